@@ -17,7 +17,7 @@ import pandas as pd
 import pytest
 
 import shard_scorers
-from concept_ranges import check_concepts, check_substitutions
+from concept_ranges import check_concepts
 from explanation_folders import write_folders
 from quantus_concepts.metrics import distributed as shards
 from quantus_concepts.metrics.ray_workers import read_authentication, score_here
@@ -26,7 +26,6 @@ from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import save_scorer
 from quantus_concepts.studies.rating.options import ScoreOptions
 from quantus_concepts.studies.rating.score import STUDY
-from region_subjects import check_regions
 from shard_scorers import STARTS, N, Noted, check_same, named, scored
 
 ray = pytest.importorskip("ray", reason="the extra ray is not installed")
@@ -138,13 +137,10 @@ def test_commands_give_the_same(tmp_path: Path) -> None:
     assert table[0] == table[1]
 
 
-@pytest.mark.parametrize("check", [check_regions, check_concepts, check_substitutions])
-def test_what_studies_send_to_workers_scores_alike(
-    check: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_study_sends_to_workers_scores_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def sent(make_scorer: Callable[[], Any], ranges: Sequence[tuple[int, int]]) -> Any:
         # As a worker gets it: by way of Ray's store, whose arrays cannot be written to.
         return score_here(ray.get(ray.put(make_scorer)), ranges)
 
     monkeypatch.setattr(shards, "score_here", sent)
-    check(tmp_path, "local", None)
+    check_concepts(tmp_path, "local", None)

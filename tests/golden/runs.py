@@ -26,12 +26,12 @@ from PIL import Image
 from torch import Tensor
 
 from captum_concepts import tcav_score
+from captum_concepts._support.disk_cache import DiskCache
 from captum_concepts.attributions.methods import build_methods
 from explanation_folders import write_folders as write_explanations
 from fixtures_attribution import write_folders as write_sources
 from fixtures_pasta import write_pasta_release
 from golden.every_metric import evaluate_every_metric
-from quantus_concepts.studies._kit.kept import Kept
 from quantus_concepts.studies._kit.results import NUMBERS
 from quantus_concepts.studies.app import COMMANDS, EXIT_INTERRUPTED, main
 from quantus_concepts.studies.concepts.evaluation import random_models
@@ -382,14 +382,14 @@ def do(name: str, done: set[str], interrupt: int = 0) -> None:
 @contextmanager
 def interrupted(count: int) -> Iterator[None]:
     """Interrupt what runs when it has kept so many things; 0 for never."""
-    save, saved = Kept.save, itertools.count(1)
+    put, written = DiskCache.put, itertools.count(1)
 
-    def saving(self: Kept, state: Mapping[str, Tensor]) -> None:
-        save(self, state)
-        if next(saved) == count:
+    def putting(self: DiskCache, key: str, tensors: Mapping[str, Tensor]) -> None:
+        put(self, key, tensors)
+        if next(written) == count:
             raise KeyboardInterrupt
 
-    with mock.patch.object(Kept, "save", saving):
+    with mock.patch.object(DiskCache, "put", putting):
         yield
 
 

@@ -1,21 +1,22 @@
-import json
 import os
 import time
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from captum_concepts._support import fingerprints
-from captum_concepts._support.fingerprints import FileHashes, hash_file, module_hash
+from captum_concepts._support import disk_cache
+from captum_concepts._support.disk_cache import FileHashes
+from captum_concepts._support.fingerprints import fingerprint_of, hash_file
 
 
 @pytest.fixture
 def read(monkeypatch):
     """The files whose content was read."""
     paths = []
-    real = fingerprints.hash_file
-    monkeypatch.setattr(fingerprints, "hash_file", lambda path: paths.append(path) or real(path))
+    real = disk_cache.hash_file
+    monkeypatch.setattr(disk_cache, "hash_file", lambda path: paths.append(path) or real(path))
     return paths
 
 
@@ -27,7 +28,7 @@ def old_file(path, content=b"weights", age=100.0):
 
 def settled(monkeypatch):
     """Let the time of a change of properties, which cannot be set, be long ago."""
-    monkeypatch.setattr(fingerprints, "_GRAIN", -1.0)
+    monkeypatch.setattr(disk_cache, "_GRAIN", -1.0)
 
 
 def test_a_file_is_read_once_by_any_number_of_processes(tmp_path, read, monkeypatch):
@@ -70,9 +71,10 @@ def test_a_damaged_note_is_written_anew(tmp_path, read, monkeypatch):
     path, hashes = old_file(tmp_path / "a"), FileHashes(tmp_path / "notes")
     expected = hashes.of(path)
     (note,) = (tmp_path / "notes").iterdir()
-    for broken in ("", "[]", "{", json.dumps({"state": fingerprints.file_state(path), "sha256": 3})):
-        note.write_text(broken)
-        assert hashes.of(path) == expected
+    for broken in (b"", b"[]", b"{", note.read_bytes()[:-1]):
+        note.write_bytes(broken)
+        with pytest.warns(UserWarning, match="cannot be used"):
+            assert FileHashes(tmp_path / "notes").of(path) == expected
     assert len(read) == 5
     assert hashes.of(path) == expected
     assert len(read) == 5
@@ -85,18 +87,32 @@ def test_modules_by_structure_and_weights():
             return nn.Sequential(nn.Linear(4, 4, bias=bias), nn.ReLU() if factor == 1 else nn.Tanh())
 
     first = network()
-    assert module_hash(first) == module_hash(network())
-    assert module_hash(first) == module_hash(first.eval())
-    assert len({module_hash(each) for each in (first, network(bias=False), network(factor=2.0))}) == 3
-    before = module_hash(first)
+    assert fingerprint_of(first) == fingerprint_of(network())
+    assert fingerprint_of(first) == fingerprint_of(first.eval())
+    assert len({fingerprint_of(each) for each in (first, network(bias=False), network(factor=2.0))}) == 3
+    before = fingerprint_of(first)
     with torch.no_grad():
         first[0].weight[1, 2] += 1e-3
-    assert module_hash(first) != before
-    before = module_hash(first)
+    assert fingerprint_of(first) != before
+    before = fingerprint_of(first)
     first[0].weight = nn.Parameter(torch.zeros(4, 4))
-    assert module_hash(first) != before
-    before = module_hash(first)
+    assert fingerprint_of(first) != before
+    before = fingerprint_of(first)
     first[0].weight.data.add_(1)  # which no version counter shows
-    assert module_hash(first) != before
-    before = module_hash(first.double())
-    assert before != module_hash(first.float())
+    assert fingerprint_of(first) != before
+    before = fingerprint_of(first.double())
+    assert before != fingerprint_of(first.float())
+
+
+def test_no_two_values_share_a_fingerprint(tmp_path):
+    (tmp_path / "a").write_bytes(b"1")
+    values = [
+        *(None, True, 1, 1.0, "1", b"1", tmp_path / "a", [1], [[1]], {"a": 1}, {"a": [1]}, [1, 1]),
+        *(np.ones(1), np.ones(1, np.float32), np.ones((1, 1)), np.array(["1"], object)),
+        *(torch.ones(1), torch.ones(1, 1), torch.ones(1).bfloat16()),
+    ]
+    assert len({fingerprint_of(value) for value in values}) == len(values)
+    assert fingerprint_of({"a": 1, "b": (2,)}) == fingerprint_of({"b": [2], "a": 1})
+    assert fingerprint_of("a", "b") != fingerprint_of("ab")
+    with pytest.raises(TypeError):
+        fingerprint_of({"a": object()})

@@ -14,7 +14,7 @@ from PIL import Image
 from safetensors.torch import save_file
 
 import quantus_concepts
-from captum_concepts._support.fingerprints import FileHashes
+from captum_concepts._support.disk_cache import FileHashes
 from quantus_concepts.pasta.encoders import downloads
 from quantus_concepts.pasta.encoders.by_name import as_encoder
 from quantus_concepts.pasta.encoders.embedded_encoder import EmbeddedEncoder

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from matplotlib.figure import Figure
 
-from quantus_concepts.studies._kit.charts import PictureGrid, PictureRow, plot_grid
+from quantus_concepts.studies._kit.pictures import PictureGrid, PictureRow, plot_grid
 
 
 def row(label="$f_o$\ndog", size=8, **changes):

@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 from captum_concepts._support.whole_folder import WORK
 from kills import contents
 from quantus_concepts.functional.intervals import distribution, interval
-from quantus_concepts.studies._kit.charts import Chart, grouped_bars
+from quantus_concepts.studies._kit.charts import Bars, Chart
 from quantus_concepts.studies._kit.command import RunOptions, command, option
-from quantus_concepts.studies._kit.findings import percent_with_interval, said
+from quantus_concepts.studies._kit.findings import said, with_interval
 from quantus_concepts.studies._kit.page import Page, Section
 from quantus_concepts.studies._kit.results import against_control, one, over_seeds, pick
 from quantus_concepts.studies._kit.run import Study
@@ -63,9 +63,9 @@ def page(frame, run):
     joined = over_seeds(frame, lambda _: (0, 1), controls=[RANDOM])
     joined["mark"] = against_control(joined, RANDOM)
     table = Table("Heads", "Share of throws.", joined, ["coin"], ["model"], key="Small numbers are 95 % intervals.")
-    chart = Chart("heads", "Heads by coin.", grouped_bars(joined, "coin", "model", control=RANDOM, scale=100)[0])
+    chart = Chart("heads", "Heads by coin.", Bars(frame=joined, groups="coin", series="model", band=RANDOM, scale=100))
     penny = one(joined, model="ours", coin="penny")
-    findings = said(f"The penny falls on its head in {percent_with_interval(penny)} of the throws.")
+    findings = said(f"The penny falls on its head in {with_interval(penny)} of the throws.")
     return Page("Coins", findings, [Section("Heads", "Do they?", [table], [chart])], main=[table])
 
 

@@ -1,24 +1,72 @@
-"""Identities of what settles an embedding: files of weights, models, tokenizers, preprocessing."""
+"""Fingerprints: one text for settings, arrays, modules and files, another one for other content."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import time
-from collections.abc import Callable
-from contextlib import suppress
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from captum_concepts._support.files import check_plain_file, read_json, written
+from captum_concepts._support.files import check_plain_file
 
 PROBE_TEXT = "Red wings, 2 long legs; a beak."
-#: Seconds within which a file may change again without its time telling.
-_GRAIN = 2.0
-_CHUNK = 1 << 22
+
+
+def fingerprint_of(*values: Any) -> str:
+    """Return the SHA-256 of values: what JSON can hold, bytes, arrays, tensors, modules, paths of files; nested."""
+    digest = hashlib.sha256()
+    for value in values:
+        for part in _parts(value):
+            digest.update(part)
+    return digest.hexdigest()
+
+
+def _parts(value: Any) -> Iterator[Any]:
+    """Yield the bytes of a value, each part after its kind and size, so that other values give other bytes."""
+    if isinstance(value, nn.Module):
+        # Without addresses in memory, which some functions have in their names.
+        layers = re.sub(r" at 0x[0-9a-f]+", "", repr(value))
+        yield f"module {type(value).__module__}.{type(value).__qualname__} {layers};".encode()
+        yield from _parts({name: each for name, each in value.state_dict().items() if isinstance(each, Tensor)})
+    elif isinstance(value, Tensor):
+        plain = value.detach().cpu().contiguous()
+        yield f"tensor {plain.dtype} {tuple(plain.shape)};".encode()
+        yield plain.reshape(-1).view(torch.uint8).numpy().data
+    elif isinstance(value, np.ndarray):
+        yield f"array {value.dtype} {value.shape};".encode()
+        yield repr(value.tolist()).encode() if value.dtype == object else np.ascontiguousarray(value).tobytes()
+    elif isinstance(value, bytes):
+        yield f"bytes {len(value)};".encode()
+        yield value
+    elif isinstance(value, Path):
+        yield f"file {hash_file(value)};".encode()
+    elif isinstance(value, Mapping):
+        yield f"mapping {len(value)};".encode()
+        for name in sorted(value, key=str):
+            yield f"{json.dumps(str(name))}:".encode()
+            yield from _parts(value[name])
+    elif isinstance(value, list | tuple | range):
+        yield f"list {len(value)};".encode()
+        for each in value:
+            yield from _parts(each)
+    else:
+        yield f"{json.dumps(value)};".encode()
+
+
+def tensors_hash(text: str, tensors: Iterable[tuple[str, Tensor]]) -> str:
+    """Return the SHA-256 of a text and of named tensors, as files of banks and models hold it."""
+    digest = hashlib.sha256(text.encode())
+    for name, tensor in tensors:
+        there = tensor.detach().cpu().contiguous()
+        digest.update(f"{name}:{there.dtype}{tuple(there.shape)};".encode())
+        digest.update(there.flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def hash_file(path: Path) -> str:
@@ -26,14 +74,6 @@ def hash_file(path: Path) -> str:
     check_plain_file(path, "File")
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def folder_hash(folder: Path) -> str:
-    """Return the SHA-256 of the names and contents of the files in a folder."""
-    digest = hashlib.sha256()
-    for path in sorted(path for path in folder.iterdir() if path.is_file()):
-        digest.update(f"{path.name}\0{hash_file(path)}\0".encode())
-    return digest.hexdigest()
 
 
 def file_state(path: Path) -> list[int]:
@@ -45,57 +85,8 @@ def file_state(path: Path) -> list[int]:
     return [found.st_size, found.st_ino, found.st_mtime_ns, found.st_ctime_ns]
 
 
-class FileHashes:
-    """Hashes of files, remembered in a folder so that gigabytes are read only once."""
-
-    # What is remembered is found by path, size, inode, and the times of the last change of content and of
-    # properties; a file that was replaced differs in one of them, even where its time was set back. A file that
-    # changed within the last seconds is not remembered: a second change might not show.
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def of(self, path: Path) -> str:
-        """Return the SHA-256 of a file's content."""
-        resolved = path.resolve()
-        before = file_state(resolved)
-        note = self.folder / f"{hashlib.sha256(str(resolved).encode()).hexdigest()[:32]}.json"
-        try:
-            known = read_json(note, "Note")
-            if known["state"] == before and len(known["sha256"]) == 64:
-                return str(known["sha256"])
-        except (OSError, ValueError, KeyError, TypeError):
-            pass
-        content = hash_file(resolved)
-        changed = max(before[2], before[3]) / 1e9
-        if before == file_state(resolved) and time.time() - changed > _GRAIN:
-            self._remember(note, {"state": before, "sha256": content})
-        return content
-
-    def _remember(self, note: Path, what: dict[str, Any]) -> None:
-        # It is only slower without.
-        with suppress(OSError):
-            self.folder.mkdir(parents=True, exist_ok=True)
-            with written(note) as partial:
-                partial.write_text(json.dumps(what))
-
-
 def tokenizer_hash(tokenizer: Callable[[list[str]], Any]) -> str:
-    """Return an identity of a tokenizer: its kind, and what it makes of a sentence."""
-    digest = hashlib.sha256(type(tokenizer).__qualname__.encode())
+    """Return the fingerprint of a tokenizer: its kind, and the tokens of a sentence."""
     tokens = tokenizer([PROBE_TEXT])
     tokens = tokens if isinstance(tokens, Tensor) else getattr(tokens, "input_ids", tokens)
-    digest.update(repr(torch.as_tensor(tokens).tolist()).encode())
-    return digest.hexdigest()
-
-
-def module_hash(module: nn.Module) -> str:
-    """Return an identity of a module: its structure and the content of its weights."""
-    tensors = {name: tensor for name, tensor in module.state_dict(keep_vars=True).items() if isinstance(tensor, Tensor)}
-    digest = hashlib.sha256(f"{type(module).__module__}.{type(module).__qualname__}\0{module!r}".encode())
-    for name, tensor in tensors.items():
-        digest.update(f"\0{name} {tensor.dtype} {tuple(tensor.shape)}\0".encode())
-        raw = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
-        for start in range(0, len(raw), _CHUNK):
-            digest.update(raw[start : start + _CHUNK].tobytes())
-    return digest.hexdigest()
+    return fingerprint_of(type(tokenizer).__qualname__, torch.as_tensor(tokens))

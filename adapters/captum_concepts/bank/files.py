@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
-from torch import Tensor, uint8
+from torch import Tensor
 
 from captum_concepts._support.checks import check_path
 from captum_concepts._support.files import check_target, parse_json, shortened, written
+from captum_concepts._support.fingerprints import tensors_hash
 
 TENSORS = ("cavs", "intercepts", "train_accuracy", "test_accuracy")
 #: Only where they are known: files of banks that have none are as they were before there were any.
@@ -88,18 +87,6 @@ def check_kind_of_file(source: Path, fits: bool, tensors: dict[str, Tensor], wha
         )
 
 
-def digest_tensors(digest: hashlib._Hash, tensors: Mapping[str, Tensor]) -> None:
-    """Add names, types, shapes and bytes of tensors to a digest."""
-    for name, tensor in tensors.items():
-        there = tensor.detach().cpu().contiguous()
-        digest.update(f"{name}:{there.dtype}{tuple(there.shape)};".encode())
-        digest.update(there.flatten().view(uint8).numpy().data)
-
-
 def _checksum(header: dict[str, str], tensors: dict[str, Tensor]) -> str:
-    """Return a digest of names, settings and the bytes of all tensors."""
-    digest = hashlib.sha256()
-    for key in ("names", "settings"):
-        digest.update(f"{key}={header.get(key)};".encode())
-    digest_tensors(digest, tensors)
-    return digest.hexdigest()
+    """Return the SHA-256 of names, settings and all tensors."""
+    return tensors_hash("".join(f"{key}={header.get(key)};" for key in ("names", "settings")), tensors.items())

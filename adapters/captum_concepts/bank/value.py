@@ -26,9 +26,8 @@ from captum_concepts._support.checks import (
     to_tensor,
 )
 from captum_concepts._support.files import shortened
-from captum_concepts._support.notebook import bank_html
 from captum_concepts._support.running import warn_user
-from captum_concepts._support.shown import described, written
+from captum_concepts._support.shown import bank_html, described, written
 from captum_concepts.bank.directions import WEAK, some, weak_concepts
 from captum_concepts.bank.files import P_VALUES, TENSORS, BankContents, read_bank, write_bank
 

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from captum_concepts._support.checks import as_list, check_finite, check_module, check_shape, to_tensor
-from captum_concepts._support.notebook import chain_html
 from captum_concepts._support.running import at_least_float32, evaluation_mode, tensor_output, to_model
+from captum_concepts._support.shown import chain_html
 from captum_concepts.backbones.embedding import Embeddings, check_loader, run
 from captum_concepts.backbones.pooling import Pooling, check_concepts, project_maps
 from captum_concepts.models.interventions import Levels, check_percentiles, chosen_concepts, replacements

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from dataclasses import asdict, dataclass, fields
@@ -14,10 +13,11 @@ from torch import Tensor, contiguous_format, nn
 
 from captum_concepts._support.checks import check_materialised, check_path
 from captum_concepts._support.files import check_target, parse_json, quoted, reason_of, written
+from captum_concepts._support.fingerprints import tensors_hash
 from captum_concepts.backbones.backbone import check_normalisation
 from captum_concepts.backbones.layers import LayerFeatures
 from captum_concepts.bank.bank import ConceptBank
-from captum_concepts.bank.files import P_VALUES, TENSORS, check_kind_of_file, digest_tensors, read_tensors
+from captum_concepts.bank.files import P_VALUES, TENSORS, check_kind_of_file, read_tensors
 from captum_concepts.models.chain import check_class_names
 
 # What each layer is made anew from; but for `bias`, attributes of the same names.
@@ -168,16 +168,16 @@ class ModelContents:
 
 def backbone_facts(features: nn.Module, pooling: Any, channels: int, source: Any, normalisation: Any) -> BackboneFacts:
     """Describe a backbone and its pooling."""
-    digest = hashlib.sha256()
+    named: list[tuple[str, Tensor]] = []
     for module in (features, pooling):
         check_materialised("features", module)
         tensors = [value for value in module.state_dict().values() if isinstance(value, Tensor)]
         tensors = [value.int_repr() if value.is_quantized else value for value in tensors]
         # Without names: the same network may lie in a wrapper, or be cut by hand.
-        digest_tensors(digest, {str(i): tensor for i, tensor in enumerate(tensors)})
+        named += [(str(i), tensor) for i, tensor in enumerate(tensors)]
     layer = features.layer if isinstance(features, LayerFeatures) else None
     maps = None if pooling.maps is None else _called(pooling.maps)
-    return BackboneFacts(source, digest.hexdigest(), channels, layer, _called(pooling.pool), maps, normalisation)
+    return BackboneFacts(source, tensors_hash("", named), channels, layer, _called(pooling.pool), maps, normalisation)
 
 
 def write_model(path: str | os.PathLike[str], model: ModelContents) -> None:
@@ -259,9 +259,7 @@ def _contents(found: dict[str, Any], tensors: dict[str, Tensor], kind: str) -> M
 
 
 def _checksum(text: str, tensors: dict[str, Tensor]) -> str:
-    digest = hashlib.sha256(text.encode())
-    digest_tensors(digest, dict(sorted(tensors.items())))
-    return digest.hexdigest()
+    return tensors_hash(text, sorted(tensors.items()))
 
 
 def _called(function: Any) -> str:

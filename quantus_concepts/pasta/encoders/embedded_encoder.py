@@ -13,6 +13,7 @@ from torch.nn import functional
 from torch.nn.utils import skip_init
 
 from captum_concepts._support.checks import check_device, check_whole
+from captum_concepts._support.fingerprints import fingerprint_of
 from captum_concepts._support.running import without_autocast
 from quantus_concepts.datasets.birds.painted_birds import PaintedBirds
 from quantus_concepts.functional.overlay import overlay, resized
@@ -109,7 +110,7 @@ class EmbeddedEncoder(BatchEncoder):
     def fingerprint(self) -> str:
         """Identity for the cache: the settings and the version of torch, which draws the weights."""
         settings = (SIZE, _CHANNELS, self.width, _KERNEL, _TEXT, _PICTURE_SCALE, _TEXT_SCALE, _REFERENCES, self.seed)
-        return hashlib.sha256(f"embedded {settings} {torch.__version__}".encode()).hexdigest()
+        return fingerprint_of("embedded", settings, torch.__version__)
 
     @property
     def n_parameters(self) -> int:

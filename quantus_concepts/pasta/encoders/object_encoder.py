@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -13,7 +12,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from captum_concepts._support.checks import check_shape
-from captum_concepts._support.fingerprints import module_hash, tokenizer_hash
+from captum_concepts._support.fingerprints import fingerprint_of, tokenizer_hash
 from captum_concepts._support.running import evaluation_mode, without_autocast
 from quantus_concepts.pasta.encoders.encoder import PARTS, BatchEncoder
 from quantus_concepts.pasta.encoders.preprocessing import translated
@@ -91,8 +90,7 @@ class ObjectEncoder(BatchEncoder):
             )
         if self._rest is None:
             self._rest = self._preprocess_hash() + tokenizer_hash(self.parts.tokenizer)
-        weights = "".join(module_hash(module) for module in self.modules)
-        return hashlib.sha256((weights + self._rest).encode()).hexdigest()
+        return fingerprint_of(*self.modules, self._rest)
 
     def _embed_images(self, images: Tensor) -> Tensor:
         device = self.device or images.device
@@ -129,7 +127,7 @@ class ObjectEncoder(BatchEncoder):
         steps = np.arange(48 * 40 * 3, dtype=np.int64).reshape(48, 40, 3)
         probe = torch.from_numpy((steps * 7919 % 256).astype(np.float32) / 255).permute(2, 0, 1)[None]
         prepared = self._preprocess(probe.to(self.device or "cpu")).float().cpu().contiguous()
-        return hashlib.sha256(repr(tuple(prepared.shape)).encode() + prepared.numpy().tobytes()).hexdigest()
+        return fingerprint_of(prepared)
 
 
 def _modules(parts: Any) -> list[nn.Module]:

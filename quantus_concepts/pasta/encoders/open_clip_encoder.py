@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,8 +15,9 @@ import torch
 from torch import Tensor
 
 from captum_concepts._support.checks import check_choice, check_device, check_kind, check_path, check_whole
+from captum_concepts._support.disk_cache import FileHashes
 from captum_concepts._support.files import check_files
-from captum_concepts._support.fingerprints import FileHashes, file_state, folder_hash, hash_file, tokenizer_hash
+from captum_concepts._support.fingerprints import file_state, fingerprint_of, hash_file, tokenizer_hash
 from captum_concepts._support.running import without_autocast
 from quantus_concepts.pasta.encoders.encoder import BatchEncoder
 
@@ -203,16 +203,18 @@ class OpenClipEncoder(BatchEncoder):
             content = "tag"
         tokenizer: Any = self.tokenizer
         if tokenizer is not None:
-            tokenizer = folder_hash(tokenizer) if isinstance(tokenizer, Path) else tokenizer_hash(tokenizer)
-        identity = {
-            "model": self.model_name if self.model_config is None else self.model_config,
-            "tag": self.tag,
-            "weights": content,
-            "tokenizer": tokenizer,
-            # A library may build another network of the same name.
-            "libraries": [version("open_clip_torch"), version("timm")],
-        }
-        return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
+            files = tokenizer.iterdir() if isinstance(tokenizer, Path) else ()
+            tokenizer = {path.name: path for path in files if path.is_file()} or tokenizer_hash(tokenizer)
+        return fingerprint_of(
+            {
+                "model": self.model_name if self.model_config is None else self.model_config,
+                "tag": self.tag,
+                "weights": content,
+                "tokenizer": tokenizer,
+                # A library may build another network of the same name.
+                "libraries": [version("open_clip_torch"), version("timm")],
+            }
+        )
 
     @torch.no_grad()
     def encode_levels(self, images: Tensor) -> Tensor:

@@ -1,38 +1,47 @@
-"""Figures of reports: charts and grids of pictures."""
+"""Charts of reports, declared over a tidy frame: bars, curves, histograms and a plane of two metrics."""
 
 from __future__ import annotations
 
 import base64
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.patheffects import withStroke
+from matplotlib.patches import Patch, Rectangle
 from matplotlib.text import Text
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
-from captum_concepts._support.checks import check_shape
-from quantus_concepts.studies._kit.findings import minus
+from quantus_concepts.studies._kit.findings import number
 from quantus_concepts.studies._kit.output import OutputFolder
 from quantus_concepts.studies._kit.results import names, one, pick
 
 #: Dots per inch of a figure: twice the size it is shown at, so that it is sharp.
 DPI = 170
 INK = "#333333"
-#: Of the band in which 95 % of a random control lie.
-BAND = "#C9C9C9"
+#: Of the band in which 95 % of a random baseline lie, and of bars that are baselines.
+BAND, GREY = "#C9C9C9", "#9A9A9A"
 #: Okabe and Ito's colours, which colour-blind readers tell apart.
 PALETTE = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#F0E442", "#8A8A8A")
+MARKERS = "osD^vP*Xd"
 WIDTH = 7.6
+#: Numbers further apart than this are drawn on a logarithmic scale, where a chart may have one.
+LOG_FROM = 20.0
+
+
+class Drawing(Protocol):
+    """A chart as it is declared."""
+
+    def draw(self) -> tuple[Figure, Any]:
+        """Return the figure and its axes."""
 
 
 @dataclass(frozen=True)
@@ -41,9 +50,350 @@ class Chart:
 
     name: str
     caption: str
-    figure: Figure | bytes
+    figure: Drawing | Figure | bytes
     wide: bool = False
     unverified: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bars:
+    """Bars with 95 % intervals: a group for each value of the column `groups`, a bar in it for each of `series`.
+
+    The series `band` is a random baseline: a band behind its group, with its mean and upper end over the bars. `lines`
+    are series drawn as a line across their group. `reference` is a value at which a line crosses all bars, and its
+    name. `write` writes each value at its bar. Bars are `flat` where groups have long names, and `points` where
+    nothing is held against 0. `grey` are groups that are baselines; `singles` are rows drawn as small points, such as
+    the single seeds; `base` is where bars begin; `gap_after` parts the first groups from the others.
+    """
+
+    frame: pd.DataFrame
+    groups: str
+    series: str = ""
+    label: str = ""
+    order: Sequence[str] = ()
+    colours: Mapping[str, str] = field(default_factory=dict)
+    band: str = ""
+    band_label: str = "95 % of random baselines (— mean, -- 97.5 %)"
+    lines: Mapping[str, Any] = field(default_factory=dict)
+    reference: tuple[float, str] | None = None
+    scale: float = 1.0
+    limits: tuple[float | None, float | None] | None = None
+    write: Callable[[float], str] | None = number
+    flat: bool = False
+    points: bool = False
+    logarithmic: bool = False
+    grey: Collection[str] = ()
+    singles: pd.DataFrame | None = None
+    base: float = 0.0
+    gap_after: int = 0
+
+    def draw(self, ax: Axes | None = None) -> tuple[Figure, Axes]:
+        """Draw on the axes given, or on new ones."""
+        frame = self.frame if self.series else self.frame.assign(series="")
+        groups, column = names(frame, self.groups), self.series or "series"
+        bars = [name for name in names(frame, column, self.order) if name != self.band and name not in self.lines]
+        places = [place + (0 < self.gap_after <= place) for place in range(len(groups))]
+        height = 0.9 + (0.29 if len(bars) < 2 else 0.2 + 0.16 * len(bars)) * (len(groups) + bool(self.gap_after))
+        fig, ax = new_axes(ax, (WIDTH, height if self.flat else 4.0))
+        colours, width = colours_of(bars, self.colours), 0.8 / max(1, len(bars))
+        for place, group in zip(places, groups, strict=True):
+            band = one(frame, **{self.groups: group, column: self.band}) if self.band else None
+            if band is not None:
+                self._band(ax, band, place)
+            for index, name in enumerate(bars):
+                at = place + (index - (len(bars) - 1) / 2) * width
+                colour = GREY if group in self.grey else colours[name]
+                self._bar(ax, at, one(frame, **{self.groups: group, column: name}), 0.9 * width, colour, band)
+                if self.singles is not None:
+                    values = self.scale * pick(self.singles, **{self.groups: group, column: name})["value"].dropna()
+                    ax.scatter(
+                        [at] * len(values), values, s=13, color=INK, zorder=6, edgecolors="white", linewidths=0.5
+                    )
+            for name, style in self.lines.items():
+                row = one(frame, **{self.groups: group, column: name})
+                if row is not None:
+                    self._line(ax, place, self.scale * row["value"], colours_of([name], self.colours)[name], style)
+        self._finish(
+            ax, frame[column], [str(group) for group in groups], places, {name: colours[name] for name in bars}
+        )
+        return fig, ax
+
+    def _band(self, ax: Axes, row: pd.Series, place: float) -> None:
+        low, high, mean = (self.scale * row[name] for name in ("low", "high", "value"))
+        ends = (place - 0.46, place + 0.46)
+        (ax.fill_betweenx if self.flat else ax.fill_between)(ends, low, high, color=BAND, linewidth=0, zorder=1)
+        # On top of the bars too, with white beneath, so that both lines show on any of them.
+        for height, style in ((mean, "-"), (high, (0, (3, 2)))) if not self.flat else ():
+            ax.plot(ends, [height] * 2, color="white", linewidth=3, zorder=4, solid_capstyle="butt")
+            ax.plot(ends, [height] * 2, color=INK, linewidth=1.4, linestyle=style, zorder=5)
+
+    def _line(self, ax: Axes, place: float, value: float, colour: str, style: Any) -> None:
+        across, along = (place - 0.43, place + 0.43), (value, value)
+        ax.plot(*((along, across) if self.flat else (across, along)), color=colour, linestyle=style, lw=2, zorder=5)
+
+    def _bar(
+        self, ax: Axes, place: float, row: pd.Series | None, width: float, colour: str, band: pd.Series | None
+    ) -> None:
+        if row is None:
+            if self.flat and self.write is not None and not self.series:
+                note(ax, "not defined", (self.base, place), (4, 0), va="center")
+            return
+        value, low, high = (self.scale * row[name] for name in ("value", "low", "high"))
+        at = (value, place) if self.flat else (place, value)
+        if self.points:
+            ax.plot(*at, "o", color=colour, markersize=7, zorder=5)
+        elif self.flat:
+            ax.barh(place, value - self.base, width, left=self.base, color=colour, zorder=2)
+        else:
+            ax.bar(place, value - self.base, width, bottom=self.base, color=colour, zorder=2)
+        ends = [value] if math.isnan(low) else [value, low, high]
+        if len(ends) > 1:
+            spread: dict[str, Any] = {
+                "xerr" if self.flat else "yerr": [[max(0.0, value - low)], [max(0.0, high - value)]]
+            }
+            ax.errorbar(*at, **spread, color=INK, capsize=2.5, linewidth=1.1, zorder=3 + self.points)
+        if self.write is None:
+            return
+        ends += [self.scale * band["high"]] if self.points and band is not None else []
+        # Behind the far end, on the side to which the bar points.
+        up = value >= self.base or self.points
+        end, sign = (max(ends), 1) if up else (min(ends), -1)
+        if self.flat:
+            note(ax, self.write(row["value"]), (end, place), (4 * sign, 0), va="center", ha="left" if up else "right")
+        else:
+            note(ax, self.write(row["value"]), (place, end), (0, 2.5 * sign), ha="center", va="bottom" if up else "top")
+
+    def _finish(
+        self, ax: Axes, series: pd.Series, groups: list[str], places: list[int], colours: Mapping[str, str]
+    ) -> None:
+        handles: dict[str, Any] = {name: Patch(color=colour) for name, colour in colours.items() if len(colours) > 1}
+        for name, style in self.lines.items():
+            handles[name] = Line2D([], [], color=colours_of([name], self.colours)[name], linestyle=style, linewidth=2)
+        if self.band in set(series):
+            handles |= {self.band_label: Patch(color=BAND)} if not self.flat else {}
+        if self.reference is not None:
+            value, name = self.reference
+            crossing = ax.axvline if self.flat else ax.axhline
+            line = crossing(value, color=INK, linewidth=1.2, linestyle="--" if name else "-", zorder=4)
+            handles |= {name: line} if name else {}
+        if handles:
+            legend_above(ax, [*handles.values()], [*handles], columns=2 if len(handles) > 3 else len(handles))
+        axis, values = ("y", "x") if self.flat else ("x", "y")
+        ax.set(**{f"{axis}ticks": places, f"{axis}ticklabels": groups, f"{values}label": self.label})
+        if self.limits is not None:
+            ax.set(**{f"{values}lim": self.limits})
+        else:
+            ax.margins(x=0.12) if self.flat else ax.margins(y=0.12)
+        if self.logarithmic:
+            self._logarithmic(ax)
+        tidy(ax, grid=values)
+        if self.flat:
+            ax.set_ylim(max(places, default=0) + 0.6, -0.6)
+            ax.tick_params(axis="y", length=0, labelsize=9)
+            for tick, group in zip(ax.get_yticklabels(), groups, strict=True):
+                tick.set_color("#6B6B6B" if group in self.grey else INK)
+            if self.gap_after:
+                ax.axhline(self.gap_after, color="#BBBBBB", linewidth=0.9, linestyle=(0, (4, 4)))
+
+    def _logarithmic(self, ax: Axes) -> None:
+        values = self.frame["value"].dropna()
+        if len(values) and values.min() > 0 and values.max() > LOG_FROM * values.min():
+            (ax.set_xscale if self.flat else ax.set_yscale)("log")
+            axis = ax.xaxis if self.flat else ax.yaxis
+            axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            axis.set_minor_formatter(NullFormatter())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Curves:
+    """Lines over the column `x` with 95 % intervals, one for each value of `series`, in a panel for each of `panels`.
+
+    The series `band` is a random baseline: a grey band and its mean. `styles` are the styles of lines, "-" by default;
+    a dotted one (":") is without marks and intervals, for what is known beforehand.
+    """
+
+    frame: pd.DataFrame
+    x: str
+    series: str
+    panels: str = ""
+    label_x: str = ""
+    label: str = ""
+    order: Sequence[str] = ()
+    colours: Mapping[str, str] = field(default_factory=dict)
+    styles: Mapping[str, str] = field(default_factory=dict)
+    band: str = ""
+    band_label: str = "95 % of random baselines"
+    ticks: Mapping[float, str] = field(default_factory=dict)
+    scale: float = 1.0
+    limits: tuple[float, float] | None = None
+    main: str = ""
+
+    def draw(self) -> tuple[Figure, np.ndarray]:
+        """Draw on new axes."""
+        frame = self.frame if self.panels else self.frame.assign(panel="")
+        column = self.panels or "panel"
+        panels, shown = names(frame, column), names(frame, self.series, self.order)
+        shown = [name for name in shown if name != self.band]
+        colours = colours_of([name for name in shown if self.styles.get(name) != ":"], self.colours)
+        size = (WIDTH, 4.6) if len(panels) < 2 else (1.6 + 3.75 * len(panels), 3.9)
+        fig = Figure(figsize=size, layout="constrained")
+        axes = np.atleast_1d(fig.subplots(1, max(1, len(panels)), sharey=True))
+        # Shifted sideways a little, or intervals of equal numbers hide each other.
+        room = 0.012 * float(np.ptp(frame[self.x])) if len(frame) else 0.0
+        shifts = dict(zip(shown, np.linspace(-room, room, len(shown)), strict=True))
+        for ax, panel in zip(axes, panels, strict=False):
+            rows = pick(frame, **{column: panel}).sort_values(self.x, kind="stable")
+            self._band(ax, rows)
+            for place, name in enumerate(shown):
+                found = pick(rows, **{self.series: name})
+                self._line(ax, found[found["value"].notna()], name, colours.get(name, INK), place, shifts[name])
+            ax.set_title(str(panel), fontsize=10)
+            ax.set_xlabel(self.label_x)
+            if self.ticks:
+                ax.set_xticks([*self.ticks], [*self.ticks.values()])
+            if self.limits is not None:
+                ax.set_ylim(*self.limits)
+            tidy(ax)
+        axes[0].set_ylabel(self.label)
+        legend_right(axes[-1])
+        return fig, axes
+
+    def _band(self, ax: Axes, rows: pd.DataFrame) -> None:
+        found = pick(rows, **{self.series: self.band}) if self.band else rows.iloc[:0]
+        if len(found):
+            low, high, mean = (self.scale * found[name].astype(float) for name in ("low", "high", "value"))
+            ax.fill_between(found[self.x], low, high, color=BAND, alpha=0.6, lw=0, zorder=1, label=self.band_label)
+            ax.plot(
+                found[self.x], mean, color=GREY, marker="D", markersize=4, linewidth=1.4, zorder=2, label="their mean"
+            )
+
+    def _line(self, ax: Axes, rows: pd.DataFrame, name: str, colour: str, place: int, shift: float) -> None:
+        style, known = self.styles.get(name, "-"), self.styles.get(name) == ":"
+        if rows.empty:
+            return
+        if known:
+            ax.plot(rows[self.x], self.scale * rows["value"], color=INK, linestyle=":", lw=1.3, zorder=1, label=name)
+            return
+        ax.errorbar(
+            rows[self.x].to_numpy() + shift,
+            self.scale * rows["value"].to_numpy(),
+            whiskers(rows, self.scale),
+            label=name,
+            color=colour,
+            marker=MARKERS[place % len(MARKERS)],
+            markersize=6,
+            linestyle=style,
+            linewidth=2.6 if name == self.main else 1.7,
+            capsize=2.5,
+            elinewidth=1.1,
+            zorder=4 if name == self.main else 3,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Histograms:
+    """Histograms of the values, a panel for each pair of values of the columns `rows` and `columns`.
+
+    Of `series` the first is filled, the others are outlines; ▾ is a mean. Rows of `bands`, with ``low`` and ``high``
+    and the same two columns, are grey bands.
+    """
+
+    frame: pd.DataFrame
+    rows: str
+    columns: str
+    series: str
+    order: Sequence[str] = ()
+    titles: Mapping[tuple[Any, Any], str] = field(default_factory=dict)
+    label: str = ""
+    count: Mapping[Any, str] = field(default_factory=dict)
+    colours: Mapping[str, str] = field(default_factory=dict)
+    bands: pd.DataFrame | None = None
+    band_label: str = "95 % of random baselines"
+    limits: tuple[float, float] = (0.0, 1.0)
+    bins: int = 20
+
+    def draw(self) -> tuple[Figure, np.ndarray]:
+        """Draw on new axes."""
+        rows, columns = names(self.frame, self.rows), names(self.frame, self.columns)
+        shown = [name for name in self.order if name in set(self.frame[self.series])] or names(self.frame, self.series)
+        colours = colours_of(shown, self.colours)
+        size = (4.1 * max(1, len(columns)), 0.4 + 2.35 * max(1, len(rows)))
+        fig = Figure(figsize=size, layout="constrained")
+        axes = fig.subplots(max(1, len(rows)), max(1, len(columns)), sharex=True, squeeze=False)
+        edges = np.linspace(*self.limits, self.bins + 1).tolist()
+        for place in np.ndindex(len(rows), len(columns)):
+            key = rows[place[0]], columns[place[1]]
+            panel: Any = axes[place]
+            chosen = {self.rows: key[0], self.columns: key[1]}
+            for turn, name in enumerate(shown):
+                values = pick(self.frame, **chosen, **{self.series: name})["value"].dropna()
+                look: dict[str, Any] = {"histtype": "step", "linewidth": 1.9, "zorder": 3}
+                if not turn:
+                    look = {"alpha": 0.8, "edgecolor": "white", "linewidth": 0.6, "zorder": 2}
+                if len(values):
+                    panel.hist(values, edges, color=colours[name], **look)
+                    top = panel.get_xaxis_transform()
+                    panel.plot(values.mean(), 0.95, "v", markersize=7, color=colours[name], transform=top, zorder=5)
+            for _, band in (self.frame.iloc[:0] if self.bands is None else pick(self.bands, **chosen)).iterrows():
+                panel.axvspan(band["low"], band["high"], color=BAND, alpha=0.75, linewidth=0, zorder=1)
+            panel.set_title(self.titles.get(key, f"{key[0]}, {key[1]}"), fontsize=10)
+            panel.set_ylabel(self.count.get(key[1], ""))
+            panel.set_xlim(*self.limits)
+            panel.yaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
+            panel.margins(y=0.25)
+            panel.set_xlabel(self.label if place[0] == len(rows) - 1 else "")
+            tidy(panel)
+        handles: dict[str, Any] = {f"{name} (▾ mean)": Patch(color=colours[name]) for name in shown}
+        if self.bands is not None and len(self.bands):
+            handles[self.band_label] = Patch(color=BAND)
+        fig.legend(handles.values(), [*handles], loc="outside upper center", ncols=max(1, len(handles)), frameon=False)
+        return fig, axes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plane:
+    """Points at the values of two metrics, with both 95 % intervals: a colour for each `series`, a mark for `kinds`.
+
+    The series `band` is a random baseline: the grey rectangle of both its ranges.
+    """
+
+    frame: pd.DataFrame
+    x: str
+    y: str
+    series: str
+    kinds: str
+    label_x: str = ""
+    label_y: str = ""
+    colours: Mapping[str, str] = field(default_factory=dict)
+    band: str = ""
+    band_label: str = "95 % of random baselines"
+    scale: float = 1.0
+    limits: tuple[float, float] | None = None
+
+    def draw(self) -> tuple[Figure, Axes]:
+        """Draw on new axes."""
+        fig, ax = new_axes(None, (WIDTH, 5.0))
+        kinds = names(self.frame, self.kinds)
+        colours = colours_of([name for name in names(self.frame, self.series) if name != self.band], self.colours)
+        for (name, kind), rows in self.frame.groupby([self.series, self.kinds], sort=False):
+            both = self.scale * rows.set_index("metric").reindex([self.x, self.y])[["value", "low", "high"]]
+            if both["value"].isna().any():
+                continue
+            if name == self.band:
+                (left, right), (low, high) = both[["low", "high"]].to_numpy(dtype=np.float64)
+                ax.add_patch(Rectangle((left, low), right - left, high - low, color=BAND, label=self.band_label))
+                continue
+            across, up = whiskers(both).T[:, :, None]
+            look: dict[str, Any] = {"color": colours[str(name)], "marker": MARKERS[kinds.index(kind)] if kind else "*"}
+            look |= {"markersize": 7 if kind else 11, "label": f"{name} ({kind})" if kind else str(name)}
+            x, y = both["value"]
+            ax.errorbar(x, y, up, across, linestyle="", capsize=2, elinewidth=0.9, zorder=4, **look)
+        if self.limits is not None:
+            ax.set(xlim=self.limits, ylim=self.limits)
+        ax.set(xlabel=self.label_x, ylabel=self.label_y)
+        legend_right(ax, 8)
+        tidy(ax)
+        return fig, ax
 
 
 def new_axes(ax: Axes | None, size: tuple[float, float]) -> tuple[Figure, Axes]:
@@ -72,102 +422,10 @@ def tidy(ax: Axes, grid: str = "y") -> None:
 
 def colours_of(series: Sequence[str], given: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return a colour for each series, those given first."""
-    free = [colour for colour in PALETTE if colour not in (given or {}).values()]
-    missing = [name for name in series if name not in (given or {})]
-    return {**(given or {}), **{name: free[place % len(free)] for place, name in enumerate(missing)}}
-
-
-def grouped_bars(
-    frame: pd.DataFrame,
-    groups: str,
-    series: str,
-    ax: Axes | None = None,
-    *,
-    order: Sequence[str] = (),
-    colours: Mapping[str, str] | None = None,
-    control: str | None = None,
-    scale: float = 1.0,
-    control_label: str = "95 % of random controls (— mean, -- 97.5 %)",
-) -> tuple[Figure, Axes]:
-    """Draw bars with 95 % intervals, a group for each value of one column, a bar for each of another.
-
-    The rows of the series `control` are drawn as a band behind their group, and its mean and upper end over the bars.
-    """
-    fig, ax = new_axes(ax, (WIDTH, 4.0))
-    places = names(frame, groups)
-    shown = [name for name in names(frame, series, order) if name != control]
-    colours = colours_of(shown, colours)
-    width = 0.8 / max(1, len(shown))
-    for place, group in enumerate(places):
-        _control_band(ax, one(frame, **{groups: group, series: control}), place, scale)
-        for index, name in enumerate(shown):
-            row = one(frame, **{groups: group, series: name})
-            if row is not None:
-                _bar(ax, place + (index - (len(shown) - 1) / 2) * width, row, 0.9 * width, colours[name], scale)
-    handles = [Line2D([], [], color=colours[name], linewidth=7, solid_capstyle="butt") for name in shown]
-    labels = list(shown)
-    if control is not None and len(pick(frame, **{series: control})):
-        handles.append(Line2D([], [], color=BAND, linewidth=7, solid_capstyle="butt"))
-        labels.append(control_label)
-    legend_above(ax, handles, labels, columns=2 if len(labels) > 3 else len(labels))
-    ax.set_xticks(range(len(places)), [str(place) for place in places])
-    tidy(ax)
-    return fig, ax
-
-
-def _control_band(ax: Axes, row: pd.Series | None, place: float, scale: float) -> None:
-    if row is None:
-        return
-    ends = (place - 0.46, place + 0.46)
-    ax.fill_between(ends, scale * row["low"], scale * row["high"], color=BAND, linewidth=0, zorder=1)
-    # On top of the bars too, with white beneath, so that both lines show on any of them.
-    for height, style in ((row["value"], "-"), (row["high"], (0, (3, 2)))):
-        ax.plot(ends, [scale * height] * 2, color="white", linewidth=3, zorder=4, solid_capstyle="butt")
-        ax.plot(ends, [scale * height] * 2, color=INK, linewidth=1.4, linestyle=style, zorder=5)
-
-
-def _bar(ax: Axes, place: float, row: pd.Series, width: float, colour: str, scale: float) -> None:
-    value, low, high = (scale * row[name] for name in ("value", "low", "high"))
-    ax.bar(place, value, width, color=colour, zorder=2)
-    top = value
-    if not math.isnan(low):
-        ax.errorbar(place, value, [[value - low], [high - value]], color=INK, capsize=2.5, linewidth=1.1, zorder=3)
-        top = high
-    text = minus(f"{value:.0f}" if scale == 100 else f"{value:.2f}")
-    note(ax, text, (place, top), (0, 2.5), ha="center", va="bottom")
-
-
-def dots(
-    frame: pd.DataFrame,
-    label: str,
-    ax: Axes | None = None,
-    *,
-    control: pd.DataFrame | None = None,
-    colour: str = PALETTE[0],
-    gap_after: int = 0,
-) -> tuple[Figure, Axes]:
-    """Draw a point with its 95 % interval for each row, over the band of the row of `control` of the same label."""
-    fig, ax = new_axes(ax, (WIDTH, 0.9 + 0.29 * (len(frame) + bool(gap_after))))
-    places = [place + (0 < gap_after <= place) for place in range(len(frame))]
-    for place, (_, row) in zip(places, frame.iterrows(), strict=True):
-        band = None if control is None else one(control, **{label: row[label]})
-        ends = [row["value"], row["high"]]
-        if band is not None:
-            ax.fill_betweenx((place - 0.45, place + 0.45), band["low"], band["high"], color=BAND, linewidth=0, zorder=1)
-            ends.append(band["high"])
-        # A point, not a bar: what it is held against is the band, not 0.
-        ax.plot(row["value"], place, "o", color=colour, markersize=7, zorder=5)
-        if not math.isnan(row["low"]):
-            spread = [[row["value"] - row["low"]], [row["high"] - row["value"]]]
-            ax.errorbar(row["value"], place, xerr=spread, color=INK, capsize=2, linewidth=1, zorder=4)
-        note(ax, minus(f"{row['value']:.2f}"), (np.nanmax(ends), place), (4, 0), va="center")
-    ax.set_yticks(places, [str(name) for name in frame[label]], fontsize=9)
-    ax.invert_yaxis()
-    if gap_after:
-        ax.axhline(gap_after, color="#BBBBBB", linewidth=0.9, linestyle=(0, (4, 4)))
-    tidy(ax, grid="x")
-    ax.tick_params(axis="y", length=0)
-    return fig, ax
+    known = given or {}
+    free = [colour for colour in PALETTE if colour not in known.values()] or [INK]
+    missing = [name for name in series if name not in known]
+    return {name: known.get(name) or free[missing.index(name) % len(free)] for name in series}
 
 
 def note(ax: Axes, text: str, at: tuple[float, float], offset: tuple[float, float], **style: Any) -> None:
@@ -199,20 +457,22 @@ def whiskers(rows: pd.DataFrame, scale: float = 1.0) -> np.ndarray:
     return np.nan_to_num(spread)
 
 
-def save_figures(folder: OutputFolder, figures: Mapping[str, Figure | bytes]) -> list[Path]:
+def save_figures(folder: OutputFolder, figures: Mapping[str, Drawing | Figure | bytes]) -> list[Path]:
     """Save figures as PNG files under ``figures/``."""
     return [folder.write_bytes(f"figures/{name}.png", png(figure)) for name, figure in figures.items()]
 
 
-def png_base64(figure: Figure | bytes) -> str:
+def png_base64(figure: Drawing | Figure | bytes) -> str:
     """Return a figure as a PNG in base64, as a page embeds it."""
     return base64.b64encode(png(figure)).decode("ascii")
 
 
-def png(figure: Figure | bytes) -> bytes:
+def png(figure: Drawing | Figure | bytes) -> bytes:
     """Return a figure as a PNG, which it may be already."""
     if isinstance(figure, bytes):
         return figure
+    if not isinstance(figure, Figure):
+        figure = figure.draw()[0]
     buffer = io.BytesIO()
     # A `$` in the name of a class or concept is no formula, here nor in the ticks that drawing makes.
     with mpl.rc_context({"text.parse_math": False}):
@@ -220,153 +480,3 @@ def png(figure: Figure | bytes) -> bytes:
             text.set_parse_math(False)
         figure.savefig(buffer, format="png", dpi=DPI, facecolor="white")
     return buffer.getvalue()
-
-
-#: Equal steps of the map look equal, also in grey and to colour-blind readers.
-COLOUR_MAP = "viridis"
-OUTLINE = "#FFFFFF"
-#: Size of a cell, and of what stands around the cells, in inches.
-CELL, GAP, TITLES, LABELS = 1.12, 0.05, 0.42, 1.25
-#: Letters of a column's title in one line.
-LINE = 13
-
-
-@dataclass
-class PictureRow:
-    """One row of a grid."""
-
-    label: str
-    image: np.ndarray
-    maps: list[np.ndarray]
-    mask: np.ndarray | None
-    values: Sequence[float | str]
-
-
-@dataclass
-class PictureGrid:
-    """Images and their maps."""
-
-    name: str
-    columns: list[str]
-    rows: list[PictureRow] = field(default_factory=list)
-    caption: str = ""
-
-
-def plot_grid(grid: PictureGrid, ax: np.ndarray | None = None) -> tuple[Figure, np.ndarray]:
-    """Draw a grid: the image with the mask's outline first, then the maps, each with its value."""
-    _check(grid)
-    shape = (len(grid.rows), 1 + len(grid.columns))
-    if ax is None:
-        fig, axes = _new_axes(*shape, scale=any(np.ndim(values) == 2 for row in grid.rows for values in row.maps))
-    else:
-        axes = np.asarray(ax)
-        check_shape("ax", axes, ("R", "C"), shape)
-        fig = axes[0, 0].figure
-    for number, row in enumerate(grid.rows):
-        _draw_image(axes[number, 0], row)
-        for panel, values, score in zip(axes[number, 1:], row.maps, row.values, strict=True):
-            _draw_map(panel, np.asarray(values, dtype=float), row, score)
-    for panel, title in zip(axes[0], ["image", *grid.columns], strict=True):
-        panel.set_title(_wrap(title), fontsize=8.5, color=INK, pad=4)
-    return fig, axes
-
-
-def _check(grid: PictureGrid) -> None:
-    if not grid.rows:
-        raise ValueError(f"Expected argument `grid` to have rows but the grid {grid.name!r} has none.")
-    for number, row in enumerate(grid.rows):
-        counts = (len(row.maps), len(row.values))
-        if counts != (len(grid.columns),) * 2:
-            raise ValueError(
-                f"Expected row {number} of the grid {grid.name!r} to have one map and one value for each of its "
-                f"{len(grid.columns)} columns but got {counts[0]} maps and {counts[1]} values."
-            )
-
-
-def _new_axes(rows: int, columns: int, scale: bool) -> tuple[Figure, np.ndarray]:
-    width = LABELS + columns * (CELL + GAP) + (0.55 if scale else 0.15)
-    height = TITLES + rows * (CELL + GAP) + 0.1
-    fig = Figure(figsize=(width, height))
-    axes = np.empty((rows, columns), dtype=object)
-    for row in range(rows):
-        for column in range(columns):
-            left = LABELS + column * (CELL + GAP) + (0.1 if column else 0)
-            bottom = height - TITLES - (row + 1) * (CELL + GAP)
-            axes[row, column] = fig.add_axes((left / width, bottom / height, CELL / width, CELL / height))
-    if scale:
-        # One scale for all maps, as high as a cell.
-        left = LABELS + columns * (CELL + GAP) + 0.12
-        beside = fig.add_axes((left / width, (height - TITLES - CELL) / height, 0.09 / width, (CELL - GAP) / height))
-        bar = fig.colorbar(ScalarMappable(cmap=COLOUR_MAP), cax=beside, ticks=[0, 1])
-        bar.ax.tick_params(labelsize=7.5, length=0, colors=INK)
-        bar.outline.set_visible(False)
-    return fig, axes
-
-
-def _draw_image(panel: Axes, row: PictureRow) -> None:
-    panel.imshow(np.clip(row.image, 0, 1), extent=_extent(row))
-    _outline(panel, row)
-    _bare(panel)
-    panel.set_ylabel(_wrap(row.label), rotation=0, ha="right", va="center", fontsize=8.5, color=INK, labelpad=6)
-
-
-def _draw_map(panel: Axes, values: np.ndarray, row: PictureRow, score: float | str) -> None:
-    _bare(panel)
-    if np.isnan(values).any():
-        panel.set_facecolor("#EEEEEE")
-        panel.text(0.5, 0.5, "no map", transform=panel.transAxes, ha="center", va="center", fontsize=8, color=INK)
-        return
-    # A coarse map is stretched over the image it explains; matplotlib takes a picture's colours as they are.
-    shown = np.clip(values, 0, 1) if values.ndim == 3 else values
-    panel.imshow(shown, cmap=COLOUR_MAP, vmin=0, vmax=1, extent=_extent(row), interpolation="nearest")
-    _outline(panel, row)
-    text = score if isinstance(score, str) else "–" if math.isnan(score) else f"{score:.2f}"
-    panel.text(
-        0.97,
-        0.03,
-        text,
-        transform=panel.transAxes,
-        ha="right",
-        va="bottom",
-        fontsize=7.5,
-        color="white",
-        path_effects=[withStroke(linewidth=2, foreground="black")],
-    )
-
-
-def _outline(panel: Axes, row: PictureRow) -> None:
-    if row.mask is None or not row.mask.any() or row.mask.all():
-        return
-    # A frame of zeros closes the outline where the object touches the border.
-    mask: Any = np.pad(np.asarray(row.mask, dtype=float), 1)
-    height, width = row.mask.shape
-    across, down = np.arange(width + 2) - 0.5, np.arange(height + 2) - 0.5
-    for colour, thickness in (("black", 1.7), (OUTLINE, 0.8)):
-        panel.contour(across, down, mask, levels=[0.5], colors=[colour], linewidths=[thickness])
-    panel.set_xlim(0, width)
-    panel.set_ylim(height, 0)
-
-
-def _extent(row: PictureRow) -> tuple[float, float, float, float]:
-    height, width = row.image.shape[:2]
-    return (0, width, height, 0)
-
-
-def _bare(panel: Axes) -> None:
-    panel.set_xticks([])
-    panel.set_yticks([])
-    for spine in panel.spines.values():
-        spine.set_visible(False)
-
-
-def _wrap(title: str) -> str:
-    """Break every line of a title that is too long in two, at the space nearest to its middle."""
-    return "\n".join(_halved(line) for line in title.split("\n"))
-
-
-def _halved(line: str) -> str:
-    if len(line) <= LINE or " " not in line:
-        return line
-    spaces = [place for place, letter in enumerate(line) if letter == " "]
-    middle = min(spaces, key=lambda place: abs(place - len(line) / 2))
-    return f"{line[:middle]}\n{line[middle + 1 :]}"

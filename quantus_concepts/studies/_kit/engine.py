@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from quantus_concepts.metrics.ray_workers import ENGINES, LOCAL
-from quantus_concepts.studies._kit.command import Options, option, option_name
+from quantus_concepts.studies._kit.command import Options, named_as_typed, option, option_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -17,7 +16,9 @@ if TYPE_CHECKING:
     from quantus_concepts.studies._kit.run import Run
 
 _PANEL = "Many machines"
-#: Of a range: what is lost where a worker dies.
+#: Options that have no effect where this process scores.
+_OF_RAY = ("address", "workers", "gpus_per_worker")
+#: Batches of a range: what is lost where a worker dies.
 BATCHES = 2
 
 
@@ -40,33 +41,6 @@ class EngineOptions(Options):
         shown=False,
         matters=False,
     )
-    gpus_per_worker: float | None = option(
-        None,
-        "ray: GPUs of each worker, or a share of one; by default none.",
-        panel=_PANEL,
-        bounds=(0, 1024),
-        shown=False,
-        matters=False,
-    )
-
-    #: Options that say nothing where this process scores.
-    of_ray: ClassVar[tuple[str, ...]] = ("address", "gpus_per_worker")
-
-    def __post_init__(self) -> None:
-        """Raise ValueError for what lies out of bounds, is no choice, or says nothing."""
-        super().__post_init__()
-        for name in self.of_ray if self.engine == LOCAL else ():
-            if getattr(self, name) is not None:
-                raise ValueError(
-                    f"Argument `{option_name(name)}` says nothing with `--engine {LOCAL}`. Leave it out, or score by "
-                    "the workers of a cluster: --engine ray."
-                )
-
-
-@dataclass(frozen=True, kw_only=True)
-class WorkerOptions(EngineOptions):
-    """The same, of a study whose workers do nothing else."""
-
     workers: int | None = option(
         None,
         "ray: how many score at the same time; by default one.",
@@ -76,7 +50,24 @@ class WorkerOptions(EngineOptions):
         matters=False,
     )
 
-    of_ray: ClassVar[tuple[str, ...]] = (*EngineOptions.of_ray, "workers")
+    gpus_per_worker: float | None = option(
+        None,
+        "ray: GPUs of each worker, or a share of one; by default none.",
+        panel=_PANEL,
+        bounds=(0, 1024),
+        shown=False,
+        matters=False,
+    )
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for what lies out of bounds, is no choice, or says nothing."""
+        super().__post_init__()
+        for name in _OF_RAY if self.engine == LOCAL else ():
+            if getattr(self, name) is not None:
+                raise ValueError(
+                    f"Argument `{option_name(name)}` says nothing with `--engine {LOCAL}`. Leave it out, or score by "
+                    "the workers of a cluster: --engine ray."
+                )
 
 
 def score_by_ranges(
@@ -89,31 +80,28 @@ def score_by_ranges(
     shard_size: int,
     names: Sequence[str] | None = None,
 ) -> pd.DataFrame:
-    """Return the rows of all items; ranges of an interrupted run of the same --out are taken from there."""
+    """Return the rows of all items; those of an interrupted run of the same --out are read from there."""
     from quantus_concepts.metrics import score_shards
-    from quantus_concepts.studies._kit.command import named_as_typed
-    from quantus_concepts.studies._kit.kept import fingerprint as digest
 
     options = run.options
-    if options.engine == LOCAL and find_spec("pyarrow") is None:
-        return make_scorer()(0, n_items)  # without the extra nothing is kept
-    # What differs, a file that was repaired for instance, stands beside.
-    out = run.folder.kept / f"{name}-{digest(fingerprint)[:8]}"
-    of_cluster: dict[str, Any] = {}
-    if options.engine != LOCAL:
-        of_cluster = {"address": options.address, "n_workers": options.workers or 1}
-        of_cluster["num_gpus"] = options.gpus_per_worker or 0
+    cluster: dict[str, Any] = {}
+    if isinstance(options, EngineOptions) and options.engine != LOCAL:
+        cluster = {
+            "engine": options.engine,
+            "address": options.address,
+            "n_workers": options.workers or 1,
+            "num_gpus": options.gpus_per_worker or 0,
+        }
     with named_as_typed(type(options), n_workers="--workers", num_gpus="--gpus-per-worker"):
         return score_shards(
             make_scorer,
             n_items,
-            out,
+            run.folder.kept / name,
             fingerprint=fingerprint,
             shard_size=shard_size,
             names=names,
-            engine=options.engine,
-            **of_cluster,
             display_progressbar=run.progress,
+            **cluster,
         )
 
 
@@ -130,8 +118,6 @@ def score_by_batches(
 
     `score` makes those of some images; they depend on the options, the models and what `depends` holds.
     """
-    from captum_concepts._support.fingerprints import module_hash
-
     size = run.options.batch_size
     starts = range(0, n_images, size)
     return score_by_ranges(
@@ -139,7 +125,7 @@ def score_by_batches(
         name,
         partial(_by_batches, score, size, n_images),
         len(starts),
-        fingerprint=run.options.identity() | depends | {"models": [module_hash(model) for model in models]},
+        fingerprint=run.options.identity() | depends | {"models": [*models]},
         shard_size=BATCHES,
         names=[f"image {start} ... {min(start + size, n_images) - 1}" for start in starts],
     )

@@ -1,16 +1,25 @@
-"""What a report says in plain sentences, and how its numbers are written."""
+"""What a report says in plain sentences: how numbers are written, and a small grammar of findings.
+
+A finding is made of a row of the results (``value``, ``low``, ``high``) and of what it is compared with: a baseline
+(`sentence`), the other rows (`leader`, `compared`), or an earlier row (`trend`). `answer` is its short form.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from captum_concepts._support.files import printable
+import pandas as pd
 
-#: How a number stands to another.
-RELATIONS = {"above": "above", "at": "not distinguishable from", "below": "below"}
+from captum_concepts._support.files import printable
+from quantus_concepts.studies._kit.results import against
+
+#: How a number stands to another; "" where neither has an interval.
+RELATIONS = {"above": "above", "at": "not distinguishable from", "below": "below", "": "beside"}
+Row = Mapping[str, Any]
+Writer = Callable[[float], str]
 
 
 @dataclass(frozen=True)
@@ -51,15 +60,114 @@ def share_decimals(value: float) -> int:
     return int(0 < value < 0.2 or 0.99 <= value < 1)
 
 
-def percent_with_interval(row: Mapping[str, Any]) -> str:
-    """Write a share in percent with its 95 % interval."""
-    value = row["value"]
-    if math.isnan(row["low"]):
-        return percent(value)
-    low, high = (f"{100 * row[end]:.{share_decimals(value)}f}" for end in ("low", "high"))
-    return f"{percent(value)} (95 % interval {low}–{high})"
+def ends(row: Row, write: Writer = percent) -> str:
+    """Write an interval or a range: "15–26" of shares in percent, "−0.10 to 0.15" of other numbers."""
+    if write is percent:
+        return "–".join(f"{100 * row[end]:.{share_decimals(row['value'])}f}" for end in ("low", "high"))
+    return " to ".join(write(row[end]) for end in ("low", "high"))
+
+
+def with_interval(row: Row, write: Writer = percent) -> str:
+    """Write a number with its 95 % interval."""
+    interval = "" if pd.isna(row["low"]) else f" (95 % interval {ends(row, write)})"
+    return f"{write(row['value'])}{interval}"
+
+
+def relation_to(row: Row, other: Row | float) -> str:
+    """Return "above", "at" or "below" as `against` does; a number without an interval stands for itself."""
+    low, high = (row["value"] if pd.isna(row[end]) else row[end] for end in ("low", "high"))
+    return against({"low": low, "high": high}, other)
 
 
 def listed(parts: Sequence[str], last: str = "and") -> str:
     """Write parts as a list in a sentence."""
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} {last} {parts[-1]}" if parts else ""
+
+
+def sentence(
+    text: str,
+    row: Row | None,
+    baselines: Mapping[str, Row | None] | None = None,
+    *,
+    draws: Sequence[str] = (),
+    write: Writer = percent,
+    more: str = "",
+) -> str:
+    """Return `text`, with the number for ``{}``, and how it stands to baselines by name; "" without the number.
+
+    Of `draws`, which are many random models, the range of 95 % is written.
+    """
+    if row is None or pd.isna(row["value"]):
+        return ""
+    parts = []
+    for name, other in (baselines or {}).items():
+        if other is not None:
+            span = f", 95 % of them {ends(other, write)}" if name in draws else ""
+            parts.append(f"{RELATIONS[relation_to(row, other)]} {name} ({write(other['value'])}{span})")
+    parts += [more] if more else []
+    return f"{text.format(with_interval(row, write))}{': ' if parts else ''}{'; '.join(parts)}."
+
+
+def leader(
+    rows: pd.DataFrame, text: str, name: Callable[[pd.Series], str] = lambda row: row["model"], write: Writer = percent
+) -> str:
+    """Say of which row the number is highest, which others cannot be distinguished from it, and of which it is lowest.
+
+    `text` begins the sentence: "S+ is highest for".
+    """
+    rows = rows[rows["value"].notna()].sort_values("value", kind="stable")
+    if rows.empty:
+        return ""
+    worst, best, others = rows.iloc[0], rows.iloc[-1], rows.iloc[:-1]
+    alike = [name(row) for _, row in others[::-1].iterrows() if relation_to(row, best) == "at"]
+    said_alike = f", not distinguishable from {listed(alike)}" if alike else ""
+    lowest = f"; lowest for {name(worst)}, {with_interval(worst, write)}" if len(rows) > 1 else ""
+    return f"{text} {name(best)}, {with_interval(best, write)}{said_alike}{lowest}."
+
+
+def compared(
+    rows: pd.DataFrame,
+    baseline: Row | float,
+    text: str,
+    name: Callable[[pd.Series], str] = lambda row: row["model"],
+) -> str:
+    """Say which rows are above, at and below a baseline, which `text` names: "Above random directions (50 %)"."""
+    found: dict[str, list[str]] = {relation: [] for relation in RELATIONS}
+    for _, row in rows[rows["value"].notna()].iterrows():
+        found[relation_to(row, baseline)].append(name(row))
+    most = max(found, key=lambda relation: len(found[relation]))
+    parts = []
+    for relation, phrase in {"above": text, "at": "not distinguishable from it", "below": "below it"}.items():
+        members = found[relation]
+        # A long list is told by its number where the other lists are given.
+        whom = f"{len(members)} others" if relation == most and len(members) > 4 else listed(members)
+        parts += [f"{phrase}: {whom if members else 'none'}"] if members or relation == "above" else []
+    return f"{'; '.join(parts)}." if len(rows) else ""
+
+
+def trend(first: Row, last: Row, write: Writer = percent) -> str:
+    """Say how a number goes from the first to the last of a series."""
+    relation = RELATIONS[relation_to(last, first)]
+    return f"from {with_interval(first, write)} to {with_interval(last, write)}, {relation} where it began"
+
+
+def answer(
+    asked: Mapping[str, tuple[Row | None, Row | None]],
+    baseline: str,
+    *,
+    yes: str = "yes",
+    write: Writer = percent,
+    short: str = "random",
+) -> str:
+    """Return the short form: which numbers, by how they were asked for, are above those of a baseline, with both.
+
+    For instance "yes by value (97 %, random 24 %); not distinguishable from random directions by weight (24 %, ...)".
+    """
+    phrases = {"above": yes, "at": f"not distinguishable from {baseline}", "below": f"below {baseline}"}
+    groups: dict[str, list[str]] = {}
+    for how, (row, other) in asked.items():
+        if row is not None:
+            beside = "" if other is None else f", {short} {write(other['value'])}"
+            phrase = "" if other is None else phrases.get(relation_to(row, other), "")
+            groups.setdefault(phrase, []).append(f"{how} ({write(row['value'])}{beside})".strip())
+    return "; ".join(f"{phrase} {listed(parts)}".strip() for phrase, parts in groups.items())

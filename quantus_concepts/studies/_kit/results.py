@@ -155,9 +155,15 @@ def against_control(frame: pd.DataFrame, control: str) -> pd.Series:
 
 
 def against(row: Mapping[str, Any], reference: Mapping[str, Any] | float) -> str:
-    """Say whether a number lies above, at or below another, or a value, by its 95 % interval."""
+    """Say whether a number lies above, at or below another, or a value, by its 95 % interval; "" without intervals."""
     other = (reference, reference) if isinstance(reference, float | int) else (reference["low"], reference["high"])
     return relation((row["low"], row["high"]), other)
+
+
+def baseline_of(frame: pd.DataFrame, row: pd.Series, model: str, *, but: Sequence[str] = ()) -> pd.Series | None:
+    """Return the number of a baseline model for the same metric and all else that `row` is of, None without one."""
+    same = [name for name in keys(frame) if name not in ("model", "mark", *but)]
+    return one(frame, model=model, **{name: None if pd.isna(row[name]) else row[name] for name in same})
 
 
 def published(package: str, **types: Any) -> pd.DataFrame:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,11 +15,12 @@ import pandas as pd
 import typer
 from torch import Tensor
 
+from captum_concepts._support.disk_cache import bytes_tensor, frame_of, frame_tensors, tensor_bytes
 from captum_concepts._support.files import printable
 from captum_concepts._support.progress import beside_bars
 from quantus_concepts.metrics.host.call import DurationWarning
 from quantus_concepts.studies._kit.command import OutOptions
-from quantus_concepts.studies._kit.kept import Kept, frame_of, frame_tensors
+from quantus_concepts.studies._kit.kept import Kept
 from quantus_concepts.studies._kit.output import OutputFolder
 from quantus_concepts.studies._kit.results import write_csv
 from quantus_concepts.studies._kit.tables import Table, print_table, terminal
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from quantus_concepts.studies._kit.page import Page
 
 O = TypeVar("O", bound=OutOptions)  # noqa: E741
+#: Before the name of a fact of bytes, a picture for instance, among kept tensors.
+_FACT = "fact "
 
 
 @dataclass
@@ -86,21 +90,26 @@ class Run(Generic[O]):
             notes, settings, facts = list(self.notes), dict(self.settings), dict(self.facts)
             with warnings_as_notes() as warned:
                 made.append(make())
-            said = {
+            new = {key: value for key, value in self.facts.items() if key not in facts}
+            pictures = {key: value for key, value in new.items() if isinstance(value, bytes)}
+            about = {
                 "warnings": warned,
                 "notes": [note for note in self.notes if note not in notes],
                 "settings": {key: value for key, value in self.settings.items() if settings.get(key) != value},
-                "facts": {key: value for key, value in self.facts.items() if key not in facts},
+                "facts": {key: value for key, value in new.items() if key not in pictures},
             }
-            return frame_tensors(made[0], said)
+            parts = {"about": json.dumps(about).encode()} | {f"{_FACT}{key}": each for key, each in pictures.items()}
+            return frame_tensors(made[0]) | {key: bytes_tensor(each) for key, each in parts.items()}
 
-        frame, said = frame_of(self.kept(name, settings, make_tensors))
-        self.note(*said["notes"])
-        self.settings |= said["settings"]
-        self.facts |= said["facts"]
-        for text in said["warnings"]:
+        found = self.kept(name, settings, make_tensors)
+        about = json.loads(tensor_bytes(found["about"]))
+        self.note(*about["notes"])
+        self.settings |= about["settings"]
+        self.facts |= about["facts"]
+        self.facts |= {key[len(_FACT) :]: tensor_bytes(each) for key, each in found.items() if key.startswith(_FACT)}
+        for text in about["warnings"]:
             warnings.warn(text, UserWarning, stacklevel=2)
-        return made[0] if made else frame
+        return made[0] if made else frame_of(found)
 
 
 @dataclass(frozen=True)

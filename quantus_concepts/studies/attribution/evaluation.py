@@ -26,11 +26,11 @@ from quantus_concepts.metrics.contrast.scores import (
     right_by_commonality,
     undefined_reasons,
 )
-from quantus_concepts.studies._kit.charts import PictureGrid, PictureRow
+from quantus_concepts.studies._kit.pictures import PictureGrid, PictureRow
 from quantus_concepts.studies._kit.run import Run
 from quantus_concepts.studies.attribution.data import CHANGES, AttributionData
 from quantus_concepts.studies.attribution.explaining import Methods, explain_subjects
-from quantus_concepts.studies.attribution.model_training import data_digest, tensor_hash
+from quantus_concepts.studies.attribution.model_training import data_identity
 from quantus_concepts.studies.attribution.options import SMALL, AttributionOptions
 
 #: Images of a sheet.
@@ -334,8 +334,8 @@ def _patches(run: Run[AttributionOptions], data: AttributionData, model: nn.Modu
         return result._asdict()
 
     depends: dict[str, Any] = {**settings, "steps": options.patch_steps, "tolerance": options.tolerance, "count": count}
-    depends |= {"data": data_digest(data.test, data.test.scene_labels), "device": str(options.torch_device())}
-    depends |= {"model": tensor_hash(*model.state_dict().values())}
+    depends |= {"data": data_identity(data.test, data.test.scene_labels), "device": str(options.torch_device())}
+    depends |= {"model": model}
     patches = PatchResult(**run.kept("patches", depends, make))
     distance, size = patches.relative_distance.median(), patches.patch_size.median()
     run.settings["patches"] = (

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quantus_concepts.studies._kit.command import MANY, RunOptions, option
-from quantus_concepts.studies._kit.engine import WorkerOptions
 
 if TYPE_CHECKING:
     from quantus_concepts.metrics import Limits
@@ -33,7 +32,7 @@ _above_zero = partial(option, bounds=(0, MANY), open_low=True)
 
 
 @dataclass(frozen=True, kw_only=True)
-class AttributionOptions(WorkerOptions, RunOptions):
+class AttributionOptions(RunOptions):
     """Ask attribution methods for the importance of what provably does not matter: MCS, IDR, IIR.
 
     With no option: objects are painted on scenes, small networks are trained on the objects and on the scenes, it is

@@ -7,9 +7,10 @@ import re
 import pandas as pd
 from markupsafe import Markup, escape
 
-from quantus_concepts.studies._kit.charts import Chart, plot_grid
+from quantus_concepts.studies._kit.charts import Chart
 from quantus_concepts.studies._kit.findings import Finding, listed, minus
 from quantus_concepts.studies._kit.page import Page, Section
+from quantus_concepts.studies._kit.pictures import plot_grid
 from quantus_concepts.studies._kit.results import pick
 from quantus_concepts.studies._kit.run import Run
 from quantus_concepts.studies._kit.tables import terminal

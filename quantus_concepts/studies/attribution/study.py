@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import typer
@@ -30,8 +29,7 @@ from quantus_concepts.studies.attribution.global_method import score_tcav
 from quantus_concepts.studies.attribution.model_training import (
     Augmentation,
     Job,
-    data_digest,
-    tensor_hash,
+    data_identity,
     train_models,
 )
 from quantus_concepts.studies.attribution.networks import network_builder
@@ -99,8 +97,7 @@ def collect(options: AttributionOptions, run: Run[AttributionOptions]) -> pd.Dat
         run.say("TCAV")
         try:
             score = partial(score_tcav, run, data, models, premises)
-            depends: dict[str, Any] = {name: tensor_hash(*of.state_dict().values()) for name, of in models.items()}
-            depends["images"] = data_digest(data.test, data.test.scene_labels)
+            depends = {"models": models, "images": data_identity(data.test, data.test.scene_labels)}
             tables.append(run.kept_frame("TCAV", depends, score))
         except Exception as error:  # a network of the user's own; everything else must not be lost
             run.note(f"TCAV failed and has no scores: {type(error).__name__}: {error}")

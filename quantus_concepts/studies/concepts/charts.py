@@ -17,8 +17,7 @@ from quantus_concepts.studies._kit.charts import (
     BAND,
     INK,
     WIDTH,
-    dots,
-    grouped_bars,
+    Bars,
     legend_right,
     new_axes,
     tidy,
@@ -53,21 +52,20 @@ def existence(frame: pd.DataFrame, by_class: bool) -> Figure:
     """Draw CEM as bars: one group a ranking, one bar a model, over what random banks score."""
     chosen = pick(frame, metric="CEM", set="correct", l=1)
     chosen = chosen.assign(ranking=chosen["explanation"].map(lambda name: f"by {RANKINGS[name]}"))
-    fig, ax = grouped_bars(
-        chosen,
-        "ranking",
-        "model",
+    whose = "of its class" if by_class else "present"
+    return Bars(
+        frame=chosen,
+        groups="ranking",
+        series="model",
+        label=f"top concept {whose}\n(CEM, % of correctly classified images)",
         order=MODELS,
         colours=COLOURS,
-        control=RANDOM,
+        band=RANDOM,
+        band_label="95 % of random banks (— mean, -- 97.5 %)",
         scale=100,
-        control_label="95 % of random banks (— mean, -- 97.5 %)",
-    )
-    whose = "of its class" if by_class else "present"
-    ax.set_ylabel(f"top concept {whose}\n(CEM, % of correctly classified images)")
-    ax.set_ylim(0, 108)
-    ax.set_yticks(range(0, 101, 20))
-    return fig
+        limits=(0, 108),
+        write=lambda value: f"{100 * value:.0f}",
+    ).draw()[0]
 
 
 def location(frame: pd.DataFrame) -> Figure:
@@ -211,7 +209,16 @@ def extremes(frame: pd.DataFrame, kind: str) -> Figure:
     control = pick(frame, metric="CGIM", model=RANDOM, explanation="contribution", item_kind=kind)
     control = control[control["item"] != ""]
     gap = len(best) if len(worst) else 0
-    fig, ax = dots(shown, "item", control=control, colour=COLOURS[POST_HOC], gap_after=gap)
+    fig, ax = Bars(
+        frame=pd.concat([shown, control[control["item"].isin(shown["item"])]]),
+        groups="item",
+        series="model",
+        colours=COLOURS,
+        band=RANDOM,
+        flat=True,
+        points=True,
+        gap_after=gap,
+    ).draw()
     ends = pd.concat([rows["low"].fillna(rows["value"]) for rows in (shown, control)])
     ax.set_xlim(max(-1.0, min(0.0, ends.min()) - 0.05), 1.15)
     band = "; grey: 95 % of random banks" if len(control) else ""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from captum_concepts._support.fingerprints import fingerprint_of
 from captum_concepts._support.progress import part
 from captum_concepts.bank.directions import some
 from captum_concepts.bank.learnable import find_learnable
@@ -67,14 +67,12 @@ class BenchmarkData:
         """K."""
         return len(self.class_names)
 
-    def digest(self) -> str:
+    @property
+    def fingerprint(self) -> str:
         """Return what tells data apart: all labels, and the images that are in memory."""
-        found = hashlib.sha256()
-        for data in (self.train, self.test):
-            images = [data.images] if isinstance(data, KeptImages) else []
-            for tensor in (data.labels, data.concept_labels, *images):
-                found.update(tensor.numpy().tobytes())
-        return found.hexdigest()
+        several = (self.train, self.test)
+        images = [data.images for data in several if isinstance(data, KeptImages)]
+        return fingerprint_of([[data.labels, data.concept_labels] for data in several], images)
 
 
 def load_data(options: ConceptOptions, network: Network | None) -> Iterator[BenchmarkData]:

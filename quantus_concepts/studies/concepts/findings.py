@@ -14,9 +14,9 @@ from quantus_concepts.studies._kit.findings import (
     listed,
     number,
     percent,
-    percent_with_interval,
     said,
     share_decimals,
+    with_interval,
 )
 from quantus_concepts.studies._kit.results import against, keys, one, pick
 from quantus_concepts.studies.concepts.charts import intervention_rows
@@ -98,7 +98,7 @@ def _existence(frame: pd.DataFrame, by_class: bool) -> str:
         return ""
     images = "the correctly classified images" if chosen == "correct" else "the images"
     text = f"The concept the {POST_HOC} ranks first by contribution is "
-    text += f"{'one of its class' if by_class else 'present'} in {percent_with_interval(row)} of {images}"
+    text += f"{'one of its class' if by_class else 'present'} in {with_interval(row)} of {images}"
     text += _beside_control(frame, row)
     text += "." if pd.isna(row["chance"]) else f"; the share of labelled concepts is {percent(row['chance'])}."
     by_value = _cem(frame, set=chosen, explanation="value")
@@ -144,7 +144,7 @@ def _explained_by_absence(frame: pd.DataFrame) -> str:
     if row is None or row["value"] == 0:
         return ""
     return (
-        f"In {percent_with_interval(row)} of the images that first concept has a negative value and a negative weight: "
+        f"In {with_interval(row)} of the images that first concept has a negative value and a negative weight: "
         "it speaks for the class by being absent. The model itself says that it is not there, so its map's strongest "
         "region need not be where the part is."
     )
@@ -181,7 +181,7 @@ def _location(frame: pd.DataFrame, model: str) -> str:
     text = ", ".join(part for part in parts if part)
     return (
         f"At α = {row['alpha']:g} the map of the {model}'s first concept contains the concept's part in "
-        f"{percent_with_interval(row)} of the cases{f': {text}' if text else ''}."
+        f"{with_interval(row)} of the cases{f': {text}' if text else ''}."
     )
 
 
@@ -246,7 +246,7 @@ def _interventions(frame: pd.DataFrame) -> str:
     random = "" if control is None else f", of random banks {percent(control['value'])}"
     return (
         f"With the {count} concepts of an image that the {POST_HOC} is least sure of set to what people say of them, "
-        f"it classifies {percent_with_interval(asked)} correctly, {relation} the {percent_with_interval(before)} "
+        f"it classifies {with_interval(asked)} correctly, {relation} the {with_interval(before)} "
         f"without (as many in random order: {percent(by_chance['value'])}{random}; all {counts[-1]}: "
         f"{percent(every['value'])}); set to the opposite, the control, {percent(wrong['value'])}."
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from quantus_concepts.studies._kit.command import AUTO, MANY, RUN, RunOptions, option, option_name
-from quantus_concepts.studies._kit.engine import WorkerOptions
+from quantus_concepts.studies._kit.engine import EngineOptions
 
 PAINTED, CUB, FOLDER = "painted", "cub", "folder"
 DATA = (PAINTED, CUB, FOLDER)
@@ -32,7 +32,7 @@ _ALLOWED = _NEEDED | {CUB: ("root", "concepts"), FOLDER: ("root", "concepts", "p
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConceptOptions(WorkerOptions, RunOptions):
+class ConceptOptions(EngineOptions, RunOptions):
     """Evaluate a post-hoc concept bottleneck model: are its concepts real, present, and in the right place?
 
     With no option: painted birds are drawn, a small network is trained, and the post-hoc model is compared with

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-
 import torch
 from torch import Tensor, nn
 
 from captum_concepts._support.checks import check_shape
+from captum_concepts._support.fingerprints import fingerprint_of
 from quantus_concepts.datasets.base import ConceptDataset
 
 
@@ -76,7 +75,7 @@ class Recognition(nn.Module):
 
     def __init__(self, images: list[Tensor]) -> None:
         super().__init__()
-        self._number = {_digest(image): number for number, image in enumerate(images)}
+        self._number = {_content(image): number for number, image in enumerate(images)}
         # Tells where the module is: what looks numbers up is there too, wherever images are.
         self.register_buffer("_place", torch.empty(0), persistent=False)
 
@@ -85,7 +84,7 @@ class Recognition(nn.Module):
         check_shape("images", images, ("N", "C", "H", "W"), (None, None, None, None))
         numbers = []
         for position, image in enumerate(images):
-            number = self._number.get(_digest(image))
+            number = self._number.get(_content(image))
             if number is None:
                 raise ValueError(
                     f"The oracle does not know image {position} of this batch: it knows only the images it was "
@@ -104,6 +103,5 @@ class _Values(nn.Module):
         return self.oracle.values_from_features(self.oracle.features(images))
 
 
-def _digest(image: Tensor) -> bytes:
-    content = (image.detach().float() * 255).round().to(torch.uint8).cpu().contiguous().numpy()
-    return hashlib.blake2b(content.tobytes(), digest_size=16).digest()
+def _content(image: Tensor) -> str:
+    return fingerprint_of((image.detach().float() * 255).round().to(torch.uint8))

@@ -51,7 +51,7 @@ def collect(options: ConceptOptions, run: Run[ConceptOptions]) -> pd.DataFrame:
             score = partial(
                 score_seed, run, network, data, seed, first=number == 0, show_scores=partial(tell, data, seed)
             )
-            kept = run.kept_frame(f"scores {seed}", {"seed": seed, "data": data.digest()}, score)
+            kept = run.kept_frame(f"scores {seed}", {"seed": seed, "data": data.fingerprint}, score)
             if seed not in shown_seeds:
                 tell(data, seed, kept)
             frames.append(_named(kept.assign(seed=seed)))

@@ -16,6 +16,7 @@ from quantus.functions.similarity_func import correlation_pearson
 from quantus.metrics.faithfulness.faithfulness_correlation import FaithfulnessCorrelation
 from torch import Tensor, nn
 
+from captum_concepts._support.fingerprints import fingerprint_of
 from captum_concepts._support.running import device_of, seeded_generators
 from captum_concepts.attributions.methods import CONTROL_METHODS, PAPER_METHODS, build_methods
 from captum_concepts.attributions.steered_rise import SteeredRISE
@@ -32,10 +33,9 @@ from quantus_concepts.pasta.applications.perturbations import PERTURBATIONS
 from quantus_concepts.pasta.applications.robustness import RobustnessPairs, robustness_pairs
 from quantus_concepts.pasta.applications.steering import score_masks
 from quantus_concepts.pasta.embedder import Embedder
-from quantus_concepts.studies._kit.charts import PictureRow
-from quantus_concepts.studies._kit.explanation_pictures import shown_picture, top_concepts
+from quantus_concepts.studies._kit.pictures import PictureRow, shown_picture, top_concepts
 from quantus_concepts.studies._kit.run import Run
-from quantus_concepts.studies.pasta.evaluation import UNBOUNDED, SplitResult, digest, kept_arrays, ratings_digest
+from quantus_concepts.studies.pasta.evaluation import UNBOUNDED, SplitResult, identity_of_ratings, kept_arrays
 from quantus_concepts.studies.pasta.metrics import CORRELATED_THRESHOLDS
 from quantus_concepts.studies.pasta.options import N_CLASSIFIER, SIMULATED, PastaOptions
 from quantus_concepts.studies.pasta.preparing import Classifier, RatedBirds, train_classifier
@@ -150,7 +150,7 @@ def apply_score(
     )
     metric = PASTAScore(scorer, embedder, question=question, class_names=of.class_names, disable_warnings=True)
     images = of.images.numpy()
-    network = {"network": digest(*(value.cpu() for value in of.model.state_dict().values()), images)}
+    network = {"network": [of.model, images]}
     maps = kept_arrays(run.kept, "maps", network | {"seed": options.seed}, partial(_explained, of, options.seed))
     mixture = best_explainer(
         {name: metric(of.model, images, of.predicted, values) for name, values in maps.items()}, question
@@ -163,7 +163,7 @@ def apply_score(
     run.frames["wins"] = pd.DataFrame(wins, columns=["explainer", "images"])
     run.frames["faithfulness"] = compared
     masked = Remembered(score_masks(scorer, embedder, question=question, labels=of.class_names))
-    settings: dict[str, Any] = {**network, "scorer": digest(*(value.cpu() for value in scorer.state_dict().values()))}
+    settings: dict[str, Any] = {**network, "scorer": scorer}
     settings |= {"embedder": embedder.settings, "question": question}
     settings |= {"masks": options.n_masks, "cells": CELLS, "weights": WEIGHTS, "seed": options.seed}
     steering = partial(_steered, of, SteeredRISE(of.model, masked), metric, options)
@@ -196,7 +196,7 @@ class Remembered:
 
     def __call__(self, images: Tensor, masks: Tensor, targets: Tensor | None) -> Tensor:
         """Return what the function gives."""
-        known = digest(*(None if each is None else each.cpu() for each in (images, masks, targets)))
+        known = fingerprint_of(images, masks, targets)
         if known not in self.found:
             self.found[known] = self.function(images, masks, targets)
         return self.found[known]
@@ -295,7 +295,7 @@ def _correlated(
     # Under one name: the metrics of a map do not depend on who made it, and are those of many maps at once.
     alike = replace(some, explainer_ids=np.full(len(some), "any"))
     measure = partial(metric_values, alike, {"any": Explainer(of.model)}, thresholds=CORRELATED_THRESHOLDS, seed=seed)
-    settings = {**network, "ratings": ratings_digest(some), "seed": seed}
+    settings = {**network, "ratings": identity_of_ratings(some), "seed": seed}
     values = kept_arrays(run.kept, "metrics", settings, measure)
     columns = [ratings.questions.index(question) for question in questions]
     return pd.DataFrame(rating_correlations(values, some.targets()[:, columns], questions))

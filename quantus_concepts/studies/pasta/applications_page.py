@@ -13,9 +13,10 @@ from matplotlib.figure import Figure
 
 from quantus_concepts.functional.intervals import relation
 from quantus_concepts.pasta.applications.mixture import Mixture, plot_mixture
-from quantus_concepts.studies._kit.charts import INK, Chart, PictureGrid, PictureRow, dots, plot_grid
+from quantus_concepts.studies._kit.charts import INK, Bars, Chart
 from quantus_concepts.studies._kit.findings import Finding, listed, minus, number
 from quantus_concepts.studies._kit.page import Section
+from quantus_concepts.studies._kit.pictures import PictureGrid, PictureRow, plot_grid
 from quantus_concepts.studies._kit.results import names, pick
 from quantus_concepts.studies._kit.tables import Table
 from quantus_concepts.studies.pasta.applications import Ranked
@@ -144,10 +145,11 @@ def plot_faithfulness(faithful: pd.DataFrame, ax: Axes | None = None) -> tuple[F
     """Draw the mean faithfulness of the choice, of their average, and of each explainer alone, with 95 % intervals."""
     first = faithful["name"].isin([CHOICE, AVERAGE])
     rows = pd.concat([faithful[first], faithful[~first].sort_values("mean", ascending=False, kind="stable")])
-    fig, ax = dots(rows.assign(value=rows["mean"], name=rows["name"].replace(CHOSEN)), "name", ax, gap_after=2)
-    ax.axvline(0, color=INK, linewidth=0.8)
-    ax.set_xlabel(f"{FAITHFULNESS} (higher is better)")
-    return fig, ax
+    shown = rows.assign(value=rows["mean"], name=rows["name"].replace(CHOSEN))
+    label = f"{FAITHFULNESS} (higher is better)"
+    return Bars(frame=shown, groups="name", label=label, reference=(0, ""), flat=True, points=True, gap_after=2).draw(
+        ax
+    )
 
 
 def plot_perturbed(rows: Sequence[PictureRow]) -> Figure:

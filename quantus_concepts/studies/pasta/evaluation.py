@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +16,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from captum_concepts._support.fingerprints import fingerprint_of
 from quantus_concepts.datasets.ratings.explanations import Explanation
 from quantus_concepts.datasets.ratings.questions import QUESTIONS
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
@@ -69,7 +69,7 @@ def embedded_ratings(run: Run[Any], embedder: Embedder, ratings: RatedExplanatio
         ratings.explanations,
         modalities=ratings.modalities.tolist(),
         names=[f"{image} by {who}" for image, who in zip(ratings.image_ids, ratings.explainer_ids, strict=True)],
-        fingerprint={"ratings": ratings_digest(ratings)} | identity_of(embedder),
+        fingerprint={"ratings": identity_of_ratings(ratings)} | identity_of(embedder),
     )
 
 
@@ -129,32 +129,20 @@ def not_kept(name: str, settings: Mapping[str, Any], make: Callable[[Any], Mappi
     return dict(make(None))
 
 
-def digest(*arrays: Any) -> str:
-    """Return the SHA-256 of arrays, None among them."""
-    found = hashlib.sha256()
-    for array in arrays:
-        values = np.asarray(array)
-        found.update(f"{values.shape} {values.dtype}".encode())
-        found.update(values.tobytes() if values.dtype != object else repr(values.tolist()).encode())
-    return found.hexdigest()
-
-
 def kept_arrays(
     keep: Keep, name: str, settings: Mapping[str, Any], make: Callable[[], Mapping[str, np.ndarray]]
 ) -> dict[str, np.ndarray]:
     """Return arrays by name, in the order in which they were made."""
 
-    def numbered(_: Any) -> dict[str, Tensor]:
-        made = make().items()
-        return {f"{place:03d} {key}": torch.as_tensor(np.ascontiguousarray(a)) for place, (key, a) in enumerate(made)}
+    def tensors(_: Any) -> dict[str, Tensor]:
+        return {key: torch.as_tensor(np.ascontiguousarray(array)) for key, array in make().items()}
 
-    found = keep(name, settings, numbered)
-    return {key[4:]: found[key].numpy() for key in sorted(found)}
+    return {key: tensor.numpy() for key, tensor in keep(name, settings, tensors).items()}
 
 
-def ratings_digest(ratings: RatedExplanations) -> str:
+def identity_of_ratings(ratings: RatedExplanations) -> list[np.ndarray]:
     """Return what tells ratings apart: what was rated, by its names, and the votes."""
-    return digest(ratings.image_ids, ratings.explainer_ids, ratings.modalities, ratings.votes)
+    return [ratings.image_ids, ratings.explainer_ids, ratings.modalities, ratings.votes]
 
 
 def kept_embeddings(
@@ -167,7 +155,7 @@ def kept_embeddings(
     """Return the embeddings of rated explanations, on the CPU; `embed` makes them in another way."""
     make = embed or (lambda: embedder.embed(ratings.explanations))
     settings = {
-        "ratings": ratings_digest(ratings),
+        "ratings": identity_of_ratings(ratings),
         "encoder": embedder.encoder.fingerprint,
         "settings": embedder.settings,
     }
@@ -267,7 +255,7 @@ class Trainer:
         if plan.label_names is not None:
             known = [label or None for label in ratings.labels.tolist()]
             self.labels = label_indices(plan.label_names, known, len(ratings)).numpy()
-        self._digest = digest(embeddings.numpy(), self.labels)
+        self._identity = fingerprint_of(embeddings, self.labels)
 
     def together(self, goals: Sequence[np.ndarray], split: Split, seed: int) -> list[Callable[[], Training]]:
         """Return for each goal what gives its training; the first that is asked trains for all, at the same time."""
@@ -312,8 +300,8 @@ class Trainer:
 
     def _settings(self, goal: np.ndarray, split: Split, seed: int) -> dict[str, Any]:
         return {
-            "embeddings": self._digest,
-            "votes": digest(goal, split.train, split.validation, split.test),
+            "embeddings": self._identity,
+            "votes": [goal, split.train, split.validation, split.test],
             "questions": self.plan.questions,
             "labels": self.plan.label_names,
             "training": asdict(self.plan.settings),

@@ -35,9 +35,9 @@ from quantus_concepts.studies.pasta.evaluation import (
     Plan,
     Trainer,
     best_split,
+    identity_of_ratings,
     kept_arrays,
     kept_embeddings,
-    ratings_digest,
     train_splits,
 )
 from quantus_concepts.studies.pasta.findings import ordered, paper_table, span, study_page, written
@@ -72,7 +72,7 @@ def collect(options: MetricsOptions, run: Run[MetricsOptions]) -> pd.DataFrame:
         # Sparseness is of maps, not of drawings of them.
         ratings, more = PastaRatings(options.data, drawings=False), {}
         make = partial(metric_values, ratings, display_progressbar=options.progress)
-        values = kept_arrays(run.kept, "metrics", {"ratings": ratings_digest(ratings)}, make)
+        values = kept_arrays(run.kept, "metrics", {"ratings": identity_of_ratings(ratings)}, make)
     run.note(*ratings.notes)
     run.settings["device"] = str(options.torch_device())
     run.facts["ratings"] = ratings
@@ -105,7 +105,7 @@ def _of_methods(
         seed=options.seed,
         display_progressbar=options.progress,
     )
-    values = kept_arrays(run.kept, "metrics", {"ratings": ratings_digest(ratings)} | run.settings, measure)
+    values = kept_arrays(run.kept, "metrics", {"ratings": identity_of_ratings(ratings)} | run.settings, measure)
     run.say("Training a scorer")
     scores = _scores(options, run, ratings)
     return ratings, values, {SCORER: scores, MASK_ERROR: mask_error(ratings, masks)}

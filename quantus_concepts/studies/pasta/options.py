@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from quantus_concepts.studies._kit.command import MANY, Options, RunOptions, option, option_name
-from quantus_concepts.studies._kit.engine import WorkerOptions
 
 SCORER = "PASTA-score"
 SHUFFLED = "shuffled votes"
@@ -229,7 +228,7 @@ class DeviceCheckedOptions(RunOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SplitOptions(WorkerOptions, DeviceCheckedOptions):
+class SplitOptions(DeviceCheckedOptions):
     """How scorers are trained, and tested over several splits."""
 
     question: str = option(ALL, "Q1 to Q6, some with commas, or all in one training.", panel=TRAINING)

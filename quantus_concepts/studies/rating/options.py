@@ -15,7 +15,7 @@ from quantus_concepts.studies._kit.command import (
     SeedOptions,
     option,
 )
-from quantus_concepts.studies._kit.engine import WorkerOptions
+from quantus_concepts.studies._kit.engine import EngineOptions
 
 SCORER, PAGE, PERTURBED = "Scorer and encoder", "Page", "For Q5 and Q6"
 ALL = "all"
@@ -53,7 +53,7 @@ class ExplanationOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScoreOptions(ExplanationOptions, WorkerOptions, ProgressOptions, OutOptions, DeviceOptions):
+class ScoreOptions(ExplanationOptions, EngineOptions, ProgressOptions, OutOptions, DeviceOptions):
     """Predict how people would rate explanations on disk: maps, drawings and lists of concepts, on one scale.
 
     Prints a table of the explainers; the last line is the folder with scores.csv (a row for each explanation), and

@@ -8,8 +8,8 @@ from typing import Any
 
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation
 from quantus_concepts.studies._kit.charts import png as figure_png
-from quantus_concepts.studies._kit.explanation_pictures import encoded, plot_concepts, shown_picture
 from quantus_concepts.studies._kit.output import OutputFolder
+from quantus_concepts.studies._kit.pictures import encoded, plot_concepts, shown_picture
 from quantus_concepts.studies.rating.files import ExplanationFile
 
 IMAGES, PICTURES, ACTIVATIONS = "images", "expl", "activations"

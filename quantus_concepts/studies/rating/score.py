@@ -19,7 +19,6 @@ from quantus_concepts.pasta.labels import label_index
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import load_scorer
 from quantus_concepts.studies._kit.command import named_as_typed
-from quantus_concepts.studies._kit.kept import fingerprint
 from quantus_concepts.studies._kit.run import Run, Study
 from quantus_concepts.studies.pasta.evaluation import embedded_by_ranges, identity_of
 from quantus_concepts.studies.pasta.options import question_names
@@ -61,7 +60,7 @@ def collect(options: ScoreOptions, run: Run[ScoreOptions]) -> pd.DataFrame:
         LazyExplanations(ExplanationFile.read, good),
         modalities=[file.modality for file in good],
         names=[f"{file.explainer}/{file.path.name}" for file in good],
-        fingerprint={"files": fingerprint({"states": [_states(file) for file in good]})} | identity_of(embedder),
+        fingerprint={"files": [_states(file) for file in good]} | identity_of(embedder),
     )
     labels = None if scorer.labels is None else [file.label or None for file in good]
     votes = scorer.score(embeddings.to(scorer.device), labels, clip=options.clip).cpu().numpy()

@@ -13,9 +13,9 @@ from quantus_concepts.datasets.ratings.explanations import ConceptExplanation
 from quantus_concepts.datasets.ratings.questions import QUESTIONS, question_named
 from quantus_concepts.pasta.applications.mixture import Mixture, plot_mixture
 from quantus_concepts.studies._kit.charts import Chart
-from quantus_concepts.studies._kit.explanation_pictures import data_url, listed_concepts, resized, shown_picture
 from quantus_concepts.studies._kit.findings import number, said
 from quantus_concepts.studies._kit.page import Page, Section
+from quantus_concepts.studies._kit.pictures import data_url, listed_concepts, resized, shown_picture
 from quantus_concepts.studies._kit.run import Run
 from quantus_concepts.studies._kit.tables import Table
 from quantus_concepts.studies.rating.files import ExplanationFile

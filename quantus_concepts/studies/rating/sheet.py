@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -13,14 +12,15 @@ import numpy as np
 from markupsafe import Markup
 from torch import Tensor
 
+from captum_concepts._support.fingerprints import fingerprint_of
 from captum_concepts._support.images import load_image
 from captum_concepts._support.progress import progress
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation
 from quantus_concepts.datasets.ratings.questions import Question, question_named
 from quantus_concepts.studies._kit.command import named_as_typed
-from quantus_concepts.studies._kit.explanation_pictures import data_url, listed_concepts, resized, shown_picture
 from quantus_concepts.studies._kit.output import OutputFolder
 from quantus_concepts.studies._kit.page import render_page
+from quantus_concepts.studies._kit.pictures import data_url, listed_concepts, resized, shown_picture
 from quantus_concepts.studies.rating.files import SHOWN, ExplanationFile, check_explanations, problems, usable
 from quantus_concepts.studies.rating.find import find_explanations
 from quantus_concepts.studies.rating.options import FROM_FILE_NAME, SheetOptions, words
@@ -71,8 +71,7 @@ def sheet_page(
 
 def embedded(content: dict[str, Any]) -> Markup:
     """Return what a page asks as it stands in its script element, with a name by which answers are kept."""
-    asked = json.dumps([content["questions"], content["items"], content["seed"]])
-    content = content | {"id": hashlib.sha256(asked.encode()).hexdigest()[:12]}
+    content = content | {"id": fingerprint_of(content["questions"], content["items"], content["seed"])[:12]}
     # "<" is all that could end the script element early.
     return Markup(json.dumps(content, ensure_ascii=False).replace("<", "\\u003c"))
 

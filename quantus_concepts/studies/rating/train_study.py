@@ -14,7 +14,7 @@ from quantus_concepts.pasta.training import TrainingSettings
 from quantus_concepts.studies._kit.command import named_as_typed
 from quantus_concepts.studies._kit.page import Page
 from quantus_concepts.studies._kit.run import Run, Study
-from quantus_concepts.studies.pasta.evaluation import Plan, kept_arrays, ratings_digest
+from quantus_concepts.studies.pasta.evaluation import Plan, identity_of_ratings, kept_arrays
 from quantus_concepts.studies.pasta.page import training_page
 from quantus_concepts.studies.pasta.preparing import known_labels, load_encoder
 from quantus_concepts.studies.pasta.study import save_scorers, trained
@@ -85,5 +85,5 @@ def _sparseness(options: TrainOptions, run: Run[TrainOptions]) -> pd.DataFrame:
     ratings = _ratings(options, "map")
     columns = [ratings.questions.index(question) for question in options.questions]
     make = partial(metric_values, ratings, display_progressbar=options.progress)
-    values = kept_arrays(run.kept, "sparseness", {"ratings": ratings_digest(ratings)}, make)
+    values = kept_arrays(run.kept, "sparseness", {"ratings": identity_of_ratings(ratings)}, make)
     return pd.DataFrame(rating_correlations(values, ratings.targets(options.votes)[:, columns], options.questions))

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from threading import Event
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Subset
+from torch.utils.data import DataLoader
 
 from captum_concepts._support.progress import part
 from captum_concepts._support.running import device_of
@@ -28,20 +25,9 @@ from quantus_concepts.datasets.base import ConceptDataset
 from quantus_concepts.metrics import score_substitutions, score_vision_language
 from quantus_concepts.metrics.host.model import ConceptModel
 from quantus_concepts.metrics.host.rows import Row
-from quantus_concepts.metrics.ray_workers import RAY
-from quantus_concepts.metrics.streaming.batches import ADDED_REQUIRED
-from quantus_concepts.metrics.streaming.rows import (
-    about_images,
-    bound_pairs,
-    bound_substitutions,
-    mean_row,
-    score_table,
-    substitution_table,
-)
-from quantus_concepts.metrics.streaming.stream import substitution_stream
+from quantus_concepts.metrics.streaming.rows import mean_row, score_table
 from quantus_concepts.pasta.encoders.encoder import Encoder
 from quantus_concepts.studies._kit.charts import png
-from quantus_concepts.studies._kit.engine import score_by_batches
 from quantus_concepts.studies._kit.kept import Kept
 from quantus_concepts.studies._kit.run import Run, warnings_as_notes
 from quantus_concepts.studies._models.loading import KeptImages, painted_birds, sample_loader
@@ -93,51 +79,8 @@ def scored(
 ) -> pd.DataFrame:
     """Score models and random ones, in this process or by the workers of a cluster."""
     asked: dict[str, Any] = {"threshold": threshold, "controls": {RANDOM: random}}
-    if run.options.engine == RAY:
-        return scored_by_ranges(run, said, models, data, seen, asked)
     pairs = in_order(data, run.options.batch_size)
     return score_substitutions(models, pairs, **asked, seen=seen, display_progressbar=run.progress)
-
-
-def scored_by_ranges(
-    run: Run[SubstitutionOptions],
-    said: str,
-    models: Mapping[str, ConceptModel],
-    data: Any,
-    seen: DataLoader[Any],
-    asked: Mapping[str, Any],
-) -> pd.DataFrame:
-    """Return what `score_substitutions` does with these arguments, to the bit; `seen` is gone through here."""
-    bound = bound_substitutions(data.added, data.removed, data.labels)
-    content = hashlib.sha256(b"".join(each.tobytes() for each in bound.values() if each is not None))
-    asked = {"class_concepts": data.class_concepts, **asked}
-    controls = [each for drawn in asked["controls"].values() for each in drawn]
-    rows = score_by_batches(
-        run,
-        f"substitutions {said}",
-        partial(_rows, models, data, bound, run.options.batch_size, asked),
-        len(data),
-        models=[*models.values(), *controls],
-        depends={"said": said, "data": content.hexdigest()},
-    )
-    stream = substitution_stream(models, **asked)
-    stream.load(rows, run.options.batch_size)
-    about = about_images(stream, bound_pairs(data.pairs), data.class_names, data.concept_names)
-    return substitution_table(stream, about, seen, run.progress)
-
-
-def _rows(
-    models: Mapping[str, ConceptModel],
-    data: Any,
-    bound: Mapping[str, np.ndarray | None],
-    size: int,
-    asked: Mapping[str, Any],
-    images: range,
-) -> pd.DataFrame:
-    own = {name: None if each is None else each[images.start : images.stop] for name, each in bound.items()}
-    stream = substitution_stream(models, **asked)
-    stream.run(in_order(Subset(data, images), size), own, required=ADDED_REQUIRED)
-    return stream.rows()
 
 
 BATCH = 32
@@ -282,9 +225,8 @@ def trained(
     networks = {key: makers[key[0]]().to(device) for key in wanted}
     images = kept.images.contiguous(memory_format=torch.channels_last)
     parts = (kept.images, kept.labels, kept.concept_labels)
-    digest = hashlib.sha256(b"".join(each.numpy().tobytes() for each in parts)).hexdigest()
     settings: dict[str, Any] = {"epochs": run.options.epochs, "batch_size": BATCH, "seed": seed}
-    depends = {"data": digest, "device": str(device), "shape": [n_classes, n_concepts], **settings}
+    depends = {"data": parts, "device": str(device), "shape": [n_classes, n_concepts], **settings}
 
     def task(model: str, labels: str) -> Callable[[Event, int], None]:
         network = networks[model, labels]

@@ -10,8 +10,8 @@ from quantus_concepts.studies._kit.findings import (
     listed,
     number,
     percent,
-    percent_with_interval,
     said,
+    with_interval,
 )
 from quantus_concepts.studies._kit.results import against, one, pick
 from quantus_concepts.studies.substitution.names import (
@@ -60,9 +60,9 @@ def _seen(rows: pd.DataFrame) -> Finding | None:
         return None
     worst, best = found.iloc[0], found.iloc[-1]
     text = f"Of the trained models the {_name(best)} says most often that the attribute put in is there: "
-    text += f"{percent_with_interval(best)} of the images"
+    text += f"{with_interval(best)} of the images"
     differ = worst["value"] < best["value"]
-    text += f"; the {_name(worst)} says so least often, {percent_with_interval(worst)}." if differ else "."
+    text += f"; the {_name(worst)} says so least often, {with_interval(worst)}." if differ else "."
     return Finding(text, "Seen")
 
 
@@ -99,7 +99,7 @@ def _recited(rows: pd.DataFrame) -> Finding | None:
         return None
     most = found.iloc[-1]
     text = f"All the class's concepts, the one taken out among them, are named most often by the {_name(most)}: "
-    return Finding(f"{text}in {percent_with_interval(most)} of the images.", "Recited")
+    return Finding(f"{text}in {with_interval(most)} of the images.", "Recited")
 
 
 def _labels(rows: pd.DataFrame) -> Finding | None:
@@ -126,7 +126,7 @@ def _moved(rows: pd.DataFrame) -> Finding | None:
     text = (
         "Whatever the threshold, the value of the concept put in rises from the image before to the image after: most "
     )
-    text += f"often that of the {_name(best)}, in {percent_with_interval(best)} of the pairs, of which it says in "
+    text += f"often that of the {_name(best)}, in {with_interval(best)} of the pairs, of which it says in "
     text += (
         f"{percent(seen[_name(best)])} that it is there; {above} of {len(found)} models are above random directions "
     )
@@ -150,7 +150,7 @@ def _curve(rows: pd.DataFrame) -> Finding | None:
         found = found[found["value"].notna()]
         if len(found) > 1:
             first, last = found.iloc[0], found.iloc[-1]
-            ends = f"{percent_with_interval(first)} to {percent_with_interval(last)}"
+            ends = f"{with_interval(first)} to {with_interval(last)}"
             relation = RELATIONS.get(against(last, first), "beside")
             parts.append(f"of the {model} from {ends}, {relation} where it began")
     if not parts:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from quantus_concepts.studies._kit.command import MANY, RUN, RunOptions, option, option_name
-from quantus_concepts.studies._kit.engine import WorkerOptions
 from quantus_concepts.studies.concepts.options import N_BANKS, SMALL
 
 PAINTED, SUB = "painted", "sub"
@@ -21,7 +20,7 @@ _OF_PAINTED = ("n_train", "n_test", "n_classes", "n_concepts", "deviation", "cor
 
 
 @dataclass(frozen=True, kw_only=True)
-class SubstitutionOptions(WorkerOptions, RunOptions):
+class SubstitutionOptions(RunOptions):
     """Replace one attribute of a bird by another: does a concept model see it, or recite its class?
 
     With no option: birds are painted with and without the substitution, concept models of every kind are trained, and

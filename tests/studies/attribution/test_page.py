@@ -12,9 +12,9 @@ import pytest
 from matplotlib.figure import Figure
 
 from quantus_concepts.metrics import PremiseCheck
-from quantus_concepts.studies._kit.charts import PictureGrid, PictureRow
 from quantus_concepts.studies._kit.output import OutputFolder
 from quantus_concepts.studies._kit.page import render
+from quantus_concepts.studies._kit.pictures import PictureGrid, PictureRow
 from quantus_concepts.studies._kit.run import Run
 from quantus_concepts.studies._kit.tables import Table
 from quantus_concepts.studies.attribution.data import CHANGES

@@ -8,7 +8,7 @@ from torch import nn
 from block_sources import OBJECTS, SCENES, Blocks, Plains
 from quantus_concepts.datasets import ObjectsOnScenes
 from quantus_concepts.metrics import RegionAttributions, Subject
-from quantus_concepts.studies._kit.charts import plot_grid
+from quantus_concepts.studies._kit.pictures import plot_grid
 from quantus_concepts.studies.attribution.data import Interleaved
 from quantus_concepts.studies.attribution.evaluation import saliency_sheets, shown_rows
 

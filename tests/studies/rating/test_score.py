@@ -13,7 +13,6 @@ from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.encoders.embedded_encoder import EmbeddedEncoder
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import save_scorer
-from quantus_concepts.studies._kit import engine
 from quantus_concepts.studies.app import main
 from quantus_concepts.studies.pasta import preparing
 from quantus_concepts.studies.rating import score_page
@@ -262,7 +261,6 @@ def test_encoder_of_another_size_is_told(root):
 
 
 def test_an_interrupted_run_encodes_only_what_is_missing(root, encoder, monkeypatch):
-    pytest.importorskip("pyarrow")
     reference = _frame(STUDY(_options(root, batch_size=1, out=root / "whole")))
     assert encoder.n_images == 6
     encode = encoder.encode_images
@@ -280,12 +278,6 @@ def test_an_interrupted_run_encodes_only_what_is_missing(root, encoder, monkeypa
     STUDY(_options(root, batch_size=1))
     assert encoder.n_images == 11 + 2
     pd.testing.assert_frame_equal(_frame(root / "out"), reference, check_exact=True)
-
-
-def test_without_the_extra_all_is_scored(root, monkeypatch):
-    reference = _frame(STUDY(_options(root)))
-    monkeypatch.setattr(engine, "find_spec", lambda name: None)
-    pd.testing.assert_frame_equal(_frame(STUDY(_options(root, overwrite=True))), reference, check_exact=True)
 
 
 def test_cache_spares_the_encoder(root, encoder):

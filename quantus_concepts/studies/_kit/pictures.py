@@ -1,0 +1,255 @@
+"""Pictures of reports: grids of images and maps, and explanations as people see them."""
+
+from __future__ import annotations
+
+import base64
+import io
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
+from PIL import Image
+from torch import Tensor
+from torch.nn.functional import interpolate
+
+from captum_concepts._support.checks import check_shape
+from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, DrawingExplanation, MapExplanation
+from quantus_concepts.functional.overlay import overlay, unit_maps
+from quantus_concepts.studies._kit.charts import INK
+from quantus_concepts.studies._kit.findings import minus
+
+#: Equal steps of the map look equal, also in grey and to colour-blind readers.
+COLOUR_MAP = "viridis"
+OUTLINE = "#FFFFFF"
+#: Size of a cell, and of what stands around the cells, in inches.
+CELL, GAP, TITLES, LABELS = 1.12, 0.05, 0.42, 1.25
+#: Letters of a column's title in one line.
+LINE = 13
+
+
+@dataclass
+class PictureRow:
+    """One row of a grid."""
+
+    label: str
+    image: np.ndarray
+    maps: list[np.ndarray]
+    mask: np.ndarray | None
+    values: Sequence[float | str]
+
+
+@dataclass
+class PictureGrid:
+    """Images and their maps; a figure of a page."""
+
+    name: str
+    columns: list[str]
+    rows: list[PictureRow] = field(default_factory=list)
+    caption: str = ""
+
+    def draw(self) -> tuple[Figure, np.ndarray]:
+        """Draw the grid."""
+        return plot_grid(self)
+
+
+def plot_grid(grid: PictureGrid, ax: np.ndarray | None = None) -> tuple[Figure, np.ndarray]:
+    """Draw a grid: the image with the mask's outline first, then the maps, each with its value."""
+    _check(grid)
+    shape = (len(grid.rows), 1 + len(grid.columns))
+    if ax is None:
+        fig, axes = _new_axes(*shape, scale=any(np.ndim(values) == 2 for row in grid.rows for values in row.maps))
+    else:
+        axes = np.asarray(ax)
+        check_shape("ax", axes, ("R", "C"), shape)
+        fig = axes[0, 0].figure
+    for number, row in enumerate(grid.rows):
+        _draw_image(axes[number, 0], row)
+        for panel, values, score in zip(axes[number, 1:], row.maps, row.values, strict=True):
+            _draw_map(panel, np.asarray(values, dtype=float), row, score)
+    for panel, title in zip(axes[0], ["image", *grid.columns], strict=True):
+        panel.set_title(_wrap(title), fontsize=8.5, color=INK, pad=4)
+    return fig, axes
+
+
+def _check(grid: PictureGrid) -> None:
+    if not grid.rows:
+        raise ValueError(f"Expected argument `grid` to have rows but the grid {grid.name!r} has none.")
+    for number, row in enumerate(grid.rows):
+        counts = (len(row.maps), len(row.values))
+        if counts != (len(grid.columns),) * 2:
+            raise ValueError(
+                f"Expected row {number} of the grid {grid.name!r} to have one map and one value for each of its "
+                f"{len(grid.columns)} columns but got {counts[0]} maps and {counts[1]} values."
+            )
+
+
+def _new_axes(rows: int, columns: int, scale: bool) -> tuple[Figure, np.ndarray]:
+    width = LABELS + columns * (CELL + GAP) + (0.55 if scale else 0.15)
+    height = TITLES + rows * (CELL + GAP) + 0.1
+    fig = Figure(figsize=(width, height))
+    axes = np.empty((rows, columns), dtype=object)
+    for row in range(rows):
+        for column in range(columns):
+            left = LABELS + column * (CELL + GAP) + (0.1 if column else 0)
+            bottom = height - TITLES - (row + 1) * (CELL + GAP)
+            axes[row, column] = fig.add_axes((left / width, bottom / height, CELL / width, CELL / height))
+    if scale:
+        # One scale for all maps, as high as a cell.
+        left = LABELS + columns * (CELL + GAP) + 0.12
+        beside = fig.add_axes((left / width, (height - TITLES - CELL) / height, 0.09 / width, (CELL - GAP) / height))
+        bar = fig.colorbar(ScalarMappable(cmap=COLOUR_MAP), cax=beside, ticks=[0, 1])
+        bar.ax.tick_params(labelsize=7.5, length=0, colors=INK)
+        bar.outline.set_visible(False)
+    return fig, axes
+
+
+def _draw_image(panel: Axes, row: PictureRow) -> None:
+    panel.imshow(np.clip(row.image, 0, 1), extent=_extent(row))
+    _outline(panel, row)
+    _bare(panel)
+    panel.set_ylabel(_wrap(row.label), rotation=0, ha="right", va="center", fontsize=8.5, color=INK, labelpad=6)
+
+
+def _draw_map(panel: Axes, values: np.ndarray, row: PictureRow, score: float | str) -> None:
+    _bare(panel)
+    if np.isnan(values).any():
+        panel.set_facecolor("#EEEEEE")
+        panel.text(0.5, 0.5, "no map", transform=panel.transAxes, ha="center", va="center", fontsize=8, color=INK)
+        return
+    # A coarse map is stretched over the image it explains; matplotlib takes a picture's colours as they are.
+    shown = np.clip(values, 0, 1) if values.ndim == 3 else values
+    panel.imshow(shown, cmap=COLOUR_MAP, vmin=0, vmax=1, extent=_extent(row), interpolation="nearest")
+    _outline(panel, row)
+    text = score if isinstance(score, str) else "–" if math.isnan(score) else f"{score:.2f}"
+    panel.text(
+        0.97,
+        0.03,
+        text,
+        transform=panel.transAxes,
+        ha="right",
+        va="bottom",
+        fontsize=7.5,
+        color="white",
+        path_effects=[withStroke(linewidth=2, foreground="black")],
+    )
+
+
+def _outline(panel: Axes, row: PictureRow) -> None:
+    if row.mask is None or not row.mask.any() or row.mask.all():
+        return
+    # A frame of zeros closes the outline where the object touches the border.
+    mask: Any = np.pad(np.asarray(row.mask, dtype=float), 1)
+    height, width = row.mask.shape
+    across, down = np.arange(width + 2) - 0.5, np.arange(height + 2) - 0.5
+    for colour, thickness in (("black", 1.7), (OUTLINE, 0.8)):
+        panel.contour(across, down, mask, levels=[0.5], colors=[colour], linewidths=[thickness])
+    panel.set_xlim(0, width)
+    panel.set_ylim(height, 0)
+
+
+def _extent(row: PictureRow) -> tuple[float, float, float, float]:
+    height, width = row.image.shape[:2]
+    return (0, width, height, 0)
+
+
+def _bare(panel: Axes) -> None:
+    panel.set_xticks([])
+    panel.set_yticks([])
+    for spine in panel.spines.values():
+        spine.set_visible(False)
+
+
+def _wrap(title: str) -> str:
+    """Break every line of a title that is too long in two, at the space nearest to its middle."""
+    return "\n".join(_halved(line) for line in title.split("\n"))
+
+
+def _halved(line: str) -> str:
+    if len(line) <= LINE or " " not in line:
+        return line
+    spaces = [place for place, letter in enumerate(line) if letter == " "]
+    middle = min(spaces, key=lambda place: abs(place - len(line) / 2))
+    return f"{line[:middle]}\n{line[middle + 1 :]}"
+
+
+N_CONCEPTS = 15
+#: Of JPEG; with full colour resolution, since maps are red on blue.
+QUALITY = 86
+FOR, AGAINST = "#b34700", "#3b6ea5"
+
+
+def resized(image: Tensor, longest: int) -> Tensor:
+    """Bring an image to the size it is shown in."""
+    scale = longest / max(image.shape[1:])
+    size = [max(1, round(side * scale)) for side in image.shape[1:]]
+    return interpolate(image[None], size, mode="bicubic", antialias=True, align_corners=False)[0].clamp(0, 1)
+
+
+def shown_picture(explanation: MapExplanation | DrawingExplanation, longest: int) -> Tensor:
+    """Return (3, h, w) in [0, 1], its longer side `longest`: a drawing as it is, or a map drawn over its image."""
+    if isinstance(explanation, DrawingExplanation):
+        return resized(explanation.picture, longest)
+    image = resized(explanation.image, longest)
+    return overlay(image[None], unit_maps(explanation.map[None].float(), explanation.normalise or "min-max"))[0]
+
+
+def encoded(image: Tensor, kind: str, **settings: int) -> bytes:
+    """Encode an image (3, H, W) in [0, 1] as a file of a kind of Pillow's."""
+    pixels = (image * 255).round().to(torch.uint8).permute(1, 2, 0)
+    buffer = io.BytesIO()
+    Image.fromarray(np.ascontiguousarray(pixels.cpu().numpy())).save(buffer, kind, **settings)
+    return buffer.getvalue()
+
+
+def data_url(image: Tensor) -> str:
+    """Return an image as a page embeds it."""
+    data = encoded(image, "JPEG", quality=QUALITY, subsampling=0)
+    return f"data:image/jpeg;base64,{base64.b64encode(data).decode('ascii')}"
+
+
+def top_concepts(explanation: ConceptExplanation, n: int = N_CONCEPTS) -> list[tuple[str, float]]:
+    """Return the most important concepts, the most important first."""
+    ordered = sorted(explanation.values.items(), key=lambda pair: (abs(pair[1]), pair[0]), reverse=True)
+    if explanation.ascending:
+        ordered = ordered[::-1]
+    return ordered[:n]
+
+
+def plot_concepts(explanation: ConceptExplanation, n: int = N_CONCEPTS) -> Figure:
+    """Draw the most important concepts as horizontal bars."""
+    top = top_concepts(explanation, n)
+    figure = Figure(figsize=(5.2, 0.6 + 0.27 * len(top)), layout="constrained")
+    axes = figure.add_subplot()
+    values = [value for _, value in top]
+    axes.barh(range(len(top)), values, color=[FOR if value >= 0 else AGAINST for value in values], height=0.62)
+    axes.set_yticks(range(len(top)), [name for name, _ in top], color=INK, fontsize=9)
+    axes.invert_yaxis()
+    axes.axvline(0, color=INK, linewidth=0.8)
+    axes.tick_params(length=0, labelsize=8.5, colors=INK)
+    for side in axes.spines.values():
+        side.set_visible(False)
+    return figure
+
+
+def listed_concepts(explanation: ConceptExplanation, n: int = N_CONCEPTS) -> list[tuple[str, str, float]]:
+    """Return the most important concepts as a page lists them: name, value as written, share of the largest."""
+    top = top_concepts(explanation, n)
+    largest = max(abs(value) for _, value in top) or 1.0
+    return [(name, short_number(value), value / largest) for name, value in top]
+
+
+def short_number(value: float) -> str:
+    """Write a concept's value with three digits."""
+    if value == 0 or 0.001 <= abs(value) < 1000:
+        digits = 2 if value == 0 else max(0, 2 - math.floor(math.log10(abs(value))))
+        text = f"{value:.{min(digits, 3)}f}"
+    else:
+        text = f"{value:.1e}"
+    return minus(text)
