@@ -76,6 +76,8 @@ class Options:
     examples: ClassVar[tuple[str, ...]] = ()
     #: Arguments of a run that takes seconds, where one needs no files: the last line of the help, and what tests run.
     quick: ClassVar[str] = ""
+    #: Options that several studies share come after a study's own: those of a class of a higher number later.
+    late: ClassVar[int] = 0
 
     def __post_init__(self) -> None:
         """Write ``~`` out in paths, and raise ValueError for what lies out of bounds or is no choice."""
@@ -119,12 +121,16 @@ class Options:
 class ProgressOptions(Options):
     """Whether to show how far a run is."""
 
+    late: ClassVar[int] = 3
+
     progress: bool = option(True, "Progress bars.", panel=RUN, shown=False, matters=False)
 
 
 @dataclass(frozen=True, kw_only=True)
 class OutOptions(Options):
     """Where a run writes."""
+
+    late: ClassVar[int] = 3
 
     out: Path | None = option(None, "Folder to write; by default a new one under reports/.", panel=RUN, matters=False)
     overwrite: bool = option(False, "Replace an earlier run in --out.", panel=RUN, shown=False, matters=False)
@@ -134,12 +140,16 @@ class OutOptions(Options):
 class SeedOptions(Options):
     """What is drawn."""
 
+    late: ClassVar[int] = 3
+
     seed: int = option(0, "Random seed.", panel=RUN, bounds=(0, 2**31))
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceOptions(Options):
     """Where and in which pieces a run computes."""
+
+    late: ClassVar[int] = 3
 
     device: str = option(AUTO, "cpu, cuda, cuda:1, ...; auto takes a GPU where there is one.", panel=RUN)
     batch_size: int = option(64, "Images at once.", panel=RUN, bounds=(1, MANY))
@@ -154,19 +164,19 @@ class RunOptions(ProgressOptions, OutOptions, SeedOptions, DeviceOptions):
     """What every study is asked for."""
 
 
-#: Whose fields come last on the command line, of options that have them.
-SHARED = (ProgressOptions, OutOptions, SeedOptions, DeviceOptions)
-
-
 def option_name(field: str) -> str:
     """Return the option of a field: ``n_train`` is ``--n-train``."""
     return "--" + field.replace("_", "-")
 
 
 def ordered(options: type[Options]) -> list[dataclasses.Field[Any]]:
-    """Return the fields of options as a command has them: those that every study shares come last."""
-    shared = {field.name for base in SHARED if issubclass(options, base) for field in dataclasses.fields(base)}
-    return sorted(dataclasses.fields(options), key=lambda field: field.name in shared)
+    """Return the fields of options as a command has them: those that studies share come last."""
+
+    def place(field: dataclasses.Field[Any]) -> int:
+        declared = next(base for base in reversed(options.__mro__) if field.name in inspect.get_annotations(base))
+        return int(declared.__dict__.get("late", 0))
+
+    return sorted(dataclasses.fields(options), key=place)
 
 
 def resolve(value: Any) -> Any:

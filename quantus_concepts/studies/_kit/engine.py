@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from quantus_concepts.metrics.ray_workers import ENGINES, LOCAL
 from quantus_concepts.studies._kit.command import Options, named_as_typed, option, option_name
@@ -25,6 +25,8 @@ BATCHES = 2
 @dataclass(frozen=True, kw_only=True)
 class EngineOptions(Options):
     """Where the scoring stage of a run computes."""
+
+    late: ClassVar[int] = 2
 
     engine: str = option(
         LOCAL,
@@ -49,7 +51,6 @@ class EngineOptions(Options):
         shown=False,
         matters=False,
     )
-
     gpus_per_worker: float | None = option(
         None,
         "ray: GPUs of each worker, or a share of one; by default none.",

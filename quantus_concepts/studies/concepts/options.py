@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from quantus_concepts.studies._kit.command import AUTO, MANY, RUN, RunOptions, option, option_name
 from quantus_concepts.studies._kit.engine import EngineOptions
+from quantus_concepts.studies._models.options import SMALL, NetworkOptions
 
 PAINTED, CUB, FOLDER = "painted", "cub", "folder"
 DATA = (PAINTED, CUB, FOLDER)
 LABELS = ("image", "majority")
-SMALL = "small"
 FLOAT32, BFLOAT16 = "float32", "bfloat16"
 #: What takes part where the option is not given; for "folder" None says that the images keep their size.
 DEFAULT_BACKBONE = {PAINTED: SMALL, CUB: "resnet18_cub", FOLDER: "resnet18"}
@@ -24,7 +23,7 @@ N_BANKS = 39
 #: As in `captum_concepts.bank.directions`, `bank.learnable` and `models.cbm`, whose import takes seconds.
 METHODS, MIN_IMAGES, VALUES = ("svm", "mean"), 10, ("margin", "raw")
 
-_DATA, _BACKBONE, _BANK = "Data", "Backbone", "Concept bank"
+_DATA, _BANK = "Data", "Concept bank"
 _PAINTED = "Painted birds, and the small network's training"
 _NEEDED: dict[str, tuple[str, ...]] = {PAINTED: (), CUB: ("root",), FOLDER: ("root", "concepts")}
 _OF_PAINTED = ("n_train", "n_test", "n_classes", "n_concepts", "correlation", "deviation")
@@ -32,7 +31,7 @@ _ALLOWED = _NEEDED | {CUB: ("root", "concepts"), FOLDER: ("root", "concepts", "p
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConceptOptions(EngineOptions, RunOptions):
+class ConceptOptions(NetworkOptions, EngineOptions, RunOptions):
     """Evaluate a post-hoc concept bottleneck model: are its concepts real, present, and in the right place?
 
     With no option: painted birds are drawn, a small network is trained, and the post-hoc model is compared with
@@ -72,14 +71,6 @@ class ConceptOptions(EngineOptions, RunOptions):
     image_size: int | None = option(
         None, "Height and width in pixels; by default what the backbone is made for.", panel=_DATA, bounds=(8, 4096)
     )
-    backbone: str | None = option(
-        None, "small (trained here), resnet18_cub, a torchvision or timm name, or path.py:factory.", panel=_BACKBONE
-    )
-    layer: str | None = option(None, "Layer whose maps are used; by default the last before pooling.", panel=_BACKBONE)
-    weights: str | None = option(None, "File of weights (safetensors or state dict), or none.", panel=_BACKBONE)
-    mean: str | None = option(None, "Normalisation: mean per channel, 0.5,0.5,0.5.", panel=_BACKBONE)
-    std: str | None = option(None, "Normalisation: deviation per channel.", panel=_BACKBONE)
-    unnormalised: bool = option(False, "The backbone takes images in [0, 1].", panel=_BACKBONE)
     method: str = option("svm", "svm, or mean (FastCAV).", panel=_BANK, choices=METHODS)
     C: float = option(1.0, "Regularisation of the SVM.", panel=_BANK, flag="--C", bounds=(0, MANY), open_low=True)
     n_pos: int = option(100, "Images with the concept, for each.", panel=_BANK, bounds=(1, MANY))
@@ -170,26 +161,14 @@ class ConceptOptions(EngineOptions, RunOptions):
         return None if self.concepts is None else [each.strip() for each in self.concepts.split(",")]
 
     @property
-    def backbone_name(self) -> str:
-        """The backbone, or the one that belongs to the data."""
-        return self.backbone if self.backbone is not None else DEFAULT_BACKBONE[self.data]
-
-    @property
-    def trains(self) -> bool:
-        """Whether the small network is trained on the images, rather than another one used as it is."""
-        return self.backbone_name == SMALL
+    def default_backbone(self) -> str:
+        """The backbone that belongs to the data."""
+        return DEFAULT_BACKBONE[self.data]
 
     @property
     def n_seeds(self) -> int:
         """How many times everything that is drawn is drawn."""
         return self.seeds if self.seeds is not None else DEFAULT_SEEDS[self.data]
-
-    @property
-    def normalisation(self) -> dict[str, Any]:
-        """What `--mean`, `--std` and `--unnormalised` say, as `load_network` takes it."""
-        from quantus_concepts.studies._models.networks import said_normalisation
-
-        return said_normalisation(self.mean, self.std, self.unnormalised)
 
     @property
     def threshold(self) -> float | None:

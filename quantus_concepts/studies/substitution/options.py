@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from quantus_concepts.studies._kit.command import MANY, RUN, RunOptions, option, option_name
-from quantus_concepts.studies.concepts.options import N_BANKS, SMALL
+from quantus_concepts.studies._models.options import SMALL, NetworkOptions
+from quantus_concepts.studies.concepts.options import N_BANKS
 
 PAINTED, SUB = "painted", "sub"
 DATA = (PAINTED, SUB)
 PAINTED_SIZE = 64
 
-_DATA, _BACKBONE, _PAINTED = "Data", "Backbone, of sub", "Painted birds, and training on them"
+_DATA, _PAINTED = "Data", "Painted birds, and training on them"
 _OF_NETWORK = ("layer", "weights", "mean", "std", "unnormalised", "cbm")
 _OF_SUB = ("root", "cub_root", "per_pair", "backbone", *_OF_NETWORK)
 _OF_PAINTED = ("n_train", "n_test", "n_classes", "n_concepts", "deviation", "correlation", "correlations")
 
 
 @dataclass(frozen=True, kw_only=True)
-class SubstitutionOptions(RunOptions):
+class SubstitutionOptions(NetworkOptions, RunOptions):
     """Replace one attribute of a bird by another: does a concept model see it, or recite its class?
 
     With no option: birds are painted with and without the substitution, concept models of every kind are trained, and
@@ -41,18 +41,10 @@ class SubstitutionOptions(RunOptions):
     image_size: int | None = option(
         None, f"Height and width in pixels (painted: {PAINTED_SIZE}).", panel=_DATA, bounds=(32, 4096)
     )
-    backbone: str | None = option(
-        None, "resnet18_cub, a torchvision or timm name, path.py:factory, or small, trained here.", panel=_BACKBONE
-    )
-    layer: str | None = option(None, "Layer whose maps are used; by default the last before pooling.", panel=_BACKBONE)
-    weights: str | None = option(None, "File of weights (safetensors or state dict), or none.", panel=_BACKBONE)
-    mean: str | None = option(None, "Normalisation: mean per channel, 0.5,0.5,0.5.", panel=_BACKBONE)
-    std: str | None = option(None, "Normalisation: deviation per channel.", panel=_BACKBONE)
-    unnormalised: bool = option(False, "The backbone takes images in [0, 1].", panel=_BACKBONE)
     cbm: Path | None = option(
         None,
         "A file of PostHocCBM.save, of that backbone and CUB's concepts, to score as well.",
-        panel=_BACKBONE,
+        panel="Backbone",
     )
     encoders: str | None = option(
         None, "Vision-language models to ask as well, by commas; embedded is untrained and knows nothing.", panel=_DATA
@@ -115,21 +107,9 @@ class SubstitutionOptions(RunOptions):
         _ = self.normalisation
 
     @property
-    def backbone_name(self) -> str:
-        """The backbone, or the one that belongs to the data."""
-        return self.backbone if self.backbone is not None else SMALL if self.data == PAINTED else "resnet18_cub"
-
-    @property
-    def trains(self) -> bool:
-        """Whether small networks are trained on the images, rather than another one used as it is."""
-        return self.backbone_name == SMALL
-
-    @property
-    def normalisation(self) -> dict[str, Any]:
-        """What `--mean`, `--std` and `--unnormalised` say, as `load_network` takes it."""
-        from quantus_concepts.studies._models.networks import said_normalisation
-
-        return said_normalisation(self.mean, self.std, self.unnormalised)
+    def default_backbone(self) -> str:
+        """The backbone that belongs to the data."""
+        return SMALL if self.data == PAINTED else "resnet18_cub"
 
     @property
     def curve(self) -> tuple[float, ...]:
