@@ -31,6 +31,7 @@ from captum_concepts import (
     SteeredRISE,
     TCAVContrast,
     TCAVScore,
+    TCAVScores,
     explain_func,
 )
 from captum_concepts._support.shown import described, written
@@ -62,6 +63,7 @@ def test_attributions_and_banks() -> None:
         "SteeredRISE": SteeredRISE(MODEL),
         "TCAVContrast": TCAVContrast(1 / 3, 0.5),
         "TCAVScore": TCAVScore(0.5, 1 / 3, dict.fromkeys(map(str, range(90)), score)),
+        "TCAVScores": TCAVScores({str(i): TCAVScore(0.5, 1 / 3, {}) for i in range(90)}),
     }
     # Modules print as all of torch's do: with the modules inside.
     modules = {"PostHocCBM": CBM, "BottleneckCBM": BottleneckCBM(CBM.features, nn.Linear(6, 20), CBM.head)}

@@ -10,12 +10,13 @@ from scipy import stats
 
 from captum_concepts._support.checks import to_array, to_numpy
 from captum_concepts._support.constraints import Anything, Arrays, check_arguments
+from captum_concepts.models.random_banks import N_BANKS
 
 CONFIDENCE = 0.95
 
 
 #: Draws of a baseline whose smallest and largest value enclose 95 % of further draws.
-N_DRAWS = 39
+N_DRAWS = N_BANKS
 
 
 @check_arguments(scores=Arrays(), bounds=Anything("two numbers, not looked at"), clusters=Anything("names or numbers"))

@@ -1,119 +1,16 @@
-"""What concepts that know nothing score: random directions in place of a concept bank, many times."""
+"""What CEM and CGIM give for random directions in place of a concept bank, many times."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
-
-import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from captum_concepts._support.constraints import Choice, Flag, Floats, Indices, Seed, Whole, ZeroOne, check_arguments
-from captum_concepts._support.shown import one_line
+from captum_concepts.models.random_banks import N_BANKS, VALUES
+from captum_concepts.models.random_banks import RandomBank as RandomBank
+from captum_concepts.models.random_banks import random_banks as random_banks
 from quantus_concepts.functional.cem import cem
 from quantus_concepts.functional.cgim import ClassMeans, cgim
-from quantus_concepts.functional.intervals import N_DRAWS
-
-#: As in `captum_concepts.PostHocCBM`, which loads scikit-learn.
-_VALUES = Choice(("margin", "raw"))
-
-
-class RandomBank(NamedTuple):
-    """Random directions, each with its boundary through the mean embedding, and a head fitted on their values.
-
-    Attributes
-    ----------
-    cavs : Tensor
-        (L, d), rows of length 1.
-    intercepts : Tensor
-        (L,).
-    head : nn.Linear
-        Concept values (N, L) to class logits (N, K).
-    """
-
-    cavs: Tensor
-    intercepts: Tensor
-    head: nn.Linear
-
-    def __repr__(self) -> str:
-        return one_line(self)
-
-    @check_arguments(lambda self: {"d": self.cavs.shape[1]}, features=Floats("N, d"), values=_VALUES)
-    def concept_values(self, features: Tensor, values: str = "margin") -> Tensor:
-        """Return the concept values (N, L) of embeddings (N, d); without the intercepts where `values` is "raw"."""
-        return nn.functional.linear(features, self.cavs, self.intercepts if values == "margin" else None)
-
-
-@check_arguments(
-    features=Floats("N, d", finite=True),
-    labels=Indices("N", low=0),
-    n_concepts=Whole(1),
-    n_classes=Whole(1),
-    n_banks=Whole(1),
-    values=_VALUES,
-    seed=Seed(),
-    first=Whole(),
-)
-def random_banks(
-    features: Tensor,
-    labels: Tensor,
-    n_concepts: int,
-    n_classes: int | None = None,
-    *,
-    n_banks: int = N_DRAWS,
-    values: str = "margin",
-    seed: int = 0,
-    first: int = 0,
-) -> Iterator[RandomBank]:
-    """Draw random directions in place of concepts, and fit a head on the values of each draw.
-
-    No backbone runs: the embeddings are at hand wherever a concept bank was fitted. What a metric gives for these
-    banks is the distribution that a real one has to be held against (`random_bank_scores` for CEM and CGIM); one
-    draw is not enough, for a ranking by weight names one concept a class, so that ten classes are ten throws of a
-    coin whatever the number of images.
-
-    Parameters
-    ----------
-    features : Tensor
-        (N, d), embeddings of the training images.
-    labels : Tensor
-        (N,) of int, their classes.
-    n_concepts : int
-        L.
-    n_classes : int, optional
-        K, as in `captum_concepts.models.heads.fit_logistic`.
-    n_banks : int
-        How many.
-    values : str
-        "margin" or "raw", as in `captum_concepts.PostHocCBM`.
-    seed : int
-        Of the directions.
-    first : int
-        Number of the first bank: whoever fits them in parts gets those of one call.
-
-    Yields
-    ------
-    RandomBank
-        On the device and in the type of `features`.
-
-    Raises
-    ------
-    TypeError
-        If `features` is not a tensor of a floating-point dtype.
-    ValueError
-        If a shape or setting is wrong.
-    """
-    # It loads scikit-learn, which not every user of this package needs.
-    from captum_concepts.models.heads import fit_logistic
-
-    mean = features.mean(0)
-    for number in range(first, first + n_banks):
-        drawn = np.random.default_rng([seed, number]).standard_normal((n_concepts, len(mean)))
-        cavs = nn.functional.normalize(torch.as_tensor(drawn).to(mean), dim=1)
-        intercepts = -cavs @ mean
-        projected = nn.functional.linear(features, cavs, intercepts if values == "margin" else None)
-        yield RandomBank(cavs, intercepts, fit_logistic(projected, labels, n_classes))
 
 
 @check_arguments(
@@ -126,7 +23,7 @@ def random_banks(
     top_l=Whole(1, "L", "concepts"),
     only_correct=Flag(),
     n_banks=Whole(1),
-    values=_VALUES,
+    values=Choice(VALUES),
     seed=Seed(),
 )
 @torch.no_grad()
@@ -140,7 +37,7 @@ def random_bank_scores(
     *,
     top_l: int = 1,
     only_correct: bool = False,
-    n_banks: int = N_DRAWS,
+    n_banks: int = N_BANKS,
     values: str = "margin",
     seed: int = 0,
 ) -> dict[tuple[str, str], Tensor]:

@@ -19,6 +19,7 @@ from captum_concepts.backbones.layers import LayerFeatures
 from captum_concepts.bank.bank import ConceptBank
 from captum_concepts.bank.files import P_VALUES, TENSORS, check_kind_of_file, read_tensors
 from captum_concepts.models.chain import check_class_names
+from captum_concepts.models.random_banks import RandomBank, stack_banks, unstack_banks
 
 # What each layer is made anew from; but for `bias`, attributes of the same names.
 _SETTINGS: dict[str, tuple[str, ...]] = {
@@ -118,6 +119,8 @@ _VERSION = 1
 _PACKAGE = "captum_concepts."
 _KINDS = ("PostHocCBM", "ResidualCBM")
 _STAGES = ("head", "residual")
+#: How the names of tensors of random banks begin.
+_RANDOM = "random."
 
 
 @dataclass(frozen=True)
@@ -154,6 +157,7 @@ class ModelContents:
     backbone: BackboneFacts
     residual: nn.Module | None = None
     class_names: list[str] | None = None
+    random_banks: tuple[RandomBank, ...] = ()
 
     @property
     def kind(self) -> str:
@@ -201,6 +205,8 @@ def write_model(path: str | os.PathLike[str], model: ModelContents) -> None:
         tensors[P_VALUES] = model.bank.p_values
     for stage, module in model.stages.items():
         tensors |= {f"{stage}.{name}": tensor for name, tensor in module.state_dict().items()}
+    if model.random_banks:
+        tensors |= {f"{_RANDOM}{name}": each for name, each in stack_banks(model.random_banks).items()}
     # Each its own memory, which safetensors asks for.
     tensors = {name: tensor.detach().cpu().clone(memory_format=contiguous_format) for name, tensor in tensors.items()}
     header = {"kind": _PACKAGE + model.kind, "version": str(_VERSION), "model": text}
@@ -255,7 +261,10 @@ def _contents(found: dict[str, Any], tensors: dict[str, Tensor], kind: str) -> M
     names = found.get("class_names")
     if names is not None:
         names = check_class_names(names, stages["head"])
-    return ModelContents(bank, values=found["values"], backbone=facts, class_names=names, **stages)
+    stacked = {name.removeprefix(_RANDOM): each for name, each in tensors.items() if name.startswith(_RANDOM)}
+    _check_tensors(stacked)
+    drawn = unstack_banks(stacked, *bank.cavs.shape) if stacked else ()
+    return ModelContents(bank, values=found["values"], backbone=facts, class_names=names, random_banks=drawn, **stages)
 
 
 def _checksum(text: str, tensors: dict[str, Tensor]) -> str:

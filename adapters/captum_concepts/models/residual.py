@@ -29,6 +29,7 @@ from captum_concepts.models.cbm import PostHocCBM
 from captum_concepts.models.chain import ConceptChain, linear_part
 from captum_concepts.models.files import ModelContents
 from captum_concepts.models.heads import tell_unconverged
+from captum_concepts.models.random_banks import RandomBank
 from captum_concepts.models.store import StoredCBM
 
 
@@ -77,6 +78,7 @@ class ResidualCBM(StoredCBM):
     """
 
     bottleneck: ConceptChain
+    random_banks: tuple[RandomBank, ...] = ()
     _kind = "ResidualCBM"
 
     def __init__(self, bottleneck: ConceptChain, residual: nn.Module) -> None:
@@ -90,6 +92,8 @@ class ResidualCBM(StoredCBM):
         # Not registered: its parts are, and twice they would duplicate the keys of the state dict.
         self.__dict__["bottleneck"] = bottleneck
         self.class_names = bottleneck.class_names
+        if isinstance(bottleneck, PostHocCBM):
+            self.random_banks = bottleneck.random_banks
         if isinstance(bottleneck, StoredCBM):
             self.source, self.normalisation = bottleneck.source, bottleneck.normalisation
 
@@ -106,6 +110,16 @@ class ResidualCBM(StoredCBM):
     def project_features(self, features: Tensor, concepts: Any) -> Tensor:
         """Return the concept maps of features, those of the bottleneck."""
         return self.bottleneck.project_features(features, concepts)
+
+    def random_models(self) -> list[PostHocCBM]:
+        """Return those of the bottleneck: a concept model for each random bank, without a residual.
+
+        Returns
+        -------
+        list of PostHocCBM
+            As of `PostHocCBM.random_models`.
+        """
+        return self.bottleneck.random_models() if isinstance(self.bottleneck, PostHocCBM) else []
 
     def map_weights(self) -> Tensor:
         """Return the concept vectors (L, d) that weight the maps."""

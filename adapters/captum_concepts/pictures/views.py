@@ -45,6 +45,8 @@ class ConceptViews:
     names: list[str]
     threshold: float | None  # of a value, from which on its concept is present
     map_threshold: float | None  # of a map, likewise
+    random_values: Tensor | None = None  # (N, 2): where 95 % of the values of random directions lie
+    random_contributions: Tensor | None = None  # (N, 2): of what they add to the predicted class, likewise
 
     @property
     def predicted(self) -> Tensor | None:
@@ -77,7 +79,7 @@ def concept_views(model: Any, images: Any, batch_size: int = 64) -> ConceptViews
         parts = [_batch(model, batch) for batch in images.split(batch_size)]
     names = getattr(getattr(model, "concept_layer", None), "names", None)
     values = torch.cat([part["values"] for part in parts])
-    joined = {name: torch.cat([part[name] for part in parts]) for name in ("maps", "logits", "weights", "residual")}
+    joined = {name: torch.cat([part[name] for part in parts]) for name in parts[0] if name != "values"}
     margins = getattr(getattr(model, "concept_layer", None), "values", "") == "margin"
     threshold = 0.5 if getattr(model, "bounded", False) else 0.0 if margins else None
     return ConceptViews(
@@ -117,8 +119,25 @@ def _batch(model: Any, images: Tensor) -> dict[str, Tensor]:
         own = tensor_output(model.head(leaf))
         chosen = own.gather(1, logits.argmax(1)[:, None]).sum()
         weights = torch.autograd.grad(chosen, leaf)[0]
-    found = {"values": values, "maps": maps, "logits": logits, "weights": weights, "residual": logits - own.detach()}
+    found = {} if not isinstance(model, ConceptChain) else _random_ranges(model, features, logits.argmax(1))
+    found |= {"values": values, "maps": maps, "logits": logits, "weights": weights, "residual": logits - own.detach()}
     return {name: at_least_float32(each).detach().cpu() for name, each in found.items()}
+
+
+def _random_ranges(model: ConceptChain, features: Tensor, predicted: Tensor) -> dict[str, Tensor]:
+    """Return where 95 % of the values and contributions of random directions lie for each image, if there are any."""
+    drawn: Any = getattr(model, "random_models", list)()
+    if not drawn:
+        return {}
+    embedding = model.embed_features(features)
+    values = [each.concept_layer(embedding) for each in drawn]
+    parts = [value * each.head.weight[predicted] for value, each in zip(values, drawn, strict=True)]
+    ends = torch.tensor([0.025, 0.975], dtype=torch.float32, device=embedding.device)
+    names = ("random_values", "random_contributions")
+    # The directions of all banks are draws of one kind, whatever concept's place they take.
+    return {
+        name: torch.cat(each, 1).float().quantile(ends, 1).T for name, each in zip(names, (values, parts), strict=True)
+    }
 
 
 def _map_units(model: ConceptChain) -> tuple[Tensor, Tensor]:

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from captum_concepts._support.checks import check_kind
-from captum_concepts._support.shown import clipped
+from captum_concepts._support.shown import clipped, described
 from captum_concepts._support.visualise import figure_of
 from captum_concepts.tcav.score import LayerScore, TCAVScore
 
@@ -19,6 +19,9 @@ _RANDOM = "#9a9a9a"
 
 class TCAVScores(dict[str, TCAVScore]):
     """TCAV of several concepts for a class, by concept, as `tcav_folders` returns it."""
+
+    def __repr__(self) -> str:
+        return described(self, **{name: each.score for name, each in self.items()})
 
     def plot(self, ax: Axes | None = None) -> tuple[Figure, Axes]:
         """Draw the scores as bars: a group for each concept, a bar for each layer, and the random images at the end.

@@ -344,3 +344,13 @@ def _size(result: Any) -> int | None:
         else:
             return None
     return total
+
+
+#: What the random banks that a model was fitted with are called in tables.
+RANDOM_BANKS = "random banks"
+
+
+def random_models(model: Any) -> list[ConceptModel]:
+    """Return the concept models of the random banks that a model was fitted with; none for other models."""
+    found: list[ConceptModel] = getattr(model, "random_models", list)()
+    return found

@@ -18,7 +18,7 @@ from quantus_concepts.metrics.host.checks import (
     known_to,
     names_known_to,
 )
-from quantus_concepts.metrics.host.model import IMPORTANCES, ConceptModel
+from quantus_concepts.metrics.host.model import IMPORTANCES, RANDOM_BANKS, ConceptModel, random_models
 from quantus_concepts.metrics.streaming.baselines import EarlierPoints
 from quantus_concepts.metrics.streaming.batches import ADDED_REQUIRED
 from quantus_concepts.metrics.streaming.interventions import in_every_order
@@ -115,7 +115,8 @@ def score_concepts(
         another image, and a Gaussian at the centre of every image.
     controls : sequence or dict
         Concept models that know nothing (`quantus_concepts.functional.random_banks`), or such by one name. Of each
-        number the mean is given, and as ``low`` and ``high`` where 95 % of them lie.
+        number the mean is given, and as ``low`` and ``high`` where 95 % of them lie. By default the random banks that
+        a single model was fitted with (``PostHocCBM.fit(random_banks=39)``), as "random banks".
     control_stride : int
         Of how many images one is scored for the CLM of a control, other ones for each: making maps takes most of the
         time.
@@ -171,6 +172,10 @@ def score_concepts(
     check_seed(seed)
     loader = check_loader(loader)
     check_whole("n_threads", n_threads, 1)
+    own_controls = [] if controls or per_image or isinstance(model, Mapping) else random_models(model)
+    if own_controls:
+        # Together they make the maps of each image once.
+        controls, control_stride = {RANDOM_BANKS: own_controls}, max(control_stride, len(own_controls))
     stream = concept_stream(
         model,
         class_concepts=known("class_concepts", class_concepts),

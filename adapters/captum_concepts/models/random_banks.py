@@ -1,0 +1,140 @@
+"""Random directions in place of a concept bank, with heads of their own: the baseline of every concept metric."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from captum_concepts._support.constraints import Choice, Floats, Indices, Seed, Whole, check_arguments
+from captum_concepts._support.shown import one_line
+
+VALUES = ("margin", "raw")
+#: The range of so many is their smallest to their largest, and encloses 95 % of further ones.
+N_BANKS = 39
+
+
+class RandomBank(NamedTuple):
+    """Random directions, each with its boundary through the mean embedding, and a head fitted on their values.
+
+    Attributes
+    ----------
+    cavs : Tensor
+        (L, d), rows of length 1.
+    intercepts : Tensor
+        (L,).
+    head : nn.Linear
+        Concept values (N, L) to class logits (N, K).
+    """
+
+    cavs: Tensor
+    intercepts: Tensor
+    head: nn.Linear
+
+    def __repr__(self) -> str:
+        return one_line(self)
+
+    @check_arguments(lambda self: {"d": self.cavs.shape[1]}, features=Floats("N, d"), values=Choice(VALUES))
+    def concept_values(self, features: Tensor, values: str = "margin") -> Tensor:
+        """Return the concept values (N, L) of embeddings (N, d); without the intercepts where `values` is "raw"."""
+        return nn.functional.linear(features, self.cavs, self.intercepts if values == "margin" else None)
+
+
+@check_arguments(
+    features=Floats("N, d", finite=True),
+    labels=Indices("N", low=0),
+    n_concepts=Whole(1),
+    n_classes=Whole(1),
+    n_banks=Whole(1),
+    values=Choice(VALUES),
+    seed=Seed(),
+    first=Whole(),
+)
+def random_banks(
+    features: Tensor,
+    labels: Tensor,
+    n_concepts: int,
+    n_classes: int | None = None,
+    *,
+    n_banks: int = N_BANKS,
+    values: str = "margin",
+    seed: int = 0,
+    first: int = 0,
+) -> Iterator[RandomBank]:
+    """Draw random directions in place of concepts, and fit a head on the values of each draw.
+
+    No backbone runs: the embeddings are at hand wherever a concept bank was fitted. What a metric gives for these
+    banks is the distribution that a real one has to be held against
+    (`quantus_concepts.functional.random_bank_scores` for CEM and CGIM); one draw is not enough, for a ranking by weight
+    names one concept a class, so that ten classes are ten throws of a coin whatever the number of images.
+
+    Parameters
+    ----------
+    features : Tensor
+        (N, d), embeddings of the training images.
+    labels : Tensor
+        (N,) of int, their classes.
+    n_concepts : int
+        L.
+    n_classes : int, optional
+        K, as in `captum_concepts.models.heads.fit_logistic`.
+    n_banks : int
+        How many.
+    values : str
+        "margin" or "raw", as in `captum_concepts.PostHocCBM`.
+    seed : int
+        Of the directions.
+    first : int
+        Number of the first bank: whoever fits them in parts gets those of one call.
+
+    Yields
+    ------
+    RandomBank
+        On the device and in the type of `features`.
+
+    Raises
+    ------
+    TypeError
+        If `features` is not a tensor of a floating-point dtype.
+    ValueError
+        If a shape or setting is wrong.
+    """
+    # It loads scikit-learn, which not every user of this package needs.
+    from captum_concepts.models.heads import fit_logistic
+
+    mean = features.mean(0)
+    for number in range(first, first + n_banks):
+        drawn = np.random.default_rng([seed, number]).standard_normal((n_concepts, len(mean)))
+        cavs = nn.functional.normalize(torch.as_tensor(drawn).to(mean), dim=1)
+        intercepts = -cavs @ mean
+        projected = nn.functional.linear(features, cavs, intercepts if values == "margin" else None)
+        yield RandomBank(cavs, intercepts, fit_logistic(projected, labels, n_classes))
+
+
+def stack_banks(banks: Sequence[RandomBank]) -> dict[str, Tensor]:
+    """Return the tensors of n random banks, as files hold them: (n, L, d), (n, L), (n, K, L) and (n, K)."""
+    heads = [bank.head for bank in banks]
+    return {
+        "cavs": torch.stack([bank.cavs for bank in banks]),
+        "intercepts": torch.stack([bank.intercepts for bank in banks]),
+        "weight": torch.stack([head.weight.detach() for head in heads]),
+        "bias": torch.stack([head.bias.detach() for head in heads]),
+    }
+
+
+def unstack_banks(tensors: Mapping[str, Tensor], n_concepts: int, width: int) -> tuple[RandomBank, ...]:
+    """Return the random banks of the tensors of `stack_banks`, or raise where they do not fit."""
+    cavs, intercepts, weight, bias = (tensors[name] for name in ("cavs", "intercepts", "weight", "bias"))
+    n, k = bias.shape
+    found = [tuple(each.shape) for each in (cavs, intercepts, weight)]
+    if found != [(n, n_concepts, width), (n, n_concepts), (n, k, n_concepts)]:
+        raise ValueError(f"its random banks have the shapes {found}")
+    banks = []
+    for i in range(n):
+        head = nn.utils.skip_init(nn.Linear, n_concepts, k, dtype=weight.dtype)
+        head.load_state_dict({"weight": weight[i], "bias": bias[i]})
+        banks.append(RandomBank(cavs[i], intercepts[i], head.eval()))
+    return tuple(banks)

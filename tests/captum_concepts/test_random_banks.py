@@ -1,0 +1,108 @@
+"""Random banks kept beside a model: drawn as by themselves, written, read, and used as the baseline."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import safe_open
+from torch import Tensor, nn
+
+from captum_concepts import ConceptBank, PostHocCBM, ResidualCBM, embed
+from captum_concepts.pictures.views import concept_views
+from quantus_concepts import score_concepts
+from quantus_concepts.functional import random_banks
+from simulated_device import simulated_device
+from untouched import untouched
+
+N, L, K = 40, 3, 2
+DRAWN = torch.Generator().manual_seed(1)
+IMAGES = torch.rand(N, 3, 8, 8, generator=DRAWN)
+LABELS = torch.arange(N) % K
+CONCEPTS = torch.randint(0, 2, (N, L), generator=DRAWN)
+BATCHES = list(zip(IMAGES.split(9), LABELS.split(9), CONCEPTS.split(9), strict=True))
+
+
+def network() -> nn.Sequential:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()).eval()
+
+
+def fitted(values: str = "margin", **settings: object) -> PostHocCBM:
+    bank = ConceptBank.random(L, 4, ["a", "b", "c"], seed=2, mean=torch.ones(4))
+    return PostHocCBM.fit(network(), BATCHES, bank=bank, values=values, random_banks=5, seed=3, **settings)
+
+
+@pytest.mark.parametrize("values", ["margin", "raw"])
+def test_they_are_those_of_the_function(values: str) -> None:
+    model = fitted(values)
+    features, labels, _ = embed(network(), BATCHES)
+    expected = random_banks(features, labels, L, K, n_banks=5, values=values, seed=3)
+    with untouched(model):
+        made = model.random_models()
+    assert len(made) == 5
+    for one, bank in zip(made, expected, strict=True):
+        assert one.features is model.features
+        # Up to the rounding of a division by the vectors' length, which is 1.
+        assert torch.allclose(one.concept_predictor(IMAGES), bank.concept_values(features, values), atol=1e-6)
+        assert torch.allclose(one(IMAGES), bank.head(bank.concept_values(features, values)), atol=1e-5)
+    # The model itself is the one without them.
+    bare = PostHocCBM.fit(network(), BATCHES, bank=model.bank, values=values, seed=3)
+    assert torch.equal(model(IMAGES), bare(IMAGES))
+    assert bare.random_models() == []
+    assert model.state_dict().keys() == bare.state_dict().keys()
+
+
+def test_a_file_keeps_them_and_one_without_has_none(tmp_path: Path) -> None:
+    model = fitted()
+    with torch.random.fork_rng(devices=[]):
+        residual = ResidualCBM(model, nn.Linear(4, K))
+    for kind, each in ((PostHocCBM, model), (ResidualCBM, residual)):
+        each.save(tmp_path / "model.safetensors")
+        found = kind.load(tmp_path / "model.safetensors", network())
+        for one, other in zip(found.random_models(), each.random_models(), strict=True):
+            assert torch.equal(one(IMAGES), other(IMAGES))
+    PostHocCBM(network(), model.bank, model.head).save(tmp_path / "bare.safetensors")
+    with safe_open(tmp_path / "bare.safetensors", "pt") as file:
+        assert not [name for name in file.keys() if "random" in name]  # noqa: SIM118
+    assert PostHocCBM.load(tmp_path / "bare.safetensors", network()).random_banks == ()
+
+
+def test_score_concepts_has_the_baseline_by_itself() -> None:
+    model = fitted()
+    model.class_names = ["x", "y"]
+    runs: list[int] = []
+    model.features.register_forward_hook(lambda *_: runs.append(1))
+    class_concepts = torch.rand(K, L, generator=torch.Generator().manual_seed(3))
+    settings = {"class_concepts": class_concepts, "top_l": [1]}
+    table = score_concepts(model, BATCHES, **settings)
+    assert len(runs) == len(BATCHES)
+    expected = score_concepts(model, BATCHES, **settings, controls={"random banks": model.random_models()})
+    assert set(table["model"]) == {"model", "random banks"}
+    assert table.equals(expected)
+    assert {"x", "y", "a", "b"} <= set(table["item"])
+    assert set(score_concepts(model, BATCHES, top_l=[1], per_image=True)["model"]) == {"model"}
+
+
+def test_ranges_of_a_view_by_hand() -> None:
+    model = fitted()
+    views = concept_views(model, IMAGES[:4], batch_size=3)
+    with torch.no_grad():
+        values = torch.cat([each.concept_predictor(IMAGES[:4]) for each in model.random_models()], 1)
+        chosen = [each.head.weight[views.predicted] for each in model.random_models()]
+    ends = Tensor([0.025, 0.975])
+    assert torch.allclose(views.random_values, values.quantile(ends, 1).T)
+    assert torch.allclose(views.random_contributions, (values * torch.cat(chosen, 1)).quantile(ends, 1).T)
+    bare = concept_views(PostHocCBM(network(), model.bank, model.head), IMAGES[:4])
+    assert bare.random_values is None
+
+
+def test_they_follow_the_model_to_another_device() -> None:
+    model = fitted()
+    expected = [each(IMAGES) for each in model.random_models()]
+    with simulated_device() as simulation:
+        moved = model.to(simulation.device)
+        found = [each(IMAGES.to(simulation.device)).cpu() for each in moved.random_models()]
+    assert all(map(torch.equal, found, expected))
