@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from captum_concepts._support.constraints import Floats, Whole, ZeroOne, check_arguments
-from quantus_concepts.functional.ranking import rank_concepts
+from quantus_concepts.functional.ranking import first_concepts
 
 
 @check_arguments(importance=Floats("N, L"), concept_labels=ZeroOne("N, L"), top_l=Whole(1, "L", "concepts"))
@@ -40,13 +40,14 @@ def cem(importance: Tensor, concept_labels: Tensor, top_l: int = 1) -> Tensor:
     ValueError
         If a shape is wrong, a label is neither 0 nor 1, or `top_l` is outside [1, L].
     """
-    return ranked_presence(importance, concept_labels, top_l).mean(1)
+    return ranked_presence(importance, concept_labels.to(importance.device), top_l).mean(1)
 
 
-@torch.no_grad()
-def ranked_presence(importance: Tensor, concept_labels: Tensor, top: int) -> Tensor:
-    """Return whether the image shows each of its `top` most important concepts, (N, top) of 0 and 1 or NaN."""
-    ranked = rank_concepts(importance, top)
-    dtype = torch.promote_types(importance.dtype, torch.float32)
-    present = concept_labels.to(importance.device).gather(1, ranked).to(dtype)
-    return present.masked_fill(importance.isnan().any(1, keepdim=True), torch.nan)
+def ranked_presence(importance: Tensor, present: Tensor, top: int) -> Tensor:
+    """Return whether the image shows each of its `top` most important concepts, (N, top) of 0 and 1 or NaN.
+
+    Importance and `present` (N, L) are on one device, and known to fit.
+    """
+    ranked = first_concepts(importance, top)
+    shown = present.gather(1, ranked).to(torch.promote_types(importance.dtype, torch.float32))
+    return shown.masked_fill(importance.isnan().any(1, keepdim=True), torch.nan)

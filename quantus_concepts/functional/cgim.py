@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+from typing import Self
+
 import torch
 from torch import Tensor
 
@@ -20,7 +23,49 @@ from captum_concepts._support.constraints import (
 from captum_concepts._support.shown import described
 
 
-class ClassMeans:
+class ClassSums:
+    """Sums and counts of rows by class, without checks of what is added."""
+
+    def __init__(
+        self,
+        n_classes: int,
+        n_concepts: int,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype = torch.float64,
+    ) -> None:
+        self.sums = torch.zeros(n_classes, n_concepts, device=device, dtype=dtype)
+        self.counts = torch.zeros(n_classes, device=device, dtype=torch.int64)
+
+    def add(self, values: Tensor, classes: Tensor, enters: Tensor) -> None:
+        """Add the rows of `values` (N, L) that enter (N,) to the sums of their classes (N,), all on one device."""
+        # The rows that do not enter add nothing to class 0, whatever they hold: choosing rows would need their number.
+        rows = torch.where(enters, classes, 0)
+        self.sums.index_add_(0, rows, values.to(self.sums).masked_fill(~enters[:, None], 0))
+        self.counts.index_add_(0, rows, enters.to(torch.int64))
+
+    def add_sums(self, other: ClassSums) -> None:
+        """Add the sums and counts of other samples."""
+        self.sums += other.sums.to(self.sums)
+        self.counts += other.counts.to(self.counts)
+
+    def to(self, device: torch.device | str) -> Self:
+        """Return a copy on a device."""
+        moved = copy.copy(self)
+        moved.sums, moved.counts = self.sums.to(device, copy=True), self.counts.to(device, copy=True)
+        return moved
+
+    def compute(self) -> Tensor:
+        """Return the means so far.
+
+        Returns
+        -------
+        Tensor
+            (K, L); NaN in the rows of classes without a sample.
+        """
+        return self.sums / self.counts[:, None]
+
+
+class ClassMeans(ClassSums):
     """Mean of rows over the samples of each class, one batch at a time; keeps only sums and counts.
 
     Over the correctly predicted samples it gives the paper's U* from concept values (Aysel et al. 2025, section
@@ -62,14 +107,13 @@ class ClassMeans:
     ) -> None:
         if not dtype.is_floating_point:
             raise TypeError(f"Expected argument `dtype` to be of a floating-point dtype but got {dtype}.")
-        self._sums = torch.zeros(n_classes, n_concepts, device=device, dtype=dtype)
-        self.counts = torch.zeros(n_classes, device=device, dtype=torch.int64)
+        super().__init__(n_classes, n_concepts, device, dtype)
 
     def __repr__(self) -> str:
-        return described(self, n_classes=len(self.counts), n_concepts=self._sums.shape[1])
+        return described(self, n_classes=len(self.counts), n_concepts=self.sums.shape[1])
 
     @check_arguments(
-        lambda self: {"K": len(self.counts), "L": self._sums.shape[1]},
+        lambda self: {"K": len(self.counts), "L": self.sums.shape[1]},
         values=Floats("N, L"),
         classes=Indices("N"),
         mask=Bools("N"),
@@ -105,13 +149,9 @@ class ClassMeans:
                 f"Expected argument `classes` to hold class indices 0 to {n_classes - 1} but got values from "
                 f"{int(counted.min())} to {int(counted.max())}."
             )
-        device = self._sums.device
+        device = self.sums.device
         classes = classes.to(device, torch.int64)
-        enters = torch.ones_like(classes, dtype=torch.bool) if mask is None else mask.to(device)
-        # The rows that do not enter add nothing to class 0, whatever they hold: choosing rows would need their number.
-        rows = torch.where(enters, classes, 0)
-        self._sums.index_add_(0, rows, values.to(self._sums).masked_fill(~enters[:, None], 0))
-        self.counts.index_add_(0, rows, enters.to(torch.int64))
+        self.add(values, classes, torch.ones_like(classes, dtype=torch.bool) if mask is None else mask.to(device))
 
     @check_arguments(other=Instance(lambda: ClassMeans, "class means"))
     def merge(self, other: ClassMeans) -> None:
@@ -127,19 +167,8 @@ class ClassMeans:
         ValueError
             If it is of other classes or concepts.
         """
-        check_shape("other", other._sums, ("K", "L"), tuple(self._sums.shape))
-        self._sums += other._sums.to(self._sums)
-        self.counts += other.counts.to(self.counts)
-
-    def compute(self) -> Tensor:
-        """Return the means so far.
-
-        Returns
-        -------
-        Tensor
-            (K, L); NaN in the rows of classes without a sample.
-        """
-        return self._sums / self.counts[:, None]
+        check_shape("other", other.sums, ("K", "L"), tuple(self.sums.shape))
+        self.add_sums(other)
 
 
 @check_arguments(
@@ -179,6 +208,11 @@ def cgim(importance: Tensor, class_concepts: Tensor, per: str = "concept") -> Te
     ValueError
         If the shapes differ, `class_concepts` leaves [0, 1], or `per` is neither of the two.
     """
+    return agreement(importance, class_concepts, per)
+
+
+def agreement(importance: Tensor, class_concepts: Tensor, per: str) -> Tensor:
+    """Return `cgim` of arguments that are known to be right."""
     importance = importance.to(torch.promote_types(importance.dtype, torch.float32))
     truth = class_concepts.to(importance)
     undefined = importance.isnan().any(1, keepdim=True)

@@ -39,7 +39,7 @@ def rank_concepts(importance: Tensor, top: int, eligible: Tensor | None = None) 
         If a shape is wrong, or `top` is not between 1 and the number of concepts that take part.
     """
     if eligible is None:
-        return importance.argsort(dim=1, descending=True, stable=True)[:, :top]
+        return first_concepts(importance, top)
     taking_part = eligible.nonzero().squeeze(1).to(importance.device)
     if top > len(taking_part):
         raise ValueError(
@@ -47,5 +47,9 @@ def rank_concepts(importance: Tensor, top: int, eligible: Tensor | None = None) 
             f"{top}."
         )
     # Not by writing -inf over the others: an eligible concept may have that importance itself.
-    order = importance[:, taking_part].argsort(dim=1, descending=True, stable=True)
-    return taking_part[order[:, :top]]
+    return taking_part[first_concepts(importance[:, taking_part], top)]
+
+
+def first_concepts(importance: Tensor, top: int) -> Tensor:
+    """Return the indices (..., top) of the largest importances (..., L) along the last axis, the largest first."""
+    return importance.argsort(dim=-1, descending=True, stable=True)[..., :top]

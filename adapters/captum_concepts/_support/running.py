@@ -35,8 +35,10 @@ def warn_user(message: str) -> None:
 
 def first_floating(module: nn.Module) -> Tensor | None:
     """Return the parameter or buffer that tells device and type of a module; None without any."""
-    tensors = chain(module.parameters(), module.buffers())
-    return next((tensor for tensor in tensors if tensor.is_floating_point()), None)
+    for tensor in chain(module.parameters(), module.buffers()):
+        if tensor.is_floating_point():
+            return tensor
+    return None
 
 
 def device_of(module: Any, default: torch.device | None = None) -> torch.device:
@@ -98,12 +100,12 @@ def tensor_output(output: Any, source: str = "the model") -> Tensor:
 def _parts(modules: tuple[Any, ...]) -> dict[int, nn.Module]:
     # Asked around every pass; the generators of `nn.Module.modules` take several times as long.
     found: dict[int, nn.Module] = {}
-    waiting = [each for each in modules if isinstance(each, nn.Module)]
+    waiting = list(modules)
     while waiting:
         part = waiting.pop()
-        if id(part) not in found:
+        if isinstance(part, nn.Module) and id(part) not in found:
             found[id(part)] = part
-            waiting += [each for each in part._modules.values() if each is not None]
+            waiting.extend(part._modules.values())
     return found
 
 

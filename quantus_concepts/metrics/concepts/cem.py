@@ -7,11 +7,10 @@ from typing import Any, Unpack
 import numpy as np
 import torch
 from quantus.helpers.enums import EvaluationCategory, ScoreDirection
-from torch import Tensor
 
 from captum_concepts._support.checks import check_choice, check_flag, check_whole
 from captum_concepts._support.running import predict_logits
-from quantus_concepts.functional import cem
+from quantus_concepts.functional.cem import ranked_presence
 from quantus_concepts.metrics.host.base import UpdatedMetric
 from quantus_concepts.metrics.host.call import QuantusArguments
 from quantus_concepts.metrics.host.checks import (
@@ -21,7 +20,7 @@ from quantus_concepts.metrics.host.checks import (
     class_labels,
     concepts_of,
 )
-from quantus_concepts.metrics.host.model import IMPORTANCES, ConceptOutputs, concept_importance, is_concept_model
+from quantus_concepts.metrics.host.model import IMPORTANCES, concept_importance, is_concept_model
 
 
 class CEM(UpdatedMetric):
@@ -151,33 +150,32 @@ class CEM(UpdatedMetric):
     ) -> list[float]:
         """Score some samples by their importances, given or computed from images."""
         module: Any = None if model is None else model.get_model()
-        labels = torch.as_tensor(concept_labels_batch)
+        n_concepts = concept_labels_batch.shape[1]
         if self.call.on_images:
-            scores, predicted = self._scores_of_images(
-                module, self.concept_outputs(module, x_batch, rows_batch), y_batch, labels
-            )
-            self.leave_out("the model's importances are NaN", int(np.isnan(scores).sum()))
+            _, values, logits = self.concept_outputs(module, x_batch, rows_batch)
+            self._check_concepts(values.shape[1], n_concepts)
+            importance = concept_importance(module, values, checked_classes(y_batch, logits), self.importance)
         else:
-            importance = self.concept_attributions(module, x_batch, a_batch, labels.shape[1])
-            scores = cem(importance, labels, self.top_l).cpu().numpy().astype(float)
-            if self.only_correct:
-                predicted = predict_logits(module, x_batch, **model.model_predict_kwargs).argmax(1).cpu().numpy()
+            importance = self.concept_attributions(module, x_batch, a_batch, n_concepts)
+            logits = predict_logits(module, x_batch, **model.model_predict_kwargs) if self.only_correct else None
+        # Equations 9 and 10: how many of the first concepts of each sample it shows.
+        labels = torch.as_tensor(concept_labels_batch, device=importance.device)
+        shares = ranked_presence(importance, labels, self.top_l).mean(1).double()
+        # One transfer from the device for each batch.
+        predicted = shares if logits is None else logits.argmax(1).to(shares)
+        scores, predicted_classes = torch.stack([shares, predicted]).cpu().numpy()
+        if self.call.on_images:
+            self.leave_out("the model's importances are NaN", int(np.isnan(scores).sum()))
         if self.only_correct:
             truth = y_batch if labels_batch is None else labels_batch
-            wrong = np.asarray(predicted != truth)
+            wrong = predicted_classes != truth
             self.leave_out("they are misclassified", int(wrong.sum()))
             scores[wrong] = np.nan
         return scores.tolist()
 
-    def _scores_of_images(self, model: Any, outputs: ConceptOutputs, y_batch: np.ndarray, labels: Tensor) -> np.ndarray:
-        """Return the scores and the predicted classes (2, n) of images."""
-        _, values, logits = outputs
-        if values.shape[1] != labels.shape[1]:
+    def _check_concepts(self, n_concepts: int, n_labels: int) -> None:
+        if n_concepts != n_labels:
             raise ValueError(
-                f"Expected argument `concept_labels` to have shape (N, L) with the model's L = {values.shape[1]} "
-                f"concepts but got {labels.shape[1]} columns."
+                f"Expected argument `concept_labels` to have shape (N, L) with the model's L = {n_concepts} concepts "
+                f"but got {n_labels} columns."
             )
-        importance = concept_importance(model, values, checked_classes(y_batch, logits), self.importance)
-        scores = cem(importance, labels, self.top_l).double()
-        # One transfer from the device for each batch.
-        return torch.stack([scores, logits.argmax(1).to(scores)]).cpu().numpy()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any, NamedTuple, Unpack
 
 import numpy as np
@@ -12,7 +11,7 @@ from torch import Tensor
 
 from captum_concepts._support.checks import check_choice
 from captum_concepts._support.running import predict_logits
-from quantus_concepts.functional import ClassMeans, cgim
+from quantus_concepts.functional.cgim import ClassSums, agreement
 from quantus_concepts.metrics.host.base import UpdatedMetric
 from quantus_concepts.metrics.host.call import Call, QuantusArguments
 from quantus_concepts.metrics.host.checks import (
@@ -26,9 +25,9 @@ from quantus_concepts.metrics.host.model import IMPORTANCES, concept_importance,
 
 
 class _State(NamedTuple):
-    """What CGIM knows of the samples so far."""
+    """Sums over the samples so far, the weights of a linear head, and whether explanations are these weights."""
 
-    means: Any
+    sums: ClassSums | None
     theta: Tensor | None
     explained: bool
 
@@ -110,7 +109,7 @@ class CGIM(UpdatedMetric):
         self.per = per
         self.importance = importance
         self._bind(labels=labels)
-        self._means: ClassMeans | None = None
+        self._sums: ClassSums | None = None
         # Weights of a linear head; None for other heads, and as soon as an explanation is something else.
         self._theta: Tensor | None = None
         self._explained = False
@@ -143,7 +142,7 @@ class CGIM(UpdatedMetric):
         if "labels" not in self.call.truth:
             self._checked("y_batch", y_batch)
         check_concept_order("class_concepts", self._columns, model)
-        self._means = self._running_means()
+        self._sums = self._updates[-1].state.sums if self.call.is_update and self._updates else None
         head = model.head if self.call.on_images else model
         theta = None if self.call.on_images and self.importance != "weight" else linear_weights(head)
         self._theta = None if theta is None else theta.to("cpu", torch.float64)
@@ -162,80 +161,77 @@ class CGIM(UpdatedMetric):
     ) -> list[float]:
         """Add some samples to the sums of their classes; the scores are made when all samples are in."""
         module = model.get_model()
-        n_classes, n_concepts = self.class_concepts.shape
         if self.call.on_images:
             _, values, logits = self.concept_outputs(module, x_batch, rows_batch)
-            if values.shape[1] != n_concepts:
-                turned = " Transpose it: a row is a class." if values.shape[1] == n_classes else ""
-                raise ValueError(
-                    f"Expected argument `class_concepts` to have shape (K, L) with the model's L = "
-                    f"{values.shape[1]} concepts but got {self.class_concepts.shape}.{turned}"
-                )
+            self._check_sizes(logits.shape[1], values.shape[1])
             importance = concept_importance(module, values, checked_classes(y_batch, logits), self.importance)
         else:
-            importance = self.concept_attributions(module, x_batch, a_batch, n_concepts)
+            importance = self.concept_attributions(module, x_batch, a_batch, self.class_concepts.shape[1])
             logits = predict_logits(module, x_batch, **model.model_predict_kwargs)
             checked_classes(y_batch, logits)
-        if logits.shape[1] != n_classes:
-            raise ValueError(
-                f"Expected argument `class_concepts` to have shape (K, L) with the model's K = {logits.shape[1]} "
-                f"classes but got {self.class_concepts.shape}."
-            )
+            self._check_sizes(logits.shape[1], importance.shape[1])
+            self._compare_with_theta(importance, y_batch)
         truth = y_batch if labels_batch is None else labels_batch
-        # One transfer from the device for each batch; explanations that were given are on the CPU.
-        predicted = logits.argmax(1, keepdim=True)
-        if self.call.on_images:
-            both = torch.cat([predicted.double(), importance.double()], 1).cpu()
-            predicted, importance = both[:, :1], both[:, 1:]
-        importance = importance.to("cpu", torch.float64)
-        enters = (predicted[:, 0].cpu().numpy() == truth) & (y_batch == truth)
-        # A sample whose explanation failed is left out; otherwise it would void its whole class.
-        usable = importance.isfinite().all(1)
-        mask = torch.as_tensor(enters) & usable
-        if self._theta is not None and not self.call.on_images and usable.any():
-            self._explained = True
-            if not torch.allclose(importance[usable], self._theta[y_batch][usable], rtol=1e-5):
-                self._theta = None
-        self._sums.update(importance, torch.as_tensor(truth, dtype=torch.int64), mask, checked=True)
+        # A(k, :) is the mean over the samples that are explained for their class k and predicted as it. A sample whose
+        # explanation failed is left out; otherwise it would void its whole class.
+        own = torch.as_tensor(np.where(y_batch == truth, truth, -1), dtype=torch.int64, device=importance.device)
+        correct = logits.argmax(1).to(own.device) == own
+        self._batch_sums(own.device).add(importance, own, correct & importance.isfinite().all(1))
         return []
 
-    def _running_means(self) -> ClassMeans:
-        """Return new class means, or, from the second update on, those that the update before added to."""
-        before = self._updates[-1].state if self.call.is_update and self._updates else None
-        # A copy: a batch that fails leaves those before it as they were.
-        return ClassMeans(*self.class_concepts.shape) if before is None else copy.deepcopy(before.means)
+    def _batch_sums(self, device: torch.device) -> ClassSums:
+        """Return the sums so far, on a device; those of earlier updates are copied, in case this one fails."""
+        if self._sums is None:
+            self._sums = ClassSums(*self.class_concepts.shape, device=device)
+        elif self._sums.sums.device != device or (self._updates and self._sums is self._updates[-1].state.sums):
+            self._sums = self._sums.to(device)
+        return self._sums
 
-    @property
-    def _sums(self) -> ClassMeans:
-        if self._means is None:
-            raise RuntimeError("CGIM collects class means only during a call.")
-        return self._means
+    def _compare_with_theta(self, importance: Tensor, y_batch: np.ndarray) -> None:
+        """Note whether the explanations of a linear head are its weights."""
+        usable = importance.isfinite().all(1)
+        if self._theta is not None and usable.any():
+            self._explained = True
+            if not torch.allclose(importance[usable].double(), self._theta[y_batch][usable], rtol=1e-5):
+                self._theta = None
+
+    def _check_sizes(self, n_classes: int, n_concepts: int) -> None:
+        shape = self.class_concepts.shape
+        if (n_classes, n_concepts) == shape:
+            return
+        wrong = f"L = {n_concepts} concepts" if n_concepts != shape[1] else f"K = {n_classes} classes"
+        turned = " Transpose it: a row is a class." if n_concepts == shape[0] else ""
+        raise ValueError(
+            f"Expected argument `class_concepts` to have shape (K, L) with the model's {wrong} but got {shape}.{turned}"
+        )
 
     def _collected(self, scores: np.ndarray) -> np.ndarray:
         """Compare the class means with what people say, once all samples are in."""
-        state = _State(self._sums, self._theta, self._explained)
-        self._means = self._theta = None
-        if self.call.is_update:
-            if self._updates:
-                self._updates[-1].state = self._updates[-1].state._replace(means=None)
-            self.call.state = state
-            return np.empty(0)
-        return self._compared(state)
+        # The one transfer from the device.
+        sums = None if self._sums is None else self._sums.to("cpu")
+        state, self._sums, self._theta = _State(sums, self._theta, self._explained), None, None
+        if not self.call.is_update:
+            return self._compared(state)
+        if self._updates:
+            self._updates[-1].state = self._updates[-1].state._replace(sums=None)
+        self.call.state = state
+        return np.empty(0)
 
     def _scores_of_updates(self, calls: list[Call]) -> np.ndarray:
-        means = ClassMeans(*self.class_concepts.shape)
+        sums = ClassSums(*self.class_concepts.shape)
         for call in calls:
-            if call.state.means is not None:
-                means.merge(call.state.means)
+            if call.state.sums is not None:
+                sums.add_sums(call.state.sums)
         weights = [call.state.theta for call in calls if call.state.explained]
         same = all(each is not None and torch.equal(each, weights[0]) for each in weights)
-        return self._compared(_State(means, weights[0] if weights and same else None, bool(weights)))
+        return self._compared(_State(sums, weights[0] if weights and same else None, bool(weights)))
 
     def _compared(self, state: _State) -> np.ndarray:
-        means = state.theta if state.theta is not None and state.explained else state.means.compute()
+        sums = state.sums or ClassSums(*self.class_concepts.shape)
+        means = state.theta if state.theta is not None and state.explained else sums.compute()
+        compared = agreement(means, torch.as_tensor(self.class_concepts), self.per)
         n_classes, n_concepts = means.shape
         without = int(means.isnan().any(1).sum())
-        compared = cgim(means, torch.as_tensor(self.class_concepts), per=self.per)
         number, unit = (n_classes, "classes") if self.per == "class" else (n_concepts, "concepts")
         zero = int(compared.isnan().sum()) - (without if self.per == "class" else 0)
         if self.per == "concept" and 0 < without < n_classes:

@@ -8,6 +8,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, TypedDict
 
 import numpy as np
@@ -62,7 +63,7 @@ def _check_argument(name: str, value: Any) -> None:
 
 def check_keywords(metric: type, given: Mapping[str, Any]) -> None:
     """Raise for a keyword of the wrong kind, or that a metric does not take, naming the nearest of those it does."""
-    unknown = [name for name in given if name not in DEFAULTS]
+    unknown = list(given.keys() - DEFAULTS.keys())
     if not unknown:
         for name, value in given.items():
             _check_argument(name, value)
@@ -120,7 +121,7 @@ class Call:
     chance: float = float("nan")
     chances: list[float] = field(default_factory=list)
     clusters: np.ndarray | None = None
-    values: np.ndarray = field(default_factory=lambda: np.empty(0))
+    values: np.ndarray = field(default_factory=partial(np.empty, 0))
     #: What a metric whose scores are not of samples knows after a batch.
     state: Any = None
 

@@ -12,8 +12,9 @@ from torch import Tensor
 from captum_concepts._support.checks import check_choice, check_range, check_shape, check_whole, to_numpy
 from captum_concepts._support.running import to_model
 from captum_concepts.models.interventions import Levels
-from quantus_concepts.functional import ClassMeans, cgim, rank_concepts
+from quantus_concepts.functional import rank_concepts
 from quantus_concepts.functional.cem import ranked_presence
+from quantus_concepts.functional.cgim import ClassSums, agreement
 from quantus_concepts.functional.regions import check_places, hits_of_places
 from quantus_concepts.functional.substitution import MAJORITY, movement, recital, substitution
 from quantus_concepts.metrics.host.model import (
@@ -117,7 +118,7 @@ class ModelColumns:
         self._levels, self._baselines = levels, baselines
         self._parts = torch.as_tensor(variants.parts)
         self._theta: Tensor | None = None
-        self._means: dict[str, ClassMeans] = {}
+        self._sums: dict[str, ClassSums] = {}
         self._rows = RowBuffer()
         self._importance: dict[str, RowBuffer] | None = {} if record else None
         self._region = GaussianRegion(variants.alphas)
@@ -141,7 +142,7 @@ class ModelColumns:
         labels = batch.labels.to(values.device)
         predicted = logits.argmax(1)
         importance = concept_importances(self.model, values, predicted, self.variants.explanations)
-        self._update_means(importance, labels, labels == predicted)
+        self._add_to_sums(importance, labels, labels == predicted)
 
         finite = values.isfinite().all(1) & logits.isfinite().all(1)
         columns: dict[Score, Tensor] = {col.LABEL: labels, col.PREDICTED: predicted, col.FINITE: finite}
@@ -174,7 +175,7 @@ class ModelColumns:
         rows = recorded[ROWS]
         labels, predicted = (rows[:, scores.index(score)].long() for score in (col.LABEL, col.PREDICTED))
         importance = {name: each for name, each in recorded.items() if name != ROWS}
-        self._update_means(importance, labels, labels == predicted)
+        self._add_to_sums(importance, labels, labels == predicted)
         self._rows.add(rows)
 
     def columns(self) -> dict[Score, np.ndarray]:
@@ -184,7 +185,7 @@ class ModelColumns:
 
     def class_importance(self) -> dict[str, Tensor]:
         """Return the mean importance (K, L) of the concepts for each class, by explanation."""
-        found = {name: means.compute() for name, means in self._means.items()}
+        found = {name: sums.compute() for name, sums in self._sums.items()}
         if "weight" in found and self._theta is not None:
             # Eqs. 3 and 6 take all of theta: a linear head's weights need no image of their class.
             found["weight"] = self._theta.to(found["weight"])
@@ -194,7 +195,7 @@ class ModelColumns:
         """Return CGIM of each concept or class, by explanation."""
         truth = torch.as_tensor(self.variants.class_concepts)
         return {
-            name: to_numpy(cgim(mean, truth.to(mean.device, mean.dtype), per))
+            name: to_numpy(agreement(mean, truth.to(mean.device, mean.dtype), per))
             for name, mean in self.class_importance().items()
         }
 
@@ -210,7 +211,7 @@ class ModelColumns:
             for score, some in variants.accuracies.items():
                 columns[score] = (right if some is None else right[:, some.to(right.device)]).mean(1)
         for name, scored in importance.items():
-            hits = ranked_presence(scored, concepts, max(variants.top_l))
+            hits = ranked_presence(scored, present, max(variants.top_l))
             columns |= {Score(col.CEM, name, top): hits[:, :top].mean(1) for top in variants.top_l}
         return columns
 
@@ -261,14 +262,14 @@ class ModelColumns:
             col.CLASS_KEPT: predicted == earlier.logits.argmax(1),
         }
 
-    def _update_means(self, importance: dict[str, Tensor], labels: Tensor, correct: Tensor) -> None:
+    def _add_to_sums(self, importance: dict[str, Tensor], labels: Tensor, correct: Tensor) -> None:
         if self.variants.class_concepts is None:
             return
         n_classes, n_concepts = self.variants.class_concepts.shape
         for name, values in importance.items():
-            if name not in self._means:
-                self._means[name] = ClassMeans(n_classes, n_concepts, device=values.device)
-            self._means[name].update(values, labels, correct, checked=True)
+            if name not in self._sums:
+                self._sums[name] = ClassSums(n_classes, n_concepts, device=values.device)
+            self._sums[name].add(values, labels, correct)
             if self._importance is not None:
                 self._importance.setdefault(name, RowBuffer()).add(values.cpu())
 
