@@ -150,14 +150,15 @@ class CEM(UpdatedMetric):
     ) -> list[float]:
         """Score some samples by their importances, given or computed from images."""
         module: Any = None if model is None else model.get_model()
-        n_concepts = concept_labels_batch.shape[1]
+        n_concepts, logits = concept_labels_batch.shape[1], None
         if self.call.on_images:
             _, values, logits = self.concept_outputs(module, x_batch, rows_batch)
             self._check_concepts(values.shape[1], n_concepts)
             importance = concept_importance(module, values, checked_classes(y_batch, logits), self.importance)
         else:
             importance = self.concept_attributions(module, x_batch, a_batch, n_concepts)
-            logits = predict_logits(module, x_batch, **model.model_predict_kwargs) if self.only_correct else None
+            if self.only_correct:
+                logits = predict_logits(module, x_batch, **model.model_predict_kwargs)
         # Equations 9 and 10: how many of the first concepts of each sample it shows.
         labels = torch.as_tensor(concept_labels_batch, device=importance.device)
         shares = ranked_presence(importance, labels, self.top_l).mean(1).double()

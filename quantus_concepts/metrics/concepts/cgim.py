@@ -182,7 +182,7 @@ class CGIM(UpdatedMetric):
     def _batch_sums(self, device: torch.device) -> ClassSums:
         """Return the sums so far, on a device; those of earlier updates are copied, in case this one fails."""
         if self._sums is None:
-            self._sums = ClassSums(*self.class_concepts.shape, device=device)
+            self._sums = ClassSums(*self.class_concepts.shape).to(device)
         elif self._sums.sums.device != device or (self._updates and self._sums is self._updates[-1].state.sums):
             self._sums = self._sums.to(device)
         return self._sums
