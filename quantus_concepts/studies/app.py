@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import codecs
+import ctypes
 import importlib
 import importlib.metadata
 import io
+import os
 import pkgutil
+import platform
 import signal
 import sys
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Annotated, Any
 
@@ -35,6 +38,9 @@ GROUPS = {
 }
 #: What is printed for a sign that the output's encoding lacks, as wide as the sign so that columns stay aligned.
 PLAIN_SIGNS = str.maketrans("−–—≈▼↑↓·±θαλ…“”✓✗→", '---~v^v*+wal.""yx>')
+
+#: Of malloc.h: from which size memory is mapped for one array alone, and how much of the freed rest is kept.
+_M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD = -3, -1
 
 app = typer.Typer(name="quantus-concepts", cls=CommandGroup, add_completion=False, pretty_exceptions_enable=False)
 
@@ -86,8 +92,19 @@ def _root(
 
 def console() -> int:
     """Run the command line in a process of its own, which ends with it."""
+    keep_freed_memory()
     sys.stdout, sys.stderr = tolerant_stream(sys.stdout), tolerant_stream(sys.stderr)
     return main()
+
+
+def keep_freed_memory() -> None:
+    """Let this process keep the memory of freed arrays for the next ones; only glibc gives it back each time."""
+    # Taking an activation of some megabytes from the system page by page costs more than computing it.
+    if platform.libc_ver()[0] != "glibc" or any(name.startswith("MALLOC_") for name in os.environ):
+        return
+    with suppress(AttributeError, OSError):
+        for option in (_M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD):
+            ctypes.CDLL(None).mallopt(option, 2**31 - 1)
 
 
 def _plain_signs(error: UnicodeError) -> tuple[str, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from typing import Any
 
@@ -17,7 +17,7 @@ from threadpoolctl import threadpool_limits
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from captum_concepts._support.progress import part
+from captum_concepts._support.progress import part, progress
 from captum_concepts._support.running import alone_with, device_of, to_model
 from captum_concepts._support.visualise import gallery
 from captum_concepts.backbones import Backbone
@@ -218,14 +218,14 @@ def score_seed(
 ) -> pd.DataFrame:
     """Build the models of one seed and score them on the test images; show the scores before the sweep."""
     if network is not None:
-        with part(f"seed {seed}: scoring", SCORING), quiet_fits():
+        with quiet_fits():
             return _scored(run, network, None, data, seed, first=first, show_scores=show_scores)
     n_cores = torch.get_num_threads()
     # As training: what is done on each core, and so every number, does not depend on how many there are.
     with one_thread():
         with part(f"seed {seed}: training", TRAINING):
             networks = small_networks(run, data, seed)
-        with part(f"seed {seed}: scoring", SCORING), quiet_fits():
+        with quiet_fits():
             return _scored(run, None, networks, data, seed, first=first, show_scores=show_scores, n_cores=n_cores)
 
 
@@ -254,26 +254,19 @@ def _scored(
     run.settings["maps"] = description
 
     sweep = options.sweep and options.method == "svm"
-    if networks is not None:
-        models[TRADITIONAL] = traditional_model(of_concepts, train_loader, data.n_classes)
-    train_set = embed(backbone, train_loader, display_progressbar=bars)
-    banks = data.concept_names, data.n_classes, options.values
-    controls = random_models(backbone, train_set, *banks, options.random_banks, seed)
-    bank = fit_bank(train_set, data.concept_names, options, seed)
+    with _step(seed, "reading training images"):
+        if networks is not None:
+            models[TRADITIONAL] = traditional_model(of_concepts, train_loader, data.n_classes)
+        train_set = embed(backbone, train_loader, display_progressbar=bars)
+    with _step(seed, "fitting concepts"):
+        banks = data.concept_names, data.n_classes, options.values
+        controls = random_models(backbone, train_set, *banks, options.random_banks, seed)
+        bank = fit_bank(train_set, data.concept_names, options, seed)
     if bank.weak:
         run.note(
             f"Seed {seed}: the directions of {len(bank.weak)} of {len(bank)} concepts are hardly distinguishable from "
             "chance on images held back, and say little."
         )
-    seen = network is None or sweep or first
-    test_set = embed(backbone, test_loader, display_progressbar=bars) if seen else None
-    if networks is not None and test_set is not None:
-        plain = accuracy_rows(data, predicted_classes(small.classifier, test_set.features), PLAIN)
-    elif network is not None:
-        plain = _plain_accuracy(run, network.module, test_loader, data)
-        if first:
-            run.note(*better_normalised(network.module, data.test, data.mean, data.std))
-
     post_hoc = bank_model(backbone, bank, train_set, data.n_classes, options.values)
     models[POST_HOC] = post_hoc
     if data.has_oracle:
@@ -293,19 +286,31 @@ def _scored(
             RANDOM: [each.value_levels(train_set) for each in controls],
         },
     }
-    if options.engine == RAY:
-        scores = scored_by_ranges(run, models, data, seed, asked)
-    else:
-        scores = score_concepts(
-            models,
-            test_loader,
-            **asked,
-            concept_names=data.concept_names,
-            class_names=data.class_names,
-            seed=seed,
-            n_threads=n_cores,
-            display_progressbar=bars,
-        )
+    # Images are read once: what else is computed of them is recorded while they are scored.
+    test_images = test_loader if network is None else _ClassifiedImages(test_loader, network.module, data.n_classes)
+    with _step(seed, "scoring test images"):
+        if options.engine == RAY:
+            scores = scored_by_ranges(run, models, data, seed, asked)
+            test_features = embed(backbone, test_images, display_progressbar=bars).features
+        else:
+            with _recorded(post_hoc.concept_layer) as embeddings:
+                scores = score_concepts(
+                    models,
+                    test_images,
+                    **asked,
+                    concept_names=data.concept_names,
+                    class_names=data.class_names,
+                    seed=seed,
+                    n_threads=n_cores,
+                    display_progressbar=bars,
+                )
+            test_features = torch.cat(embeddings)
+    if networks is not None:
+        plain = accuracy_rows(data, predicted_classes(small.classifier, test_features), PLAIN)
+    elif isinstance(test_images, _ClassifiedImages):
+        plain = _plain_accuracy(run, test_images, data)
+        if first and plain and network is not None:
+            run.note(*better_normalised(network.module, data.test, data.mean, data.std))
     directions = item_rows(
         bank.test_accuracy.double(), data.concept_names, model=POST_HOC, metric="CAV accuracy", item_kind="concept"
     )
@@ -314,18 +319,69 @@ def _scored(
         _with_undefined(pd.concat([scores, score_table(directions)], ignore_index=True), data.left_out),
     ]
     show_scores(pd.concat(known, ignore_index=True))
-    if first and test_set is not None:
-        predicted = predicted_classes(post_hoc.head, post_hoc.concept_layer(test_set.features))
+    if first:
+        predicted = predicted_classes(post_hoc.head, post_hoc.concept_layer(test_features))
         gallery = draw_gallery(post_hoc, data.test, predicted, mean=data.mean, std=data.std, seed=seed)
         run.facts["gallery"] = png(gallery)
     # The first table comes before what is not in it.
-    if sweep and test_set is not None:
-        swept = (_swept(options, train_set, test_set, data, seed, *each) for each in SETTINGS)
-        known.append(score_table([row for rows in swept for row in rows]))
-    if first and test_set is not None:
+    with _step(seed, "trying other settings"):
+        if sweep:
+            swept = (
+                _swept(options, train_set, test_features, data, seed, *each)
+                for each in progress(SETTINGS, "settings", show=bars)
+            )
+            known.append(score_table([row for rows in swept for row in rows]))
+    if first:
         run.facts |= {"linear pool": post_hoc.linear_pool, "by class": labels_by_class(data.train)}
         run.settings["concept bank"] = repr(bank)
     return pd.concat(known, ignore_index=True)
+
+
+#: Shares of the time of scoring a seed.
+STEPS = {"reading training images": 5, "fitting concepts": 2, "scoring test images": 8, "trying other settings": 5}
+
+
+def _step(seed: int, name: str) -> AbstractContextManager[None]:
+    """Give one step of scoring its share of the bar."""
+    return part(f"seed {seed}: {name}", SCORING * STEPS[name] / sum(STEPS.values()))
+
+
+@contextmanager
+def _recorded(module: nn.Module) -> Iterator[list[Tensor]]:
+    """Record what a module is given, batch by batch."""
+    batches: list[Tensor] = []
+    hook = module.register_forward_pre_hook(lambda _, given: batches.append(given[0].detach().clone()))
+    try:
+        yield batches
+    finally:
+        hook.remove()
+
+
+class _ClassifiedImages:
+    """The batches of a loader, which a network's own classifier sees too, if it has the classes of the data."""
+
+    def __init__(self, loader: DataLoader[ConceptSample], network: nn.Module, n_classes: int) -> None:
+        self.loader, self.dataset, self.network, self.n_classes = loader, loader.dataset, network, n_classes
+        self.predicted: list[np.ndarray] = []
+        #: What the network gives in place of one output for each class.
+        self.other_output = ""
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    def __iter__(self) -> Iterator[ConceptSample]:
+        for batch in self.loader:
+            if not self.other_output:
+                self._classify(batch.image)
+            yield batch
+
+    @torch.no_grad()
+    def _classify(self, images: Tensor) -> None:
+        logits = self.network(images.to(device_of(self.network)))
+        if isinstance(logits, Tensor) and logits.shape == (len(images), self.n_classes):
+            self.predicted.append(logits.argmax(1).cpu().numpy())
+        else:
+            self.other_output = f"{logits.shape[-1]} outputs" if isinstance(logits, Tensor) else "output"
 
 
 def _with_undefined(scores: pd.DataFrame, left_out: Sequence[str]) -> pd.DataFrame:
@@ -449,30 +505,21 @@ def accuracy_rows(data: BenchmarkData, predicted: np.ndarray, model: str, **fiel
     return [mean_row(data.test.labels.numpy() == predicted, None, model=model, metric="accuracy", **fields)]
 
 
-def _plain_accuracy(
-    run: Run[ConceptOptions], module: nn.Module, loader: DataLoader[ConceptSample], data: BenchmarkData
-) -> list[dict[str, Any]]:
+def _plain_accuracy(run: Run[ConceptOptions], images: _ClassifiedImages, data: BenchmarkData) -> list[dict[str, Any]]:
     """Return the accuracy of the network's own classifier, where it has one for these classes."""
-    predicted = []
-    device = device_of(module)
-    with torch.no_grad():
-        for batch in loader:
-            logits = module(batch.image.to(device))
-            if not isinstance(logits, torch.Tensor) or logits.shape != (len(batch.image), data.n_classes):
-                outputs = f"{logits.shape[-1]} outputs" if isinstance(logits, torch.Tensor) else "output"
-                run.note(
-                    f"The backbone's own accuracy: not applicable. Its {outputs} are not the {data.n_classes} classes "
-                    "of the data."
-                )
-                return []
-            predicted.append(logits.argmax(1).cpu().numpy())
-    return accuracy_rows(data, np.concatenate(predicted), PLAIN)
+    if images.other_output:
+        run.note(
+            f"The backbone's own accuracy: not applicable. Its {images.other_output} are not the {data.n_classes} "
+            "classes of the data."
+        )
+        return []
+    return accuracy_rows(data, np.concatenate(images.predicted), PLAIN)
 
 
 def _swept(
     options: ConceptOptions,
     train_set: Embeddings,
-    test_set: Embeddings,
+    test_features: Tensor,
     data: BenchmarkData,
     seed: int,
     strength: float,
@@ -482,5 +529,5 @@ def _swept(
     bank = fit_bank(train_set, data.concept_names, options, seed, C=strength, n_pos=count, n_neg=count)
     layer = ConceptLayer(bank, options.values)
     head = fit_logistic(layer(train_set.features), train_set.labels, data.n_classes)
-    predicted = predicted_classes(head, layer(test_set.features))
+    predicted = predicted_classes(head, layer(test_features))
     return accuracy_rows(data, predicted, POST_HOC, item_kind="setting", item=setting_name(strength, count))
