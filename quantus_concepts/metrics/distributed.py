@@ -132,6 +132,11 @@ def score_shards(
         raise ValueError(f"Expected argument `names` to hold {n_items} names, one an item, but got {len(names)}.")
     check_choice("engine", engine, ENGINES)
     check_kind("address", address, str | None, "the address of a cluster, or None")
+    if address in ("", "local"):
+        raise ValueError(
+            f"Expected argument `address` to be HOST:PORT of a running Ray cluster, ray://HOST:PORT or auto, but got "
+            f"{address!r}. Leave it out, and a cluster is started for this call."
+        )
     check_whole("n_workers", n_workers, 1)
     check_weight("num_cpus", num_cpus)
     check_weight("num_gpus", num_gpus)

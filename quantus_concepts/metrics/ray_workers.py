@@ -203,7 +203,6 @@ def _connected(ray: Any, workers: Workers, number: int) -> Iterator[None]:
         yield
         return
     settings: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
-    handler = signal.getsignal(signal.SIGTERM)
     with tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True) as folder, _same_authentication():
         try:
             with _same_environment():
@@ -229,9 +228,6 @@ def _connected(ray: Any, workers: Workers, number: int) -> Iterator[None]:
                 f"but got {workers.address!r} ({_reasons(error)})."
             ) from error
         try:
-            # Ray's own would end the process without a word of what is kept.
-            if threading.current_thread() is threading.main_thread():
-                signal.signal(signal.SIGTERM, handler)
             yield
         finally:
             # Only leaves a cluster that others started.
@@ -248,11 +244,14 @@ class _ImportFolders(list[str]):
 
 @contextmanager
 def _same_environment() -> Iterator[None]:
-    """Restore the environment variables on leaving: Ray sets some for processes it starts, and leaves them."""
-    before = dict(os.environ)
+    """Restore the environment variables and the handler of SIGTERM on leaving: Ray sets its own, and leaves them."""
+    before, handler = dict(os.environ), signal.getsignal(signal.SIGTERM)
     try:
         yield
     finally:
+        # Ray's handler would end the process without a word of what is kept. Other threads can set none.
+        if handler is not None and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, handler)
         for name in os.environ.keys() - before.keys():
             del os.environ[name]
         os.environ.update(before)

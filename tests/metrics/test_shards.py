@@ -191,3 +191,18 @@ def test_an_address_at_which_nothing_answers_raises(tmp_path: Path) -> None:
     pytest.importorskip("ray", reason="the extra ray is not installed")
     with pytest.raises(ValueError, match=r"`address` to be that of a Ray cluster, .*'127.0.0.1:9' \(.*refused"):
         scored(tmp_path, engine="ray", address="127.0.0.1:9")
+
+
+def test_an_address_that_is_none_leaves_no_handler(tmp_path: Path) -> None:
+    pytest.importorskip("ray", reason="the extra ray is not installed")
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(ValueError, match=r"'127.0.0.1:x' \(Unable to parse port"):
+        scored(tmp_path, engine="ray", address="127.0.0.1:x")
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.parametrize("address", ["", "local"])
+def test_a_cluster_of_our_own_has_no_address(address: str, tmp_path: Path) -> None:
+    # Ray would start one with a token in the home directory and its files under /tmp/ray.
+    with pytest.raises(ValueError, match="`address` to be HOST:PORT .* Leave it out"):
+        scored(tmp_path, engine="ray", address=address)
