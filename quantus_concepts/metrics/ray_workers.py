@@ -211,6 +211,9 @@ def _connected(ray: Any, workers: Workers, number: int) -> Iterator[None]:
                     # go away with it, and reports to nobody.
                     os.environ.setdefault("RAY_AUTH_MODE", "token")
                     os.environ |= {"RAY_AUTH_TOKEN": secrets.token_hex(32), "RAY_USAGE_STATS_ENABLED": "0"}
+                    # Seconds. A worker that starts while this process is killed would look for the cluster five times
+                    # as long, each time by Ray's default of 5.
+                    os.environ.setdefault("RAY_gcs_rpc_server_connect_timeout_s", "2")
                     cpus = max(1, -(-number * workers.num_cpus // 1))
                     settings |= {"num_cpus": cpus, "include_dashboard": False, "_temp_dir": folder}
                 if "://" not in (workers.address or ""):
