@@ -204,5 +204,5 @@ def test_an_address_that_is_none_leaves_no_handler(tmp_path: Path) -> None:
 @pytest.mark.parametrize("address", ["", "local"])
 def test_a_cluster_of_our_own_has_no_address(address: str, tmp_path: Path) -> None:
     # Ray would start one with a token in the home directory and its files under /tmp/ray.
-    with pytest.raises(ValueError, match="`address` to be HOST:PORT .* Leave it out"):
+    with pytest.raises(ValueError, match=r"`address` to be HOST:PORT .* Leave it out"):
         scored(tmp_path, engine="ray", address=address)
