@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from quantus_concepts import datasets, functional, metrics, pasta
     from quantus_concepts.available import AVAILABLE_METRICS
     from quantus_concepts.evaluation import Evaluation, evaluate
+    from quantus_concepts.explorer.explore import Explorer, explore
     from quantus_concepts.functional import positive_percentile
     from quantus_concepts.metrics import (
         CEM,
@@ -65,6 +66,7 @@ __all__ = [
     "IIR",
     "MCS",
     "Evaluation",
+    "Explorer",
     "Faithfulness",
     "PASTAScore",
     "Patch",
@@ -76,6 +78,7 @@ __all__ = [
     "check_premise",
     "datasets",
     "evaluate",
+    "explore",
     "functional",
     "intervention_curve",
     "metrics",

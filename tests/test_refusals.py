@@ -20,6 +20,7 @@ from quantus_concepts import (
     MCS,
     Evaluation,
     evaluate,
+    explore,
     functional,
     metrics,
     plot_summary,
@@ -91,12 +92,28 @@ TABLE: Table = {
     "summary_metrics": spoilt(
         summary_metrics, {"table": SUMMARY}, table={**NO_SCORES, "of columns": pd.DataFrame({"a": [1]})}
     ),
+    "explore": spoilt(
+        explore,
+        {"model": MODEL, "images": IMAGES},
+        model={**TEXT, **NOTHING, "a module": META},
+        images={**NO_ARRAY, "None": None, "none": IMAGES[:0], "no batches": []},
+        out={"a number": 3, "empty": ""},
+        labels={**NO_ARRAY, "one too few": CLASSES[:5]},
+        concept_labels={**NO_ARRAY, "one too few": LABELS[:5]},
+        points={**TEXT, "of rank 2": np.ones((6, 2))},
+        class_names={"text": "ab", "too few": ["a"]},
+        pictures={**NO_ARRAY, "one too few": IMAGES[:5]},
+        title={"a number": 3, "None": None},
+        n_images=NO_COUNT,
+        picture_size=NO_COUNT,
+        batch_size=NO_COUNT,
+    ),
     "read_scores": spoilt(read_scores, {}, path={**NOTHING, "a number": 3, "empty": ""}),
     "read_scores of no file": {
         "nowhere": Refusal(lambda: read_scores("nowhere.csv"), "nowhere.csv", FileNotFoundError)
     },
 }
-EXCEPTIONS = {"Evaluation": "a result"}
+EXCEPTIONS = {"Evaluation": "a result", "Explorer": "a result"}
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -1,0 +1,302 @@
+"""`explore`: images, concept maps, values and corrections of a concept model on one self-contained page."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import torch
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from torch import Tensor
+
+from captum_concepts._support.checks import check_binary, check_kind, check_path, check_shape, check_whole, to_tensor
+from captum_concepts._support.files import check_target, written
+from captum_concepts._support.shown import described
+from captum_concepts.backbones.batches import USUAL, read_batch
+from captum_concepts.models.chain import linear_part
+from captum_concepts.pictures.views import ConceptViews, as_pictures, checked_images, class_labels, concept_views
+from quantus_concepts.explorer.scores import image_scores
+from quantus_concepts.explorer.textures import floats, map_uri, picture_uri, smaller_maps, tile_columns
+from quantus_concepts.metrics.host.checks import known_to
+
+_MEGABYTE = 1_000_000
+#: Largest page, which a browser still opens at once.
+MAX_MEGABYTES = 20.0
+
+
+class Explorer:
+    """A page of `explore`: shown by a notebook, and written by `save`.
+
+    Parameters
+    ----------
+    html : str
+        The page.
+    n_images : int
+        How many images it shows.
+    path : Path, optional
+        Where it was written.
+
+    Attributes
+    ----------
+    html : str
+        The page.
+    path : Path or None
+        Where it was written.
+    """
+
+    def __init__(self, html: str, n_images: int, path: Path | None = None) -> None:
+        self.html = html
+        self.path = path
+        self._n_images = n_images
+
+    def __repr__(self) -> str:
+        path = None if self.path is None else str(self.path)
+        return described(self, f"{self._n_images} images", f"{len(self.html) / _MEGABYTE:.1f} MB", path=path)
+
+    def _repr_html_(self) -> str:
+        # A frame without an origin of its own: nothing of the notebook is within reach of the page.
+        source = escape(self.html, quote=True)
+        style = "width:100%;height:760px;border:1px solid #8886;border-radius:6px"
+        return f'<iframe title="Concept explorer" sandbox="allow-scripts" style="{style}" srcdoc="{source}"></iframe>'
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the page as one file, which needs no network.
+
+        Parameters
+        ----------
+        path : path
+            Of the file; one already there is replaced.
+
+        Raises
+        ------
+        TypeError
+            If it is no path.
+        FileNotFoundError
+            If its folder does not exist.
+        """
+        target = check_target(check_path("path", path), "the page")
+        with written(target) as temporary:
+            temporary.write_text(self.html, encoding="utf-8")
+        self.path = target
+
+
+def explore(
+    model: Any,
+    images: Any,
+    out: str | os.PathLike[str] | None = None,
+    *,
+    labels: Any = None,
+    concept_labels: Any = None,
+    points: Any = None,
+    part_of_concept: Any = None,
+    class_names: Sequence[str] | None = None,
+    pictures: Any = None,
+    title: str = "Concept explorer",
+    n_images: int = 100,
+    picture_size: int = 320,
+    batch_size: int = 64,
+) -> Explorer:
+    """Make a page on which to look at a concept model's images and to correct its concepts.
+
+    The page shows each image with concept maps over it on one common scale, the values with their threshold, labels and
+    contributions, and where 95 % of random directions lie where the model was fitted with random banks
+    (``PostHocCBM.fit(random_banks=39)``). Concepts are corrected by sliders: logits and probabilities are computed anew
+    in the page, for a linear head; the residual of a `ResidualCBM` stays as it is. Images are sorted by score and
+    filtered by class and concept. The address holds what is shown, so that a view can be shared. The page is one file
+    that loads nothing.
+
+    Parameters
+    ----------
+    model : nn.Module
+        A concept model (`captum_concepts.PostHocCBM`, or any with its members).
+    images : Tensor, array or iterable
+        (N, C, H, W), as the model takes them, or a loader as of `score_concepts`, which gives labels, concept labels
+        and points with them.
+    out : path, optional
+        File to write; an ``.html`` that is there is replaced. None to show the page in a notebook only.
+    labels : array_like, optional
+        (N,) of int, the true classes.
+    concept_labels : array_like, optional
+        (N, L) of 0 and 1.
+    points : array_like, optional
+        (N, P, 2) or (N, P, Q, 2), places of the parts in pixels of the images, as of `CLM`.
+    part_of_concept : array_like, optional
+        (L,) of int: the part each concept is about, -1 for none.
+    class_names : sequence of str, optional
+        K names; by default those of the model or of the loader's data set, or numbers.
+    pictures : array_like, optional
+        (N, 3, H, W) of uint8, or of numbers in [0, 1]: the images as they are shown. By default `images` with the
+        model's normalisation undone, where it is known.
+    title : str
+        Of the page.
+    n_images : int
+        How many images at most, the first ones.
+    picture_size : int
+        Pixels of the longer side of a picture on the page.
+    batch_size : int
+        Images at once.
+
+    Returns
+    -------
+    Explorer
+        With the page in `html`; a notebook shows it.
+
+    Raises
+    ------
+    TypeError
+        If `model` is no concept model, or an argument of the wrong kind.
+    ValueError
+        If shapes do not go together, there is no image, or the page would be larger than 20 MB.
+
+    Examples
+    --------
+    >>> explore(cbm, test_loader, "explore.html")
+    """
+    check_kind("title", title, str, "a text")
+    check_whole("n_images", n_images, 1)
+    check_whole("picture_size", picture_size, 32)
+    target = None if out is None else check_target(check_path("out", out), "the page")
+    given = {"labels": labels, "concept_labels": concept_labels, "points": points}
+    known = known_to(images)
+    found = _collected(images, {name: value for name, value in given.items() if value is not None}, n_images)
+    views = concept_views(model, found["images"], batch_size)
+    n, n_concepts = views.values.shape
+    logits = views.logits
+    assert logits is not None
+    own = getattr(model, "class_names", None)
+    named = class_names if class_names is not None else own if own is not None else known("class_names", None)
+    if "labels" in found:
+        check_shape("labels", found["labels"], ("N",), (n,))
+    if "concept_labels" in found:
+        check_shape("concept_labels", found["concept_labels"], ("N", "L"), (n, n_concepts))
+        check_binary("concept_labels", found["concept_labels"])
+    if "points" in found and found["points"].ndim == 3:
+        found["points"] = found["points"][:, :, None]
+    if "points" in found:
+        check_shape("points", found["points"], ("N", "P", "Q", "2"), (n, None, None, 2))
+    shown = as_pictures(views.images, getattr(model, "normalisation", None))
+    if pictures is not None:
+        shown = checked_images(pictures, "pictures")[:n]
+        check_shape("pictures", shown, ("N", "C", "H", "W"), (n, None, None, None))
+    scores = image_scores(
+        views,
+        found.get("labels"),
+        found.get("concept_labels"),
+        found.get("points"),
+        known("part_of_concept", part_of_concept),
+    )
+    content = {
+        "classes": class_labels(named, logits.shape[1]),
+        "scores": {name: [_rounded(values), lowest] for name, (values, lowest) in scores.items()},
+        **_numbers(views, model),
+        **_maps(views),
+        "pictures": [picture_uri(picture, picture_size) for picture in shown],
+        "ratio": shown.shape[2] / shown.shape[3],
+    }
+    if "labels" in found:
+        content["labels"] = found["labels"].tolist()
+    if "concept_labels" in found:
+        content["present"] = ["".join("1" if each else "0" for each in row) for row in found["concept_labels"].tolist()]
+    page = Explorer(_page(title, content), n)
+    if len(page.html) > MAX_MEGABYTES * _MEGABYTE:
+        raise ValueError(
+            f"The page would have {len(page.html) / _MEGABYTE:.0f} MB, more than {MAX_MEGABYTES:g}: pass fewer images "
+            f"(`n_images`) than {n}, or a smaller `picture_size`."
+        )
+    if target is not None:
+        page.save(target)
+    return page
+
+
+def _collected(images: Any, given: dict[str, Any], n_images: int) -> dict[str, Tensor]:
+    """Return the first images with what is known of them, from arrays or the batches of a loader."""
+    fields: dict[str, list[Tensor]] = {}
+    whole = isinstance(images, Tensor | np.ndarray) or not isinstance(images, Iterable)
+    for batch in [_rows("images", images)] if whole else images:
+        for name, value in read_batch(batch).items():
+            if name in USUAL:
+                fields.setdefault(name, []).append(_rows(name, value))
+        if sum(map(len, fields["images"])) >= n_images:
+            break
+    if not fields:
+        raise ValueError("Expected argument `images` to give at least one batch but it is empty.")
+    fields |= {name: [_rows(name, value)] for name, value in given.items()}
+    return {name: torch.cat(parts)[:n_images] for name, parts in fields.items()}
+
+
+def _rows(name: str, value: Any) -> Tensor:
+    """Return a tensor of one row for each image, or raise."""
+    tensor = to_tensor(name, value)
+    if not tensor.ndim:
+        raise ValueError(f"Expected argument `{name}` to have a row for each image but got one number.")
+    return tensor
+
+
+def _numbers(views: ConceptViews, model: Any) -> dict[str, Any]:
+    """Return what the page computes with: values, the head where it is linear, and what is added past the concepts."""
+    values, logits, residual = views.values, views.logits, views.residual
+    assert logits is not None
+    assert residual is not None
+    linear = linear_part(model.head)
+    found: dict[str, Any] = {
+        "concepts": views.names,
+        "threshold": views.threshold,
+        "values": floats(values),
+        "logits": floats(logits),
+        # Within the page's images: where a slider ends.
+        "ends": [_rounded(values.amin(0)), _rounded(values.amax(0))],
+        "linear": linear is not None,
+        "exact": bool(getattr(model, "linear_pool", False)),
+    }
+    if linear is not None:
+        bias = linear.weight.new_zeros(len(linear.weight)) if linear.bias is None else linear.bias
+        found |= {"weight": floats(linear.weight), "bias": floats(bias)}
+        if residual.abs().max() > 1e-5 * (1 + logits.abs().max()):
+            found["residual"] = floats(residual)
+    elif views.weights is not None:
+        found["gradient"] = floats(views.weights)
+    for name in ("random_values", "random_contributions"):
+        if (range_ := getattr(views, name)) is not None:
+            found[name] = [_rounded(row) for row in range_]
+    return found
+
+
+def _maps(views: ConceptViews) -> dict[str, Any]:
+    maps = smaller_maps(views.maps)
+    low, high = maps.min().item(), maps.max().item()
+    high = high if high > low else low + 1.0
+    count, h, w = maps.shape[1:]
+    sheets = [map_uri(each, low, high) for each in maps]
+    start = low if views.map_threshold is None else views.map_threshold
+    # A few places of one image would leave all others without colour.
+    end = float(np.quantile(maps.numpy(), 0.999))
+    shown = {"low": low, "high": high, "from": start, "to": end if end > start else start + 1.0}
+    return {"sheets": sheets, "map": {**shown, "h": h, "w": w, "columns": tile_columns(count)}}
+
+
+def _rounded(values: Tensor) -> list[float | None]:
+    """Return numbers of five digits; None where one is not finite."""
+    return [float(f"{each:.5g}") if np.isfinite(each) else None for each in values.double().tolist()]
+
+
+def _page(title: str, content: dict[str, Any]) -> str:
+    environment = Environment(
+        loader=PackageLoader("quantus_concepts.explorer", ""),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    colours = (mpl.colormaps["jet"](np.arange(256))[:, :3] * 255).round().astype(int).tolist()
+    # "<" is all that could end the script element early.
+    data = json.dumps({**content, "colours": colours}, ensure_ascii=False).replace("<", "\\u003c")
+    page = environment.get_template("page.html.j2").render(title=title, data=Markup(data))
+    # A name need not be text that UTF-8 can hold; in a string of JSON this writes it as it was.
+    return page.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -1,0 +1,315 @@
+"""The explorer in a browser: its numbers are PyTorch's, it asks for nothing, and hostile names do nothing."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from captum_concepts import BottleneckCBM, ConceptBank, PostHocCBM, ResidualCBM
+from captum_concepts.models.chain import ConceptChain
+from captum_concepts.pictures.views import concept_views
+from chromium import Visit, visit_all
+from quantus_concepts import CEM, explore
+from quantus_concepts.explorer.textures import map_uri
+from tiny_models import TinyConceptModel
+
+DRAWN = torch.Generator().manual_seed(1)
+N, L, K = 12, 5, 4
+IMAGES = torch.rand(N, 3, 24, 18, generator=DRAWN)
+LABELS = torch.arange(N) % K
+PRESENT = torch.randint(0, 2, (N, L), generator=DRAWN)
+HOSTILE = [
+    "</script><script>window.bad=1</script>",
+    "<img src=x onerror=window.bad=1>",
+    "a'\"&amp;b",
+    "{{ 7 * 7 }}",
+    "ünïcode",
+]
+CLASSES = ["<b>wren</b>", "</title>", "javascript:window.bad=1", "finch"]
+
+
+def network() -> nn.Sequential:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return nn.Sequential(nn.Conv2d(3, 6, 4, stride=4), nn.ReLU()).eval()
+
+
+def fitted() -> PostHocCBM:
+    bank = ConceptBank.random(L, 6, HOSTILE, seed=2, mean=torch.full((6,), 0.2))
+    batches = [(IMAGES, LABELS)]
+    return PostHocCBM.fit(network(), batches, bank=bank, random_banks=5, class_names=CLASSES)
+
+
+def linear(*sizes: int) -> nn.Linear:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(sum(sizes))
+        return nn.Linear(*sizes).eval()
+
+
+CBM = fitted()
+MODELS: dict[str, Any] = {
+    "pcbm": CBM,
+    "residual": ResidualCBM(CBM, linear(6, K)),
+    "bottleneck": BottleneckCBM(network(), linear(6, L), linear(L, K)),
+    "layers": PostHocCBM(network(), CBM.bank, nn.Sequential(linear(L, 6), nn.Tanh(), linear(6, K)).eval()),
+    "any": TinyConceptModel(),
+}
+#: What is on the page, and whether anything was loaded or refused.
+BEFORE = """
+  window.refused = [];
+  document.addEventListener("securitypolicyviolation", (event) => window.refused.push(event.blockedURI));
+"""
+READ = """
+    const frames = () => new Promise((done) => setTimeout(done, 60));
+    const classes = () => Object.fromEntries([...document.querySelectorAll("#classes li")].map((row) =>
+      [row.dataset.class, row.querySelector(".number").textContent]));
+    const requests = () => performance.getEntriesByType("resource").map((each) => each.name)
+      .filter((each) => !each.startsWith("data:"));
+    const row = (j) => document.querySelector(`#concepts tr[data-concept="${j}"]`);
+    const slide = (j, value) => {
+      const slider = row(j).querySelector("input[type=range]");
+      slider.value = value;
+      slider.dispatchEvent(new Event("input", { bubbles: true }));
+    };
+"""
+CORRECT = (
+    READ
+    + """
+    const seen = [];
+    for (const hash of HASHES) {
+      location.hash = hash;
+      await frames();
+      seen.push({ classes: classes(), said: byId("change").textContent, hash: location.hash });
+    }
+    tell({ seen, requests: requests(), refused: window.refused, bad: window.bad ?? 0 });
+"""
+)
+
+
+def page_data(html: str) -> dict[str, Any]:
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', html, re.DOTALL)
+    assert found
+    return json.loads(found[1])
+
+
+def numbers(text: str) -> np.ndarray:
+    return np.frombuffer(base64.b64decode(text), "<f4")
+
+
+@pytest.fixture(scope="module")
+def pages() -> dict[str, str]:
+    return {
+        name: explore(model, IMAGES, labels=LABELS, concept_labels=PRESENT, class_names=CLASSES).html
+        for name, model in MODELS.items()
+    }
+
+
+CORRECTIONS = {0: {}, 3: {1: 1.5}, 7: {0: -0.75, 2: 0.25, 4: 2.0}}
+
+
+def corrected(model: Any, image: int, fixed: dict[int, float]) -> Tensor:
+    """What PyTorch gives."""
+    images = IMAGES[image : image + 1]
+    if isinstance(model, ConceptChain) and fixed:
+        return model.intervene(images, list(fixed), [*fixed.values()])[0]
+    with torch.no_grad():
+        if not fixed:
+            return model(images)[0]
+        values = model.concept_predictor(images)
+        values[0, list(fixed)] = torch.tensor([*fixed.values()])
+        return model.head(values)[0]
+
+
+@pytest.fixture(scope="module")
+def visited(pages: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    hashes = [
+        f"image={i}&set={','.join(f'{j}:{value}' for j, value in fixed.items())}" for i, fixed in CORRECTIONS.items()
+    ]
+    visits = {}
+    for name, page in pages.items():
+        # The logits before they are rounded for the eye.
+        opened = page.replace(
+            "  recall();\n  show();\n})();",
+            "  window.told = () => [...logitsOf(state.image)];\n  recall();\n  show();\n})();",
+        )
+        assert opened != page
+        script = CORRECT.replace("HASHES", json.dumps(hashes)).replace(
+            "classes: classes(),", "classes: classes(), logits: window.told(),"
+        )
+        visits[name] = Visit(opened, script, BEFORE)
+    use = (
+        READ
+        + """
+      await frames();
+      const tiles = document.querySelectorAll("#tiles canvas").length;
+      const first = { hash: location.hash, title: byId("title").textContent, tiles };
+      key("ArrowRight"); key("ArrowRight"); key("ArrowLeft");
+      const second = byId("title").textContent;
+      slide(2, 0.03125);
+      const value = row(2).querySelector(".value").textContent;
+      const moved = { hash: location.hash, said: byId("change").textContent, row: row(2).className, value };
+      row(2).querySelector("button").click();
+      const undone = { hash: location.hash, row: row(2).className };
+      row(2).querySelector("button").click();
+      const flipped = row(2).querySelector(".value").textContent;
+      byId("reset").click();
+      const focus = document.activeElement.id;
+      const box = row(4).querySelector("input[type=checkbox]");
+      box.click();
+      const shown = new URLSearchParams(location.hash.slice(1)).get("concept");
+      byId("sort").value = [...byId("sort").options].map((each) => each.value).find((each) => each.startsWith("CEM"));
+      byId("sort").dispatchEvent(new Event("change"));
+      const sorted = [...document.querySelectorAll("#strip button")].map((each) => +each.dataset.image);
+      const worst = byId("worst").textContent;
+      byId("has").value = "differs:1";
+      byId("has").dispatchEvent(new Event("change"));
+      const differing = [...document.querySelectorAll("#strip button")].map((each) => +each.dataset.image);
+      byId("find").value = "ÜNÏ"; byId("find").dispatchEvent(new Event("input"));
+      const names = [...document.querySelectorAll("#concepts th")].map((each) => each.textContent);
+      const unnamed = [...document.querySelectorAll("button, input, select")].filter((each) =>
+        !each.textContent.trim() && !each.getAttribute("aria-label") && !each.labels?.length).length;
+      const options = [...byId("class").options].map((each) => each.textContent);
+      location.hash = "image=99&concept=77,x&set=1:abc,99:1&opacity=1e9&sort=<b>&class=9";
+      await frames();
+      const broken = { title: byId("title").textContent, hash: location.hash };
+      location.hash = "BRIGHTEST";
+      await new Promise((done) => setTimeout(done, 400));
+      const canvas = document.querySelector("#tiles canvas");
+      const pixels = [...canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data];
+      const wide = document.documentElement.scrollWidth - document.documentElement.clientWidth;
+      const painted = pixels.some((each, k) => k % 4 === 3 && each > 0);
+      tell({ first, second, moved, undone, flipped, focus, shown, sorted, worst, differing, names, unnamed, options,
+        broken, wide, painted, bad: window.bad ?? 0, refused: window.refused, requests: requests() });
+    """
+    )
+    image, concept = divmod(int(concept_views(CBM, IMAGES).maps.amax((2, 3)).argmax()), L)
+    use = use.replace("BRIGHTEST", f"image={image}&concept={concept}")
+    visits["use"] = Visit(pages["pcbm"], use, BEFORE)
+    return visit_all(visits, tmp_path_factory.mktemp("pages"))
+
+
+@pytest.mark.parametrize("name", ["pcbm", "residual", "bottleneck", "any"])
+def test_corrected_logits_are_those_of_pytorch(name: str, visited: dict[str, Any]) -> None:
+    found = visited[name]
+    assert "error" not in found, found
+    for (image, fixed), seen in zip(CORRECTIONS.items(), found["seen"], strict=True):
+        expected = corrected(MODELS[name], image, fixed)
+        assert np.abs(np.array(seen["logits"]) - expected.numpy()).max() < 1e-5
+        shares = expected.softmax(0)
+        for k, text in seen["classes"].items():
+            assert abs(float(text.partition(" ")[0]) / 100 - shares[int(k)].item()) < 0.006
+
+
+def test_a_head_that_is_not_linear_is_shown_and_not_corrected(visited: dict[str, Any]) -> None:
+    found = visited["layers"]
+    assert all("cannot be corrected" in seen["said"] for seen in found["seen"])
+    for image, seen in zip(CORRECTIONS, found["seen"], strict=True):
+        assert np.allclose(seen["logits"], corrected(MODELS["layers"], image, {}), atol=1e-5)
+
+
+@pytest.mark.parametrize("name", [*MODELS, "use"])
+def test_nothing_is_asked_for_and_hostile_names_do_nothing(name: str, visited: dict[str, Any]) -> None:
+    found = visited[name]
+    assert found["requests"] == []
+    assert found["refused"] == []
+    assert found["bad"] == 0
+
+
+def test_the_page_is_used_with_keys_sliders_and_the_address(visited: dict[str, Any]) -> None:
+    found = visited["use"]
+    assert "error" not in found, found
+    views = concept_views(CBM, IMAGES)
+    assert found["first"]["title"] == f"Image 0: {CLASSES[views.predicted[0]]}"
+    assert found["first"]["tiles"] == 3
+    strongest = views.contributions[0].abs().argsort(descending=True)[:3].tolist()
+    assert found["first"]["hash"] == f"#image=0&concept={'%2C'.join(map(str, strongest))}"
+    assert found["second"].startswith("Image 1:")
+    assert "set=2%3A0.03125" in found["moved"]["hash"]
+    assert found["moved"]["row"] == "fixed"
+    assert "+0.03 (was" in found["moved"]["value"]
+    assert "set" not in found["undone"]["hash"]
+    assert found["undone"]["row"] == ""
+    # A switch takes a value to the far end of what the images have.
+    values = views.values[:, 2]
+    end = values.min() if values[1] >= 0 else values.max()
+    assert f"{end:+.2f}".replace("-", "−") in found["flipped"]
+    assert found["focus"] == "title"
+    # The second image's strongest three, of which a box adds the fifth concept or takes it away.
+    second = views.contributions[1].abs().argsort(descending=True)[:3].tolist()
+    expected = [j for j in second if j != 4] if 4 in second else [*second, 4]
+    assert found["shown"] == ",".join(map(str, expected))
+    assert len(found["names"]) == 1
+    assert found["names"][0][1:].startswith("\u00a0ünïcode, labelled")
+    assert found["unnamed"] == 0
+    assert found["options"][1:] == CLASSES
+    assert found["broken"]["title"].startswith("Image 0:")
+    assert found["painted"]
+    assert found["wide"] <= 0
+
+
+def test_images_are_sorted_by_the_metric(visited: dict[str, Any]) -> None:
+    found = visited["use"]
+    metric = CEM(concept_labels=PRESENT.numpy(), top_l=3)
+    predicted = concept_views(CBM, IMAGES).predicted
+    scores = np.array(metric(CBM, IMAGES.numpy(), predicted.numpy(), device="cpu"))
+    assert found["sorted"] == np.argsort(scores, kind="stable").tolist()
+    assert found["worst"].startswith("Worst by CEM of the first 3: image")
+    present = concept_views(CBM, IMAGES).values[:, 1] >= 0
+    expected = np.flatnonzero(present.numpy() != PRESENT[:, 1].numpy())
+    assert sorted(found["differing"]) == expected.tolist()
+
+
+def test_numbers_and_maps_are_on_the_page(pages: dict[str, str]) -> None:
+    data, views = page_data(pages["pcbm"]), concept_views(CBM, IMAGES)
+    assert np.array_equal(numbers(data["values"]), views.values.numpy().ravel())
+    assert np.array_equal(numbers(data["weight"]), CBM.head.weight.detach().numpy().ravel())
+    assert "residual" not in data
+    assert "residual" in page_data(pages["residual"])
+    assert np.allclose(data["random_values"], views.random_values, rtol=1e-4)
+    assert "random_values" not in page_data(pages["bottleneck"])
+    # Of 256 levels between the ends.
+    low, high = data["map"]["low"], data["map"]["high"]
+    assert data["sheets"][2] == map_uri(views.maps[2], low, high)
+    assert (low, high) == pytest.approx((views.maps.min().item(), views.maps.max().item()))
+
+
+def test_a_loader_a_file_and_a_notebook(tmp_path: Path) -> None:
+    points = torch.rand(N, 2, 2, generator=DRAWN) * 18
+    batches = [
+        {"pixel_values": a, "label": b, "concept_labels": c, "points": d}
+        for a, b, c, d in zip(IMAGES.split(5), LABELS.split(5), PRESENT.split(5), points.split(5), strict=True)
+    ]
+    page = explore(
+        CBM, batches, tmp_path / "page.html", part_of_concept=[0, 1, -1, 0, 1], n_images=7, title="</title><b>"
+    )
+    assert (tmp_path / "page.html").read_text(encoding="utf-8") == page.html
+    data = page_data(page.html)
+    assert len(data["pictures"]) == 7
+    names = ["confidence when wrong", "confidence", "CEM of the first 3", "disagreement with the labels"]
+    assert [*data["scores"]] == [*names, "CLM of the first located"]
+    assert "<title>&lt;/title&gt;&lt;b&gt;</title>" in page.html
+    framed = page._repr_html_()
+    assert escape(page.html, quote=True) in framed
+    assert 'sandbox="allow-scripts"' in framed
+    assert "7 images" in repr(page)
+
+
+def test_what_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(TypeError, match="concept model"):
+        explore(network(), IMAGES)
+    with pytest.raises(ValueError, match=r"\(N,\) = \(12,\)"):
+        explore(CBM, IMAGES, labels=LABELS[:3])
+    with pytest.raises(ValueError, match="K = 4"):
+        explore(CBM, IMAGES, class_names=["a"])
+    monkeypatch.setattr("quantus_concepts.explorer.explore.MAX_MEGABYTES", 0.01)
+    with pytest.raises(ValueError, match="n_images"):
+        explore(CBM, IMAGES)
