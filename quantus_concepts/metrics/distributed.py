@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from filelock import FileLock, Timeout
 
 from captum_concepts._support.checks import (
     as_list,
@@ -37,6 +39,9 @@ from quantus_concepts.metrics.ray_workers import (
     score_on_ray,
 )
 
+LOCK = ".lock"
+#: Seconds to wait for the lock: processes that read images for a driver that was killed hold it for some.
+_PATIENCE = 15.0
 #: Ranges named in an error.
 _SHOWN = 5
 #: Where the first ranges all fail, and none is kept from before, it is for a reason that all would share.
@@ -152,24 +157,25 @@ def score_shards(
     ranges = [(start, min(start + shard_size, n_items)) for start in range(0, n_items, shard_size)]
     cache = DiskCache(folder, "out")
     failed: list[Outcome] = []
-    known = {items: cache.get(_key(run, items)) for items in ranges}
-    rows = {items: frame_of(tensors) for items, tensors in known.items() if tensors is not None}
-    if missing := [items for items in ranges if items not in rows]:
-        workers = Workers(n_workers, num_cpus, num_gpus, address)
-        scored = score_on_ray(make_scorer, missing, workers) if engine == RAY else score_here(make_scorer, missing)
-        done, show = len(rows), display_progressbar
-        bar = progress(description="scoring", total=len(ranges), initial=done, unit="range", show=show)
-        # Closing ends the workers, and a cluster of our own, also where this raises.
-        with bar, closing(scored):
-            for outcome in scored:
-                outcome = _kept(cache, _key(run, outcome.range), outcome)
-                if outcome.rows is None:
-                    failed.append(outcome)
-                    if len(failed) == _HOPELESS and not rows:
-                        break
-                else:
-                    rows[outcome.range] = outcome.rows
-                bar.update()
+    with _only_driver(folder):
+        known = {items: cache.get(_key(run, items)) for items in ranges}
+        rows = {items: frame_of(tensors) for items, tensors in known.items() if tensors is not None}
+        if missing := [items for items in ranges if items not in rows]:
+            workers = Workers(n_workers, num_cpus, num_gpus, address)
+            scored = score_on_ray(make_scorer, missing, workers) if engine == RAY else score_here(make_scorer, missing)
+            done, show = len(rows), display_progressbar
+            bar = progress(description="scoring", total=len(ranges), initial=done, unit="range", show=show)
+            # Closing ends the workers, and a cluster of our own, also where this raises.
+            with bar, closing(scored):
+                for outcome in scored:
+                    outcome = _kept(cache, _key(run, outcome.range), outcome)
+                    if outcome.rows is None:
+                        failed.append(outcome)
+                        if len(failed) == _HOPELESS and not rows:
+                            break
+                    else:
+                        rows[outcome.range] = outcome.rows
+                    bar.update()
     if failed:
         raise _failure(sorted(failed), len(ranges), names, folder)
     frames = [rows[items] for items in ranges]
@@ -199,6 +205,36 @@ def _check_writable(out: Path) -> None:
         raise ValueError(f"Expected argument `out` to name a folder but {there} is none. Name another.")
     if not os.access(there, os.W_OK | os.X_OK):
         raise ValueError(f"Expected argument `out` to name a folder that can be written to but {there} cannot.")
+
+
+@contextmanager
+def _only_driver(out: Path) -> Iterator[None]:
+    """Keep other drivers out of a folder, which would compute the same once more."""
+    made = [each for each in (out, *out.parents) if not each.exists()]
+    lock = FileLock(out / LOCK, timeout=_PATIENCE, thread_local=False)
+    out.mkdir(parents=True, exist_ok=True)
+    try:
+        lock.acquire()
+    except Timeout as error:
+        raise ValueError(
+            f"Expected argument `out` to name a folder that no other run writes to but another process scores into "
+            f"{out}. Wait until it ends, or choose another folder."
+        ) from error
+    except (OSError, NotImplementedError) as error:
+        warnings.warn(
+            f"{out / LOCK} cannot be locked ({reason_of(error)}): let no second run score into that folder.",
+            UserWarning,
+            stacklevel=4,
+        )
+    try:
+        yield
+    finally:
+        # Removed while it is held: who waits for it finds that it is gone, and makes another one.
+        (out / LOCK).unlink(missing_ok=True)
+        lock.release()
+        for each in made:
+            with suppress(OSError):  # it holds files
+                each.rmdir()
 
 
 def _check_alone(**given: tuple[Any, Any]) -> None:

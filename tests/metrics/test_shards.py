@@ -13,11 +13,13 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from filelock import FileLock
 from torch import nn
 
 from captum_concepts._support import disk_cache
 from kills import killed
 from quantus_concepts import score_shards
+from quantus_concepts.metrics import distributed
 from shard_scorers import STARTS, N, Noted, check_same, named, scored
 
 
@@ -96,6 +98,28 @@ def test_a_file_that_is_gone_is_made_again(tmp_path: Path, whole: pd.DataFrame) 
     again = Noted(tmp_path / "again")
     check_same(scored(tmp_path, again), whole)
     assert again.calls == {"made": 1, "range 16": 1}
+
+
+def test_a_second_driver_is_refused(tmp_path: Path, whole: pd.DataFrame, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distributed, "_PATIENCE", 0.1)
+    (tmp_path / "out").mkdir()
+    with FileLock(tmp_path / "out" / distributed.LOCK), pytest.raises(ValueError, match="another process scores into"):
+        scored(tmp_path)
+    check_same(scored(tmp_path), whole)
+    assert not (tmp_path / "out" / distributed.LOCK).exists()
+
+
+def test_files_of_others_are_neither_read_nor_deleted(tmp_path: Path, whole: pd.DataFrame) -> None:
+    scored(tmp_path)
+    (file,) = (tmp_path / "out").glob("000000016-*")
+    others = [tmp_path / "out" / name for name in (f"{file.stem[:-4]}beef.safetensors", "notes.txt", ".hidden")]
+    for other in others:
+        other.write_text("mine")
+    file.unlink()
+    os.mkfifo(file)
+    with pytest.warns(UserWarning, match="it is a named pipe"):
+        check_same(scored(tmp_path), whole)
+    assert [other.read_text() for other in others] == ["mine"] * len(others)
 
 
 WEIGHTS = torch.ones(3)

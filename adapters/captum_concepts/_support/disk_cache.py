@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save_file
 from torch import Tensor
 
-from captum_concepts._support.files import clear_abandoned, reason_of, written
+from captum_concepts._support.files import check_plain_file, clear_abandoned, reason_of, written
 from captum_concepts._support.fingerprints import file_state, fingerprint_of, hash_file
 
 if TYPE_CHECKING:
@@ -48,6 +48,7 @@ class DiskCache:
         """Return the tensors of an entry; None where it is missing or damaged."""
         path = self.path(key)
         try:
+            check_plain_file(path, "File")
             content = path.read_bytes()
             about = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])["__metadata__"]
             tensors = load(content)
