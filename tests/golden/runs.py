@@ -33,8 +33,8 @@ from fixtures_attribution import write_folders as write_sources
 from fixtures_pasta import write_pasta_release
 from golden.every_metric import evaluate_every_metric
 from quantus_concepts.studies._kit.results import NUMBERS
+from quantus_concepts.studies._models.subjects import random_models
 from quantus_concepts.studies.app import COMMANDS, EXIT_INTERRUPTED, main
-from quantus_concepts.studies.concepts.evaluation import random_models
 from quantus_concepts.studies.pasta.applications import subset_correlations
 from quantus_concepts.studies.pasta.metrics import with_control
 from quantus_concepts.studies.pasta.preparing import RatedBirds
@@ -51,13 +51,8 @@ NO_FIGURES: dict[str, Any] = {
             *("pasta.applications_page.plot_grid", "pasta.page.plot_measure", "pasta.page.plot_votes"),
         )
     },
-    **{
-        f"quantus_concepts.studies.{name}": lambda *_, **__: Figure()
-        for name in (
-            *(f"concepts.charts.{name}" for name in ("existence", "location", "histograms", "extremes")),
-            *("pasta.page.panels", "substitution.page.plane", "substitution.page.curve"),
-        )
-    },
+    "quantus_concepts.studies._kit.charts.png": lambda _: b"",
+    "quantus_concepts.studies.pasta.page.panels": lambda *_, **__: Figure(),
 }
 
 

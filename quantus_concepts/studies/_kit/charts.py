@@ -338,7 +338,7 @@ class Histograms:
                 panel.axvspan(band["low"], band["high"], color=BAND, alpha=0.75, linewidth=0, zorder=1)
             panel.set_title(self.titles.get(key, f"{key[0]}, {key[1]}"), fontsize=10)
             panel.set_ylabel(self.count.get(key[1], ""))
-            panel.set_xlim(*self.limits)
+            panel.set(xlim=self.limits, xticks=np.linspace(*self.limits, 5))
             panel.yaxis.set_major_locator(MaxNLocator(nbins=5, integer=True))
             panel.margins(y=0.25)
             panel.set_xlabel(self.label if place[0] == len(rows) - 1 else "")

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
-from markupsafe import escape
+from markupsafe import Markup, escape
 
 from quantus_concepts.studies._kit.charts import Chart, png, png_base64
 from quantus_concepts.studies._kit.findings import Finding
@@ -95,9 +95,14 @@ def render_page(template: str, **content: Any) -> str:
         lstrip_blocks=True,
     )
     environment.filters["png"] = png_base64
-    page = environment.get_template(template).render(**({"signs": escape} | content))
+    page = environment.get_template(template).render(**({"signs": _signs} | content))
     # A file's name need not be text; in a string of JavaScript or JSON this writes it as it was.
     return page.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def _signs(text: str) -> Markup:
+    """Escape a text, and keep a number and its sign of percent on one line."""
+    return escape(text).replace(" %", "\u00a0%")
 
 
 def versions() -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
@@ -20,7 +20,10 @@ from rich.text import Text
 
 from captum_concepts._support.files import printable
 from quantus_concepts.studies._kit.findings import number
+from quantus_concepts.studies._kit.results import PAPER
 
+#: In place of a model: what a formula says.
+CHANCE = "chance"
 #: Columns of a table in a file or a pipe.
 FILE_WIDTH = 100
 #: Letters that the name of a row has room for in a narrow terminal.
@@ -154,10 +157,26 @@ def _order(column: pd.Series) -> list[Any]:
     return list(column.cat.categories) if isinstance(column.dtype, pd.CategoricalDtype) else []
 
 
-def arranged(frame: pd.DataFrame, **orders: Sequence[Any]) -> pd.DataFrame:
+def arranged(frame: pd.DataFrame, **orders: Iterable[Any]) -> pd.DataFrame:
     """Give columns an order of their values, in which rows and columns of a table stand."""
     ordered = {name: pd.Categorical(frame[name], list(dict.fromkeys(of)), ordered=True) for name, of in orders.items()}
     return frame.assign(**ordered).sort_values(list(orders), kind="stable").reset_index(drop=True)
+
+
+def with_sources(frame: pd.DataFrame, rows: Sequence[str], paper: pd.DataFrame | None = None) -> pd.DataFrame:
+    """Return cells with those of the paper for the same metrics, and a row of chance for each row of the table.
+
+    Chance is the column ``chance`` of the first row of each group, which `rows` begin with.
+    """
+    if frame.empty:
+        return frame.assign(style="")
+    by_group = frame.groupby(rows[0])["chance"].first()
+    chance = frame.drop_duplicates(list(rows)).assign(model=CHANCE, l=None, low=math.nan, high=math.nan, mark="")
+    parts = [frame, chance.assign(value=by_group.reindex(chance[rows[0]]).to_numpy())]
+    if paper is not None:
+        parts.append(paper[paper["metric"].isin(frame["metric"])].assign(low=math.nan, high=math.nan, mark=""))
+    every = pd.concat(parts)
+    return every.assign(style=every["model"].where(every["model"].isin([PAPER, CHANCE]), "")).reset_index(drop=True)
 
 
 def in_percent(value: float) -> str:

@@ -23,72 +23,75 @@ from captum_concepts._support.visualise import gallery
 from captum_concepts.backbones import Backbone
 from captum_concepts.backbones.embedding import Embeddings, embed
 from captum_concepts.bank.bank import ConceptBank
-from captum_concepts.models.bottleneck import BottleneckCBM
 from captum_concepts.models.cbm import ConceptLayer, PostHocCBM
 from captum_concepts.models.heads import fit_logistic
-from quantus_concepts.datasets.base import ConceptDataset, ConceptSample
-from quantus_concepts.functional import intervention_counts, random_banks, rank_concepts
+from quantus_concepts.datasets.base import ConceptSample
+from quantus_concepts.functional import intervention_counts, rank_concepts
 from quantus_concepts.metrics import ConceptRanges, score_concepts
 from quantus_concepts.metrics.host.model import ConceptModel, concept_importance, concept_outputs
 from quantus_concepts.metrics.ray_workers import RAY
 from quantus_concepts.metrics.streaming.rows import item_rows, mean_row, score_table
 from quantus_concepts.studies._kit.charts import png
 from quantus_concepts.studies._kit.engine import score_by_batches
-from quantus_concepts.studies._kit.findings import number
-from quantus_concepts.studies._kit.results import against_control, names, over_seeds, pick
 from quantus_concepts.studies._kit.run import Run
-from quantus_concepts.studies._kit.tables import Table
-from quantus_concepts.studies._models.loading import KeptImages, better_normalised, collate, sample_loader
+from quantus_concepts.studies._models.loading import batch_labels, better_normalised, collate, sample_loader
 from quantus_concepts.studies._models.networks import Network, cut_network
-from quantus_concepts.studies._models.training import SmallResNet, folded, one_thread, train_together
+from quantus_concepts.studies._models.subjects import (
+    BACKBONE,
+    ORACLE,
+    POST_HOC,
+    RANDOM,
+    TRADITIONAL,
+    bank_model,
+    folded_batches,
+    kept_images,
+    oracle_model,
+    random_models,
+    traditional_model,
+    train_networks,
+    untrained_networks,
+)
+from quantus_concepts.studies._models.training import SmallResNet, one_thread
 from quantus_concepts.studies.concepts.data_option import SCORING, TRAINING, BenchmarkData, labels_by_class
-from quantus_concepts.studies.concepts.names import MODELS, ORACLE, PLAIN, POST_HOC, RANDOM, TRADITIONAL, setting_name
+from quantus_concepts.studies.concepts.names import PLAIN, SETTINGS, setting_name
 from quantus_concepts.studies.concepts.options import ConceptOptions
-from quantus_concepts.studies.concepts.oracle import OracleModel
 
 
 def draw_gallery(
-    model: PostHocCBM,
-    data: ConceptDataset,
-    predicted: np.ndarray,
-    *,
-    n_images: int = 5,
-    n_wrong: int = 2,
-    n_concepts: int = 4,
-    mean: Sequence[float] | None = None,
-    std: Sequence[float] | None = None,
-    seed: int = 0,
+    model: PostHocCBM, data: BenchmarkData, predicted: np.ndarray, seed: int, *, n_images: int = 5, n_wrong: int = 2
 ) -> Figure:
-    """Draw some images with the concepts ranked first by contribution to the predicted class."""
-    labels = data.labels.numpy()
+    """Draw some images with the concepts of the largest contributions to the predicted class."""
+    labels = data.test.labels.numpy()
     right, wrong = (np.flatnonzero(chosen) for chosen in (labels == predicted, labels != predicted))
-    rows_right = _different_classes(labels, right, n_images, seed)
-    rows_wrong = _different_classes(labels, wrong, n_wrong + n_images - len(rows_right), seed)
-    samples = [data[index] for index in rows_right + rows_wrong]
-    batch = collate(samples)
+    rows = _different_classes(labels, right, n_images, seed)
+    rows += _different_classes(labels, wrong, n_wrong + n_images - len(rows), seed)
+    batch = collate([data.test[index] for index in rows])
     outputs = concept_outputs(model, batch.image)
     guessed = outputs.logits.argmax(1)
     weight = concept_importance(model, outputs.values, guessed, "weight")
-    contribution = weight * outputs.values
-    ranked = rank_concepts(contribution, min(n_concepts, len(data.concept_names)))
+    ranked = rank_concepts(weight * outputs.values, min(4, len(data.concept_names)))
     with torch.no_grad(), alone_with(model):
         features = model.features(to_model(model, batch.image))
         maps = model.maps_from_features(features, ranked)
         # The class's evidence is the weighted sum of the concepts', in the scale the values have.
         scale = model.bank.norms if model.values == "margin" else torch.ones_like(model.bank.norms)
         class_maps = torch.einsum("nl,nlhw->nhw", weight / scale, model.maps_from_features(features))
-    rows = ranked.cpu()
-    # A float image may be a hair outside [0, 1] after the normalisation is undone.
-    pictures = _undo(batch.image, mean, std).clamp(0, 1)
+    chosen = ranked.cpu()
+    names = [[data.concept_names[j].removeprefix("has_").replace("::", ": ") for j in row] for row in chosen.tolist()]
+    titles = [
+        f"{'' if guess == label else 'WRONG '}true: {data.class_names[label]}\npredicted: {data.class_names[guess]}"
+        for label, guess in zip(batch_labels(batch).tolist(), guessed.tolist(), strict=True)
+    ]
     figure, _ = gallery(
-        pictures,
+        # A float image may be a hair outside [0, 1] after the normalisation is undone.
+        _undo(batch.image, data.mean, data.std).clamp(0, 1),
         maps.cpu(),
-        [[_readable(data.concept_names[j]) for j in row] for row in rows.tolist()],
-        batch.concepts.gather(1, rows) > 0.5,
+        names,
+        batch.concepts.gather(1, chosen) > 0.5,
         class_maps.cpu(),
-        [_title(data, sample.label, int(guess)) for sample, guess in zip(samples, guessed, strict=True)],
+        titles,
         absent=outputs.values.gather(1, ranked) < 0,
-        contributions=contribution.gather(1, ranked),
+        contributions=(weight * outputs.values).gather(1, ranked),
     )
     return figure
 
@@ -104,16 +107,6 @@ def _different_classes(labels: np.ndarray, images: np.ndarray, count: int, seed:
     return mixed[:count]
 
 
-def _readable(name: str) -> str:
-    """Write a concept as a thing one can see or not: "no bill shape: cone" for CUB's has_bill_shape::cone."""
-    return name.removeprefix("has_").replace("::", ": ")
-
-
-def _title(data: ConceptDataset, label: int, guess: int) -> str:
-    verdict = "" if guess == label else "WRONG\n"
-    return f"{verdict}true: {data.class_names[label]}\npredicted: {data.class_names[guess]}"
-
-
 def _undo(images: Tensor, mean: Sequence[float] | None, std: Sequence[float] | None) -> Tensor:
     if mean is None or std is None:
         return images
@@ -121,55 +114,24 @@ def _undo(images: Tensor, mean: Sequence[float] | None, std: Sequence[float] | N
     return images * torch.tensor(std).view(shape) + torch.tensor(mean).view(shape)
 
 
-_CONTRIBUTION: dict[str, Any] = {"explanation": "contribution"}
-SHOWN: dict[str, dict[str, Any]] = {
-    "first concept present (CEM)": {"metric": "CEM", "set": "correct", "l": 1, **_CONTRIBUTION},
-    "in the right place (CLM, α = 1)": {"metric": "CLM", "alpha": 1, "l": 1, **_CONTRIBUTION},
-    "important where it belongs (CGIM)": {"metric": "CGIM", "item_kind": "concept", "item": "", **_CONTRIBUTION},
-    "class accuracy": {"metric": "accuracy", "item_kind": ""},
-}
-NO_INTERVALS = "One seed: how far seeds lie apart is not known yet, so there are no intervals over them; "
-NO_INTERVALS += "≈ and ▼ go by those within it."
-INTERVALS = "Small numbers: 95 % intervals over {} seeds, wide while there are few."
+def small_networks(run: Run[ConceptOptions], data: BenchmarkData, seed: int) -> tuple[SmallResNet, SmallResNet]:
+    """Return a network trained on the classes and one trained on the concepts."""
+    train, device = kept_images(data.train), run.options.torch_device()
+    settings: dict[str, Any] = {"epochs": run.options.epochs, "bfloat16": run.options.in_bfloat16}
+    networks = untrained_networks(train, seed, device)
 
+    def trained(_: object) -> dict[str, Tensor]:
+        train_networks(networks, train, seed=seed, display_progressbar=run.progress, **settings)
+        return {f"{name}.{key}": each for name in networks for key, each in networks[name].state_dict().items()}
 
-def joined(frame: pd.DataFrame) -> pd.DataFrame:
-    """Average over seeds, and mark what is not surely above random directions."""
-    rows = over_seeds(
-        frame.astype({"l": float}), lambda row: (-1, 1) if row["metric"] == "CGIM" else (0, 1), controls=[RANDOM]
-    )
-    return rows.assign(mark=against_control(rows, RANDOM))
-
-
-def so_far(frame: pd.DataFrame, n_seeds: int) -> Table:
-    """Return the table that is shown while other seeds are still to come."""
-    done = len(names(frame, "seed"))
-    # Joining all rows of a seed takes a second.
-    plain = frame.astype({"l": float})
-    asked = [pick(plain, model=list(MODELS), **wanted).assign(row=row) for row, wanted in SHOWN.items()]
-    cells = joined(pd.concat(asked, ignore_index=True))
-    cells["text"] = [_text(row, intervals=done > 1) for _, row in cells.iterrows()]
-    order = pd.CategoricalDtype([name for name in MODELS if name in set(cells["model"])], ordered=True)
-    intervals = INTERVALS.format(done) if done > 1 else NO_INTERVALS
-    return Table(
-        f"After {done} of {n_seeds} seeds",
-        f"In %, CGIM as cosine; concepts by contribution. Random directions: what 97.5 % of the banks do not exceed. "
-        f"≈ 95 % interval meets what 95 % of them score, ▼ lies below. {intervals}",
-        cells.astype({"model": order}),
-        ["row"],
-        ["model"],
-        labels={name: "\n".join(name.rsplit(" ", 1)) for name in MODELS} | {RANDOM: "random\n97.5 %"},
-    )
-
-
-def _text(row: pd.Series, *, intervals: bool) -> str:
-    scale, decimals = (1, 2) if row["metric"] == "CGIM" else (100, 1)
-    if row["model"] == RANDOM and not pd.isna(row["high"]):
-        return number(scale * row["high"], decimals)
-    text = number(scale * row["value"], decimals)
-    if not intervals or pd.isna(row["low"]):
-        return text
-    return f"{text} ({number(scale * row['low'], decimals)}–{number(scale * row['high'], decimals)})"
+    parts = [train.images, train.labels, train.concept_labels]
+    state = run.kept(f"networks {seed}", {"data": parts, "seed": seed, "device": str(device), **settings}, trained)
+    for name, network in networks.items():
+        own = f"{name}."
+        network.load_state_dict({key.removeprefix(own): each for key, each in state.items() if key.startswith(own)})
+        # As training leaves it: convolutions of another memory format round otherwise.
+        network.eval().to(memory_format=torch.channels_last)
+    return networks[BACKBONE], networks[TRADITIONAL]
 
 
 def scored_by_ranges(
@@ -201,10 +163,6 @@ def _rows(ranges: ConceptRanges, images: range) -> pd.DataFrame:
 TOPS = (1, 3, 5)
 #: Images on which the maps of one random bank are scored, at least.
 RANDOM_MAPS = 200
-#: The paper's Table 3.
-SWEEP_C = (0.001, 0.01, 0.1, 1.0, 10.0)
-SWEEP_N = (50, 100)
-SETTINGS = [(strength, count) for count in SWEEP_N for strength in SWEEP_C]
 
 
 def score_seed(
@@ -321,8 +279,7 @@ def _scored(
     show_scores(pd.concat(known, ignore_index=True))
     if first:
         predicted = predicted_classes(post_hoc.head, post_hoc.concept_layer(test_features))
-        gallery = draw_gallery(post_hoc, data.test, predicted, mean=data.mean, std=data.std, seed=seed)
-        run.facts["gallery"] = png(gallery)
+        run.facts["gallery"] = png(draw_gallery(post_hoc, data, predicted, seed))
     # The first table comes before what is not in it.
     with _step(seed, "trying other settings"):
         if sweep:
@@ -405,93 +362,12 @@ def quiet_fits() -> Iterator[None]:
         yield
 
 
-def kept_images(data: ConceptDataset) -> KeptImages:
-    """Return a data set whose images are kept in memory, or raise."""
-    if not isinstance(data, KeptImages):
-        raise TypeError(f"Expected the training images to be kept in memory but got {type(data).__name__}.")
-    return data
-
-
-def folded_batches(data: ConceptDataset, batch_size: int) -> list[tuple[Tensor, ...]]:
-    """Return batches of images in 8 bits as a small network folds them, of their classes and of their concepts."""
-    kept = kept_images(data)
-    parts = (each.split(batch_size) for each in (folded(kept.images), kept.labels, kept.concept_labels))
-    return list(zip(*parts, strict=True))
-
-
-def small_networks(run: Run[ConceptOptions], data: BenchmarkData, seed: int) -> tuple[SmallResNet, SmallResNet]:
-    """Return a network trained on the classes and one trained on the concepts."""
-    train = kept_images(data.train)
-    device = run.options.torch_device()
-    targets = {"the backbone": train.labels, "the traditional CBM": train.concept_labels}
-    networks = {
-        name: SmallResNet(count, seed=seed).to(device)
-        for name, count in zip(targets, (data.n_classes, len(data.concept_names)), strict=True)
-    }
-
-    training: dict[str, Any] = {"epochs": run.options.epochs, "bfloat16": run.options.in_bfloat16}
-
-    def trained(_: object) -> dict[str, Tensor]:
-        jobs = {f"training {name}": (networks[name], targets[name]) for name in networks}
-        train_together(jobs, train.images, seed=seed, display_progressbar=run.progress, **training)
-        return {f"{name}.{key}": each for name in networks for key, each in networks[name].state_dict().items()}
-
-    depends = {"data": [train.images, *targets.values()], "seed": seed, "device": str(device), **training}
-    state = run.kept(f"networks {seed}", depends, trained)
-    for name, network in networks.items():
-        own = f"{name}."
-        network.load_state_dict({key.removeprefix(own): each for key, each in state.items() if key.startswith(own)})
-        # As training leaves it: convolutions of another memory format round otherwise.
-        network.eval().to(memory_format=torch.channels_last)
-    return networks["the backbone"], networks["the traditional CBM"]
-
-
 def fit_bank(
     train: Embeddings, names: Sequence[str], options: ConceptOptions, seed: int, **changed: Any
 ) -> ConceptBank:
     """Fit a concept bank to embeddings as the options say, but for what is changed."""
     asked: dict[str, Any] = {name: getattr(options, name) for name in ("method", "n_pos", "n_neg", "C", "min_images")}
     return ConceptBank.fit(train.features, train.concept_labels, names, seed=seed, **asked | changed)
-
-
-def bank_model(backbone: Backbone, bank: ConceptBank, train: Embeddings, n_classes: int, values: str) -> PostHocCBM:
-    """Make a post-hoc CBM of a bank, with a logistic head fitted to embeddings."""
-    head = fit_logistic(ConceptLayer(bank, values)(train.features), train.labels, n_classes)
-    return PostHocCBM(backbone, bank, head, values).eval()
-
-
-def random_models(
-    backbone: Backbone,
-    train: Embeddings,
-    names: Sequence[str],
-    n_classes: int,
-    values: str,
-    n_banks: int,
-    seed: int,
-) -> list[PostHocCBM]:
-    """Return post-hoc CBMs of random directions in place of concepts, in eval mode; embeddings with class labels."""
-    if train.labels is None:
-        raise ValueError("Expected argument `train` to hold class labels but it has none.")
-    drawn: dict[str, Any] = {"n_banks": n_banks, "values": values, "seed": seed}
-    return [
-        PostHocCBM(backbone, ConceptBank(bank.cavs, bank.intercepts, names), bank.head, values).eval()
-        for bank in random_banks(train.features, train.labels, len(names), n_classes, **drawn)
-    ]
-
-
-def traditional_model(network: SmallResNet, loader: Iterable[Any], n_classes: int) -> BottleneckCBM:
-    """Make a sequential CBM of a network that was trained on the concepts."""
-    train = embed(network.features, loader)
-    with torch.no_grad():
-        values = network.classifier(train.features).sigmoid()
-    head = fit_logistic(values, train.labels, n_classes)
-    return BottleneckCBM(network.features, network.classifier, head).eval()
-
-
-def oracle_model(train: ConceptDataset, test: ConceptDataset, n_classes: int) -> OracleModel:
-    """Make the oracle for test images, its head fitted to the true attributes of the training images."""
-    head = fit_logistic(train.concept_labels, train.labels, n_classes)
-    return OracleModel(test, head).eval()
 
 
 @torch.no_grad()

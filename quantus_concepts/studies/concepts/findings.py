@@ -1,252 +1,207 @@
-"""What the numbers of the concept study say, in sentences written from the numbers and their intervals."""
+"""What the numbers of the concept study say: the answers of the report, and its findings with all intervals."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from quantus_concepts.metrics.streaming.curves import TRUE_LABELS
-from quantus_concepts.metrics.streaming.names import GAUSSIAN, OTHER_IMAGE, WRONG_LABELS
-from quantus_concepts.studies._kit.findings import (
-    RELATIONS,
-    Finding,
-    listed,
-    number,
-    percent,
-    said,
-    share_decimals,
-    with_interval,
-)
-from quantus_concepts.studies._kit.results import against, keys, one, pick
-from quantus_concepts.studies.concepts.charts import intervention_rows
-from quantus_concepts.studies.concepts.names import (
-    BASELINES,
-    ORACLE,
-    PLAIN,
-    POST_HOC,
-    RANDOM,
-    TRADITIONAL,
-    baseline_name,
-)
+from quantus_concepts.metrics.streaming.names import GAUSSIAN, INTERVENED, OTHER_IMAGE, WRONG_LABELS
+from quantus_concepts.studies._kit.findings import Finding, Row, answer, number, percent, said, sentence, trend
+from quantus_concepts.studies._kit.results import against, baseline_of, one, pick
+from quantus_concepts.studies._models.subjects import ORACLE, POST_HOC, RANDOM, TRADITIONAL
+from quantus_concepts.studies.concepts.names import BASELINES, MODELS, PLAIN, baseline_name
 
-BASELINE_PHRASES = {OTHER_IMAGE: "the parts of another image", GAUSSIAN: "a centred Gaussian"}
-ANSWERS = {"above": "yes", "at": "not distinguishable from random directions", "below": "below random directions"}
-COMPARED = {TRADITIONAL: "the traditional CBM", ORACLE: "the oracle"}
-
-
-def findings(frame: pd.DataFrame, by_class: bool) -> list[Finding]:
-    """Return what is said on existence, location, global importance and accuracy; `frame` has the column `mark`."""
-    # "Above" and "below" random directions are said where the 95 % interval of a number lies outside what 95 % of
-    # many random banks score (the mark); of two models where their intervals do not overlap.
-    models = list(dict.fromkeys(frame["model"]))
-    return said(
-        _existence(frame, by_class),
-        _existence_of_others(frame),
-        _explained_by_absence(frame),
-        *(_location(frame, model) for model in (POST_HOC, TRADITIONAL)),
-        _no_map_is_better(frame, [model for model in models if model in (POST_HOC, TRADITIONAL)]),
-        _global_importance(frame),
-        _accuracy(frame),
-        _interventions(frame),
-    )
+#: The first concept by contribution, which most findings are about.
+FIRST = {"explanation": "contribution", "l": 1}
 
 
 def answers(frame: pd.DataFrame) -> list[Finding]:
     """Return the answer to each question of the study, one short line for a reader in a hurry."""
-    chosen = "correct" if _cem(frame) is not None else "all"
-    rankings = ("value", "weight", "contribution")
-    places = _places(frame, POST_HOC).head(1)
-    importance = one(frame, metric="CGIM", model=POST_HOC, explanation="contribution", item_kind="concept", item="")
+    present = {f"by {name}": first_present(frame, explanation=name) for name in ("value", "weight", "contribution")}
+    located = {f"at α = {row['alpha']:g}": row for _, row in places(frame, POST_HOC).head(1).iterrows()}
+    important = {"by contribution": mean_importance(frame)}
     ours, plain = (one(frame, metric="accuracy", model=model, item_kind="") for model in (POST_HOC, PLAIN))
     accuracy = "" if ours is None else percent(ours["value"])
-    if accuracy and plain is not None:
+    if ours is not None and plain is not None:
         accuracy += f" (the backbone alone {percent(plain['value'])})"
-    located = {f"at α = {row['alpha']:g}": row for _, row in places.iterrows()}
-    present = {f"by {name}": _cem(frame, set=chosen, explanation=name) for name in rankings}
+
+    def short(rows: Mapping[str, pd.Series | None], **look: Any) -> str:
+        asked = {how: (row, None if row is None else baseline_of(frame, row, RANDOM)) for how, row in rows.items()}
+        return answer(asked, RANDOM, **look)
+
     return said(
-        Finding(_answer(frame, present), "Present"),
-        Finding(_answer(frame, located), "In the right place"),
-        Finding(_answer(frame, {"by contribution": importance}), "Important where it belongs"),
+        Finding(short(present), "Present"),
+        Finding(short(located), "In the right place"),
+        Finding(short(important, write=number), "Important where it belongs"),
         Finding(accuracy, "Class accuracy"),
     )
 
 
-def _answer(frame: pd.DataFrame, asked: Mapping[str, pd.Series | None]) -> str:
-    """Return which numbers are above those of random directions, with both."""
-    groups: dict[str, list[str]] = {}
-    for how, row in asked.items():
-        if row is not None:
-            control = _control(frame, row)
-            write = number if row["metric"] == "CGIM" else percent
-            random = "" if control is None else f", random {write(control['value'])}"
-            answer = "" if control is None else ANSWERS.get(row["mark"], "")
-            groups.setdefault(answer, []).append(f"{how} ({write(row['value'])}{random})")
-    return "; ".join(f"{answer} {listed(parts)}".strip() for answer, parts in groups.items())
+def first_present(frame: pd.DataFrame, **wanted: str) -> pd.Series | None:
+    """Return how often the first concept is present: in correctly classified images, where there are such numbers."""
+    asked: dict[str, Any] = {"metric": "CEM", "model": POST_HOC, **FIRST} | wanted
+    correct = one(frame, **asked | {"set": "correct"})
+    return one(frame, **asked | {"set": "all"}) if correct is None else correct
 
 
-def _control(frame: pd.DataFrame, row: pd.Series) -> pd.Series | None:
-    """Return the same number of random directions."""
-    same = {name: None if pd.isna(row[name]) else row[name] for name in keys(frame) if name not in ("model", "mark")}
-    return one(frame, **same | {"model": RANDOM})
+def mean_importance(frame: pd.DataFrame) -> pd.Series | None:
+    """Return the mean CGIM of the concepts by contribution."""
+    return one(frame, metric="CGIM", model=POST_HOC, explanation="contribution", item_kind="concept", item="")
 
 
-def _existence(frame: pd.DataFrame, by_class: bool) -> str:
-    chosen = "correct" if _cem(frame) is not None else "all"
-    row = _cem(frame, set=chosen)
-    if row is None:
-        return ""
-    images = "the correctly classified images" if chosen == "correct" else "the images"
-    text = f"The concept the {POST_HOC} ranks first by contribution is "
-    text += f"{'one of its class' if by_class else 'present'} in {with_interval(row)} of {images}"
-    text += _beside_control(frame, row)
-    text += "." if pd.isna(row["chance"]) else f"; the share of labelled concepts is {percent(row['chance'])}."
-    by_value = _cem(frame, set=chosen, explanation="value")
-    if by_value is not None:
-        text += f" Ranked by concept value alone it is {percent(by_value['value'])}{_beside_control(frame, by_value)}, "
-        text += "but the value alone does not decide the class."
-    return text
-
-
-def _cem(frame: pd.DataFrame, **wanted: str) -> pd.Series | None:
-    which = {"model": POST_HOC, "explanation": "contribution", "set": "correct"} | wanted
-    return one(frame, metric="CEM", l=1, **which)
-
-
-def _beside_control(frame: pd.DataFrame, row: pd.Series) -> str:
-    """Say after a comma how a number stands to the distribution over random banks, "" where there is none."""
-    control = _control(frame, row)
-    if control is None or row["mark"] not in RELATIONS:
-        return ""
-    mean, ends = percent(control["value"]), [control["low"], control["high"]]
-    if row["metric"] == "CGIM":
-        mean, span = number(control["value"]), " to ".join(number(end) for end in ends)
-    else:
-        span = "–".join(f"{100 * end:.{share_decimals(control['value'])}f}" for end in ends)
-    return f", {RELATIONS[row['mark']]} random directions (mean {mean}, 95 % of the banks {span})"
-
-
-def _existence_of_others(frame: pd.DataFrame) -> str:
-    ours = _cem(frame)
-    if ours is None:
-        return ""
-    parts = []
-    for model, name in COMPARED.items():
-        row = _cem(frame, model=model)
-        if row is not None:
-            relation = RELATIONS.get(against(row, ours), "")
-            parts.append(f"{percent(row['value'])} for {name}{f', {relation} it' if relation else ''}")
-    return f"The same number beside the {POST_HOC}'s: {'; '.join(parts)}." if parts else ""
-
-
-def _explained_by_absence(frame: pd.DataFrame) -> str:
-    row = one(frame, metric="negative first", model=POST_HOC)
-    if row is None or row["value"] == 0:
-        return ""
-    return (
-        f"In {with_interval(row)} of the images that first concept has a negative value and a negative weight: "
-        "it speaks for the class by being absent. The model itself says that it is not there, so its map's strongest "
-        "region need not be where the part is."
-    )
-
-
-def _places(frame: pd.DataFrame, model: str) -> pd.DataFrame:
+def places(frame: pd.DataFrame, model: str) -> pd.DataFrame:
     """Return the CLM of a model's first concept by contribution, the smallest region first."""
-    rows = pick(frame, metric="CLM", model=model, explanation="contribution", l=1)
+    rows = pick(frame, metric="CLM", model=model, **FIRST)
     return rows[rows["value"].notna()].sort_values("alpha")
 
 
-def _baselines(frame: pd.DataFrame, row: pd.Series) -> dict[str, pd.Series]:
-    """Return the honest baselines of a CLM row: those of its own ranking, else the bare ones."""
-    found = {}
+def findings(frame: pd.DataFrame, by_class: bool) -> list[Finding]:
+    """Return what is said of presence, location, global importance, accuracy and corrections, with all intervals."""
+    row = first_present(frame)
+    images = "the images" if row is not None and row["set"] == "all" else "the correctly classified images"
+    by_value = first_present(frame, explanation="value")
+    whose = "one of its class" if by_class else "present"
+    others = {f"the {model}": first_present(frame, model=model) for model in (TRADITIONAL, ORACLE)}
+    absent = one(frame, metric="negative first", model=POST_HOC)
+    ours, plain = (one(frame, metric="accuracy", model=model, item_kind="") for model in (POST_HOC, PLAIN))
+    absence = (
+        "In {} of the images that first concept has a negative value and a negative weight: it speaks for the class "
+    )
+    absence += "by being absent, so its map's strongest region need not be where the part is"
+    texts = {
+        "Present": [
+            of(
+                frame,
+                f"The concept the {POST_HOC} ranks first by contribution is {whose} in {{}} of {images}",
+                row,
+                chance(row, "the share of labelled concepts is {}"),
+            ),
+            of(frame, "Ranked by value alone, which does not decide the class, it is so in {}", by_value),
+            sentence(f"The {POST_HOC}'s {{}} beside other models", row, others),
+            "" if absent is None or absent["value"] == 0 else sentence(absence, absent),
+        ],
+        "In the right place": [
+            *(location_finding(frame, model) for model in (POST_HOC, TRADITIONAL)),
+            no_map_is_better(frame),
+        ],
+        "Important where it belongs": [importance_finding(frame)],
+        "Class accuracy": [
+            sentence(
+                f"The {POST_HOC} classifies {{}} of the test images correctly", ours, {"the backbone alone": plain}
+            )
+        ],
+        "Corrections": [interventions_finding(frame)],
+    }
+    return said(*(Finding(text, topic) for topic, found in texts.items() for text in found))
+
+
+def chance(row: pd.Series | None, text: str) -> str:
+    """Return what a formula says of a number, "" where it says nothing."""
+    return "" if row is None or pd.isna(row["chance"]) else text.format(percent(row["chance"]))
+
+
+def of(frame: pd.DataFrame, text: str, row: pd.Series | None, more: str = "", **look: Any) -> str:
+    """Return a sentence on a number and how it stands to random directions."""
+    control = None if row is None else baseline_of(frame, row, RANDOM)
+    return sentence(text, row, {RANDOM: control}, draws=[RANDOM], more=more, **look)
+
+
+def map_baselines(frame: pd.DataFrame, row: pd.Series) -> dict[str, Row]:
+    """Return the two baselines of a CLM row: those of its own ranking, else the bare ones."""
+    found: dict[str, Row] = {}
     for baseline in BASELINES:
         for name in (baseline, baseline_name(baseline, row["model"])):
             match = one(frame, metric="CLM", model=name, explanation=row["explanation"], l=row["l"], alpha=row["alpha"])
-            if match is not None:
-                found[baseline] = match
+            found |= {} if match is None else {baseline: match}
     return found
 
 
-def _location(frame: pd.DataFrame, model: str) -> str:
-    rows = _places(frame, model)
+def location_finding(frame: pd.DataFrame, model: str) -> str:
+    """Say how often the map of the first concept holds its part, and how that stands to what knows nothing of it."""
+    rows = places(frame, model)
     if rows.empty:
         return ""
     row = rows.iloc[0]
-    parts = [_beside_control(frame, row).removeprefix(", ")]
-    for baseline, other in _baselines(frame, row).items():
-        relation = RELATIONS.get(against(row, other), "to compare with")
-        parts.append(f"{relation} {BASELINE_PHRASES[baseline]} ({percent(other['value'])})")
-    if not pd.isna(row["chance"]):
-        parts.append(f"a point anywhere would be in it in {percent(row['chance'])}")
-    text = ", ".join(part for part in parts if part)
-    return (
-        f"At α = {row['alpha']:g} the map of the {model}'s first concept contains the concept's part in "
-        f"{with_interval(row)} of the cases{f': {text}' if text else ''}."
+    phrases = {OTHER_IMAGE: "the parts of another image", GAUSSIAN: "a centred Gaussian"}
+    baselines: dict[str, Any] = {RANDOM: baseline_of(frame, row, RANDOM)}
+    baselines |= {phrases[name]: other for name, other in map_baselines(frame, row).items()}
+    return sentence(
+        f"At α = {row['alpha']:g} the map of the {model}'s first concept contains its part in {{}} of the cases",
+        row,
+        baselines,
+        draws=[RANDOM],
+        more=chance(row, "a point anywhere would be in it in {}"),
     )
 
 
-def _no_map_is_better(frame: pd.DataFrame, trained: list[str]) -> str:
-    """Say so plainly when no trained model beats the honest baselines and random maps at any size of the region."""
+def no_map_is_better(frame: pd.DataFrame) -> str:
+    """Say so plainly when no trained model beats both baselines and random maps at any size of the region."""
     compared = False
-    for model in trained:
-        for _, row in _places(frame, model).iterrows():
-            others = _baselines(frame, row).values()
+    for model in (POST_HOC, TRADITIONAL):
+        for _, row in places(frame, model).iterrows():
+            others = map_baselines(frame, row).values()
             compared = compared or bool(others)
             beaten = [against(row, other) for other in others] + [row["mark"]] * (row["mark"] != "")
             if others and all(relation == "above" for relation in beaten):
                 return ""
-    if not compared:
-        return ""
-    return (
-        "No trained model's maps rise above both honest baselines and the maps of random directions at any α: there is "
-        "no evidence that they tell more about where a concept is than that it is somewhere on the object."
-    )
+    text = "No trained model's maps rise above both baselines and the maps of random directions at any α: there is no "
+    text += "evidence that they tell more about where a concept is than that it is somewhere on the object."
+    return text if compared else ""
 
 
-def _global_importance(frame: pd.DataFrame) -> str:
+def importance_finding(frame: pd.DataFrame) -> str:
+    """Say how far contributions agree with the truth, and which concept is worst."""
     rows = pick(frame, metric="CGIM", model=POST_HOC, explanation="contribution", item_kind="concept")
-    items = rows[(rows["item"] != "") & rows["value"].notna()]
-    if items.empty:
+    items, mean = rows[(rows["item"] != "") & rows["value"].notna()], mean_importance(frame)
+    if items.empty or mean is None:
         return ""
-    mean, worst = one(rows, item=""), items.loc[items["value"].idxmin()]
+    worst = items.loc[items["value"].idxmin()]
+    more = f"“{worst['item']}” is worst with {number(worst['value'])}"
+    if (items["mark"] != "").any():
+        more = (
+            f"{(items['mark'] != 'above').sum()} of {len(items)} concepts are not above their own random range; {more}"
+        )
     text = (
-        f"Over the classes, the {POST_HOC}'s contributions agree with the truth with a mean cosine of "
-        f"{number(items['value'].mean())} per concept (CGIM₃)"
+        f"Over the classes, the {POST_HOC}'s contributions agree with the truth with a mean cosine of {{}} per concept"
     )
-    beside = "" if mean is None else _beside_control(frame, mean)
-    if beside:
-        weak = (items["mark"] != "above").sum()
-        text += f"{beside}; {weak} of {len(items)} concepts are not above their own random range"
-    return f"{text}; “{worst['item']}” is worst with {number(worst['value'])}."
+    return of(frame, text, mean, more, write=number)
 
 
-def _accuracy(frame: pd.DataFrame) -> str:
-    ours, plain = (one(frame, metric="accuracy", model=model, item_kind="") for model in (POST_HOC, PLAIN))
-    if ours is None:
-        return ""
-    text = f"The {POST_HOC} classifies {percent(ours['value'])} of the test images correctly"
-    beside = "" if plain is None else f", the backbone without a bottleneck {percent(plain['value'])}"
-    return f"{text}{beside}."
-
-
-def _interventions(frame: pd.DataFrame) -> str:
+def interventions_finding(frame: pd.DataFrame) -> str:
     """Say what corrections of a quarter of the concepts do to the class accuracy, beside wrong ones."""
-    rows = pick(intervention_rows(frame), model=POST_HOC)
-    if rows.empty:
-        return ""
+    curves = intervention_rows(frame)
+    rows = pick(curves, model=POST_HOC)
     counts = sorted(set(rows["count"]))
-    count = max([each for each in counts if 4 * each <= counts[-1]], default=counts[0])
-    before = one(rows, count=0, labels=TRUE_LABELS)
-    asked, by_chance = (one(rows, count=count, labels=TRUE_LABELS, order=name) for name in ("uncertainty", "random"))
-    wrong, every = one(rows, count=count, labels=WRONG_LABELS, order="uncertainty"), one(rows, count=counts[-1])
-    if before is None or asked is None or by_chance is None or wrong is None or every is None:
+    count = max([each for each in counts if 4 * each <= counts[-1]], default=0)
+    before, asked = (one(rows, count=each, labels=TRUE_LABELS, order="uncertainty") for each in (0, count))
+    if not count or before is None or asked is None:
         return ""
-    relation = RELATIONS.get(against(asked, before), "beside")
-    control = one(intervention_rows(frame), model=RANDOM, count=count)
-    random = "" if control is None else f", of random banks {percent(control['value'])}"
+    others = {
+        "in random order": one(rows, count=count, labels=TRUE_LABELS, order="random"),
+        f"all {counts[-1]}": one(rows, count=counts[-1], labels=TRUE_LABELS),
+        "of random banks": one(curves, model=RANDOM, count=count),
+        "set to the opposite, the control,": one(rows, count=count, labels=WRONG_LABELS, order="uncertainty"),
+    }
+    beside = "; ".join(f"{name} {percent(row['value'])}" for name, row in others.items() if row is not None)
     return (
         f"With the {count} concepts of an image that the {POST_HOC} is least sure of set to what people say of them, "
-        f"it classifies {with_interval(asked)} correctly, {relation} the {with_interval(before)} "
-        f"without (as many in random order: {percent(by_chance['value'])}{random}; all {counts[-1]}: "
-        f"{percent(every['value'])}); set to the opposite, the control, {percent(wrong['value'])}."
+        f"the share it classifies correctly goes {trend(before, asked)} ({beside})."
     )
+
+
+def intervention_rows(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return the accuracies after interventions as `intervention_curve` has them, models in their order."""
+    whose = {baseline_name(WRONG_LABELS, model): model for model in MODELS}
+    rows = pick(frame, metric=INTERVENED)
+    wrong = rows["model"].isin(list(whose))
+    rows = rows.assign(
+        model=rows["model"].replace(whose),
+        labels=np.where(wrong, WRONG_LABELS, TRUE_LABELS),
+        order=rows["explanation"],
+        count=rows["l"].astype(int),
+    )
+    return rows.sort_values("model", key=lambda column: column.map(MODELS.index), kind="stable")

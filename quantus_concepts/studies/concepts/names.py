@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from quantus_concepts.metrics.streaming.names import GAUSSIAN, OTHER_IMAGE
+from quantus_concepts.studies._models.subjects import ORACLE, POST_HOC, RANDOM, TRADITIONAL
 
-POST_HOC = "post-hoc CBM"
-TRADITIONAL = "traditional CBM"
-ORACLE = "oracle"
-RANDOM = "random directions"
 PLAIN = "plain backbone"
 
 #: Concept models in the order of every table and figure.
 MODELS = (POST_HOC, TRADITIONAL, ORACLE, RANDOM)
-#: The two honest baselines of the concept location metric.
+#: The two baselines of the concept location metric.
 BASELINES = (OTHER_IMAGE, GAUSSIAN)
-#: Rankings of the concepts, the sign the paper writes for each, and their names.
-SIGNS = {"weight": "θ", "value": "u", "contribution": "θ·u"}
-RANKINGS = {"weight": "weight θ", "value": "concept value u", "contribution": "contribution θ·u"}
+#: Rankings of the concepts, with the letters that the paper writes for them.
+RANKINGS = {"weight": "weight θ", "value": "value u", "contribution": "contribution θ·u"}
 SETS = {"all": "all images", "correct": "correctly classified"}
+#: C and number of images of the concept bank, of the paper's Table 3.
+SETTINGS = [(strength, count) for count in (50, 100) for strength in (0.001, 0.01, 0.1, 1.0, 10.0)]
 
 
 def baseline_name(baseline: str, model: str = POST_HOC) -> str:

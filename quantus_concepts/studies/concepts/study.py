@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 from functools import partial
-from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -12,16 +10,13 @@ from captum_concepts._support.progress import whole_run
 from captum_concepts.backbones.layers import find_layer
 from quantus_concepts.studies._kit.command import named_as_typed
 from quantus_concepts.studies._kit.run import Run, Study
+from quantus_concepts.studies._models.networks import Network, load_network
 from quantus_concepts.studies.concepts.data_option import DRAWING, SCORING, TRAINING, load_data
+from quantus_concepts.studies.concepts.evaluation import score_seed
 from quantus_concepts.studies.concepts.names import baseline_name
 from quantus_concepts.studies.concepts.options import ConceptOptions
+from quantus_concepts.studies.concepts.report import page, summary_so_far
 
-if TYPE_CHECKING:
-    from quantus_concepts.studies._kit.page import Page
-    from quantus_concepts.studies._models.networks import Network
-    from quantus_concepts.studies.concepts.data_option import BenchmarkData
-
-_EVALUATION, _PAGE = "quantus_concepts.studies.concepts.evaluation", "quantus_concepts.studies.concepts.page"
 COLUMNS = ["model", "metric", "explanation", "set", "l", "alpha", "item_kind", "item"]
 COLUMNS += ["value", "n", "undefined", "chance", "low", "high", "seed"]
 
@@ -33,13 +28,11 @@ def collect(options: ConceptOptions, run: Run[ConceptOptions]) -> pd.DataFrame:
     frames: list[pd.DataFrame] = []
     shown_seeds: set[int] = set()
 
-    def tell(data: BenchmarkData, seed: int, scores: pd.DataFrame) -> None:
-        from quantus_concepts.studies.concepts.evaluation import so_far
-
+    def show(seed: int, scores: pd.DataFrame) -> None:
         shown_seeds.add(seed)
         if len(frames) + 1 < options.n_seeds:
             done = pd.concat([*frames, _named(scores.assign(seed=seed))], ignore_index=True)
-            run.show(so_far(done, options.n_seeds))
+            run.show(summary_so_far(done, options.n_seeds))
 
     share = SCORING if network is not None else DRAWING + TRAINING + SCORING
     with whole_run(options.n_seeds * share, show=run.progress) as whole:
@@ -48,12 +41,10 @@ def collect(options: ConceptOptions, run: Run[ConceptOptions]) -> pd.DataFrame:
             run.say(f"Seed {seed} ({number + 1} of {options.n_seeds})")
             run.settings |= data.settings
             run.note(*data.notes)
-            score = partial(
-                score_seed, run, network, data, seed, first=number == 0, show_scores=partial(tell, data, seed)
-            )
+            score = partial(score_seed, run, network, data, seed, first=number == 0, show_scores=partial(show, seed))
             kept = run.kept_frame(f"scores {seed}", {"seed": seed, "data": data.fingerprint}, score)
             if seed not in shown_seeds:
-                tell(data, seed, kept)
+                show(seed, kept)
             frames.append(_named(kept.assign(seed=seed)))
             whole.reach((number + 1) * share)
     frame = pd.concat(frames, ignore_index=True)
@@ -65,16 +56,6 @@ def collect(options: ConceptOptions, run: Run[ConceptOptions]) -> pd.DataFrame:
     return frame
 
 
-def score_seed(*given: Any, **named: Any) -> pd.DataFrame:
-    """Score the models of one seed, see `evaluation`."""
-    return importlib.import_module(_EVALUATION).score_seed(*given, **named)
-
-
-def page(frame: pd.DataFrame, run: Run[ConceptOptions]) -> Page:
-    """Declare the page, see `page`."""
-    return importlib.import_module(_PAGE).page(frame, run)
-
-
 def _named(frame: pd.DataFrame) -> pd.DataFrame:
     named = [
         baseline_name(baseline, model) if baseline else model
@@ -84,8 +65,6 @@ def _named(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _user_network(options: ConceptOptions) -> Network:
-    from quantus_concepts.studies._models.networks import load_network
-
     network = load_network(options.backbone_name, options.weights, **options.normalisation)
     if options.layer is not None:
         find_layer(network.module, options.layer)

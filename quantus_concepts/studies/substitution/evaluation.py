@@ -31,8 +31,8 @@ from quantus_concepts.studies._kit.charts import png
 from quantus_concepts.studies._kit.kept import Kept
 from quantus_concepts.studies._kit.run import Run, warnings_as_notes
 from quantus_concepts.studies._models.loading import KeptImages, painted_birds, sample_loader
+from quantus_concepts.studies._models.subjects import BACKBONE, bank_model, random_models, small_backbone
 from quantus_concepts.studies._models.training import KeptSamples, SmallResNet, fit, one_thread, run_together
-from quantus_concepts.studies.concepts.evaluation import bank_model, random_models
 from quantus_concepts.studies.substitution.concept_models import (
     EmbeddingNetwork,
     JointNetwork,
@@ -84,7 +84,6 @@ def scored(
 
 
 BATCH = 32
-BACKBONE = "backbone"
 #: How far soft labels of an image lean on its class: what is usual of it is said for sure, what is not "probably", as
 #: people are asked in CUB-200.
 LEANING = 0.25
@@ -319,11 +318,6 @@ def concept_models(
     models[RECITER] = BottleneckCBM(backbone, recital, recital.head(), activation=None).eval().to(device)
     drawn = options.random_banks, seed
     return models, random_models(backbone, embedded, data.concept_names, n_classes, "margin", *drawn)
-
-
-def small_backbone(network: SmallResNet) -> Backbone:
-    """Return a small network up to its pooling."""
-    return Backbone(network.features, "mean", None, network.channels)
 
 
 def post_hoc(

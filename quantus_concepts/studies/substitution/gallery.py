@@ -14,7 +14,7 @@ from quantus_concepts.datasets import PaintedSubstitutions, SubstitutionSample
 from quantus_concepts.metrics.host.model import ConceptModel, concept_outputs
 from quantus_concepts.studies._kit.charts import INK, PALETTE
 from quantus_concepts.studies._models.loading import KeptImages
-from quantus_concepts.studies.concepts.oracle import Recognition
+from quantus_concepts.studies._models.oracle import Recognition
 from quantus_concepts.studies.substitution.names import (
     CLASS_HARD,
     EMBEDDING,

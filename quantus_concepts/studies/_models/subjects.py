@@ -1,0 +1,202 @@
+"""A subject to try metrics on: painted birds, networks trained on them, concept models and their random baselines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from captum_concepts.backbones import Backbone
+from captum_concepts.backbones.embedding import Embeddings, embed
+from captum_concepts.bank.bank import ConceptBank
+from captum_concepts.models.bottleneck import BottleneckCBM
+from captum_concepts.models.cbm import ConceptLayer, PostHocCBM
+from captum_concepts.models.heads import fit_logistic
+from quantus_concepts.datasets.base import ConceptDataset, ConceptSample
+from quantus_concepts.functional import random_banks
+from quantus_concepts.metrics.host.model import ConceptModel
+from quantus_concepts.studies._models.loading import KeptImages, painted_birds, sample_loader
+from quantus_concepts.studies._models.oracle import OracleModel
+from quantus_concepts.studies._models.training import SmallResNet, folded, one_thread, train_together
+
+POST_HOC = "post-hoc CBM"
+TRADITIONAL = "traditional CBM"
+ORACLE = "oracle"
+RANDOM = "random directions"
+#: The network that is trained on the classes.
+BACKBONE = "backbone"
+
+
+@dataclass(frozen=True)
+class PaintedSubject:
+    """What `painted_subject` makes."""
+
+    #: Painted birds, with their classes, concepts, parts and the concepts of each class.
+    train: ConceptDataset
+    test: ConceptDataset
+    #: Trained on the classes; its ``features`` end before the pooling.
+    network: SmallResNet
+    #: By name: the post-hoc CBM, a traditional one and the oracle.
+    models: dict[str, ConceptModel]
+    #: By name: post-hoc CBMs of random directions in place of concepts, with heads of their own.
+    baselines: dict[str, list[PostHocCBM]]
+
+    def loader(self, batch_size: int = 64) -> DataLoader[ConceptSample]:
+        """Return the test images in batches, as `score_concepts` takes them."""
+        return sample_loader(self.test, batch_size)
+
+
+def painted_subject(
+    n_train: int = 600,
+    n_test: int = 200,
+    *,
+    image_size: int = 64,
+    n_classes: int = 10,
+    n_concepts: int = 30,
+    epochs: int = 6,
+    random_directions: int = 39,
+    seed: int = 0,
+    display_progressbar: bool = False,
+    **birds: Any,
+) -> PaintedSubject:
+    """Paint birds, train a small network on them, and return concept models of it with their random baselines.
+
+    Everything that a concept metric needs, in seconds on two cores, without a download: what `benchmark concepts`
+    makes for each of its seeds, smaller.
+
+    Parameters
+    ----------
+    n_train, n_test : int
+        Number of images to train on, and to test on.
+    image_size : int
+        Height and width in pixels, a multiple of 8.
+    n_classes, n_concepts : int
+        Number of classes K and of concepts L.
+    epochs : int
+        Passes over the training images.
+    random_directions : int
+        Number of baselines.
+    seed : int
+        Random seed of the birds, the networks and the random directions.
+    display_progressbar : bool
+        Whether bars show the painting and the training.
+    **birds
+        Further arguments of `PaintedBirds`, such as ``correlation``.
+
+    Returns
+    -------
+    PaintedSubject
+        ``train`` and ``test`` images, the ``network``, ``models`` by name and ``baselines`` by name.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range, as `PaintedBirds` says.
+
+    Examples
+    --------
+    >>> subject = painted_subject()
+    >>> score_concepts(
+    ...     subject.models,
+    ...     subject.loader(),
+    ...     class_concepts=subject.test.class_concepts,
+    ...     part_of_concept=subject.test.part_of_concept,
+    ...     controls=subject.baselines,
+    ... )
+    """
+    settings = birds | {"image_size": image_size, "n_classes": n_classes, "n_concepts": n_concepts, "seed": seed}
+    train, test = painted_birds(
+        (settings | {"split": "train"}, 0, n_train),
+        (settings | {"split": "test"}, 0, n_test),
+        display_progressbar=display_progressbar,
+    )
+    with one_thread():
+        networks = untrained_networks(train, seed, torch.device("cpu"))
+        train_networks(networks, train, epochs=epochs, seed=seed, display_progressbar=display_progressbar)
+        batches = folded_batches(train, 64)
+        backbone = small_backbone(networks[BACKBONE])
+        embedded = embed(backbone, batches)
+        bank = ConceptBank.fit(embedded.features, embedded.concept_labels, train.concept_names, seed=seed)
+        models: dict[str, ConceptModel] = {
+            POST_HOC: bank_model(backbone, bank, embedded, n_classes, "margin"),
+            TRADITIONAL: traditional_model(networks[TRADITIONAL], batches, n_classes),
+            ORACLE: oracle_model(train, test, n_classes),
+        }
+        drawn = random_models(backbone, embedded, train.concept_names, n_classes, "margin", random_directions, seed)
+    return PaintedSubject(train, test, networks[BACKBONE], models, {RANDOM: drawn})
+
+
+def untrained_networks(train: KeptImages, seed: int, device: torch.device) -> dict[str, SmallResNet]:
+    """Return a small network for the classes of images, and one for their concepts."""
+    counts = {BACKBONE: len(train.class_names), TRADITIONAL: len(train.concept_names)}
+    return {name: SmallResNet(count, seed=seed).to(device) for name, count in counts.items()}
+
+
+def train_networks(networks: Mapping[str, SmallResNet], train: KeptImages, **settings: Any) -> None:
+    """Train both networks at the same time; settings of `train_together`."""
+    targets = {BACKBONE: train.labels, TRADITIONAL: train.concept_labels}
+    jobs = {f"training the {name}": (networks[name], targets[name]) for name in networks}
+    train_together(jobs, train.images, **settings)
+
+
+def small_backbone(network: SmallResNet) -> Backbone:
+    """Return a small network up to its pooling."""
+    return Backbone(network.features, "mean", None, network.channels)
+
+
+def kept_images(data: ConceptDataset) -> KeptImages:
+    """Return a data set whose images are kept in memory, or raise."""
+    if not isinstance(data, KeptImages):
+        raise TypeError(f"Expected the training images to be kept in memory but got {type(data).__name__}.")
+    return data
+
+
+def folded_batches(data: ConceptDataset, batch_size: int) -> list[tuple[Tensor, ...]]:
+    """Return batches of images in 8 bits as a small network folds them, of their classes and of their concepts."""
+    kept = kept_images(data)
+    parts = (each.split(batch_size) for each in (folded(kept.images), kept.labels, kept.concept_labels))
+    return list(zip(*parts, strict=True))
+
+
+def bank_model(backbone: Backbone, bank: ConceptBank, train: Embeddings, n_classes: int, values: str) -> PostHocCBM:
+    """Make a post-hoc CBM of a bank, with a logistic head fitted to embeddings."""
+    head = fit_logistic(ConceptLayer(bank, values)(train.features), train.labels, n_classes)
+    return PostHocCBM(backbone, bank, head, values).eval()
+
+
+def random_models(
+    backbone: Backbone,
+    train: Embeddings,
+    names: Sequence[str],
+    n_classes: int,
+    values: str,
+    n_banks: int,
+    seed: int,
+) -> list[PostHocCBM]:
+    """Return post-hoc CBMs of random directions in place of concepts, in eval mode; embeddings with class labels."""
+    if train.labels is None:
+        raise ValueError("Expected argument `train` to hold class labels but it has none.")
+    drawn: dict[str, Any] = {"n_banks": n_banks, "values": values, "seed": seed}
+    return [
+        PostHocCBM(backbone, ConceptBank(bank.cavs, bank.intercepts, names), bank.head, values).eval()
+        for bank in random_banks(train.features, train.labels, len(names), n_classes, **drawn)
+    ]
+
+
+def traditional_model(network: SmallResNet, loader: Iterable[Any], n_classes: int) -> BottleneckCBM:
+    """Make a sequential CBM of a network that was trained on the concepts."""
+    train = embed(network.features, loader)
+    with torch.no_grad():
+        values = network.classifier(train.features).sigmoid()
+    head = fit_logistic(values, train.labels, n_classes)
+    return BottleneckCBM(network.features, network.classifier, head).eval()
+
+
+def oracle_model(train: ConceptDataset, test: ConceptDataset, n_classes: int) -> OracleModel:
+    """Make the oracle for test images, its head fitted to the true attributes of the training images."""
+    head = fit_logistic(train.concept_labels, train.labels, n_classes)
+    return OracleModel(test, head).eval()

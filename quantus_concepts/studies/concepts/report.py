@@ -1,0 +1,513 @@
+"""The report of the concept study, declared over its frame: answers, findings, tables and charts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from quantus_concepts.metrics.streaming.curves import plot_interventions
+from quantus_concepts.metrics.streaming.names import GAUSSIAN, OTHER_IMAGE
+from quantus_concepts.studies._kit.charts import Bars, Chart, Curves, Histograms, tidy
+from quantus_concepts.studies._kit.findings import (
+    ends,
+    number,
+)
+from quantus_concepts.studies._kit.page import Page, Section
+from quantus_concepts.studies._kit.results import (
+    PAPER,
+    against_control,
+    names,
+    one,
+    over_seeds,
+    pick,
+    published,
+)
+from quantus_concepts.studies._kit.run import Run
+from quantus_concepts.studies._kit.tables import CHANCE, Table, arranged, in_percent, in_percents, with_sources
+from quantus_concepts.studies._models.subjects import ORACLE, POST_HOC, RANDOM, TRADITIONAL
+from quantus_concepts.studies.concepts.findings import FIRST, answers, findings, intervention_rows
+from quantus_concepts.studies.concepts.names import (
+    BASELINES,
+    MODELS,
+    PLAIN,
+    RANKINGS,
+    SETS,
+    SETTINGS,
+    baseline_name,
+    setting_name,
+)
+from quantus_concepts.studies.concepts.options import CUB, ConceptOptions
+
+SOURCE = "Aysel et al. (2025), Concept-Based Explainable AI: Metrics and Benchmarks"
+LEGEND = {
+    POST_HOC: "Concept directions found in a trained backbone, and a linear head on the projections.",
+    TRADITIONAL: "A concept layer trained with the concept labels of each image; sigmoid values.",
+    ORACLE: "The true attributes as values and a Gaussian at each true part as map: the best one can do.",
+    RANDOM: "The post-hoc CBM with random directions in place of concepts, drawn many times, each with a head of its "
+    "own: what a model without knowledge scores. Mean over the banks, in small type where 95 % of them lie.",
+    PLAIN: "The backbone with its own classifier, without a bottleneck.",
+    OTHER_IMAGE: "Baseline of CLM: the same maps, scored against the parts of another image.",
+    GAUSSIAN: "Baseline of CLM: one blob at the centre of every image, scored against the true parts.",
+}
+COLOURS = {POST_HOC: "#D55E00", TRADITIONAL: "#0072B2", ORACLE: "#009E73", OTHER_IMAGE: "#CC79A7", GAUSSIAN: "#B8860B"}
+#: Held-out accuracy below which a direction hardly knows its concept.
+WEAK = 0.6
+#: Best, and worst, concepts and classes that are drawn.
+BEST = 8
+LEVELS = ("l = 1", "l = 3", "l = 5", "")
+PLURALS = {"concept": "concepts", "class": "classes"}
+SHARES: dict[str, Any] = {"write": in_percent, "span": in_percents}
+LABELS = RANKINGS | SETS | {"accuracy": "class accuracy"}
+KEY = "Small numbers are 95 % intervals; of random directions, where 95 % of the banks lie. ≈ the interval meets what "
+KEY += "95 % of the random banks score; ▼ it lies below."
+SUMMARY: dict[str, dict[str, Any]] = {
+    "first concept present (CEM)": {"metric": "CEM", "set": "correct", "l": 1},
+    "in the right place (CLM, α = 1)": {"metric": "CLM", "alpha": 1, "l": 1},
+    "important where it belongs (CGIM)": {"metric": "CGIM", "item_kind": "concept", "item": ""},
+    "predicted right": {"metric": ["accuracy", "concept accuracy"], "item_kind": ""},
+}
+
+
+def joined(frame: pd.DataFrame) -> pd.DataFrame:
+    """Average over seeds, and mark what is not surely above random directions."""
+    rows = over_seeds(
+        frame.astype({"l": float}), lambda row: (-1, 1) if row["metric"] == "CGIM" else (0, 1), controls=[RANDOM]
+    )
+    return rows.assign(mark=against_control(rows, RANDOM))
+
+
+def page(frame: pd.DataFrame, run: Run[ConceptOptions]) -> Page:
+    """Declare the report."""
+    rows, paper = joined(frame), run.options.data == CUB
+    by_class, seeds = run.facts["by class"], names(frame, "seed")
+    beside = published(__package__, l=float, alpha=float) if paper else None
+    located = pick(rows, metric="CLM")["value"].notna().any()
+    whose = "one of the image's class" if by_class else "in the image"
+    present = "a concept of the image's class" if by_class else "present in the image"
+    sections = [
+        Section(
+            "Are the concepts present?",
+            tables=cem_table(rows, beside, by_class),
+            charts=[
+                Chart(
+                    "cem",
+                    f"Is the concept ranked first {whose}? Means with 95 % intervals; grey is what 95 % of random "
+                    "banks score.",
+                    existence(rows, by_class),
+                )
+            ],
+        ),
+        Section(
+            "Are they in the right place?",
+            tables=clm_table(rows, beside),
+            charts=[
+                Chart(
+                    "clm",
+                    "Is the map's strongest region where the concept is? Dashed lines know nothing of the concept, and "
+                    "the grey band is what 95 % of random banks score, the maps of each on some 200 of the images.",
+                    location(rows),
+                )
+            ],
+            after="Chance is that of a point anywhere in the image. Parts and maps both sit on the object, so any map "
+            "scores more: the two baselines in italics, for the ranking by contribution, are the fair comparison.",
+        )
+        if located
+        else None,
+        Section(
+            "Are they important where they belong?",
+            tables=cgim_table(rows),
+            charts=[
+                Chart(
+                    "cgim_histograms",
+                    "Do importance and truth agree? As the paper's Figure 2; best is one bar at 1. Compare with the "
+                    "grey band, where the means of 95 % of random banks lie, not with 0.",
+                    histograms(rows),
+                )
+            ],
+        ),
+        extremes(rows),
+        directions(rows, len(seeds)),
+        interventions(rows),
+        Section(
+            "Gallery",
+            charts=[
+                Chart(
+                    "gallery",
+                    "Correctly classified images, and below them wrong ones, with the concepts of the largest "
+                    f"contributions to the predicted class and their maps. ✓ {present} or ✗ not; “no …” speaks for "
+                    "the class by being absent, and its map shows where the concept would be.",
+                    run.facts["gallery"],
+                    wide=True,
+                )
+            ],
+        ),
+        Section(
+            "How well do the models classify?",
+            tables=[*accuracy_table(rows), *settings_table(rows, beside)],
+            beside=True,
+        ),
+    ]
+    control = pick(frame, model=RANDOM)
+    shown = set(rows["model"]) | {name for name in BASELINES if located}
+    return Page(
+        f"Concept benchmark: {run.settings['data']}",
+        findings(rows, by_class),
+        [section for section in sections if section is not None],
+        main=[summary_table(rows)],
+        answers=answers(rows),
+        source=f"Metrics: {SOURCE}.",
+        template="concepts/page.html.j2",
+        content={
+            "legend": {name: text for name, text in LEGEND.items() if name in shown},
+            "paper": SOURCE if paper else "",
+            "whole_cub": is_whole_cub(run.settings),
+            "by_class": by_class,
+            "seeds": seeds,
+            "n_banks": (control["n"] + control["undefined"]).max(),
+            "defined": defined_table(rows),
+        },
+    )
+
+
+def is_whole_cub(settings: Mapping[str, str]) -> bool:
+    """Return whether a run has the images and classes of all of CUB-200-2011, as the paper has."""
+    n_images = sum(int(settings.get(name, 0)) for name in ("training images", "test images"))
+    return (n_images, int(settings.get("classes", 0))) == (11_788, 200)
+
+
+def cem_table(frame: pd.DataFrame, paper: pd.DataFrame | None, by_class: bool) -> list[Table]:
+    """Return Table 1 of the paper: CEM in %, by image set, ranking, model and l."""
+    whose = "are concepts of the image's class" if by_class else "are present in the image"
+    cells = leveled(with_sources(pick(frame, metric="CEM"), ["set", "explanation"], paper))
+    return declared(
+        "Table 1",
+        f"Concept existence (CEM): how often the first l concepts {whose}, in %.",
+        arranged(cells, set=SETS, explanation=RANKINGS, model=model_order(cells), level=LEVELS),
+        ["set", "explanation"],
+        ["model", "level"],
+        **SHARES,
+    )
+
+
+def clm_table(frame: pd.DataFrame, paper: pd.DataFrame | None) -> list[Table]:
+    """Return Table 2 of the paper: CLM in %, by region, ranking, model and l, with the two baselines."""
+    ours = pick(frame, metric="CLM")
+    # A baseline is a row of its model, for the ranking by contribution.
+    whose = {baseline_name(name, model): (name, model) for model in MODELS for name in BASELINES}
+    of_baseline = ours["model"].isin(list(whose))
+    ours = ours.assign(
+        explanation=[whose[name][0] if name in whose else how for name, how in ours[["model", "explanation"]].values],
+        model=ours["model"].map(lambda name: whose.get(name, ("", name))[1]),
+        mark=ours["mark"].where(~of_baseline, ""),
+    )
+    cells = leveled(with_sources(ours, ["alpha", "explanation"], paper))
+    alphas = sorted(set(cells["alpha"]))
+    cells = arranged(cells, alpha=alphas, explanation=[*RANKINGS, *BASELINES], model=model_order(cells), level=LEVELS)
+    return declared(
+        "Table 2",
+        "Concept location (CLM): how often the map's strongest α/12 of the image holds the part, in %.",
+        cells.assign(alpha=cells["alpha"].map("α = {:g}".format)),
+        ["alpha", "explanation"],
+        ["model", "level"],
+        controls=BASELINES,
+        **SHARES,
+    )
+
+
+def cgim_table(frame: pd.DataFrame) -> list[Table]:
+    """Return the mean CGIM of every model, over concepts and over classes."""
+    cells = pick(frame, metric="CGIM", item="")
+    cells = cells.assign(item_kind=cells["item_kind"].map("per {}".format))
+    return declared(
+        "CGIM",
+        "Concept global importance (CGIM): mean cosine of importance and truth per concept and per class; 1 is best, "
+        "a model without knowledge scores as random directions do. By value and contribution, classes without a "
+        "correctly classified image are left out (their number is said at the end).",
+        arranged(cells, item_kind=["per concept", "per class"], explanation=RANKINGS, model=model_order(cells)),
+        ["item_kind", "explanation"],
+        ["model"],
+    )
+
+
+def settings_table(frame: pd.DataFrame, paper: pd.DataFrame | None) -> list[Table]:
+    """Return Table 3 of the paper: class accuracy in % by C and number of images drawn per concept."""
+    at = {setting_name(c, n): (f"C = {c:g}", f"n = {n}") for c, n in SETTINGS}
+    parts = [frame] if paper is None else [frame, paper]
+    every = pd.concat([pick(each, metric="accuracy") for each in parts])
+    swept = every[every["item"].isin(list(at))].assign(group=POST_HOC)
+    if not (swept["model"] == POST_HOC).any():
+        return []
+    swept["C"], swept["n"] = (swept["item"].map(lambda name, turn=turn: at[name][turn]) for turn in (0, 1))
+    # One number without a setting: it stands in the first column of its source.
+    plain = every[(every["model"] == PLAIN) | (every["item"] == PLAIN)].assign(
+        group=PLAIN, C="", n=f"n = {SETTINGS[0][1]}"
+    )
+    cells = pd.concat([swept, plain.replace({"model": {PLAIN: POST_HOC}})])
+    cells = cells.assign(style=cells["model"].where(cells["model"] == PAPER, ""), mark="")
+    orders = {"C": [c for c, _ in at.values()], "model": [POST_HOC, PAPER], "n": [n for _, n in at.values()]}
+    orders = {"group": [POST_HOC, PLAIN]} | orders | {"C": [*orders["C"], ""]}
+    return declared(
+        "Table 3",
+        "Class accuracy of the post-hoc CBM in %, by the SVM's C and the number n of images drawn with and without "
+        "each concept; below, the backbone without a bottleneck.",
+        arranged(cells, **orders),
+        ["group", "C"],
+        ["model", "n"],
+        **SHARES,
+    )
+
+
+def accuracy_table(frame: pd.DataFrame) -> list[Table]:
+    """Return the accuracies of all models in %."""
+    cells = pick(frame, metric=["accuracy", "concept accuracy"], item_kind="").assign(mark="")
+    order = [PLAIN, *model_order(cells)]
+    return declared(
+        "Accuracy",
+        "Accuracy of every model on the test images, in %.",
+        arranged(cells, model=order, metric=["accuracy", "concept accuracy"]),
+        ["model"],
+        ["metric"],
+        **SHARES,
+    )
+
+
+def defined_table(frame: pd.DataFrame) -> Table:
+    """Return how many scores were defined, and how many not; of random directions they are banks."""
+    known = [name for name in MODELS if name != RANDOM]
+    rows = pick(frame, item="", model=known, metric=["CEM", "CLM", "CGIM"])
+    cells = rows[rows["l"].isin([1.0, math.nan]) & rows["alpha"].isin([1.0, math.nan])]
+    what = cells["item_kind"].map(PLURALS).fillna(cells["set"].where(cells["metric"] == "CEM", "").map(SETS)).fillna("")
+    cells = cells.assign(name=cells["metric"] + ", " + what + cells["explanation"].map(", by {}".format))
+    text = [f"{n} of {n + missing}" for n, missing in zip(cells["n"], cells["undefined"], strict=True)]
+    cells = cells.assign(text=text, mark="", small="")
+    cells = arranged(cells, name=names(cells, "name"), model=model_order(cells))
+    return Table("Defined", "Of all scores.", cells, ["name"], ["model"])
+
+
+def summary_table(frame: pd.DataFrame) -> Table:
+    """Return the numbers of most weight, which the terminal shows, also while seeds are still to come."""
+    parts = [pick(frame, model=list(MODELS), **wanted).assign(group=name) for name, wanted in SUMMARY.items()]
+    cells = pd.concat(parts)
+    cells = cells.assign(row=cells["explanation"].where(cells["explanation"] != "", cells["metric"]))
+    cells["text"] = [shown(row) for _, row in cells.iterrows()]
+    rows = [*RANKINGS, "accuracy", "concept accuracy"]
+    return Table(
+        "Are the concepts real, present, and in the right place?",
+        "In %, CGIM as cosine. Random directions: what 97.5 % of the banks do not exceed. ≈ 95 % interval meets what "
+        "95 % of them score, ▼ lies below.",
+        arranged(cells, group=SUMMARY, row=rows, model=MODELS),
+        ["group", "row"],
+        ["model"],
+        labels=LABELS | {name: "\n".join(name.rsplit(" ", 1)) for name in MODELS} | {RANDOM: "random\n97.5 %"},
+    )
+
+
+def summary_so_far(frame: pd.DataFrame, n_seeds: int) -> Table:
+    """Return the summary while other seeds are still to come."""
+    # Of all rows only those of the summary are joined, which takes a second otherwise.
+    asked = [pick(frame.astype({"l": float}), **wanted) for wanted in SUMMARY.values()]
+    done = frame["seed"].nunique()
+    table = summary_table(joined(pd.concat(asked, ignore_index=True)))
+    over = f"Intervals are over {done} seeds." if done > 1 else "One seed: intervals are within it."
+    return replace(table, title=f"After {done} of {n_seeds} seeds", note=f"{table.note} {over}")
+
+
+def shown(row: pd.Series) -> str:
+    """Write a number of the summary; of random directions what 97.5 % of the banks do not exceed."""
+    value = row["high"] if row["model"] == RANDOM and not pd.isna(row["high"]) else row["value"]
+    return number(value) if row["metric"] == "CGIM" else number(100 * value, 1)
+
+
+def extremes(frame: pd.DataFrame) -> Section | None:
+    """Name the best and worst concepts and classes, and fold away the full lists."""
+    found = pick(frame, metric="CGIM", model=[POST_HOC, RANDOM], explanation="contribution")
+    found = found[(found["item"] != "") & found["value"].notna()]
+    charts, folded = [], []
+    for kind, plural in PLURALS.items():
+        ours = pick(found, model=POST_HOC, item_kind=kind).sort_values("value", ascending=False, kind="stable")
+        if ours.empty:
+            continue
+        gap = 0 if len(ours) <= 2 * BEST else BEST
+        ours = pd.concat([ours[:BEST], ours[-BEST:]]) if gap else ours
+        control = pick(found, model=RANDOM, item_kind=kind)
+        control = control[control["item"].isin(ours["item"])]
+        caption = f"The best and the worst {plural}, and in grey what 95 % of random banks score for them."
+        bars = Bars(
+            frame=pd.concat([ours, control]),
+            groups="item",
+            series="model",
+            label="CGIM by contribution (cosine, 1 is best; grey: 95 % of random banks)",
+            colours=COLOURS,
+            band=RANDOM,
+            flat=True,
+            points=True,
+            gap_after=gap,
+        )
+        charts.append(Chart(plural, caption, bars))
+        folded += full_table(frame, kind)
+    if not charts:
+        return None
+    text = f"By CGIM of the contribution, {POST_HOC}."
+    return Section("Best and worst, by name", text, charts=charts, folded=folded, beside=True)
+
+
+def full_table(frame: pd.DataFrame, kind: str) -> list[Table]:
+    """Return all CGIM scores, model by model, as the paper's Tables 6 to 8."""
+    found = pick(frame, metric="CGIM", item_kind=kind, model=[POST_HOC, TRADITIONAL, RANDOM])
+    found = found[found["item"] != ""].assign(column=lambda rows: rows["explanation"].map(RANKINGS))
+    drawn = found["model"] == RANDOM
+    texts = [
+        ends(row, number) if known else number(row["value"])
+        for known, (_, row) in zip(drawn, found.iterrows(), strict=True)
+    ]
+    found = found.assign(text=texts, model=found["model"].where(~drawn, "95 % of random banks"))
+    known = pick(frame, metric="CAV accuracy", item_kind=kind)
+    known = known[known["item"] != ""].assign(model="direction", column="held-out accuracy")
+    known["text"] = [number(value) + (" (weak)" if value < WEAK else "") for value in known["value"]]
+    cells = pd.concat([found, known])
+    cells = cells[cells["value"].notna()].assign(small="", mark="")
+    columns = [*RANKINGS.values(), "held-out accuracy"]
+    models = [POST_HOC, TRADITIONAL, "95 % of random banks", "direction"]
+    cells = arranged(cells, item=names(found, "item"), model=models, column=columns)
+    return [Table(f"All {found['item'].nunique()} {PLURALS[kind]}", "", cells, ["item"], ["model", "column"])]
+
+
+def directions(frame: pd.DataFrame, n_seeds: int) -> Section | None:
+    """Say how well the concept directions know their concepts, and which do not."""
+    rows = pick(frame, metric="CAV accuracy")
+    mean, items = one(rows, item=""), rows[rows["item"] != ""]
+    if mean is None:
+        return None
+    weak = items[items["value"] < WEAK].sort_values("value", kind="stable")
+    text = f"Accuracy of the {POST_HOC}'s concept directions on images held back: mean {number(mean['value'])}. "
+    if len(weak):
+        wording = ", ".join(f"{row['item']} ({number(row['value'])})" for _, row in weak.iterrows())
+        text += f"Below {WEAK:g}, hardly better than a guess: {wording}. Read what is said of them with care."
+    else:
+        seeds = " as a mean over the seeds; where single seeds are, a note above names them" if n_seeds > 1 else ""
+        text += f"None is below {WEAK:g}{seeds}."
+    unknown = int(items["value"].isna().sum())
+    text += f" Not known for {unknown}, of which no image was left." if unknown else ""
+    return Section("Do the directions know their concepts?", text)
+
+
+def interventions(frame: pd.DataFrame) -> Section | None:
+    """Show what people's corrections of concepts do to the class accuracy."""
+    curves = intervention_rows(frame)
+    if curves.empty:
+        return None
+    chart = Chart(
+        "interventions",
+        "Class accuracy after so many concepts of an image are set to what people say of them: in random order, those "
+        "the model is least sure of first, and those first that change the predicted class's logit most, which only "
+        "who knows the answers can choose. Dashed, a control: every answer turned into its opposite. Grey, another: "
+        "right answers in random order to random directions. Bands are 95 % intervals; the grey one is where 95 % of "
+        "the random banks lie.",
+        draw_interventions(curves),
+        wide=True,
+    )
+    text = (
+        f"Of the {POST_HOC} and of random banks, absent and present are the 5th and 95th percentile of the values of "
+        "the training images; elsewhere they are 0 and 1."
+    )
+    return Section("Does it listen to corrections?", text, charts=[chart])
+
+
+def draw_interventions(curves: pd.DataFrame) -> Figure:
+    """Draw class accuracy over the number of concepts corrected, a panel a model: the library's own chart."""
+    control, known = curves[curves["model"] == RANDOM], curves[curves["model"] != RANDOM]
+    n_models = known["model"].nunique()
+    figure = Figure(figsize=(2.8 + 2.4 * n_models, 3.6), layout="constrained")
+    panels = figure.subplots(1, n_models, sharey=True, squeeze=False)
+    plot_interventions(known, panels, control=None if control.empty else control)
+    for panel in panels.flat:
+        tidy(panel)
+    return figure
+
+
+def existence(frame: pd.DataFrame, by_class: bool) -> Bars:
+    """Declare CEM as bars: one group a ranking, one bar a model, over what random banks score."""
+    chosen = pick(frame, metric="CEM", set="correct", l=1)
+    whose = "of its class" if by_class else "present"
+    return Bars(
+        frame=chosen.assign(ranking=chosen["explanation"].map(lambda name: f"by {RANKINGS[name]}")),
+        groups="ranking",
+        series="model",
+        label=f"top concept {whose}\n(CEM, % of correctly classified images)",
+        order=MODELS,
+        colours=COLOURS,
+        band=RANDOM,
+        band_label="95 % of random banks (— mean, -- 97.5 %)",
+        scale=100,
+        limits=(0, 108),
+        write=lambda value: f"{100 * value:.0f}",
+    )
+
+
+def location(frame: pd.DataFrame) -> Curves:
+    """Declare CLM over the size of the region: a line a model, random banks a band, chance dotted."""
+    chosen = pick(frame, metric="CLM", model=[*MODELS, *BASELINES], **FIRST)
+    chance = "chance, a point anywhere"
+    diagonal = chosen.drop_duplicates("alpha").assign(model=chance, value=lambda rows: rows["alpha"] / 12)
+    chosen = pd.concat([chosen, diagonal])
+    return Curves(
+        frame=chosen.assign(region=100 * chosen["alpha"] / 12),
+        x="region",
+        series="model",
+        label_x="strongest region of the map (% of the image)",
+        label="region contains the part of the top concept\n(CLM, % of cases)",
+        order=[*MODELS, *BASELINES, chance],
+        colours=COLOURS,
+        styles=dict.fromkeys(BASELINES, "--") | {chance: ":"},
+        band=RANDOM,
+        band_label="95 % of random banks",
+        ticks={100 * alpha / 12: f"{100 * alpha / 12:.0f} %\nα = {alpha:g}" for alpha in sorted(set(chosen["alpha"]))},
+        scale=100,
+        limits=(0, 103),
+        main=POST_HOC,
+    )
+
+
+def histograms(frame: pd.DataFrame) -> Histograms:
+    """Declare the histograms of CGIM, as the paper's Figure 2: classes left, concepts right, types 1 to 3."""
+    chosen = arranged(pick(frame, metric="CGIM"), explanation=RANKINGS, item_kind=["class", "concept"])
+    return Histograms(
+        frame=pick(chosen[chosen["item"] != ""], model=[POST_HOC, TRADITIONAL]),
+        rows="explanation",
+        columns="item_kind",
+        series="model",
+        order=[POST_HOC, TRADITIONAL],
+        titles={
+            (how, kind): f"CGIM of {each}, by {RANKINGS[how]}" for how in RANKINGS for kind, each in PLURALS.items()
+        },
+        label="cosine with the truth (1 is best)",
+        count={kind: f"number of {each}" for kind, each in PLURALS.items()},
+        colours=COLOURS,
+        bands=pick(chosen, model=RANDOM, item=""),
+        band_label="means of 95 % of random banks",
+        limits=(-1.0, 1.0),
+    )
+
+
+def leveled(cells: pd.DataFrame) -> pd.DataFrame:
+    """Return cells with l as the second line of their heads."""
+    return cells.assign(level=cells["l"].map("l = {:g}".format, na_action="ignore").fillna(""))
+
+
+def model_order(frame: pd.DataFrame) -> list[str]:
+    """Return the models of a table, the paper beside ours and chance last."""
+    others = [name for name in names(frame, "model") if name not in (*MODELS, PAPER, CHANCE)]
+    return [POST_HOC, PAPER, *MODELS[1:], *others, CHANCE]
+
+
+def declared(
+    title: str, note: str, cells: pd.DataFrame, rows: list[str], columns: list[str], **look: Any
+) -> list[Table]:
+    """Return a table in a list, none where it has no number."""
+    table = Table(title, note, cells, rows, columns, labels=LABELS, key=KEY, **look)
+    return [table] if cells["value"].notna().any() else []
