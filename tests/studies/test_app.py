@@ -127,7 +127,7 @@ def test_painted_birds_from_drawing_to_report(tmp_path, capsys, monkeypatch):
     captured = capsys.readouterr()
     told = " ".join(captured.out.split())
     assert told.index("After 1 of 2 seeds") < told.index("Are the concepts real")
-    assert "so there are no intervals" in told
+    assert "One seed: intervals are within it." in told
     assert "\\n" not in captured.out
     assert captured.err.splitlines()[:2] == ["Seed 0 (1 of 2)", "Seed 1 (2 of 2)"]
     assert not set("\r\x1b") & set(captured.out + captured.err)
@@ -328,7 +328,7 @@ def test_an_interrupted_run_leaves_nothing_half_written_goes_on_and_is_replaced_
         # Each run goes on from where the one before was interrupted.
         for module, moment in ((study, "load_data"), (evaluation, "draw_gallery"), (pages, "render")):
             if moment == "render":
-                trained.setattr(evaluation, "train_together", again)
+                trained.setattr(evaluation, "train_networks", again)
             with monkeypatch.context() as patched:
                 patched.setattr(module, moment, interrupt)
                 assert run(*tiny) == 130

@@ -240,7 +240,7 @@ def settings_table(frame: pd.DataFrame, paper: pd.DataFrame | None) -> list[Tabl
     parts = [frame] if paper is None else [frame, paper]
     every = pd.concat([pick(each, metric="accuracy") for each in parts])
     swept = every[every["item"].isin(list(at))].assign(group=POST_HOC)
-    if not (swept["model"] == POST_HOC).any():
+    if swept.empty:
         return []
     swept["C"], swept["n"] = (swept["item"].map(lambda name, turn=turn: at[name][turn]) for turn in (0, 1))
     # One number without a setting: it stands in the first column of its source.
@@ -294,8 +294,12 @@ def summary_table(frame: pd.DataFrame) -> Table:
     parts = [pick(frame, model=list(MODELS), **wanted).assign(group=name) for name, wanted in SUMMARY.items()]
     cells = pd.concat(parts)
     cells = cells.assign(row=cells["explanation"].where(cells["explanation"] != "", cells["metric"]))
+    # Baselines of the maps are rows, in the column of the model whose maps they are for.
+    place = next(name for name, wanted in SUMMARY.items() if wanted["metric"] == "CLM")
+    baselines = pick(frame, metric="CLM", alpha=1, model=list(BASELINES), **FIRST)
+    cells = pd.concat([cells, baselines.assign(group=place, row=baselines["model"], model=POST_HOC, mark="")])
     cells["text"] = [shown(row) for _, row in cells.iterrows()]
-    rows = [*RANKINGS, "accuracy", "concept accuracy"]
+    rows = [*RANKINGS, *BASELINES, "accuracy", "concept accuracy"]
     return Table(
         "Are the concepts real, present, and in the right place?",
         "In %, CGIM as cosine. Random directions: what 97.5 % of the banks do not exceed. ≈ 95 % interval meets what "
