@@ -45,9 +45,8 @@ NO_FIGURES: dict[str, Any] = {
     **{
         f"quantus_concepts.studies.{name}": lambda *_, **__: (Figure(), None)
         for name in (
-            "attribution.page.plot_grid",
-            *(f"attribution.page.plot_{name}" for name in ("correlation", "idr", "iir", "mcs", "perturbation")),
-            *(f"attribution.page.plot_{name}" for name in ("relative", "robustness")),
+            *(f"_kit.charts.{name}.draw" for name in ("Bars", "Curves", "Histograms", "Plane")),
+            "attribution.report.plot_grid",
             *("pasta.applications_page.plot_grid", "pasta.page.plot_measure", "pasta.page.plot_votes"),
         )
     },

@@ -7,6 +7,7 @@ import warnings
 import pytest
 import torch
 
+from captum_concepts._support.disk_cache import DiskCache
 from quantus_concepts.pasta.cache import EmbeddingCache
 
 KEYS = [f"{i:064x}" for i in range(1000)]
@@ -153,3 +154,14 @@ def test_a_folder_that_cannot_be_written_costs_only_the_cache(tmp_path, monkeypa
     assert len(warned) == 1
     with pytest.raises(ValueError, match=r"`cache` to be a folder but .* is a file"):
         EmbeddingCache(tmp_path / "cache")
+
+
+def test_equal_entries_are_equal_files(tmp_path):
+    tensors = {"b": torch.arange(3), "a": torch.ones(2, 2)}
+    written = set()
+    for number in range(8):
+        cache = DiskCache(tmp_path / str(number))
+        cache.put("run/key", tensors)
+        written.add(cache.path("run/key").read_bytes())
+        assert list(cache.get("run/key")) == ["b", "a"]
+    assert len(written) == 1

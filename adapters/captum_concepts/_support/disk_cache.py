@@ -50,9 +50,9 @@ class DiskCache:
         try:
             check_plain_file(path, "File")
             content = path.read_bytes()
-            about = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])["__metadata__"]
-            tensors = load(content)
-            named = {name: tensors[name] for name in json.loads(about["names"])}
+            header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])["__metadata__"]
+            about, tensors = json.loads(header["entry"]), load(content)
+            named = {name: tensors[name] for name in about["names"]}
             if about["fingerprint"] != fingerprint_of(key, named):
                 raise ValueError("its content is not what was written")
         except (FileNotFoundError, NotADirectoryError):
@@ -67,7 +67,8 @@ class DiskCache:
         path = self.path(key)
         # Copies: safetensors takes neither shared nor non-contiguous memory.
         plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
-        about = {"names": json.dumps([*plain]), "fingerprint": fingerprint_of(key, plain)}
+        # One field: safetensors writes several in any order, and equal entries are to be equal files.
+        about = {"entry": json.dumps({"names": [*plain], "fingerprint": fingerprint_of(key, plain)})}
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             if path.parent not in self._cleared:

@@ -209,7 +209,8 @@ class Curves:
     """Lines over the column `x` with 95 % intervals, one for each value of `series`, in a panel for each of `panels`.
 
     The series `band` is a random baseline: a grey band and its mean. `styles` are the styles of lines, "-" by default;
-    a dotted one (":") is without marks and intervals, for what is known beforehand.
+    a dotted one (":") is without marks and intervals, for what is known beforehand. `across` is how many panels a row
+    has; by default all stand in one.
     """
 
     frame: pd.DataFrame
@@ -227,6 +228,7 @@ class Curves:
     scale: float = 1.0
     limits: tuple[float, float] | None = None
     main: str = ""
+    across: int = 0
 
     def draw(self) -> tuple[Figure, np.ndarray]:
         """Draw on new axes."""
@@ -236,26 +238,39 @@ class Curves:
         shown = [name for name in shown if name != self.band]
         colours = colours_of([name for name in shown if self.styles.get(name) != ":"], self.colours)
         size = (WIDTH, 4.6) if len(panels) < 2 else (1.6 + 3.75 * len(panels), 3.9)
+        columns = self.across or max(1, len(panels))
+        rows_of_panels = math.ceil(len(panels) / columns) or 1
+        if self.across:
+            size = (2.5 * columns, 0.8 + 2.1 * rows_of_panels)
         fig = Figure(figsize=size, layout="constrained")
-        axes = np.atleast_1d(fig.subplots(1, max(1, len(panels)), sharey=True))
+        axes = fig.subplots(rows_of_panels, columns, sharex=True, sharey=True, squeeze=False).ravel()
+        for spare in axes[len(panels) :]:
+            spare.set_visible(False)
         # Shifted sideways a little, or intervals of equal numbers hide each other.
         room = 0.012 * float(np.ptp(frame[self.x])) if len(frame) else 0.0
         shifts = dict(zip(shown, np.linspace(-room, room, len(shown)), strict=True))
-        for ax, panel in zip(axes, panels, strict=False):
+        for number_of_panel, (ax, panel) in enumerate(zip(axes, panels, strict=False)):
             rows = pick(frame, **{column: panel}).sort_values(self.x, kind="stable")
             self._band(ax, rows)
             for place, name in enumerate(shown):
                 found = pick(rows, **{self.series: name})
                 self._line(ax, found[found["value"].notna()], name, colours.get(name, INK), place, shifts[name])
             ax.set_title(str(panel), fontsize=10)
-            ax.set_xlabel(self.label_x)
+            # Only below the last panel of a column.
+            ax.set_xlabel(self.label_x if number_of_panel + columns >= len(panels) else "")
             if self.ticks:
                 ax.set_xticks([*self.ticks], [*self.ticks.values()])
             if self.limits is not None:
                 ax.set_ylim(*self.limits)
             tidy(ax)
-        axes[0].set_ylabel(self.label)
-        legend_right(axes[-1])
+        for ax in axes[::columns]:
+            ax.set_ylabel(self.label)
+        if self.across:
+            found = [ax.get_legend_handles_labels() for ax in axes]
+            keys = {label: handle for handles, labels in found for handle, label in zip(handles, labels, strict=True)}
+            fig.legend(keys.values(), [*keys], loc="outside upper center", ncols=max(1, len(keys)), frameon=False)
+        else:
+            legend_right(axes[-1])
         return fig, axes
 
     def _band(self, ax: Axes, rows: pd.DataFrame) -> None:

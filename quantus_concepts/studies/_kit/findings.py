@@ -127,14 +127,17 @@ def leader(
 
 def compared(
     rows: pd.DataFrame,
-    baseline: Row | float,
+    baseline: Row | float | Callable[[pd.Series], Row | float],
     text: str,
     name: Callable[[pd.Series], str] = lambda row: row["model"],
 ) -> str:
-    """Say which rows are above, at and below a baseline, which `text` names: "Above random directions (50 %)"."""
+    """Say which rows are above, at and below a baseline, which `text` names: "Above random directions (50 %)".
+
+    The baseline may be a function of the row, where each row has one of its own.
+    """
     found: dict[str, list[str]] = {relation: [] for relation in RELATIONS}
     for _, row in rows[rows["value"].notna()].iterrows():
-        found[relation_to(row, baseline)].append(name(row))
+        found[relation_to(row, baseline(row) if callable(baseline) else baseline)].append(name(row))
     most = max(found, key=lambda relation: len(found[relation]))
     parts = []
     for relation, phrase in {"above": text, "at": "not distinguishable from it", "below": "below it"}.items():

@@ -1,329 +1,310 @@
-"""What the numbers of the attribution study say, in sentences."""
+"""What the numbers of the attribution study say: one short answer a question, and findings with all intervals."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 import pandas as pd
 
-from quantus_concepts.studies._kit.findings import Finding, listed, number, percent, said
-from quantus_concepts.studies._kit.results import against, one, pick
-from quantus_concepts.studies.attribution.global_method import TCAV
-from quantus_concepts.studies.attribution.tables import (
-    CONTROLS,
-    OF_COMMONALITY,
-    RANDOM,
-    SOBEL,
-    GroundTruth,
-    against_reference,
-    contrast,
-    judged,
-    leaders,
-    points,
-    span,
-    whole,
+from captum_concepts.attributions.methods import CONTROL_METHODS
+from quantus_concepts.metrics import PremiseCheck
+from quantus_concepts.studies._kit.findings import (
+    Finding,
+    Row,
+    compared,
+    leader,
+    listed,
+    minus,
+    number,
+    percent,
+    said,
+    sentence,
 )
+from quantus_concepts.studies._kit.results import against, names, one, pick
+from quantus_concepts.studies.attribution.global_method import TCAV
 
-#: Highest in MCS and in correlation (Figures 5 and 7 of Yang and Kim), next to TCAV.
-HIGHEST_CONTRAST = "Grad-CAM"
-#: Highest in IDR and IIR (Figure 9), in the paper's order.
-ROBUST = ["Grad-CAM", "vanilla gradient"]
+#: Methods without knowledge of the model.
+CONTROLS = tuple(CONTROL_METHODS)
+RANDOM, SOBEL = CONTROLS
+#: Models whose premises a metric rests on. IIR and perturbation rest on none: a patch is checked on its own image.
+RESTS_ON = {"MCS": ("f_o", "f_s"), "MCS baseline": ("f_o", "f_s"), "IDR": ("f_s",), "robustness": ("f_o", "f_s")}
+#: The models of relative MCS, as the report names them.
+OF_COMMONALITY = "f_s^k"
+#: A share of patches left out from which the report warns.
+MANY_LEFT_OUT = 0.5
+
+three: Callable[[float], str] = partial(number, decimals=3)
+
+
+def points(value: float) -> str:
+    """Write a share in percent without the sign."""
+    return number(100 * value, 1)
+
+
+def any_size(value: float) -> str:
+    """Write a number of any size with two digits."""
+    return "–" if math.isnan(value) else minus(f"{value:.2g}")
+
+
+WRITERS: dict[str, Callable[[float], str]] = {
+    "MCS": three,
+    "MCS baseline": three,
+    "relative MCS": number,
+    "robustness": three,
+    "IDR": points,
+    "IIR": points,
+    "perturbation": any_size,
+    "correlation": number,
+    "accuracy drop": number,
+}
+
+
+@dataclass(frozen=True)
+class GroundTruth:
+    """What was checked of the models: their premises, and what removing the object costs by commonality."""
+
+    checks: Sequence[PremiseCheck]
+    premises: pd.DataFrame
+
+    @property
+    def drops(self) -> pd.DataFrame:
+        """What removing the object costs the target class, a row for each k, ascending."""
+        return pick(self.premises, metric="accuracy drop").sort_values("k")
+
+    @property
+    def trend_holds(self) -> bool:
+        """Whether the object matters where it is rare and does not where it is in every class."""
+        drops = self.drops
+        if not self.checks or len(drops) < 2 or drops["k"].iloc[-1] != 1:
+            return False
+        # Accuracies are quotients: a drop of exactly the limit must not exceed it by rounding.
+        limit = self.checks[0].limits.drop + 1e-9
+        return bool(drops["value"].iloc[-1] <= limit < drops["value"].iloc[0])
+
+    def unverified(self, *metrics: str) -> list[str]:
+        """Return the models whose premises metrics rest on and which were not verified."""
+        verified = {check.model for check in self.checks if check.verified}
+        missing: dict[str, None] = {}
+        for metric in metrics:
+            if metric in ("relative MCS", "correlation"):
+                missing |= {} if self.trend_holds else {OF_COMMONALITY: None}
+            else:
+                missing |= dict.fromkeys(model for model in RESTS_ON.get(metric, ()) if model not in verified)
+        return list(missing)
+
+    def mark(self, *metrics: str) -> str:
+        """Return the mark that captions and tables carry."""
+        models = self.unverified(*metrics)
+        return f"ground truth not verified ({', '.join(models)})" if models else ""
+
+
+def methods_of(frame: pd.DataFrame) -> list[str]:
+    """Return the methods that occur, controls last: the order of every table and figure."""
+    found = names(frame, "method")
+    return [name for name in found if name not in CONTROLS] + [name for name in found if name in CONTROLS]
+
+
+def of_methods(frame: pd.DataFrame, metric: str) -> pd.DataFrame:
+    """Return the defined numbers of the methods themselves: no control, no TCAV, whose scale is another one."""
+    found = pick(frame, metric=metric)
+    return found[found["value"].notna() & ~found["method"].isin([*CONTROLS, TCAV])]
+
+
+def with_intervals(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows that can be compared with a baseline: a single image has no interval."""
+    return rows[rows["low"].notna()]
+
+
+def reference_of(frame: pd.DataFrame, row: Row) -> Row | float:
+    """Return what a number is held against: of MCS the same with a random mask, of a correlation 0."""
+    mask = one(frame, metric="MCS baseline", method=row["method"]) if row["metric"] == "MCS" else None
+    if mask is not None and not math.isnan(mask["low"]):
+        return mask
+    return 0.0 if row["metric"] == "correlation" else float(row["reference"])
+
+
+def best_of(frame: pd.DataFrame, metric: str) -> list[str]:
+    """Return the best method, and those that cannot be distinguished from it."""
+    found = of_methods(frame, metric).sort_values("value", ascending=metric == "perturbation", kind="stable")
+    # A random mask's number is a reference: there is no best one.
+    if found.empty or metric == "MCS baseline":
+        return []
+    first = found.iloc[0]
+    return [first["method"], *(row["method"] for _, row in found[1:].iterrows() if against(row, first) == "at")]
+
+
+#: By metric: the question, how its numbers are written, and what they are held against.
+QUESTIONS: dict[str, tuple[str, Callable[[float], str], str]] = {
+    "MCS": ("Changes with the model", three, "a random mask"),
+    "IDR": ("Leaves alone what does not matter", percent, "a random map"),
+    "IIR": ("Unmoved by a patch without effect", percent, ""),
+}
+#: What the paper finds: methods that are highest in a metric (Figures 5 and 9, beside TCAV).
+CLAIMS = {"MCS": ["Grad-CAM"], "IDR": ["Grad-CAM", "vanilla gradient"], "IIR": ["Grad-CAM", "vanilla gradient"]}
 #: Every other method has an IIR below this (Section 5.3).
 MISLED = 0.2
 
 
-def paper_findings(frame: pd.DataFrame) -> list[tuple[str, str]]:
-    """Say of each finding of the paper whether our numbers show it."""
-    found = [
-        ("MCS", _highest_contrast(judged(frame, "MCS"))),
-        *((metric, _robust(judged(frame, metric), metric)) for metric in ("IDR", "IIR")),
-        ("IIR", _misled(judged(frame, "IIR"))),
-    ]
-    return [(metric, text) for metric, text in found if text]
+def _name(row: Row) -> str:
+    return str(row["method"])
 
 
-def _highest_contrast(rows: Sequence[pd.Series]) -> str:
-    # Controls are left out: where one leads, it says nothing of the methods.
-    ours = [row for row in rows if row["method"] == HIGHEST_CONTRAST]
-    others = [row for row in rows if row["method"] != HIGHEST_CONTRAST]
-    if not ours or not others:
-        return ""
-    claim = f"The paper finds {HIGHEST_CONTRAST} highest in MCS (beside TCAV)."
-    above = [row["method"] for row in others if against(row, ours[0]) == "above"]
-    if above:
-        return f"{claim} Our figures disagree: {listed(above)} {_be(above)} higher, the intervals apart."
-    beside = [row["method"] for row in others if against(row, ours[0]) != "below"]
-    if beside:
-        return f"{claim} Our figures allow it but do not show it: it cannot be distinguished from {listed(beside)}."
-    return f"{claim} Our figures agree."
+def _standing(value: float) -> Row:
+    return {"value": value, "low": value, "high": value}
 
 
-def _robust(rows: Sequence[pd.Series], metric: str) -> str:
-    """Compare each of the paper's two best methods with all others."""
-    pair = [row for row in rows if row["method"] in ROBUST]
-    others = [row for row in rows if row["method"] not in ROBUST]
-    if len(pair) < len(ROBUST) or not others:
-        return ""
-    claim = f"The paper finds {listed(ROBUST)} highest in {metric}."
-    beaten, open_questions = [], []
-    for row in pair:
-        above = [other["method"] for other in others if against(other, row) == "above"]
-        unclear = [other["method"] for other in others if against(other, row) in ("at", "")]
-        if above:
-            beaten.append(f"{listed(above)} {_be(above)} above {row['method']}, the intervals apart")
-        if unclear:
-            open_questions.append(f"{row['method']} cannot be distinguished from {listed(unclear)}")
-    unclear_text = "; ".join(open_questions)
-    if beaten:
-        rest = f" {unclear_text[0].upper()}{unclear_text[1:]}." if open_questions else ""
-        return f"{claim} Our figures disagree: {'; '.join(beaten)}.{rest}"
-    if open_questions:
-        return f"{claim} Our figures do not contradict it, but do not show it either: {unclear_text}."
-    return f"{claim} Our figures agree: both are above every other method, the intervals apart."
-
-
-def _misled(rows: Sequence[pd.Series]) -> str:
-    others = [row for row in rows if row["method"] not in ROBUST]
-    if not others:
-        return ""
-    claim = (
-        f"The paper finds that every other method calls the meaningless patch important for over "
-        f"{percent(1 - MISLED)} of the images (an IIR below {percent(MISLED)})."
-    )
-    places: dict[str, list[str]] = {"below": [], "above": [], "open": []}
-    for row in others:
-        place = against(row, MISLED)
-        places[place if place in places else "open"].append(row["method"])
-    if len(places["below"]) == len(others):
-        return f"{claim} Our figures agree, for all {len(others)}."
-    phrases = {"below": "it holds for", "above": "it does not for", "open": "it is open for"}
-    parts = [f"{phrase} {listed(places[place])}" for place, phrase in phrases.items() if places[place]]
-    verdict = "Our figures disagree" if places["above"] else "Our figures do not show all of it"
-    return f"{claim} {verdict}: {', '.join(parts)}."
-
-
-def _be(methods: Sequence[str]) -> str:
-    return "is" if len(methods) == 1 else "are"
-
-
-#: A share of patches left out from which the report warns.
-MANY_LEFT_OUT = 0.5
-#: How a sentence names a change.
-WORDS = {"centre": "in the middle", "corner": "in a corner"}
+def answers(frame: pd.DataFrame, truth: GroundTruth) -> list[Finding]:
+    """Return one short line for each question: how many methods pass, and the best with its baseline."""
+    wrong = truth.unverified(*(metric for metric in RESTS_ON if metric in set(frame["metric"])))
+    made = [Finding(f"not verified ({', '.join(wrong)})" if wrong else "verified", "Ground truth")]
+    for metric, (question, write, baseline) in QUESTIONS.items():
+        rows = of_methods(frame, metric)
+        if rows.empty:
+            continue
+        best = rows.loc[rows["value"].idxmax()]
+        control = one(frame, metric=metric, method=RANDOM)
+        text = f"best {best['method']} ({write(best['value'])}"
+        if baseline:
+            above = [row for _, row in rows.iterrows() if against(row, reference_of(frame, row)) == "above"]
+            text = f"{len(above)} of {len(rows)} methods above {baseline}; {text}"
+        if baseline and not math.isnan(best["reference"]):
+            text += f", {baseline} {write(best['reference'])}"
+        elif control is not None:
+            text += f", the random map {write(control['value'])}"
+        made.append(Finding(f"{text})", question))
+    return made
 
 
 def findings(frame: pd.DataFrame, truth: GroundTruth) -> list[Finding]:
     """Return what can be said on the premises, each metric, the controls, and the paper's findings."""
     # "Above" and "below" are said where 95 % intervals do not overlap or exclude a fixed value, otherwise that two
     # numbers cannot be distinguished.
+    against_reference = partial(reference_of, frame)
+    rows = {metric: of_methods(frame, metric) for metric in ("MCS", "IDR", "IIR", "correlation")}
+    sure = {metric: with_intervals(of) for metric, of in rows.items()}
     made = [
-        ("Premises", "", premises(frame, truth)),
-        ("MCS", "MCS", model_contrast(frame)),
-        ("TCAV", "MCS", tcav(frame)),
-        ("Size and place", "robustness", robustness(frame)),
-        ("Relative MCS", "relative MCS", relative_contrast(frame, truth)),
-        ("IDR", "IDR", dependence(frame)),
-        ("IIR", "IIR", independence(frame)),
-        ("Controls", "", controls(frame)),
-        ("Not defined", "", undefined(frame)),
-        *(("The paper's findings", metric, text) for metric, text in paper_findings(frame)),
+        ("Premises", "", _premises(frame, truth)),
+        ("MCS", "MCS", leader(rows["MCS"], "MCS is highest for", _name, three)),
+        ("MCS", "MCS", compared(sure["MCS"], against_reference, "Above a random mask of the same size", _name)),
+        ("TCAV", "MCS", _tcav(frame)),
+        *(("Size and place", "robustness", text) for text in _robustness(frame)),
+        ("Relative MCS", "relative MCS", _lost(truth)),
+        ("Relative MCS", "relative MCS", leader(rows["correlation"], "r is highest for", _name, number)),
+        ("Relative MCS", "relative MCS", compared(sure["correlation"], 0.0, "Positive correlation", _name)),
+        ("IDR", "IDR", leader(rows["IDR"], "IDR is highest for", _name)),
+        ("IDR", "IDR", compared(sure["IDR"], 0.5, "Above the 50 % of a random map", _name)),
+        ("IIR", "IIR", leader(rows["IIR"], "IIR is highest for", _name)),
+        ("IIR", "IIR", _patches(frame)),
+        *(("Controls", "", text) for text in _controls(frame)),
+        ("Not defined", "", _undefined(frame)),
+        *(("The paper's findings", metric, _claim(sure[metric], metric, best)) for metric, best in CLAIMS.items()),
+        ("The paper's findings", "IIR", _misled(sure["IIR"])),
     ]
-    doubt = " (Ground truth not verified.)"
-    return said(
-        *(Finding(text + (doubt if truth.unverified(metric) else ""), topic) for topic, metric, text in made if text)
-    )
+    doubt = " (not verified)"
+    return said(*(Finding(text, topic + (doubt if truth.unverified(metric) else "")) for topic, metric, text in made))
 
 
-def premises(frame: pd.DataFrame, truth: GroundTruth) -> str:
-    """Say whose premises hold, and what rests on those that do not."""
-    parts = []
+def _premises(frame: pd.DataFrame, truth: GroundTruth) -> str:
+    verified = [check.model for check in truth.checks if check.verified]
+    parts = [f"Every premise of {listed(verified)} holds."] if verified else []
     for check in truth.checks:
         failed = [premise.sentence for premise in check.premises if not premise.holds]
-        if failed:
-            parts.append(f"{check.model} is not verified. {' '.join(failed)}")
-    verified = [check.model for check in truth.checks if check.verified]
-    if verified:
-        rest = "every premise holds" if len(verified) == 1 else "every premise of each holds"
-        parts.insert(0, f"The ground truth of {listed(verified)} is verified: {rest}.")
+        parts += [f"{check.model} is not verified. {' '.join(failed)}"] if failed else []
     resting = {metric: truth.unverified(metric) for metric in ("MCS", "IDR") if len(pick(frame, metric=metric))}
-    checked = {check.model for check in truth.checks}
-    unchecked = list(dict.fromkeys(name for models in resting.values() for name in models if name not in checked))
-    if unchecked:
-        parts.append(f"The premises of {listed(unchecked)} were not checked.")
     doubted = [metric for metric, models in resting.items() if models]
     if doubted:
-        parts.append(
-            f"What is said on {listed(doubted)} below therefore judges the methods by a truth these models need not "
-            "follow."
-        )
+        models = listed(list(dict.fromkeys(model for found in resting.values() for model in found)))
+        parts.append(f"So {listed(doubted)} judge the methods by a truth that {models} need not follow.")
     return " ".join(parts)
 
 
-def model_contrast(frame: pd.DataFrame) -> str:
-    """Say which method has the highest MCS, and which are above their random masks."""
-    best = leaders(frame, "MCS")
-    if not best:
-        return ""
-    groups = _groups(frame, "MCS", "Above a random mask of the same size", "not distinguishable from it", "below it")
-    return " ".join([_leading(best, "has the highest MCS", _contrast_with_interval), *groups])
-
-
-def dependence(frame: pd.DataFrame) -> str:
-    """Say which method has the highest IDR, and which are above chance."""
-    best = leaders(frame, "IDR")
-    if not best:
-        return ""
-    below = "below it, so that in most images the unimportant object gets no less than what it covers"
-    groups = _groups(frame, "IDR", "Above the 50 % of a random map", "not distinguishable from it", below)
-    return " ".join([_leading(best, "has the highest IDR", _share_with_interval), *groups])
-
-
-def independence(frame: pd.DataFrame) -> str:
-    """Say which method has the highest IIR, and how many patches there were."""
-    best = leaders(frame, "IIR")
-    if not best:
-        return ""
-    parts = [
-        _leading(best, "has the highest IIR", _share_with_interval),
-        "There is no chance value: IIR depends on the grain of the map.",
-    ]
-    chance = one(frame, metric="IIR", method=RANDOM)
-    if chance is not None:
-        parts.append(f"For comparison, the random map has {percent(chance['value'])}.")
-    counted = pick(frame, metric="IIR")
-    left_out, total = counted["unconverged"].max(), (counted["n"] + counted["undefined"]).max()
-    if left_out:
-        parts.append(f"{left_out} of {total} patches did not converge and were left out.")
-        if left_out > MANY_LEFT_OUT * total:
-            parts.append("That is most of them: the rest are a selection of the images.")
-    return " ".join(parts)
-
-
-def tcav(frame: pd.DataFrame) -> str:
-    """Say how TCAV's scores of the two models differ."""
-    if pick(frame, metric="MCS", method=TCAV).empty:
-        return ""
+def _tcav(frame: pd.DataFrame) -> str:
     row = one(frame, metric="MCS", method=TCAV)
     if row is None:
-        return "No layer's score passed its significance test in both models, so there is no contrast."
-    text = f"The score differs by {_contrast_with_interval(row)} between the models"
-    if not math.isnan(row["reference"]):
-        text += f", {contrast(row['reference'])} with random concepts"
-    return f"{text}. It is one number for all images and on a scale of its own: it is not ranked beside the maps."
+        tried = len(pick(frame, metric="MCS", method=TCAV))
+        return "No layer's score passed its significance test in both models, so there is no contrast." if tried else ""
+    baseline = {} if math.isnan(row["reference"]) else {"random concepts": _standing(row["reference"])}
+    text = sentence("The score differs by {} between the models", row, baseline, write=three)
+    return f"{text} It is one number for all images and on a scale of its own: it is not ranked beside the maps."
 
 
-def robustness(frame: pd.DataFrame) -> str:
-    """Say which methods' MCS a change of size or place moves, by intervals that do not overlap."""
-    changed = pick(frame, metric="robustness")
-    if changed.empty:
+def _robustness(frame: pd.DataFrame) -> list[str]:
+    def usual(row: Row) -> Row | float:
+        found = one(frame, metric="MCS", method=row["method"])
+        return math.nan if found is None else found
+
+    changed = with_intervals(of_methods(frame, "robustness"))
+    return [
+        compared(pick(changed, variant=variant), usual, f"Objects {variant}: MCS above that as trained", _name)
+        for variant in names(changed, "variant")
+    ]
+
+
+def _lost(truth: GroundTruth) -> str:
+    drops = truth.drops
+    if len(drops) < 2:
         return ""
-    moved: dict[str, list[str]] = {}
-    for _, row in changed.iterrows():
-        usual = one(frame, metric="MCS", method=row["method"])
-        if usual is None or row["method"] in (*CONTROLS, TCAV) or against(row, usual) not in ("above", "below"):
-            continue
-        way = "higher" if row["value"] > usual["value"] else "lower"
-        moved.setdefault(f"{way} where objects are {WORDS.get(row['variant'], row['variant'])}", []).append(
-            row["method"]
-        )
-    if not moved:
-        return "No method's MCS can be distinguished from its own with objects of the usual size at random places."
-    return f"Beyond its interval, MCS is {'; '.join(f'{way} for {listed(names)}' for way, names in moved.items())}."
+    costs = listed([f"{percent(row['value'])} at k = {row['k']:g}" for _, row in drops.iloc[[0, -1]].iterrows()])
+    doubt = "" if truth.trend_holds else ": there is no established trend for the curves to follow"
+    return f"Removing the object costs the target class {costs} of accuracy{doubt}."
 
 
-def relative_contrast(frame: pd.DataFrame, truth: GroundTruth) -> str:
-    """Say which method's curve follows the accuracy drop, and whether there is one to follow."""
-    best = leaders(frame, "correlation")
-    if not best:
+def _patches(frame: pd.DataFrame) -> str:
+    counted = pick(frame, metric="IIR")
+    if counted.empty:
         return ""
-    parts, drops = [], truth.drops
-    if len(drops) > 1:
-        (first_k, first), (last_k, last) = (drops[["k", "value"]].iloc[place] for place in (0, -1))
-        parts.append(
-            f"Removing the object costs the target class {points(first)} points of accuracy at k = {first_k:g} and "
-            f"{points(last)} at k = {last_k:g}."
-        )
-        if not truth.trend_holds:
-            parts.append(
-                f"So it is not verified for the models {OF_COMMONALITY} that the object matters where it is rare and "
-                "does not where it is common: there is no established trend for the curves to follow."
-            )
-    parts.append(
-        _leading(
-            best,
-            "follows the accuracy drop most closely",
-            lambda row: f"r = {number(row['value'])}, {span(row)}",
-        )
-    )
-    weak = [row["method"] for row in judged(frame, "correlation") if against(row, 0.0) in ("at", "below")]
-    if weak:
-        parts.append(f"No positive correlation is established for {listed(weak)}.")
-    return " ".join(parts)
+    text = "There is no chance value: IIR depends on the grain of the map. "
+    text += sentence("The random map has {}", one(frame, metric="IIR", method=RANDOM))
+    left_out, total = counted["unconverged"].max(), (counted["n"] + counted["undefined"]).max()
+    if left_out:
+        text += f" {left_out} of {total} patches did not converge and were left out."
+        text += " The rest are a selection of the images." if left_out > MANY_LEFT_OUT * total else ""
+    return text
 
 
-def controls(frame: pd.DataFrame) -> str:
-    """Say whether what knows nothing scores what it must."""
-    parts = []
-    for metric, expected, write, written in (
-        ("MCS", 0.0, _contrast_with_interval, "0"),
-        ("IDR", 0.5, _share_with_interval, "50 %"),
-    ):
+def _controls(frame: pd.DataFrame) -> list[str]:
+    made = []
+    for metric, expected, write in (("MCS", 0.0, three), ("IDR", 0.5, percent)):
         row = one(frame, metric=metric, method=RANDOM)
-        if row is not None and (place := against(row, expected)):
-            holds = "holds" if place == "at" else "does not hold"
-            parts.append(f"The interval of the random map's {metric} ({write(row)}) {holds} the expected {written}.")
-    if any("does not hold" in part for part in parts):
-        parts.append("One such interval in twenty misses by chance alone; a repetition with another seed tells.")
+        if row is not None and (relation := against(row, expected)):
+            baseline = {"what is expected": _standing(expected)}
+            text = sentence(f"The random map's {metric} is {{}}", row, baseline, write=write)
+            made.append(text if relation == "at" else f"{text} One such interval in twenty misses by chance.")
     edges = one(frame, metric="MCS", method=SOBEL)
     if edges is not None:
-        parts.append(
-            "The edge detector's MCS is exactly 0, as it must be for a map that sees no model."
+        value = three(edges["value"])
+        made.append(
+            "The edge detector's MCS is exactly 0, as it must be for a map without knowledge of the model."
             if edges["value"] == 0
-            else f"The edge detector's MCS is {contrast(edges['value'])} and not exactly 0, though it sees no model: "
-            "something is wrong with the measurement."
+            else f"The edge detector's MCS is {value} and not exactly 0: something is wrong with the measurement."
         )
-    return " ".join(parts)
+    return made
 
 
-def undefined(frame: pd.DataFrame) -> str:
-    """Name the methods that lack a number."""
+def _undefined(frame: pd.DataFrame) -> str:
     missing = pick(frame, metric=["MCS", "IDR", "IIR", "correlation"])
     missing = missing[missing["value"].isna() & (missing["method"] != TCAV)]
-    lacking: dict[tuple[str, ...], list[str]] = {}
-    for method, group in missing.groupby("method", sort=False):
-        lacking.setdefault(tuple(group["metric"]), []).append(str(method))
+    lacking = missing.groupby("method", sort=False)["metric"].agg(lambda metrics: listed(list(metrics)))
     return " ".join(
-        f"{listed(methods)} {'has' if len(methods) == 1 else 'have'} no {listed(metrics)}."
-        for metrics, methods in lacking.items()
+        f"No {metrics}: {listed(list(group.index))}." for metrics, group in lacking.groupby(lacking, sort=False)
     )
 
 
-def _contrast_with_interval(row: pd.Series) -> str:
-    shown = span(row)
-    return f"{contrast(row['value'])}, 95 % interval {shown}" if shown else contrast(row["value"])
+def _claim(rows: pd.DataFrame, metric: str, best: Sequence[str]) -> str:
+    """Hold the paper's best methods against all others."""
+    ours, others = pick(rows, method=list(best)), rows[~rows["method"].isin(best)]
+    if len(ours) < len(best) or others.empty:
+        return ""
+    found = (compared(others, row, f"above {row['method']}", _name) for _, row in ours.iterrows())
+    return f"The paper finds {listed(list(best))} highest in {metric}. Ours: {' '.join(found)}"
 
 
-def _share_with_interval(row: pd.Series) -> str:
-    shown = span(row, whole)
-    return f"{percent(row['value'])}, 95 % interval {shown}" if shown else percent(row["value"])
-
-
-def _leading(best: Sequence[pd.Series], claim: str, write: Callable[[pd.Series], str]) -> str:
-    """Name the best, and what cannot be distinguished from it."""
-    first = f"{best[0]['method']} {claim} ({write(best[0])})"
-    if len(best) == 1:
-        return f"{first}; no other method's interval overlaps its own."
-    others = listed([row["method"] for row in best[1:]])
-    overlapped = f"that of {others}" if len(best) == 2 else f"those of {others}"
-    return f"{first}, but its interval overlaps {overlapped}: which of them is best cannot be known."
-
-
-def _groups(frame: pd.DataFrame, metric: str, above: str, at: str, below: str) -> list[str]:
-    """Sort the methods by how they stand to their reference and name them."""
-    groups: dict[str, list[str]] = {"above": [], "at": [], "below": []}
-    for row in judged(frame, metric):
-        groups.get(against_reference(frame, row), []).append(row["method"])
-    phrases = zip(groups.values(), (above, at, below), strict=True)
-    text = "; ".join(f"{phrase}: {listed(methods)}" for methods, phrase in phrases if methods)
-    return [f"{text[0].upper()}{text[1:]}."] if text else []
+def _misled(rows: pd.DataFrame) -> str:
+    others = rows[~rows["method"].isin(CLAIMS["IIR"])]
+    if others.empty:
+        return ""
+    claim = f"The paper finds every other method's IIR below {percent(MISLED)}."
+    return f"{claim} Ours: {compared(others, MISLED, f'above {percent(MISLED)}', _name)}"

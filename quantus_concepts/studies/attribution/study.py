@@ -34,7 +34,7 @@ from quantus_concepts.studies.attribution.model_training import (
 )
 from quantus_concepts.studies.attribution.networks import network_builder
 from quantus_concepts.studies.attribution.options import AttributionOptions
-from quantus_concepts.studies.attribution.page import page
+from quantus_concepts.studies.attribution.report import page
 
 COLUMNS = {
     "method": object,

@@ -25,7 +25,7 @@ from quantus_concepts.studies._kit import page as pages
 from quantus_concepts.studies._kit import run as floor
 from quantus_concepts.studies._kit.output import OutputFolder
 from quantus_concepts.studies.app import main
-from quantus_concepts.studies.attribution import evaluation, explaining, global_method, page, study
+from quantus_concepts.studies.attribution import evaluation, explaining, global_method, report, study
 from quantus_concepts.studies.attribution import evaluation as saliency
 from quantus_concepts.studies.attribution.evaluation import methods_asked_for
 from quantus_concepts.studies.attribution.options import AttributionOptions
@@ -91,7 +91,7 @@ def call(root: Path, *arguments: str) -> Run:
 @pytest.fixture
 def command(root, monkeypatch):
     """The command without its figures, which others look at."""
-    monkeypatch.setattr(page, "charts", lambda *_: {})
+    monkeypatch.setattr(report, "draw", lambda *_: {})
     return lambda *arguments: call(root, *arguments)
 
 
@@ -129,9 +129,10 @@ def test_painted_data_from_drawing_to_report(painted):
     assert [name for name in written if Path(name).name.startswith(".")] == [".quantus-concepts.json"]
 
 
-def test_that_the_ground_truth_is_not_verified_is_said_everywhere(painted):
+def test_an_unverified_ground_truth_is_marked_everywhere(painted):
     # One pass over three images of each pair teaches nothing.
-    assert "Ground truth not verified" in painted.out
+    assert "ground truth not verified" in painted.out
+    assert "Ground truth: not verified (f_o, f_s)" in painted.out
     assert "Not verified: f_o" in painted.out
     page = re.sub("<[^>]+>", "", painted.page)
     assert "Ground truth not verified (fo, fs)" in page

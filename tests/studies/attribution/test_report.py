@@ -1,4 +1,4 @@
-"""The page of made-up numbers: well-formed, with every table and chart, and the paper's numbers beside ours."""
+"""The report of made-up numbers: one well-formed page, with the paper's numbers, answers and findings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from quantus_concepts.studies._kit.run import Run
 from quantus_concepts.studies._kit.tables import Table
 from quantus_concepts.studies.attribution.data import CHANGES
 from quantus_concepts.studies.attribution.options import AttributionOptions
-from quantus_concepts.studies.attribution.page import page, signs
+from quantus_concepts.studies.attribution.report import page, signs
 from quantus_concepts.studies.attribution.study import premise_table, tidy
 
 F_O = PremiseCheck("f_o", "scene", 0.91, 0.92, 0.1, 0.98, 1e-7, 2.2, 0.1, 500)
@@ -116,38 +116,52 @@ def test_the_page_is_one_well_formed_file_with_everything(made):
 
 
 def test_numbers_stand_beside_the_papers(made):
-    premises, commonality = (made[0].content[name] for name in ("premise_table", "commonality_table"))
+    premises, commonality = made[0].sections[0].tables
     assert cells(premises, "accuracy on X_os") == ["91.0", "91.1", "94.0", "94.0"]
-    assert cells(premises, "median KL, same prediction") == ["1.0e−7", "7.9e−8", "1.0e−7", "7.7e−8"]
-    assert cells(premises, "chance") == ["10.0", "–", "10.0", "–"]
+    assert cells(premises, "median KL, same prediction") == ["1e−07", "7.9e−08", "1e−07", "7.7e−08"]
+    assert cells(premises, "chance") == ["10.0", "", "10.0", ""]
     assert cells(commonality, "drop") == ["50.0", "10.0", "1.0"]
     assert cells(commonality, "paper, with the object") == ["97", "96", "95"]
     assert cells(commonality, "paper, without it") == ["78", "78", "93"]
 
 
-def test_tables_say_what_numbers_are_held_against(made):
-    methods, counts, robustness, relative = (
-        next(
-            table
-            for section in made[0].sections
-            for table in (*section.tables, *section.folded)
-            if title == table.title
-        )
-        for title in ("All methods", "Scores that were defined", "Robustness", "Relative MCS")
-    )
+def test_numbers_are_marked_by_their_references(made):
+    (methods,) = made[0].main
     assert cells(methods, "Grad-CAM") == ["0.300", "0.100", "80.0", "30.0", "0.91"]
     assert cells(methods, "a <b> & $c$") == ["≈0.100", "0.100", "60.0", "–", "0.31"]
-    # Of a control no sign is shown.
-    assert cells(methods, "random") == ["0", "0.100", "50.0", "0.0", "0.010"]
-    assert cells(counts, "Grad-CAM") == ["90 of 100"] * 4 + ["2"]
-    assert cells(robustness, "Grad-CAM") == ["0.300"] * 5
-    assert cells(relative, "Grad-CAM") == ["0.270", "0.150", "0.90"]
-    assert cells(relative, "accuracy drop") == ["0.500", "0.100", ""]
-    (main,) = made[0].main
-    assert cells(main, "Grad-CAM")[:4] == ["0.300 ±0.020", "0.100", "80 (78–82)", "30 (28–32)"]
+    # A control has no mark.
+    assert cells(methods, "random") == ["0.000", "0.100", "50.0", "0.0", "0.01"]
 
 
-def test_that_the_ground_truth_is_not_verified_is_said_wherever_it_matters(tmp_path):
+def test_answers_are_short_and_findings_have_the_intervals(made):
+    assert [str(answer) for answer in made[0].answers] == [
+        "Ground truth: verified",
+        "Changes with the model: 1 of 2 methods above a random mask; best Grad-CAM (0.300, a random mask 0.100)",
+        "Leaves alone what does not matter: 2 of 2 methods above a random map; best Grad-CAM (80 %, a random map 50 %)",
+        "Unmoved by a patch without effect: best Grad-CAM (30 %, the random map 0 %)",
+    ]
+    found = {}
+    for finding in made[0].findings:
+        found.setdefault(finding.topic, []).append(finding.text)
+    assert found["Premises"] == ["Every premise of f_o and f_s holds."]
+    assert found["MCS"] == [
+        "MCS is highest for Grad-CAM, 0.300 (95 % interval 0.280 to 0.320); lowest for a <b> & $c$, 0.100 (95 % "
+        "interval 0.080 to 0.120).",
+        "Above a random mask of the same size: Grad-CAM; not distinguishable from it: a <b> & $c$.",
+    ]
+    assert found["Size and place"][0].startswith(
+        "Objects smaller: MCS above that as trained: none; not distinguishable"
+    )
+    assert found["Relative MCS"][0].endswith("50 % at k = 0.1 and 1.0 % at k = 1 of accuracy.")
+    assert found["IIR"][1].endswith("2 of 100 patches did not converge and were left out.")
+    assert found["Controls"][1].endswith("(95 % interval 48–52): not distinguishable from what is expected (50 %).")
+    assert found["Not defined"] == ["No IIR: a <b> & $c$."]
+    assert found["The paper's findings"][0] == (
+        "The paper finds Grad-CAM highest in MCS. Ours: above Grad-CAM: none; below it: a <b> & $c$."
+    )
+
+
+def test_an_unverified_ground_truth_is_marked_wherever_it_matters(tmp_path):
     made = page(tidy([numbers()], 0), a_run(tmp_path, [F_O, replace(F_S, accuracy_without=0.9)], paper=False))
     assert made.banner.startswith("Ground truth not verified (f_s). MCS and IDR rest on what these models")
     marked = {chart.name: chart.unverified for chart in made.charts}
@@ -155,7 +169,8 @@ def test_that_the_ground_truth_is_not_verified_is_said_wherever_it_matters(tmp_p
     assert marked["mcs"] == "ground truth not verified (f_s)"
     assert [finding.topic for finding in made.printed] == ["Not verified"]
     assert "patch is checked on its own image" in next(each.caption for each in made.charts if each.name == "iir")
-    assert [key for (key,) in made.content["premise_table"].column_keys] == ["f_o", "f_s"]
+    assert [key for (key,) in made.sections[0].tables[0].column_keys] == ["f_o", "f_s"]
+    assert made.answers[0].text == "not verified (f_s)"
 
 
 def test_signs():
