@@ -30,8 +30,8 @@ NAMES = frozenset(
 NAMES_BESIDE = {"modality": ("label",), "class": ("added", "removed", "predicted")}
 #: Letters of the parts of a key, of which MLflow takes 250 in all.
 _LONGEST_NAME, _LONGEST_KEY = 60, 160
-#: Of a file of scores: ten thousand images with a hundred rows each.
-MAX_BYTES = 100 * 2**20
+#: Of a file of scores: ten thousand images with a hundred rows of ten cells each.
+MAX_BYTES, MAX_CELLS, MAX_COLUMNS = 100 * 2**20, 10_000_000, 1000
 SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
 
 
@@ -106,8 +106,8 @@ def read_scores(path: str | os.PathLike[str]) -> pd.DataFrame:
     FileNotFoundError
         If there is no such file.
     ValueError
-        If it is no CSV file with a head, is larger than 100 MiB, has a row longer or shorter than the head or two
-        columns of one name, or a column of scores holds something else than numbers.
+        If it is no CSV file with a head, is larger than 100 MiB, 1,000 columns or 10 million cells, has a row longer
+        or shorter than the head or two columns of one name, or a column of scores holds something else than numbers.
 
     Examples
     --------
@@ -199,6 +199,8 @@ def _read_rows(file: Path) -> tuple[list[str], list[list[str]]]:
             raise ValueError("it has no head")
         if len(head) == 1 and (found := [name for sign, name in SEPARATORS.items() if sign in head[0]]):
             raise ValueError(f"its columns are separated by {found[0]}, expected commas")
+        if len(head) > MAX_COLUMNS:
+            raise ValueError(f"it has {len(head):,} columns, more than {MAX_COLUMNS:,}")
         if doubled := [name for name, count in Counter(head).items() if count > 1]:
             raise ValueError(f"two columns are named {doubled[0]!r}")
         kept = []
@@ -206,6 +208,8 @@ def _read_rows(file: Path) -> tuple[list[str], list[list[str]]]:
             if len(row) != len(head):
                 raise ValueError(f"line {rows.line_num} has {len(row)} cells, expected {len(head)} as in the head")
             kept.append(row)
+            if len(kept) * len(head) > MAX_CELLS:
+                raise ValueError(f"it has more than {MAX_CELLS:,} cells")
     return head, kept
 
 

@@ -267,6 +267,15 @@ def norm(**changed: Any) -> dict[str, Any]:
     return {"layer": "LayerNorm", "settings": settings | changed}
 
 
+FACTS = {
+    "source": None,
+    "weights": "",
+    "channels": 4,
+    "layer": None,
+    "pool": "mean",
+    "maps": None,
+    "normalisation": None,
+}
 SPOILT: dict[str, tuple[Any, str]] = {
     "a newer version": ({"version": "2"}, "version '2' but this is read: 1. Update"),
     "another kind": ({"kind": "captum_concepts.ConceptBank"}, "of another kind"),
@@ -286,7 +295,11 @@ SPOILT: dict[str, tuple[Any, str]] = {
         "momentum of BatchNorm1d is 'x'",
     ),
     "deep brackets": ({"head": "["}, "its head cannot be built"),
-    "unknown values": ({"values": "cosine"}, "`values`"),
+    "unknown values": ({"values": "cosine"}, "damaged concept model: its values are 'cosine', expected one of"),
+    "a setting of 0": ({"head": norm(eps=0)}, "eps of LayerNorm is 0"),
+    "a flag of a text": ({"head": norm(bias="no")}, "bias of LayerNorm is 'no'"),
+    "channels of a fraction": ({"backbone": FACTS | {"channels": 4.0}}, "channels of its backbone is 4.0"),
+    "a source of a number": ({"backbone": FACTS | {"source": 3}}, "source of its backbone is 3"),
 }
 
 
@@ -308,7 +321,7 @@ TENSORS: dict[str, tuple[Callable[[dict[str, Tensor]], object], str]] = {
     ),
     "two types": (
         lambda tensors: tensors.update({"head.weight": tensors["head.weight"].double()}),
-        "its head cannot be built",
+        r"its head cannot be built \(bias holds torch.float32; weight holds torch.float64, expected one type",
     ),
     "fewer channels": (
         lambda tensors: tensors.update({"cavs": tensors["cavs"][:, 1:].contiguous()}),
@@ -324,6 +337,12 @@ def test_numbers_that_do_not_fit_are_told_when_a_file_is_read(path: Path, case: 
     rewritten(path, spoil)
     with pytest.raises(ValueError, match=f"{path.name} is a damaged concept model: .*{told}"):
         PostHocCBM.load(path, network())
+
+
+def test_a_head_of_another_type_than_the_features_is_refused_when_a_file_is_read(path: Path) -> None:
+    PostHocCBM(network().double(), bank(), head().double()).save(path)
+    with pytest.raises(ValueError, match=r"`features` to compute in torch.float64, as the head in .*, but got .*32"):
+        PostHocCBM.load(path, network(), strict=False)
 
 
 def test_a_residual_with_nan_is_told_when_a_file_is_read(path: Path) -> None:

@@ -252,13 +252,46 @@ def test_rows_and_images_of_sub_that_unpack_to_more(tmp_path: Path, monkeypatch:
     other = sub_file(tmp_path / "other", image.getvalue() + bytes(2_000_000), 12, use_dictionary=False)
     twice, plain = SUB(same), SUB(other)
     monkeypatch.setattr(sub_files, "MAX_BYTES", 2**24)
-    refused(lambda: plain[0], "test.parquet", "unpacks to")
-    refused(lambda: twice[0], "test.parquet", "unpacks to")
+    refused(lambda: plain[0], "test.parquet", "unpack to")
+    refused(lambda: twice[0], "test.parquet", "unpack to")
     monkeypatch.undo()
     with in_room(ROOM):  # a billion bytes, if each row had its own
         assert twice[49].image.shape == (3, 8, 8)
+    large = sub_file(tmp_path / "large", image.getvalue() + bytes(2**28), 1, use_dictionary=False)
+    refused(lambda: SUB(large)[0], "test.parquet", "bytes, more than 268,435,456")
     many = sub_file(tmp_path / "many", b"", 1_000_001)
     refused(lambda: SUB(many), "test.parquet", "1,000,001 rows")
+
+
+@pytest.mark.filterwarnings("ignore:The images of")
+@pytest.mark.parametrize("column", ["attr_label", "path"])
+def test_a_long_text_that_all_rows_of_sub_share(tmp_path: Path, column: str) -> None:
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    from quantus_concepts.datasets.substitution.sub_files import schema_of
+
+    n, image = 50, io.BytesIO()
+    Image.new("RGB", (8, 8)).save(image, "PNG")
+    text = pa.DictionaryArray.from_arrays(pa.array([0] * n, pa.int32()), pa.array(["x" * 20_000_000]))
+    columns = {"bytes": pa.array([image.getvalue()] * n), "path": pa.array(["x"] * n)} | {column: text}
+    labels = columns.pop("attr_label", np.zeros(n, np.int64))
+    images = pa.StructArray.from_arrays(list(columns.values()), names=list(columns))
+    table = pa.table({"image": images, "attr_label": labels, "bird_label": np.zeros(n, np.int64)})
+    # Without Arrow's own schema a dictionary is unpacked: a billion bytes.
+    with pq.ParquetWriter(
+        tmp_path / "test.parquet",
+        table.schema,
+        compression="zstd",
+        dictionary_pagesize_limit=2**30,
+        store_schema=False,
+    ) as writer:
+        writer.write_table(table)
+        names = schema_of(["a--b"], ["X"], "").metadata[b"huggingface"].decode()
+        writer.add_key_value_metadata({"huggingface": names})
+    if column == "path":
+        with in_room(ROOM):
+            assert SUB(tmp_path)[49].image.shape == (3, 8, 8)
+    else:
+        refused(lambda: SUB(tmp_path), "test.parquet", "its attr_label are string, expected whole numbers")
 
 
 def test_a_table_of_scores_that_is_too_large(tmp_path: Path) -> None:
@@ -268,6 +301,16 @@ def test_a_table_of_scores_that_is_too_large(tmp_path: Path) -> None:
     packed = tmp_path / "scores.csv.gz"
     packed.write_bytes(gzip.compress(b"value\n" + b"0.5\n" * 10**7))
     refused(lambda: read_scores(packed), "scores.csv.gz", "is no CSV file")
+    (tmp_path / "wide.csv").write_text(",".join(map(str, range(200_000))) + "\n")
+    refused(lambda: read_scores(tmp_path / "wide.csv"), "wide.csv", "200,000 columns")
+
+
+def test_a_table_of_scores_with_too_many_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("quantus_concepts.score_tables.MAX_CELLS", 1000)
+    (tmp_path / "scores.csv").write_text("metric,value\n" + "a,0.5\n" * 500)
+    assert len(read_scores(tmp_path / "scores.csv")) == 500
+    (tmp_path / "scores.csv").write_text("metric,value\n" + "a,0.5\n" * 501)
+    refused(lambda: read_scores(tmp_path / "scores.csv"), "scores.csv", "more than 1,000 cells")
 
 
 def test_pictures_of_a_scorer_that_are_too_large() -> None:

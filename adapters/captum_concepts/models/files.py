@@ -19,7 +19,7 @@ from captum_concepts.backbones.layers import LayerFeatures
 from captum_concepts.bank.bank import ConceptBank
 from captum_concepts.bank.files import P_VALUES, TENSORS, check_kind_of_file, read_tensors
 from captum_concepts.models.chain import check_class_names
-from captum_concepts.models.random_banks import RandomBank, stack_banks, unstack_banks
+from captum_concepts.models.random_banks import VALUES, RandomBank, stack_banks, unstack_banks
 
 # What each layer is made anew from; but for `bias`, attributes of the same names.
 _SETTINGS: dict[str, tuple[str, ...]] = {
@@ -33,7 +33,8 @@ _SETTINGS: dict[str, tuple[str, ...]] = {
     "Sigmoid": (),
     "Tanh": (),
 }
-_RANGES = {"eps": (0.0, 1.0), "momentum": (0.0, 1.0), "p": (0.0, 1.0)}
+_RANGES = {"eps": (1e-300, 1.0), "momentum": (0.0, 1.0), "p": (0.0, 1.0)}
+_FLAGS = ("bias", "elementwise_affine", "affine", "track_running_stats")
 #: Of a head; ours have one to three.
 _MAX_LAYERS = 100
 
@@ -89,19 +90,20 @@ def _described(layer: nn.Module, name: str) -> dict[str, Any]:
 
 
 def _check_tensors(tensors: dict[str, Tensor]) -> None:
-    """Raise unless tensors are finite numbers, those of a layer of one type."""
-    numbers = {name: each for name, each in tensors.items() if name.rpartition(".")[2] != "num_batches_tracked"}
-    for name, tensor in numbers.items():
-        if not tensor.is_floating_point():
+    """Raise unless tensors are finite numbers of one type, but for whole numbers of batches."""
+    types: dict[torch.dtype, str] = {}
+    for name, tensor in tensors.items():
+        kind = name.rpartition(".")[2]
+        if tensor.is_floating_point() == (kind == "num_batches_tracked") or tensor.is_complex():
             raise ValueError(f"{name} holds {tensor.dtype}")
         if not tensor.isfinite().all():
             raise ValueError(f"{name} holds NaN or infinity")
-    for name, tensor in numbers.items():
-        layer, dot, kind = name.rpartition(".")
-        if kind == "bias" and numbers.get(f"{layer}{dot}weight", tensor).dtype != tensor.dtype:
-            raise ValueError(f"{name} is of another type than the weight: {tensor.dtype}")
         if kind == "running_var" and (tensor < 0).any():
             raise ValueError(f"{name} is negative")
+        if tensor.is_floating_point():
+            types.setdefault(tensor.dtype, name)
+    if len(types) > 1:
+        raise ValueError("; ".join(f"{name} holds {kind}" for kind, name in types.items()) + ", expected one type")
 
 
 def _built(description: dict[str, Any]) -> nn.Module:
@@ -112,6 +114,9 @@ def _built(description: dict[str, Any]) -> nn.Module:
         value = settings.get(key, low)
         if not (key == "momentum" and value is None) and not (type(value) in (int, float) and low <= value <= high):
             raise ValueError(f"{key} of {name} is {quoted(value)}")
+    for key in _FLAGS:
+        if type(settings.get(key, True)) is not bool:
+            raise ValueError(f"{key} of {name} is {quoted(settings[key])}")
     return getattr(nn, name)(**settings)
 
 
@@ -145,6 +150,11 @@ class BackboneFacts:
             for name, title in named.items()
             if getattr(self, name) != getattr(other, name)
         ]
+
+
+_FACTS: dict[str, Any] = {"weights": str, "channels": int, "pool": str} | dict.fromkeys(
+    ("source", "layer", "maps"), str | None
+)
 
 
 @dataclass(frozen=True)
@@ -242,6 +252,8 @@ def read_model(path: str | os.PathLike[str], kind: str) -> ModelContents:
 def _contents(found: dict[str, Any], tensors: dict[str, Tensor], kind: str) -> ModelContents:
     known = {name: tensors[name] for name in TENSORS} | {P_VALUES: tensors.get(P_VALUES)}
     bank = ConceptBank(**known, names=found["names"], settings=found["settings"])
+    if found["values"] not in VALUES:
+        raise ValueError(f"its values are {quoted(found['values'])}, expected one of {list(VALUES)}")
     stages = {
         stage: build_head(
             found[stage],
@@ -252,6 +264,8 @@ def _contents(found: dict[str, Any], tensors: dict[str, Tensor], kind: str) -> M
         for stage in _STAGES[: 1 + _KINDS.index(kind)]
     }
     facts = BackboneFacts(**{field.name: found["backbone"][field.name] for field in fields(BackboneFacts)})
+    if wrong := [name for name, kind in _FACTS.items() if not isinstance(getattr(facts, name), kind)]:
+        raise ValueError(f"{wrong[0]} of its backbone is {quoted(getattr(facts, wrong[0]))}")
     if facts.channels != bank.cavs.shape[1]:
         raise ValueError(
             f"its backbone gives {quoted(facts.channels)} channels, its concepts have {bank.cavs.shape[1]}"

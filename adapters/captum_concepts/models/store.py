@@ -8,7 +8,7 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, Self
 
 from captum_concepts._support.checks import check_flag, check_kind, check_path
-from captum_concepts._support.running import device_of
+from captum_concepts._support.running import device_of, first_floating
 from captum_concepts.backbones.backbone import Backbone
 from captum_concepts.backbones.named import build_backbone, check_source
 from captum_concepts.backbones.pooling import Maps, Pool, resolve_stages
@@ -131,6 +131,13 @@ class StoredCBM(ConceptChain):
             raise ValueError(
                 f"Expected argument `features` to give embeddings (N, {found.backbone.channels}), the width of the "
                 f"concepts in {path}, but got a Backbone of {features.channels}."
+            )
+        given, head = first_floating(module), first_floating(found.head)
+        # Values have the type of the features, if that is not too coarse; see `PostHocCBM`.
+        if given is not None and head is not None and given.dtype.itemsize > 2 and given.dtype != head.dtype:
+            raise ValueError(
+                f"Expected argument `features` to compute in {head.dtype}, as the head in {path}, but got "
+                f"{given.dtype}."
             )
         for stage in found.stages.values():
             stage.to(device_of(module)).train(is_training(module))

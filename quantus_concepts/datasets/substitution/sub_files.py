@@ -22,12 +22,14 @@ from captum_concepts._support.images import FORMATS, MAX_PIXELS
 
 IMAGE, ATTRIBUTE, BIRD = "image", "attr_label", "bird_label"
 COLUMNS = (IMAGE, ATTRIBUTE, BIRD)
+_BYTES = f"{IMAGE}.bytes"
 #: Where the names of labels are kept, and how a name is written there that is "group::option" in CUB-200-2011.
 METADATA, SEPARATOR, OFFICIAL = b"huggingface", "--", "::"
 LICENCE = "cc-by-nc-4.0"
 FOLDER = "data"
-#: Of a file, and of the images of a row group once they are unpacked; SUB has 38,400 rows in all.
-MAX_ROWS, MAX_BYTES = 1_000_000, 2**30
+#: Of a file, and of the images of a row group once they are unpacked: reading takes six times as much memory. SUB has
+#: 38,400 rows in all; a row group of images usually has a hundred.
+MAX_ROWS, MAX_BYTES = 1_000_000, 2**28
 
 
 class Names(NamedTuple):
@@ -76,15 +78,16 @@ def read_labels(path: Path) -> tuple[Names, np.ndarray, list[int]]:
     names = _read_names(path, schema)
     if n_rows > MAX_ROWS:
         raise ValueError(f"{path} cannot be used: it has {n_rows:,} rows, more than {MAX_ROWS:,}. Split the file.")
+    for name in (ATTRIBUTE, BIRD):
+        # Before they are read: a text that all rows share may be long.
+        if not arrow().types.is_integer(kind := schema.field(name).type):
+            raise ValueError(f"{path} cannot be read: its {name} are {shortened(kind)}, expected whole numbers.")
     with opened(path) as file:
-        groups = [
-            file.read_row_group(group, columns=[ATTRIBUTE, BIRD], use_threads=False)
-            for group in range(file.num_row_groups)
-        ]
-        labels = [np.stack([group.column(name).to_numpy() for name in (ATTRIBUTE, BIRD)], 1) for group in groups]
-    whole = np.concatenate(labels) if labels else np.empty((0, 2), np.int64)
-    if whole.dtype.kind not in "iu":
-        raise ValueError(f"{path} cannot be read: its labels are {whole.dtype}, or missing, expected whole numbers.")
+        table = file.read(columns=[ATTRIBUTE, BIRD], use_threads=False)
+        n_in_groups = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
+    if missing := [name for name in (ATTRIBUTE, BIRD) if table.column(name).null_count]:
+        raise ValueError(f"{path} cannot be read: some {missing[0]} are missing, expected whole numbers.")
+    whole = np.stack([table.column(name).to_numpy() for name in (ATTRIBUTE, BIRD)], 1)
     for column, known, kind in zip(whole.T, names, (ATTRIBUTE, BIRD), strict=False):
         outside = (column < 0) | (column >= len(known))
         if outside.any():
@@ -92,19 +95,22 @@ def read_labels(path: Path) -> tuple[Names, np.ndarray, list[int]]:
                 f"{path} cannot be used: row {int(outside.argmax())} has {kind} {int(column[outside][0])} but its "
                 f"metadata names {len(known)}. Download it again."
             )
-    return names, whole.astype(np.int64), [group.num_rows for group in groups]
+    return names, whole.astype(np.int64), n_in_groups
 
 
 def read_images(path: Path, group: int) -> Any:
     """Return the images of one row group, as they are stored."""
     # Equal images, which a file holds once, are one in memory too.
-    with opened(path, read_dictionary=[f"{IMAGE}.bytes"]) as file:
+    with opened(path, read_dictionary=[_BYTES]) as file:
         stored = file.metadata.row_group(group)
         columns = [stored.column(place) for place in range(stored.num_columns)]
-        size = sum(each.total_uncompressed_size for each in columns if each.path_in_schema.startswith(IMAGE))
-        if size > MAX_BYTES:
-            raise ValueError(f"row group {group} unpacks to {size:,} bytes of images, more than {MAX_BYTES:,}")
-        return file.read_row_group(group, columns=[IMAGE], use_threads=False).column(IMAGE)
+        size = sum(each.total_uncompressed_size for each in columns if each.path_in_schema == _BYTES)
+        if size <= MAX_BYTES:
+            return file.read_row_group(group, columns=[_BYTES], use_threads=False).column(IMAGE)
+    raise ValueError(
+        f"{path} cannot be used: the images of row group {group} unpack to {size:,} bytes, more than {MAX_BYTES:,}. "
+        "Write it with smaller row groups."
+    )
 
 
 def decoded(stored: Any, row: int, path: Path) -> Tensor:
@@ -126,8 +132,8 @@ def decoded(stored: Any, row: int, path: Path) -> Tensor:
 def opened(path: Path, **settings: Any) -> Iterator[Any]:
     """Open a Parquet file for a block that reads it; a ValueError with its path, whatever goes wrong in there."""
     parquet = arrow("pyarrow.parquet")
+    check_plain_file(path, "Parquet file")
     try:
-        check_plain_file(path, "Parquet file")
         with parquet.ParquetFile(path, **settings) as file:
             yield file
     except Exception as error:  # a damaged file fails in any way
