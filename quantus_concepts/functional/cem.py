@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from captum_concepts._support.constraints import Floats, Whole, ZeroOne, check_arguments
+from captum_concepts._support.running import at_least_float32
 from quantus_concepts.functional.ranking import first_concepts
 
 
@@ -40,14 +41,14 @@ def cem(importance: Tensor, concept_labels: Tensor, top_l: int = 1) -> Tensor:
     ValueError
         If a shape is wrong, a label is neither 0 nor 1, or `top_l` is outside [1, L].
     """
-    return ranked_presence(importance, concept_labels.to(importance.device), top_l).mean(1)
+    order = first_concepts(importance, top_l)
+    return ranked_presence(importance, concept_labels.to(importance.device), order).mean(1)
 
 
-def ranked_presence(importance: Tensor, present: Tensor, top: int) -> Tensor:
-    """Return whether the image shows each of its `top` most important concepts, (N, top) of 0 and 1 or NaN.
+def ranked_presence(importance: Tensor, present: Tensor, order: Tensor) -> Tensor:
+    """Return whether each sample shows its most important concepts, (..., top) of 0 and 1; NaN if its importance is.
 
-    Importance and `present` (N, L) are on one device, and known to fit.
+    Importance and `present` (..., L), and the `order` (..., top) of `first_concepts`, are on one device.
     """
-    ranked = first_concepts(importance, top)
-    shown = present.gather(1, ranked).to(torch.promote_types(importance.dtype, torch.float32))
-    return shown.masked_fill(importance.isnan().any(1, keepdim=True), torch.nan)
+    shown = at_least_float32(present.gather(-1, order).to(importance.dtype))
+    return shown.masked_fill(importance.isnan().any(-1, keepdim=True), torch.nan)

@@ -20,6 +20,7 @@ from captum_concepts._support.constraints import (
     Whole,
     check_arguments,
 )
+from captum_concepts._support.running import at_least_float32
 from captum_concepts._support.shown import described
 
 
@@ -39,7 +40,7 @@ class ClassSums:
     def add(self, values: Tensor, classes: Tensor, enters: Tensor) -> None:
         """Add the rows of `values` (N, L) that enter (N,) to the sums of their classes (N,), all on one device."""
         # The rows that do not enter add nothing to class 0, whatever they hold: choosing rows would need their number.
-        rows = torch.where(enters, classes, 0)
+        rows = classes.masked_fill(~enters, 0)
         self.sums.index_add_(0, rows, values.to(self.sums).masked_fill(~enters[:, None], 0))
         self.counts.index_add_(0, rows, enters.to(torch.int64))
 
@@ -48,10 +49,10 @@ class ClassSums:
         self.sums += other.sums.to(self.sums)
         self.counts += other.counts.to(self.counts)
 
-    def to(self, device: torch.device | str) -> Self:
-        """Return a copy on a device."""
+    def to(self, device: torch.device | str, *, copied: bool = False) -> Self:
+        """Return the same sums on a device; `copied` if later additions may not change these."""
         moved = copy.copy(self)
-        moved.sums, moved.counts = self.sums.to(device, copy=True), self.counts.to(device, copy=True)
+        moved.sums, moved.counts = self.sums.to(device, copy=copied), self.counts.to(device, copy=copied)
         return moved
 
     def compute(self) -> Tensor:
@@ -213,7 +214,7 @@ def cgim(importance: Tensor, class_concepts: Tensor, per: str = "concept") -> Te
 
 def agreement(importance: Tensor, class_concepts: Tensor, per: str) -> Tensor:
     """Return `cgim` of arguments that are known to be right."""
-    importance = importance.to(torch.promote_types(importance.dtype, torch.float32))
+    importance = at_least_float32(importance)
     truth = class_concepts.to(importance)
     undefined = importance.isnan().any(1, keepdim=True)
     if per == "class":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -40,3 +42,10 @@ def clm(hits: Tensor, top_l: int) -> Tensor:
         If `hits` is not (N, l_max), holds a number outside [0, 1], or `top_l` is outside [1, l_max].
     """
     return torch.nanmean(hits[:, :top_l], dim=1)
+
+
+def running_means(hits: Tensor, tops: Sequence[int]) -> Tensor:
+    """Return the mean of the defined hits (N, ..., T, A) among the first l of T, for each l: (N, ..., len(tops), A)."""
+    defined = ~hits.isnan()
+    means = hits.nan_to_num(0.0).cumsum(-2) / defined.cumsum(-2)
+    return means[..., [top - 1 for top in tops], :]

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from captum_concepts._support.checks import to_numpy
 from captum_concepts._support.constraints import ImageSize, Items, Number, Reals, check_arguments
+from quantus_concepts.functional.normalisation import finite_rows
 from quantus_concepts.functional.upsampling import MAPS, Resizer, prepared_maps
 
 #: Constraints of places on maps, and of the sizes of the region.
@@ -19,14 +24,6 @@ ALPHAS = Items(Number(0, 12, open_low=True), "sizes of the region", least=1)
 # as fast as memory, and enough for threads to be worth waking.
 _CHUNK_OF_THREAD = 2**17
 _CHUNK_ON_ACCELERATOR = 2**25
-
-
-class _Places(NamedTuple):
-    """Places as pixels of the image, each (B, Q)."""
-
-    x: Tensor
-    y: Tensor
-    visible: Tensor
 
 
 @check_arguments(maps=MAPS, points=_POINTS, size=ImageSize(), alphas=ALPHAS)
@@ -67,32 +64,52 @@ def point_hits(maps: Tensor, points: Tensor, size: tuple[int, int], alphas: Sequ
         If a shape is wrong, a place lies outside the image, or an alpha is out of range.
     """
     check_places(points, size, ("map", "place"))
-    return hits_of_places(maps, points, size, alphas)
+    return hits_of_pixels(maps, [pixels_of(points, size).to(maps.device)], size, alphas)
 
 
-def hits_of_places(maps: Tensor, points: Tensor, size: tuple[int, int], alphas: Sequence[float]) -> Tensor:
-    """Do what `point_hits` does, of places that were checked; nothing waits for the device."""
-    maps, places = prepared_maps(maps, size), _places(maps, points, size)
+def hits_of_pixels(maps: Tensor, places: Sequence[Tensor], size: tuple[int, int], alphas: Sequence[float]) -> Tensor:
+    """Do what `point_hits` does, of several sets of places at once; nothing waits for the device.
+
+    Set k holds the pixels (n_k, Q) of places in the first n_k maps, as `pixels_of` returns them. The result has the
+    rows of one set after another, (n_1 + n_2 + ..., len(alphas)).
+    """
+    maps = prepared_maps(maps, size)
     resize = Resizer(maps, size)
-    pixel = places.y * size[1] + places.x
-    hidden = ~places.visible
+    ends = list(itertools.accumulate(map(len, places), initial=0))
+    pixels = torch.cat([*places]) if len(places) > 1 else places[0]
+    hidden, pixels = pixels < 0, pixels.clamp(min=0)
     # What is done for each chunk is no more than what takes room: maps are small, and calls are many.
     n = size[0] * size[1]
-    larger, same = maps.new_empty(2, len(maps), dtype=torch.float32 if n <= 2**24 else torch.float64)
+    larger, same = counts = maps.new_empty(2, ends[-1], dtype=torch.float32 if n <= 2**24 else torch.float64)
     for rows, out, work in chunks(maps, size):
         upsampled = resize(maps[rows], out, work)
-        # Read where it will be compared: computed a second time, it might differ in the last bit.
-        values = upsampled.flatten(1).gather(1, pixel[rows])
-        # Of several places the one of largest value has the best hit, whatever the size of the region.
-        best = values.masked_fill_(hidden[rows], -torch.inf).amax(1)[:, None, None]
-        # Comparing into a floating-point array and summing it is several times faster than counting bools.
-        torch.sum(torch.gt(upsampled, best, out=work), (1, 2), dtype=larger.dtype, out=larger[rows])
-        torch.sum(torch.eq(upsampled, best, out=work), (1, 2), dtype=same.dtype, out=same[rows])
-    wanted = n * torch.tensor(alphas, device=maps.device, dtype=torch.float64) / 12
-    hits = ((wanted - larger.double()[:, None]) / same.double()[:, None]).clamp(0, 1)
-    # A place's own value is none of the map's where that is NaN: by numbers too large to be interpolated.
-    defined = places.visible.any(1) & maps.isfinite().flatten(1).all(1) & (same > 0)
-    return hits.masked_fill(~defined[:, None], torch.nan).to(maps.dtype)
+        for first, end in itertools.pairwise(ends):
+            # Those of the set's places that are in the maps of this chunk.
+            chosen = slice(first + rows.start, min(first + rows.stop, end))
+            if chosen.start >= chosen.stop:
+                continue
+            shown, room = (each[: chosen.stop - chosen.start] for each in (upsampled, work))
+            # Read where it will be compared: computed a second time, it might differ in the last bit.
+            values = shown.flatten(1).gather(1, pixels[chosen])
+            # Of several places the one of largest value has the best hit, whatever the size of the region.
+            best = values.masked_fill_(hidden[chosen], -torch.inf).amax(1)[:, None, None]
+            # Comparing into a floating-point array and summing it is several times faster than counting bools.
+            torch.sum(torch.gt(shown, best, out=room), (1, 2), dtype=counts.dtype, out=larger[chosen])
+            torch.sum(torch.eq(shown, best, out=room), (1, 2), dtype=counts.dtype, out=same[chosen])
+    n_larger, n_same = counts.double()[..., None]
+    hits = ((_region_sizes(n, tuple(alphas), maps.device) - n_larger) / n_same).clamp(0, 1)
+    # No pixel has the value of a place where none is visible, or where that value is NaN: by numbers too large to be
+    # interpolated, for instance.
+    finite = finite_rows(maps)
+    finite = torch.cat([finite[: len(each)] for each in places]) if len(places) > 1 else finite
+    return hits.masked_fill(~(finite & (same > 0))[:, None], torch.nan).to(maps.dtype)
+
+
+# All batches have the same, and on an accelerator each transfer waits for all that was queued before.
+@functools.lru_cache(maxsize=64)
+def _region_sizes(n_pixels: int, alphas: tuple[float, ...], device: torch.device) -> Tensor:
+    """Return the number of pixels of each region, in float64."""
+    return (n_pixels * torch.tensor(alphas, dtype=torch.float64) / 12).to(device)
 
 
 @check_arguments(maps=MAPS, points=_POINTS, size=ImageSize(), threshold=Number())
@@ -124,34 +141,35 @@ def threshold_hits(maps: Tensor, points: Tensor, size: tuple[int, int], threshol
         If a shape is wrong, a place lies outside the image, or `threshold` is NaN.
     """
     check_places(points, size, ("map", "place"))
-    return threshold_hits_of_places(maps, points, size, threshold)
+    return threshold_hits_of_pixels(maps, pixels_of(points, size).to(maps.device), size, threshold)
 
 
-def threshold_hits_of_places(maps: Tensor, points: Tensor, size: tuple[int, int], threshold: float) -> Tensor:
-    """Do what `threshold_hits` does, of places that were checked; nothing waits for the device."""
-    maps, places = prepared_maps(maps, size), _places(maps, points, size)
-    values = Resizer(maps, size).at(maps, places.x, places.y)
-    best = _best_of(values, places.visible, maps)
-    return (best >= threshold).to(best.dtype).masked_fill(best.isnan(), torch.nan)
+def threshold_hits_of_pixels(maps: Tensor, pixels: Tensor, size: tuple[int, int], threshold: float) -> Tensor:
+    """Do what `threshold_hits` does, of places as `pixels_of` returns them; nothing waits for the device."""
+    maps, places = prepared_maps(maps, size), pixels.clamp(min=0)
+    values = Resizer(maps, size).at(maps, places % size[1], places // size[1])
+    best = values.masked_fill(pixels < 0, -torch.inf).amax(1)
+    defined = (pixels >= 0).any(1) & finite_rows(maps)
+    return (best >= threshold).to(best.dtype).masked_fill(~defined | best.isnan(), torch.nan)
 
 
-def _places(maps: Tensor, points: Tensor, size: tuple[int, int]) -> _Places:
-    """Return the pixels of points, on the device of the maps."""
-    points = points.to(maps.device)
-    nearest = torch.floor(points.nan_to_num(0.0, 0.0, 0.0) + 0.5)
-    x = nearest[..., 0].clamp(0, size[1] - 1).long()
-    y = nearest[..., 1].clamp(0, size[0] - 1).long()
-    return _Places(x, y, points.isfinite().all(2))
+def pixels_of(points: Any, size: tuple[int, int]) -> Tensor:
+    """Return the pixels (...) of places (..., 2) on the CPU, numbered row by row; -1 where none is visible."""
+    places = to_numpy(points)
+    nearest = np.floor(np.nan_to_num(places, nan=0.0, posinf=0.0, neginf=0.0) + 0.5)
+    x, y = (nearest[..., axis].clip(0, size[1 - axis] - 1).astype(np.int64) for axis in (0, 1))
+    return torch.from_numpy(np.where(np.isfinite(places).all(-1), y * size[1] + x, -1))
 
 
-def check_places(points: Tensor, size: tuple[int, int], axes: Sequence[str]) -> None:
+def check_places(points: Any, size: tuple[int, int], axes: Sequence[str]) -> None:
     """Raise for a place outside the image, named by its index in axes of these names."""
-    limits = torch.tensor([size[1], size[0]], dtype=points.dtype, device=points.device)
-    outside = ((points < -1) | (points > limits)).any(-1) & ~points.isnan().any(-1)
+    places = to_numpy(points)
+    with np.errstate(invalid="ignore"):
+        outside = ((places < -1) | (places > np.array(size)[::-1])).any(-1) & ~np.isnan(places).any(-1)
     if not outside.any():
         return
-    first = outside.nonzero()[0].tolist()
-    x, y = points[tuple(first)].tolist()
+    first = tuple(np.argwhere(outside)[0].tolist())
+    x, y = places[first].tolist()
     swapped = " It would be inside as (y, x): swap the two." if 0 <= y < size[1] and 0 <= x < size[0] else ""
     raise ValueError(
         f"Expected argument `points` to lie in the images, of (M1, M2) = {size} pixels, but {int(outside.sum())} of "
@@ -159,13 +177,6 @@ def check_places(points: Tensor, size: tuple[int, int], axes: Sequence[str]) -> 
         f"(x, y) = ({x:g}, {y:g}).{swapped} Give (x, y) in pixels of the images passed, not of the photographs they "
         "were made from, and NaN where nothing is visible."
     )
-
-
-def _best_of(values: Tensor, usable: Tensor, maps: Tensor) -> Tensor:
-    """Return the largest usable value (B,) of (B, Q); NaN where there is none or the map is not finite."""
-    best = values.masked_fill(~usable, -torch.inf).amax(1)
-    defined = usable.any(1) & maps.isfinite().flatten(1).all(1)
-    return best.masked_fill(~defined, torch.nan)
 
 
 def chunks(maps: Tensor, size: tuple[int, int]) -> Iterator[tuple[slice, Tensor, Tensor]]:

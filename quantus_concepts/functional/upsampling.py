@@ -5,11 +5,13 @@ from __future__ import annotations
 import functools
 from typing import NamedTuple
 
+import numpy as np
 import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from captum_concepts._support.constraints import Floats, ImageSize, check_arguments
+from captum_concepts._support.running import at_least_float32
 
 #: Constraint of maps (B, h, w).
 MAPS = Floats("B, h, w", filled=True)
@@ -64,10 +66,14 @@ def _axis(length: int, target: int, device: torch.device, dtype: torch.dtype) ->
     """Return cells and weights along one axis, as ``align_corners=False`` has them."""
     # In float32 a position on a long axis is off in the fifth digit. Torch's own float32 result is, and by another
     # amount for each of its kernels, which it chooses by the number of threads.
-    source = ((torch.arange(target, dtype=torch.float64) + 0.5) * (length / target) - 0.5).clamp_min(0)
-    lower = source.floor().long().clamp_max(length - 1)
-    upper = (lower + 1).clamp_max(length - 1)
-    return Axis(lower.to(device), upper.to(device), (source - lower).to(device, dtype))
+    source = ((np.arange(target) + 0.5) * (length / target) - 0.5).clip(0)
+    lower = np.floor(source).astype(np.int64).clip(max=length - 1)
+    upper = (lower + 1).clip(max=length - 1)
+    return Axis(
+        torch.as_tensor(lower, device=device),
+        torch.as_tensor(upper, device=device),
+        torch.as_tensor(source - lower, dtype=dtype, device=device),
+    )
 
 
 @check_arguments(maps=MAPS, size=ImageSize())
@@ -105,7 +111,7 @@ def upsample(maps: Tensor, size: tuple[int, int]) -> Tensor:
 
 def prepared_maps(maps: Tensor, size: tuple[int, int]) -> Tensor:
     """Return maps in float32 or wider, averaged down where they are larger than the image."""
-    maps = maps.detach().to(torch.promote_types(maps.dtype, torch.float32))
+    maps = at_least_float32(maps.detach())
     smaller = (min(maps.shape[1], size[0]), min(maps.shape[2], size[1]))
     if smaller == tuple(maps.shape[1:]) or not len(maps):
         return maps if len(maps) else maps.new_empty(0, *smaller)

@@ -123,7 +123,7 @@ def check_concepts(concepts: Any, n_samples: int, n_concepts: int | None) -> Ten
         )
     # Those on an accelerator are not looked at, which would wait for all that is queued there.
     if indices.numel() and n_concepts is not None and indices.device.type == "cpu":
-        low, high = indices.min().item(), indices.max().item()
+        low, high = indices.numpy().min(), indices.numpy().max()
         if low < 0 or high >= n_concepts:
             raise ValueError(
                 f"Expected argument `concepts` to lie in 0..{n_concepts - 1}, an index of each of the "

@@ -11,6 +11,7 @@ from quantus.helpers.enums import EvaluationCategory, ScoreDirection
 from captum_concepts._support.checks import check_choice, check_flag, check_whole
 from captum_concepts._support.running import predict_logits
 from quantus_concepts.functional.cem import ranked_presence
+from quantus_concepts.functional.ranking import first_concepts
 from quantus_concepts.metrics.host.base import UpdatedMetric
 from quantus_concepts.metrics.host.call import QuantusArguments
 from quantus_concepts.metrics.host.checks import (
@@ -161,7 +162,8 @@ class CEM(UpdatedMetric):
                 logits = predict_logits(module, x_batch, **model.model_predict_kwargs)
         # Equations 9 and 10: how many of the first concepts of each sample it shows.
         labels = torch.as_tensor(concept_labels_batch, device=importance.device)
-        shares = ranked_presence(importance, labels, self.top_l).mean(1).double()
+        order = first_concepts(importance, self.top_l)
+        shares = ranked_presence(importance, labels, order).mean(1).double()
         # One transfer from the device for each batch.
         predicted = shares if logits is None else logits.argmax(1).to(shares)
         scores, predicted_classes = torch.stack([shares, predicted]).cpu().numpy()

@@ -176,15 +176,17 @@ class CGIM(UpdatedMetric):
         # explanation failed is left out; otherwise it would void its whole class.
         own = torch.as_tensor(np.where(y_batch == truth, truth, -1), dtype=torch.int64, device=importance.device)
         correct = logits.argmax(1).to(own.device) == own
-        self._batch_sums(own.device).add(importance, own, correct & importance.isfinite().all(1))
+        finite = torch.linalg.vector_norm(importance, torch.inf, 1) < torch.inf
+        self._batch_sums(own.device).add(importance, own, correct & finite)
         return []
 
     def _batch_sums(self, device: torch.device) -> ClassSums:
         """Return the sums so far, on a device; those of earlier updates are copied, in case this one fails."""
         if self._sums is None:
-            self._sums = ClassSums(*self.class_concepts.shape).to(device)
-        elif self._sums.sums.device != device or (self._updates and self._sums is self._updates[-1].state.sums):
-            self._sums = self._sums.to(device)
+            n_classes, n_concepts = self.class_concepts.shape
+            self._sums = ClassSums(n_classes, n_concepts, device)
+        elif self._updates and self._sums is self._updates[-1].state.sums:
+            self._sums = self._sums.to(device, copied=True)
         return self._sums
 
     def _compare_with_theta(self, importance: Tensor, y_batch: np.ndarray) -> None:
@@ -231,9 +233,9 @@ class CGIM(UpdatedMetric):
         means = state.theta if state.theta is not None and state.explained else sums.compute()
         compared = agreement(means, torch.as_tensor(self.class_concepts), self.per)
         n_classes, n_concepts = means.shape
-        without = int(means.isnan().any(1).sum())
+        scores, without = compared.numpy(), int(np.isnan(means.numpy()).any(1).sum())
         number, unit = (n_classes, "classes") if self.per == "class" else (n_concepts, "concepts")
-        zero = int(compared.isnan().sum()) - (without if self.per == "class" else 0)
+        zero = int(np.isnan(scores).sum()) - (without if self.per == "class" else 0)
         if self.per == "concept" and 0 < without < n_classes:
             self.call.outcome = "scores are over fewer classes, or NaN,"
         reason = "a class has no correctly predicted sample with an explanation"
@@ -241,4 +243,4 @@ class CGIM(UpdatedMetric):
             self.leave_out(reason, without, n_classes, "classes")
         if zero and without < n_classes:
             self.leave_out("importance or truth is zero throughout", zero, number, unit)
-        return compared.numpy()
+        return scores

@@ -14,9 +14,9 @@ from quantus_concepts.functional import (
     mask_centres,
     mask_shares,
     mask_threshold_shares,
-    rank_concepts,
 )
-from quantus_concepts.functional.regions import check_places, hits_of_places, threshold_hits_of_places
+from quantus_concepts.functional.ranking import first_concepts
+from quantus_concepts.functional.regions import check_places, hits_of_pixels, pixels_of, threshold_hits_of_pixels
 from quantus_concepts.metrics.host.base import UpdatedMetric
 from quantus_concepts.metrics.host.call import QuantusArguments
 from quantus_concepts.metrics.host.checks import (
@@ -169,7 +169,7 @@ class CLM(UpdatedMetric):
         check_images(x_batch)
         size = (x_batch.shape[2], x_batch.shape[3])
         if "points" in self.call.truth:
-            check_places(torch.as_tensor(self.call.truth["points"]), size, ("sample", "part", "place"))
+            check_places(self.call.truth["points"], size, ("sample", "part", "place"))
         if self.call.on_images:
             self.call.clusters = y_batch
             return {}
@@ -276,42 +276,43 @@ class CLM(UpdatedMetric):
         """Return scores (n,), which importances are not finite (n,), and the parts (n, l) of the concepts ranked."""
         features = self.concept_features(model, x_batch, rows)
         _, values, logits = self.concept_outputs(model, x_batch, rows, features)
-        parts = torch.as_tensor(self._parts)
+        parts = self._parts
         if len(parts) != values.shape[1]:
             raise ValueError(
                 f"Expected argument `part_of_concept` to have shape (L,) with the model's L = {values.shape[1]} "
-                f"concepts but got {tuple(parts.shape)}."
+                f"concepts but got {parts.shape}."
             )
         importance = concept_importance(model, values, checked_classes(y_batch, logits), self.importance)
-        ranked = rank_concepts(importance, self.top_l, eligible=parts >= 0)
+        # Equation 11: whether the maps of the first concepts that have a part are largest at that part.
+        with_part = torch.as_tensor(np.flatnonzero(parts >= 0), device=importance.device)
+        ranked = with_part[first_concepts(importance[:, with_part], self.top_l)]
         maps = concept_maps(model, features, x_batch, ranked)
-        chosen = parts.to(maps.device)[ranked]
-        image = torch.arange(len(ranked), device=maps.device)[:, None]
-        places = torch.as_tensor(points, device=maps.device)[image, chosen]
-        hits = self._point_hits(maps.flatten(0, 1), places.flatten(0, 1), x_batch.shape[-2:]).view(ranked.shape)
-        unknown = ~importance.isfinite().all(1)
-        scores = hits.nanmean(1).masked_fill(unknown, torch.nan).double()
-        # One transfer from the device for each batch.
-        found = torch.cat([scores[:, None], unknown[:, None], chosen], 1).cpu().numpy()
-        return found[:, 0], found[:, 1] > 0, found[:, 2:].astype(int)
+        size = (x_batch.shape[2], x_batch.shape[3])
+        pixels = pixels_of(points, size)[:, parts].to(maps.device)
+        places = pixels.gather(1, ranked[..., None].expand(*ranked.shape, pixels.shape[2]))
+        hits = self._hits(maps.flatten(0, 1), places.flatten(0, 1), size).view(ranked.shape)
+        # One transfer from the device for each batch; infinity or NaN among the importances shows in their norm.
+        norms = torch.linalg.vector_norm(importance, torch.inf, 1)
+        found = torch.cat([hits.nanmean(1, keepdim=True), norms[:, None], ranked], 1).cpu().numpy()
+        unknown = ~np.isfinite(found[:, 1])
+        return np.where(unknown, np.nan, found[:, 0].astype(float)), unknown, parts[found[:, 2:].astype(int)]
 
-    def _point_hits(self, maps: Tensor, points: Tensor, size: tuple[int, ...]) -> Tensor:
-        height, width = size
+    def _hits(self, maps: Tensor, pixels: Tensor, size: tuple[int, int]) -> Tensor:
         if self.threshold is not None:
-            return threshold_hits_of_places(maps, points, (height, width), self.threshold)
-        return hits_of_places(maps, points, (height, width), (self.alpha,))[:, 0]
+            return threshold_hits_of_pixels(maps, pixels, size, self.threshold)
+        return hits_of_pixels(maps, [pixels], size, (self.alpha,))[:, 0]
 
     def _score_maps(
         self, x_batch: np.ndarray, a_batch: np.ndarray, masks: np.ndarray | None, places: np.ndarray | None
     ) -> Tensor:
-        size = x_batch.shape[-2:]
+        size = (x_batch.shape[2], x_batch.shape[3])
         channel_last = a_batch.ndim == 4 and a_batch.shape[1:3] == size != a_batch.shape[2:]
         if a_batch.ndim == 4:
             a_batch = a_batch.sum(axis=3 if channel_last else 1)
         usable, finite = self.usable(a_batch, a_batch.shape[1:] if a_batch.ndim == 3 else size, "a map (H, W)")
         maps = torch.as_tensor(usable.astype(float))
         if places is not None:
-            return self._point_hits(maps, torch.as_tensor(places), size)
+            return self._hits(maps, pixels_of(places, size), size)
         marked = torch.as_tensor(masks)
         if self.threshold is None:
             return mask_shares(maps, marked, (self.alpha,))[:, 0]

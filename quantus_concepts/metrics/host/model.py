@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from captum_concepts._support.checks import check_weight
 from captum_concepts._support.running import (
     alone_with,
+    at_least_float32,
     device_of,
     first_floating,
     tensor_output,
@@ -175,9 +176,19 @@ def concept_importances(
     model: ConceptModel, values: Tensor, classes: Tensor, names: Sequence[str]
 ) -> dict[str, Tensor]:
     """Return several importances (N, L) of the concepts at the price of one: theta, u, and theta times u."""
-    own = values.to(torch.promote_types(values.dtype, torch.float32))
+    own = at_least_float32(values)
     if set(names) <= {"value"}:
         return dict.fromkeys(names, own)
+    weights = linear_weights(model.head)
+    theta = (_head_gradient(model, values, classes) if weights is None else weights[classes]).to(own.dtype)
+    importances = {"weight": theta, "value": own}
+    if "contribution" in names:
+        importances["contribution"] = theta * own
+    return dict(zip(names, map(importances.__getitem__, names), strict=True))
+
+
+def _head_gradient(model: ConceptModel, values: Tensor, classes: Tensor) -> Tensor:
+    """Return the gradient (N, L) of the logit of one class each by the concept values."""
     with torch.enable_grad(), alone_with(model), full_precision(model):
         leaf = values.detach().clone().requires_grad_(True)
         chosen = tensor_output(model.head(in_precision_of(model.head, leaf))).gather(1, classes[:, None]).sum()
@@ -188,9 +199,7 @@ def concept_importances(
             "has none (is it quantised?). Pass importance='value', or keep the head in floating point and quantise "
             "`model.features` alone."
         )
-    theta = gradient.to(own.dtype)
-    importances = {"weight": theta, "value": own, "contribution": theta * own}
-    return dict(zip(names, map(importances.__getitem__, names), strict=True))
+    return gradient
 
 
 #: The block that is open in this thread.

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from quantus_concepts.functional.regions import pixels_of
 from quantus_concepts.metrics.host.row_buffer import RowBuffer
 
 
@@ -46,19 +48,16 @@ class GaussianRegion:
 
     def __init__(self, alphas: Sequence[float]) -> None:
         self._alphas = tuple(alphas)
-        self._table = torch.empty(0)
+        self._table = np.empty((0, len(self._alphas)))
         self._size = (0, 0)
 
-    def hits(self, points: Tensor, size: tuple[int, int]) -> Tensor:
-        """Return the hits of parts."""
-        if self._size != size or self._table.device != points.device:
-            self._table, self._size = self._make(size).to(points.device, points.dtype), size
-        visible = ~points.isnan().any(-1)
-        rounded = points.nan_to_num().add(0.5).floor().long()
-        column = rounded[..., 0].clamp(0, size[1] - 1)
-        row = rounded[..., 1].clamp(0, size[0] - 1)
-        found = self._table[row, column].masked_fill(~visible[..., None], -1).amax(-2)
-        return found.masked_fill(found < 0, torch.nan)
+    def hits(self, points: Any, size: tuple[int, int]) -> np.ndarray:
+        """Return the hits (..., len(alphas)) of the best of the places (..., Q, 2) of parts; NaN for hidden ones."""
+        if self._size != size:
+            self._table, self._size = self._make(size).flatten(0, 1).numpy(), size
+        pixels = pixels_of(points, size).numpy()
+        found = np.where(pixels[..., None] < 0, -1.0, self._table[pixels]).max(-2)
+        return np.where(found < 0, np.nan, found)
 
     def _make(self, size: tuple[int, int]) -> Tensor:
         """Return the hit (H, W, len(alphas)) of every pixel: clip((n - G) / T, 0, 1), as `point_hits`."""

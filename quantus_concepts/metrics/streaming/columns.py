@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,26 +13,26 @@ from torch import Tensor
 from captum_concepts._support.checks import check_choice, check_range, check_shape, check_whole, to_numpy
 from captum_concepts._support.running import to_model
 from captum_concepts.models.interventions import Levels
-from quantus_concepts.functional import rank_concepts
 from quantus_concepts.functional.cem import ranked_presence
 from quantus_concepts.functional.cgim import ClassSums, agreement
-from quantus_concepts.functional.regions import check_places, hits_of_places
+from quantus_concepts.functional.clm import running_means
+from quantus_concepts.functional.normalisation import finite_rows
+from quantus_concepts.functional.ranking import first_concepts
 from quantus_concepts.functional.substitution import MAJORITY, movement, recital, substitution
 from quantus_concepts.metrics.host.model import (
     IMPORTANCES,
     ConceptModel,
     concept_importances,
-    concept_maps,
     concept_outputs,
     linear_weights,
     shares_features,
 )
 from quantus_concepts.metrics.host.row_buffer import RowBuffer
 from quantus_concepts.metrics.streaming import names as col
-from quantus_concepts.metrics.streaming.baselines import GaussianRegion
 from quantus_concepts.metrics.streaming.batches import ConceptBatch
 from quantus_concepts.metrics.streaming.interventions import Interventions
-from quantus_concepts.metrics.streaming.names import Score
+from quantus_concepts.metrics.streaming.locations import Locations
+from quantus_concepts.metrics.streaming.names import Block, Score
 
 #: The name of the rows among what is recorded.
 ROWS = "rows"
@@ -116,12 +117,12 @@ class ModelColumns:
         self.scores: list[Score] = []
         self._stride, self._offset, self._first = stride, offset, first
         self._levels, self._baselines = levels, baselines
-        self._parts = torch.as_tensor(variants.parts)
         self._theta: Tensor | None = None
-        self._sums: dict[str, ClassSums] = {}
-        self._rows = RowBuffer()
-        self._importance: dict[str, RowBuffer] | None = {} if record else None
-        self._region = GaussianRegion(variants.alphas)
+        #: Sums (K, E * L) of the importances by the E explanations.
+        self._sums: ClassSums | None = None
+        #: Rows and importances (N, E, L) of all images, on the model's device.
+        self._rows, self._importance = RowBuffer(), RowBuffer() if record else None
+        self._locations = Locations(variants.explanations, variants.located_tops, variants.alphas, variants.parts)
 
     @property
     def n_images(self) -> int:
@@ -139,34 +140,38 @@ class ModelColumns:
         self._check_shapes(values, logits, batch)
         if self.n_images == 0:
             self._theta = linear_weights(self.model.head)
-        labels = batch.labels.to(values.device)
-        predicted = logits.argmax(1)
-        importance = concept_importances(self.model, values, predicted, self.variants.explanations)
-        self._add_to_sums(importance, labels, labels == predicted)
+        labels, predicted = batch.labels.to(values.device), logits.argmax(1)
+        concepts = None if batch.concepts is None else batch.concepts.to(values.device)
+        importances = concept_importances(self.model, values, predicted, self.variants.explanations)
+        # (E, B, L): what is done for one explanation is done for all of them together.
+        importance = torch.stack([*importances.values()]) if importances else values.new_empty(0, *values.shape)
+        order = None if not importances else first_concepts(importance, max(self.variants.top_l))
 
-        finite = values.isfinite().all(1) & logits.isfinite().all(1)
-        columns: dict[Score, Tensor] = {col.LABEL: labels, col.PREDICTED: predicted, col.FINITE: finite}
-        columns |= self._existence(values, importance, batch.concepts)
-        columns |= self._intervened(values, predicted, labels, batch.concepts)
-        columns |= self._substituted(values, batch)
+        located = self._located_images(batch)
+        ranked = None if located is None else self._locations.rank(importance[:, _on(located, values.device)])
+        ranks = self._transferred(torch.cat([values, logits], 1), ranked)
+        self._add_to_sums(importance, labels, labels == predicted)
+        blocks: list[Block] = [([col.LABEL, col.PREDICTED], torch.stack([labels, predicted], 1))]
+        blocks += self._existence(values, importance, order, concepts)
+        blocks += self._intervened(values, predicted, labels, concepts)
+        blocks += self._substituted(values, batch)
         if self.variants.moves and batch.before is not None:
-            columns |= self._moved(values, predicted, batch, before)
-        if "contribution" in importance:
-            first = rank_concepts(importance["contribution"], 1)
-            columns[col.NEGATIVE_FIRST] = values.gather(1, first)[:, 0] < 0
-        if self.variants.located_tops and batch.points is not None:
-            elsewhere = batch.elsewhere if self._baselines else None
-            columns |= self._some_locations(images, outputs.features, importance, batch.points, elsewhere)
-        # Together with the ranks of the located concepts one of two transfers from the device for each batch and model.
-        rows = torch.stack([column.to(values.device, torch.float32) for column in columns.values()], 1).cpu()
-        self._check_finite(dict(zip(columns, rows.T, strict=True)))
-        kept = [index for index, score in enumerate(columns) if score not in col.CHECKED]
-        self.scores = [score for score in columns if score not in col.CHECKED]
-        self._rows.add(rows[:, kept])
+            blocks += self._moved(values, predicted, batch, before)
+        if order is not None and "contribution" in importances:
+            first = order[list(importances).index("contribution"), :, :1]
+            blocks.append(([col.NEGATIVE_FIRST], values.gather(1, first) < 0))
+        if located is not None:
+            blocks += self._located(images, outputs.features, batch, located, ranks)
+        self.scores = [score for scores, _ in blocks for score in scores]
+        self._rows.add(torch.cat([block.to(values.device, torch.float32) for _, block in blocks], 1))
 
     def recorded(self) -> dict[str, Tensor]:
         """Return what `load` loads: the numbers (N, columns) of all images, and importance (N, L) by explanation."""
-        return {ROWS: self._rows.rows} | {name: each.rows for name, each in (self._importance or {}).items()}
+        recorded = {ROWS: self._finite_rows()}
+        if self._importance is not None and len(self._importance):
+            importance = self._importance.rows.cpu()
+            recorded |= {name: importance[:, index] for index, name in enumerate(self.variants.explanations)}
+        return recorded
 
     def load(self, recorded: Mapping[str, Tensor], scores: list[Score], shape: Sequence[int]) -> None:
         """Add what another stream recorded of the next batch."""
@@ -174,22 +179,37 @@ class ModelColumns:
         self.scores, self.shape = scores, (shape[0], shape[1])
         rows = recorded[ROWS]
         labels, predicted = (rows[:, scores.index(score)].long() for score in (col.LABEL, col.PREDICTED))
-        importance = {name: each for name, each in recorded.items() if name != ROWS}
-        self._add_to_sums(importance, labels, labels == predicted)
+        if importance := [each for name, each in recorded.items() if name != ROWS]:
+            self._add_to_sums(torch.stack(importance), labels, labels == predicted)
         self._rows.add(rows)
 
     def columns(self) -> dict[Score, np.ndarray]:
         """Return the numbers (N,) of all images, in float64."""
-        rows = to_numpy(self._rows.rows)
-        return {score: rows[:, index].astype(np.float64) for index, score in enumerate(self.scores)}
+        rows = to_numpy(self._finite_rows())
+        return {
+            score: rows[:, index].astype(np.float64)
+            for index, score in enumerate(self.scores)
+            if score != col.FINITE_MAPS
+        }
+
+    def _finite_rows(self) -> Tensor:
+        """Return the rows (N, columns) of all images on the CPU; raise where a concept map is not finite."""
+        # Looked at here and not in each batch, where the device would be waited for.
+        rows = self._rows.rows.cpu()
+        if col.FINITE_MAPS in self.scores:
+            self._check_finite("a concept map", rows[:, self.scores.index(col.FINITE_MAPS)].numpy(), self._first)
+        return rows
 
     def class_importance(self) -> dict[str, Tensor]:
         """Return the mean importance (K, L) of the concepts for each class, by explanation."""
-        found = {name: sums.compute() for name, sums in self._sums.items()}
-        if "weight" in found and self._theta is not None:
+        if self._sums is None:
+            return {}
+        names = self.variants.explanations
+        means = dict(zip(names, self._sums.compute().unflatten(1, (len(names), -1)).unbind(1), strict=True))
+        if "weight" in means and self._theta is not None:
             # Eqs. 3 and 6 take all of theta: a linear head's weights need no image of their class.
-            found["weight"] = self._theta.to(found["weight"])
-        return found
+            means["weight"] = self._theta.to(means["weight"])
+        return means
 
     def agreement(self, per: str) -> dict[str, np.ndarray]:
         """Return CGIM of each concept or class, by explanation."""
@@ -199,171 +219,119 @@ class ModelColumns:
             for name, mean in self.class_importance().items()
         }
 
-    def _existence(self, values: Tensor, importance: dict[str, Tensor], concepts: Tensor | None) -> dict[Score, Tensor]:
-        variants, columns = self.variants, dict[Score, Tensor]()
-        if concepts is None:
-            return columns
-        present = concepts.to(values.device)
-        if variants.explanations:
-            columns[col.DENSITY] = present.mean(1, dtype=torch.float32)
-        if variants.accuracies and self.threshold is not None:
-            right = ((values >= self.threshold) == (present > 0.5)).float()
-            for score, some in variants.accuracies.items():
-                columns[score] = (right if some is None else right[:, some.to(right.device)]).mean(1)
-        for name, scored in importance.items():
-            hits = ranked_presence(scored, present, max(variants.top_l))
-            columns |= {Score(col.CEM, name, top): hits[:, :top].mean(1) for top in variants.top_l}
-        return columns
+    def _transferred(self, numbers: Tensor, ranked: Tensor | None) -> np.ndarray:
+        """Return ranks (b, E, T) on the host; raise where values and logits (B, L + K) are not finite."""
+        finite = finite_rows(numbers).to(torch.int64)
+        shape = (0, 0, 0) if ranked is None else tuple(ranked.shape)
+        # The one transfer from the device for each batch and model.
+        found = (finite if ranked is None else torch.cat([finite, ranked.flatten()])).cpu().numpy()
+        self._check_finite("a concept value or logit", found[: len(finite)], self._first + self.n_images)
+        return found[len(finite) :].reshape(shape)
 
-    def _intervened(
-        self, values: Tensor, predicted: Tensor, labels: Tensor, concepts: Tensor | None
-    ) -> dict[Score, Tensor]:
+    def _existence(
+        self, values: Tensor, importance: Tensor, order: Tensor | None, concepts: Tensor | None
+    ) -> list[Block]:
+        if concepts is None:
+            return []
+        variants, blocks = self.variants, list[Block]()
+        if order is not None:
+            blocks.append(([col.DENSITY], concepts.mean(1, keepdim=True, dtype=torch.float32)))
+        if variants.accuracies and self.threshold is not None:
+            right = ((values >= self.threshold) == (concepts > 0.5)).float()
+            for score, some in variants.accuracies.items():
+                blocks.append(([score], (right if some is None else right[:, some.to(right.device)]).mean(1)[:, None]))
+        if order is not None:
+            present = concepts.expand(importance.shape)
+            shown = ranked_presence(importance, present, order)
+            # For every l the mean over the first l.
+            shares = running_means(shown[..., None], variants.top_l)[..., 0]
+            scores = [Score(col.CEM, name, top) for name in variants.explanations for top in variants.top_l]
+            blocks.append((scores, shares.transpose(0, 1).flatten(1)))
+        return blocks
+
+    def _intervened(self, values: Tensor, predicted: Tensor, labels: Tensor, concepts: Tensor | None) -> list[Block]:
         interventions = self.variants.interventions
         if interventions is None:
-            return {}
+            return []
         if concepts is None:
             raise ValueError(
                 "Interventions need concept labels: give argument `concept_labels`, or a `loader` of (images, labels, "
                 "concept labels)."
             )
-        present, first = concepts.to(values.device) > 0.5, self._first + self.n_images
         answered = interventions.predictions(
-            self.model, values, predicted, present, self._levels, self.threshold, first
+            self.model, values, predicted, concepts > 0.5, self._levels, self.threshold, self._first + self.n_images
         )
-        return {Score(col.INTERVENED, *name): classes == labels for name, classes in answered}
+        return [([Score(col.INTERVENED, *name)], (classes == labels)[:, None]) for name, classes in answered]
 
-    def _substituted(self, values: Tensor, batch: ConceptBatch) -> dict[Score, Tensor]:
+    def _substituted(self, values: Tensor, batch: ConceptBatch) -> list[Block]:
         if batch.added is None or batch.removed is None or self.threshold is None:
-            return {}
+            return []
         scores = substitution(values, batch.added, batch.removed, self.threshold)
-        columns = {
-            col.ADDED: batch.added,
-            col.REMOVED: batch.removed,
-            col.PLUS: scores.added,
-            col.MINUS: scores.removed,
-        }
+        blocks: list[Block] = [
+            ([col.ADDED, col.REMOVED], torch.stack([batch.added, batch.removed], 1)),
+            ([col.PLUS, col.MINUS], torch.stack([scores.added, scores.removed], 1)),
+        ]
         if self.variants.class_concepts is not None:
             own = torch.as_tensor(self.variants.class_concepts >= MAJORITY)[batch.labels.cpu()]
-            columns[col.RECITAL] = recital(values, own, self.threshold)
-        return columns
+            blocks.append(([col.RECITAL], recital(values, own, self.threshold)[:, None]))
+        return blocks
 
-    def _moved(
-        self, values: Tensor, predicted: Tensor, batch: ConceptBatch, features: Tensor | None
-    ) -> dict[Score, Tensor]:
+    def _moved(self, values: Tensor, predicted: Tensor, batch: ConceptBatch, features: Tensor | None) -> list[Block]:
         earlier = concept_outputs(self.model, batch.before, features)
         moved = movement(earlier.values, values, *(torch.as_tensor(each) for each in (batch.added, batch.removed)))
-        return {
-            col.ADDED_MOVES: moved.added,
-            col.REMOVED_MOVES: moved.removed,
-            col.OTHERS_MOVE: moved.others,
-            # Whatever the threshold.
-            col.RISES: (moved.added > 0).float().masked_fill(moved.added.isnan(), torch.nan),
-            col.SELECTIVITY: moved.selectivity,
-            col.CLASS_KEPT: predicted == earlier.logits.argmax(1),
-        }
+        # Whatever the threshold.
+        rises = (moved.added > 0).float().masked_fill(moved.added.isnan(), torch.nan)
+        kept = (predicted == earlier.logits.argmax(1)).to(rises)
+        columns = (moved.added, moved.removed, moved.others, rises, moved.selectivity, kept)
+        return [([*col.MOVES], torch.stack(columns, 1))]
 
-    def _add_to_sums(self, importance: dict[str, Tensor], labels: Tensor, correct: Tensor) -> None:
-        if self.variants.class_concepts is None:
+    def _add_to_sums(self, importance: Tensor, labels: Tensor, correct: Tensor) -> None:
+        """Add importances (E, B, L) of samples to the sums of their classes."""
+        if self.variants.class_concepts is None or not len(importance):
             return
-        n_classes, n_concepts = self.variants.class_concepts.shape
-        for name, values in importance.items():
-            if name not in self._sums:
-                self._sums[name] = ClassSums(n_classes, n_concepts, device=values.device)
-            self._sums[name].add(values, labels, correct)
-            if self._importance is not None:
-                self._importance.setdefault(name, RowBuffer()).add(values.cpu())
+        by_image = importance.transpose(0, 1)
+        if self._sums is None:
+            n_classes, n_concepts = self.variants.class_concepts.shape
+            self._sums = ClassSums(n_classes, len(importance) * n_concepts, importance.device)
+        self._sums.add(by_image.flatten(1), labels, correct)
+        if self._importance is not None:
+            self._importance.add(by_image)
 
-    def _some_locations(
-        self,
-        images: Tensor,
-        features: Tensor | None,
-        importance: dict[str, Tensor],
-        points: Tensor,
-        elsewhere: Tensor | None,
-    ) -> dict[Score, Tensor]:
-        """Return `_locations`, where asked for of some images only: other ones for each offset."""
+    def _located_images(self, batch: ConceptBatch) -> np.ndarray | slice | None:
+        """Return which images of a batch have their CLM computed; None if CLM is not."""
+        if not self.variants.located_tops or batch.points is None:
+            return None
         if self._stride == 1:
-            return self._locations(images, features, importance, points, elsewhere)
-        place = torch.arange(len(images)) + (self._first + self.n_images + self._offset)
-        asked = place % self._stride == 0
-        # With none asked for, one is scored for its columns.
-        rows = asked.nonzero()[:, 0] if asked.any() else torch.zeros(1, dtype=torch.int64)
-        chosen = {name: values[rows.to(values.device)] for name, values in importance.items()}
-        some = None if features is None else features[rows.to(features.device)]
-        others = None if elsewhere is None else elsewhere[rows]
-        found = self._locations(images[rows.to(images.device)], some, chosen, points[rows], others)
-        empty = next(iter(chosen.values())).new_full((len(images),), torch.nan)
-        rows, asked = rows.to(empty.device), asked.to(empty.device)
-        return {
-            score: empty.index_copy(0, rows, column.to(empty)).where(asked, empty) for score, column in found.items()
-        }
+            return slice(None)
+        place = np.arange(len(batch.images)) + self._first + self.n_images + self._offset
+        return np.flatnonzero(place % self._stride == 0)
 
-    def _locations(
+    def _located(
         self,
         images: Tensor,
         features: Tensor | None,
-        importance: dict[str, Tensor],
-        points: Tensor,
-        elsewhere: Tensor | None,
-    ) -> dict[Score, Tensor]:
-        # What is looked up by the ranks is looked up on the host, where points are and shapes may follow from values.
-        tops, alphas, parts = self.variants.located_tops, self.variants.alphas, self._parts
-        ranks = [rank_concepts(each, max(tops), parts >= 0) for each in importance.values()]
-        ranked = torch.stack(ranks, 1).cpu()
-        # Each (image, concept) once, however many explanations rank it.
-        image, concept, place = _distinct(ranked.flatten(1), len(parts))
-        maps, finite = self._maps(images, features, image, concept)
-        size = (int(images.shape[-2]), int(images.shape[-1]))
-        places = points[image, parts[concept]]
-        own = self._hits(maps, places, size)
-        # Ranked by (B, explanations, count), hits by (..., alphas).
-        place = place.unflatten(1, ranked.shape[1:])
-        hits = {Score(col.CLM, name): own[place[:, index].to(own.device)] for index, name in enumerate(importance)}
-        chances = {score: self._chances(places)[place[:, index]] for index, score in enumerate(hits)}
-        if elsewhere is not None:
-            # The last explanation ranks the concepts whose parts the baselines are asked for.
-            last = Score(col.CLM, list(importance)[-1])
-            chosen, back = torch.unique(place[:, -1], return_inverse=True)
-            places = elsewhere[image[chosen], parts[concept[chosen]]]
-            there = self._hits(maps[chosen.to(maps.device)], places, size)
-            hits[last._replace(baseline=col.OTHER_IMAGE)] = there[back.to(there.device)]
-            chances[last._replace(baseline=col.OTHER_IMAGE)] = self._chances(places)[back]
-            rows = torch.arange(len(points))[:, None]
-            middle = self._region.hits(points[rows, parts[ranked[:, -1]]], size)
-            hits[last._replace(baseline=col.GAUSSIAN)] = middle.to(maps.device)
-            chances[last._replace(baseline=col.GAUSSIAN)] = chances[last]
-        if points.shape[2] > 1:
-            hits |= {
-                score._replace(metric=col.LOCATION_CHANCE): each.to(maps.device) for score, each in chances.items()
-            }
-        return {col.FINITE_MAPS: finite} | {
-            score._replace(l=top, alpha=float(alpha)): found[:, :top, a].nanmean(1)
-            for top in tops
-            for a, alpha in enumerate(alphas)
-            for score, found in hits.items()
-        }
-
-    def _chances(self, places: Tensor) -> Tensor:
-        """Return (U, alphas): how often white noise hits the best of places (U, Q, 2)."""
-        count = (~places.isnan().any(-1)).sum(-1, keepdim=True)
-        missed = 1 - torch.tensor(self.variants.alphas) / 12
-        return (1 - missed**count).masked_fill(count == 0, torch.nan)
-
-    def _hits(self, maps: Tensor, points: Tensor, size: tuple[int, int]) -> Tensor:
-        check_places(points, size, ("map", "place"))
-        return hits_of_places(maps, points, size, self.variants.alphas)
-
-    def _maps(self, images: Tensor, features: Tensor | None, image: Tensor, concept: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the maps (U, h, w) of U pairs of image and concept, images ascending, and which images' are finite."""
-        counts = torch.bincount(image, minlength=len(images))
-        slot = torch.arange(len(image)) - (counts.cumsum(0) - counts)[image]
-        wanted = concept.new_zeros(len(images), int(counts.max()))
-        wanted[image, slot] = concept
-        maps = concept_maps(self.model, features, images, wanted)
-        image, slot = image.to(maps.device), slot.to(maps.device)
-        chosen = maps[image, slot]
-        broken = (~chosen.flatten(1).isfinite().all(1)).to(torch.float32)
-        return chosen, broken.new_zeros(len(images)).index_add_(0, image, broken) == 0
+        batch: ConceptBatch,
+        located: np.ndarray | slice,
+        ranks: np.ndarray,
+    ) -> list[Block]:
+        points = to_numpy(batch.points)
+        elsewhere = to_numpy(batch.elsewhere) if self._baselines and batch.elsewhere is not None else None
+        if isinstance(located, slice):
+            return self._locations.columns(self.model, images, features, ranks, points, elsewhere)
+        # The other images have NaN.
+        scores = self._locations.scores(baselines=elsewhere is not None, several=points.shape[2] > 1)
+        empty = torch.full((len(images), 1 + len(scores)), torch.nan)
+        if not len(located):
+            return [([col.FINITE_MAPS, *scores], empty)]
+        rows = torch.as_tensor(located)
+        some = None if features is None else features[rows.to(features.device)]
+        others = None if elsewhere is None else elsewhere[located]
+        found = self._locations.columns(
+            self.model, images[rows.to(images.device)], some, ranks, points[located], others
+        )
+        block = torch.cat([each.to(torch.float32) for _, each in found], 1)
+        empty = empty.to(block.device).index_copy(0, rows.to(block.device), block)
+        return [([col.FINITE_MAPS, *scores], empty)]
 
     def _check_shapes(self, values: Tensor, logits: Tensor, batch: ConceptBatch) -> None:
         check_shape("values of the model", values, ("B", "L"), (None, self.variants.n_concepts))
@@ -374,20 +342,15 @@ class ModelColumns:
         if batch.concepts is not None:
             check_shape("concepts", batch.concepts, ("B", "L"), tuple(values.shape))
 
-    def _check_finite(self, columns: dict[Score, Tensor]) -> None:
-        """Raise where a batch gave something that is not finite, before it is kept."""
-        for score, what in col.CHECKED.items():
-            bad = (columns[score] == 0).nonzero() if score in columns else torch.empty(0)
-            if len(bad):
-                image = self._first + self.n_images + int(bad[0, 0])
-                raise ValueError(
-                    f"Expected only finite numbers but {what} of image {image} (from 0) "
-                    "holds NaN or infinity. Repair the image or the model's weights."
-                )
+    def _check_finite(self, what: str, finite: np.ndarray, first: int) -> None:
+        """Raise where an image, the first of which has a number, gave something that is not finite."""
+        bad = np.flatnonzero(finite == 0)
+        if len(bad):
+            raise ValueError(
+                f"Expected only finite numbers but {what} of image {first + int(bad[0])} (from 0) "
+                "holds NaN or infinity. Repair the image or the model's weights."
+            )
 
 
-def _distinct(ranked: Tensor, n_concepts: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the distinct pairs of image and concept of (B, R) ranked ones, (U,) each, and which each entry is."""
-    rows = torch.arange(len(ranked), device=ranked.device)[:, None]
-    pairs, place = torch.unique(rows * n_concepts + ranked, return_inverse=True)
-    return pairs // n_concepts, pairs % n_concepts, place
+def _on(rows: np.ndarray | slice, device: torch.device) -> Any:
+    return rows if isinstance(rows, slice) else torch.as_tensor(rows, device=device)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from torch import Tensor
+
 
 class Score(NamedTuple):
     """The name of a column of numbers, one for each image."""
@@ -16,11 +18,13 @@ class Score(NamedTuple):
     baseline: str = ""
 
 
+#: Columns with their names: (B, n).
+Block = tuple[list[Score], Tensor]
+
 #: What is known of an image, and no score of it.
 LABEL, PREDICTED, ADDED, REMOVED = Score("label"), Score("predicted"), Score("added"), Score("removed")
-#: Whether the model gave finite numbers, and what an error calls these numbers.
-FINITE, FINITE_MAPS = Score("finite"), Score("finite maps")
-CHECKED = {FINITE: "a concept value or logit", FINITE_MAPS: "a concept map"}
+#: Whether the maps that were needed are finite.
+FINITE_MAPS = Score("finite maps")
 
 DENSITY = Score("density")
 CONCEPT_ACCURACY, NEGATIVE_FIRST = Score("concept accuracy"), Score("negative first", "contribution", 1)
