@@ -33,10 +33,12 @@ def _parts(value: Any) -> Iterator[Any]:
         # Without addresses in memory, which some functions have in their names.
         layers = re.sub(r" at 0x[0-9a-f]+", "", repr(value))
         yield f"module {type(value).__module__}.{type(value).__qualname__} {layers};".encode()
-        yield from _parts({name: each for name, each in value.state_dict().items() if isinstance(each, Tensor)})
+        # All of it: layers that are quantised keep their weights in tuples.
+        yield from _parts(value.state_dict())
     elif isinstance(value, Tensor):
-        plain = value.detach().cpu().contiguous()
-        yield f"tensor {plain.dtype} {tuple(plain.shape)};".encode()
+        plain = value.detach().cpu()
+        plain = (plain.dequantize() if plain.is_quantized else plain.to_dense()).contiguous()
+        yield f"tensor {value.dtype} {tuple(plain.shape)};".encode()
         yield plain.reshape(-1).view(torch.uint8).numpy().data
     elif isinstance(value, np.ndarray):
         yield f"array {value.dtype} {value.shape};".encode()
@@ -55,6 +57,8 @@ def _parts(value: Any) -> Iterator[Any]:
         yield f"list {len(value)};".encode()
         for each in value:
             yield from _parts(each)
+    elif isinstance(value, torch.dtype):
+        yield f"{value};".encode()
     else:
         yield f"{json.dumps(value)};".encode()
 
