@@ -11,7 +11,7 @@ import pytest
 from golden.runs import RUNS
 
 #: Runs whose page opens with answers.
-ANSWERED = ("concepts",)
+ANSWERED = ("concepts", "substitution")
 
 
 class Balance(HTMLParser):

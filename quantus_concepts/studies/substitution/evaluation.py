@@ -30,10 +30,7 @@ from quantus_concepts.pasta.encoders.encoder import Encoder
 from quantus_concepts.studies._kit.charts import png
 from quantus_concepts.studies._kit.kept import Kept
 from quantus_concepts.studies._kit.run import Run, warnings_as_notes
-from quantus_concepts.studies._models.loading import KeptImages, painted_birds, sample_loader
-from quantus_concepts.studies._models.subjects import BACKBONE, bank_model, random_models, small_backbone
-from quantus_concepts.studies._models.training import KeptSamples, SmallResNet, fit, one_thread, run_together
-from quantus_concepts.studies.substitution.concept_models import (
+from quantus_concepts.studies._models.concept_models import (
     EmbeddingNetwork,
     JointNetwork,
     Known,
@@ -41,6 +38,9 @@ from quantus_concepts.studies.substitution.concept_models import (
     SeparateNetworks,
     joint_loss,
 )
+from quantus_concepts.studies._models.loading import KeptImages, painted_birds, sample_loader
+from quantus_concepts.studies._models.subjects import BACKBONE, bank_model, random_models, small_backbone
+from quantus_concepts.studies._models.training import KeptSamples, SmallResNet, fit, one_thread, run_together
 from quantus_concepts.studies.substitution.gallery import KeptPairs, draw_gallery
 from quantus_concepts.studies.substitution.names import (
     CLASS_HARD,
@@ -339,7 +339,8 @@ def post_hoc(
         )
         return {}
     with warnings_as_notes() as warned:
-        bank = ConceptBank.fit(train.features, targets, data.concept_names, seed=seed)
+        # Every concept, however rare: substitutions name them by their place.
+        bank = ConceptBank.fit(train.features, targets, data.concept_names, seed=seed, min_images=1)
     # How many; the concepts' names after it are a long list.
     run.note(*(f"{said}, {POST_HOC}, labels {labels}: {text.partition(': ')[0].rstrip('.')}." for text in warned))
     return {row_name(POST_HOC, labels): bank_model(backbone, bank, train, len(data.class_names), "margin")}

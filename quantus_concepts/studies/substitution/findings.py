@@ -1,19 +1,22 @@
-"""What the numbers of the substitution study say, in sentences written from the numbers and their intervals."""
+"""What the numbers of the substitution study say: the answers of the report, and its findings with all intervals."""
 
 from __future__ import annotations
 
 import pandas as pd
 
 from quantus_concepts.studies._kit.findings import (
-    RELATIONS,
     Finding,
-    listed,
+    compared,
+    ends,
+    leader,
     number,
     percent,
+    relation_to,
     said,
-    with_interval,
+    sentence,
+    trend,
 )
-from quantus_concepts.studies._kit.results import against, one, pick
+from quantus_concepts.studies._kit.results import one, pick
 from quantus_concepts.studies.substitution.names import (
     CLASS_HARD,
     CURVE,
@@ -25,139 +28,132 @@ from quantus_concepts.studies.substitution.names import (
     TRAINED,
 )
 
-SIGNS = {"S+": "S+", "S-": "S−"}
 
-
-def findings(frame: pd.DataFrame, correlation: float) -> list[Finding]:
-    """Return what is said of one correlation, and of the curve; `frame` has the column `mark`."""
-    # "Above" and "below" random directions are said where the 95 % interval of a number lies outside what 95 % of
-    # many random banks score (the mark); of two models where their intervals do not overlap.
-    rows = pick(frame, correlation=correlation, item_kind="")
-    return said(
-        _seen(rows),
-        *(_against_random(rows, metric) for metric in SIGNS),
-        _controls(rows),
-        _recited(rows),
-        _labels(rows),
-        _moved(rows),
-        _selective(rows),
-        _curve(pick(frame, item_kind="")),
-    )
-
-
-def _name(row: pd.Series) -> str:
+def whole(row: pd.Series) -> str:
+    """Name a model with its labels."""
     return f"{row['model']} ({row['labels']})" if row["labels"] else str(row["model"])
 
 
-def _of_trained(rows: pd.DataFrame, metric: str) -> pd.DataFrame:
+def of_trained(rows: pd.DataFrame, metric: str) -> pd.DataFrame:
+    """Return a number of the trained models, the lowest first."""
     found = pick(rows, metric=metric, model=list(TRAINED))
     return found[found["value"].notna()].sort_values("value", kind="stable")
 
 
-def _seen(rows: pd.DataFrame) -> Finding | None:
-    found = _of_trained(rows, "S+")
+def answers(frame: pd.DataFrame, correlation: float) -> list[Finding]:
+    """Return the answer to each question of the study, one short line for a reader in a hurry."""
+    rows = pick(frame, correlation=correlation, item_kind="")
+    return said(
+        Finding(best_answer(rows, "S+"), "Put in, and seen"),
+        Finding(best_answer(rows, "S-"), "Taken out, and gone"),
+        Finding(best_answer(rows, "rises"), "Its value rises"),
+        Finding(recital_answer(rows), "Class recited"),
+    )
+
+
+def best_answer(rows: pd.DataFrame, metric: str) -> str:
+    """Say how many models are above random directions, and which is best."""
+    found, control = of_trained(rows, metric), one(rows, metric=metric, model=RANDOM)
+    if found.empty or control is None:
+        return ""
+    n_above = sum(relation_to(row, control) == "above" for _, row in found.iterrows())
+    who = f"{n_above} of {len(found)} models" if n_above else f"none of {len(found)} models"
+    best = found.iloc[-1]
+    more = f"more often than by random directions ({percent(control['value'])})"
+    return f"by {who} {more}; most often by the {whole(best)}, {percent(best['value'])}"
+
+
+def recital_answer(rows: pd.DataFrame) -> str:
+    """Say how often all of the class's concepts are named, the one taken out among them."""
+    found = of_trained(rows, "recital")
     if found.empty:
-        return None
-    worst, best = found.iloc[0], found.iloc[-1]
-    text = f"Of the trained models the {_name(best)} says most often that the attribute put in is there: "
-    text += f"{with_interval(best)} of the images"
-    differ = worst["value"] < best["value"]
-    text += f"; the {_name(worst)} says so least often, {with_interval(worst)}." if differ else "."
-    return Finding(text, "Seen")
+        return ""
+    low, high = found.iloc[0], found.iloc[-1]
+    return f"in {percent(low['value'])} ({whole(low)}) to {percent(high['value'])} ({whole(high)}) of the images"
 
 
-def _against_random(rows: pd.DataFrame, metric: str) -> Finding | None:
-    control = one(rows, metric=metric, model=RANDOM)
-    found = _of_trained(rows, metric)
+def findings(frame: pd.DataFrame, correlation: float) -> list[Finding]:
+    """Return what is said of one correlation, and of the curve, with all intervals."""
+    rows = pick(frame, correlation=correlation, item_kind="")
+    texts = {
+        "Seen": leader(of_trained(rows, "S+"), "The attribute put in is seen most often by the", whole),
+        "Chance": " ".join(chance(rows, metric, sign) for metric, sign in (("S+", "S+"), ("S-", "S−"))).strip(),
+        "Controls": controls(rows),
+        "Recited": leader(
+            of_trained(rows, "recital"),
+            "All the class's concepts, the one taken out among them, are named most often by the",
+            whole,
+        ),
+        "Labels": labels(rows),
+        "Moved": above_random(
+            rows,
+            "rises",
+            "Whatever the threshold, the value of the concept put in rises from the image before to the image after "
+            "most often in the",
+        ),
+        "Selective": above_random(
+            rows,
+            "selectivity",
+            "Selectivity, 1 where only the touched concepts move and 0.5 where all others move as far, is highest in "
+            "the",
+        ),
+        "Correlation": correlations(pick(frame, item_kind="", metric="S+")),
+    }
+    return said(*(Finding(text, topic) for topic, text in texts.items()))
+
+
+def chance(rows: pd.DataFrame, metric: str, sign: str) -> str:
+    """Say which models are above what random directions score."""
+    control, found = one(rows, metric=metric, model=RANDOM), of_trained(rows, metric)
     if control is None or found.empty:
-        return None
-    groups = sorted(((mark, found[found["mark"] == mark]) for mark in RELATIONS), key=lambda each: len(each[1]))
-    parts: list[str] = []
-    for mark, group in groups:
-        # All names but those of the largest group tell which the others are.
-        listing = listed([_name(row) for _, row in group.iterrows()])
-        who = f"{'the other' if parts else 'all'} {len(group)}" if mark == groups[-1][0] else listing
-        parts += [f"{who} {'is' if len(group) == 1 else 'are'} {RELATIONS[mark]} them"] if len(group) else []
-    ends = f"{100 * control['low']:.0f}–{100 * control['high']:.0f}"
-    text = f"{SIGNS[metric]} of random directions is {percent(control['value'])} (95 % of the banks {ends}). "
-    text += f"Of {len(found)} trained models {'; '.join(parts)}."
-    return Finding(text, "Chance")
+        return ""
+    return compared(
+        found, control, f"{sign} above random directions ({percent(control['value'])}, {ends(control)})", whole
+    )
 
 
-def _controls(rows: pd.DataFrame) -> Finding | None:
+def controls(rows: pd.DataFrame) -> str:
+    """Return the scores that are known beforehand."""
     parts = []
     for model in (ORACLE, MEMORISER, RECITER):
-        found = [one(rows, metric=metric, model=model) for metric in SIGNS]
-        if found[0] is not None and found[1] is not None:
-            parts.append(f"{model} {percent(found[0]['value'])} and {percent(found[1]['value'])}")
-    return Finding(f"S+ and S− of what is known beforehand: {'; '.join(parts)}.", "Controls") if parts else None
+        found = [one(rows, metric=metric, model=model) for metric in ("S+", "S-")]
+        parts += (
+            [f"{model} {' and '.join(percent(row['value']) for row in found if row is not None)}"]
+            if all(row is not None for row in found)
+            else []
+        )
+    return f"S+ and S− of what is known beforehand: {'; '.join(parts)}." if parts else ""
 
 
-def _recited(rows: pd.DataFrame) -> Finding | None:
-    found = _of_trained(rows, "recital")
-    if found.empty:
-        return None
-    most = found.iloc[-1]
-    text = f"All the class's concepts, the one taken out among them, are named most often by the {_name(most)}: "
-    return Finding(f"{text}in {with_interval(most)} of the images.", "Recited")
-
-
-def _labels(rows: pd.DataFrame) -> Finding | None:
+def labels(rows: pd.DataFrame) -> str:
+    """Compare models trained with labels per image with those per class."""
     parts = []
     for model in TRAINED:
         by_class, by_image = (one(rows, metric="S+", model=model, labels=each) for each in (CLASS_HARD, IMAGE_HARD))
-        if by_class is not None and by_image is not None:
-            relation = RELATIONS.get(against(by_image, by_class), "beside")
-            parts.append(f"{model} {percent(by_image['value'])}, {relation} {percent(by_class['value'])}")
-    if not parts:
-        return None
-    return Finding(
-        f"S+ of models trained with labels per image, and with those per class: {'; '.join(parts)}.", "Labels"
-    )
+        if by_class is not None:
+            parts.append(sentence(f"the {model} {{}}", by_image, {"with those per class": by_class}).rstrip("."))
+    parts = [part for part in parts if part]
+    return f"S+ of models trained with labels per image: {'; '.join(parts)}." if parts else ""
 
 
-def _moved(rows: pd.DataFrame) -> Finding | None:
-    found, control = _of_trained(rows, "rises"), one(rows, metric="rises", model=RANDOM)
-    seen = {_name(row): row["value"] for _, row in _of_trained(rows, "S+").iterrows()}
+def above_random(rows: pd.DataFrame, metric: str, text: str) -> str:
+    """Say in which model a number is highest, and how many are above random directions."""
+    found, control = of_trained(rows, metric), one(rows, metric=metric, model=RANDOM)
     if found.empty or control is None:
-        return None
-    best = found.iloc[-1]
-    above = int((found["mark"] == "above").sum())
-    text = (
-        "Whatever the threshold, the value of the concept put in rises from the image before to the image after: most "
-    )
-    text += f"often that of the {_name(best)}, in {with_interval(best)} of the pairs, of which it says in "
-    text += (
-        f"{percent(seen[_name(best)])} that it is there; {above} of {len(found)} models are above random directions "
-    )
-    return Finding(f"{text}({percent(control['value'])}).", "Moved")
+        return ""
+    write = number if metric == "selectivity" else percent
+    above = f"{(found['mark'] == 'above').sum()} of {len(found)} models are above random directions"
+    return f"{leader(found, text, whole, write)} {above} ({write(control['value'])})."
 
 
-def _selective(rows: pd.DataFrame) -> Finding | None:
-    found, control = _of_trained(rows, "selectivity"), one(rows, metric="selectivity", model=RANDOM)
-    if found.empty or control is None:
-        return None
-    worst, best = found.iloc[0], found.iloc[-1]
-    text = "Selectivity, 1 where only the touched concepts move and 0.5 where all others move as far, is "
-    text += f"{number(worst['value'])} ({_name(worst)}) to {number(best['value'])} ({_name(best)}); of random "
-    return Finding(f"{text}directions {number(control['value'])}.", "Selective")
-
-
-def _curve(rows: pd.DataFrame) -> Finding | None:
+def correlations(rows: pd.DataFrame) -> str:
+    """Say how S+ goes as attributes go together more."""
     parts = []
-    for model, (labels, *_) in CURVE.items():
-        found = pick(rows, metric="S+", model=model, labels=labels).sort_values("correlation", kind="stable")
+    for model, (of, *_) in CURVE.items():
+        found = pick(rows, model=model, labels=of).sort_values("correlation", kind="stable")
         found = found[found["value"].notna()]
         if len(found) > 1:
-            first, last = found.iloc[0], found.iloc[-1]
-            ends = f"{with_interval(first)} to {with_interval(last)}"
-            relation = RELATIONS.get(against(last, first), "beside")
-            parts.append(f"of the {model} from {ends}, {relation} where it began")
-    if not parts:
-        return None
+            parts.append(f"of the {model} {trend(found.iloc[0], found.iloc[-1])}")
     low, high = rows["correlation"].min(), rows["correlation"].max()
-    return Finding(
-        f"As attributes of the classes go together more, from correlation {low:g} to {high:g}, S+ goes "
-        f"{'; '.join(parts)}.",
-        "Correlation",
-    )
+    text = f"As attributes of the classes go together more, from correlation {low:g} to {high:g}, S+ goes"
+    return f"{text} {'; '.join(parts)}." if parts else ""

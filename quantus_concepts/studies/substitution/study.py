@@ -13,7 +13,7 @@ from quantus_concepts.studies._kit.run import Run, Study
 from quantus_concepts.studies.substitution.evaluation import DRAWING, SCORING, TRAINING, score_point
 from quantus_concepts.studies.substitution.names import CURVE, OF, ROWS
 from quantus_concepts.studies.substitution.options import SUB, SubstitutionOptions
-from quantus_concepts.studies.substitution.page import main_table, page
+from quantus_concepts.studies.substitution.report import main_table, page
 from quantus_concepts.studies.substitution.sub_evaluation import score_sub
 
 COLUMNS = ["model", "labels", "correlation", "metric", "item_kind", "item"]

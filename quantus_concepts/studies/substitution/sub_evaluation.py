@@ -20,11 +20,11 @@ from quantus_concepts.datasets.base import ConceptDataset
 from quantus_concepts.datasets.transforms import default_transform
 from quantus_concepts.pasta.encoders.encoder import Encoder
 from quantus_concepts.studies._kit.run import Run
+from quantus_concepts.studies._models.concept_models import Recital
 from quantus_concepts.studies._models.loading import KeptImages, sample_loader
 from quantus_concepts.studies._models.networks import Network, cut_network, load_network
 from quantus_concepts.studies._models.subjects import BACKBONE, small_backbone
 from quantus_concepts.studies._models.training import one_thread
-from quantus_concepts.studies.substitution.concept_models import Recital
 from quantus_concepts.studies.substitution.evaluation import (
     Made,
     Training,

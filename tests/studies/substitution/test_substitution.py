@@ -21,17 +21,17 @@ from quantus_concepts.datasets import CUB200, SUB, write_sub
 from quantus_concepts.datasets.transforms import default_transform
 from quantus_concepts.studies._kit.results import PAPER, one, pick, published
 from quantus_concepts.studies._kit.run import Run
-from quantus_concepts.studies._models.networks import cut_network, load_network
-from quantus_concepts.studies.app import main
-from quantus_concepts.studies.substitution import evaluation, findings, sub_evaluation
-from quantus_concepts.studies.substitution import page as charts
-from quantus_concepts.studies.substitution.concept_models import (
+from quantus_concepts.studies._models.concept_models import (
     EmbeddingNetwork,
     JointNetwork,
     Recital,
     SeparateNetworks,
     joint_loss,
 )
+from quantus_concepts.studies._models.networks import cut_network, load_network
+from quantus_concepts.studies.app import main
+from quantus_concepts.studies.substitution import evaluation, findings, sub_evaluation
+from quantus_concepts.studies.substitution import report as charts
 from quantus_concepts.studies.substitution.names import (
     ASKED,
     CLASS_HARD,
@@ -50,7 +50,7 @@ from quantus_concepts.studies.substitution.names import (
     SAVED,
 )
 from quantus_concepts.studies.substitution.options import SubstitutionOptions
-from quantus_concepts.studies.substitution.page import joined
+from quantus_concepts.studies.substitution.report import joined
 
 
 @pytest.fixture(scope="module")
@@ -149,12 +149,12 @@ def test_above_chance_is_said_only_against_the_random_banks(scores):
         assert row["mark"] == ("" if row["model"] == RANDOM else expected)
     changed = rows.copy()
     of_post_hoc = (changed["model"] == POST_HOC) & (changed["labels"] == CLASS_HARD) & (changed["metric"] == "S+")
-    changed.loc[of_post_hoc & (changed["item_kind"] == "") & (changed["correlation"] == 0), ["value", "mark"]] = (
-        0.99,
-        "above",
-    )
+    here = of_post_hoc & (changed["item_kind"] == "") & (changed["correlation"] == 0)
+    changed.loc[here, ["value", "low", "high"]] = (0.99, 0.98, 1.0)
     told = [str(each) for each in findings.findings(changed, 0.0)]
-    assert any(f"{POST_HOC} ({CLASS_HARD}) is above them" in text for text in told)
+    (text,) = (text for text in told if "S+ above random directions" in text)
+    assert f"): {POST_HOC} ({CLASS_HARD}); " in text
+    assert f"; most often by the {POST_HOC} ({CLASS_HARD}), 99.0 %" in str(findings.answers(changed, 0.0)[0])
 
 
 def test_the_papers_rows_are_ours():
@@ -227,12 +227,11 @@ def test_sub_is_scored_beside_the_paper(sub_place):
     assert set(pick(whole, model="embedded")["labels"]) == set(ASKED)
     whole = pick(whole, model=list(MODELS))
     assert set(whole["metric"]) == {"S+", "S-", "recital", "T_A", "T"}
-    # By class some concepts are those of all; of the three attributes one is among the 112 concepts.
-    assert set(pick(whole, model=POST_HOC)["labels"]) == {IMAGE_HARD}
+    # Of the three attributes one is among the 112 concepts.
+    assert set(pick(whole, model=POST_HOC)["labels"]) == {CLASS_HARD, IMAGE_HARD}
     assert one(whole, model=POST_HOC, labels=IMAGE_HARD, metric="S+")["n"] == 4
     page = Path("out/report.html").read_text()
     assert "Beside the paper" in page
-    assert "There is no post-hoc CBM of labels per class, hard" in page
     assert "40.8" in page
     assert "of the file" in page
     # Settings of painted birds play no role.

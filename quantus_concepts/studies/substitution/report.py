@@ -1,4 +1,4 @@
-"""The report of the substitution study."""
+"""The report of the substitution study, declared over its frame: answers, findings, tables and charts."""
 
 from __future__ import annotations
 
@@ -6,27 +6,14 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import pandas as pd
-from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
 
-from quantus_concepts.studies._kit.charts import (
-    BAND,
-    INK,
-    PALETTE,
-    WIDTH,
-    Chart,
-    legend_right,
-    new_axes,
-    tidy,
-    whiskers,
-)
+from quantus_concepts.studies._kit.charts import INK, PALETTE, Chart, Curves, Plane
 from quantus_concepts.studies._kit.page import Page, Section
 from quantus_concepts.studies._kit.results import PAPER, against_control, names, over_seeds, pick, published
 from quantus_concepts.studies._kit.run import Run
-from quantus_concepts.studies._kit.tables import Table, arranged, in_percent, in_percents
-from quantus_concepts.studies.substitution.findings import findings
+from quantus_concepts.studies._kit.tables import CHANCE, Table, arranged, in_percent, in_percents
+from quantus_concepts.studies.substitution.findings import answers, findings
 from quantus_concepts.studies.substitution.names import (
     ASKED,
     CLASS_HARD,
@@ -46,61 +33,6 @@ from quantus_concepts.studies.substitution.names import (
 )
 from quantus_concepts.studies.substitution.options import SUB, SubstitutionOptions
 
-# Random directions are a band.
-_DRAWN = [name for name in MODELS if name not in (SAVED, RANDOM)]
-COLOURS = dict(zip(_DRAWN, PALETTE, strict=True)) | {SAVED: INK}
-MARKERS = dict(zip(("", *LABELS), ("*", "o", "^", "s", "D"), strict=True))
-
-
-def plane(frame: pd.DataFrame) -> Figure:
-    """Draw every model at its S+ and S-, over where random directions lie."""
-    fig, ax = new_axes(None, (WIDTH, 5.0))
-    for (model, labels), rows in pick(frame, item_kind="").groupby(["model", "labels"], sort=False):
-        both = rows.set_index("metric").reindex(["S+", "S-"])
-        if both["value"].isna().any():
-            continue
-        if model == RANDOM:
-            (left, right), (low, high) = 100 * both[["low", "high"]].to_numpy(dtype=np.float64)
-            ax.add_patch(Rectangle((left, low), right - left, high - low, color=BAND, zorder=1, label="95 % of random"))
-            continue
-        (x, y), (across, up) = 100 * both["value"], whiskers(both, 100).T[:, :, None]
-        look: dict[str, Any] = {"color": COLOURS[model], "marker": MARKERS[labels], "markersize": 7 if labels else 11}
-        name = f"{model} ({labels})" if labels else model
-        ax.errorbar(x, y, up, across, linestyle="", capsize=2, elinewidth=0.9, zorder=4, label=name, **look)
-    ax.set_xlim(-4, 104)
-    ax.set_ylim(-4, 104)
-    ax.set_xlabel("attribute put in is said to be there (S+, %)")
-    ax.set_ylabel("attribute taken out is said to be gone (S−, %)")
-    legend_right(ax, 8)
-    tidy(ax)
-    return fig
-
-
-def curve(frame: pd.DataFrame) -> Figure:
-    """Draw S+ and S- over the correlation of attributes in training."""
-    fig = Figure(figsize=(WIDTH + 1.5, 3.9), layout="constrained")
-    axes = fig.subplots(1, 2, sharey=True)
-    rows = pick(frame, item_kind="")
-    several = rows.groupby(["model", "labels"])["correlation"].transform("nunique") > 1
-    for ax, metric in zip(axes, ("S+", "S-"), strict=True):
-        found = rows[several & (rows["metric"] == metric)].sort_values("correlation", kind="stable")
-        random = pick(found, model=RANDOM)
-        ax.fill_between(random["correlation"], 100 * random["low"], 100 * random["high"], color=BAND, linewidth=0)
-        shown = [name for name in names(found, "model", MODELS) if name != RANDOM]
-        for model, shift in zip(shown, np.linspace(-0.012, 0.012, len(shown)), strict=True):
-            line = pick(found, model=model)
-            look: dict[str, Any] = {"color": COLOURS[model], "marker": "o", "markersize": 5, "capsize": 2}
-            at = line["correlation"] + shift
-            ax.errorbar(at, 100 * line["value"], whiskers(line, 100), label=model, **look)
-        ax.set_title(metric.replace("-", "−"), fontsize=10)
-        ax.set_ylim(-4, 104)
-        ax.set_xlabel("correlation of attributes in training")
-        tidy(ax)
-    axes[0].set_ylabel("%")
-    legend_right(axes[1], 8)
-    return fig
-
-
 SOURCE = "Bader et al. (2025), SUB: Benchmarking CBM Generalization via Synthetic Attribute Substitutions"
 LEGEND = {
     POST_HOC: "Concept directions found in a backbone that was trained on the classes.",
@@ -113,8 +45,10 @@ LEGEND = {
     ORACLE: "Knows the attributes of every image: the best one can do.",
     MEMORISER: "Knows the class of every image and recites the attributes that define it.",
     RECITER: "Recites those of the class that the backbone predicts.",
-    RANDOM: "Random directions in place of the post-hoc model's, drawn many times: what knowing nothing scores.",
+    RANDOM: "Random directions in place of the post-hoc model's, drawn many times: the score without knowledge.",
 }
+#: Random directions are a band.
+COLOURS = dict(zip([name for name in MODELS if name not in (SAVED, RANDOM)], PALETTE, strict=True)) | {SAVED: INK}
 #: The numbers of the main table with their heads.
 SHOWN = {
     "S+": "put in: seen",
@@ -125,7 +59,7 @@ SHOWN = {
     "class kept": "prediction",
     "T": "concepts right",
 }
-#: Of these, whether they are above random directions says nothing good or bad.
+#: Of these, whether they are above random directions is neither good nor bad.
 UNMARKED = ("recital", "class kept", "added moves", "removed moves", "others move")
 SHARES = ("S+", "S-", "recital", "selectivity", "class kept", "rises", "T_A", "T")
 OF_FILE, GROUP_OF_CONTROLS, OTHERS = "of the file", "controls", "others"
@@ -147,20 +81,18 @@ def joined(frame: pd.DataFrame) -> pd.DataFrame:
         controls=[RANDOM],
     )
     mark = against_control(rows.drop(columns="labels"), RANDOM)
-    # Of those who choose among options chance is another, which stands beside.
+    # Those who choose among options have another chance, which has a column of its own.
     unmarked = rows["metric"].isin(UNMARKED) | rows["labels"].isin(ASKED)
     return rows.assign(mark=mark.where(~unmarked, ""))
 
 
 def page(frame: pd.DataFrame, run: Run[SubstitutionOptions]) -> Page:
     """Declare the report."""
-    options = run.options
-    rows = joined(frame)
+    options, rows = run.options, joined(frame)
     here = pick(rows, correlation=options.correlation, model=list(MODELS))
-    chosen = pick(rows, correlation=options.correlation, labels=list(ASKED))
-    seeds = names(frame, "seed")
-    main = main_table(frame, options)
-    sentences = findings(rows, options.correlation)
+    asked = pick(rows, correlation=options.correlation, labels=list(ASKED))
+    seeds, main = names(frame, "seed"), main_table(frame, options)
+    folded = [item_table(here, "attribute"), item_table(here, "class"), moves_table(here)]
     sections = [
         Section(
             "Seen or recited?",
@@ -168,9 +100,22 @@ def page(frame: pd.DataFrame, run: Run[SubstitutionOptions]) -> Page:
             charts=[
                 Chart(
                     "plane",
-                    "What sees stands at the top right, what recites at the bottom left, what says no to everything at "
-                    "the top left. Grey: where 95 % of the random banks lie on each axis.",
-                    plane(here),
+                    "A model that sees is at the top right, one that recites at the bottom left, one that says no to "
+                    "everything at the top left. Grey: where 95 % of the random banks lie on each axis.",
+                    Plane(
+                        frame=pick(here, item_kind=""),
+                        x="S+",
+                        y="S-",
+                        series="model",
+                        kinds="labels",
+                        label_x="attribute put in is said to be there (S+, %)",
+                        label_y="attribute taken out is said to be gone (S−, %)",
+                        colours=COLOURS,
+                        band=RANDOM,
+                        band_label="95 % of random",
+                        scale=100,
+                        limits=(-4, 104),
+                    ),
                 )
             ],
         ),
@@ -185,12 +130,10 @@ def page(frame: pd.DataFrame, run: Run[SubstitutionOptions]) -> Page:
             "Vision-language models",
             "Of the options of the touched group, the one whose text is the most similar to the image is said to be "
             "there. Chance is that of drawing one.",
-            tables=[encoders_table(chosen, beside=options.data == SUB)],
-            after="The encoder “embedded” is untrained and knows nothing."
-            if "embedded" in set(chosen["model"])
-            else "",
+            tables=[encoders_table(asked, beside=options.data == SUB)],
+            after="The encoder “embedded” is untrained." if "embedded" in set(asked["model"]) else "",
         )
-        if len(chosen)
+        if len(asked)
         else None,
         Section(
             "Where attributes go together",
@@ -201,7 +144,7 @@ def page(frame: pd.DataFrame, run: Run[SubstitutionOptions]) -> Page:
                     "curve",
                     "S+ and S− over the correlation of attributes in training, with 95 % intervals; grey is what 95 % "
                     "of random banks score.",
-                    curve(pick(rows, model=list(MODELS))),
+                    curve(pick(rows, model=list(MODELS), item_kind="", metric=["S+", "S-"])),
                     wide=True,
                 )
             ],
@@ -214,11 +157,7 @@ def page(frame: pd.DataFrame, run: Run[SubstitutionOptions]) -> Page:
             "results.csv has all models.",
             tables=[item_table(here, "group", [metric]) for metric in ("S+", "S-")],
             beside=True,
-            folded=[
-                table
-                for table in (item_table(here, "attribute"), item_table(here, "class"), moves_table(here))
-                if len(table.frame)
-            ],
+            folded=[table for table in folded if len(table.frame)],
         ),
         Section(
             "What was said",
@@ -239,10 +178,10 @@ def page(frame: pd.DataFrame, run: Run[SubstitutionOptions]) -> Page:
     control = pick(frame, model=RANDOM)
     return Page(
         f"Substitution benchmark: {'SUB' if options.data == SUB else 'painted birds'}",
-        sentences,
+        findings(rows, options.correlation),
         [section for section in sections if section is not None],
         main=[main],
-        printed=sentences,
+        answers=answers(rows, options.correlation),
         source=f"Scores: {SOURCE}.",
         template="substitution/page.html.j2",
         content={
@@ -254,6 +193,25 @@ def page(frame: pd.DataFrame, run: Run[SubstitutionOptions]) -> Page:
     )
 
 
+def curve(rows: pd.DataFrame) -> Curves:
+    """Declare S+ and S- over the correlation of attributes in training."""
+    several = rows.groupby(["model", "labels"])["correlation"].transform("nunique") > 1
+    return Curves(
+        frame=rows[several].assign(metric=lambda found: found["metric"].str.replace("-", "−")),
+        x="correlation",
+        series="model",
+        panels="metric",
+        label_x="correlation of attributes in training",
+        label="%",
+        order=MODELS,
+        colours=COLOURS,
+        band=RANDOM,
+        band_label="95 % of random",
+        scale=100,
+        limits=(-4, 104),
+    )
+
+
 def main_table(frame: pd.DataFrame, options: SubstitutionOptions) -> Table:
     """Return the numbers of most weight: for each kind of labels and each model, and for the controls."""
     shown = pick(frame, model=list(MODELS), correlation=options.correlation, item_kind="", metric=list(SHOWN))
@@ -261,7 +219,7 @@ def main_table(frame: pd.DataFrame, options: SubstitutionOptions) -> Table:
         "Does the model see the concept, or recite its class?",
         "In %. Chance of S+ and S− is that of random directions; read the two together: what says no to everything has "
         "S− = 100.",
-        _by_labels(joined(shown), metric=list(SHOWN)),
+        by_labels(joined(shown), metric=list(SHOWN)),
         ["labels", "model"],
         ["metric"],
         heads=SHOWN,
@@ -281,7 +239,7 @@ def paper_table(frame: pd.DataFrame) -> Table:
         "Table 1",
         "S+ and S− on SUB, concept accuracy on the test images of CUB-200-2011 for the attributes of SUB (T_A) and for "
         "all (T), in %.",
-        _by_labels(pd.concat([ours, paper]), metric=metrics, source=("ours", PAPER)),
+        by_labels(pd.concat([ours, paper]), metric=metrics, source=("ours", PAPER)),
         ["labels", "model"],
         ["metric", "source"],
         controls=CONTROLS,
@@ -291,13 +249,13 @@ def paper_table(frame: pd.DataFrame) -> Table:
 
 def encoders_table(frame: pd.DataFrame, *, beside: bool) -> Table:
     """Return Table 2 of the paper: S+, S- and how often what was taken out is chosen, each with its chance."""
-    cells = pick(frame, item_kind="", metric=["S+", "S-", "original"]).assign(source="ours", style="")
-    parts = [cells, cells.assign(source="chance", value=cells["chance"], low=math.nan, high=math.nan, style="chance")]
+    ours = pick(frame, item_kind="", metric=["S+", "S-", "original"]).assign(source="ours", style="")
+    parts = [ours, ours.assign(source=CHANCE, value=ours["chance"], low=math.nan, high=math.nan, style=CHANCE)]
     if beside:
         paper = pick(published(__package__), labels=list(ASKED)).drop(columns="model").rename(columns={"of": "model"})
         parts.append(paper.assign(source=PAPER, style=PAPER))
     cells = pd.concat(parts)
-    orders = {"metric": ("S+", "S-", "original"), "source": ("ours", "chance", PAPER)}
+    orders = {"metric": ("S+", "S-", "original"), "source": ("ours", CHANCE, PAPER)}
     return Table(
         "Table 2",
         "In %; original: the option that was taken out is chosen, the paper's hallucination.",
@@ -335,14 +293,14 @@ def moves_table(frame: pd.DataFrame) -> Table:
         "How far values move",
         "Rise of the concept put in, fall of the one taken out, and the mean distance of all others, in the units of "
         "each model's values: margins of post-hoc models and random directions, probabilities of the others.",
-        _by_labels(pick(frame, item_kind="", metric=list(moves)), metric=moves),
+        by_labels(pick(frame, item_kind="", metric=list(moves)), metric=moves),
         ["labels", "model"],
         ["metric"],
         controls=CONTROLS,
     )
 
 
-def _by_labels(cells: pd.DataFrame, **orders: Sequence[str]) -> pd.DataFrame:
+def by_labels(cells: pd.DataFrame, **orders: Sequence[str]) -> pd.DataFrame:
     """Arrange cells by the labels of their models, those without any last."""
     others = cells["model"].map({SAVED: OF_FILE}).fillna(GROUP_OF_CONTROLS)
     cells = cells.assign(labels=cells["labels"].where(cells["labels"] != "", others))
