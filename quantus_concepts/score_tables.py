@@ -32,7 +32,7 @@ NAMES_BESIDE = {"modality": ("label",), "class": ("added", "removed", "predicted
 _LONGEST_NAME, _LONGEST_KEY = 60, 160
 #: Of a file of scores: ten thousand images with a hundred rows of ten cells each.
 MAX_BYTES, MAX_CELLS, MAX_COLUMNS = 100 * 2**20, 10_000_000, 1000
-SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars"}
+SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars", " ": "spaces"}
 
 
 def to_markdown(table: pd.DataFrame, digits: int = 3) -> str:
@@ -192,7 +192,7 @@ def _read_rows(file: Path) -> tuple[list[str], list[list[str]]]:
     """Return the head and the rows of a CSV file; a ValueError where they do not fit each other."""
     if (size := file.stat().st_size) > MAX_BYTES:
         raise ValueError(f"it has {size:,} bytes, more than {MAX_BYTES:,}")
-    with file.open(newline="", encoding="utf-8") as stream:
+    with file.open(newline="", encoding="utf-8-sig") as stream:
         rows = csv.reader(stream, strict=True)
         head = next(rows, [])
         if not head:
@@ -203,6 +203,9 @@ def _read_rows(file: Path) -> tuple[list[str], list[list[str]]]:
             raise ValueError(f"it has {len(head):,} columns, more than {MAX_COLUMNS:,}")
         if doubled := [name for name, count in Counter(head).items() if count > 1]:
             raise ValueError(f"two columns are named {doubled[0]!r}")
+        # The first column may be an index, which pandas writes without a name.
+        if odd := [name for place, name in enumerate(head) if name != name.strip() or (place and not name)]:
+            raise ValueError(f"a column is named {odd[0]!r}, expected a name without spaces around it")
         kept = []
         for row in filter(None, rows):
             if len(row) != len(head):

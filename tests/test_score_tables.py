@@ -109,6 +109,9 @@ def test_csv_reads_back_equal(summary: pd.DataFrame, tables: dict[str, pd.DataFr
         (b"method;value\na;1\n", "separated by semicolons, expected commas"),
         (b"method\tvalue\na\t1\n", "separated by tabs, expected commas"),
         (b"value,value\n1,2\n", "two columns are named 'value'"),
+        (b"method value\na 1\n", "separated by spaces, expected commas"),
+        (b"method, value\na,1\n", "a column is named ' value', expected a name without spaces"),
+        (b"method,,value\na,b,1\n", "a column is named '', expected a name"),
     ],
 )
 def test_rows_and_columns_that_do_not_fit(content: bytes, told: str, tmp_path: Path) -> None:
@@ -116,6 +119,12 @@ def test_rows_and_columns_that_do_not_fit(content: bytes, told: str, tmp_path: P
     path.write_bytes(content)
     with pytest.raises(ValueError, match=f"scores.csv is no CSV file of scores: .*{told}"):
         read_scores(path)
+
+
+def test_a_byte_order_mark_belongs_to_no_name(tmp_path: Path) -> None:
+    (tmp_path / "scores.csv").write_bytes(b"\xef\xbb\xbfmethod,value\n1,0.5\n")
+    table = read_scores(tmp_path / "scores.csv")
+    assert table.to_dict("list") == {"method": ["1"], "value": [0.5]}
 
 
 @pytest.mark.parametrize("content", [b"", b"a,b\n1\n1,2,3\n", b"value\n\xff\n", b"method,value\nm,many\n"])

@@ -227,6 +227,17 @@ def test_masks_that_say_nothing(tmp_path: Path, size: tuple[int, int], level: in
     refused(lambda: masks.read("dog-track-0900.jpg", 0, (0, 0, 8, 8), 8, (8, 8)), "dog-track-0900.png", told)
 
 
+@pytest.mark.parametrize("level", [0.5, np.nan, -1.0])
+def test_masks_of_something_else_than_0_and_1(tmp_path: Path, level: float) -> None:
+    path = tmp_path / "val_mask.npz"
+    np.savez(path, **{"0": np.eye(8), "1": np.full((8, 8), level)})
+    refused(
+        lambda: NumberedMasks(path).read("dog-track-0900.jpg", 0, (0, 0, 8, 8), 8, (8, 8)),
+        "val_mask.npz",
+        "mask 1 holds",
+    )
+
+
 def sub_file(path: Path, content: bytes, n: int, **settings: object) -> Path:
     """A file of SUB that has one image many times."""
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")

@@ -19,6 +19,11 @@ def test_by_hand() -> None:
     added, removed = torch.tensor([0, 0, 1, 1, -1]), torch.tensor([1, 1, 2, 2, 0])
     found = substitution(VALUES, added, removed)
     np.testing.assert_array_equal(found.added, [1, 0, 1, NAN, NAN])
+    # Of 300 concepts the 256th is one: what -1 has become would be scored as that.
+    with pytest.raises(
+        ValueError, match=r"`added` to have a signed dtype but got torch.uint8, in which -1 becomes a large"
+    ):
+        substitution(torch.zeros(5, 300), added.to(torch.uint8), removed)
     np.testing.assert_array_equal(found.removed, [1, 0, 0, NAN, NAN])
 
 

@@ -375,6 +375,11 @@ class Indices(Tensors):
             raise TypeError(
                 f"Expected argument `{name}` to be a tensor of an integer dtype but got {got}. Convert it with .long()."
             )
+        if self.low is not None and self.low < 0 and not value.dtype.is_signed:
+            raise ValueError(
+                f"Expected argument `{name}` to have a signed dtype but got {value.dtype}, in which {self.low} becomes "
+                "a large number. Pass whole numbers as int64."
+            )
 
 
 class ZeroOne(Tensors):

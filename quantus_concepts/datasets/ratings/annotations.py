@@ -25,8 +25,8 @@ PREDICTED, IMAGE_NAME = "predicted", "image-name"
 #: What the label of an explanation is taken from.
 LABELS = (PREDICTED, IMAGE_NAME)
 _SHOWN = 5
-#: What could only be meant as a question, such as "q1" or "Q 1".
-_QUESTION = re.compile(r"\s*[qQ][\s_-]*\d+\s*")
+#: What could only be meant as a question, such as "q1" or "Question 1".
+_QUESTION = re.compile(r"\s*q(uestion)?[\s_.-]*\d+\s*", re.IGNORECASE)
 _WHOLE = re.compile(r"\s*[+-]?\d+(?:\.0*)?\s*")
 
 

@@ -100,12 +100,19 @@ class NumberedMasks:
                         f"{_MOST_BYTES:,}"
                     )
                 with np.load(self.path, allow_pickle=False) as file:
-                    self._arrays = {key: np.asarray(file[key], dtype=bool) for key in file.files}
+                    self._arrays = {key: _as_mask(key, file[key]) for key in file.files}
             except Exception as error:  # a damaged archive fails in any way
                 raise ValueError(
                     f"Masks {self.path} cannot be read ({reason_of(error)}). Convert them again."
                 ) from error
         return self._arrays
+
+
+def _as_mask(key: str, array: np.ndarray) -> np.ndarray:
+    """Return an array as bool; raise for fractions and NaN, which count as marked."""
+    if array.dtype.kind not in "biu" and not np.isin(array, (0, 1)).all():
+        raise ValueError(f"mask {key} holds something else than 0 and 1")
+    return np.asarray(array, dtype=bool)
 
 
 def find_masks(root: Path, split: str) -> PNGMasks | NumberedMasks | None:

@@ -162,7 +162,10 @@ def _read_names(path: Path, schema: Any) -> Names:
 def _as_names(column: str, names: Any) -> tuple[str, ...]:
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise TypeError(f"those of {column} are no list of texts")
-    if doubled := [name for name, count in Counter(names).items() if count > 1]:
+    if not all(name.strip() for name in names):
+        raise ValueError(f"{column} has an empty name")
+    counts = Counter(name.replace(SEPARATOR, OFFICIAL) for name in names)
+    if doubled := [name for name, count in counts.items() if count > 1]:
         raise ValueError(f"{column} names {quoted(doubled[0])} twice")
     return tuple(names)
 

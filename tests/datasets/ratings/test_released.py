@@ -259,6 +259,7 @@ def test_missing_files_are_listed_at_once(copy):
             "record 0: 'Annotation' has the key 'q2', where questions are called 'Q1' to 'Q6'",
         ),
         ('[{"img": "a", "explication": "a_1_2.png", "Annotation": [{"Q7": 3}]}]', "has the key 'Q7', where questions"),
+        ('[{"img": "a", "explication": "a_1_2.png", "Annotation": [{"Question1": 3}]}]', "has the key 'Question1', "),
         (
             '[{"img": "a", "explication": "a_1_2.png", "Annotation": [{"Q1": null}]}]',
             "votes on Q1, .* but it has none",

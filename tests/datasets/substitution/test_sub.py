@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from pathlib import Path
 
@@ -190,6 +191,25 @@ def changed_files(root: Path, change: str) -> None:
 def test_damaged_files_are_refused_by_name(tmp_path: Path, change: str, kind: type, message: str) -> None:
     changed_files(write_release(tmp_path), change)
     with pytest.raises(kind, match=message):
+        SUB(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ("ab", "those of attr_label are no list of texts"),
+        (["a", " "], "attr_label has an empty name"),
+        (["a--b", "a--b"], "attr_label names 'a::b' twice"),
+        (["a--b", "a::b"], "attr_label names 'a::b' twice"),
+    ],
+)
+def test_names_that_are_no_names_are_refused(tmp_path: Path, names: object, message: str) -> None:
+    first = next(iter(sorted((write_release(tmp_path) / "data").glob("*.parquet"))))
+    table = pq.read_table(first)
+    info = json.loads(table.schema.metadata[b"huggingface"])
+    info["info"]["features"]["attr_label"]["names"] = names
+    pq.write_table(table.replace_schema_metadata({"huggingface": json.dumps(info)}), first)
+    with pytest.raises(ValueError, match=rf"{first.name} is no file of SUB: .*{message}"):
         SUB(tmp_path)
 
 
