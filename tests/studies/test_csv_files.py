@@ -160,6 +160,6 @@ def test_names_on_a_page_are_texts() -> None:
     page.encode("utf-8")
 
 
-@pytest.mark.parametrize("text", [*FORMULAS, *NUMBERS, "'quoted'", "'", "plain", ""])
+@pytest.mark.parametrize("text", [*FORMULAS, *NUMBERS, "'quoted'", "'", "plain", "", "'=1", "''=1", "'-5"])
 def test_cells_read_back(text: str) -> None:
     assert from_cell(as_cell(text)) == text

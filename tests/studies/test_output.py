@@ -255,3 +255,16 @@ def test_the_manifest_lists_what_was_written(tmp_path):
         "settings": {"command": "concepts", "--seed": "1"},
         "files": ["figures/a.png", "results.csv"],
     }
+
+
+def test_a_run_whose_folder_another_run_has_keeps_nothing_there(tmp_path):
+    first = OutputFolder(out=tmp_path / "run", settings={"--seed": "1"}).__enter__()
+    shutil.rmtree(tmp_path / "run")
+    with OutputFolder(out=tmp_path / "run", settings={"--seed": "2"}) as second:
+        for use in (lambda: first.kept, lambda: first.write_text("a.txt", "first")):
+            with pytest.raises(OSError, match="was removed or replaced while this run wrote to it"):
+                use()
+        second.write_text("b.txt", "second")
+    with pytest.raises(OSError, match="was removed or replaced"):
+        first.__exit__(None, None, None)
+    assert names(tmp_path / "run") == [MANIFEST, "b.txt"]

@@ -54,6 +54,7 @@ class OutputFolder:
     @property
     def kept(self) -> Path:
         """The folder of what an interrupted run goes on from."""
+        self._entered.check_held()
         self._entered.kept.mkdir(exist_ok=True)
         return self._entered.kept
 

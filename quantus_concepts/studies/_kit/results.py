@@ -31,7 +31,8 @@ def write_csv(frame: pd.DataFrame, path: str | os.PathLike[str] | Path) -> None:
 
 def as_cell(value: Any) -> Any:
     """Return what stands for a value in a cell."""
-    if not isinstance(value, str) or not value.startswith(STARTS) or _is_number(value):
+    # A text that begins as a guarded one is guarded too, or `from_cell` would take its sign away.
+    if not isinstance(value, str) or not value.lstrip("'").startswith(STARTS) or _is_number(value):
         return value
     return f"'{value}"
 

@@ -185,7 +185,7 @@ def _ask(model: LetterModel, pair: Pair, images: list[Path], options: FilterOpti
 def _keep(answers: pd.DataFrame, file: Path) -> None:
     try:
         with written(file) as temporary:
-            answers.to_csv(temporary, index=False)
+            write_csv(answers, temporary)
     except OSError as error:
         raise OSError(
             f"The answers on a pair cannot be written to {file} ({error.strerror or error}). Those on the pairs before "
@@ -194,7 +194,8 @@ def _keep(answers: pd.DataFrame, file: Path) -> None:
 
 
 def _read(file: Path) -> pd.DataFrame:
-    return pd.read_csv(file, keep_default_na=False, dtype={"answer": str, "is_choice": bool})
+    table = pd.read_csv(file, keep_default_na=False, dtype={"image": str, "answer": str, "is_choice": bool})
+    return table.map(from_cell)
 
 
 def _check_letters(answered: list[pd.DataFrame]) -> None:

@@ -216,6 +216,14 @@ def test_an_interrupted_filter_asks_nothing_twice(tmp_path: Path, monkeypatch: p
     assert needles["image"][needles["kept"]].tolist() == [f"{bird}--{ATTRIBUTES[1]}/00000.png" for bird in BIRDS]
 
 
+def test_answers_that_are_kept_hold_no_formula_and_read_back(tmp_path: Path) -> None:
+    rows = [("=a/0.png", "=1+1", 0.5, False), ("b/0.png", "'=1", 0.25, True), ("c/0.png", "", 0.5, False)]
+    answers = pd.DataFrame(rows, columns=filtering.ANSWERS)
+    filtering._keep(answers, tmp_path / "kept.csv")
+    assert not any(cell.startswith("=") for cell in (tmp_path / "kept.csv").read_text().replace("\n", ",").split(","))
+    pd.testing.assert_frame_equal(filtering._read(tmp_path / "kept.csv"), answers)
+
+
 def test_what_is_decided() -> None:
     pair = choose_pairs([JAY], [BLACK])[0]
     said = ["black", "black", "white", "black", "Other", "zzz"]
