@@ -18,6 +18,8 @@ from quantus_concepts.studies._kit.results import against
 
 #: How a number stands to another; "" where neither has an interval.
 RELATIONS = {"above": "above", "at": "not distinguishable from", "below": "below", "": "beside"}
+#: Of more names a sentence says how many.
+FEW = 3
 Row = Mapping[str, Any]
 Writer = Callable[[float], str]
 
@@ -120,7 +122,8 @@ def leader(
         return ""
     worst, best, others = rows.iloc[0], rows.iloc[-1], rows.iloc[:-1]
     alike = [name(row) for _, row in others[::-1].iterrows() if relation_to(row, best) == "at"]
-    said_alike = f", not distinguishable from {listed(alike)}" if alike else ""
+    which = listed(alike) if len(alike) <= FEW else f"{len(alike)} of the {len(others)} others"
+    said_alike = f", not distinguishable from {which}" if alike else ""
     lowest = f"; lowest for {name(worst)}, {with_interval(worst, write)}" if len(rows) > 1 else ""
     return f"{text} {name(best)}, {with_interval(best, write)}{said_alike}{lowest}."
 
@@ -142,7 +145,7 @@ def compared(
     parts = []
     for relation, phrase in {"above": text, "at": "not distinguishable from it", "below": "below it"}.items():
         members = found[relation]
-        # A long list is told by its number where the other lists are given.
+        # Of the longest list a sentence says how many, where it gives the others.
         whom = f"{len(members)} others" if relation == most and len(members) > 4 else listed(members)
         parts += [f"{phrase}: {whom if members else 'none'}"] if members or relation == "above" else []
     return f"{'; '.join(parts)}." if len(rows) else ""

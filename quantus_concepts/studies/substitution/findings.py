@@ -108,7 +108,10 @@ def chance(rows: pd.DataFrame, metric: str, sign: str) -> str:
     if control is None or found.empty:
         return ""
     return compared(
-        found, control, f"{sign} above random directions ({percent(control['value'])}, {ends(control)})", whole
+        found,
+        control,
+        f"{sign} above random directions ({percent(control['value'])}, 95 % of them {ends(control)})",
+        whole,
     )
 
 
@@ -131,7 +134,7 @@ def labels(rows: pd.DataFrame) -> str:
     for model in TRAINED:
         by_class, by_image = (one(rows, metric="S+", model=model, labels=each) for each in (CLASS_HARD, IMAGE_HARD))
         if by_class is not None:
-            parts.append(sentence(f"the {model} {{}}", by_image, {"with those per class": by_class}).rstrip("."))
+            parts.append(sentence(f"the {model} {{}}", by_image, {"those per class": by_class}).rstrip("."))
     parts = [part for part in parts if part]
     return f"S+ of models trained with labels per image: {'; '.join(parts)}." if parts else ""
 
