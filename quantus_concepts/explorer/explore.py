@@ -250,8 +250,7 @@ def _numbers(views: ConceptViews, model: Any) -> dict[str, Any]:
         "threshold": views.threshold,
         "values": floats(values),
         "logits": floats(logits),
-        # Within the page's images: where a slider ends.
-        "ends": [_rounded(values.amin(0)), _rounded(values.amax(0))],
+        "ends": [_rounded(each) for each in _ends(views, bounded=getattr(model, "bounded", False))],
         "linear": linear is not None,
         "exact": bool(getattr(model, "linear_pool", False)),
     }
@@ -266,6 +265,20 @@ def _numbers(views: ConceptViews, model: Any) -> dict[str, Any]:
         if (range_ := getattr(views, name)) is not None:
             found[name] = [_rounded(row) for row in range_]
     return found
+
+
+def _ends(views: ConceptViews, *, bounded: bool) -> tuple[Tensor, Tensor]:
+    """Return what stands for each concept's absence and presence, (L,) each, between which its slider moves."""
+    low, high = views.values.amin(0), views.values.amax(0)
+    if bounded:
+        return torch.zeros_like(low), torch.ones_like(high)
+    if views.random_values is not None:
+        low, high = low.minimum(views.random_values.min()), high.maximum(views.random_values.max())
+    if views.threshold is not None:
+        # As far to either side of the threshold: of one image nothing is known of the other side.
+        reach = (low - views.threshold).abs().maximum((high - views.threshold).abs())
+        low, high = views.threshold - reach, views.threshold + reach
+    return low, high
 
 
 def _maps(views: ConceptViews) -> dict[str, Any]:

@@ -284,9 +284,7 @@
       const row = make("tr", {}, [make("td", {}, [box]), name, make("td", { className: "cell value" }), make("td", { className: "cell adds" })]);
       row.dataset.concept = j;
       if (data.linear) {
-        // Room beyond what these images have, for a concept that all of them lack.
-        const span = highs[j] - lows[j] || 1;
-        const slider = make("input", { type: "range", step: "any", min: lows[j] - 0.25 * span, max: highs[j] + 0.25 * span });
+        const slider = make("input", { type: "range", step: "any", min: lows[j], max: highs[j] });
         slider.setAttribute("aria-label", `Value of ${data.concepts[j]}`);
         slider.addEventListener("input", () => correct(j, +slider.value, row));
         const button = make("button", { type: "button" });

@@ -185,6 +185,12 @@ def test_a_waterfall_by_hand() -> None:
         plot_contributions(Tensor([0.5, -2.0, 0.25]), ["a", "b"], 1.0)
 
 
+def test_what_a_residual_adds_is_named() -> None:
+    for kind, rest in (("residual", "residual and bias"), ("margin", "bias")):
+        _, axes = show_concepts(MODELS[kind], IMAGES[:1], 2)
+        assert [label.get_text() for label in axes[0, -1].get_yticklabels()][-2].startswith(f"{rest}  ")
+
+
 def test_other_pool_and_precision_are_drawn() -> None:
     model = cbm().double()
     figure, _ = show_concepts(model, IMAGES.double(), 2)

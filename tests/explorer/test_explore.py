@@ -224,7 +224,7 @@ def test_nothing_is_asked_for_and_hostile_names_do_nothing(name: str, visited: d
     assert found["bad"] == 0
 
 
-def test_the_page_is_used_with_keys_sliders_and_the_address(visited: dict[str, Any]) -> None:
+def test_the_page_is_used_with_keys_sliders_and_the_address(visited: dict[str, Any], pages: dict[str, str]) -> None:
     found = visited["use"]
     assert "error" not in found, found
     views = concept_views(CBM, IMAGES)
@@ -239,8 +239,8 @@ def test_the_page_is_used_with_keys_sliders_and_the_address(visited: dict[str, A
     assert "set" not in found["undone"]["hash"]
     assert found["undone"]["row"] == ""
     # A switch takes a value to the far end of what the images have.
-    values = views.values[:, 2]
-    end = values.min() if values[1] >= 0 else values.max()
+    value, (lows, highs) = views.values[1, 2], page_data(pages["pcbm"])["ends"]
+    end = lows[2] if value >= 0 else highs[2]
     assert f"{end:+.2f}".replace("-", "−") in found["flipped"]
     assert found["focus"] == "title"
     # The second image's strongest three, of which a box adds the fifth concept or takes it away.
@@ -276,6 +276,11 @@ def test_numbers_and_maps_are_on_the_page(pages: dict[str, str]) -> None:
     assert "residual" in page_data(pages["residual"])
     assert np.allclose(data["random_values"], views.random_values, rtol=1e-4)
     assert "random_values" not in page_data(pages["bottleneck"])
+    # A slider reaches as far to either side of the threshold, beyond what images and random directions have.
+    lows, highs = map(np.array, data["ends"])
+    assert np.allclose(lows, -highs)
+    assert (highs >= views.values.abs().amax(0).numpy() - 1e-4).all()
+    assert page_data(pages["bottleneck"])["ends"] == [[0.0] * L, [1.0] * L]
     # Of 256 levels between the ends.
     low, high = data["map"]["low"], data["map"]["high"]
     assert data["sheets"][2] == map_uri(views.maps[2], low, high)

@@ -384,6 +384,15 @@ TABLE: Table = {
         bottleneck={**NO_MODULE, "of another kind": NET, "with a residual": RESIDUAL},
         residual={**NO_MODULE, "of another width": nn.Linear(3, 2), "of one class": nn.Linear(2, 1)},
     ),
+    "ResidualCBM.of_classifier": spoilt(
+        ResidualCBM.of_classifier,
+        {"features": NET, "bank": CBM.bank, "classifier": nn.Linear(CBM.bank.cavs.shape[1], 4)},
+        features=NO_MODULE,
+        bank={"None": None, "an array": np.eye(3)},
+        classifier={**NO_MODULE, "of another width": nn.Linear(9, 4)},
+        pool={"a number": 3, "unknown": "max"},
+        maps={"a number": 3},
+    ),
     "ResidualCBM.contributions": spoilt(RESIDUAL.contributions, {}, inputs=NO_INPUTS),
     "fit_residual": spoilt(
         fit_residual,

@@ -25,6 +25,7 @@ from captum_concepts._support.checks import (
 from captum_concepts._support.running import evaluation_mode, first_floating, tensor_output, without_autocast
 from captum_concepts._support.shown import one_line
 from captum_concepts.backbones.pooling import Maps, Pool
+from captum_concepts.bank.bank import ConceptBank
 from captum_concepts.models.cbm import PostHocCBM
 from captum_concepts.models.chain import ConceptChain, linear_part
 from captum_concepts.models.files import ModelContents
@@ -96,6 +97,50 @@ class ResidualCBM(StoredCBM):
             self.random_banks = bottleneck.random_banks
         if isinstance(bottleneck, StoredCBM):
             self.source, self.normalisation = bottleneck.source, bottleneck.normalisation
+
+    @classmethod
+    def of_classifier(
+        cls, features: Any, bank: ConceptBank, classifier: nn.Linear, pool: Pool = "mean", maps: Maps | None = None
+    ) -> Self:
+        """Split the linear classifier of a trained network into what concepts say and a residual; nothing is fitted.
+
+        The part of the classifier's weights that lies in the span of the concept vectors becomes the head (by the
+        pseudo-inverse), the rest is the residual. The logits are those of the network.
+
+        Parameters
+        ----------
+        features : nn.Module or Backbone
+            As in `PostHocCBM`: the network up to the embedding that `classifier` takes.
+        bank : ConceptBank
+            L concepts of the d dimensions of the embedding. Directions that are nearly the same share what they say.
+        classifier : nn.Linear
+            Embeddings (N, d) to logits (N, K).
+        pool : "mean" or callable
+            As in `PostHocCBM`.
+        maps : callable, optional
+            As in `PostHocCBM`.
+
+        Returns
+        -------
+        ResidualCBM
+            With margins as values.
+
+        Raises
+        ------
+        TypeError
+            If `classifier` is no ``nn.Linear``, or as in `PostHocCBM`.
+        ValueError
+            If `classifier` is of another width than the bank, or as in `PostHocCBM`.
+        """
+        check_kind("bank", bank, ConceptBank, "a ConceptBank")
+        check_kind("classifier", classifier, nn.Linear, "an nn.Linear")
+        if classifier.in_features != bank.cavs.shape[1]:
+            raise ValueError(
+                f"Expected argument `classifier` to take embeddings (N, {bank.cavs.shape[1]}), the width of the bank, "
+                f"but got {classifier.in_features}."
+            )
+        head, residual = split_linear(classifier, bank.cavs, bank.intercepts)
+        return cls(PostHocCBM(features, bank, head, "margin", pool, maps), residual)
 
     @property
     def linear_pool(self) -> bool:
@@ -179,6 +224,26 @@ class ResidualCBM(StoredCBM):
         reference = first_floating(self.residual)
         with without_autocast(embedding.device):
             return tensor_output(self.residual(embedding if reference is None else embedding.to(reference.dtype)))
+
+
+@torch.no_grad()
+def split_linear(classifier: nn.Linear, cavs: Tensor, intercepts: Tensor) -> tuple[nn.Linear, nn.Linear]:
+    """Return a head on margins and a residual on embeddings whose logits add up to those of a classifier."""
+    weight = classifier.weight.double()
+    bias = weight.new_zeros(len(weight)) if classifier.bias is None else classifier.bias.double()
+    norms = cavs.to(weight).norm(dim=1)
+    rows, offsets = cavs.to(weight) / norms[:, None], intercepts.to(weight) / norms
+    # Directions that are all but the same would get huge weights of opposite signs.
+    own = weight @ torch.linalg.pinv(rows, rtol=0.01)
+    parts = (own, torch.zeros_like(bias)), (weight - own @ rows, bias - own @ offsets)
+    made = []
+    for matrix, vector in parts:
+        layer = nn.utils.skip_init(nn.Linear, matrix.shape[1], len(matrix), device=matrix.device)
+        layer = layer.to(classifier.weight.dtype)
+        layer.weight.copy_(matrix)
+        layer.bias.copy_(vector)
+        made.append(layer.train(classifier.training))
+    return made[0], made[1]
 
 
 def fit_residual(

@@ -139,6 +139,8 @@ def show_concepts(
     shown = _pictures(pictures, views, model)
     maps = views.maps.gather(1, chosen[:, :, None, None].expand(-1, -1, *views.maps.shape[2:]))
     low, high = scale_of(maps, views.map_threshold)
+    beside = views.residual is not None and bool(views.residual.abs().max() > 1e-4)
+    rest = "residual and bias" if beside else "bias"
     figure, axes = _grid(n, 1 + chosen.shape[1], shown.shape[2] / shown.shape[3], waterfall=names is not None)
     for i, row in enumerate(axes):
         title = "" if names is None else _class_title(views, i, names, truth)
@@ -151,7 +153,7 @@ def show_concepts(
             plot_coam(shown[i], map_, name, mark, coloured="blend", low=low, high=high, ax=ax)
         if names is not None and views.contributions is not None and views.logits is not None:
             total = views.logits[i].max().item()
-            plot_contributions(views.contributions[i], views.names, total, top=chosen.shape[1], ax=row[-1])
+            plot_contributions(views.contributions[i], views.names, total, top=chosen.shape[1], rest=rest, ax=row[-1])
     _colour_bar(figure, axes[:, 1:-1] if names is not None else axes[:, 1:], low, high, views)
     return figure, axes
 
@@ -234,6 +236,7 @@ def plot_contributions(
     total: float,
     *,
     top: int = 5,
+    rest: str = "bias",
     ax: Axes | None = None,
 ) -> tuple[Figure, Axes]:
     """Draw how the contributions of concepts add up to the logit of a class, as a waterfall.
@@ -251,6 +254,8 @@ def plot_contributions(
         The logit.
     top : int
         How many concepts get a bar of their own.
+    rest : str
+        What the last bar before the logit is called.
     ax : Axes, optional
         Where to draw; None for a new figure, which pyplot does not know of.
 
@@ -278,7 +283,7 @@ def plot_contributions(
     bars = [(clipped(str(names[j]), 30), parts[j]) for j in largest]
     if len(others):
         bars.append((f"{len(others)} other concept{'s' if len(others) > 1 else ''}", parts[others].sum()))
-    bars.append(("bias", total - parts.sum()))
+    bars.append((clipped(str(rest), 30), total - parts.sum()))
     if ax is None:
         ax = Figure(figsize=(4, 0.6 + 0.3 * (len(bars) + 1)), layout="constrained").subplots()
     starts = np.cumsum([0.0, *(width for _, width in bars)])

@@ -1,0 +1,90 @@
+"""The options of `explain`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from quantus_concepts.studies._kit.command import (
+    DeviceOptions,
+    OutOptions,
+    ProgressOptions,
+    SeedOptions,
+    option,
+    option_name,
+)
+from quantus_concepts.studies._models.options import NetworkOptions
+
+_WHAT = "Images and concepts"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExplainOptions(NetworkOptions, ProgressOptions, OutOptions, SeedOptions, DeviceOptions):
+    """Show which concepts a network sees in images, where, and what they add to its prediction.
+
+    With no option: painted birds and a small network that is trained on them. Prints a table; the last line is the
+    folder with explain.html, on which concepts can be corrected, a picture of each image, and results.csv.
+    """
+
+    examples: ClassVar[tuple[str, ...]] = (
+        "explain --image zebra.jpg --concepts concepts --backbone resnet18",
+        "explain --image zebra.jpg --text striped --text furry --backbone open_clip:ViT-B-32:openai",
+    )
+    quick = "--n-train 40"
+
+    image: list[Path] | None = option(None, "Photograph; may be given several times.", panel=_WHAT)
+    concepts: Path | None = option(
+        None, "Folder of concepts, each a folder of example images, beside folders of random images.", panel=_WHAT
+    )
+    text: list[str] | None = option(None, "Concept as a text, for a backbone of open_clip; several times.", panel=_WHAT)
+    cbm: Path | None = option(None, "File of a concept model, in place of concepts.", panel=_WHAT)
+    image_size: int | None = option(
+        None, "Height and width in pixels; by default what the backbone is made for.", panel=_WHAT, bounds=(8, 4096)
+    )
+    top: int = option(4, "Concepts of each image in the table and the pictures.", panel=_WHAT, bounds=(1, 20))
+    random_banks: int = option(
+        39, "Banks of random directions, the baseline of values and contributions.", panel=_WHAT, bounds=(0, 1000)
+    )
+    n_train: int = option(600, "Painted birds that the small network is trained on.", panel=_WHAT, bounds=(40, 100_000))
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for what does not go together."""
+        from captum_concepts._support.checks import check_file, check_folder
+
+        super().__post_init__()
+        for path in self.image or ():
+            check_file("--image", path)
+        if self.concepts is not None:
+            check_folder("--concepts", self.concepts)
+        if self.cbm is not None:
+            check_file("--cbm", self.cbm)
+        sources = {"--concepts": self.concepts, "--text": self.text, "--cbm": self.cbm}
+        given = [name for name, value in sources.items() if value]
+        if len(given) > 1:
+            raise ValueError(f"Expected one of {', '.join(sources)} but got {' and '.join(given)}.")
+        if self.image and not given:
+            raise ValueError("Expected argument `--concepts`, `--text` or `--cbm` beside `--image` but got none.")
+        if given and not self.image:
+            raise ValueError(f"Expected argument `--image` beside `{given[0]}` but it is missing.")
+        if self.trains and self.image and self.cbm is None:
+            raise ValueError("Expected argument `--backbone` beside `--image`: the network that is explained.")
+        if not self.trains and not self.image:
+            raise ValueError("Expected argument `--image` beside `--backbone` but it is missing.")
+        if self.text and not self.backbone_name.startswith("open_clip:"):
+            raise ValueError(
+                f"Expected argument `--backbone` to be a model of open_clip beside `--text`, "
+                f"open_clip:ViT-B-32:openai for instance, but got {self.backbone_name!r}."
+            )
+        # Read here, so that wrong numbers are refused before anything is loaded.
+        said = self.normalisation
+        alone = {"layer": self.layer, "weights": self.weights, "mean": said["mean"], "image_size": self.image_size}
+        for name, value in alone.items():
+            if value is not None and not self.image:
+                raise ValueError(f"Argument `{option_name(name)}` belongs to a network of your own: give --image.")
+        self.torch_device()
+
+    @property
+    def idle(self) -> tuple[str, ...]:
+        """Options of the painted birds, where there are others."""
+        return ("n_train",) if self.image else ()
