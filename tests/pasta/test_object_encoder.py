@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from pooling_encoder import PoolingEncoder
+from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.encoders.by_name import as_encoder
 from quantus_concepts.pasta.encoders.encoder import is_encoder
 from quantus_concepts.pasta.encoders.object_encoder import ObjectEncoder
@@ -78,25 +79,25 @@ def test_the_users_model_keeps_its_modes_gradients_and_hooks(parts):
     assert flags == [module.training for module in model.modules()]
 
 
-def test_fingerprint_of_weights_preprocessing_and_tokenizer(parts):
-    encoder = as_encoder(bundle(parts))
-    first = encoder.fingerprint
-    # another object of the same weights is the same encoder
-    assert as_encoder(bundle(parts)).fingerprint == first
-    others = [
-        bundle(parts, preprocess=open_clip.image_transform(32, is_train=False, mean=(0.5,) * 3)),
-        bundle(parts, tokenizer=open_clip.SimpleTokenizer(context_length=32, clean="canonicalize")),
-    ]
-    assert len({first, *(as_encoder(other).fingerprint for other in others)}) == 3
-    with torch.no_grad():
-        parts[0].visual.conv1.weight[0, 0, 0, 0] += 1
-    changed = encoder.fingerprint
-    with torch.no_grad():
-        parts[0].visual.conv1.weight[0, 0, 0, 0] -= 1
-    assert changed != first
+def test_a_cache_needs_a_fingerprint(parts, tmp_path):
+    # What a model depends on cannot be seen: here a hook steers its embeddings.
+    steered = bundle(parts)
+    hook = parts[0].visual.register_forward_hook(lambda module, inputs, output: output + steered.strength)
+    embeddings = []
+    for strength in (1.0, -2.0):
+        steered.strength = strength
+        with pytest.raises(ValueError, match=r"attribute `fingerprint`.*cannot know"):
+            Embedder(steered, cache=tmp_path).embed_maps(IMAGES, IMAGES[:, 0])
+        steered.fingerprint = f"steered by {strength}"
+        for _ in range(2):
+            embeddings.append(Embedder(steered, cache=tmp_path).embed_maps(IMAGES, IMAGES[:, 0]))
+        del steered.fingerprint
+    hook.remove()
+    assert torch.equal(embeddings[0], embeddings[1])
+    assert not torch.allclose(embeddings[1], embeddings[2])
 
 
-def test_without_modules_the_cache_needs_a_fingerprint():
+def test_an_object_without_modules():
     members = {
         "encode_image": lambda images: images.mean((2, 3)),
         "encode_text": lambda tokens: tokens.float(),

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from captum_concepts._support.checks import check_kind, check_path
 from captum_concepts._support.files import check_files
+from captum_concepts._support.fingerprints import fingerprint_of, tokenizer_hash
 from quantus_concepts.pasta.encoders.object_encoder import ObjectEncoder
 from quantus_concepts.pasta.encoders.preprocessing import Preprocessing
 
@@ -27,6 +28,11 @@ class _BlipParts:
         self.name = name
         self.preprocess = _preprocessing(processor.image_processor)
         self._tokenizer = processor.tokenizer
+
+    @property
+    def fingerprint(self) -> str:
+        """Identity of the weights, the preprocessing and the tokenizer."""
+        return fingerprint_of(self.model, repr(self.preprocess), tokenizer_hash(self.tokenizer))
 
     def tokenizer(self, texts: Sequence[str]) -> Any:
         return self._tokenizer(list(texts), padding=True, truncation=True, return_tensors="pt")

@@ -6,13 +6,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor, nn
 
 from captum_concepts._support.checks import check_shape
-from captum_concepts._support.fingerprints import fingerprint_of, tokenizer_hash
 from captum_concepts._support.running import evaluation_mode, without_autocast
 from quantus_concepts.pasta.encoders.encoder import PARTS, BatchEncoder
 from quantus_concepts.pasta.encoders.preprocessing import translated
@@ -34,8 +32,8 @@ class ObjectEncoder(BatchEncoder):
     name : str, optional
         What it is called; by default its attribute `name`, or the name of its class.
     fingerprint : str, optional
-        Identity for the cache; by default its attribute `fingerprint`, or a hash of its modules' weights, its
-        preprocessing and its tokenizer.
+        Identity for the cache, another text wherever embeddings may differ; by default its attribute `fingerprint`.
+        Only a cache needs it.
 
     Attributes
     ----------
@@ -58,12 +56,11 @@ class ObjectEncoder(BatchEncoder):
         self.parts = parts
         self.modules = _modules(parts)
         self.name = name or getattr(parts, "name", None) or type((self.modules or [parts])[0]).__name__
-        self._fingerprint = fingerprint or getattr(parts, "fingerprint", None)
+        self._fingerprint = fingerprint
         self._preprocess: Callable[[Tensor], Tensor] = (
             parts.preprocess if getattr(parts.preprocess, "batched", False) else translated(parts.preprocess)
         ) or self._one_by_one
         self._dim: int | None = None
-        self._rest: str | None = None
 
     @property
     def dim(self) -> int:
@@ -80,17 +77,14 @@ class ObjectEncoder(BatchEncoder):
 
     @property
     def fingerprint(self) -> str:
-        """Identity for the cache; the weights are hashed each time, unless the object has a `fingerprint`."""
-        if self._fingerprint is not None:
-            return str(self._fingerprint)
-        if not self.modules:
+        """Identity for the cache of embeddings, which the user gives."""
+        given = self._fingerprint or getattr(self.parts, "fingerprint", None)
+        if given is None:
             raise ValueError(
-                f"Expected {self.name} to have an attribute `fingerprint`, a text that is another one for other "
-                "weights: without torch modules there is no telling for a cache of embeddings. Or use no cache."
+                f"Expected {self.name} to have an attribute `fingerprint`, a text that is another one wherever "
+                "embeddings may differ: a cache on disk cannot know what an object depends on. Or use no cache."
             )
-        if self._rest is None:
-            self._rest = self._preprocess_hash() + tokenizer_hash(self.parts.tokenizer)
-        return fingerprint_of(*self.modules, self._rest)
+        return str(given)
 
     def _embed_images(self, images: Tensor) -> Tensor:
         device = self.device or images.device
@@ -121,13 +115,6 @@ class ObjectEncoder(BatchEncoder):
         """Prepare images with a function of one Pillow image."""
         levels = (images * 255).round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1).cpu().numpy()
         return torch.stack([torch.as_tensor(self.parts.preprocess(Image.fromarray(each))) for each in levels])
-
-    def _preprocess_hash(self) -> str:
-        """Return an identity of the preprocessing: what it makes of a picture of many colours."""
-        steps = np.arange(48 * 40 * 3, dtype=np.int64).reshape(48, 40, 3)
-        probe = torch.from_numpy((steps * 7919 % 256).astype(np.float32) / 255).permute(2, 0, 1)[None]
-        prepared = self._preprocess(probe.to(self.device or "cpu")).float().cpu().contiguous()
-        return fingerprint_of(prepared)
 
 
 def _modules(parts: Any) -> list[nn.Module]:
