@@ -27,6 +27,7 @@ from quantus_concepts.datasets import (
     PastaRatings,
     SceneFolder,
 )
+from quantus_concepts.datasets.ratings.explanation_files import find_explanations
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.encoders.by_name import as_encoder
 from quantus_concepts.pasta.encoders.embedded_encoder import EmbeddedEncoder
@@ -34,7 +35,6 @@ from quantus_concepts.pasta.encoders.open_clip_encoder import OpenClipEncoder
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import load_scorer, save_scorer, scorer_from
 from quantus_concepts.studies._models.networks import load_network
-from quantus_concepts.studies.rating.find import find_explanations
 
 CODE = """
 import captum.attr

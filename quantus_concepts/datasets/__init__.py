@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from quantus_concepts.datasets.birds.concept_folder import ConceptFolder
     from quantus_concepts.datasets.birds.cub200 import CUB200
     from quantus_concepts.datasets.birds.painted_birds import PaintedBirds
+    from quantus_concepts.datasets.ratings.explanation_files import ExplanationFile, find_explanations
     from quantus_concepts.datasets.ratings.rated import RatedExplanations
     from quantus_concepts.datasets.ratings.raters import SimulatedRaters, SimulatedRatings, simulated_ratings
     from quantus_concepts.datasets.ratings.released import PastaRatings
@@ -42,6 +43,7 @@ __all__ = [
     "ConceptSample",
     "Cutout",
     "CutoutFolder",
+    "ExplanationFile",
     "MixedScenes",
     "ObjectSource",
     "ObjectsOnScenes",
@@ -60,6 +62,7 @@ __all__ = [
     "SubstitutionSample",
     "apply_transform",
     "default_transform",
+    "find_explanations",
     "leak_free_split",
     "simulated_ratings",
     "write_bam",

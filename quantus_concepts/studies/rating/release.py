@@ -6,11 +6,11 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from quantus_concepts.datasets.ratings.explanation_files import ExplanationFile
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation
 from quantus_concepts.studies._kit.charts import png as figure_png
 from quantus_concepts.studies._kit.output import OutputFolder
 from quantus_concepts.studies._kit.pictures import encoded, plot_concepts, shown_picture
-from quantus_concepts.studies.rating.files import ExplanationFile
 
 IMAGES, PICTURES, ACTIVATIONS = "images", "expl", "activations"
 #: In a record: who voted what; the kind of an explanation that was drawn already, of which there are no values.

@@ -11,6 +11,14 @@ from typing import Any
 import pandas as pd
 
 from captum_concepts._support.fingerprints import file_state
+from quantus_concepts.datasets.ratings.explanation_files import (
+    SHOWN,
+    ExplanationFile,
+    check_explanations,
+    find_explanations,
+    problems,
+    usable,
+)
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, LazyExplanations
 from quantus_concepts.datasets.ratings.questions import question_named
 from quantus_concepts.pasta.applications.mixture import Mixture, best_explainer
@@ -23,14 +31,6 @@ from quantus_concepts.studies._kit.run import Run, Study
 from quantus_concepts.studies.pasta.evaluation import embedded_by_ranges, identity_of
 from quantus_concepts.studies.pasta.options import question_names
 from quantus_concepts.studies.pasta.preparing import load_encoder
-from quantus_concepts.studies.rating.files import (
-    SHOWN,
-    ExplanationFile,
-    check_explanations,
-    problems,
-    usable,
-)
-from quantus_concepts.studies.rating.find import find_explanations
 from quantus_concepts.studies.rating.options import ALL, FROM_FILE_NAME, FROM_IMAGE_NAME, ScoreOptions, words
 from quantus_concepts.studies.rating.score_page import score_page
 

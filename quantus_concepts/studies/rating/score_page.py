@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from captum_concepts._support.images import load_image
+from quantus_concepts.datasets.ratings.explanation_files import ExplanationFile
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation
 from quantus_concepts.datasets.ratings.questions import QUESTIONS, question_named
 from quantus_concepts.pasta.applications.mixture import Mixture, plot_mixture
@@ -18,7 +19,6 @@ from quantus_concepts.studies._kit.page import Page, Section
 from quantus_concepts.studies._kit.pictures import data_url, listed_concepts, resized, shown_picture
 from quantus_concepts.studies._kit.run import Run
 from quantus_concepts.studies._kit.tables import Table
-from quantus_concepts.studies.rating.files import ExplanationFile
 from quantus_concepts.studies.rating.options import ScoreOptions
 
 PICTURE = 240

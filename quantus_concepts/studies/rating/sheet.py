@@ -15,14 +15,20 @@ from torch import Tensor
 from captum_concepts._support.fingerprints import fingerprint_of
 from captum_concepts._support.images import load_image
 from captum_concepts._support.progress import progress
+from quantus_concepts.datasets.ratings.explanation_files import (
+    SHOWN,
+    ExplanationFile,
+    check_explanations,
+    find_explanations,
+    problems,
+    usable,
+)
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation
 from quantus_concepts.datasets.ratings.questions import Question, question_named
 from quantus_concepts.studies._kit.command import named_as_typed
 from quantus_concepts.studies._kit.output import OutputFolder
 from quantus_concepts.studies._kit.page import render_page
 from quantus_concepts.studies._kit.pictures import data_url, listed_concepts, resized, shown_picture
-from quantus_concepts.studies.rating.files import SHOWN, ExplanationFile, check_explanations, problems, usable
-from quantus_concepts.studies.rating.find import find_explanations
 from quantus_concepts.studies.rating.options import FROM_FILE_NAME, SheetOptions, words
 from quantus_concepts.studies.rating.release import check_explainers, empty_record, write_rated
 

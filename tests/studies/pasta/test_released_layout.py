@@ -13,6 +13,7 @@ from PIL import Image
 
 from fixtures_pasta import read_records, write_pasta_release
 from golden.runs import smaller
+from quantus_concepts.datasets.ratings.explanation_files import find_explanations
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, DrawingExplanation
 from quantus_concepts.datasets.ratings.released import PastaRatings
 from quantus_concepts.pasta.embedder import Embedder
@@ -20,7 +21,6 @@ from quantus_concepts.pasta.presentation import concept_sentence
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import RELEASED_KEYS, load_scorer
 from quantus_concepts.studies.app import main
-from quantus_concepts.studies.rating.find import find_explanations
 
 EXPLAINERS = ("0", "3", "6", "9", "12", "15", "39", "40", "41", "46")
 QUIET = ("--device", "cpu", "--no-progress")

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from explanation_folders import write_folders
+from quantus_concepts.datasets.ratings.explanation_files import find_explanations
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.encoders.embedded_encoder import EmbeddedEncoder
 from quantus_concepts.pasta.scorer import Scorer
@@ -16,7 +17,6 @@ from quantus_concepts.pasta.scorer_files import save_scorer
 from quantus_concepts.studies.app import main
 from quantus_concepts.studies.pasta import preparing
 from quantus_concepts.studies.rating import score_page
-from quantus_concepts.studies.rating.find import find_explanations
 from quantus_concepts.studies.rating.options import ScoreOptions
 from quantus_concepts.studies.rating.score import STUDY, by_explainer, mixture_of
 

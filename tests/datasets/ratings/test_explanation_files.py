@@ -8,8 +8,9 @@ import pytest
 from PIL import Image
 
 from explanation_folders import CONCEPTS, write_folders
-from quantus_concepts.studies.rating.files import check_explanations, problems, usable
-from quantus_concepts.studies.rating.find import find_explanations
+from quantus_concepts.datasets.ratings import explanation_files
+from quantus_concepts.datasets.ratings.explanation_files import check_explanations, find_explanations, problems, usable
+from quantus_concepts.studies.rating import options
 
 
 @pytest.fixture
@@ -111,7 +112,7 @@ def test_drawings(root):
 
 def test_small_values_may_mean_important(root):
     assert {file.ascending for file in _found(root, ascending=["words"]) if file.explainer == "words"} == {True}
-    with pytest.raises(ValueError, match=r"--ascending.*\['word'\]"):
+    with pytest.raises(ValueError, match=r"`ascending`.*\['word'\]"):
         _found(root, ascending=["word"])
 
 
@@ -184,11 +185,11 @@ def test_several_images_are_not_guessed_between(root):
 def test_nothing_to_work_with(root, tmp_path):
     empty = tmp_path / "empty"
     empty.mkdir()
-    with pytest.raises(ValueError, match=r"--images.*holds none"):
+    with pytest.raises(ValueError, match=r"`images`.*holds none"):
         find_explanations(empty, root / "explanations")
-    with pytest.raises(ValueError, match=r"--explanations.*holds none"):
+    with pytest.raises(ValueError, match=r"`explanations`.*holds none"):
         find_explanations(root / "images", empty)
-    with pytest.raises(ValueError, match=r"--images` to be a folder"):
+    with pytest.raises(ValueError, match=r"`images` to be a folder"):
         find_explanations(tmp_path / "nowhere", root / "explanations")
     for file in (root / "explanations").rglob("*.*"):
         file.write_bytes(b"broken")
@@ -205,3 +206,8 @@ def test_a_reason_is_told_once_and_every_reason_is_told(root):
     assert "and 6 more" in told
     assert "more" not in problems(files)
     assert problems(check_explanations(_found(root))) == ""
+
+
+def test_the_options_have_the_same_sources_of_labels():
+    names = ("FROM_FILE_NAME", "FROM_IMAGE_NAME", "NO_LABELS")
+    assert [getattr(options, name) for name in names] == [getattr(explanation_files, name) for name in names]

@@ -1,0 +1,391 @@
+"""Explanations in folders: found with their images, explainers and labels, and checked before any work."""
+
+from __future__ import annotations
+
+import csv
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from captum_concepts._support.checks import check_path
+from captum_concepts._support.files import check_plain_file, printable, reason_of, shortened
+from captum_concepts._support.images import load_image
+from captum_concepts._support.progress import progress
+from quantus_concepts.datasets.ratings.explanations import (
+    ConceptExplanation,
+    DrawingExplanation,
+    Explanation,
+    MapExplanation,
+)
+from quantus_concepts.datasets.ratings.files import (
+    CONCEPT_EXPLAINERS,
+    CONCEPT_SUFFIX,
+    COUNTERFACTUAL_EXPLAINERS,
+    DRAWING_SUFFIX,
+    MAP_SUFFIX,
+    FileName,
+    attribution_path,
+    list_some,
+    load_concepts,
+    load_map,
+    parse_rated_name,
+    parse_scored_name,
+    released_scale,
+)
+from quantus_concepts.datasets.ratings.vocabularies import RELEASED_CONCEPTS
+
+#: What labels are taken from, where not from a file.
+FROM_FILE_NAME, FROM_IMAGE_NAME, NO_LABELS = "file-name", "image-name", "none"
+IMAGE_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".tif", ".tiff")
+MODALITIES = {MAP_SUFFIX: "map", DRAWING_SUFFIX: "drawing", CONCEPT_SUFFIX: "concepts"}
+#: Files named in an error, and where none is left.
+SHOWN, SHOWN_OF_ALL = 10, 20
+
+
+@dataclass(frozen=True)
+class ExplanationFile:
+    """An explanation on disk, as `find_explanations` lists it.
+
+    Attributes
+    ----------
+    path, image : Path
+        The file of the explanation, and that of its image, None where there is none.
+    explainer : str
+        What made it.
+    name : FileName
+        The parts of the file's name.
+    label, true_label : str
+        The class explained, and that of the image; "" where it is not known.
+    ascending : bool
+        Whether small values mean important.
+    note : str
+        Why it cannot be used, "" where it can.
+    """
+
+    path: Path
+    image: Path | None
+    explainer: str
+    name: FileName
+    label: str
+    true_label: str
+    ascending: bool = False
+    note: str = ""
+
+    @property
+    def modality(self) -> str:
+        """The kind of explanation: "map", "drawing" or "concepts"."""
+        return MODALITIES[self.path.suffix.lower()]
+
+    def read(self) -> Explanation:
+        """Return the explanation; raises ValueError where `note` says why it cannot be used, or its file is bad."""
+        if self.note:
+            raise ValueError(self.note)
+        if self.modality == "concepts":
+            return read_concepts(self.path, self.ascending, self.name.dataset)
+        if self.modality == "drawing":
+            return DrawingExplanation(read_drawing(self.path))
+        if self.image is None:
+            raise ValueError("no image of this name")
+        image = load_image(self.image)
+        values = read_map(self.path)
+        check_proportions(values, tuple(image.shape[1:]))
+        return MapExplanation(image, values, released_scale(self.name.explainer or "", float(values.min())))
+
+
+def find_explanations(
+    images: Path | str,
+    explanations: Path | str,
+    *,
+    labels_from: str = FROM_FILE_NAME,
+    ascending: Collection[str] = (),
+    with_images: bool = False,
+    own_name: str | None = None,
+) -> list[ExplanationFile]:
+    """List the explanations of a folder, each with its image, its explainer and its label.
+
+    An explanation belongs to the image of the same name, or else to the one image of the same data set and image id:
+    the label of an explanation's name is the class explained, that of an image's name the true one. Files of the
+    release, ``{dataset}_{image id}_{explainer id}_{label}``, go by the id; for the drawings (charts) of its concept
+    explainers their values are read, where they lie under ``activations``.
+
+    Parameters
+    ----------
+    images : path
+        Folder of images called ``{dataset}_{image id}_{label}.png`` or ``.jpg``.
+    explanations : path
+        Folder of ``.npy`` maps, ``.png`` drawings and ``.json`` concepts called like their images, or with one such
+        folder for each explainer.
+    labels_from : str
+        "file-name" (of the explanation), "image-name", "none", or a CSV file with the columns image, label and, if
+        wanted, true_label.
+    ascending : collection of str
+        Explainers whose small values mean important.
+    with_images : bool
+        Whether drawings and concepts need an image too, as maps do.
+    own_name : str, optional
+        Name of the explainer of files that lie in `explanations` itself; by default that of the folder.
+
+    Returns
+    -------
+    list of ExplanationFile
+        Explainer by explainer, in the order of their names. One that cannot be used has a `note`.
+
+    Raises
+    ------
+    ValueError
+        If a folder is none, or holds no image or no explanation, if `ascending` names no explainer of them, or the
+        file of labels is not complete.
+
+    Examples
+    --------
+    >>> files = find_explanations("images", "maps")
+    >>> loader = [file.read() for file in files if not file.note]
+    """
+    images, root = _folder("images", images), _folder("explanations", explanations)
+    index = _image_index(images)
+    folders = sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
+    found = [
+        _located(path, explainer, index, with_images)
+        for explainer, folder in [(own_name or root.resolve().name, root), *((each.name, each) for each in folders)]
+        # The images themselves are no drawings.
+        for path in _files(
+            folder, tuple(MODALITIES) if folder.resolve() != images.resolve() else (MAP_SUFFIX, CONCEPT_SUFFIX)
+        )
+    ]
+    if not found:
+        raise ValueError(
+            f"Expected argument `explanations` to be a folder of {MAP_SUFFIX} maps, {DRAWING_SUFFIX} drawings or "
+            f"{CONCEPT_SUFFIX} concepts, or of one such folder for each explainer, but {root} holds none."
+        )
+    known = {file.explainer for file in found}
+    if unknown := sorted(set(ascending) - known):
+        raise ValueError(f"Expected argument `ascending` to name explainers of {sorted(known)} but got {unknown}.")
+    drawn = {file.path.with_suffix("") for file in found if file.modality == "drawing"}
+    for place, file in enumerate(found):
+        if file.modality == "map" and file.path.with_suffix("") in drawn:
+            file = replace(file, note=f"its drawing {file.path.stem}{DRAWING_SUFFIX} is taken")
+        found[place] = replace(file, ascending=file.ascending or file.explainer in ascending)
+    return with_labels(found, labels_from)
+
+
+def _folder(name: str, path: Path | str) -> Path:
+    folder = check_path("path", path)
+    if not folder.is_dir():
+        raise ValueError(f"Expected argument `{name}` to be a folder but {folder} is not one.")
+    return folder
+
+
+def _files(folder: Path, suffixes: Sequence[str]) -> list[Path]:
+    return sorted(
+        path
+        for path in folder.iterdir()
+        if path.suffix.lower() in suffixes and path.is_file() and not path.name.startswith(".")
+    )
+
+
+def _image_index(folder: Path) -> dict[str, list[Path]]:
+    """Return the images by their whole name, and by data set and id."""
+    index: dict[str, list[Path]] = defaultdict(list)
+    for path in _files(folder, IMAGE_SUFFIXES):
+        for name in {path.stem, _scored_name(path).image_id}:
+            index[name].append(path)
+    if not index:
+        raise ValueError(
+            f"Expected argument `images` to be a folder of images ({', '.join(IMAGE_SUFFIXES)}) but {folder} holds "
+            "none."
+        )
+    return dict(index)
+
+
+def _scored_name(path: Path) -> FileName:
+    try:
+        return parse_scored_name(path)
+    except ValueError:
+        return FileName("", path.stem, None, "")
+
+
+def _located(path: Path, explainer: str, index: Mapping[str, list[Path]], with_images: bool) -> ExplanationFile:
+    try:
+        name, note = parse_scored_name(path), ""
+    except ValueError as error:
+        name, note = _scored_name(path), str(error)
+    released = _released_name(path) if name.dataset in RELEASED_CONCEPTS else None
+    if released is not None and released.explainer is not None:
+        name, explainer = released, released.explainer
+        values = Path(attribution_path(path.as_posix(), CONCEPT_SUFFIX))
+        if explainer in CONCEPT_EXPLAINERS and values.is_file():
+            path = values
+    candidates = index.get(path.stem) or index.get(name.image_id, [])
+    if not note and (with_images or path.suffix.lower() == MAP_SUFFIX):
+        note = _image_problem(path, name, candidates)
+    image = candidates[0] if len(candidates) == 1 else None
+    true_label = _scored_name(image).label if image is not None else ""
+    return ExplanationFile(
+        path,
+        image,
+        explainer,
+        name,
+        name.label,
+        true_label or name.label,
+        ascending=name.explainer in COUNTERFACTUAL_EXPLAINERS,
+        note=note,
+    )
+
+
+def _released_name(path: Path) -> FileName | None:
+    try:
+        name = parse_rated_name(path)
+    except ValueError:
+        return None
+    return name if name.label and (name.explainer or "").isdigit() else None
+
+
+def _image_problem(path: Path, name: FileName, candidates: Sequence[Path]) -> str:
+    if not candidates:
+        return f"no image called {path.stem} or {name.image_id}_*"
+    if len(candidates) > 1:
+        return f"several images: {', '.join(candidate.name for candidate in candidates)}"
+    return ""
+
+
+def with_labels(files: Sequence[ExplanationFile], labels_from: str) -> list[ExplanationFile]:
+    """Return explanations with the labels that are asked for."""
+    if labels_from == FROM_FILE_NAME:
+        return list(files)
+    if labels_from == FROM_IMAGE_NAME:
+        # An explanation that needs no image may have none; it is called like its image.
+        return [replace(file, label=file.true_label) for file in files]
+    if labels_from == NO_LABELS:
+        return [replace(file, label="") for file in files]
+    rows = read_labels(check_path("path", labels_from))
+    return [_relabelled(file, rows) for file in files]
+
+
+def read_labels(path: Path) -> dict[str, dict[str, str]]:
+    """Return the row of each image in a CSV file; raise where rows are short, long, or of one image."""
+    try:
+        check_plain_file(path, "File")
+        with path.open(newline="", encoding="utf-8-sig") as stream:
+            reader = csv.DictReader(stream)
+            rows = [(reader.line_num, row) for row in reader]
+            columns = list(reader.fieldnames or ())
+    except (OSError, ValueError, csv.Error) as error:
+        raise ValueError(
+            f"Expected argument `labels_from` to be {FROM_FILE_NAME}, {FROM_IMAGE_NAME}, {NO_LABELS} or a CSV file "
+            f"with the columns image and label, but {path} cannot be read ({reason_of(error)})."
+        ) from error
+    if not {"image", "label"} <= set(columns):
+        raise ValueError(f"Expected {path} to have the columns image and label but got {shortened(columns)}.")
+    found: dict[str, dict[str, str]] = {}
+    lines: dict[str, int] = {}
+    faults = []
+    for line, row in rows:
+        image = row["image"]
+        if None in row or None in row.values() or not image:
+            got = sum(value is not None for key, value in row.items() if key is not None) + len(row.get(None) or ())
+            what = "names no image" if not image else f"has {got} of {len(columns)} columns"
+            faults.append(f"line {line} {what}")
+        elif any("\0" in cell for cell in row.values()):
+            faults.append(f"line {line} holds a byte of 0, as no text in UTF-8 does")
+        elif image in lines:
+            faults.append(f"line {line} names {image} again, after line {lines[image]}")
+        else:
+            found[image], lines[image] = row, line
+    if faults:
+        raise ValueError(f"Expected {path} to have one complete row for each image but {list_some(faults)}.")
+    return found
+
+
+def _relabelled(file: ExplanationFile, rows: Mapping[str, Mapping[str, str]]) -> ExplanationFile:
+    names = [file.path.stem] if file.image is None else [file.image.name, file.image.stem, file.path.stem]
+    row = next((rows[name] for name in names if name in rows), None)
+    if row is None:
+        return file if file.note else replace(file, note="not in the file of labels")
+    return replace(file, label=row["label"], true_label=row.get("true_label") or file.true_label)
+
+
+def read_map(path: Path) -> Tensor:
+    """Return a map (h, w) that is finite and shows something."""
+    values = load_map(path)
+    bad = int((~torch.isfinite(values)).sum())
+    if bad:
+        raise ValueError(f"{bad} of the map's {values.numel()} values are NaN or infinite")
+    if values.min() == values.max():
+        raise ValueError(f"the map is constant: every value is {values[0, 0].item():g}")
+    return values
+
+
+def check_proportions(values: Tensor, size: tuple[int, ...]) -> None:
+    """Raise where a map is neither square nor of the proportions of its image (H, W)."""
+    (rows, columns), (height, width) = values.shape, size
+    # A coarse map has the proportions of its image only up to a cell, and that of a resized input is square.
+    alike = abs(rows * width - columns * height) <= max(width, height)
+    if not alike and rows != columns:
+        raise ValueError(
+            f"map of {rows} x {columns} for an image of {height} x {width}: neither of its proportions nor square"
+        )
+
+
+def read_drawing(path: Path) -> Tensor:
+    """Return a picture (3, H, W) that shows something."""
+    picture = load_image(path)
+    if picture.min() == picture.max():
+        raise ValueError("the drawing is of one colour")
+    return picture
+
+
+def read_concepts(path: Path, ascending: bool, dataset: str) -> ConceptExplanation:
+    """Return concepts that have names and an order."""
+    concepts = load_concepts(path, ascending=ascending, dataset=dataset)
+    if any(not name.strip() for name in concepts.values):
+        raise ValueError("a concept has no name")
+    if len(concepts.values) > 1 and not any(concepts.values.values()):
+        raise ValueError("every value is 0, so that no concept is first")
+    return concepts
+
+
+def check_explanations(files: Sequence[ExplanationFile], *, display_progressbar: bool = False) -> list[ExplanationFile]:
+    """Read every file once, so that all that is wrong is known before any work."""
+    checked = []
+    for file in progress(files, "reading", unit="explanation", show=display_progressbar):
+        try:
+            file.read()
+        except ValueError as error:
+            file = replace(file, note=_reason(file, error))
+        checked.append(file)
+    return checked
+
+
+def usable(files: Sequence[ExplanationFile]) -> list[ExplanationFile]:
+    """Return the explanations that can be used."""
+    good = [file for file in files if not file.note]
+    if not good:
+        raise ValueError(f"None of the {len(files)} explanations can be used: {problems(files, SHOWN_OF_ALL)}.")
+    return good
+
+
+def problems(files: Iterable[ExplanationFile], limit: int | None = None) -> str:
+    """List what is wrong with files."""
+    by_reason: dict[str, list[str]] = defaultdict(list)
+    for file in files:
+        if file.note:
+            by_reason[file.note].append(f"{file.explainer}/{file.path.name}")
+    # A folder of another data set gives every file one of few reasons: each is named once.
+    left, texts = limit, []
+    for number, (reason, names) in enumerate(sorted(by_reason.items(), key=lambda item: len(item[1]))):
+        share = len(names) if left is None else max(1, left // (len(by_reason) - number))
+        texts.append(f"{list_some(names, share)} ({printable(reason)})")
+        left = None if left is None else max(0, left - min(share, len(names)))
+    return "; ".join(texts)
+
+
+def _reason(file: ExplanationFile, error: ValueError) -> str:
+    # The list names the file anyway; its folder would only make the reason hard to read.
+    reason = str(error)
+    for path in (file.path, file.image):
+        reason = reason.replace(f" {path}", "")
+    return " ".join(reason.split()).rstrip(".")
