@@ -10,6 +10,7 @@ from quantus_concepts.functional.intervals import baseline_range, interval
 from quantus_concepts.functional.interventions import intervene_values, intervention_counts, intervention_ranks
 from quantus_concepts.functional.normalisation import positive_percentile
 from quantus_concepts.functional.part_masks import mask_centres, mask_shares, mask_threshold_shares
+from quantus_concepts.functional.part_specificity import part_specificity
 from quantus_concepts.functional.patch_objective import patch_objective
 from quantus_concepts.functional.random_banks import RandomBank, random_bank_scores, random_banks
 from quantus_concepts.functional.ranking import rank_concepts
@@ -51,6 +52,7 @@ __all__ = [
     "mask_threshold_shares",
     "mcs",
     "movement",
+    "part_specificity",
     "patch_objective",
     "perturbation",
     "point_hits",

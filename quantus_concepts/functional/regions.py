@@ -105,6 +105,25 @@ def hits_of_pixels(maps: Tensor, places: Sequence[Tensor], size: tuple[int, int]
     return hits.masked_fill(~(finite & (same > 0))[:, None], torch.nan).to(maps.dtype)
 
 
+def hits_of_parts(maps: Tensor, pixels: Tensor, size: tuple[int, int], alphas: Sequence[float]) -> Tensor:
+    """Return the hits (B, P, A) of each map at several parts, whose places are pixels (B, P, Q)."""
+    maps = prepared_maps(maps, size)
+    resize = Resizer(maps, size)
+    hidden, pixels = pixels < 0, pixels.clamp(min=0)
+    n = size[0] * size[1]
+    counts = maps.new_empty(2, *pixels.shape[:2], dtype=torch.float32 if n <= 2**24 else torch.float64)
+    for rows, out, work in chunks(maps, size, pixels.shape[1]):
+        upsampled = resize(maps[rows], out, work[:, 0])
+        values = upsampled.flatten(1).gather(1, pixels[rows].flatten(1)).view_as(pixels[rows])
+        best = values.masked_fill_(hidden[rows], -torch.inf).amax(2)[..., None, None]
+        torch.sum(torch.gt(upsampled[:, None], best, out=work), (2, 3), dtype=counts.dtype, out=counts[0, rows])
+        torch.sum(torch.eq(upsampled[:, None], best, out=work), (2, 3), dtype=counts.dtype, out=counts[1, rows])
+    larger, same = counts.double()[..., None]
+    hits = ((_region_sizes(n, tuple(alphas), maps.device) - larger) / same).clamp(0, 1)
+    defined = finite_rows(maps)[:, None] & (same[..., 0] > 0)
+    return hits.masked_fill(~defined[..., None], torch.nan).to(maps.dtype)
+
+
 # All batches have the same, and on an accelerator each transfer waits for all that was queued before.
 @functools.lru_cache(maxsize=64)
 def _region_sizes(n_pixels: int, alphas: tuple[float, ...], device: torch.device) -> Tensor:
@@ -179,12 +198,15 @@ def check_places(points: Any, size: tuple[int, int], axes: Sequence[str]) -> Non
     )
 
 
-def chunks(maps: Tensor, size: tuple[int, int]) -> Iterator[tuple[slice, Tensor, Tensor]]:
-    """Yield the rows of one chunk of maps after another, and two arrays of its size to work in."""
+def chunks(maps: Tensor, size: tuple[int, int], n_work: int = 0) -> Iterator[tuple[slice, Tensor, Tensor]]:
+    """Yield the rows of one chunk of maps after another, and two arrays of its size to work in.
+
+    With `n_work` the second has so many arrays for each map, along an axis of its own.
+    """
     pixels = _CHUNK_OF_THREAD * torch.get_num_threads() if maps.device.type == "cpu" else _CHUNK_ON_ACCELERATOR
-    length = max(1, min(len(maps), pixels // (size[0] * size[1])))
+    length = max(1, min(len(maps), pixels // (size[0] * size[1] * max(n_work, 1))))
     # Allocated once: fresh memory for each chunk costs more than the arithmetic.
-    out, work = maps.new_empty(2, length, *size)
+    out, work = maps.new_empty(length, *size), maps.new_empty(length, *([n_work] if n_work else []), *size)
     for start in range(0, len(maps), length):
         stop = min(start + length, len(maps))
         yield slice(start, stop), out[: stop - start], work[: stop - start]

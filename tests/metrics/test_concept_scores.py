@@ -12,12 +12,14 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from captum_concepts import embed
+from captum_concepts import ConceptBank, PostHocCBM, embed
 from quantus_concepts import CEM, CGIM, CLM, score_concepts
 from quantus_concepts.datasets.base import ConceptSample
 from quantus_concepts.functional import point_hits
 from quantus_concepts.functional.intervals import interval
 from quantus_concepts.metrics.streaming.baselines import EarlierPoints, GaussianRegion
+from reference import clm as reference_clm
+from reference import part_specificity as reference_specificity
 from reference.evaluation import evaluate
 from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel, TinyConceptModel
 
@@ -403,3 +405,52 @@ def test_images_of_uint8_are_divided_by_255() -> None:
 def test_an_empty_loader_is_refused() -> None:
     with pytest.raises(ValueError, match="at least one batch"):
         score_concepts(SharingConceptModel(), [], top_l=(1,))
+
+
+def test_part_specificity_agrees_with_the_formulas() -> None:
+    model = SharingConceptModel(dtype=torch.float64)
+    images, _, _, points = next(iter(DataLoader(SAMPLES, N)))
+    maps, predicted = model.concept_maps(images).detach(), model(images).argmax(1)
+    parts = PARTS.numpy()
+    weights = np.bincount(parts[parts >= 0], minlength=points.shape[1])
+    theta = model.head[0].weight.detach()
+    found = images_of(model)
+    for name, importance in (("weight", theta[predicted]), ("value", model.concept_predictor(images).detach())):
+        first = np.where(parts >= 0, importance.numpy(), -np.inf).argmax(1)
+        for alpha in ALPHAS:
+            hits = np.stack(
+                [
+                    reference_clm.point_hits(maps[range(N), first], points[:, part], SIZE, (alpha,))[:, 0]
+                    for part in range(points.shape[1])
+                ],
+                1,
+            )
+            _, differences = reference_specificity.part_specificity(hits, parts[first], weights)
+            np.testing.assert_allclose(found["part specificity", name, 1, alpha, ""], differences, atol=1e-6)
+    # CLM less the baseline is the difference, where both are of the first concept.
+    for alpha in ALPHAS:
+        own = found["CLM", "contribution", 1, alpha, ""]
+        others = found["CLM", "contribution", 1, alpha, "other parts of the image"]
+        difference = found["part specificity", "contribution", 1, alpha, ""]
+        np.testing.assert_allclose((own - others)[~np.isnan(others)], difference[~np.isnan(others)], atol=1e-6)
+
+
+def test_the_norm_of_the_features_is_a_baseline_of_models_that_give_their_maps() -> None:
+    torch.manual_seed(0)
+    backbone = nn.Conv2d(3, 4, 3, stride=2)
+    bank = ConceptBank(torch.randn(len(PARTS), 4))
+    model = PostHocCBM(backbone, bank, nn.Linear(len(PARTS), len(CLASS_CONCEPTS))).double()
+    images, _, _, points = next(iter(DataLoader(SAMPLES, N)))
+    found = images_of(model)
+    norms = backbone(images).detach().norm(dim=1)
+    values = model.concept_predictor(images)
+    theta = model.head.weight[model(images).argmax(1)]
+    first = (theta * values).detach().masked_fill(PARTS < 0, -torch.inf).argmax(1)
+    places = points[range(N), PARTS[first]]
+    expected = reference_clm.point_hits(norms, places, SIZE, (ALPHAS[0],))[:, 0]
+    ours = found["CLM", "contribution", 1, ALPHAS[0], "feature norm"]
+    np.testing.assert_allclose(ours, np.where(np.isnan(ours), np.nan, expected), atol=1e-6)
+    assert ("part specificity", "contribution", 1, ALPHAS[0], "centred Gaussian") in found
+    # Of a model that does not give its feature maps it is undefined.
+    unknown = images_of(TinyConceptModel(dtype=torch.float64))["CLM", "contribution", 1, ALPHAS[0], "feature norm"]
+    assert np.isnan(unknown).all()

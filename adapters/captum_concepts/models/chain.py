@@ -178,10 +178,13 @@ class ConceptChain(nn.Module, ABC):
         """
         return self.project_features(features, concepts)
 
+    def feature_maps(self, features: Tensor) -> Tensor:
+        """Return the backbone's maps (N, d, h, w) from ``self.features(images)``."""
+        return self.pooling.feature_maps(features, self._channels)
+
     def project_features(self, features: Tensor, concepts: Any) -> Tensor:
         """Return the concept maps of features; what `maps_from_features` is made of."""
-        maps = self.pooling.feature_maps(features, self._channels)
-        return project_maps(maps, self.map_weights(), concepts)
+        return project_maps(self.feature_maps(features), self.map_weights(), concepts)
 
     def concept_maps(self, images: Tensor, concepts: Any = None) -> Tensor:
         """Return concept activation maps (N, k, h, w) of images.

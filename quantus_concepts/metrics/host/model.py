@@ -143,6 +143,16 @@ def concept_maps(model: ConceptModel, features: Tensor | None, images: Any, conc
         return model.concept_maps(images, concepts.to(images.device))
 
 
+def feature_norms(model: ConceptModel, features: Tensor | None) -> Tensor | None:
+    """Return the norm (N, h, w) of the backbone's maps over their channels; None of a model that does not give them."""
+    feature_maps = getattr(model, "feature_maps", None)
+    if features is None or feature_maps is None:
+        return None
+    with torch.no_grad(), alone_with(model), full_precision(model):
+        norms: Tensor = feature_maps(in_precision_of(model, features)).norm(dim=1)
+    return norms
+
+
 def full_precision(model: Any) -> AbstractContextManager[Any]:
     """Switch off autocast on a model's device: it would round values to half precision and make them tie."""
     return without_autocast(device_of(model))

@@ -111,8 +111,9 @@ def score_concepts(
         and, where `added` is known, "S+", "S-" and "recital", for which the value itself is present, too
         (`score_substitutions` has these by attribute, group and class).
     baselines : bool
-        Whether CLM is measured with two baselines too, in the column ``baseline``: the same maps at the parts of
-        another image, and a Gaussian at the centre of every image.
+        Whether CLM is measured with baselines too, in the column ``baseline``: the same maps at the other visible parts
+        of the same image and at the parts of another image, the norm of the backbone's features (undefined without
+        ``feature_maps`` of the model), and a Gaussian at the centre of every image.
     controls : sequence or dict
         Concept models that know nothing (`quantus_concepts.functional.random_banks`), or such by one name. Of each
         number the mean is given, and as ``low`` and ``high`` where 95 % of them lie. By default the random banks that
@@ -148,9 +149,10 @@ def score_concepts(
     DataFrame
         A row for each number, models in their order and controls after them. ``model``; ``metric`` ("accuracy",
         "concept accuracy", "negative first", the share of images whose first concept by contribution speaks by being
-        absent, "S+", "S-", "recital", "accuracy after interventions", "CEM", "CLM" or "CGIM"); ``explanation`` (of
-        interventions their order), ``baseline``, ``set`` ("all" or "correct" images), ``l`` (of interventions how many)
-        and ``alpha``; ``item_kind`` ("concept" or "class", of CGIM) and ``item``, empty in the
+        absent, "S+", "S-", "recital", "accuracy after interventions", "CEM", "CLM", "part specificity",
+        CLM less CLM at the other parts for the smallest l (`functional.part_specificity`), or "CGIM"); ``explanation``
+        (of interventions their order), ``baseline``, ``set`` ("all" or "correct" images), ``l`` (of interventions
+        how many) and ``alpha``; ``item_kind`` ("concept" or "class", of CGIM) and ``item``, empty in the
         row of their mean; ``value`` with its 95 % interval ``low`` to ``high``, over the predicted classes as clusters
         (over the items for CGIM; for S+, S- and recital over pairs of class and concept put in; true classes for
         interventions); ``n`` defined scores

@@ -10,9 +10,10 @@ from torch import Tensor
 
 from quantus_concepts.functional.clm import running_means
 from quantus_concepts.functional.normalisation import finite_rows
+from quantus_concepts.functional.part_specificity import own_and_others
 from quantus_concepts.functional.ranking import first_concepts
-from quantus_concepts.functional.regions import hits_of_pixels, pixels_of
-from quantus_concepts.metrics.host.model import ConceptModel, concept_maps
+from quantus_concepts.functional.regions import hits_of_parts, hits_of_pixels, pixels_of
+from quantus_concepts.metrics.host.model import ConceptModel, concept_maps, feature_norms
 from quantus_concepts.metrics.streaming import names as col
 from quantus_concepts.metrics.streaming.baselines import GaussianRegion
 from quantus_concepts.metrics.streaming.names import Block, Score
@@ -30,6 +31,8 @@ class Locations:
         self._explanations, self._tops, self._alphas, self._parts = explanations, tops, tuple(alphas), parts
         self._with_part = torch.as_tensor(np.flatnonzero(parts >= 0))
         self._region = GaussianRegion(self._alphas)
+        #: The number of concepts whose part specificity is computed.
+        self._first = min(tops, default=1)
 
     def rank(self, importance: Tensor) -> Tensor:
         """Return the first concepts (B, E, T) that have a part, by the importances (E, B, L)."""
@@ -41,16 +44,20 @@ class Locations:
     def scores(self, *, baselines: bool, several: bool) -> list[Score]:
         """Return the names of the columns, for each l and alpha; `several` if parts have several places."""
         scores = [Score(col.CLM, name) for name in self._explanations]
+        specific = [score._replace(metric=col.PART_SPECIFICITY) for score in scores]
         if baselines:
             # The last explanation ranks the concepts that the baselines look for.
-            scores += [scores[-1]._replace(baseline=name) for name in (col.OTHER_IMAGE, col.GAUSSIAN)]
+            names = (col.OTHER_IMAGE, col.OTHER_PARTS, col.FEATURE_NORM, col.GAUSSIAN)
+            scores += [scores[-1]._replace(baseline=name) for name in names]
+            specific += [specific[-1]._replace(baseline=name) for name in names[-2:]]
         if several:
             scores += [score._replace(metric=col.LOCATION_CHANCE) for score in scores]
         return [
             score._replace(l=top, alpha=float(alpha))
-            for top in self._tops
+            for tops, named in ((self._tops, scores), ([self._first], specific))
+            for top in tops
             for alpha in self._alphas
-            for score in scores
+            for score in named
         ]
 
     def columns(
@@ -64,6 +71,7 @@ class Locations:
     ) -> list[Block]:
         """Return the columns of a batch: `ranks` (B, E, T), and places (B, P, Q, 2) of its parts and of another's."""
         n, size = len(ranks), (int(images.shape[-2]), int(images.shape[-1]))
+        baselines = elsewhere is not None
         image, concept, place, n_last = _distinct(ranks, len(self._parts))
         part = self._parts[concept]
         slots, flat = _slots(image, concept, n)
@@ -73,43 +81,69 @@ class Locations:
             places.append(elsewhere[image[:n_last], part[:n_last]])
             lookup.append(len(image) + place[:, -1:])
         pixels = [pixels_of(each, size).numpy() for each in places]
-        wanted, chosen, looked_up, *sets = _to_device(
-            self._with_part.device, slots, flat, np.concatenate(lookup, 1), *pixels
+        # A map is looked up at every part, which takes as many times as long: without baselines of the first l only.
+        compared, back = np.unique(place if baselines else place[:, :, : self._first], return_inverse=True)
+        back = back.reshape(n, len(self._explanations), -1)
+        every = pixels_of(points, size).numpy()
+        wanted, chosen, looked_up, selected, whose, own_part, first, rest, seen, *sets = _to_device(
+            self._with_part.device,
+            *(slots, flat, np.concatenate(lookup, 1), compared, image[compared], part[compared]),
+            *(back[:, :, : self._first], back[:, -1], every, *pixels),
         )
         maps = concept_maps(model, features, images, wanted)
-        hits = hits_of_pixels(maps.flatten(0, 1)[chosen], sets, size, self._alphas)[looked_up]
-        known = self._known(ranks, points, place, places, size, baselines=elsewhere is not None)
-        if known is not None:
-            hits = torch.cat([hits, torch.as_tensor(known, dtype=hits.dtype, device=hits.device)], 1)
-        means = running_means(hits, self._tops).permute(0, 2, 3, 1).flatten(1)
-        scores = self.scores(baselines=elsewhere is not None, several=points.shape[2] > 1)
-        return [([col.FINITE_MAPS], finite_rows(maps.flatten(1))[:, None]), (scores, means)]
+        flat_maps = maps.flatten(0, 1)[chosen]
+        hits = hits_of_pixels(flat_maps, sets, size, self._alphas)[looked_up]
 
-    def _known(
-        self,
-        ranks: np.ndarray,
-        points: np.ndarray,
-        place: np.ndarray,
-        places: Sequence[np.ndarray],
-        size: tuple[int, int],
-        *,
-        baselines: bool,
-    ) -> np.ndarray | None:
-        """Return what needs no map (B, any, T, A): hits of the centred Gaussian, and chances of several places."""
-        found = []
+        def compare(found: Tensor) -> tuple[Tensor, Tensor]:
+            return own_and_others(found, own_part.to(found.device), self._weights(points.shape[1]))
+
+        own, others = compare(hits_of_parts(flat_maps[selected], seen[whose], size, self._alphas))
+        specific = [(own - others)[first]]
+        rows = [hits]
         if baselines:
-            rows = np.arange(len(ranks))[:, None]
-            found.append(self._region.hits(points[rows, self._parts[ranks[:, -1]]], size)[:, None])
+            norms = feature_norms(model, features)
+            unknown = torch.full((n, points.shape[1], len(self._alphas)), torch.nan).to(hits)
+            by_norm = unknown if norms is None else hits_of_parts(norms, seen, size, self._alphas)
+            by_centre = torch.as_tensor(self._region.hits(points, size)).to(hits)
+            rows.append(others[rest][:, None])
+            for found in (by_norm, by_centre):
+                own, others = compare(found[whose])
+                rows.append(own[rest][:, None])
+                specific.append((own - others)[first[:, -1:]])
         if points.shape[2] > 1:
-            chances = self._chances(places[0])[place]
-            found.append(chances)
-            if baselines:
-                found.append(self._chances(places[1])[place[:, -1:]])
-                found.append(chances[:, -1:])
-        return np.concatenate(found, 1) if found else None
+            rows.append(self._all_chances(points, places, place, compared, image, part, back[:, -1]).to(hits))
+        means = running_means(torch.cat(rows, 1), self._tops).permute(0, 2, 3, 1).flatten(1)
+        specific_means = running_means(torch.cat(specific, 1), [self._first]).permute(0, 2, 3, 1).flatten(1)
+        scores = self.scores(baselines=baselines, several=points.shape[2] > 1)
+        columns = torch.cat([means, specific_means], 1)
+        return [([col.FINITE_MAPS], finite_rows(maps.flatten(1))[:, None]), (scores, columns)]
+
+    def _weights(self, n_parts: int) -> Tensor:
+        """Return the number of concepts about each part, (P,)."""
+        return torch.as_tensor(np.bincount(self._parts[self._parts >= 0], minlength=n_parts))
+
+    def _all_chances(
+        self,
+        points: np.ndarray,
+        places: Sequence[np.ndarray],
+        place: np.ndarray,
+        compared: np.ndarray,
+        image: np.ndarray,
+        part: np.ndarray,
+        back: np.ndarray,
+    ) -> Tensor:
+        """Return the chances (B, any, T, A) of the rows of CLM, where parts have several places."""
+        chances = self._chances(places[0])[place]
+        found = [chances]
+        if len(places) > 1:
+            every = torch.as_tensor(self._chances(points[image[compared]]))
+            _, others = own_and_others(every, torch.as_tensor(part[compared]), self._weights(points.shape[1]))
+            found += [self._chances(places[1])[place[:, -1:]], others.numpy()[back][:, None]]
+            found += [chances[:, -1:], chances[:, -1:]]
+        return torch.as_tensor(np.concatenate(found, 1))
 
     def _chances(self, places: np.ndarray) -> np.ndarray:
-        """Return (U, A): how often white noise hits the best of places (U, Q, 2)."""
+        """Return (..., A): how often white noise hits the best of places (..., Q, 2)."""
         count = (~np.isnan(places).any(-1)).sum(-1, keepdims=True)
         missed = 1 - np.asarray(self._alphas) / 12
         return np.where(count > 0, 1 - missed**count, np.nan)

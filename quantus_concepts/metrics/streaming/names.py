@@ -39,18 +39,23 @@ MOVES = (ADDED_MOVES, REMOVED_MOVES, OTHERS_MOVE, RISES, SELECTIVITY, CLASS_KEPT
 
 #: Values of the column ``metric``.
 CGIM, CEM, CLM = "CGIM", "CEM", "CLM"
+#: CLM at the concept's part less CLM of the same map at the other visible parts of the same image.
+PART_SPECIFICITY = "part specificity"
 #: Accuracy of the class after interventions; ``explanation`` is then their order and ``l`` their number.
 INTERVENED = "accuracy after interventions"
 #: Chance of CLM where parts have several places; where they have one, it follows from the size of the region.
 LOCATION_CHANCE = "CLM chance"
 
-#: Values of the column ``baseline``: of CLM, and of interventions with every answer turned into its opposite.
+#: Values of the column ``baseline``: of CLM and part specificity, and of interventions with every answer turned
+#: into its opposite.
 OTHER_IMAGE, GAUSSIAN, WRONG_LABELS = "parts of another image", "centred Gaussian", "wrong labels"
+OTHER_PARTS, FEATURE_NORM = "other parts of the image", "feature norm"
 
 #: Chance of an answer yes or no.
 CHANCE = 0.5
 #: Smallest and largest value of the metrics that do not lie in [0, 1]; movements are in units of the concept values.
 BOUNDS = {
     CGIM: (-1.0, 1.0),
+    PART_SPECIFICITY: (-1.0, 1.0),
     **{score.metric: (-math.inf, math.inf) for score in (ADDED_MOVES, REMOVED_MOVES, OTHERS_MOVE)},
 }

@@ -131,6 +131,11 @@ def model_rows(
     for score, column in sorted(located.items(), key=lambda item: bool(item[0].baseline)):
         chances = columns.get(score._replace(metric=col.LOCATION_CHANCE))
         rows.append(row(score, column, predicted, chance=(score.alpha or math.nan) / 12, chances=chances))
+    specific = {score: column for score, column in columns.items() if score.metric == col.PART_SPECIFICITY}
+    rows += [
+        row(score, column, predicted, chance=0.0)
+        for score, column in sorted(specific.items(), key=lambda item: bool(item[0].baseline))
+    ]
     if model_columns.variants.class_concepts is not None:
         for kind, names in (("concept", concepts), ("class", classes)):
             for explanation, scores in model_columns.agreement(kind).items():

@@ -9,9 +9,17 @@ import numpy as np
 import pandas as pd
 
 from quantus_concepts.metrics.streaming.curves import TRUE_LABELS
-from quantus_concepts.metrics.streaming.names import GAUSSIAN, INTERVENED, OTHER_IMAGE, WRONG_LABELS
+from quantus_concepts.metrics.streaming.names import (
+    FEATURE_NORM,
+    GAUSSIAN,
+    INTERVENED,
+    OTHER_IMAGE,
+    OTHER_PARTS,
+    PART_SPECIFICITY,
+    WRONG_LABELS,
+)
 from quantus_concepts.studies._kit.findings import Finding, Row, answer, number, percent, said, sentence, trend
-from quantus_concepts.studies._kit.results import against, baseline_of, one, pick
+from quantus_concepts.studies._kit.results import baseline_of, one, pick
 from quantus_concepts.studies._models.subjects import ORACLE, POST_HOC, RANDOM, TRADITIONAL
 from quantus_concepts.studies.concepts.names import BASELINES, MODELS, PLAIN, baseline_name
 
@@ -22,7 +30,10 @@ FIRST = {"explanation": "contribution", "l": 1}
 def answers(frame: pd.DataFrame) -> list[Finding]:
     """Return the answer to each question of the study, one short line for a reader in a hurry."""
     present = {f"by {name}": first_present(frame, explanation=name) for name in ("value", "weight", "contribution")}
-    located = {f"at α = {row['alpha']:g}": row for _, row in places(frame, POST_HOC).head(1).iterrows()}
+    located = {
+        f"more than other parts of the same image at α = {row['alpha']:g}": row
+        for _, row in specificity(frame, POST_HOC).head(1).iterrows()
+    }
     important = {"by contribution": mean_importance(frame)}
     ours, plain = (one(frame, metric="accuracy", model=model, item_kind="") for model in (POST_HOC, PLAIN))
     accuracy = "" if ours is None else percent(ours["value"])
@@ -85,6 +96,7 @@ def findings(frame: pd.DataFrame, by_class: bool) -> list[Finding]:
             "" if absent is None or absent["value"] == 0 else sentence(absence, absent),
         ],
         "In the right place": [
+            *(specificity_finding(frame, model) for model in (POST_HOC, TRADITIONAL)),
             *(location_finding(frame, model) for model in (POST_HOC, TRADITIONAL)),
             no_map_is_better(frame),
         ],
@@ -111,7 +123,7 @@ def of(frame: pd.DataFrame, text: str, row: pd.Series | None, more: str = "", **
 
 
 def map_baselines(frame: pd.DataFrame, row: pd.Series) -> dict[str, Row]:
-    """Return the two baselines of a CLM row: those of its own ranking, else the bare ones."""
+    """Return the baselines of a CLM row: those of its own ranking, else the bare ones."""
     found: dict[str, Row] = {}
     for baseline in BASELINES:
         for name in (baseline, baseline_name(baseline, row["model"])):
@@ -126,7 +138,12 @@ def location_finding(frame: pd.DataFrame, model: str) -> str:
     if rows.empty:
         return ""
     row = rows.iloc[0]
-    phrases = {OTHER_IMAGE: "the parts of another image", GAUSSIAN: "a centred Gaussian"}
+    phrases = {
+        OTHER_PARTS: "the other parts of the same image",
+        OTHER_IMAGE: "the parts of another image",
+        FEATURE_NORM: "the norm of the features",
+        GAUSSIAN: "a centred Gaussian",
+    }
     baselines: dict[str, Any] = {RANDOM: baseline_of(frame, row, RANDOM)}
     baselines |= {phrases[name]: other for name, other in map_baselines(frame, row).items()}
     return sentence(
@@ -138,19 +155,43 @@ def location_finding(frame: pd.DataFrame, model: str) -> str:
     )
 
 
+def specificity(frame: pd.DataFrame, model: str) -> pd.DataFrame:
+    """Return the part specificity of a model's first concept by contribution, the smallest region first."""
+    rows = pick(frame, metric=PART_SPECIFICITY, model=model, **FIRST)
+    return rows[rows["value"].notna()].sort_values("alpha")
+
+
+def specificity_finding(frame: pd.DataFrame, model: str) -> str:
+    """Say how much more often a map holds its own part than the other parts of the same image."""
+    rows = specificity(frame, model)
+    if rows.empty:
+        return ""
+    row = rows.iloc[0]
+    phrases = {FEATURE_NORM: "the norm of the features", GAUSSIAN: "a centred Gaussian"}
+    others: dict[str, Any] = {RANDOM: baseline_of(frame, row, RANDOM)}
+    for baseline, phrase in phrases.items():
+        for name in (baseline, baseline_name(baseline, model)):
+            match = one(frame, metric=PART_SPECIFICITY, model=name, alpha=row["alpha"], **FIRST)
+            others |= {} if match is None else {phrase: match}
+    return sentence(
+        f"Part specificity at α = {row['alpha']:g}, how much more often the map of the {model}'s first concept "
+        "contains its own part than the other visible parts of the same image, is {}",
+        row,
+        others,
+        draws=[RANDOM],
+        more="a map that is anywhere on the object has 0",
+    )
+
+
 def no_map_is_better(frame: pd.DataFrame) -> str:
-    """Say so plainly when no trained model beats both baselines and random maps at any size of the region."""
-    compared = False
-    for model in (POST_HOC, TRADITIONAL):
-        for _, row in places(frame, model).iterrows():
-            others = map_baselines(frame, row).values()
-            compared = compared or bool(others)
-            beaten = [against(row, other) for other in others] + [row["mark"]] * (row["mark"] != "")
-            if others and all(relation == "above" for relation in beaten):
-                return ""
-    text = "No trained model's maps rise above both baselines and the maps of random directions at any α: there is no "
-    text += "evidence that they tell more about where a concept is than that it is somewhere on the object."
-    return text if compared else ""
+    """Say so plainly when no trained model's map prefers its own part at any size of the region."""
+    rows = pd.concat([specificity(frame, model) for model in (POST_HOC, TRADITIONAL)])
+    if rows.empty or ((rows["low"] > 0) & rows["mark"].isin(["", "above"])).any():
+        return ""
+    return (
+        "At no α do the maps of a trained model prefer the concept's part to the other parts of the same image: there "
+        "is no evidence that they tell more about where a concept is than that it is somewhere on the object."
+    )
 
 
 def importance_finding(frame: pd.DataFrame) -> str:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from quantus_concepts.metrics.streaming.names import GAUSSIAN, OTHER_IMAGE
+from quantus_concepts.metrics.streaming.names import FEATURE_NORM, GAUSSIAN, OTHER_IMAGE, OTHER_PARTS
 from quantus_concepts.studies._models.subjects import ORACLE, POST_HOC, RANDOM, TRADITIONAL
 
 PLAIN = "plain backbone"
 
 #: Concept models in the order of every table and figure.
 MODELS = (POST_HOC, TRADITIONAL, ORACLE, RANDOM)
-#: The two baselines of the concept location metric.
-BASELINES = (OTHER_IMAGE, GAUSSIAN)
+#: The baselines of the concept location metric.
+BASELINES = (OTHER_PARTS, OTHER_IMAGE, FEATURE_NORM, GAUSSIAN)
 #: Rankings of the concepts, with the letters that the paper writes for them.
 RANKINGS = {"weight": "weight θ", "value": "value u", "contribution": "contribution θ·u"}
 SETS = {"all": "all images", "correct": "correctly classified"}

@@ -11,7 +11,14 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from quantus_concepts.metrics.streaming.curves import plot_interventions
-from quantus_concepts.metrics.streaming.names import GAUSSIAN, OTHER_IMAGE
+from quantus_concepts.metrics.streaming.names import (
+    BOUNDS,
+    FEATURE_NORM,
+    GAUSSIAN,
+    OTHER_IMAGE,
+    OTHER_PARTS,
+    PART_SPECIFICITY,
+)
 from quantus_concepts.studies._kit.charts import Bars, Chart, Curves, Histograms, tidy
 from quantus_concepts.studies._kit.findings import (
     ends,
@@ -51,10 +58,15 @@ LEGEND = {
     RANDOM: "The post-hoc CBM with random directions in place of concepts, drawn many times, each with a head of its "
     "own: what a model without knowledge scores. Mean over the banks, in small type where 95 % of them lie.",
     PLAIN: "The backbone with its own classifier, without a bottleneck.",
+    OTHER_PARTS: "Baseline of CLM: the same maps, scored against the other visible parts of the same image, each part "
+    "weighted by the number of concepts about it.",
+    FEATURE_NORM: "Baseline of CLM: the norm of the backbone's features as map, scored against the true parts. It "
+    "knows no concept, and is on the object.",
     OTHER_IMAGE: "Baseline of CLM: the same maps, scored against the parts of another image.",
     GAUSSIAN: "Baseline of CLM: one blob at the centre of every image, scored against the true parts.",
 }
 COLOURS = {POST_HOC: "#D55E00", TRADITIONAL: "#0072B2", ORACLE: "#009E73", OTHER_IMAGE: "#CC79A7", GAUSSIAN: "#B8860B"}
+COLOURS |= {OTHER_PARTS: "#882255", FEATURE_NORM: "#666666"}
 #: Held-out accuracy below which a direction hardly knows its concept.
 WEAK = 0.6
 #: Best, and worst, concepts and classes that are drawn.
@@ -68,6 +80,7 @@ KEY += "95 % of the random banks score; ▼ it lies below."
 SUMMARY: dict[str, dict[str, Any]] = {
     "first concept present (CEM)": {"metric": "CEM", "set": "correct", "l": 1},
     "in the right place (CLM, α = 1)": {"metric": "CLM", "alpha": 1, "l": 1},
+    "its part, not others (part specificity, α = 1)": {"metric": PART_SPECIFICITY, "alpha": 1, "l": 1},
     "important where it belongs (CGIM)": {"metric": "CGIM", "item_kind": "concept", "item": ""},
     "predicted right": {"metric": ["accuracy", "concept accuracy"], "item_kind": ""},
 }
@@ -75,9 +88,7 @@ SUMMARY: dict[str, dict[str, Any]] = {
 
 def joined(frame: pd.DataFrame) -> pd.DataFrame:
     """Average over seeds, and mark what is not surely above random directions."""
-    rows = over_seeds(
-        frame.astype({"l": float}), lambda row: (-1, 1) if row["metric"] == "CGIM" else (0, 1), controls=[RANDOM]
-    )
+    rows = over_seeds(frame.astype({"l": float}), lambda row: BOUNDS.get(row["metric"], (0, 1)), controls=[RANDOM])
     return rows.assign(mark=against_control(rows, RANDOM))
 
 
@@ -104,7 +115,7 @@ def page(frame: pd.DataFrame, run: Run[ConceptOptions]) -> Page:
         ),
         Section(
             "Are they in the right place?",
-            tables=clm_table(rows, beside),
+            tables=clm_table(rows, beside) + specificity_table(rows),
             charts=[
                 Chart(
                     "clm",
@@ -114,7 +125,9 @@ def page(frame: pd.DataFrame, run: Run[ConceptOptions]) -> Page:
                 )
             ],
             after="Chance is that of a point anywhere in the image. Parts and maps both sit on the object, so any map "
-            "scores more: the two baselines in italics, for the ranking by contribution, are the fair comparison.",
+            "scores more: compare with the baselines in italics, for the ranking by contribution. Part specificity "
+            "compares each map with itself at the other visible parts of the same image: a map that is on the object "
+            "and knows no concept scores 0.",
         )
         if located
         else None,
@@ -214,6 +227,29 @@ def clm_table(frame: pd.DataFrame, paper: pd.DataFrame | None) -> list[Table]:
         cells.assign(alpha=cells["alpha"].map("α = {:g}".format)),
         ["alpha", "explanation"],
         ["model", "level"],
+        controls=BASELINES,
+        **SHARES,
+    )
+
+
+def specificity_table(frame: pd.DataFrame) -> list[Table]:
+    """Return how much more often a map's strongest region holds the concept's part than other parts of the image."""
+    ours = pick(frame, metric=PART_SPECIFICITY)
+    whose = {baseline_name(name, model): (name, model) for model in MODELS for name in BASELINES}
+    ours = ours.assign(
+        explanation=[whose[name][0] if name in whose else how for name, how in ours[["model", "explanation"]].values],
+        mark=ours["mark"].where(~ours["model"].isin(list(whose)), ""),
+        model=ours["model"].map(lambda name: whose.get(name, ("", name))[1]),
+    )
+    alphas = sorted(set(ours["alpha"]))
+    cells = arranged(ours, alpha=alphas, explanation=[*RANKINGS, *BASELINES], model=model_order(ours))
+    return declared(
+        "Part specificity",
+        "How much more often the map of the first concept holds the concept's part than the other visible parts of the "
+        "same image, in percentage points, paired by image.",
+        cells.assign(alpha=cells["alpha"].map("α = {:g}".format)),
+        ["alpha", "explanation"],
+        ["model"],
         controls=BASELINES,
         **SHARES,
     )

@@ -13,7 +13,7 @@ from quantus_concepts.studies.concepts.options import ConceptOptions
 
 def test_each_seed_paints_other_birds_of_the_same_classes(monkeypatch):
     monkeypatch.setattr(loading, "PAINTED_AT_ONCE", 12)
-    options = ConceptOptions(n_train=27, n_test=10, n_classes=5, image_size=32, seeds=2)
+    options = ConceptOptions(n_train=27, n_test=10, n_classes=5, image_size=32, seeds=2, min_images=1)
     _, together = load_data(options, None)
     # Other birds of the same classes, with a truth of their own.
     whole = KeptImages(PaintedBirds(57, image_size=32, n_classes=5), range(30, 57))
