@@ -30,11 +30,14 @@ def fingerprint_of(*values: Any) -> str:
 def _parts(value: Any) -> Iterator[Any]:
     """Yield the bytes of a value, each part after its kind and size, so that other values give other bytes."""
     if isinstance(value, nn.Module):
-        # Without addresses in memory, which some functions have in their names.
-        layers = re.sub(r" at 0x[0-9a-f]+", "", repr(value))
-        yield f"module {type(value).__module__}.{type(value).__qualname__} {layers};".encode()
+        yield f"module {type(value).__module__}.{type(value).__qualname__} {_shown(value)};".encode()
         # All of it: layers that are quantised keep their weights in tuples.
         yield from _parts(value.state_dict())
+    elif isinstance(value, Tensor) and hasattr(value, "__tensor_flatten__"):
+        # A subclass made of other tensors, as those of torchao.
+        names, settings = value.__tensor_flatten__()
+        yield f"{type(value).__qualname__} {_shown(settings)};".encode()
+        yield from _parts({name: getattr(value, name) for name in names})
     elif isinstance(value, Tensor):
         plain = value.detach().cpu()
         plain = (plain.dequantize() if plain.is_quantized else plain.to_dense()).contiguous()
@@ -71,6 +74,11 @@ def tensors_hash(text: str, tensors: Iterable[tuple[str, Tensor]]) -> str:
         digest.update(f"{name}:{there.dtype}{tuple(there.shape)};".encode())
         digest.update(there.flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()
+
+
+def _shown(value: Any) -> str:
+    """Return the text of a value without addresses in memory, which some functions have in their names."""
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
 
 
 def hash_file(path: Path) -> str:
