@@ -47,11 +47,10 @@ NO_FIGURES: dict[str, Any] = {
         for name in (
             *(f"_kit.charts.{name}.draw" for name in ("Bars", "Curves", "Histograms", "Plane")),
             "attribution.report.plot_grid",
-            *("pasta.applications_page.plot_grid", "pasta.page.plot_measure", "pasta.page.plot_votes"),
+            "pasta.applications_page.plot_grid",
         )
     },
     "quantus_concepts.studies._kit.charts.png": lambda _: b"",
-    "quantus_concepts.studies.pasta.page.panels": lambda *_, **__: Figure(),
 }
 
 

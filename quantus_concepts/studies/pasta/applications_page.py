@@ -11,16 +11,24 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from quantus_concepts.functional.intervals import relation
 from quantus_concepts.pasta.applications.mixture import Mixture, plot_mixture
 from quantus_concepts.studies._kit.charts import INK, Bars, Chart
-from quantus_concepts.studies._kit.findings import Finding, listed, minus, number
+from quantus_concepts.studies._kit.findings import (
+    Finding,
+    minus,
+    number,
+    relation_to,
+    said,
+    sentence,
+    trend,
+    with_interval,
+)
 from quantus_concepts.studies._kit.page import Section
 from quantus_concepts.studies._kit.pictures import PictureGrid, PictureRow, plot_grid
-from quantus_concepts.studies._kit.results import names, pick
+from quantus_concepts.studies._kit.results import names, one, pick
 from quantus_concepts.studies._kit.tables import Table
 from quantus_concepts.studies.pasta.applications import Ranked
-from quantus_concepts.studies.pasta.findings import paper_table, span, three, written
+from quantus_concepts.studies.pasta.findings import paper_table, three, written
 from quantus_concepts.studies.pasta.options import SIMULATED
 
 #: Rows of the comparison of the mixture, as `Mixture.compare` calls the first two.
@@ -46,14 +54,14 @@ def application_sections(
         sections.append(Section("What scores best and worst", charts=[chart]))
     if "mixture" in facts:
         faithful = frames["faithfulness"]
-        drawn = {"wins": plot_mixture(facts["mixture"]), "faithfulness": plot_faithfulness(faithful)}
-        captions = {
-            "wins": "How often each explainer is chosen.",
-            "faithfulness": "What the choice does to faithfulness: means over images with 95 % intervals.",
-        }
-        for _, ax in drawn.values():
-            ax.set_xlabel(ax.get_xlabel() + (f", scorer of {SIMULATED}" if simulated else ""))
-        charts = [Chart(name, caption, drawn[name][0]) for name, caption in captions.items()]
+        figure, ax = plot_mixture(facts["mixture"])
+        scorer = f", scorer of {SIMULATED}" if simulated else ""
+        ax.set_xlabel(ax.get_xlabel() + scorer)
+        caption = "What the choice does to faithfulness: means over images with 95 % intervals."
+        charts = [
+            Chart("wins", "How often each explainer is chosen.", figure),
+            Chart("faithfulness", caption, faithfulness_bars(faithful, scorer)),
+        ]
         heading = "Choosing the explainer for each image"
         sections.append(Section(heading, charts=charts, tables=[faithfulness_table(faithful)]))
     if "steering" in facts:
@@ -141,15 +149,13 @@ def correlation_table(related: pd.DataFrame) -> Table:
     )
 
 
-def plot_faithfulness(faithful: pd.DataFrame, ax: Axes | None = None) -> tuple[Figure, Axes]:
-    """Draw the mean faithfulness of the choice, of their average, and of each explainer alone, with 95 % intervals."""
+def faithfulness_bars(faithful: pd.DataFrame, scorer: str) -> Bars:
+    """Declare the mean faithfulness of the choice, of their average, and of each explainer alone."""
     first = faithful["name"].isin([CHOICE, AVERAGE])
     rows = pd.concat([faithful[first], faithful[~first].sort_values("mean", ascending=False, kind="stable")])
     shown = rows.assign(value=rows["mean"], name=rows["name"].replace(CHOSEN))
-    label = f"{FAITHFULNESS} (higher is better)"
-    return Bars(frame=shown, groups="name", label=label, reference=(0, ""), flat=True, points=True, gap_after=2).draw(
-        ax
-    )
+    label = f"{FAITHFULNESS} (higher is better){scorer}"
+    return Bars(frame=shown, groups="name", label=label, reference=(0, ""), flat=True, points=True, gap_after=2)
 
 
 def plot_perturbed(rows: Sequence[PictureRow]) -> Figure:
@@ -209,75 +215,83 @@ def _cut(name: str, letters: int) -> str:
     return name if len(name) <= letters else f"{name[: letters - 1].rstrip()}…"
 
 
+def application_answers(facts: Mapping[str, Any], frames: Mapping[str, pd.DataFrame]) -> list[Finding]:
+    """Return one short line on the choice among explainers, with what it is held against."""
+    if "mixture" not in facts:
+        return []
+    frame = frames["faithfulness"]
+    chosen, average = (one(frame.assign(value=frame["mean"]), name=name) for name in (CHOICE, AVERAGE))
+    if chosen is None or average is None:
+        return []
+    relation = relation_to(_difference(average), 0.0)
+    verdict = {"above": "yes", "below": "no, less than their average"}.get(relation, "not distinguishable from average")
+    numbers = f"{three(chosen['value'])}, average of the explainers {three(average['value'])}"
+    return [Finding(f"{verdict} ({FAITHFULNESS} {numbers})", "Chooses more faithful explanations")]
+
+
+def _difference(row: pd.Series) -> dict[str, float]:
+    """Return by how much the choice is above a row, image by image."""
+    return {"value": row["difference"], "low": row["difference_low"], "high": row["difference_high"]}
+
+
 def application_findings(
     facts: Mapping[str, Any], frames: Mapping[str, pd.DataFrame], simulated: bool
 ) -> list[Finding]:
     """Return what can be said of the uses."""
     texts = []
     if "mixture" in facts:
-        texts = [(said_of_wins(facts["mixture"]), "Mixture"), (said_of_choice(frames["faithfulness"]), "Mixture")]
+        texts += [("Mixture", said_of_wins(facts["mixture"])), ("Mixture", said_of_choice(frames["faithfulness"]))]
     if "steering" in facts:
-        texts.append((said_of_steering(facts["steering"]), "Steering"))
+        texts += [("Steering", text) for text in said_of_steering(facts["steering"])]
     if "correlations" in frames:
-        texts.append((said_of_metrics(frames["correlations"], simulated), "Other metrics"))
-    return [Finding(text, topic) for text, topic in texts if text]
+        texts.append(("Other metrics", said_of_metrics(frames["correlations"], simulated)))
+    return said(*(Finding(text, topic) for topic, text in texts))
 
 
 def said_of_wins(mixture: Mixture) -> str:
     """Say which explainer is chosen most often."""
     wins, total = mixture.wins, sum(mixture.wins.values()) + mixture.tied
-    tied = f"Of {mixture.tied} images several explainers share the best score." if mixture.tied else ""
+    tied = f" {mixture.tied} images have several explainers with the best score." if mixture.tied else ""
     if not any(wins.values()):
-        return tied
+        return tied.strip()
     name, count = max(wins.items(), key=lambda pair: pair[1])
     never = sum(not won for won in wins.values())
-    text = f"{name} has the best score ({mixture.question}) most often, for {count} of {total} images"
-    verb = "has" if never == 1 else "have"
-    text += f"; {never} of {len(wins)} explainers never {verb} it alone." if never else "."
-    return f"{text} {tied}".strip()
+    return (
+        f"{name} has the best score ({mixture.question}) most often, for {count} of {total} images; {never} of "
+        f"{len(wins)} explainers never have it alone.{tied}"
+    )
 
 
 def said_of_choice(faithful: pd.DataFrame) -> str:
     """Say what the choice does to faithfulness, against the average and against the best explainer for all images."""
-    known = faithful.dropna(subset=["mean"])
-    chosen, average = pick(known, name=CHOICE), pick(known, name=AVERAGE)
-    if chosen.empty:
+    known = faithful.assign(value=faithful["mean"]).dropna(subset=["value"])
+    chosen = one(known, name=CHOICE)
+    if chosen is None:
         return ""
-    ours = chosen.iloc[0]
-    ends = "" if math.isnan(ours["low"]) else f" (95 % interval {span(ours['low'], ours['high'], 3)})"
-    parts = [f"The chosen explanations have a mean {FAITHFULNESS} of {three(ours['mean'])}{ends}."]
-    alone = known[~known["name"].isin([CHOICE, AVERAGE])]
-    best = alone.loc[[alone["mean"].idxmax()]] if len(alone) else alone
-    for rows, what in ((average, "the average of the explainers"), (best, "")):
-        for _, row in rows.iterrows():
-            parts.append(_against(ours, row, what or f"{row['name']}, the most faithful for all images"))
+    parts = [sentence(f"The chosen explanations have a mean {FAITHFULNESS} of {{}}", chosen, write=three)]
+    alone = known[~known["name"].isin([CHOICE, AVERAGE])].sort_values("value", kind="stable").tail(1)
+    for _, row in pd.concat([pick(known, name=AVERAGE), alone]).iterrows():
+        name = "the average of the explainers" if row["name"] == AVERAGE else f"{row['name']} (the most faithful alone)"
+        apart = _difference(row)
+        parts.append(
+            sentence(f"The choice minus {name} is {{}}", apart, {"no difference": _NOTHING}, write=three)
+            or f"{name[0].upper()}{name[1:]} has {with_interval(row, three)}."
+        )
     return " ".join(parts)
 
 
-def _against(chosen: pd.Series, row: pd.Series, name: str) -> str:
-    if math.isnan(row["difference"]):
-        place, shown = relation((chosen["low"], chosen["high"]), (row["low"], row["high"])), ""
-    else:
-        ends = (row["difference_low"], row["difference_high"])
-        place, shown = relation(ends, (0, 0)), f", difference {minus(format(row['difference'], '+z.3f'))}"
-        shown += f", 95 % interval {span(*ends, 3)}" if place else ""
-    verdict = {"above": "That is above", "below": "That is below"}.get(place, "It cannot be distinguished from")
-    return f"{verdict} {name} ({three(row['mean'])}{shown})."
+_NOTHING = {"value": 0.0, "low": 0.0, "high": 0.0}
 
 
-def said_of_steering(steering: pd.DataFrame) -> str:
+def said_of_steering(steering: pd.DataFrame) -> list[str]:
     """Say whether score and faithfulness change with the weight of the score."""
-    parts = []
-    for measure, rows in steering.groupby("measure", sort=False):
+    made = []
+    for measure, rows in steering.assign(value=steering["mean"]).groupby("measure", sort=False):
         first, last = rows.iloc[0], rows.iloc[-1]
-        if len(rows) < 2 or math.isnan(first["mean"] + last["mean"]):
-            continue
-        place = relation((last["low"], last["high"]), (first["low"], first["high"]))
-        direction = {"above": "rises", "below": "falls"}.get(place, "goes")
-        doubt = "" if place in ("above", "below") else ", which the intervals do not tell apart"
-        ends = [f"{three(row['mean'])} at λ = {row['name']}" for row in (first, last)]
-        parts.append(f"The mean {measure} of {first['n']} images {direction} from {ends[0]} to {ends[1]}{doubt}.")
-    return " ".join(parts)
+        if len(rows) > 1 and not math.isnan(first["value"] + last["value"]):
+            weights = f"λ = {first['name']} to {last['name']}, {first['n']} images"
+            made.append(f"The mean {measure} goes {trend(first, last, three)} ({weights}).")
+    return made
 
 
 def said_of_metrics(related: pd.DataFrame, simulated: bool) -> str:
@@ -287,8 +301,8 @@ def said_of_metrics(related: pd.DataFrame, simulated: bool) -> str:
         return ""
     most = found.loc[found["spearman"].abs().idxmax()]
     raters = "the simulated raters' votes" if simulated else "the votes"
-    text = (
-        f"Of {listed(names(found, 'metric'))}, {most['metric']} goes most closely with "
-        f"{raters}: Spearman {number(most['spearman'])} on {most['question']} (n = {most['n']})"
+    weak = ", which is weak" if abs(most["spearman"]) < WEAK else ""
+    return (
+        f"{most['metric']} goes most closely with {raters}: Spearman {number(most['spearman'])} on {most['question']} "
+        f"(n = {most['n']}){weak}."
     )
-    return f"{text}, which is weak." if abs(most["spearman"]) < WEAK else f"{text}."

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
+from scipy import stats
 from torch import Tensor
 
 from captum_concepts._support.fingerprints import fingerprint_of
@@ -460,6 +461,15 @@ def best_split(results: Sequence[SplitResult]) -> SplitResult:
         return float(np.mean(found)) if found else -math.inf
 
     return max(results, key=validation)
+
+
+def spearman(first: np.ndarray, second: np.ndarray) -> float:
+    """Return Spearman's correlation over the places where both are defined; NaN below 3 of them or without variance."""
+    known = ~(np.isnan(first) | np.isnan(second))
+    first, second = first[known], second[known]
+    if len(first) < 3 or np.ptp(first) == 0 or np.ptp(second) == 0:
+        return math.nan
+    return float(stats.spearmanr(first, second).statistic)
 
 
 def over_splits(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:

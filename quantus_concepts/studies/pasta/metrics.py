@@ -38,6 +38,7 @@ from quantus_concepts.studies.pasta.evaluation import (
     identity_of_ratings,
     kept_arrays,
     kept_embeddings,
+    spearman,
     train_splits,
 )
 from quantus_concepts.studies.pasta.findings import ordered, paper_table, span, study_page, written
@@ -221,15 +222,6 @@ def share_between(frame: pd.DataFrame, of: str) -> float:
     if not variance > 0:
         return math.nan
     return float(known.groupby(EXPLAINER)[of].transform("mean").var(ddof=0) / variance)
-
-
-def spearman(first: np.ndarray, second: np.ndarray) -> float:
-    """Return Spearman's correlation over the places where both are defined; NaN below 3 of them or without variance."""
-    known = ~(np.isnan(first) | np.isnan(second))
-    first, second = first[known], second[known]
-    if len(first) < 3 or np.ptp(first) == 0 or np.ptp(second) == 0:
-        return math.nan
-    return float(stats.spearmanr(first, second).statistic)
 
 
 def across_explainers(frame: pd.DataFrame, first: str, second: str) -> float:

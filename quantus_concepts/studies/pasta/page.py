@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.figure import Figure
 
 from quantus_concepts.datasets.ratings.questions import QUESTIONS
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.datasets.ratings.split import PARTS
+from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
 from quantus_concepts.pasta.encoders.open_clip_encoder import PRESETS
-from quantus_concepts.studies._kit.charts import Chart
+from quantus_concepts.studies._kit.charts import Bars, Chart, Curves, tidy
 from quantus_concepts.studies._kit.findings import number
 from quantus_concepts.studies._kit.page import Page, Section
-from quantus_concepts.studies._kit.results import pick
+from quantus_concepts.studies._kit.results import names, pick
 from quantus_concepts.studies._kit.run import Run
 from quantus_concepts.studies._kit.tables import Table
-from quantus_concepts.studies.pasta.applications_page import application_findings, application_sections
-from quantus_concepts.studies.pasta.charts import panels, plot_curves, plot_explainers, plot_measure, plot_votes
-from quantus_concepts.studies.pasta.evaluation import SplitResult
+from quantus_concepts.studies.pasta.applications_page import (
+    application_answers,
+    application_findings,
+    application_sections,
+)
+from quantus_concepts.studies.pasta.evaluation import SplitResult, over_splits
 from quantus_concepts.studies.pasta.findings import (
     SHARE,
+    answers,
     findings,
     kind_votes,
     paper_table,
@@ -43,6 +50,7 @@ from quantus_concepts.studies.pasta.options import (
     SHOWN,
     SHUFFLED,
     SIMULATED,
+    SIMULATED_HUMAN,
     TABLE_1_SOURCE,
 )
 
@@ -70,28 +78,28 @@ def training_page(
         MODELS,
         beside,
     )
+    points = explainer_points(results, ratings)
     orientation = [orientation_table(run.options.questions, encoder)] if simulated else []
     sections = [
         Section(
             "Does it predict the votes?",
             tables=[agreement, ceiling_table(means, simulated), kind_table(frame, means)],
-            charts=[measure_chart(frame, "SCC", simulated), explainer_chart(results, ratings)],
-            folded=orientation,
+            charts=[measure_chart(frame, means, "SCC", simulated), explainer_chart(points, simulated)],
+            folded=[explainer_table(points, simulated), *orientation],
         ),
-        Section("Kappa and squared error", charts=[measure_chart(frame, name, simulated) for name in ("QWK", "MSE")]),
+        Section("Kappa and squared error", charts=[measure_chart(frame, means, each, simulated) for each in ERRORS]),
         Section("Is the network needed?", tables=[regressor_table(means, encoder, simulated)]),
         Section("The votes", tables=[votes_table(ratings, run.options.questions)], charts=votes_charts(ratings, votes)),
-        Section("Splits and training", tables=[split_table(results)], charts=[curve_chart(results, simulated)]),
+        Section("Splits and training", tables=[split_table(results)], charts=[curve_chart(results)]),
         *application_sections(run.facts, run.frames, simulated),
     ]
-    said = findings(means, results, ratings, votes)
     return study_page(
         title,
-        [*said, *application_findings(run.facts, run.frames, simulated)],
+        [*findings(means, results, ratings, votes), *application_findings(run.facts, run.frames, simulated)],
         [section for section in sections if any(len(table.frame) for table in section.tables) or section.charts],
         simulated,
         main=[main],
-        printed=[],
+        answers=[*answers(means), *application_answers(run.facts, run.frames)],
         source=f"Method and figures of the paper: {TABLE_1_SOURCE}.",
         template="pasta/page.html.j2",
         content={
@@ -296,15 +304,49 @@ def votes_table(ratings: RatedExplanations, questions: Sequence[str]) -> Table:
     )
 
 
-def measure_chart(frame: pd.DataFrame, measure: str, simulated: bool) -> Chart:
-    """Draw a measure of each question."""
-    captions = {
-        "SCC": "Spearman's correlation of scores with joined votes, of unseen explanations. Bars are means over "
-        "splits, points the splits.",
-        "QWK": "Quadratic weighted kappa of rounded scores and joined votes, of unseen explanations.",
-        "MSE": "Mean squared error on the scale from 1 to 5, of unseen explanations.",
-    }
-    return Chart(measure.lower(), captions[measure], plot_measure(frame, measure, simulated)[0])
+#: Okabe and Ito's colours, which colour-blind readers tell apart.
+COLOURS = {
+    SCORER: "#0072B2",
+    "ridge": "#56B4E9",
+    "lasso": "#009E73",
+    "SVM": "#CC79A7",
+    SHUFFLED: "#9A9A9A",
+    HUMAN: "#E69F00",
+    SIMULATED_HUMAN: "#E69F00",
+    CEILING: "#D55E00",
+}
+#: Baselines that are drawn as a line across the bars.
+LINES = {HUMAN: "-", SIMULATED_HUMAN: "-", CEILING: (0, (4, 1.5))}
+KIND_COLOURS = {"maps": "#0072B2", "drawings": "#56B4E9", "concepts": "#E69F00"}
+#: Epochs of a learning curve that are drawn, at most, and panels in a row.
+EPOCHS, ACROSS = 20, 3
+#: Measures beside the rank correlation.
+ERRORS = ("QWK", "MSE")
+CAPTIONS = {
+    "SCC": "Spearman's correlation of scores with joined votes, of unseen explanations. Bars are means over splits "
+    "with 95 % intervals, points the splits.",
+    "QWK": "Quadratic weighted kappa of rounded scores and joined votes, of unseen explanations.",
+    "MSE": "Mean squared error on the scale from 1 to 5, of unseen explanations.",
+}
+
+
+def measure_chart(frame: pd.DataFrame, means: pd.DataFrame, measure: str, simulated: bool) -> Chart:
+    """Draw a measure of each question: scorers as bars, baselines as lines across them, every split as a point."""
+    label = f"{measure} ({'lower' if measure == 'MSE' else 'higher'} is better)"
+    shown = pick(means, measure=measure, modality="all").sort_values("question", kind="stable")
+    bars = Bars(
+        frame=shown,
+        groups="question",
+        series="model",
+        label=f"{label}\n{SIMULATED}" if simulated else label,
+        order=MODELS,
+        colours=COLOURS,
+        lines={name: style for name, style in LINES.items() if name in set(shown["model"])},
+        reference=(0.0, ""),
+        singles=pick(frame, measure=measure, modality="all"),
+        write=None,
+    )
+    return Chart(measure.lower(), CAPTIONS[measure], bars)
 
 
 def explainer_points(results: Sequence[SplitResult], ratings: RatedExplanations) -> pd.DataFrame:
@@ -320,34 +362,79 @@ def explainer_points(results: Sequence[SplitResult], ratings: RatedExplanations)
     return known.groupby(keys).agg({"kind": "last", "vote": "mean", "score": "mean"}).reset_index()
 
 
-def explainer_chart(results: Sequence[SplitResult], ratings: RatedExplanations) -> Chart:
-    """Draw unseen explainers, a panel for each question."""
-    points = explainer_points(results, ratings)
-    questions = results[0].training.scorer.questions
-    figure = panels(questions, lambda question, ax: plot_explainers(points, question, ratings.simulated, ax))
-    return Chart(
-        "explainers",
-        "Explainers that were never seen in training: mean score against mean vote. On the dashed line they are the "
-        "same; only explainers at the extremes are named.",
-        figure,
+def explainer_chart(points: pd.DataFrame, simulated: bool) -> Chart:
+    """Draw the mean score of each explainer against its mean vote, a panel for each question."""
+    questions = names(points, "question")
+    columns = min(ACROSS, len(questions))
+    rows = math.ceil(len(questions) / columns)
+    figure = Figure(figsize=(0.6 + 2.6 * columns, 0.6 + 2.5 * rows), layout="constrained")
+    panels = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).ravel()
+    for panel, question in zip(panels, questions, strict=False):
+        for kind, of in pick(points, question=question).groupby("kind"):
+            name = KINDS[str(kind)]
+            panel.scatter(of["vote"], of["score"], color=KIND_COLOURS[name], s=18, label=name, zorder=3, linewidths=0)
+        panel.axline((3, 3), slope=1, color="#9A9A9A", linewidth=1, linestyle="--", zorder=1)
+        panel.set(title=question, xlabel=f"mean vote ({SIMULATED})" if simulated else "mean vote", ylabel="mean score")
+        panel.label_outer()
+        tidy(panel)
+    for spare in panels[len(questions) :]:
+        spare.set_visible(False)
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper right", ncols=len(KINDS), frameon=False)
+    caption = "Explainers that were never seen in training: mean score against mean vote. On the dashed line they are "
+    return Chart("explainers", f"{caption}the same.", figure)
+
+
+def explainer_table(points: pd.DataFrame, simulated: bool) -> Table:
+    """Return mean score and vote of each explainer that was never seen in training."""
+    shown = points.assign(
+        text=points["score"].map(number), small="vote " + points["vote"].map(number), kind=points["kind"].map(KINDS)
+    )
+    return Table(
+        "Explainers never seen in training",
+        "Mean score, and below it the mean joined vote.",
+        shown.sort_values(["kind", "question", "vote"], ascending=[False, True, False], kind="stable"),
+        ["kind", "explainer"],
+        ["question"],
+        unverified=SIMULATED if simulated else "",
     )
 
 
-def curve_chart(results: Sequence[SplitResult], simulated: bool) -> Chart:
+def curve_chart(results: Sequence[SplitResult]) -> Chart:
     """Draw learning curves, a panel for each question."""
-    title = f"point: epoch kept{f'; {SIMULATED}' if simulated else ''}"
-    questions = results[0].training.scorer.questions
-    figure = panels(questions, lambda question, ax: plot_curves(results, question, ax), 2.1, title)
-    return Chart(
-        "curves",
-        "Quadratic weighted kappa on the validation explanations by epoch. A line is a split, its point the epoch that "
-        "was kept.",
-        figure,
+    rows = [
+        {"epoch": point["epoch"], "question": question, "value": value, "measure": "QWK"}
+        for result in results
+        for point in result.training.curve[:: max(1, len(result.training.curve) // EPOCHS)]
+        for question, value in point["qwk"].items()
+    ]
+    frame = over_splits(pd.DataFrame(rows), ["question", "epoch", "measure"])
+    curves = Curves(
+        frame=frame,
+        x="epoch",
+        series="measure",
+        panels="question",
+        across=min(ACROSS, frame["question"].nunique()),
+        label_x="epoch",
+        label="validation QWK",
+        colours={"QWK": COLOURS[SCORER]},
     )
+    caption = "Quadratic weighted kappa on the validation explanations by epoch: mean over splits with 95 % intervals."
+    return Chart("curves", caption, curves)
 
 
 def votes_charts(ratings: RatedExplanations, votes: str) -> list[Chart]:
-    """Draw the mean votes by kind, where anybody voted."""
+    """Draw the mean votes by kind, as the paper's Figure 4, where anybody voted."""
     found = kind_votes(ratings, votes)
+    labels = {name: f"{name}\n(low is good)" if question.low_is_good else name for name, question in QUESTIONS.items()}
+    bars = Bars(
+        frame=found.assign(kind=found["kind"].map(KINDS), question=found["question"].map(labels)),
+        groups="question",
+        series="kind",
+        label=f"mean vote\n{SIMULATED}" if ratings.simulated else "mean vote",
+        colours=KIND_COLOURS,
+        base=MIN_VOTE,
+        limits=(MIN_VOTE, MAX_VOTE),
+        write=None,
+    )
     caption = "Mean joined vote by kind of explanation, with 95 % intervals over images."
-    return [Chart("votes", caption, plot_votes(found, ratings.simulated)[0])] if len(found) else []
+    return [Chart("votes", caption, bars)] if len(found) else []

@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from captum_concepts.attributions.methods import build_methods
 from quantus_concepts.functional.agreement import LEAST_SPLITS
@@ -18,7 +16,7 @@ from quantus_concepts.metrics.pasta.pasta_score import PASTAScore
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.encoders.embedded_encoder import EmbeddedEncoder
 from quantus_concepts.pasta.scorer import Scorer
-from quantus_concepts.studies._kit.charts import Chart, new_axes, tidy
+from quantus_concepts.studies._kit.charts import GREY, Chart, Curves
 from quantus_concepts.studies._kit.command import named_as_typed
 from quantus_concepts.studies._kit.findings import number, said
 from quantus_concepts.studies._kit.page import Page, Section
@@ -71,9 +69,6 @@ KEY = (
     "Small numbers are 95 % intervals over {over}, none below 3, else the deviation. The last column: how much the "
     "value rises for ten times the parameters, by a line through the sizes for each of the {over}."
 )
-#: Okabe and Ito's colours; controls are grey.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00")
-GREY = "#9A9A9A"
 
 
 @named_as_typed(SizesOptions, encoder="--encoders")
@@ -193,8 +188,8 @@ def page(frame: pd.DataFrame, run: Run[SizesOptions]) -> Page:
     networks = pick(frame, part="networks")
     if len(networks):
         steep = pick(networks, measure=SLOPE)
-        figure, _ = plot_sizes(pick(networks, measure=SCORE), "mean predicted rating")
-        chart = Chart("networks", "Mean predicted rating by network size.", figure)
+        drawn = sizes_chart(pick(networks, measure=SCORE), "mean predicted rating")
+        chart = Chart("networks", "Mean predicted rating by network size.", drawn)
         sections.append(Section("Networks that are explained", FIGURE_8, [networks_table(networks)], [chart]))
         findings += [finding(row, "the predicted rating") for _, row in steep[steep["name"] != "network"].iterrows()]
     encoders = pick(frame, part="encoders")
@@ -203,9 +198,9 @@ def page(frame: pd.DataFrame, run: Run[SizesOptions]) -> Page:
         means, steep = asked[asked["measure"] != SLOPE], pick(asked, measure=SLOPE)
         title = f"Encoders of the scorer, {question}"
         shown = pick(means, modality="all")
-        figure, _ = plot_sizes(shown.assign(name=shown["model"]), "SCC with votes")
+        drawn = sizes_chart(shown.assign(name=shown["model"]), "SCC with votes")
         caption = f"Rank correlation of scores with votes on {question} by the size of the encoder."
-        chart = Chart(f"encoders-{question}", caption, figure)
+        chart = Chart(f"encoders-{question}", caption, drawn)
         sections.append(Section(title, OF_ENCODERS, [encoders_table(title, means, steep)], [chart]))
         row = pick(steep, model=SCORER, modality="all").iloc[0]
         findings.append(finding({**row, "name": f"Encoders ({question})"}, "SCC"))
@@ -269,29 +264,16 @@ def finding(row: Mapping[str, Any], what: str) -> str:
     return f"{row['name']}: {what} {'rises' if row['value'] > 0 else 'falls'} with size ({ends})."
 
 
-def plot_sizes(means: pd.DataFrame, label: str, ax: Axes | None = None) -> tuple[Figure, Axes]:
-    """Draw values against numbers of parameters, a line for each name, with intervals where there are any."""
-    figure, ax = new_axes(ax, (7.6, 4.2))
-    colours = iter(COLOURS)
-    for name, group in means.groupby("name", sort=False):
-        line = group.sort_values("parameters")
-        control = name in (*CONTROLS, SHUFFLED)
-        ax.errorbar(
-            line["parameters"],
-            line["value"],
-            [(line["value"] - line["low"]).fillna(0), (line["high"] - line["value"]).fillna(0)],
-            marker="o",
-            capsize=3,
-            color=GREY if control else next(colours),
-            linestyle=":" if name == CONTROLS[0] else "--" if control else "-",
-            label=name,
-        )
-    ax.set_xscale("log")
+def sizes_chart(means: pd.DataFrame, label: str) -> Curves:
+    """Declare values against numbers of parameters, a line for each name; controls are dashed."""
     sizes = sorted(means["parameters"].dropna().unique())
-    ax.set_xticks(sizes, [f"{size:,.0f}" for size in sizes])
-    ax.minorticks_off()
-    ax.set_xlabel("parameters")
-    ax.set_ylabel(label)
-    tidy(ax)
-    ax.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
-    return figure, ax
+    return Curves(
+        frame=means.assign(decades=np.log10(means["parameters"].astype(float))),
+        x="decades",
+        series="name",
+        label_x="parameters",
+        label=label,
+        ticks={float(np.log10(size)): f"{size:,.0f}" for size in sizes},
+        styles=dict.fromkeys((*CONTROLS, SHUFFLED), "--"),
+        colours=dict.fromkeys((*CONTROLS, SHUFFLED), GREY),
+    )

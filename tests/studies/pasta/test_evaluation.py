@@ -10,7 +10,7 @@ import torch
 from fixtures_pasta_report import made_ratings, rows_of
 from quantus_concepts.functional.agreement import figures, human_figures
 from quantus_concepts.pasta.training import TrainingSettings, train_scorer
-from quantus_concepts.studies._kit.results import pick
+from quantus_concepts.studies._kit.results import one, pick
 from quantus_concepts.studies.pasta.evaluation import (
     Plan,
     Trainer,
@@ -20,9 +20,11 @@ from quantus_concepts.studies.pasta.evaluation import (
     training_of,
     training_tensors,
 )
-from quantus_concepts.studies.pasta.findings import SHARE, found_in, summarised
+from quantus_concepts.studies.pasta.findings import SHARE, summarised
 from quantus_concepts.studies.pasta.options import CEILING, HUMAN, MEASURES, SCORER, SHUFFLED, SIMULATED_HUMAN
 
+#: Of all kinds.
+ALL = "all"
 SETTINGS = TrainingSettings(epochs=25, learning_rate=3e-3, batch_size=64, loss="release")
 
 
@@ -48,7 +50,10 @@ def outcome(ratings):
     found = train_splits(Trainer(ratings, told(ratings), plan(regressors=True)), say=lines.append)
     assert [line.split(":")[0] for line in lines[::2]] == ["Split 1 of 2", "Split 2 of 2"]
     means = summarised(found[0])
-    after = [f"{question} {found_in(means, SCORER, question, 'SCC')['value']:.2f}" for question in ("Q1", "Q5")]
+    after = [
+        f"{question} {one(means, model=SCORER, question=question, measure='SCC', modality=ALL)['value']:.2f}"
+        for question in ("Q1", "Q5")
+    ]
     assert lines[1].startswith("Spearman's correlation with the votes after 1 of 2 splits: Q1 ")
     assert lines[3] == f"Spearman's correlation with the votes after 2 of 2 splits: {', '.join(after)}"
     return found
@@ -63,9 +68,9 @@ def of_one_split(ratings, **changes):
 def test_a_scorer_that_is_told_the_votes_learns_them_and_the_control_does_not(outcome):
     means = summarised(outcome[0])
     for question in ("Q1", "Q5"):
-        assert found_in(means, SCORER, question, "SCC")["value"] > 0.7
-        assert abs(found_in(means, SHUFFLED, question, "SCC")["value"]) < 0.45
-        assert found_in(means, SCORER, question, SHARE)["splits"] == 2
+        assert one(means, model=SCORER, question=question, measure="SCC", modality=ALL)["value"] > 0.7
+        assert abs(one(means, model=SHUFFLED, question=question, measure="SCC", modality=ALL)["value"]) < 0.45
+        assert one(means, model=SCORER, question=question, measure=SHARE, modality=ALL)["splits"] == 2
 
 
 def test_every_model_has_a_row_of_every_measure_question_and_split(ratings, outcome):
@@ -199,6 +204,6 @@ def test_splits_that_agree_by_chance_have_no_interval(measure):
 def test_share_of_the_ceiling_is_taken_split_by_split():
     means = summarised(pd.concat([rows_of(SCORER, 0.4, 0.6), rows_of(CEILING, 0.8, 0.6)]))
     # The ratio of the means would be 0.714.
-    assert found_in(means, SCORER, "Q1", SHARE)["value"] == pytest.approx(0.75)
+    assert one(means, model=SCORER, question="Q1", measure=SHARE, modality=ALL)["value"] == pytest.approx(0.75)
     none = summarised(pd.concat([rows_of(SCORER, 0.4, 0.6), rows_of(CEILING, 0.0, math.nan)]))
-    assert found_in(none, SCORER, "Q1", SHARE) is None
+    assert one(none, model=SCORER, question="Q1", measure=SHARE, modality=ALL) is None

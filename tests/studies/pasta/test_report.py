@@ -1,4 +1,4 @@
-"""The page of a training: whole, well formed, and with what only people's or only simulated votes have."""
+"""The report of a training: one well-formed page, with its answers, and rows that only some votes have."""
 
 import base64
 import re
@@ -11,10 +11,15 @@ import pandas as pd
 import pytest
 
 from fixtures_pasta_report import made_outcome, made_ratings, rows_of
-from golden.runs import NO_FIGURES
+from quantus_concepts.pasta.applications.mixture import best_explainer
 from quantus_concepts.studies._kit.page import render
-from quantus_concepts.studies.pasta.applications_page import correlation_table
-from quantus_concepts.studies.pasta.findings import summarised
+from quantus_concepts.studies.pasta.applications_page import (
+    application_answers,
+    correlation_table,
+    said_of_choice,
+    said_of_wins,
+)
+from quantus_concepts.studies.pasta.findings import answers, findings, summarised
 from quantus_concepts.studies.pasta.options import CEILING, SCORER, SHUFFLED
 from quantus_concepts.studies.pasta.page import ceiling_table, explainer_points, split_table, training_page, votes_table
 
@@ -39,15 +44,6 @@ class Balance(HTMLParser):
     def handle_endtag(self, tag):
         if self.open.pop() != tag:
             raise ValueError(f"</{tag}> closes another element.")
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _undrawn():
-    # The figures of the recorded runs are drawn.
-    with pytest.MonkeyPatch.context() as patch:
-        for name, nothing in NO_FIGURES.items():
-            patch.setattr(name, nothing)
-        yield
 
 
 @cache
@@ -108,7 +104,7 @@ def test_simulated_raters_are_said_everywhere():
     # The paper's own figures, which people gave.
     unmarked = [text[:26] for text in texts if not text.startswith("simulated raters")]
     assert unmarked == ["For orientation: the paper"]
-    assert len(texts) == 6 + 6 + 1
+    assert len(texts) == 6 + 6 + 2
     assert page.main[0].unverified == "simulated raters"
     assert "paper, siglip" not in html
     assert "not comparable with the numbers of this run" in html
@@ -117,9 +113,8 @@ def test_simulated_raters_are_said_everywhere():
 
 def test_a_single_annotator_has_neither_ceiling_nor_human_row():
     html = html_of(page_of(n_raters=1, control=False, regressors=False))
-    assert "Each explanation has a single annotator" in html
+    assert "Each explanation has a single annotator: there is none to compare with." in html
     assert "<dt>ceiling</dt>" not in html
-    assert "one annotator</th>" not in html
     assert "paper, human" not in html
     assert "Is the network needed?" not in html
 
@@ -175,3 +170,57 @@ def test_correlations_stand_beside_the_papers():
         ("−0.33", "p < 0.001"),
     ]
     assert [cell.style for cell in found[1].cells] == ["paper", "paper"]
+
+
+def test_answers_are_short_and_findings_have_the_intervals():
+    ratings = made_ratings(12, 9, 5)
+    frame, results = made_outcome(ratings, QUESTIONS, 5)
+    means = summarised(frame)
+    topics = [answer.topic for answer in answers(means)]
+    assert topics == [
+        "Predicts votes on unseen explanations",
+        "Reaches what the raters' noise allows",
+        "Better than one rater",
+    ]
+    assert answers(means)[0].text == "on 0 of 2 questions (SCC 0.62 to 0.69, shuffled votes −0.10 to 0.32)"
+    found: dict[str, list[str]] = {}
+    for finding in findings(means, results, ratings):
+        found.setdefault(finding.topic, []).append(finding.text)
+    assert [text[:3] for text in found["Unseen explanations"]] == ["Q1:", "Q5:"]
+    assert "over 5 splits: not distinguishable from shuffled votes (" in found["Unseen explanations"][0]
+    assert found["Ceiling"][0].startswith("Above 60 % of the ceiling: ")
+    assert "not distinguishable from it: Q1 and Q5" in found["Control"][0]
+    assert found["Q5"][0].startswith(
+        "Low is good: the best explanation has the lowest answer. Q5 and Q1 correlate at −0"
+    )
+
+
+def test_what_few_splits_cannot_show_is_not_compared():
+    rows = pd.concat([rows_of(SCORER, 0.64), rows_of(CEILING, 0.8), rows_of(SHUFFLED, np.nan)])
+    found = [str(finding) for finding in findings(summarised(rows), [], made_ratings(3, 3))]
+    assert found[0] == "Unseen explanations: Q1: Spearman's correlation is 0.64, over 1 split."
+    assert not [text for text in found if text.startswith(("Ceiling", "Control", "One rater: Q"))]
+
+
+def test_uses_of_the_score_in_words():
+    mixture = best_explainer({"a": np.array([3.0, 2.0, 1.0]), "b": np.array([1.0, 1.0, 1.0])}, "Q1")
+    assert said_of_wins(mixture) == (
+        "a has the best score (Q1) most often, for 2 of 3 images; 1 of 2 explainers never have it alone. 1 images have "
+        "several explainers with the best score."
+    )
+    rows = {"mean": [0.4, 0.2, 0.3], "low": [0.35, 0.15, 0.25], "high": [0.45, 0.25, 0.35], "n": 9}
+    apart = {
+        "difference": [np.nan, 0.2, 0.1],
+        "difference_low": [np.nan, 0.1, -0.1],
+        "difference_high": [np.nan, 0.3, 0.3],
+    }
+    faithful = pd.DataFrame({"name": ["mixture", "average of explainers", "a"], **rows, **apart})
+    assert said_of_choice(faithful).endswith(
+        "The choice minus the average of the explainers is 0.200 (95 % interval 0.100 to 0.300): above no difference "
+        "(0.000). The choice minus a (the most faithful alone) is 0.100 (95 % interval −0.100 to 0.300): not "
+        "distinguishable from no difference (0.000)."
+    )
+    (answer,) = application_answers({"mixture": mixture}, {"faithfulness": faithful})
+    assert str(answer) == (
+        "Chooses more faithful explanations: yes (faithfulness correlation 0.400, average of the explainers 0.200)"
+    )
