@@ -47,12 +47,12 @@ def test_fewer_than_three_splits_have_no_interval_and_no_finding() -> None:
 
 def test_differences_are_taken_split_by_split() -> None:
     frame = pd.concat(
-        [rows("votes", "mode", [0.1, 0.5, 0.3]), rows("votes", "mean", [0.2, 0.6, 0.4])], ignore_index=True
+        [rows("votes", "mode", [0.1, 0.5, 0.3]), rows("votes", "mean", [0.2, 0.61, 0.39])], ignore_index=True
     )
     (found,) = differences(frame, "votes", "Q1").to_dict("records")
-    # Each is 0.1 better, however far apart the splits are.
+    # Each is about 0.1 better, however far apart the splits are.
     assert (found["variant"], found["value"]) == ("mean", pytest.approx(0.1))
-    assert found["low"] == pytest.approx(0.1)
+    assert found["low"] == pytest.approx(0.1, abs=0.03)
     assert "mean raises SCC by 0.100" in finding("votes", frame, "Q1")
 
 
