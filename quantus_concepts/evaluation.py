@@ -72,8 +72,9 @@ def evaluate(
     costs its own results only, where the rest would end in a KeyError; where Quantus refuses a method's maps (constant
     ones, or nowhere positive), the metrics of this package score them all the same; keyword arguments of one method
     do not reach the next; the key of a method in `xai_methods` may be any name where the dict has a ``"method"``, also
-    for metrics that explain again; a model in train mode is evaluated in eval mode and put back; and metrics share
-    what a model gives for the images, as in a `shared_passes` block, so that it sees each image once.
+    for metrics that explain again; a model in train mode is evaluated in eval mode and put back; metrics share what a
+    model gives for the images, as in a `shared_passes` block, so that it sees each image once; and metrics whose scores
+    do not depend on the explanation (CGIM, CEM, CLM and SubstitutionScore on images) run once for all methods.
 
     Parameters
     ----------
@@ -145,9 +146,13 @@ def evaluate(
     calls = {"": {}} if call_kwargs is None else {name: dict(keywords) for name, keywords in call_kwargs.items()}
     found: dict[str, dict[str, dict[str, Any]]] = {}
     rows = []
+    guards: dict[str, _Guard] = {}
     with evaluation_mode(model), one_block():
         for method, value in xai_methods.items():
-            guards = {name: _Guard(f"{name} of {method}", metric, len(x_batch)) for name, metric in metrics.items()}
+            guards = {
+                name: _Guard(f"{name} of {method}", metric, len(x_batch), guards.get(name))
+                for name, metric in metrics.items()
+            }
             failure = ""
             try:
                 quantus_evaluate(
@@ -195,6 +200,11 @@ class _Outcome:
     record: Record | None = None
     error: str = ""
 
+    @property
+    def is_final(self) -> bool:
+        """Whether other explanation methods have the same outcome."""
+        return self.record is not None and not self.record.of_explanations
+
     def summed_up(self, agg_func: Callable[[Any], Any]) -> Any:
         """Return the scores aggregated; NaN where that raises."""
         try:
@@ -206,13 +216,20 @@ class _Outcome:
 
 
 class _Guard:
-    """A metric whose exception becomes NaN and a message."""
+    """A metric whose exception becomes NaN and a message; `earlier` is its guard of the method before."""
 
-    def __init__(self, name: str, metric: Any, n_samples: int) -> None:
+    def __init__(self, name: str, metric: Any, n_samples: int, earlier: _Guard | None) -> None:
         self.name, self.metric, self.n_samples = name, metric, n_samples
         self.outcomes: list[_Outcome] = []
+        # Scores that do not depend on the explanation are those of the method before, call by call.
+        self._known = [] if earlier is None else [each for each in earlier.outcomes if each.is_final]
 
     def __call__(self, **kwargs: Any) -> Any:
+        if len(self.outcomes) < len(self._known):
+            outcome = self._known[len(self.outcomes)]
+            self.metric.records.append(outcome.record)
+            self.outcomes.append(outcome)
+            return outcome.scores
         try:
             scores = self.metric(**kwargs)
         except Exception as error:

@@ -51,15 +51,21 @@ _INDEXED = {
 }
 # Beside what works on each number by itself: they take one number (0 dimensions) of the CPU.
 _TAKES_A_NUMBER = {aten.fill.Tensor, aten.fill_.Tensor, aten.masked_fill.Tensor, aten.masked_fill_.Tensor}
+_ALLOCATES = {aten.empty.memory_format, aten.new_empty.default, aten.empty_like.default}
 _FROM_NUMBERS = (torch.tensor, torch.as_tensor, torch.asarray)
 
 
 @dataclass
 class Simulation:
-    """A block in which the device is there: the device, and what crossed, by kind and by the line that asked for it."""
+    """A block in which the device is there: the device, and what crossed, by kind and by the line that asked for it.
+
+    `operators` counts, by name, the operators run on it but for views, allocations and copies from and to the host:
+    each is a launch on a GPU.
+    """
 
     device: torch.device
     crossed: Counter[tuple[str, str]] = field(default_factory=Counter)
+    operators: Counter[str] = field(default_factory=Counter)
 
     def count(self, kind: str) -> None:
         """Count a crossing: ``to_host``, ``to_device``, ``item`` or ``nonzero``."""
@@ -175,6 +181,10 @@ def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         raise RuntimeError(f"{func} got a tensor of the simulated device, which is there inside its block only.")
     _check(func, args, kwargs, [each for each in tensors if not isinstance(each, SimulatedTensor)], own)
     _count(_current, func, args, own, wanted)
+    view = any(each.alias_info is not None and not each.alias_info.is_write for each in func._schema.returns)
+    crosses = func is aten._to_copy.default and wanted is not None and (wanted.type == NAME) != bool(own)
+    if not view and not crosses and func not in _ALLOCATES:
+        _current.operators[str(func)] += 1
     settings = {**kwargs, "device": torch.device("cpu")} if here else dict(kwargs)
     settings.pop("pin_memory", None)
     inside, settings = _mapped(_inner, (args, settings))

@@ -20,7 +20,7 @@ from captum_concepts._support.constraints import (
     Whole,
     check_arguments,
 )
-from captum_concepts._support.running import at_least_float32
+from captum_concepts._support.running import at_least_float32, to_host
 from captum_concepts._support.shown import described
 
 
@@ -49,10 +49,16 @@ class ClassSums:
         self.sums += other.sums.to(self.sums)
         self.counts += other.counts.to(self.counts)
 
-    def to(self, device: torch.device | str, *, copied: bool = False) -> Self:
-        """Return the same sums on a device; `copied` if later additions may not change these."""
+    def to(self, device: torch.device | str) -> Self:
+        """Return a copy on a device."""
         moved = copy.copy(self)
-        moved.sums, moved.counts = self.sums.to(device, copy=copied), self.counts.to(device, copy=copied)
+        moved.sums, moved.counts = self.sums.to(device, copy=True), self.counts.to(device, copy=True)
+        return moved
+
+    def on_host(self) -> Self:
+        """Return the same sums on the CPU, in one transfer."""
+        moved = copy.copy(self)
+        moved.sums, moved.counts = to_host(self.sums, self.counts)
         return moved
 
     def compute(self) -> Tensor:
@@ -213,13 +219,13 @@ def cgim(importance: Tensor, class_concepts: Tensor, per: str = "concept") -> Te
 
 
 def agreement(importance: Tensor, class_concepts: Tensor, per: str) -> Tensor:
-    """Return `cgim` of arguments that are known to be right."""
+    """Return `cgim` of arguments that are known to be right; `importance` (..., K, L) may be several."""
     importance = at_least_float32(importance)
     truth = class_concepts.to(importance)
-    undefined = importance.isnan().any(1, keepdim=True)
+    undefined = importance.isnan().any(-1, keepdim=True)
     if per == "class":
-        return _cosine(importance.masked_fill(undefined, torch.nan), truth, dim=1)
-    return _cosine(importance.masked_fill(undefined, 0), truth.masked_fill(undefined, 0), dim=0)
+        return _cosine(importance.masked_fill(undefined, torch.nan), truth, dim=-1)
+    return _cosine(importance.masked_fill(undefined, 0), truth.masked_fill(undefined, 0), dim=-2)
 
 
 def _cosine(a: Tensor, b: Tensor, dim: int) -> Tensor:

@@ -67,11 +67,17 @@ def point_hits(maps: Tensor, points: Tensor, size: tuple[int, int], alphas: Sequ
     return hits_of_pixels(maps, [pixels_of(points, size).to(maps.device)], size, alphas)
 
 
-def hits_of_pixels(maps: Tensor, places: Sequence[Tensor], size: tuple[int, int], alphas: Sequence[float]) -> Tensor:
+def hits_of_pixels(
+    maps: Tensor,
+    places: Sequence[Tensor],
+    size: tuple[int, int],
+    alphas: Sequence[float],
+    finite: Tensor | None = None,
+) -> Tensor:
     """Do what `point_hits` does, of several sets of places at once; nothing waits for the device.
 
     Set k holds the pixels (n_k, Q) of places in the first n_k maps, as `pixels_of` returns them. The result has the
-    rows of one set after another, (n_1 + n_2 + ..., len(alphas)).
+    rows of one set after another, (n_1 + n_2 + ..., len(alphas)). `finite` (B,) are the `finite_rows` of the maps.
     """
     maps = prepared_maps(maps, size)
     resize = Resizer(maps, size)
@@ -90,19 +96,21 @@ def hits_of_pixels(maps: Tensor, places: Sequence[Tensor], size: tuple[int, int]
                 continue
             shown, room = (each[: chosen.stop - chosen.start] for each in (upsampled, work))
             # Read where it will be compared: computed a second time, it might differ in the last bit.
-            values = shown.flatten(1).gather(1, pixels[chosen])
-            # Of several places the one of largest value has the best hit, whatever the size of the region.
-            best = values.masked_fill_(hidden[chosen], -torch.inf).amax(1)[:, None, None]
+            best = shown.flatten(1).gather(1, pixels[chosen])
+            if best.shape[1] > 1:
+                # The place of largest value has the best hit, whatever the size of the region.
+                best = best.masked_fill_(hidden[chosen], -torch.inf).amax(1)
+            best = best.view(-1, 1, 1)
             # Comparing into a floating-point array and summing it is several times faster than counting bools.
             torch.sum(torch.gt(shown, best, out=room), (1, 2), dtype=counts.dtype, out=larger[chosen])
             torch.sum(torch.eq(shown, best, out=room), (1, 2), dtype=counts.dtype, out=same[chosen])
     n_larger, n_same = counts.double()[..., None]
     hits = ((_region_sizes(n, tuple(alphas), maps.device) - n_larger) / n_same).clamp(0, 1)
-    # No pixel has the value of a place where none is visible, or where that value is NaN: by numbers too large to be
-    # interpolated, for instance.
-    finite = finite_rows(maps)
+    finite = finite_rows(maps) if finite is None else finite
     finite = torch.cat([finite[: len(each)] for each in places]) if len(places) > 1 else finite
-    return hits.masked_fill(~(finite & (same > 0))[:, None], torch.nan).to(maps.dtype)
+    # Numbers too large to be interpolated give a NaN that equals no pixel.
+    undefined = hidden.all(1) | (same == 0) | ~finite
+    return hits.masked_fill(undefined[:, None], torch.nan).to(maps.dtype)
 
 
 def hits_of_parts(maps: Tensor, pixels: Tensor, size: tuple[int, int], alphas: Sequence[float]) -> Tensor:

@@ -186,7 +186,7 @@ class CGIM(UpdatedMetric):
             n_classes, n_concepts = self.class_concepts.shape
             self._sums = ClassSums(n_classes, n_concepts, device)
         elif self._updates and self._sums is self._updates[-1].state.sums:
-            self._sums = self._sums.to(device, copied=True)
+            self._sums = self._sums.to(device)
         return self._sums
 
     def _compare_with_theta(self, importance: Tensor, y_batch: np.ndarray) -> None:
@@ -210,7 +210,7 @@ class CGIM(UpdatedMetric):
     def _collected(self, scores: np.ndarray) -> np.ndarray:
         """Compare the class means with what people say, once all samples are in."""
         # The one transfer from the device.
-        sums = None if self._sums is None else self._sums.to("cpu")
+        sums = None if self._sums is None else self._sums.on_host()
         state, self._sums, self._theta = _State(sums, self._theta, self._explained), None, None
         if not self.call.is_update:
             return self._compared(state)

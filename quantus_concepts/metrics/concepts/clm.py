@@ -293,9 +293,13 @@ class CLM(UpdatedMetric):
         hits = self._hits(maps.flatten(0, 1), places.flatten(0, 1), size).view(ranked.shape)
         # One transfer from the device for each batch; infinity or NaN among the importances shows in their norm.
         norms = torch.linalg.vector_norm(importance, torch.inf, 1)
-        found = torch.cat([hits.nanmean(1, keepdim=True), norms[:, None], ranked], 1).cpu().numpy()
-        unknown = ~np.isfinite(found[:, 1])
-        return np.where(unknown, np.nan, found[:, 0].astype(float)), unknown, parts[found[:, 2:].astype(int)]
+        found = torch.cat([norms[:, None], hits, ranked], 1).cpu().numpy()
+        unknown, hits_found, ranks = np.split(found, [1, 1 + self.top_l], 1)
+        unknown = ~np.isfinite(unknown[:, 0])
+        defined = ~np.isnan(hits_found)
+        with np.errstate(invalid="ignore"):
+            scores = np.where(defined, hits_found, 0).sum(1) / defined.sum(1).astype(found.dtype)
+        return np.where(unknown, np.nan, scores).astype(float), unknown, parts[ranks.astype(int)]
 
     def _hits(self, maps: Tensor, pixels: Tensor, size: tuple[int, int]) -> Tensor:
         if self.threshold is not None:

@@ -91,6 +91,8 @@ class Record:
     clusters: np.ndarray | None
     bounds: tuple[float, float]
     of_samples: bool
+    #: Whether the scores would be others with another explanation method.
+    of_explanations: bool = True
 
 
 @dataclass
@@ -131,7 +133,8 @@ class Call:
         for why, count in self.failures.items():
             reasons[f"the explanation method failed: {why}"] = count
         returned = tuple(np.atleast_1d(np.asarray(scores, dtype=float)).tolist())
-        return Record(returned, self.values, self.chance, reasons, self.clusters, bounds, of_samples)
+        explained = not self.on_images
+        return Record(returned, self.values, self.chance, reasons, self.clusters, bounds, of_samples, explained)
 
     def describe(self, method: str | None) -> str:
         """Write why scores of the call are undefined, of an explanation method of this name."""

@@ -54,20 +54,20 @@ class GaussianRegion:
     def hits(self, points: Any, size: tuple[int, int]) -> np.ndarray:
         """Return the hits (..., len(alphas)) of the best of the places (..., Q, 2) of parts; NaN for hidden ones."""
         if self._size != size:
-            self._table, self._size = self._make(size).flatten(0, 1).numpy(), size
+            self._table, self._size = self._make(size), size
         pixels = pixels_of(points, size).numpy()
         found = np.where(pixels[..., None] < 0, -1.0, self._table[pixels]).max(-2)
         return np.where(found < 0, np.nan, found)
 
-    def _make(self, size: tuple[int, int]) -> Tensor:
-        """Return the hit (H, W, len(alphas)) of every pixel: clip((n - G) / T, 0, 1), as `point_hits`."""
+    def _make(self, size: tuple[int, int]) -> np.ndarray:
+        """Return the hit (H W, len(alphas)) of every pixel: clip((n - G) / T, 0, 1), as `point_hits`."""
         height, width = size
         # Whole numbers, so that pixels at the same distance tie exactly.
-        y = (2 * torch.arange(height) - (height - 1)) * width
-        x = (2 * torch.arange(width) - (width - 1)) * height
-        distance = (y[:, None] ** 2 + x[None, :] ** 2).flatten()
-        _, place, ties = torch.unique(distance, return_inverse=True, return_counts=True)
-        nearer = ties.cumsum(0) - ties
-        wanted = torch.tensor(self._alphas, dtype=torch.float64)[None] * (height * width) / 12
-        shares = ((wanted - nearer[:, None]) / ties[:, None]).clamp(0, 1)
-        return shares[place].unflatten(0, size)
+        y = (2 * np.arange(height) - (height - 1)) * width
+        x = (2 * np.arange(width) - (width - 1)) * height
+        distance = (y[:, None] ** 2 + x[None, :] ** 2).ravel()
+        _, place, ties = np.unique(distance, return_inverse=True, return_counts=True)
+        nearer = ties.cumsum() - ties
+        wanted = np.array(self._alphas) * (height * width) / 12
+        shares = ((wanted - nearer[:, None]) / ties[:, None]).clip(0, 1)
+        return shares[place]

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import RandomSampler
 
-from captum_concepts._support.checks import check_binary, check_shape, to_tensor
+from captum_concepts._support.checks import check_binary, check_shape, to_numpy, to_tensor
 from captum_concepts._support.running import floating_images
+from quantus_concepts.functional.regions import check_places
 from quantus_concepts.functional.substitution import NO_CONCEPT
 from quantus_concepts.metrics.streaming.baselines import EarlierPoints
 
@@ -135,12 +136,13 @@ class ConceptBatches:
         _check_finite(images, n_seen)
         if batch.before is not None:
             _check_finite(batch.before, n_seen)
-        outside = (labels < 0) | (labels >= (self._n_classes or torch.inf))
+        numbers = to_numpy(labels)
+        outside = (numbers < 0) | (numbers >= (self._n_classes or np.inf))
         if outside.any():
             expected = "labels of at least 0"
             if self._n_classes is not None:
                 expected = f"labels in 0..{self._n_classes - 1}, as `class_concepts` has K = {self._n_classes} rows,"
-            raise ValueError(f"Expected {expected} but got {int(labels[outside][0])}.")
+            raise ValueError(f"Expected {expected} but got {int(numbers[outside][0])}.")
         if points is not None and self._last_part >= 0:
             check_shape("points", points, ("B", "P", "Q", "2"), (len(images), None, None, 2))
             if self._last_part >= points.shape[1]:
@@ -148,6 +150,7 @@ class ConceptBatches:
                     f"Expected argument `part_of_concept` to name parts below P = {points.shape[1]} but got "
                     f"{self._last_part}."
                 )
+            check_places(points, (images.shape[2], images.shape[3]), ("image", "part", "place"))
 
     def _check_lengths(self, n_images: int, *, at_least: bool) -> None:
         for name, whole in self._bound.items():
@@ -159,10 +162,17 @@ class ConceptBatches:
 
 
 def _check_finite(images: Tensor, n_seen: int) -> None:
-    # Summing is four times faster than looking at every number, and the look is needed only rarely.
-    finite = images.flatten(1).isfinite().all(1) if not images.sum().isfinite() else torch.ones(1, dtype=torch.bool)
-    if not finite.all():
+    # Of images on an accelerator, which would be waited for, the model's values are checked.
+    if images.device.type != "cpu":
+        return
+    pixels = to_numpy(images)
+    with np.errstate(invalid="ignore", over="ignore"):
+        # Summing is four times faster than looking at every number, and the look is needed only rarely.
+        if np.isfinite(pixels.sum(dtype=np.result_type(pixels, np.float32))):
+            return
+    bad = np.flatnonzero(~np.isfinite(pixels.reshape(len(pixels), -1)).all(1))
+    if len(bad):
         raise ValueError(
-            f"Expected only finite numbers but image {n_seen + int((~finite).nonzero()[0, 0])} (from 0) "
+            f"Expected only finite numbers but image {n_seen + int(bad[0])} (from 0) "
             "holds NaN or infinity. Repair the image or the model's weights."
         )

@@ -16,7 +16,6 @@ from captum_concepts.models.interventions import Levels
 from quantus_concepts.functional.cem import ranked_presence
 from quantus_concepts.functional.cgim import ClassSums, agreement
 from quantus_concepts.functional.clm import running_means
-from quantus_concepts.functional.normalisation import finite_rows
 from quantus_concepts.functional.ranking import first_concepts
 from quantus_concepts.functional.substitution import MAJORITY, movement, recital, substitution
 from quantus_concepts.metrics.host.model import (
@@ -200,33 +199,29 @@ class ModelColumns:
             self._check_finite("a concept map", rows[:, self.scores.index(col.FINITE_MAPS)].numpy(), self._first)
         return rows
 
-    def class_importance(self) -> dict[str, Tensor]:
-        """Return the mean importance (K, L) of the concepts for each class, by explanation."""
+    def agreement(self, per: str) -> dict[str, np.ndarray]:
+        """Return CGIM of each concept or class, by explanation."""
         if self._sums is None:
             return {}
         names = self.variants.explanations
-        means = dict(zip(names, self._sums.compute().unflatten(1, (len(names), -1)).unbind(1), strict=True))
-        if "weight" in means and self._theta is not None:
+        # (E, K, L), on the host.
+        means = self._sums.on_host().compute().unflatten(1, (len(names), -1)).transpose(0, 1)
+        if "weight" in names and self._theta is not None:
             # Eqs. 3 and 6 take all of theta: a linear head's weights need no image of their class.
-            means["weight"] = self._theta.to(means["weight"])
-        return means
-
-    def agreement(self, per: str) -> dict[str, np.ndarray]:
-        """Return CGIM of each concept or class, by explanation."""
-        truth = torch.as_tensor(self.variants.class_concepts)
-        return {
-            name: to_numpy(agreement(mean, truth.to(mean.device, mean.dtype), per))
-            for name, mean in self.class_importance().items()
-        }
+            means = means.contiguous()
+            means[names.index("weight")] = self._theta
+        scores = agreement(means, torch.as_tensor(self.variants.class_concepts), per).numpy()
+        return dict(zip(names, scores, strict=True))
 
     def _transferred(self, numbers: Tensor, ranked: Tensor | None) -> np.ndarray:
         """Return ranks (b, E, T) on the host; raise where values and logits (B, L + K) are not finite."""
-        finite = finite_rows(numbers).to(torch.int64)
-        shape = (0, 0, 0) if ranked is None else tuple(ranked.shape)
+        # Of numbers that are not finite the largest absolute one is not either.
+        largest = torch.linalg.vector_norm(numbers, torch.inf, 1)
         # The one transfer from the device for each batch and model.
-        found = (finite if ranked is None else torch.cat([finite, ranked.flatten()])).cpu().numpy()
-        self._check_finite("a concept value or logit", found[: len(finite)], self._first + self.n_images)
-        return found[len(finite) :].reshape(shape)
+        found = (largest if ranked is None else torch.cat([largest, ranked.flatten()])).cpu().numpy()
+        self._check_finite("a concept value or logit", np.isfinite(found[: len(numbers)]), self._first + self.n_images)
+        shape = (0, 0, 0) if ranked is None else tuple(ranked.shape)
+        return found[len(numbers) :].reshape(shape).astype(np.int64)
 
     def _existence(
         self, values: Tensor, importance: Tensor, order: Tensor | None, concepts: Tensor | None

@@ -91,8 +91,9 @@ class Locations:
             *(back[:, :, : self._first], back[:, -1], every, *pixels),
         )
         maps = concept_maps(model, features, images, wanted)
+        finite = finite_rows(maps.flatten(0, 1))
         flat_maps = maps.flatten(0, 1)[chosen]
-        hits = hits_of_pixels(flat_maps, sets, size, self._alphas)[looked_up]
+        hits = hits_of_pixels(flat_maps, sets, size, self._alphas, finite[chosen])[looked_up]
 
         def compare(found: Tensor) -> tuple[Tensor, Tensor]:
             return own_and_others(found, own_part.to(found.device), self._weights(points.shape[1]))
@@ -116,7 +117,7 @@ class Locations:
         specific_means = running_means(torch.cat(specific, 1), [self._first]).permute(0, 2, 3, 1).flatten(1)
         scores = self.scores(baselines=baselines, several=points.shape[2] > 1)
         columns = torch.cat([means, specific_means], 1)
-        return [([col.FINITE_MAPS], finite_rows(maps.flatten(1))[:, None]), (scores, columns)]
+        return [([col.FINITE_MAPS], finite.view(n, -1).all(1, keepdim=True)), (scores, columns)]
 
     def _weights(self, n_parts: int) -> Tensor:
         """Return the number of concepts about each part, (P,)."""

@@ -1,0 +1,97 @@
+"""How many operators metrics start on the model's device beside those of the model, and how often they wait for it.
+
+On a GPU each operator is a launch of some microseconds, however small its tensors. The counts do not depend on time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import quantus_concepts
+from captum_concepts import ConceptBank, PostHocCBM
+from quantus_concepts import CEM, CGIM, CLM, score_concepts
+from simulated_device import simulated_device
+
+N, SIZE, N_CONCEPTS, N_CLASSES, N_PARTS = 8, 24, 20, 4, 6
+RANDOM = np.random.default_rng(0)
+IMAGES = RANDOM.random((N, 3, SIZE, SIZE)).astype("f4")
+CLASSES = RANDOM.integers(0, N_CLASSES, N)
+CLASS_CONCEPTS, LABELS = RANDOM.random((N_CLASSES, N_CONCEPTS)), RANDOM.integers(0, 2, (N, N_CONCEPTS))
+POINTS, PARTS = RANDOM.uniform(0, SIZE - 1, (N, N_PARTS, 2)), np.arange(N_CONCEPTS) % N_PARTS
+MAPS = RANDOM.random((N, 1, SIZE, SIZE)).astype("f4")
+
+
+def concept_model() -> PostHocCBM:
+    torch.manual_seed(0)
+    backbone = nn.Sequential(nn.Conv2d(3, 8, 3, stride=2), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.ReLU())
+    bank = ConceptBank(torch.randn(N_CONCEPTS, 8))
+    return PostHocCBM(backbone, bank, nn.Linear(N_CONCEPTS, N_CLASSES), values="raw").eval()
+
+
+def metrics() -> dict[str, Any]:
+    return {
+        "CGIM": CGIM(CLASS_CONCEPTS),
+        "CEM": CEM(LABELS, top_l=3),
+        "CLM": CLM(alpha=3, points=POINTS, part_of_concept=PARTS, top_l=3),
+    }
+
+
+def counts(run: Callable[[Any], Any]) -> tuple[int, int]:
+    """Return how many operators a call starts on the device of the model, and how often it waits for it."""
+    with simulated_device() as simulation:
+        model = concept_model().to(simulation.device)
+        # What is made once, constants on the device for instance, is made here.
+        run(model)
+        simulation.operators.clear()
+        simulation.crossed.clear()
+        run(model)
+        kinds = simulation.kinds()
+        return sum(simulation.operators.values()), kinds["to_host"] + kinds["item"] + kinds["nonzero"]
+
+
+def forward(model: Any) -> Any:
+    return model(torch.as_tensor(IMAGES).to(next(model.parameters()).device))
+
+
+def evaluation(n_methods: int) -> Callable[[Any], Any]:
+    methods = {f"map {number}": MAPS for number in range(n_methods)}
+    return lambda model: quantus_concepts.evaluate(
+        metrics=metrics(), xai_methods=methods, model=model, x_batch=IMAGES, y_batch=CLASSES
+    )
+
+
+@pytest.mark.parametrize("name", ["CGIM", "CEM", "CLM"])
+def test_one_metric(name: str) -> None:
+    model, _ = counts(forward)
+    own, waits = counts(lambda cbm: metrics()[name](cbm, IMAGES, CLASSES, a_batch=MAPS))
+    assert own <= model + 40
+    assert waits <= 1
+
+
+def test_an_evaluation_of_three_metrics() -> None:
+    model, _ = counts(forward)
+    one, waits = counts(evaluation(1))
+    more, waits_of_more = counts(evaluation(4))
+    assert one <= model + 120
+    # The scores depend on no explanation, and are computed once for all methods.
+    assert more == one
+    assert waits == waits_of_more <= 3
+
+
+def test_a_batch_of_the_stream() -> None:
+    arrays = [torch.as_tensor(each) for each in (IMAGES, CLASSES, LABELS, POINTS)]
+    settings: dict[str, Any] = {"part_of_concept": PARTS, "class_concepts": CLASS_CONCEPTS, "top_l": (1, 3, 5)}
+
+    def run(n_batches: int) -> tuple[int, int]:
+        return counts(lambda model: score_concepts(model, [tuple(arrays)] * n_batches, **settings))
+
+    model, _ = counts(forward)
+    (few, few_waits), (many, many_waits) = run(1), run(3)
+    assert (many - few) / 2 <= model + 220
+    assert (many_waits - few_waits) / 2 <= 1
