@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import itertools
 import warnings
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -11,10 +14,12 @@ import numpy as np
 import pandas as pd
 from quantus.evaluation import evaluate as quantus_evaluate
 from quantus.functions.explanation_func import explain
+from quantus.helpers.constants import AVAILABLE_XAI_METHODS_CAPTUM as QUANTUS_METHODS
 
 from captum_concepts._support.checks import (
     as_list,
     check_callable,
+    check_flag,
     check_mapping,
     check_materialised,
     check_shape,
@@ -22,10 +27,13 @@ from captum_concepts._support.checks import (
 )
 from captum_concepts._support.running import evaluation_mode
 from captum_concepts._support.shown import one_line
+from captum_concepts.attributions.controls import RandomAttribution
+from captum_concepts.attributions.explain import explain_func
+from quantus_concepts.functional.intervals import N_DRAWS
 from quantus_concepts.metrics.host.base import ConceptMetric
 from quantus_concepts.metrics.host.call import Record
 from quantus_concepts.metrics.host.checks import check_explains
-from quantus_concepts.metrics.host.model import one_block
+from quantus_concepts.metrics.host.model import one_block, random_models
 from quantus_concepts.summary import COLUMNS, summary_row, with_control
 
 
@@ -64,6 +72,7 @@ def evaluate(
     progress: bool | None = None,
     *,
     control: Any = None,
+    baselines: bool = False,
     **kwargs: Any,
 ) -> Evaluation:
     """Evaluate explanation methods with metrics, as `quantus.evaluate` does, and lose nothing.
@@ -104,6 +113,10 @@ def evaluate(
         Quantus's older name of `verbose`.
     control : str, sequence of str, dict or sequence of dict, optional
         As in `summarise`.
+    baselines : bool
+        Whether to score random baselines, in place of `control`: of the metrics that look at a concept model on images
+        its random banks (``PostHocCBM.fit(random_banks=39)``), at no pass of the backbone; of the others 39 random
+        maps of each image, for which each metric is called 39 times more.
     **kwargs : Any
         Passed to every metric's call.
 
@@ -118,8 +131,13 @@ def evaluate(
         If `metrics`, `xai_methods` or `call_kwargs` is no mapping, a metric is not callable, or another argument is of
         the wrong kind.
     ValueError
-        If there is no metric or method, `x_batch`, `y_batch` and `s_batch` do not hold N samples, or `control` names a
-        method that is not evaluated.
+        If there is no metric or method, `x_batch`, `y_batch` and `s_batch` do not hold N samples, `control` names a
+        method that is not evaluated, or stands beside `baselines`.
+
+    Warns
+    -----
+    UserWarning
+        If what is evaluated raises, or two methods have the same scores of a metric that depends on the method.
     """
     _check_mappings(metrics=metrics, xai_methods=xai_methods, call_kwargs=call_kwargs)
     for name, metric in metrics.items():
@@ -143,6 +161,13 @@ def evaluate(
         absent = [name for name in names if isinstance(name, str) and name not in xai_methods]
         if absent:
             raise ValueError(f"Expected argument `control` to name methods of {list(xai_methods)} but got {absent}.")
+    if check_flag("baselines", baselines) and control is not None:
+        raise ValueError("Expected either `control` or `baselines=True` but got both.")
+    # Quantus takes a dict without a method for the plain gradient, whatever its key.
+    xai_methods = {
+        name: {"method": name, **value} if isinstance(value, Mapping) and name in QUANTUS_METHODS else value
+        for name, value in xai_methods.items()
+    }
     calls = {"": {}} if call_kwargs is None else {name: dict(keywords) for name, keywords in call_kwargs.items()}
     found: dict[str, dict[str, dict[str, Any]]] = {}
     rows = []
@@ -182,14 +207,91 @@ def evaluate(
                     found[method][name][call] = outcome.scores if agg_func is None else outcome.summed_up(agg_func)
                     row = summary_row(method, name, outcome.scores, outcome.record, outcome.error)
                     rows.append({**row, "call": call})
+        controls = dict.fromkeys(calls, control)
+        if baselines:
+            batches = {"model": model, "x_batch": x_batch, "y_batch": y_batch, "s_batch": s_batch, **kwargs}
+            controls = {call: _baselines(metrics, batches | keywords) for call, keywords in calls.items()}
+    _warn_of_same(found, metrics, xai_methods)
     summary = pd.DataFrame(rows, columns=[*COLUMNS, "call"])
     if len(calls) > 1:
-        parts = [with_control(part, metrics, control) for _, part in summary.groupby("call", sort=False)]
+        parts = [with_control(part, metrics, controls[call]) for call, part in summary.groupby("call", sort=False)]
         return Evaluation(found, pd.concat(parts, ignore_index=True))
     (only,) = calls
+    control = controls[only]
     results = {method: {name: scores[only] for name, scores in of.items()} for method, of in found.items()}
     summary = with_control(summary.drop(columns="call"), metrics, control)
     return Evaluation(pd.DataFrame.from_dict(results) if return_as_df else results, summary)
+
+
+def _baselines(metrics: Mapping[str, Any], batches: dict[str, Any]) -> dict[str, list[float]]:
+    """Return what each metric gives for random banks, or for random maps where it depends on an explanation method."""
+    found: dict[str, list[float]] = {}
+    for name, metric in metrics.items():
+        on_images = _on_images(metric)
+        if on_images:
+            draws: list[dict[str, Any]] = [{"model": each} for each in random_models(batches["model"])]
+        else:
+            explainers = (explain_func(RandomAttribution, seed=seed) for seed in range(N_DRAWS))
+            draws = [{"explain_func": each, "explain_func_kwargs": {}} for each in explainers]
+        values = []
+        for draw in draws:
+            # A metric keeps what it scored: that of the methods stays what its user finds there.
+            guard = _Guard(f"{name} of a random baseline", _apart(metric), len(batches["x_batch"]), None)
+            guard(**batches | draw)
+            (outcome,) = guard.outcomes
+            if outcome.error:
+                break
+            values.append(summary_row("", name, outcome.scores, outcome.record)["value"])
+        else:
+            if values:
+                found[name] = values
+    return found
+
+
+def _apart(metric: Any) -> Any:
+    """Return a metric with the same settings, and lists of results of its own."""
+    made = copy.copy(metric)
+    for name, value in vars(made).items():
+        if isinstance(value, list | deque | dict):
+            vars(made)[name] = copy.copy(value)
+    return made
+
+
+def _on_images(metric: Any) -> bool:
+    """Tell whether a metric that was called looked at a concept model, and at no explanation."""
+    records: Any = getattr(metric, "records", ())
+    return bool(records) and isinstance(records[-1], Record) and not records[-1].of_explanations
+
+
+def _warn_of_same(
+    found: Mapping[str, Mapping[str, Mapping[str, Any]]], metrics: Mapping[str, Any], methods: Mapping[str, Any]
+) -> None:
+    """Warn where two methods have the same scores of a metric, which depend on the method."""
+    unnamed = [name for name, value in methods.items() if isinstance(value, Mapping) and "method" not in value]
+    for metric in metrics:
+        if _on_images(metrics[metric]):
+            continue
+        for first, second in itertools.combinations(found, 2):
+            if not all(map(_same, found[first][metric].values(), found[second][metric].values())):
+                continue
+            both = "Both were computed with Gradient: pass `method` in their dicts."
+            why = both if {first, second} <= {*unnamed} else "Is it the same explanation under two names?"
+            warnings.warn(f"{metric}: {first} and {second} have the same scores. {why}", UserWarning, stacklevel=3)
+
+
+def _same(first: Any, second: Any) -> bool:
+    """Tell whether scores are the same and not all one number, as they can be by chance."""
+    one, other = _floats(first), _floats(second)
+    return one is not None and other is not None and len({*one}) > 1 and np.array_equal(one, other)
+
+
+def _floats(scores: Any) -> np.ndarray | None:
+    """Return scores as (n,) of float; None where they are not one finite number each."""
+    try:
+        values = np.asarray(scores, dtype=float)
+    except (TypeError, ValueError):
+        return None
+    return values if values.ndim == 1 and np.isfinite(values).all() else None
 
 
 @dataclass

@@ -12,7 +12,7 @@ import torch
 from captum.attr import Saliency
 from scipy import stats
 
-from captum_concepts import RandomAttribution, explain_func
+from captum_concepts import ConceptBank, PostHocCBM, RandomAttribution, explain_func
 from quantus_concepts import CEM, CGIM, CLM, IDR, MCS, evaluate, plot_summary, summarise
 from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel
 
@@ -301,3 +301,79 @@ def test_plot_shows_each_number_beside_what_knows_nothing():
         plot_summary(summarise(results, {"m": None, "n": None}), ax=axes[:1])
     with pytest.raises(ValueError, match=r"no column \['method'"):
         plot_summary(pd.DataFrame({"value": [1.0]}))
+
+
+def fitted(n_banks: int = 4) -> PostHocCBM:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        network = torch.nn.Sequential(torch.nn.Conv2d(3, 6, 3), torch.nn.ReLU()).eval()
+    drawn = torch.Generator().manual_seed(1)
+    images, classes = torch.rand(40, 3, 12, 12, generator=drawn), torch.arange(40) % N_CLASSES
+    bank = ConceptBank.random(N_CONCEPTS, 6, mean=torch.ones(6))
+    return PostHocCBM.fit(network, [(images, classes)], bank=bank, random_banks=n_banks)
+
+
+def test_random_banks_are_the_baseline_of_concept_metrics_at_no_pass(call, labels):
+    model = fitted()
+    runs = []
+    model.features.register_forward_hook(lambda *_: runs.append(1))
+    metrics = {"CEM": CEM(labels), "CGIM": CGIM(np.random.default_rng(0).random((N_CLASSES, N_CONCEPTS)))}
+    call |= {"model": model}
+    # A method that runs no model.
+    methods = {"random": {"method": "Control Var. Random Uniform"}}
+    summary = evaluate(metrics, methods, **call, baselines=True).summary.set_index("metric")
+    assert len(runs) == 1
+    for name, metric in metrics.items():
+        values = [np.nanmean(metric(**call | {"model": each})) for each in model.random_models()]
+        assert summary.loc[name, "control"] == pytest.approx(np.mean(values))
+        assert summary.loc[name, ["control_low", "control_high"]].tolist() == pytest.approx([min(values), max(values)])
+    # The metrics hold what they gave for the model, not for the baseline.
+    assert evaluate({"CEM": metrics["CEM"]}, methods, **call).summary["control"].isna().all()
+
+
+def test_a_metric_holds_the_scores_of_the_methods(call, labels):
+    metric = CEM(labels)
+    results = evaluate({"CEM": metric}, METHODS, **call | {"model": fitted()}, baselines=True).results
+    assert metric.evaluation_scores == results["random"]["CEM"]
+    assert len(metric.records) == len(METHODS)
+
+
+def test_random_maps_are_the_baseline_of_other_metrics(call, monkeypatch):
+    monkeypatch.setattr("quantus_concepts.evaluation.N_DRAWS", 3)
+    summary = evaluate({"Sparseness": quantus.Sparseness()}, METHODS, **call, baselines=True).summary
+    values = [
+        np.mean(quantus.Sparseness()(**call, explain_func=explain_func(RandomAttribution, seed=seed)))
+        for seed in range(3)
+    ]
+    assert summary["control"].tolist() == pytest.approx([np.mean(values)] * 2)
+    assert summary["control_high"].tolist() == pytest.approx([max(values)] * 2)
+
+
+def test_a_model_without_random_banks_has_no_baseline_on_images(call, labels):
+    summary = evaluate({"CEM": CEM(labels)}, METHODS, **call, baselines=True).summary
+    assert summary["control"].isna().all()
+    with pytest.raises(ValueError, match="either `control` or `baselines=True`"):
+        evaluate({"CEM": CEM(labels)}, METHODS, **call, baselines=True, control="random")
+
+
+def test_the_key_is_the_method_where_it_names_one(call):
+    metrics = {"Sparseness": quantus.Sparseness()}
+    results = evaluate(metrics, {"Saliency": {}, "InputXGradient": {}}, **call).results
+    for name in ("Saliency", "InputXGradient"):
+        assert results[name] == evaluate(metrics, {"x": {"method": name}}, **call).results["x"]
+    # A method that is named goes before the key.
+    same = evaluate(metrics, {"Saliency": {"method": "InputXGradient"}}, **call).results["Saliency"]
+    assert same == results["InputXGradient"]
+
+
+def test_two_methods_of_the_same_scores_are_warned_of(call, labels):
+    metrics = {"Sparseness": quantus.Sparseness(), "CEM": CEM(labels)}
+    with pytest.warns(UserWarning, match="same scores") as caught:
+        evaluate(metrics, {"mine": {}, "yours": {}}, **call)
+    (told,) = [str(each.message) for each in caught if "same scores" in str(each.message)]
+    assert told == (
+        "Sparseness: mine and yours have the same scores. Both were computed with Gradient: pass `method` in their "
+        "dicts."
+    )
+    with pytest.warns(UserWarning, match="Is it the same explanation under two names"):
+        evaluate(metrics, {"mine": {"method": "Saliency"}, "yours": {"method": "Saliency"}}, **call)

@@ -295,7 +295,8 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
         """Return what the backbone of a concept model gives for a batch; None if the model takes no features."""
         if not shares_features(model):
             return None
-        return self.recall("features", model, rows, lambda: backbone_features(model, x_batch))
+        # Models of one backbone, as those of random banks, share it.
+        return self.recall("features", model.features, rows, lambda: backbone_features(model, x_batch))
 
     def concept_outputs(
         self, model: Any, x_batch: np.ndarray, rows: np.ndarray, features: Tensor | None = None
