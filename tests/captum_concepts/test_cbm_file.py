@@ -214,6 +214,15 @@ def test_another_backbone_is_told(path: Path, case: str) -> None:
         PostHocCBM.load(path, other(), **arguments, strict=False)
 
 
+def test_texts_of_a_file_are_printed_without_control_characters(path: Path) -> None:
+    PostHocCBM(network(), bank(), head()).save(path)
+    rewritten(path, backbone=FACTS | {"source": "timm:\x1b[2Jnet:x"})
+    with pytest.warns(UserWarning, match=r"It was timm:\\x1b\[2Jnet:x\."):
+        PostHocCBM.load(path, network(1), strict=False)
+    with pytest.raises(ValueError, match=r"It was timm:\\x1b\[2Jnet:x\."):
+        PostHocCBM.load(path, network(1))
+
+
 @pytest.mark.parametrize("made", MADE)
 def test_the_same_backbone_in_a_wrapper_is_the_same(path: Path, made: str) -> None:
     PostHocCBM(MADE[made](), bank(), head()).save(path)

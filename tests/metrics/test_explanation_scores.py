@@ -120,6 +120,14 @@ def test_missing_labels_are_counted() -> None:
             score_explanations(scorer(), PoolingEncoder(), loader)
 
 
+def test_labels_of_a_scorer_are_printed_without_control_characters() -> None:
+    with pytest.warns(UserWarning, match=r"It knows \\x1b\[2Jcat, dog\."):
+        score_explanations(scorer(("\x1b[2Jcat", "dog")), PoolingEncoder(), [(IMAGES, MAPS)])
+    metric = PASTAScore(scorer(("\x1b[2Jcat", "dog")), PoolingEncoder())
+    with pytest.warns(UserWarning, match=r"It knows \\x1b\[2Jcat, dog\."):
+        metric(None, IMAGES.numpy(), np.zeros(len(IMAGES), dtype=int), MAPS.numpy())
+
+
 BAD = {
     "nothing": ([], "at least one explanation but it is empty"),
     "an empty batch": ([[]], "list of nothing"),

@@ -8,6 +8,7 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, Self
 
 from captum_concepts._support.checks import check_flag, check_kind, check_path
+from captum_concepts._support.files import shortened
 from captum_concepts._support.running import device_of, first_floating
 from captum_concepts.backbones.backbone import Backbone
 from captum_concepts.backbones.named import build_backbone, check_source
@@ -256,7 +257,7 @@ def _check_same(expected: BackboneFacts, got: BackboneFacts, path: Any, strict: 
         return
     message = (
         f"The backbone is not the one that the concepts in {path} were fitted on: {'; '.join(differences)}. "
-        f"{'It was ' + expected.source + '. ' if expected.source else ''}Give that one as `features`"
+        f"{f'It was {shortened(expected.source)}. ' if expected.source else ''}Give that one as `features`"
     )
     if strict:
         raise ValueError(f"{message}, or pass `strict=False` if it is meant to differ.")

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from captum_concepts._support.checks import check_callable, check_index, check_kind, check_whole
-from captum_concepts._support.files import shortened
+from captum_concepts._support.files import printable, shortened
 from captum_concepts._support.shown import one_line
 from quantus_concepts.datasets.base import ConceptDataset
 from quantus_concepts.datasets.substitution.sub_files import (
@@ -131,7 +131,9 @@ class SUB(Dataset[SUBSample]):
         self._stored: tuple[tuple[int, int], Any] | None = None
         names, labels, places = self._read()
         self.licence = names.licence or LICENCE
-        warnings.warn(f"The images of {root} are licensed {shortened(self.licence)}.", UserWarning, stacklevel=2)
+        warnings.warn(
+            f"The images of {printable(root)} are licensed {shortened(self.licence)}.", UserWarning, stacklevel=2
+        )
         self.attribute_names = [name.replace(SEPARATOR, OFFICIAL) for name in names.attributes]
         self.bird_names = list(names.birds)
         for kind, known, column in (("attributes", self.attribute_names, 0), ("birds", self.bird_names, 1)):

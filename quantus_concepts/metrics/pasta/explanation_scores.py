@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from captum_concepts._support.checks import check_callable, check_flag, check_shape, to_array, to_tensor
+from captum_concepts._support.files import shortened
 from captum_concepts._support.progress import progress
 from captum_concepts._support.running import floating_images
 from captum_concepts.backbones.embedding import check_loader
@@ -206,7 +207,7 @@ def _warn(scorer: Scorer, labels: np.ndarray, reasons: np.ndarray) -> None:
     if scorer.labels is not None and without:
         warnings.warn(
             f"The scorer was trained with labels, and {without} of {len(labels)} explanations have none; let `loader` "
-            f"give them. It knows {', '.join(scorer.labels)}.",
+            f"give them. It knows {shortened(', '.join(scorer.labels))}.",
             UserWarning,
             stacklevel=3,
         )
