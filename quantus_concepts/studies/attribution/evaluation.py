@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from captum_concepts import method_from_spec
 from captum_concepts.attributions.methods import CONTROL_METHODS, METHOD_NAMES, PAPER_METHODS
 from quantus_concepts.datasets import ComposedDataset
-from quantus_concepts.metrics import PatchResult, RegionAttributions, Subject, optimise_patch
+from quantus_concepts.metrics import PatchResult, RegionAttributions, Subject, attribute_regions, optimise_patch
 from quantus_concepts.metrics.contrast.scores import (
     Pair,
     accuracy_table,
@@ -29,9 +29,83 @@ from quantus_concepts.metrics.contrast.scores import (
 from quantus_concepts.studies._kit.pictures import PictureGrid, PictureRow
 from quantus_concepts.studies._kit.run import Run
 from quantus_concepts.studies.attribution.data import CHANGES, AttributionData
-from quantus_concepts.studies.attribution.explaining import Methods, explain_subjects
-from quantus_concepts.studies.attribution.model_training import data_identity
+from quantus_concepts.studies.attribution.model_training import N_COMPARED, data_identity
 from quantus_concepts.studies.attribution.options import SMALL, AttributionOptions
+
+Methods = Mapping[str, Callable[..., np.ndarray]]
+#: What a method's explanation depends on, beside its name and the images.
+SETTINGS = ("n_samples", "n_steps", "noise", "batch_size", "seed", "layer")
+
+
+def explain_subjects(
+    run: Run[AttributionOptions],
+    methods: Methods,
+    subjects: Mapping[str, Subject],
+    masks: Any,
+    elsewhere: Mapping[Subject, Any] | None = None,
+    keep: Mapping[Subject, Sequence[int]] | None = None,
+    after_each: Callable[[dict[str, RegionAttributions]], object] = lambda found: None,
+) -> dict[str, RegionAttributions]:
+    """Return what `attribute_regions` gives of named subjects, each kept as it is done; call `after_each`."""
+    others, shown = elsewhere or {}, keep or {}
+    options, found = run.options, {name: RegionAttributions() for name in methods}
+    settings = {name: getattr(options, name) for name in SETTINGS} | {"methods": list(methods)}
+    for called, subject in subjects.items():
+        own, rows = {key: others[key] for key in others if key is subject}, list(shown.get(subject, ()))
+
+        def make(_: Any, subject: Subject = subject, own: Any = own, rows: Sequence[int] = rows) -> dict[str, Tensor]:
+            explained = attribute_regions(
+                methods,
+                [subject],
+                masks,
+                elsewhere=own,
+                keep={subject: rows},
+                batch_size=options.batch_size,
+                display_progressbar=options.progress,
+            )
+            return _tensors(explained, subject)
+
+        depends = settings | {
+            "model": subject.model,
+            "labels": subject.labels,
+            "images": subject.batch(list(range(min(N_COMPARED, len(subject))))),
+            "shown": rows,
+            "elsewhere": bool(own),
+            "device": str(options.torch_device()),
+        }
+        _add(found, run.kept(f"explanations of {called}", depends, make), subject)
+        after_each(found)
+    return {name: _undefined(subjects, others, each.failure) if each.failure else each for name, each in found.items()}
+
+
+def _tensors(found: Mapping[str, RegionAttributions], subject: Subject) -> dict[str, Tensor]:
+    tensors = {}
+    for name, each in found.items():
+        tensors[f"{name}: failure"] = torch.tensor(list(each.failure.encode()), dtype=torch.uint8)
+        tensors[f"{name}: inside"] = each.inside[subject]
+        if subject in each.elsewhere:
+            tensors[f"{name}: elsewhere"] = each.elsewhere[subject]
+        if subject in each.maps:
+            tensors[f"{name}: maps"] = torch.from_numpy(np.ascontiguousarray(each.maps[subject]))
+    return tensors
+
+
+def _add(found: Mapping[str, RegionAttributions], tensors: Mapping[str, Tensor], subject: Subject) -> None:
+    for name, each in found.items():
+        # A method that fails for one subject may do so for others.
+        each.failure = each.failure or bytes(tensors[f"{name}: failure"].tolist()).decode()
+        each.inside[subject] = tensors[f"{name}: inside"]
+        if f"{name}: elsewhere" in tensors:
+            each.elsewhere[subject] = tensors[f"{name}: elsewhere"]
+        if f"{name}: maps" in tensors:
+            each.maps[subject] = tensors[f"{name}: maps"].numpy()
+
+
+def _undefined(subjects: Mapping[str, Subject], elsewhere: Mapping[Subject, Any], reason: str) -> RegionAttributions:
+    """Return NaN throughout: a method that fails once has no number of any subject."""
+    nothing = {subject: torch.full((len(subject),), torch.nan).double() for subject in subjects.values()}
+    return RegionAttributions(nothing, {subject: nothing[subject] for subject in elsewhere}, {}, reason)
+
 
 #: Images of a sheet.
 N_SHOWN = 3

@@ -30,9 +30,9 @@ from quantus_concepts.studies.attribution.model_training import (
     Augmentation,
     Job,
     data_identity,
+    network_builder,
     train_models,
 )
-from quantus_concepts.studies.attribution.networks import network_builder
 from quantus_concepts.studies.attribution.options import AttributionOptions
 from quantus_concepts.studies.attribution.report import page
 

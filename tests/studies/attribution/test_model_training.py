@@ -12,8 +12,7 @@ from torch import nn
 from captum_concepts._support.disk_cache import DiskCache, bytes_tensor
 from quantus_concepts.metrics import Subject
 from quantus_concepts.studies._models.training import SmallResNet, seeded
-from quantus_concepts.studies.attribution.model_training import Augmentation, Job, train_models
-from quantus_concepts.studies.attribution.networks import network_builder
+from quantus_concepts.studies.attribution.model_training import Augmentation, Job, network_builder, train_models
 from two_halves import N_CLASSES, TwoHalves
 
 N = 36
@@ -282,31 +281,6 @@ def test_a_diverged_training_is_not_kept(tmp_path):
     with pytest.raises(ValueError, match=r"training of f_o diverged.*Lower `learning_rate` \(0.0003\)"):
         trained(build=infinite, folder=tmp_path)
     assert all(name.endswith(".checkpoint.safetensors") for name in files(tmp_path))
-
-
-def bare() -> TwoHalves:
-    return TwoHalves(with_object=1)
-
-
-@pytest.mark.parametrize(
-    ("jobs", "changed", "message"),
-    [
-        ([], {}, "at least one job"),
-        (pair() + pair(), {}, r"different names but \['f_o', 'f_s'\]"),
-        ([Job("f_o", bare(), "object", N_CLASSES)], {}, "Without an object in every image, train on the scenes"),
-        ([Job("f_o", TwoHalves(), "object", 2)], {}, r"object labels to lie in \[0, 1\] but got 2"),
-        ([Job("f_o", TwoHalves(), "objects", N_CLASSES)], {}, "Did you mean 'object'"),
-        ([Job("f_o", TwoHalves(), "object", 1)], {}, r"`n_classes` to lie in \[2"),
-        ([Job("f_o", TwoHalves(0), "object", N_CLASSES)], {}, "at least one image"),
-        (pair(), {"epochs": 0}, r"`epochs` to lie in \[1"),
-        (pair(), {"batch_size": 1}, r"`batch_size` to lie in \[2"),
-        (pair(), {"learning_rate": 0}, r"`learning_rate` to lie in \(0"),
-    ],
-)
-def test_bad_input_is_refused_before_anything_is_written(tmp_path, jobs, changed, message):
-    with pytest.raises(ValueError, match=message):
-        trained(jobs, folder=tmp_path / "models", **changed)
-    assert not (tmp_path / "models").exists()
 
 
 def test_a_file_in_place_of_the_folder_is_refused(tmp_path, steps):

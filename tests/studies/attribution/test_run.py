@@ -25,7 +25,7 @@ from quantus_concepts.studies._kit import page as pages
 from quantus_concepts.studies._kit import run as floor
 from quantus_concepts.studies._kit.output import OutputFolder
 from quantus_concepts.studies.app import main
-from quantus_concepts.studies.attribution import evaluation, explaining, global_method, report, study
+from quantus_concepts.studies.attribution import evaluation, global_method, report, study
 from quantus_concepts.studies.attribution import evaluation as saliency
 from quantus_concepts.studies.attribution.evaluation import methods_asked_for
 from quantus_concepts.studies.attribution.options import AttributionOptions
@@ -353,7 +353,7 @@ def test_an_interrupted_run_goes_on_with_the_same_out(own, command, monkeypatch)
         patch.setattr(study, "tidy", interrupt)
         assert command(*arguments).code == 130
     monkeypatch.setattr(evaluation, "optimise_patch", again)
-    monkeypatch.setattr(explaining, "attribute_regions", again)
+    monkeypatch.setattr(evaluation, "attribute_regions", again)
     assert command(*arguments).code == 0
     assert sorted(path.stem[:4] for path in Path("same/models").iterdir()) == ["f_0-", "f_o-", "f_s-"]
     assert Path("same/results.csv").read_bytes() == (own.folder / "results.csv").read_bytes()
@@ -364,7 +364,7 @@ def test_an_interrupted_run_goes_on_with_the_same_out(own, command, monkeypatch)
 MOMENTS = {
     "load_data": study,
     "optimise_patch": evaluation,
-    "attribute_regions": explaining,
+    "attribute_regions": evaluation,
     "render": pages,
 }
 
