@@ -29,7 +29,7 @@ from quantus_concepts.datasets import (
 from quantus_concepts.datasets.scenes.bam_layout import SETTINGS
 from quantus_concepts.datasets.scenes.composed import Box
 from quantus_concepts.datasets.scenes.sources import Pasted
-from quantus_concepts.studies.attribution.options import BAM, COCO, PAINTED, SMALL, AttributionOptions
+from quantus_concepts.studies.attribution.options import BAM, COCO, PAINTED, AttributionOptions
 
 
 class Interleaved(ComposedDataset):
@@ -175,7 +175,7 @@ def _bam(options: AttributionOptions) -> AttributionData:
 
 
 def _size(options: AttributionOptions) -> int:
-    return options.image_size or (SMALL_SIZE if options.backbone == SMALL else LARGE_SIZE)
+    return options.image_size or (SMALL_SIZE if options.trains else LARGE_SIZE)
 
 
 def _composed(options: AttributionOptions) -> AttributionData:

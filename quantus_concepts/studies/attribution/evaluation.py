@@ -30,7 +30,7 @@ from quantus_concepts.studies._kit.pictures import PictureGrid, PictureRow
 from quantus_concepts.studies._kit.run import Run
 from quantus_concepts.studies.attribution.data import CHANGES, AttributionData
 from quantus_concepts.studies.attribution.model_training import N_COMPARED, data_identity
-from quantus_concepts.studies.attribution.options import SMALL, AttributionOptions
+from quantus_concepts.studies.attribution.options import AttributionOptions
 
 Methods = Mapping[str, Callable[..., np.ndarray]]
 #: What a method's explanation depends on, beside its name and the images.
@@ -248,7 +248,7 @@ def methods_asked_for(options: AttributionOptions) -> dict[str, Callable[..., np
 
 def layer_asked_for(options: AttributionOptions) -> str | None:
     """Return the layer by its name in the networks that are trained: loaded ones have a normalisation in front."""
-    if options.layer is None or options.backbone == SMALL or options.layer.startswith(f"{LOADED}."):
+    if options.layer is None or options.trains or options.layer.startswith(f"{LOADED}."):
         return options.layer
     return f"{LOADED}.{options.layer}"
 

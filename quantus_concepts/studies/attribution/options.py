@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quantus_concepts.studies._kit.command import MANY, RunOptions, option
+from quantus_concepts.studies._models.options import NetworkOptions
 
 if TYPE_CHECKING:
     from quantus_concepts.metrics import Limits
@@ -21,7 +22,7 @@ FILES: dict[str, tuple[str, ...]] = {
     FOLDERS: ("objects", "scenes"),
     BAM: ("root",),
 }
-SMALL, NO_WEIGHTS = "small", "none"
+NO_WEIGHTS = "none"
 #: The small network's logits change so little with a pixel that the usual weight of the patch's size would outdo them.
 SMALL_STEP_SIZE, SMALL_ETA1 = 5000.0, 0.001
 #: Panels of the help.
@@ -32,7 +33,7 @@ _above_zero = partial(option, bounds=(0, MANY), open_low=True)
 
 
 @dataclass(frozen=True, kw_only=True)
-class AttributionOptions(RunOptions):
+class AttributionOptions(NetworkOptions, RunOptions):
     """Ask attribution methods for the importance of what provably does not matter: MCS, IDR, IIR.
 
     With no option: objects are painted on scenes, small networks are trained on the objects and on the scenes, it is
@@ -67,11 +68,6 @@ class AttributionOptions(RunOptions):
     n_train: int = option(60, "Training images of each pair of object and scene.", panel=_DATA, bounds=_COUNT)
     n_test: int = option(8, "Test images of each pair.", panel=_DATA, bounds=_COUNT)
     test_share: float = option(0.1, "Share of cut-outs and scenes that only tests see.", panel=_DATA)
-    backbone: str = option(SMALL, "small, a torchvision or timm name, or path.py:factory.", panel=_MODELS)
-    weights: str | None = option(None, "File of weights to start from, or none.", panel=_MODELS)
-    mean: str | None = option(None, "Normalisation: mean per channel, 0.5,0.5,0.5.", panel=_MODELS)
-    std: str | None = option(None, "Normalisation: deviation per channel.", panel=_MODELS)
-    unnormalised: bool = option(False, "The backbone takes images in [0, 1].", panel=_MODELS)
     epochs: int = option(6, "Passes over the training images.", panel=_MODELS, bounds=_COUNT)
     # Batch norm cannot learn from a single image.
     train_batch_size: int = option(64, "Images in a step of the training.", panel=_MODELS, bounds=(2, MANY))
@@ -92,7 +88,6 @@ class AttributionOptions(RunOptions):
         "Sobel edges are always there.",
         panel=_METHODS,
     )
-    layer: str | None = option(None, "Layer for Grad-CAM; by default the last with maps.", panel=_METHODS)
     n_samples: int = option(8, "Noisy copies of SmoothGrad.", panel=_METHODS, bounds=_COUNT)
     n_steps: int = option(16, "Steps of integrated gradients.", panel=_METHODS, bounds=_COUNT)
     noise: float = option(0.15, "Noise of SmoothGrad, as a share of the image's range.", panel=_METHODS, bounds=(0, 10))
@@ -131,12 +126,11 @@ class AttributionOptions(RunOptions):
     def __post_init__(self) -> None:
         """Raise ValueError for what cannot be run."""
         from captum_concepts._support.checks import check_range
-        from quantus_concepts.studies._models.networks import said_normalisation
 
         super().__post_init__()
-        said_normalisation(self.mean, self.std, self.unnormalised)
+        _ = self.normalisation
         check_range("--test-share", self.test_share, 0, 1, open_low=True, open_high=True)
-        if self.backbone == SMALL:
+        if self.trains:
             self._check_small()
         for name, needed in (
             ("relative", "images with the common feature in a share of the classes"),
@@ -181,6 +175,10 @@ class AttributionOptions(RunOptions):
                 f"but got {self.image_size}."
             )
 
+    def settings(self) -> dict[str, str]:
+        """Return what a report lists, the backbone that is the default among it."""
+        return super().settings() | {"backbone": self.backbone_name}
+
     @property
     def limits(self) -> Limits:
         """When the ground truth counts as verified."""
@@ -193,7 +191,7 @@ class AttributionOptions(RunOptions):
         """Step size of the patches, on pixels of 0 to 255, and the weight of their size."""
         from quantus_concepts.metrics.contrast.patch_optimisation import ETA1, STEP_SIZE
 
-        usual = (SMALL_STEP_SIZE, SMALL_ETA1) if self.backbone == SMALL else (STEP_SIZE, ETA1)
+        usual = (SMALL_STEP_SIZE, SMALL_ETA1) if self.trains else (STEP_SIZE, ETA1)
         given = (self.step_size, self.eta1)
         step_size, eta1 = (known if said is None else said for said, known in zip(given, usual, strict=True))
         return {"step_size": step_size, "eta1": eta1}

@@ -14,7 +14,6 @@ from captum_concepts.backbones.layers import find_layer
 from quantus_concepts.metrics import PremiseCheck, check_premise
 from quantus_concepts.studies._kit.command import named_as_typed
 from quantus_concepts.studies._kit.run import Run, Study
-from quantus_concepts.studies._models.networks import said_normalisation
 from quantus_concepts.studies.attribution.data import AttributionData, load_data
 from quantus_concepts.studies.attribution.evaluation import (
     COMMONALITIES,
@@ -129,10 +128,10 @@ def trained_models(run: Run[AttributionOptions], data: AttributionData) -> dict[
         n_scenes = len(data.train.scene_names)
         jobs += [Job(model_name(k), data.with_common_object(k, "train"), "scene", n_scenes) for k in COMMONALITIES]
     build = network_builder(
-        options.backbone,
+        options.backbone_name,
         options.weights,
         image_size=data.train.image_size,
-        normalisation=said_normalisation(options.mean, options.std, options.unnormalised),
+        normalisation=options.normalisation,
     )
     if (layer := layer_asked_for(options)) is not None:
         find_layer(build(2, options.seed), layer)
