@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import UserDict
 
 import pytest
 import torch
@@ -57,9 +58,19 @@ def test_what_a_backbone_raises_itself_is_told_with_what_it_was_given() -> None:
     assert "type Linear, on images of shape (2, 3, 4, 4)" in caught.value.__notes__[0]
 
 
-def test_a_mapping_is_told_to_become_a_tuple() -> None:
-    with pytest.raises(ValueError, match=r"but got dict\. Make tuples of them in the `collate_fn`"):
-        embed(FEATURES, [{"pixel_values": LEVELS}])
+@pytest.mark.parametrize("kind", [dict, UserDict])
+def test_batches_by_name_are_those_in_order(kind: type) -> None:
+    # As a processor of transformers gives them, a `BatchFeature`, and a loader over rows of `datasets`.
+    labels, concepts = torch.arange(len(LEVELS)), torch.ones(len(LEVELS), 2)
+    expected = embed(FEATURES, [(LEVELS, labels, concepts)])
+    for names in (("images", "labels", "concept_labels"), ("pixel_values", "label", "concept_labels")):
+        found = embed(FEATURES, [kind(zip(names, (LEVELS, labels, concepts), strict=True))])
+        assert all(map(torch.equal, found, expected))
+    alone = embed(FEATURES, [kind(pixel_values=LEVELS, concept_labels=concepts, image_id=["a"])])
+    assert alone.labels is None
+    assert torch.equal(alone.concept_labels, concepts)
+    with pytest.raises(ValueError, match=r"'pixel_values'.* but got \['pixels'\]"):
+        embed(FEATURES, [kind(pixels=LEVELS)])
 
 
 def test_channels_at_the_end_are_told_to_be_moved() -> None:

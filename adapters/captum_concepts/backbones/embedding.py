@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -20,6 +20,7 @@ from captum_concepts._support.running import (
 )
 from captum_concepts._support.shown import one_line
 from captum_concepts.backbones.backbone import factory_of
+from captum_concepts.backbones.batches import read_batch
 from captum_concepts.backbones.pooling import Maps, Pool, Pooling, resolve_stages
 
 
@@ -61,9 +62,10 @@ def embed(
     features : nn.Module or Backbone
         As in `PostHocCBM`; left as it was.
     loader : iterable
-        Of batches ``(images, labels, concept_labels, ...)``, ``(images, labels)`` or ``(images,)``. Images
-        are brought to the device and type of the backbone; those of uint8 are divided by 255, and no more: what the
-        backbone wants normalised has to come so.
+        Of batches ``(images, labels, concept_labels, ...)``, ``(images, labels)`` or ``(images,)``, or dicts of these
+        names; "pixel_values" and "label", as processors and data sets of Hugging Face give them, are images and labels.
+        Images are brought to the device and type of the backbone; those of uint8 are divided by 255, and no more: what
+        the backbone wants normalised has to come so.
     pool : "mean" or callable
         As in `PostHocCBM`.
     maps : callable, optional
@@ -103,7 +105,7 @@ def run(
     with kept_generators(device_of(features)), evaluation_mode(features, pooling), torch.no_grad():
         for batch in progress(loader, "Embedding images", show=display_progressbar, leave=True):
             items = _items(batch, required)
-            images = floating_images(items[0])
+            images = floating_images(items["images"])
             if not rows:
                 _warn_of_levels(images, pooling.normalisation)
             images = images if reference is None else images.to(reference)
@@ -114,12 +116,12 @@ def run(
             # Or the maps of two batches would be in memory at once.
             del given
             n = len(rows[-1])
-            if len(items) > 1:
-                labels.append(_check_labels(items[1], n))
-            if len(items) > 2:
-                check_shape("concept_labels", items[2], ("N", "L"), (n, None))
-                check_binary("concept_labels", items[2])
-                concepts.append(items[2])
+            if "labels" in items:
+                labels.append(_check_labels(items["labels"], n))
+            if "concept_labels" in items:
+                check_shape("concept_labels", items["concept_labels"], ("N", "L"), (n, None))
+                check_binary("concept_labels", items["concept_labels"])
+                concepts.append(items["concept_labels"])
     if not rows:
         raise ValueError("Expected argument `loader` to give at least one batch but it is empty.")
     embeddings = torch.cat(rows)
@@ -190,28 +192,25 @@ def _warn_of_logits(features: nn.Module, given: Any) -> None:
         )
 
 
-def _items(batch: Any, required: int) -> list[Tensor]:
-    """Return images, labels and concept labels, as many as there are."""
-    items = [batch] if isinstance(batch, Tensor) else batch
+def _items(batch: Any, required: int) -> dict[str, Tensor]:
+    """Return images, labels and concept labels by name, as many as there are."""
     wanted = ("images", "labels", "concept_labels")
-    if not isinstance(items, list | tuple) or len(items) < required:
-        got = f"{len(items)} items" if isinstance(items, list | tuple) else type(batch).__name__
-        text = "To `PostHocCBM.fit` concept labels can also be passed as `concept_labels` (N, L), or a fitted `bank`."
-        if isinstance(batch, Mapping):
-            text = "Make tuples of them in the `collate_fn` of the DataLoader."
+    given = read_batch(batch)
+    if any(name not in given for name in wanted[:required]):
         raise ValueError(
-            f"Expected argument `loader` to give batches that start with ({', '.join(wanted[:required])}) "
-            f"but got {got}. {text}"
+            f"Expected argument `loader` to give batches that start with ({', '.join(wanted[:required])}), or dicts of "
+            f"them, but got {', '.join(given) or 'nothing'}. To `PostHocCBM.fit` concept labels can also be passed as "
+            "`concept_labels` (N, L), or a fitted `bank`."
         )
-    kept = list(items[:3])
-    for name, item in zip(wanted, kept, strict=False):
+    kept = {name: given[name] for name in wanted if name in given}
+    for name, item in kept.items():
         if not isinstance(item, Tensor):
             raise ValueError(
                 f"Expected argument `loader` to give {name} as a tensor but got {type(item).__name__}. A data set "
                 "gives single images: pass DataLoader(dataset, batch_size=50)."
             )
-    if kept[0].ndim < 2:
-        raise ValueError(f"Expected argument `loader` to give images but got shape {tuple(kept[0].shape)}.")
+    if kept["images"].ndim < 2:
+        raise ValueError(f"Expected argument `loader` to give images but got shape {tuple(kept['images'].shape)}.")
     return kept
 
 

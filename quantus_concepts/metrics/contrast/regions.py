@@ -25,6 +25,7 @@ from captum_concepts._support.checks import (
 from captum_concepts._support.progress import progress
 from captum_concepts._support.running import evaluation_mode, floating_images, predict_logits
 from captum_concepts._support.shown import one_line
+from captum_concepts.backbones.batches import read_batch
 from quantus_concepts.functional import concept_attribution, positive_percentile
 from quantus_concepts.metrics.host.checks import check_explains, check_mask_size, class_labels, region_masks
 from quantus_concepts.metrics.host.row_buffer import RowBuffer
@@ -133,7 +134,7 @@ class Subject:
             return
         count = 0
         for batch in self.images:
-            images = to_tensor("images", batch[0] if isinstance(batch, tuple | list) else batch)
+            images = to_tensor("images", read_batch(batch, "images")["images"])
             check_shape("images", images, ("n", "C", "H", "W"), (None,) * 4)
             if not len(images):
                 continue

@@ -12,6 +12,7 @@ from torch.utils.data import RandomSampler
 
 from captum_concepts._support.checks import check_binary, check_shape, to_numpy, to_tensor
 from captum_concepts._support.running import floating_images
+from captum_concepts.backbones.batches import FIELDS, read_batch
 from quantus_concepts.functional.regions import check_places
 from quantus_concepts.functional.substitution import NO_CONCEPT
 from quantus_concepts.metrics.streaming.baselines import EarlierPoints
@@ -22,9 +23,6 @@ ADDED_REQUIRED = {
     "loader over a data set that has it, as PaintedSubstitutions and SUB do."
 }
 SEEN_REQUIRED = {"concept_labels": "Expected argument `seen` to give batches with concept labels but they have none."}
-FIELDS = ("images", "labels", "concept_labels", "points", "before", "added", "removed")
-#: Of those, what most loaders give.
-USUAL = FIELDS[:4]
 
 
 class ConceptBatch(NamedTuple):
@@ -84,18 +82,7 @@ class ConceptBatches:
         self._check_lengths(n_seen, at_least=False)
 
     def _made(self, batch: Any, n_seen: int) -> ConceptBatch:
-        # A `ConceptSample` of tensors is a tuple with these four.
-        if isinstance(batch, Mapping):
-            given = {name: batch[name] for name in FIELDS if name in batch}
-        else:
-            given = dict(zip(USUAL, batch if isinstance(batch, tuple | list) else (batch,), strict=False))
-            # Of a `SubstitutionSample`; a fifth of anything else says nothing here.
-            given |= {name: getattr(batch, name) for name in ("before",) if hasattr(batch, name)}
-        if "images" not in given:
-            raise ValueError(
-                f"Expected argument `loader` to give dicts with the keys {list(USUAL)}, of which the last two may be "
-                f"missing, but got {list(batch)}."
-            )
+        given = read_batch(batch)
         images = floating_images(to_tensor("loader", given["images"]))
         # Of a table there are no places, and nothing else asks for them.
         if images.ndim != 2 or self._last_part >= 0:

@@ -13,10 +13,10 @@ from torch.utils.data import DataLoader, Subset
 
 from captum_concepts._support.checks import check_flag, check_seed, check_whole
 from captum_concepts._support.shown import described
+from captum_concepts.backbones.batches import FIELDS
 from quantus_concepts.metrics.host.checks import checked_substitutes
 from quantus_concepts.metrics.host.model import ConceptModel
 from quantus_concepts.metrics.streaming.baselines import EarlierPoints
-from quantus_concepts.metrics.streaming.batches import FIELDS
 from quantus_concepts.metrics.streaming.interventions import in_every_order
 from quantus_concepts.metrics.streaming.rows import concept_images, concept_table
 from quantus_concepts.metrics.streaming.stream import ConceptStream, concept_stream
