@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Container, Iterator, Mapping
+from contextlib import nullcontext, suppress
 from functools import singledispatch
 from types import ModuleType
 from typing import Any
@@ -19,13 +20,15 @@ Bad = dict[str, Any]
 
 
 def public_functions(package: ModuleType) -> Iterator[tuple[str, Any]]:
-    """Yield the functions that a package exports, and the constructors and public methods of the classes."""
+    """Yield the functions that a package exports, and the constructors and public methods of the classes, once each."""
+    seen: set[Any] = set()
     for name in package.__all__:
         value = getattr(package, name)
-        if isinstance(value, type):
-            yield from ((f"{name}{suffix}", member) for suffix, member in _members(value))
-        elif callable(value):
-            yield name, value
+        members = _members(value) if isinstance(value, type) else [("", value)] if callable(value) else []
+        for suffix, member in members:
+            if member not in seen:
+                seen.add(member)
+                yield f"{name}{suffix}", member
 
 
 def _members(cls: type) -> Iterator[tuple[str, Any]]:
@@ -35,11 +38,13 @@ def _members(cls: type) -> Iterator[tuple[str, Any]]:
             continue
         for name, member in vars(base).items():
             function = getattr(member, "__func__", member)
-            private = name.startswith("_") and name not in ("__init__", "__call__")
+            private = name.startswith("_") and name not in ("__init__", "__new__", "__call__")
+            # That of a named tuple is made by Python.
+            private |= name == "__new__" and not hasattr(function, "constraints")
             if private or name in seen or not inspect.isfunction(function) or not own_parameters(function):
                 continue
             seen.add(name)
-            yield ("" if name == "__init__" else f".{name}"), function
+            yield ("" if name in ("__init__", "__new__") else f".{name}"), function
 
 
 def own_parameters(function: Any) -> list[inspect.Parameter]:
@@ -84,10 +89,9 @@ def bad_values(rule: Any, good: Any, sizes: dict[str, int]) -> Bad:
 
 def all_bad_values(rule: Any, good: Any, sizes: dict[str, int], required: bool) -> Bad:
     """Return bad values of an argument, also what no argument can be, and None where that has no meaning."""
-    if isinstance(rule, rules.Anything):
-        return {}
     nothing = {"None": None} if required else {}
-    return {"another object": Other(), **nothing, **bad_values(rule, good, sizes)}
+    other = {"another object": Other()} if not isinstance(rule, rules.Instance) or rule.kind is not object else {}
+    return {**other, **nothing, **bad_values(rule, good, sizes)}
 
 
 @good_value.register
@@ -154,7 +158,7 @@ def _(rule: rules.Instance, good: Any, sizes: dict[str, int]) -> Bad:
 
 @bad_values.register
 def _(rule: rules.Function, good: Any, sizes: dict[str, int]) -> Bad:
-    return {"a text": "mean", "a number": 3}
+    return {"an unknown name": "nonsense", "a number": 3}
 
 
 @bad_values.register
@@ -165,6 +169,11 @@ def _(rule: rules.Module, good: Any, sizes: dict[str, int]) -> Bad:
 @bad_values.register
 def _(rule: rules.Dictionary, good: Any, sizes: dict[str, int]) -> Bad:
     return {"a text": "a", "a list": [1], "a set": {"a"}}
+
+
+@bad_values.register
+def _(rule: rules.Loader, good: Any, sizes: dict[str, int]) -> Bad:
+    return {"a text": "images", "a number": 3}
 
 
 @good_value.register
@@ -191,7 +200,7 @@ def _(rule: rules.Items, sizes: dict[str, int]) -> Any:
 
 @bad_values.register
 def _(rule: rules.Items, good: Any, sizes: dict[str, int]) -> Bad:
-    items = list(good)
+    items = list(good or ())
     broken = bad_values(rule.item, items[0] if items else None, sizes)
     return {
         "a text": "one",
@@ -208,7 +217,7 @@ def _(rule: rules.Ends, sizes: dict[str, int]) -> Any:
 
 @bad_values.register
 def _(rule: rules.Ends, good: Any, sizes: dict[str, int]) -> Bad:
-    low, high = good
+    low, high = good_value(rule, sizes)
     pairs = {"descending": (high, low), "equal": (low, low), "NaN": (NAN, high), "infinite": (low, INF)}
     limited = {"too small": (rule.low - 1, high)} if math.isfinite(rule.low) else {}
     return {**pairs, **limited, "texts": ("a", "b"), "one": (low,), "three": (low, high, high + 1), "a number": 1.0}
@@ -285,6 +294,23 @@ def _(rule: rules.Tensors, good: Any, sizes: dict[str, int]) -> Bad:
 
 
 @good_value.register
+def _(rule: rules.Names, sizes: dict[str, int]) -> Any:
+    return [f"name {j}" for j in range(sizes[rule.axis])]
+
+
+@bad_values.register
+def _(rule: rules.Names, good: Any, sizes: dict[str, int]) -> Bad:
+    return {
+        "a number": 3,
+        "a text": "abc",
+        "a set": {"a"},
+        "not texts": [None],
+        "empty": [" "],
+        "twice the same": ["a", "a"],
+    }
+
+
+@good_value.register
 def _(rule: rules.Arrays, sizes: dict[str, int]) -> Any:
     shape = shape_of(rule.axes.replace("...", "2"), sizes) if rule.axes else (3,)
     return np.random.default_rng(0).integers(0, 2, shape) if rule.binary else np.random.default_rng(0).random(shape)
@@ -292,6 +318,8 @@ def _(rule: rules.Arrays, sizes: dict[str, int]) -> Any:
 
 @bad_values.register
 def _(rule: rules.Arrays, good: Any, sizes: dict[str, int]) -> Bad:
+    if good is None:
+        good = good_value(rule, sizes | dict.fromkeys(rule.axes.split(", "), 3))
     bad: Bad = {
         "a text": "a",
         "texts": np.array([["a", "b"]]),
@@ -309,16 +337,31 @@ def _(rule: rules.Arrays, good: Any, sizes: dict[str, int]) -> Bad:
         bad |= {"halves": array * 0 + 0.5, "levels of a picture": array * 0 + 255}
     if rule.binary or rule.finite:
         bad |= {"NaN": array * NAN, "infinite": array * 0.0 + INF}
+    if rule.filled:
+        bad["empty"] = array[:0]
+    if rule.high is not None:
+        bad["too large"] = array * 0.0 + rule.high + 1
     return bad
 
 
+def good_values(function: Any, given: Mapping[str, Any], sizes: dict[str, int]) -> dict[str, Any]:
+    """Return good arguments: those given, and what constraints make for the required and for arrays beside them."""
+    arguments = dict(given)
+    for key, rule in function.constraints.items():
+        required = inspect.signature(function).parameters[key].default is inspect.Parameter.empty
+        if key not in given and (required or not given):
+            with nullcontext() if required else suppress(TypeError):
+                arguments[key] = good_value(rule, sizes)
+    return arguments
+
+
 def resized(
-    name: str, constraints: Mapping[str, Any], good: Any, fixed: Container[str]
+    name: str, constraints: Mapping[str, Any], good: Mapping[str, Any], fixed: Container[str]
 ) -> Iterator[tuple[Any, set[str]]]:
     """Yield an array with one more entry along each axis whose size is known, and what may be named for it."""
     axes = {key: getattr(rule, "axes", "").split(", ") for key, rule in constraints.items()}
     for place, axis in enumerate(axes[name]):
-        sharing = {key for key in constraints if axis in axes[key]}
+        sharing = {key for key in good if good[key] is not None and axis in axes.get(key, ())}
         if axis not in ("", "...") and (len(sharing) > 1 or axis.isdigit() or axis in fixed):
-            array = torch.as_tensor(good)
+            array = torch.as_tensor(good[name])
             yield array.index_select(place, torch.tensor([*range(array.shape[place]), 0])), sharing

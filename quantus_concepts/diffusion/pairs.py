@@ -9,7 +9,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Generator
 
-from captum_concepts._support.checks import as_list, check_kind, check_whole
+from captum_concepts._support.checks import (
+    as_list,
+    check_kind,
+    check_whole,
+)
+from captum_concepts._support.constraints import Instance, check_arguments
 from captum_concepts._support.shown import one_line
 from quantus_concepts.diffusion.schedule import TieSchedule
 from quantus_concepts.diffusion.scheduler import TiedScheduler
@@ -36,6 +41,7 @@ class TiedPair(NamedTuple):
         return one_line(self)
 
 
+@check_arguments(latents=Instance(torch.Tensor, "a tensor"))
 def tied_pair(
     pipeline: Any,
     prompt: str | Sequence[str],
@@ -97,7 +103,6 @@ def tied_pair(
     scheduler = TiedScheduler(pipeline.scheduler, TieSchedule() if eta is None else eta, quantile)
     n_pairs = len(prompts) * check_whole("num_images_per_prompt", settings.get("num_images_per_prompt", 1), 1)
     if latents is not None:
-        check_kind("latents", latents, torch.Tensor, "a tensor")
         if len(latents) != n_pairs:
             raise ValueError(f"Expected argument `latents` to have {n_pairs} rows, one a pair, but got {len(latents)}.")
         settings["latents"] = torch.cat([latents, latents])

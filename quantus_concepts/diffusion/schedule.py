@@ -7,13 +7,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from captum_concepts._support.checks import as_list, check_kind, check_range, check_weight, check_whole
+from captum_concepts._support.checks import (
+    check_range,
+    check_whole,
+)
+from captum_concepts._support.constraints import AXES, SHARE, WEIGHT, Instance, Items, Number, Whole, check_arguments
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
+@check_arguments(t_1=SHARE, t_2=Number(0, 2), rate=WEIGHT)
 @dataclass(frozen=True)
 class TieSchedule:
     """The share eta of the elements that is tied at each step: all at first, then fewer, at last none.
@@ -55,10 +60,9 @@ class TieSchedule:
 
     def __post_init__(self) -> None:
         """Raise for what is no schedule."""
-        check_range("t_1", self.t_1, 0, 1)
         check_range("t_2", self.t_2, self.t_1, 2)
-        check_weight("rate", self.rate)
 
+    @check_arguments(step=Whole(), n_steps=Whole(1))
     def eta(self, step: int, n_steps: int) -> float:
         """Return the share that is tied at a step.
 
@@ -81,12 +85,15 @@ class TieSchedule:
         ValueError
             If there is no such step.
         """
-        done = (check_whole("step", step, 0, check_whole("n_steps", n_steps, 1) - 1) + 1) / n_steps
+        done = (check_whole("step", step, 0, n_steps - 1) + 1) / n_steps
         if done <= self.t_1:
             return 1.0
         return 0.0 if done >= self.t_2 else math.exp(-self.rate * (done - self.t_1))
 
 
+@check_arguments(
+    schedule=Instance(TieSchedule, "a TieSchedule"), n_steps=Whole(1), measured=Items(SHARE, "shares"), ax=AXES
+)
 def plot_schedule(
     schedule: TieSchedule, n_steps: int = 50, measured: Sequence[float] | None = None, ax: Axes | None = None
 ) -> tuple[Figure, Axes]:
@@ -115,18 +122,12 @@ def plot_schedule(
     ValueError
         If there is no step, or more shares than steps.
     """
-    check_kind("schedule", schedule, TieSchedule, "a TieSchedule")
-    check_whole("n_steps", n_steps, 1)
-    found: list[Any] = [] if measured is None else as_list("measured", measured, "shares")
-    for share in found:
-        check_range("measured", share, 0, 1)
+    found = measured or []
     if len(found) > n_steps:
         raise ValueError(f"Expected argument `measured` to have at most {n_steps} shares but got {len(found)}.")
     # Imported only where they are needed, for they take long.
     import matplotlib.pyplot as plt
-    from matplotlib.axes import Axes
 
-    check_kind("ax", ax, Axes | None, "an Axes of matplotlib, or None")
     if ax is None:
         _, ax = plt.subplots(figsize=(5.6, 3.0), layout="constrained")
     steps = range(1, n_steps + 1)

@@ -10,7 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from captum_concepts._support.checks import check_choice, check_range
+from captum_concepts._support.checks import (
+    check_range,
+)
+from captum_concepts._support.constraints import Choice, check_arguments
 from captum_concepts._support.shown import described
 from quantus_concepts.diffusion.schedule import TieSchedule
 
@@ -63,6 +66,7 @@ class TiedScheduler:
     timesteps: Any
     _shares: dict[int, Tensor]
 
+    @check_arguments(quantile=Choice(QUANTILES))
     def __new__(cls, scheduler: Any, eta: TieSchedule | float, quantile: str = "element") -> TiedScheduler:
         """Make an object of a class derived from the scheduler's."""
         kind = f"the class {scheduler.__name__}" if isinstance(scheduler, type) else type(scheduler).__name__
@@ -77,7 +81,6 @@ class TiedScheduler:
             )
         if not isinstance(eta, TieSchedule):
             check_range("eta", eta, 0, 1)
-        check_choice("quantile", quantile, QUANTILES)
         base: Any = type(scheduler)
         tied = object.__new__(_tied_class(base))
         vars(tied).update(copy.deepcopy(vars(scheduler)))

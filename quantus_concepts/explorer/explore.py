@@ -16,7 +16,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from torch import Tensor
 
-from captum_concepts._support.checks import check_binary, check_kind, check_path, check_shape, check_whole, to_tensor
+from captum_concepts._support.checks import check_binary, check_path, check_shape, to_tensor
+from captum_concepts._support.constraints import TEXT, Location, Whole, check_arguments
 from captum_concepts._support.files import check_target, written
 from captum_concepts._support.shown import described
 from captum_concepts.backbones.batches import USUAL, read_batch
@@ -87,6 +88,7 @@ class Explorer:
         self.path = target
 
 
+@check_arguments(out=Location(), title=TEXT, n_images=Whole(1), picture_size=Whole(32), batch_size=Whole(1))
 def explore(
     model: Any,
     images: Any,
@@ -159,10 +161,7 @@ def explore(
     --------
     >>> explore(cbm, test_loader, "explore.html")
     """
-    check_kind("title", title, str, "a text")
-    check_whole("n_images", n_images, 1)
-    check_whole("picture_size", picture_size, 32)
-    target = None if out is None else check_target(check_path("out", out), "the page")
+    target = None if out is None else check_target(out, "the page")
     given = {"labels": labels, "concept_labels": concept_labels, "points": points}
     known = known_to(images)
     found = _collected(images, {name: value for name, value in given.items() if value is not None}, n_images)

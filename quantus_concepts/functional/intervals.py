@@ -9,7 +9,7 @@ import numpy as np
 from scipy import stats
 
 from captum_concepts._support.checks import to_array, to_numpy
-from captum_concepts._support.constraints import Anything, Arrays, check_arguments
+from captum_concepts._support.constraints import Arrays, check_arguments
 from captum_concepts.models.random_banks import N_BANKS
 
 CONFIDENCE = 0.95
@@ -19,7 +19,7 @@ CONFIDENCE = 0.95
 N_DRAWS = N_BANKS
 
 
-@check_arguments(scores=Arrays(), bounds=Anything("two numbers, not looked at"), clusters=Anything("names or numbers"))
+@check_arguments(scores=Arrays())
 def interval(scores: Any, bounds: tuple[float, float] = (0.0, 1.0), clusters: Any = None) -> tuple[float, float]:
     """Return the 95 % confidence interval of the mean of scores.
 

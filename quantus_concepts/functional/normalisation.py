@@ -27,7 +27,7 @@ def finite_rows(values: Tensor) -> Tensor:
     return (flat.amax(1) < torch.inf) & (flat.amin(1) > -torch.inf)
 
 
-@check_arguments(a=Arrays("N, ...", tensor=True), percentile=Number(0, 100, open_low=True))
+@check_arguments(a=Arrays("N, ...", kind="same"), percentile=Number(0, 100, open_low=True))
 def positive_percentile(a: Array, percentile: float = 99.0) -> Array:
     """Scale the positive part of each explanation to [0, 1], extremes cut off.
 

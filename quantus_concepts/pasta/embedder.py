@@ -11,7 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captum_concepts._support.checks import check_kind, check_numbers, check_path, check_shape, check_whole
+from captum_concepts._support.checks import (
+    check_path,
+    check_shape,
+    to_array,
+)
+from captum_concepts._support.constraints import Dictionary, Flag, Instance, Whole, check_arguments
 from captum_concepts._support.progress import progress
 from quantus_concepts.datasets.ratings.explanations import (
     MODALITIES,
@@ -25,7 +30,7 @@ from quantus_concepts.pasta.cache import CachedEncoder, EmbeddingCache
 from quantus_concepts.pasta.encoders.by_name import as_encoder
 from quantus_concepts.pasta.encoders.encoder import Encoder, check_images
 from quantus_concepts.pasta.encoders.preprocessing import to_levels
-from quantus_concepts.pasta.presentation import Presentation, check_pairs, checked_names
+from quantus_concepts.pasta.presentation import PRESENTATION, Presentation, check_pairs, checked_names
 from quantus_concepts.pasta.scorer import Scorer
 
 
@@ -82,6 +87,12 @@ class Embedder:
         If a setting is none of those named, or there is a cache and no telling one encoder from another.
     """
 
+    @check_arguments(
+        **PRESENTATION,
+        cache=Instance(EmbeddingCache | str | Path, "a folder"),
+        batch_size=Whole(1),
+        display_progressbar=Flag(),
+    )
     def __init__(
         self,
         encoder: Encoder | str | Any,
@@ -104,10 +115,9 @@ class Embedder:
         self.presentation = Presentation(
             saliency, weight, colours, size, normalise, n_top, ascending, template, concepts, trailing_comma, sentence
         )
-        self.batch_size = check_whole("batch_size", batch_size, 1)
+        self.batch_size = batch_size
         self.display_progressbar = display_progressbar
         self.encoder = as_encoder(encoder)
-        check_kind("cache", cache, EmbeddingCache | str | Path | None, "a folder")
         self.cache = EmbeddingCache(check_path("cache", cache)) if isinstance(cache, str | Path) else cache
         self._cached = CachedEncoder(self.encoder, self.cache, self.batch_size)
 
@@ -115,6 +125,7 @@ class Embedder:
         return self.presentation.line_of(self, repr(self.name), cache=self.cache)
 
     @classmethod
+    @check_arguments(settings=Dictionary())
     def from_settings(cls, encoder: Encoder | str | Any, settings: Mapping[str, Any], **overrides: Any) -> Embedder:
         """Return an embedder with the settings of another.
 
@@ -137,7 +148,6 @@ class Embedder:
         ValueError
             If there is an unknown setting.
         """
-        check_kind("settings", settings, Mapping, "a mapping")
         known = [field.name for field in fields(Presentation)]
         if unknown := sorted(set(settings) - set(known)):
             raise ValueError(f"Expected argument `settings` to have some of {known} but it has {unknown}.")
@@ -262,7 +272,7 @@ class Embedder:
             If shapes do not fit, names are not different, or a value is NaN or infinite.
         """
         device = values.device if isinstance(values, Tensor) else torch.device("cpu")
-        table = check_numbers("values", values)
+        table = to_array("values", values)
         names = checked_names(names)
         check_shape("values", table, ("N", "L"), (None, len(names)))
         rows = [dict(zip(names, row, strict=True)) for row in table.astype(np.float64).tolist()]

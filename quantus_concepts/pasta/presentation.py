@@ -10,7 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from captum_concepts._support.checks import check_choice, check_kind, check_range, check_shape, check_whole
+from captum_concepts._support.checks import (
+    check_kind,
+    check_shape,
+)
+from captum_concepts._support.constraints import SHARE, Choice, Constraint, Flag, Whole, check_arguments
 from captum_concepts._support.running import to_host
 from captum_concepts._support.shown import described
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation
@@ -44,8 +48,6 @@ def concept_sentence(
     """Name the most important concepts, in order."""
     # Kazmierczak et al. (PASTA), Eq. 2: the `n_top` concepts of the largest magnitude. As in their released code,
     # equal magnitudes come in reverse alphabetical order, and a comma and a blank follow the last name too.
-    check_whole("n_top", n_top, 1)
-    check_template(template)
     if not values:
         raise ValueError("Expected argument `values` to have at least one concept but it is empty.")
     broken = [name for name, value in values.items() if not math.isfinite(value)]
@@ -67,7 +69,6 @@ def released_sentence(
     # contains its name ("wheel" takes "chain_wheel"), 0 without one; then by descending magnitude, ties in reverse
     # alphabetical order. For counterfactuals the search begins at 10000, only a larger magnitude replaces it, and
     # the order is ascending: in effect the sentence is the list in alphabetical order.
-    check_whole("n_top", n_top, 1)
     if not concepts:
         raise ValueError("Expected argument `concepts` to name at least one concept but it is empty.")
     undefined = [key for key, value in written.items() if math.isnan(value)]
@@ -110,6 +111,20 @@ CONCEPTS = ("sentence", "weighted")
 MAX_SIZE = 2048
 
 
+PRESENTATION: dict[str, Constraint] = {
+    "saliency": Choice(SALIENCIES),
+    "weight": SHARE,
+    "size": Whole(1, MAX_SIZE),
+    "normalise": Choice(NORMALISATIONS),
+    "n_top": Whole(1),
+    "ascending": Flag(),
+    "concepts": Choice(CONCEPTS),
+    "trailing_comma": Flag(),
+    "sentence": Choice(SENTENCES),
+}
+
+
+@check_arguments(**PRESENTATION)
 @dataclass
 class Presentation:
     """How explanations are shown: the arguments of `Embedder` that settle what is embedded, under its names."""
@@ -127,12 +142,7 @@ class Presentation:
     sentence: str = "ours"
 
     def __post_init__(self) -> None:
-        check_choice("saliency", self.saliency, SALIENCIES)
-        check_range("weight", self.weight, 0, 1)
         colour_map(self.colours)
-        check_choice("normalise", self.normalise, NORMALISATIONS)
-        check_choice("concepts", self.concepts, CONCEPTS)
-        check_choice("sentence", self.sentence, SENTENCES)
         check_template(self.template)
         changed = self.template or self.concepts != "sentence" or self.ascending or not self.trailing_comma
         if self.sentence == "release" and changed:
@@ -141,9 +151,7 @@ class Presentation:
                 'beside sentence="release", which is fixed. Leave them out.'
             )
         # As JSON can hold them.
-        self.size, self.n_top = check_whole("size", self.size, 1, MAX_SIZE), check_whole("n_top", self.n_top, 1)
         self.weight = float(self.weight)
-        self.ascending, self.trailing_comma = bool(self.ascending), bool(self.trailing_comma)
 
     def line_of(self, embedder: object, *facts: str, **settings: Any) -> str:
         """Return an embedder on one line, with what is shown in another way than by default."""

@@ -13,12 +13,15 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVR
 from torch import Tensor
 
-from captum_concepts._support.checks import check_choice, check_kind, to_numpy
+from captum_concepts._support.checks import (
+    to_numpy,
+)
+from captum_concepts._support.constraints import Choice, Dictionary, check_arguments
 from captum_concepts._support.running import kept_numpy_state
 from captum_concepts._support.shown import described
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
 from quantus_concepts.pasta.scorer import Scorer
-from quantus_concepts.pasta.training import item_rows, training_data
+from quantus_concepts.pasta.training import EMBEDDINGS, item_rows, training_data
 
 #: Estimator of each kind and its parameters, for inputs of mean 0 and deviation 1 and votes of 1 to 5.
 KINDS: dict[str, tuple[Callable[..., Any], Mapping[str, Any]]] = {
@@ -91,6 +94,7 @@ class Regressor:
         return torch.as_tensor(scores.clip(MIN_VOTE, MAX_VOTE)).to(embeddings.device)
 
 
+@check_arguments(kind=Choice(KINDS), embeddings=EMBEDDINGS, parameters=Dictionary())
 def fit_regressor(
     kind: str,
     embeddings: Tensor,
@@ -139,12 +143,10 @@ def fit_regressor(
     ValueError
         If an argument does not fit, or a question has no vote to learn from.
     """
-    check_choice("kind", kind, KINDS)
     data = training_data(embeddings, targets, labels, questions, label_names)
     rows = item_rows("train", np.arange(len(embeddings)) if train is None else train, len(embeddings))
     if not len(rows):
         raise ValueError("Expected argument `train` to hold at least one item but it is empty.")
-    check_kind("parameters", parameters, Mapping | None, "a mapping")
     template = Scorer(embeddings.shape[1], data.questions, data.label_names, hidden=(1,))
     inputs = to_numpy(template.inputs(data.embeddings, data.labels))[rows]
     make, defaults = KINDS[kind]

@@ -11,11 +11,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from captum_concepts._support.checks import check_kind, check_whole
+from captum_concepts._support.constraints import (
+    TEXT,
+    Dictionary,
+    Floats,
+    Instance,
+    Items,
+    Seed,
+    Whole,
+    check_arguments,
+)
 from captum_concepts._support.running import without_autocast
 from captum_concepts._support.shown import described
 from quantus_concepts.datasets.ratings.questions import check_questions
-from quantus_concepts.functional.arguments import check_floating
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
 from quantus_concepts.pasta.encoders.open_clip_encoder import PRESETS
 from quantus_concepts.pasta.labels import RELEASED_LABELS, label_indices
@@ -66,6 +74,14 @@ class Scorer(nn.Module):
         If a size is below 1, a question is unknown or occurs twice, or labels are not different names.
     """
 
+    @check_arguments(
+        dim=Whole(1),
+        hidden=Items(Whole(1), "sizes of layers"),
+        encoder=TEXT,
+        settings=Dictionary(),
+        metadata=Dictionary(),
+        seed=Seed(),
+    )
     def __init__(
         self,
         dim: int,
@@ -79,19 +95,15 @@ class Scorer(nn.Module):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        self.dim = check_whole("dim", dim, 1)
+        self.dim = dim
         self.questions = check_questions(questions)
         self.labels = None if labels is None else _check_labels(labels)
-        check_kind("hidden", hidden, Sequence, "sizes of layers")
-        check_kind("encoder", encoder, str | None, "the name of an encoder")
-        check_kind("settings", settings, Mapping | None, "a mapping")
-        check_kind("metadata", metadata, Mapping | None, "a mapping")
-        self.hidden = tuple(check_whole("hidden", size, 1) for size in hidden)
+        self.hidden = tuple(hidden)
         self.encoder = encoder
         self.settings = None if settings is None else dict(settings)
         self.metadata = dict(metadata or {})
         sizes = [len(self.labels or ()) + self.dim, *self.hidden, 1]
-        generator = torch.Generator().manual_seed(check_whole("seed", seed, 0))
+        generator = torch.Generator().manual_seed(seed)
         self.weights, self.biases = nn.ParameterList(), nn.ParameterList()
         for n_in, n_out in pairwise(sizes):
             bound = 1 / math.sqrt(n_in)
@@ -138,7 +150,7 @@ class Scorer(nn.Module):
             If the embeddings are of another size than the scorer's, a label is unknown, or labels are given to a
             scorer that was trained without.
         """
-        check_floating("embeddings", embeddings)
+        Floats("...").check_kind("embeddings", embeddings)
         if embeddings.ndim != 2 or embeddings.shape[1] != self.dim:
             expected = f"`embeddings` to have shape (N, d) = (*, {self.dim})"
             raise ValueError(
@@ -282,6 +294,7 @@ class Scorer(nn.Module):
         return self._of(wanted, {name: value[rows] for name, value in self.state_dict().items()}, self.metadata)
 
     @classmethod
+    @check_arguments(scorers=Items(Instance(lambda: Scorer, "a Scorer"), "scorers", least=1))
     def join(cls, scorers: Sequence[Scorer]) -> Scorer:
         """Make one scorer of several that answer different questions.
 
@@ -300,10 +313,6 @@ class Scorer(nn.Module):
         ValueError
             If there is none, or they do not belong together.
         """
-        if not scorers:
-            raise ValueError("Expected argument `scorers` to hold at least one scorer but it is empty.")
-        for each in scorers:
-            check_kind("scorers", each, Scorer, "several scorers")
         first = scorers[0]
         for other in scorers[1:]:
             for name in ("dim", "labels", "hidden", "encoder", "settings"):

@@ -15,7 +15,11 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from captum_concepts._support.checks import check_choice, check_device, check_kind, check_path, check_whole
+from captum_concepts._support.checks import (
+    check_choice,
+    check_path,
+)
+from captum_concepts._support.constraints import Device, Instance, Location, Whole, check_arguments
 from captum_concepts._support.files import check_target, parse_json, shortened, written
 from quantus_concepts.datasets.ratings.questions import QUESTIONS
 from quantus_concepts.pasta.encoders.weights import read_state
@@ -35,6 +39,7 @@ _FIELDS = ("dim", "questions", "labels", "hidden", "encoder", "settings", "metad
 _TORCH_SUFFIXES = (".pth", ".pt", ".bin", ".ckpt")
 
 
+@check_arguments(scorer=Instance(Scorer, "a Scorer"), path=Location())
 def save_scorer(scorer: Scorer, path: str | os.PathLike[str]) -> None:
     """Write a scorer as one safetensors file, with all that belongs to it as metadata.
 
@@ -56,8 +61,7 @@ def save_scorer(scorer: Scorer, path: str | os.PathLike[str]) -> None:
     IsADirectoryError
         If it is a folder.
     """
-    check_kind("scorer", scorer, Scorer, "a scorer")
-    target = check_target(check_path("path", path), "a scorer")
+    target = check_target(path, "a scorer")
     if target.suffix != ".safetensors":
         raise ValueError(f"Expected argument `path` to end in .safetensors but got {target.name!r}.")
     header = {"kind": _KIND}
@@ -72,6 +76,7 @@ def save_scorer(scorer: Scorer, path: str | os.PathLike[str]) -> None:
         save_file(tensors, temporary, header)
 
 
+@check_arguments(dim=Whole(1), device=Device(there=True))
 def load_scorer(
     source: str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]],
     *,
@@ -109,9 +114,6 @@ def load_scorer(
     ValueError
         If a file cannot be read, has other keys or sizes than a scorer, or the files do not belong together.
     """
-    if dim is not None:
-        check_whole("dim", dim, 1)
-    where = check_device("device", device, there=True)
     try:
         files = _files(source)
     except FileNotFoundError as error:
@@ -125,7 +127,7 @@ def load_scorer(
                     f"Both {other.name} and {path.name} in {path.parent} answer {question}. Name one of them, or the "
                     "file of each question."
                 )
-    return Scorer.join(scorers).to(where).eval() if len(scorers) > 1 else scorers[0].to(where).eval()
+    return Scorer.join(scorers).to(device).eval() if len(scorers) > 1 else scorers[0].to(device).eval()
 
 
 def scorer_from(value: Any) -> Scorer:

@@ -14,21 +14,26 @@ from torch import Tensor
 from torch.nn import functional
 
 from captum_concepts._support.checks import (
-    check_choice,
-    check_device,
-    check_finite,
-    check_kind,
     check_numbers,
-    check_range,
     check_shape,
-    check_whole,
     to_numpy,
+)
+from captum_concepts._support.constraints import (
+    Choice,
+    Device,
+    Dictionary,
+    Flag,
+    Floats,
+    Instance,
+    Number,
+    Seed,
+    Whole,
+    check_arguments,
 )
 from captum_concepts._support.progress import progress
 from captum_concepts._support.shown import one_line
 from quantus_concepts.datasets.ratings.questions import QUESTIONS, check_questions
 from quantus_concepts.functional.agreement import quadratic_kappa
-from quantus_concepts.functional.arguments import check_floating
 from quantus_concepts.functional.rating_losses import LOSS_WEIGHTS, check_weights
 from quantus_concepts.functional.rating_slopes import pasta_slopes
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
@@ -55,9 +60,6 @@ def training_data(
     label_names: Sequence[str] | None,
 ) -> TrainingData:
     """Check what is to be learned from."""
-    check_floating("embeddings", embeddings)
-    check_shape("embeddings", embeddings, ("N", "d"), (None, None))
-    check_finite("embeddings", embeddings)
     votes = torch.as_tensor(check_numbers("targets", targets)).float()
     votes = votes[:, None] if votes.ndim == 1 else votes
     names = tuple(QUESTIONS) if questions is None else check_questions(questions)
@@ -97,11 +99,20 @@ def item_rows(name: str, value: Any, n_items: int) -> np.ndarray:
     return array.astype(np.int64)
 
 
+#: Constraint of what is learned from.
+EMBEDDINGS = Floats("N, d", finite=True)
 _ROWS_AT_ONCE = 2048
 #: Numbers of a cache line: the gradient's product takes up to half as long again where rows begin inside of one.
 _LINE = 16
 
 
+@check_arguments(
+    epochs=Whole(1),
+    batch_size=Whole(1),
+    learning_rate=Number(0, 1_000, open_low=True),
+    weight_decay=Number(0, 1_000),
+    loss=Choice(LOSS_WEIGHTS),
+)
 @dataclass(frozen=True)
 class TrainingSettings:
     """How a scorer is trained; by default as Kazmierczak et al. did (Appendix D.1).
@@ -134,11 +145,6 @@ class TrainingSettings:
         return one_line(self)
 
     def __post_init__(self) -> None:
-        check_whole("epochs", self.epochs, 1)
-        check_whole("batch_size", self.batch_size, 1)
-        check_range("learning_rate", self.learning_rate, 0, 1_000, open_low=True)
-        check_range("weight_decay", self.weight_decay, 0, 1_000)
-        check_choice("loss", self.loss, LOSS_WEIGHTS)
         # The only way to set a field of a frozen class.
         chosen = LOSS_WEIGHTS[self.loss] if self.weights is None else self.weights
         object.__setattr__(self, "weights", check_weights(chosen))
@@ -171,6 +177,15 @@ class Training:
         return one_line(self)
 
 
+@check_arguments(
+    embeddings=EMBEDDINGS,
+    settings=Instance(TrainingSettings, "TrainingSettings"),
+    seed=Seed(),
+    device=Device(there=True),
+    embedding_settings=Dictionary(),
+    stop=Instance(Event, "a threading.Event"),
+    display_progressbar=Flag(),
+)
 def train_scorer(
     embeddings: Tensor,
     targets: Any,
@@ -243,10 +258,6 @@ def train_scorer(
         that it cannot learn.
     """
     settings = TrainingSettings() if settings is None else settings
-    check_kind("settings", settings, TrainingSettings, "TrainingSettings")
-    where = None if device is None else check_device("device", device, there=True)
-    check_kind("embedding_settings", embedding_settings, Mapping | None, "a mapping")
-    check_kind("stop", stop, Event | None, "a threading.Event")
     data = training_data(embeddings, targets, labels, questions, label_names)
     parts = _check_parts(train, validation, len(embeddings))
     scorer = Scorer(
@@ -258,7 +269,7 @@ def train_scorer(
         settings=embedding_settings,
         seed=seed,
     )
-    run = _Run(scorer.to(where or data.embeddings.device), data, parts, settings, seed)
+    run = _Run(scorer.to(device or data.embeddings.device), data, parts, settings, seed)
     return run.train(display_progressbar, stop)
 
 

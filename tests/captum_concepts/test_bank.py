@@ -168,11 +168,7 @@ def test_random_directions_have_length_one_and_split_at_the_mean():
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ((0, 3), ValueError, "`n_concepts` to be at least 1"),
-        ((2, 0), ValueError, "`n_features` to be at least 1"),
-        ((2, 2.0), TypeError, "`n_features` to be a whole number"),
         ((2, 3, ["a"]), ValueError, "2 concepts but got 1"),
-        ((2, 3, None, -1), ValueError, "`seed` to be at least 0"),
     ],
 )
 def test_bad_input_of_random(arguments, error, message):
@@ -224,21 +220,10 @@ def test_few_images_give_one_warning_that_counts_the_concepts():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"features": torch.ones(4)}, r"`features` to have shape \(N, d\)"),
         ({"features": torch.ones(3, 2)}, r"`labels` to have shape \(N, L\) = \(3, \*\) but got \(4, 2\)"),
-        ({"features": torch.ones(0, 2), "labels": torch.ones(0, 2)}, "to hold samples and concepts"),
-        ({"features": torch.full((4, 2), float("nan"))}, "`features` to be finite"),
-        ({"labels": torch.tensor([[0, 1], [2, 0], [0, 1], [1, 0]])}, "`labels` to hold only 0 and 1 but got 2"),
-        ({"labels": [[0.0, 1.0], [float("nan"), 0.0], [0.0, 1.0], [1.0, 0.0]]}, "got nan"),
-        ({"labels": [0, 1, 0, 1]}, r"`labels` to have shape \(N, L\)"),
         ({"names": ["a"]}, "one name for each of 2 concepts but got 1"),
         ({"names": ["a", "a"]}, r"\['a'\] occur more than once"),
         ({"names": "ab"}, "sequence of 2 names"),
-        ({"method": "men"}, "Did you mean 'mean'"),
-        ({"n_pos": 0}, "`n_pos` to be a whole number"),
-        ({"n_neg": 2.5}, "`n_neg` to be a whole number"),
-        ({"C": 0.0}, "`C` to be positive"),
-        ({"hold_back": 1.0}, r"`hold_back` to lie in \[0, 1\)"),
         ({"labels": [[0, 1], [0, 0], [0, 1], [0, 0]], "names": ["wing", "tail"]}, r"none of 2 .*'wing' \(0 with, 4"),
         ({"labels": [[1, 1], [0, 1], [0, 1], [0, 1]]}, r"'concept 1' \(4 with, 0 without\)"),
     ],
@@ -314,8 +299,6 @@ def test_from_text_gives_unit_rows_in_batches_and_leaves_the_model():
     ("model", "prompts", "names", "error", "message"),
     [
         (nn.Linear(2, 2), ["a"], None, TypeError, "encode_text"),
-        (TextTower(), "a", None, TypeError, "sequence of texts"),
-        (TextTower(), [], None, ValueError, "at least one text"),
         (TextTower(), ["a", "b"], ["x"], ValueError, "2 concepts but got 1"),
         (TextTower(), ["a", "a"], None, ValueError, "more than once"),
     ],
@@ -438,11 +421,6 @@ def test_array_is_copied_and_named():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (([1.0, 2.0],), r"`cavs` to have shape \(L, d\)"),
-        ((np.ones((0, 3)),), "at least one concept"),
-        (([[1.0, float("inf")]],), "`cavs` to be finite"),
-        (([[1.0]], [1.0, 2.0]), r"`intercepts` to have shape \(L,\) = \(1,\) but got \(2,\)"),
-        (([[1.0]], [float("nan")]), "`intercepts` to be finite"),
         (([[1.0]], None, ["a", "b"]), "1 concepts but got 2"),
         ((np.ma.masked_array([[1.0, 2.0]], [[True, False]]),), "`cavs` to be an array without a mask.*filled"),
         (([[1.0]], np.ma.masked_array([1.0], [True])), "`intercepts` to be an array without a mask"),
@@ -522,8 +500,6 @@ def test_join_keeps_rows_accuracies_and_settings():
 @pytest.mark.parametrize(
     ("banks", "error", "message"),
     [
-        ([], ValueError, "at least one bank"),
-        ([np.eye(2)], TypeError, "a sequence of ConceptBank but got array"),
         ([ConceptBank(np.eye(2)), ConceptBank(np.eye(3))], ValueError, r"of one width, .* but got \[2, 3\]"),
         ([ConceptBank(np.eye(2))] * 2, ValueError, r"different names but 'concept 0', 'concept 1' occur .*rename"),
     ],

@@ -390,11 +390,6 @@ def test_pool_with_parameters_of_its_own_moves_and_is_stored():
     [
         ({"features": torch.rand}, TypeError, "`features` to be an nn.Module or a Backbone"),
         ({"bank": torch.ones(2, D)}, TypeError, r"`ConceptBank\(array\)`"),
-        ({"head": torch.ones(2)}, TypeError, "`head` to be a torch.nn.Module"),
-        ({"values": "margins"}, ValueError, "Did you mean 'margin'"),
-        ({"pool": "max"}, ValueError, "`pool` to be 'mean' or a callable"),
-        ({"pool": 3}, TypeError, "`pool` to be callable"),
-        ({"maps": 3}, TypeError, "`maps` to be callable"),
         (
             {"bank": ConceptBank([[0.0, 0.0], [1.0, 0.0]], names=["wing", "tail"])},
             ValueError,
@@ -743,10 +738,6 @@ X, Y, V = labelled_images(40)
         (loader_of(X, Y), {"concept_labels": V[:30]}, ValueError, r"\(40, \*\) but got \(30, 2\)"),
         (loader_of(X, Y), {"concept_labels": 2 * V}, ValueError, "only 0 and 1 but got 2"),
         (loader_of(X, Y, shuffle=True), {"concept_labels": V}, ValueError, "not to shuffle"),
-        (loader_of(X, Y, V), {"values": "row"}, ValueError, "`values` to be one of"),
-        (loader_of(X, Y, V), {"method": "mena"}, ValueError, "Did you mean 'mean'"),
-        (loader_of(X, Y, V), {"head": "logistics"}, ValueError, "Did you mean 'logistic'"),
-        (loader_of(X, Y, V), {"head": 3}, TypeError, "`head` to be a name or callable"),
         (loader_of(X, Y, V), {"names": ["a"]}, ValueError, "2 concepts but got 1"),
         (loader_of(X, Y, V), {"n_classes": 2}, ValueError, "`n_classes` to be at least 3"),
         ([(X, 0 * Y, V)], {}, ValueError, "at least two classes"),

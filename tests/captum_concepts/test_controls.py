@@ -129,8 +129,6 @@ def test_hosts(images, control):
 
 
 def test_bad_input(images):
-    with pytest.raises(ValueError, match="`seed` to be at least 0 but got -1"):
-        RandomAttribution(net(), seed=-1)
     with pytest.raises(ValueError, match="one for each of N = 6 inputs, but got 3"):
         RandomAttribution(net()).attribute(images, TARGETS[:3])
     with pytest.raises(ValueError, match=r"`inputs` to have shape \(N, C, H, W\) but got \(3, 9, 7\)"):

@@ -323,16 +323,9 @@ def test_half_precision_and_no_images():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"lam": 1.5}, r"`lam` to lie in \[0, 1\] but got 1.5"),
-        ({"lam": math.nan}, r"`lam` to lie in \[0, 1\]"),
-        ({"p": 0}, r"`p` to lie in \(0, 1\]"),
-        ({"n_masks": 0}, "`n_masks` to be at least 1"),
         ({"cells": (3, 14)}, r"`cells` to lie in \[2, 13\] but got 14"),
         ({"cells": 1}, r"`cells` to lie in \[2, 11\] but got 1"),
         ({"cells": (3, 3, 3)}, "`cells` to be a whole number or two"),
-        ({"seed": -1}, "`seed` to be at least 0"),
-        ({"batch_size": 0}, "`batch_size` to be at least 1"),
-        ({"activation": "softmaxx"}, "Did you mean 'softmax'"),
         ({"target": TARGETS[:3]}, r"`target` to be one class, or to have shape \(N,\) = \(5,\)"),
         ({"target": 5}, r"`target` to lie in 0..4 but got 5"),
         ({"target": -1}, "`target` to be at least 0 but got -1"),
@@ -346,10 +339,9 @@ def test_bad_arguments(images, arguments, message):
         SteeredRISE(net(), covered).attribute(images, **{"target": TARGETS, **SETTINGS, **arguments})
 
 
-@pytest.mark.parametrize("name", ["n_masks", "cells", "seed", "batch_size"])
-def test_no_whole_numbers(images, name):
-    with pytest.raises(TypeError, match=f"`{name}` to be a whole number but got 2.5"):
-        SteeredRISE(net()).attribute(images, **{"target": 0, "lam": 0, name: (2.5, 3) if name == "cells" else 2.5})
+def test_cells_are_whole_numbers(images):
+    with pytest.raises(TypeError, match=r"`cells` to be a whole number but got 2.5"):
+        SteeredRISE(net()).attribute(images, target=0, lam=0, cells=(2.5, 3))
 
 
 @pytest.mark.parametrize(
@@ -383,8 +375,6 @@ def test_scores_that_go_wrong_later(images, later):
 def test_bad_input(images):
     with pytest.raises(ValueError, match=r"`score_func` for `lam` = 0.5 but it is None.*lam=0"):
         SteeredRISE(net()).attribute(images, 0)
-    with pytest.raises(TypeError, match="`score_func` to be a function"):
-        SteeredRISE(net(), 0.5)
     with pytest.raises(ValueError, match=r"`inputs` to have shape \(N, C, H, W\) but got \(3, 11, 13\)"):
         SteeredRISE(net()).attribute(images[0], 0, lam=0)
     with pytest.raises(ValueError, match=r"one tensor of images but got 2. Pass .* `additional_forward_args`"):

@@ -38,11 +38,11 @@ def check_shape(name: str, value: Any, axes: Sequence[str], sizes: Sequence[int 
         raise ValueError(f"Expected argument `{name}` to have shape {expected} but got {shape}.")
 
 
-def check_choice(name: str, value: str, choices: Iterable[str]) -> None:
-    """Raise unless a string is one of the allowed ones, naming the nearest."""
+def check_choice(name: str, value: Any, choices: Iterable[Any]) -> None:
+    """Raise unless a value is one of the allowed texts or flags, naming the nearest."""
     allowed = list(choices)
-    if not isinstance(value, str) or value not in allowed:
-        near = difflib.get_close_matches(str(value), allowed, n=1)
+    if not isinstance(value, str | bool) or value not in allowed:
+        near = difflib.get_close_matches(str(value), map(str, allowed), n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
         raise ValueError(f"Expected argument `{name}` to be one of {allowed} but got {value!r}.{hint}")
 
@@ -157,6 +157,16 @@ def check_module(name: str, model: Any) -> None:
         raise TypeError(f"Expected argument `{name}` to be a torch.nn.Module but got {what}.")
 
 
+def check_loader(loader: Any, name: str = "loader") -> Iterable[Any]:
+    """Return a loader that can be gone through, or raise."""
+    if isinstance(loader, str) or not (isinstance(loader, Iterable) or hasattr(loader, "__getitem__")):
+        raise TypeError(
+            f"Expected argument `{name}` to give batches, as a torch.utils.data.DataLoader does, but got "
+            f"{type(loader).__name__}."
+        )
+    return loader
+
+
 def check_mapping(name: str, value: Any) -> Mapping[Any, Any]:
     """Return a mapping, or raise."""
     if not isinstance(value, Mapping):
@@ -245,7 +255,7 @@ def check_finite(name: str, value: Any) -> None:
 def check_kind(name: str, value: Any, kind: Any, expected: str) -> None:
     """Raise unless a value is of a kind, or of one of several."""
     if not isinstance(value, kind):
-        raise TypeError(f"Expected argument `{name}` to be {expected} but got {value!r:.80}.")
+        raise TypeError(f"Expected argument `{name}` to be {expected} but got {_shown(value)}.")
 
 
 def check_device(name: str, value: Any, *, there: bool = False) -> Any:

@@ -7,33 +7,29 @@ import inspect
 import math
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, ParamSpec, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
 from captum_concepts._support import checks
 
-P = ParamSpec("P")
-R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
 #: Sizes of the named axes in one call.
 Sizes = dict[str, int]
-#: Axes that are called by their size.
-_NUMBERS = {str(size): size for size in range(1, 5)}
 
 
-def check_arguments(
-    known: Callable[[Any], Sizes] | None = None, /, **constraints: Constraint
-) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Check the arguments of a callable, in the order given, before it runs.
+def check_arguments(known: Callable[[Any], Sizes] | None = None, /, **constraints: Constraint) -> Callable[[F], F]:
+    """Check the arguments of a function, or of a class's constructor, in the order given, before it runs.
 
     A constraint raises, or returns the argument in its plain form (a path expanded, a sequence as a list), which the
-    callable then gets. An argument whose default is None may be None. An axis of one name has one size in a call:
+    callable then gets. An axis of one name has one size in a call:
     that of the first argument, or that which `known` reads from the object of a method.
     """
 
-    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+    def decorate(target: F) -> F:
+        function = getattr(target, "__init__") if isinstance(target, type) else target  # noqa: B009 (mypy)
         parameters = inspect.signature(function).parameters
         keyword_only = inspect.Parameter.KEYWORD_ONLY
         places = {
@@ -43,45 +39,40 @@ def check_arguments(
         plan = [(places[name], name, parameters[name].default, rule) for name, rule in constraints.items()]
 
         @functools.wraps(function)
-        def checked(*args: P.args, **kwargs: P.kwargs) -> R:
-            sizes = _NUMBERS | known(args[0]) if known else _NUMBERS.copy()
+        def checked(*args: Any, **kwargs: Any) -> Any:
+            sizes = dict(known(args[0])) if known else {}
             positional, named = list(args), dict(kwargs)
             for place, name, default, constraint in plan:
                 by_place = place < len(positional)
                 value = positional[place] if by_place else named.get(name, default)
                 # Of a missing argument Python's own error is the best.
-                if value is inspect.Parameter.empty or (value is None and default is None):
+                if value is inspect.Parameter.empty or (value is None and (default is None or constraint.optional)):
                     continue
                 value = constraint.check(name, value, sizes)
                 if by_place:
                     positional[place] = value
                 else:
                     named[name] = value
-            return function(*positional, **named)  # type: ignore[arg-type]
+            return function(*positional, **named)
 
         checked.constraints, checked.known = constraints, known  # type: ignore[attr-defined]
-        return checked
+        if not isinstance(target, type):
+            return checked  # type: ignore[return-value]
+        target.__init__ = checked  # type: ignore[misc]
+        return target
 
     return decorate
 
 
+@dataclass(frozen=True)
 class Constraint:
-    """What one argument has to be."""
+    """What one argument has to be; None too if it is `optional`, or if that is its default."""
+
+    optional: bool = field(default=False, kw_only=True)
 
     def check(self, name: str, value: Any, sizes: Sizes) -> Any:
         """Return a value in its plain form, or raise; add the sizes of its axes."""
         raise NotImplementedError
-
-
-@dataclass(frozen=True)
-class Anything(Constraint):
-    """No constraint, or one that only the callable itself can check; `reason` says why."""
-
-    reason: str
-
-    def check(self, name: str, value: Any, sizes: Sizes) -> Any:
-        """Return the value as it is."""
-        return value
 
 
 @dataclass(frozen=True)
@@ -134,7 +125,9 @@ class Seed(Constraint):
 
     def check(self, name: str, value: Any, sizes: Sizes) -> int:
         """Return an int, or raise."""
-        return checks.check_whole(name, value, 0, 2**63 - 1)
+        seed = checks.check_whole(name, value, 0)
+        checks.check_range(name, seed, 0, 2**63 - 1)
+        return seed
 
 
 @dataclass(frozen=True)
@@ -148,12 +141,12 @@ class Flag(Constraint):
 
 @dataclass(frozen=True)
 class Choice(Constraint):
-    """One of some texts."""
+    """One of some texts; True and False may be among them."""
 
-    options: Iterable[str]
+    options: Iterable[Any]
 
     def check(self, name: str, value: Any, sizes: Sizes) -> Any:
-        """Return the text as it is, or raise."""
+        """Return the value as it is, or raise."""
         checks.check_choice(name, value, self.options)
         return value
 
@@ -174,13 +167,35 @@ class Instance(Constraint):
 TEXT = Instance(str, "a text")
 
 
+def _axes_class() -> type:
+    # Who draws nothing does not wait for matplotlib.
+    from matplotlib.axes import Axes
+
+    return Axes
+
+
+def data_frame() -> type:
+    """Return the class of tables of pandas, which not everyone waits for."""
+    import pandas as pd
+
+    return pd.DataFrame
+
+
+AXES = Instance(_axes_class, "Axes of matplotlib")
+
+
 @dataclass(frozen=True)
 class Function(Constraint):
-    """Anything that can be called."""
+    """Anything that can be called, or the name of such."""
+
+    names: Iterable[str] = ()
 
     def check(self, name: str, value: Any, sizes: Sizes) -> Any:
         """Return it as it is, or raise."""
-        checks.check_callable(name, value)
+        if isinstance(value, str) and self.names:
+            checks.check_choice(name, value, self.names)
+        else:
+            checks.check_callable(name, value)
         return value
 
 
@@ -192,6 +207,15 @@ class Module(Constraint):
         """Return it as it is, or raise."""
         checks.check_module(name, value)
         return value
+
+
+@dataclass(frozen=True)
+class Loader(Constraint):
+    """What gives batches."""
+
+    def check(self, name: str, value: Any, sizes: Sizes) -> Iterable[Any]:
+        """Return it as it is, or raise."""
+        return checks.check_loader(value, name)
 
 
 @dataclass(frozen=True)
@@ -211,6 +235,8 @@ class Device(Constraint):
 
     def check(self, name: str, value: Any, sizes: Sizes) -> Any:
         """Return a `torch.device`, or raise."""
+        if value is None:
+            raise TypeError(f"Expected argument `{name}` to be a torch.device or the name of one but got None.")
         return checks.check_device(name, value, there=self.there)
 
 
@@ -242,7 +268,7 @@ class Items(Constraint):
         items = checks.as_list(name, value, self.what)
         if len(items) < self.least:
             raise ValueError(
-                f"Expected argument `{name}` to hold at least {self.least} of the {self.what} but got {len(items)}."
+                f"Expected argument `{name}` to hold {self.what}, at least {self.least}, but got {len(items)}."
             )
         return [self.item.check(name, item, sizes) for item in items]
 
@@ -353,6 +379,13 @@ class Floats(Tensors):
             )
 
 
+NAMES = Items(TEXT, "names")
+#: How features become an embedding.
+POOL = Function(("mean",))
+#: Images, or anything of that shape.
+IMAGES = Tensors("N, C, H, W")
+
+
 class Bools(Tensors):
     """A tensor of bool."""
 
@@ -398,54 +431,77 @@ class ZeroOne(Tensors):
 
 @dataclass(frozen=True)
 class Arrays(Constraint):
-    """Real numbers as an array, a tensor or nested sequences, with axes if given; tensors stay tensors if `tensor`."""
+    """Real numbers as an array, a tensor or nested sequences, with axes if given; NaN has no limits.
+
+    They are returned as an "array" on the CPU, as a "tensor" on the device they are on, or as the "same" kind.
+    """
 
     axes: str = ""
     binary: bool = False
     finite: bool = False
-    tensor: bool = False
+    filled: bool = False
+    low: float | None = None
+    high: float | None = None
+    kind: str = "array"
 
     def check(self, name: str, value: Any, sizes: Sizes) -> Any:
         """Return an array on the CPU, or raise."""
-        if self.tensor and isinstance(value, Tensor):
-            array: Any = value
-            if value.is_complex():
-                raise TypeError(f"Expected argument `{name}` to be real but got {value.dtype}. Pass its modulus.")
-        else:
-            array = checks.to_array(name, value)
+        is_tensor = self.kind == "tensor" or (self.kind == "same" and isinstance(value, Tensor))
+        array: Any = checks.to_tensor(name, value) if is_tensor else checks.to_array(name, value)
         if self.axes:
             check_axes(name, array, self.axes, sizes)
+        if self.filled and 0 in array.shape:
+            got = tuple(array.shape)
+            raise ValueError(f"Expected argument `{name}` to hold at least one number but got shape {got}.")
         if self.binary:
             checks.check_binary(name, array)
-        if self.finite:
+        if self.finite and isinstance(array, Tensor):
+            _check_finite(name, array)
+        elif self.finite:
             checks.check_finite(name, array)
-        return array
+        if self.low is not None and ((array < self.low) | (array > self.high)).any():
+            raise ValueError(
+                f"Expected argument `{name}` to lie in [{self.low:g}, {self.high:g}], with NaN where unknown, but got "
+                f"values from {array.min().item():g} to {array.max().item():g}."
+            )
+        return value if self.kind == "same" and is_tensor else array
+
+
+@dataclass(frozen=True)
+class Names(Constraint):
+    """Different texts, as many as an axis has."""
+
+    axis: str
+
+    def check(self, name: str, value: Any, sizes: Sizes) -> list[str]:
+        """Return a list, or raise."""
+        return checks.check_names(value, sizes[self.axis])
 
 
 def check_axes(name: str, value: Any, axes: str, sizes: Sizes) -> None:
     """Raise unless an array has the axes; add their sizes to those of the call."""
-    names, open_end = _split(axes)
+    names, numbers, open_end = _split(axes)
     shape = tuple(value.shape)
+    expected = [sizes.get(axis, number) for axis, number in zip(names, numbers, strict=True)]
     fits = len(shape) > len(names) if open_end else len(shape) == len(names)
-    if fits:
-        for axis, size in zip(names, shape, strict=False):
-            if sizes.get(axis, size) != size:
-                fits = False
-    if not fits:
-        expected = [*map(sizes.get, names), *([None] * open_end)]
-        checks.check_shape(name, value, [*names, *(["..."] * open_end)], expected)
+    if not fits or any(want not in (None, size) for want, size in zip(expected, shape, strict=False)):
+        checks.check_shape(name, value, [*names, *(["..."] * open_end)], [*expected, *([None] * open_end)])
     sizes.update(zip(names, shape, strict=False))
 
 
 @functools.cache
-def _split(axes: str) -> tuple[tuple[str, ...], bool]:
-    """Return the names of axes, and whether any others follow."""
+def _split(axes: str) -> tuple[tuple[str, ...], tuple[int | None, ...], bool]:
+    """Return the names of axes, their sizes where these are their names, and whether any others follow."""
     names = tuple(axis.strip() for axis in axes.split(","))
-    return (names[:-1], True) if names[-1] == "..." else (names, False)
+    open_end = names[-1] == "..."
+    names = names[:-1] if open_end else names
+    return names, tuple(int(axis) if axis.isdigit() else None for axis in names), open_end
 
 
 def _check_finite(name: str, value: Tensor) -> None:
     """Raise if a tensor holds NaN or infinity; the message needs the values on the CPU, and only a failure pays."""
-    low, high = value.detach().aminmax() if value.numel() else (torch.zeros(()), torch.zeros(()))
-    if not (low.isfinite() & high.isfinite()):
+    if not value.numel() or not (value.is_floating_point() or value.is_meta):
+        return
+    low, high = value.detach().aminmax()
+    if value.is_meta or not (low.isfinite() & high.isfinite()):
         checks.check_finite(name, value)

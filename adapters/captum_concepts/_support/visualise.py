@@ -16,15 +16,22 @@ from torch.nn import functional
 
 from captum_concepts._support.checks import (
     as_list,
-    check_binary,
-    check_choice,
     check_finite,
-    check_flag,
-    check_number,
-    check_range,
     check_shape,
     to_array,
     to_numpy,
+)
+from captum_concepts._support.constraints import (
+    AXES,
+    FINITE,
+    SHARE,
+    TEXT,
+    Arrays,
+    Choice,
+    Constraint,
+    Flag,
+    Items,
+    check_arguments,
 )
 from captum_concepts._support.shown import signed
 
@@ -34,6 +41,18 @@ TILE = 1.9  # inches
 _WRAP = 22  # letters that fit over a tile
 
 
+#: Constraints of a picture of one map.
+_PICTURE: dict[str, Constraint] = {
+    "map": Arrays("h, w", finite=True, filled=True),
+    "beta": SHARE,
+    "coloured": Choice((True, False, "blend")),
+    "threshold": FINITE,
+    "low": FINITE,
+    "high": FINITE,
+}
+
+
+@check_arguments(**_PICTURE)
 def overlay(
     image: Tensor | np.ndarray,
     map: Tensor | np.ndarray,
@@ -80,19 +99,13 @@ def overlay(
     ValueError
         If a shape or range is not as above, a value is NaN, the threshold is missing, or `low` is above `high`.
     """
-    check_choice("coloured", str(coloured), ("True", "False", "blend"))
     if beta is None:
         beta = 0.7 if coloured == "blend" else 0.4
-    check_range("beta", beta, 0.0, 1.0)
-    for name, value in (("threshold", threshold), ("low", low), ("high", high)):
-        if value is not None:
-            check_finite(name, check_number(name, value))
     if low is not None and high is not None and low > high:
         raise ValueError(f"Expected argument `low` to be at most `high` = {high} but got {low}.")
     if not coloured and threshold is None:
         raise ValueError("Expected argument `threshold` to be a number, as `coloured=False` needs, but got None.")
     picture = as_picture("image", image)
-    _check_map("map", map, ("h", "w"), (None, None))
     heat = _upsample(map, picture.shape[:2])
     if not coloured:
         return picture * (heat >= threshold)[..., None]
@@ -106,6 +119,7 @@ def overlay(
     return np.clip(beta * jet + picture, 0.0, 1.0)
 
 
+@check_arguments(**_PICTURE, name=TEXT, present=Flag(), ax=AXES)
 def plot_coam(
     image: Tensor | np.ndarray,
     map: Tensor | np.ndarray,
@@ -154,10 +168,6 @@ def plot_coam(
     ValueError
         As `overlay` does.
     """
-    if present is not None:
-        check_flag("present", present)
-    if ax is not None and not isinstance(ax, Axes):
-        raise TypeError(f"Expected argument `ax` to be Axes of matplotlib but got {type(ax).__name__}.")
     picture = overlay(image, map, beta, coloured, threshold, low=low, high=high)
     if ax is None:
         ax = Figure(figsize=(TILE * 1.5, TILE * 1.7), layout="constrained").subplots()
@@ -165,6 +175,17 @@ def plot_coam(
     return figure_of(ax), ax
 
 
+@check_arguments(
+    maps=Arrays("N, k, h, w", finite=True, filled=True),
+    present=Arrays("N, k", binary=True),
+    class_maps=Arrays("N, h2, w2", finite=True, filled=True),
+    class_names=Items(TEXT, "names of classes"),
+    absent=Arrays("N, k", binary=True),
+    contributions=Arrays("N, k"),
+    beta=SHARE,
+    coloured=_PICTURE["coloured"],
+    threshold=FINITE,
+)
 def gallery(
     images: Tensor | np.ndarray | Sequence[Any],
     maps: Tensor | np.ndarray,
@@ -229,30 +250,20 @@ def gallery(
     n = len(images)
     if n == 0:
         raise ValueError("Expected argument `images` to hold at least one image but got none.")
-    _check_map("maps", maps, ("N", "k", "h", "w"), (n, None, None, None))
+    check_shape("maps", maps, ("N", "k", "h", "w"), (n, None, None, None))
     k = maps.shape[1]
     labels = _as_names(names, n, k)
-    given = {"present": present, "absent": absent, "contributions": contributions}
-    arrays = {name: None if value is None else to_array(name, value) for name, value in given.items()}
-    for name, array in arrays.items():
-        if array is not None:
-            check_shape(name, array, ("N", "k"), (n, k))
-            if name != "contributions":
-                check_binary(name, array)
-    marks, missing, parts = arrays.values()
-    if missing is not None:
+    if absent is not None:
         labels = [
             [f"no {name}" if gone else name for name, gone in zip(*row, strict=True)]
-            for row in zip(labels, missing, strict=True)
+            for row in zip(labels, absent, strict=True)
         ]
-    if parts is not None:
+    if contributions is not None:
         labels = [
             [f"{name} ({signed(part)})" for name, part in zip(*row, strict=True)]
-            for row in zip(labels, parts, strict=True)
+            for row in zip(labels, contributions, strict=True)
         ]
-    if class_maps is not None:
-        _check_map("class_maps", class_maps, ("N", "h", "w"), (n, None, None))
-    if class_names is not None and len(as_list("class_names", class_names, "names")) != n:
+    if class_names is not None and len(class_names) != n:
         raise ValueError(f"Expected argument `class_names` to have length N = {n} but got {len(class_names)}.")
     columns = 1 + k + (class_maps is not None)
     if axes is not None:
@@ -276,8 +287,8 @@ def gallery(
     for i, row in enumerate(pictures):
         _draw(axes[i, 0], row[0], None if class_names is None else class_names[i])
         for j in range(k):
-            acts_by_absence = missing is not None and bool(missing[i, j])
-            mark = None if marks is None or acts_by_absence else bool(marks[i, j])
+            acts_by_absence = absent is not None and bool(absent[i, j])
+            mark = None if present is None or acts_by_absence else bool(present[i, j])
             _draw(axes[i, 1 + j], row[1 + j], labels[i][j], mark)
         if class_maps is not None:
             _draw(axes[i, -1], row[-1], "class")
@@ -355,14 +366,6 @@ def as_picture(name: str, image: Any) -> np.ndarray:
             "mean) before drawing."
         )
     return np.broadcast_to(np.clip(array, 0.0, 1.0), (*array.shape[:2], 3))
-
-
-def _check_map(name: str, map_: Any, axes: tuple[str, ...], sizes: tuple[int | None, ...]) -> None:
-    """Raise unless maps are finite numbers in a shape, with a pixel at least."""
-    check_shape(name, map_, axes, sizes)
-    check_finite(name, map_)
-    if 0 in map_.shape:
-        raise ValueError(f"Expected argument `{name}` to hold at least one pixel but got shape {tuple(map_.shape)}.")
 
 
 def _upsample(map_: Any, size: tuple[int, ...]) -> np.ndarray:

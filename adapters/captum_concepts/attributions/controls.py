@@ -13,7 +13,10 @@ from captum.log import log_usage
 from torch import Tensor, nn
 from torch.nn import functional
 
-from captum_concepts._support.checks import check_callable, check_seed, check_shape
+from captum_concepts._support.checks import (
+    check_shape,
+)
+from captum_concepts._support.constraints import Function, Seed, check_arguments
 from captum_concepts._support.running import to_host
 from captum_concepts._support.shown import described, written
 from captum_concepts.attributions.outputs import input_tensors
@@ -52,10 +55,10 @@ class RandomAttribution(Attribution):
     True
     """
 
+    @check_arguments(forward_func=Function(), seed=Seed())
     def __init__(self, forward_func: Callable[..., Any], seed: int = 0) -> None:
-        check_callable("forward_func", forward_func)
         super().__init__(forward_func)
-        self.seed = check_seed(seed)
+        self.seed = seed
 
     def __repr__(self) -> str:
         return described(self, written(self.forward_func), seed=self.seed)

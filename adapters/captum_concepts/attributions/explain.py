@@ -17,17 +17,23 @@ from torch.nn import functional
 
 from captum_concepts._support.checks import (
     check_callable,
-    check_choice,
     check_device,
     check_finite,
-    check_flag,
-    check_mapping,
     check_materialised,
-    check_seed,
     check_whole,
     is_integral,
     to_array,
     to_tensor,
+)
+from captum_concepts._support.constraints import (
+    Choice,
+    Device,
+    Dictionary,
+    Flag,
+    Instance,
+    Seed,
+    Whole,
+    check_arguments,
 )
 from captum_concepts._support.running import alone_with, evaluation_mode, first_floating, seeded_generators
 from captum_concepts._support.shown import described, written
@@ -49,7 +55,6 @@ def check_factory(factory: Any, layer: Any) -> None:
             f"Expected argument `factory` to be a Captum attribution class, or a function from model to "
             f"attribution, but got {factory!r}. Pass captum.attr.Saliency, for instance."
         )
-    check_layer_name(layer)
     if not isinstance(factory, type):
         return
     if issubclass(factory, NoiseTunnel):
@@ -66,16 +71,11 @@ def check_factory(factory: Any, layer: Any) -> None:
         raise ValueError(f"Expected argument `layer` to be None, since {factory.__name__} has none, but got {layer!r}.")
 
 
-def check_layer_name(layer: Any) -> None:
-    """Raise unless a layer is None, or given by name."""
-    if layer is not None and not isinstance(layer, str):
-        raise TypeError(
-            f"Expected argument `layer` to be the dotted name of a module but got {type(layer).__name__}. A "
-            "module belongs to one model, and metrics call with others; `model.named_modules()` lists names."
-        )
+#: A module belongs to one model, and metrics call with others.
+LAYER_NAME = Instance(str, "the dotted name of a module, as `model.named_modules()` lists them,")
 
 
-def check_arguments(factory: Any, constructor_kwargs: dict[str, Any], attribute_kwargs: dict[str, Any]) -> None:
+def check_keywords(factory: Any, constructor_kwargs: dict[str, Any], attribute_kwargs: dict[str, Any]) -> None:
     """Raise where a class does not know an argument, or lacks one."""
     for name in ("inputs", "target"):
         if name in attribute_kwargs:
@@ -97,7 +97,7 @@ def check_arguments(factory: Any, constructor_kwargs: dict[str, Any], attribute_
         return
     allowed = (set(parameters) | constructor_names(factory)) - {"self", "inputs", "target"}
     for name in attribute_kwargs:
-        check_choice(f"an argument of {factory.__name__}", name, sorted(allowed))
+        Choice(sorted(allowed)).check(f"an argument of {factory.__name__}", name, {})
 
 
 def constructor_names(factory: Any) -> set[str]:
@@ -141,6 +141,16 @@ _CHATTER = (
 )
 
 
+@check_arguments(
+    layer=LAYER_NAME,
+    attribute_kwargs=Dictionary(),
+    batch_size=Whole(1),
+    interpolate=Choice(("bilinear", "bicubic", "nearest")),
+    channels=Choice(("auto", "sum", "keep")),
+    rescale=Flag(),
+    device=Device(),
+    seed=Seed(optional=True),
+)
 def explain_func(
     factory: Callable[..., Any],
     *,
@@ -216,13 +226,7 @@ def explain_func(
     explain_func(Saliency, abs=False)
     """
     check_factory(factory, layer)
-    check_choice("interpolate", interpolate, ("bilinear", "bicubic", "nearest"))
-    check_choice("channels", channels, ("auto", "sum", "keep"))
-    check_flag("rescale", rescale)
-    check_device("device", device)
-    if seed is not None:
-        check_seed(seed)
-    to_attribute = {} if attribute_kwargs is None else dict(check_mapping("attribute_kwargs", attribute_kwargs))
+    to_attribute = dict(attribute_kwargs or {})
     to_constructor: dict[str, Any] = {}
     known = constructor_names(factory) if isinstance(factory, type) else set()
     for name, value in kwargs.items():
@@ -230,11 +234,10 @@ def explain_func(
     if "seed" in known and seed is not None:
         # A class that draws by a seed of its own (RandomAttribution) would else give the same under every seed.
         to_constructor["seed"] = seed
-    check_arguments(factory, to_constructor, to_attribute)
+    check_keywords(factory, to_constructor, to_attribute)
     if batch_size is None:
         internal = to_attribute.get("internal_batch_size")
         batch_size = 64 if internal is None else min(64, check_whole("internal_batch_size", internal, 1))
-    batch_size = check_whole("batch_size", batch_size, 1)
     return ExplainFunc(
         factory=factory,
         layer=layer,

@@ -30,19 +30,24 @@ from captum.log import log_usage
 from torch import Tensor
 
 from captum_concepts._support.checks import (
-    as_list,
-    check_choice,
     check_finite,
     check_path,
-    check_seed,
-    check_weight,
-    check_whole,
     to_array,
     to_numpy,
 )
+from captum_concepts._support.constraints import (
+    TEXT,
+    WEIGHT,
+    Choice,
+    Device,
+    Items,
+    Seed,
+    Whole,
+    check_arguments,
+)
 from captum_concepts._support.running import error_text, nearest_functions, run_file
 from captum_concepts.attributions.controls import RandomAttribution, SobelEdges
-from captum_concepts.attributions.explain import ExplainFunc, check_layer_name, explain_func
+from captum_concepts.attributions.explain import LAYER_NAME, ExplainFunc, explain_func
 from captum_concepts.attributions.variants import AtLayer, Guided, Smoothed
 
 PAPER_METHODS: Mapping[str, type[Attribution]] = MappingProxyType(
@@ -78,6 +83,7 @@ METHOD_NAMES = (*PAPER_METHODS, *SMOOTHED_METHODS, *CONTROL_METHODS)
 """All names that `build_method` knows."""
 
 
+@check_arguments(names=Items(Choice(METHOD_NAMES), "names of methods"))
 def build_methods(names: Iterable[str] | None = None, **settings: Any) -> dict[str, ExplainFunc]:
     """Build several of the methods.
 
@@ -100,14 +106,21 @@ def build_methods(names: Iterable[str] | None = None, **settings: Any) -> dict[s
     TypeError
         If `names` is one string, or a setting of the wrong kind.
     """
-    if isinstance(names, str):
-        raise TypeError(f"Expected argument `names` to hold names of methods but got one text: [{names!r}] is a list.")
-    chosen = [*PAPER_METHODS, *CONTROL_METHODS] if names is None else as_list("names", names, "names of methods")
-    for name in chosen:
-        check_choice("names", name, METHOD_NAMES)
+    chosen = [*PAPER_METHODS, *CONTROL_METHODS] if names is None else names
     return {name: build_method(name, **settings) for name in chosen}
 
 
+@check_arguments(
+    name=Choice(METHOD_NAMES),
+    layer=LAYER_NAME,
+    n_samples=Whole(1),
+    noise=WEIGHT,
+    stdev=WEIGHT,
+    n_steps=Whole(1),
+    batch_size=Whole(1),
+    device=Device(),
+    seed=Seed(),
+)
 def build_method(
     name: str,
     *,
@@ -171,14 +184,6 @@ def build_method(
         If the name is not known, or a setting is out of range; in a call of one of the guided methods, if
         the model has no `nn.ReLU` to guide, and of one with Grad-CAM, if it has no layer with maps or works on tokens.
     """
-    check_choice("name", name, METHOD_NAMES)
-    check_layer_name(layer)
-    for label, count in {"n_samples": n_samples, "n_steps": n_steps, "batch_size": batch_size}.items():
-        check_whole(label, count, 1)
-    check_seed(seed)
-    check_weight("noise", noise)
-    if stdev is not None:
-        check_weight("stdev", stdev)
     steps: dict[str, Any] = {"n_steps": n_steps, "internal_batch_size": batch_size, "baselines": Baseline(baseline)}
     guided_cam = partial(AtLayer, attribution=GuidedGradCam, layer=layer)
     smoothed = partial(Smoothed, n_samples=n_samples, noise=noise, stdev=stdev, batch_size=batch_size)
@@ -234,6 +239,7 @@ _SQUARES = 8
 _SHAP_SAMPLES = 4 * _SQUARES**2
 
 
+@check_arguments(spec=TEXT, layer=LAYER_NAME, n_steps=Whole(1), batch_size=Whole(1), device=Device(), seed=Seed())
 def method_from_spec(
     spec: str,
     *,
@@ -295,11 +301,6 @@ def method_from_spec(
     TypeError
         If the user's object is no function.
     """
-    if not isinstance(spec, str):
-        raise TypeError(f"Expected argument `spec` to be a text that names a method but got {type(spec).__name__}.")
-    check_layer_name(layer)
-    check_whole("n_steps", n_steps, 1)
-    check_seed(seed)
     common: dict[str, Any] = {"batch_size": batch_size, "device": device, "seed": seed}
     named = {name.lower(): name for name in METHOD_NAMES}
     if spec.lower() in named:

@@ -17,16 +17,22 @@ from torch.nn import functional
 
 from captum_concepts._support.checks import (
     as_list,
-    check_callable,
-    check_choice,
     check_finite,
     check_materialised,
     check_number,
-    check_range,
-    check_seed,
     check_shape,
     check_whole,
     to_tensor,
+)
+from captum_concepts._support.constraints import (
+    SHARE,
+    Choice,
+    Flag,
+    Function,
+    Number,
+    Seed,
+    Whole,
+    check_arguments,
 )
 from captum_concepts._support.progress import progress
 from captum_concepts._support.running import alone_with, evaluation_mode, tensor_output, without_autocast
@@ -48,13 +54,11 @@ class RandomMasks:
         cls, n_masks: int, size: tuple[int, int], cells: int | Sequence[int] = (7, 7), p: float = 0.5, seed: int = 0
     ) -> RandomMasks:
         """Draw masks; no global generator is touched, and every device gets the same."""
-        n_masks = check_whole("n_masks", n_masks, 1)
-        check_range("p", p, 0, 1, open_low=True)
         pair = tuple(as_list("cells", cells, "numbers")) if isinstance(cells, Iterable) else (cells, cells)
         if len(pair) != 2:
             raise ValueError(f"Expected argument `cells` to be a whole number or two but got {cells!r}.")
         s1, s2 = (check_whole("cells", each, 2, side) for each, side in zip(pair, size, strict=True))
-        generator = torch.Generator().manual_seed(check_seed(seed))
+        generator = torch.Generator().manual_seed(seed)
         grids = (torch.rand(n_masks, s1, s2, generator=generator) < p).float()
         rows, columns = (
             torch.randint(math.ceil(side / s), (n_masks,), generator=generator)
@@ -135,20 +139,25 @@ class SteeredRISE(Attribution):
     torch.Size([2, 1, 8, 8])
     """
 
+    @check_arguments(forward_func=Function(), score_func=Function())
     def __init__(self, forward_func: Callable[..., Any], score_func: ScoreFunction | None = None) -> None:
-        check_callable("forward_func", forward_func)
         super().__init__(forward_func)
-        if score_func is not None and not callable(score_func):
-            raise TypeError(
-                "Expected argument `score_func` to be a function of images, masks and targets but got "
-                f"{type(score_func).__name__}."
-            )
         self.score_func = score_func
 
     def __repr__(self) -> str:
         return described(self, written(self.forward_func), score_func=self.score_func)
 
     @log_usage()
+    @check_arguments(
+        lam=SHARE,
+        n_masks=Whole(1),
+        p=Number(0, 1, open_low=True),
+        seed=Seed(),
+        batch_size=Whole(1),
+        activation=Choice(ACTIVATIONS),
+        input_shaped=Flag(),
+        display_progressbar=Flag(),
+    )
     def attribute(
         self,
         inputs: Tensor | tuple[Tensor, ...],
@@ -222,14 +231,11 @@ class SteeredRISE(Attribution):
         images = _only_image(inputs)
         check_materialised("forward_func", self.forward_func, images)
         n, channels, *size = images.shape
-        check_range("lam", lam, 0, 1)
         if lam > 0 and self.score_func is None:
             raise ValueError(
                 f"Expected argument `score_func` for `lam` = {lam} but it is None. Give the constructor one, or use "
                 "lam=0, which is RISE itself."
             )
-        check_choice("activation", activation, ACTIVATIONS)
-        batch_size = check_whole("batch_size", batch_size, 1)
         masks = RandomMasks.draw(n_masks, (size[0], size[1]), cells, p, seed)
         targets = _as_targets(target, n)
         asked = _Asked(

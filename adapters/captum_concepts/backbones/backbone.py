@@ -12,14 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from captum_concepts._support.checks import (
-    check_callable,
-    check_choice,
-    check_kind,
-    check_module,
-    check_shape,
-    check_whole,
-)
+from captum_concepts._support.constraints import IMAGES, POOL, TEXT, Function, Module, Whole, check_arguments
 from captum_concepts._support.shown import one_line
 from captum_concepts.backbones.wrappers import unwrapped
 
@@ -36,6 +29,7 @@ _FACTORIES = {
 _METHODS = ("forward", "_forward_impl", "forward_features", "forward_head", "pool")
 
 
+@check_arguments(features=Module(), pool=POOL, maps=Function(optional=True), channels=Whole(1), source=TEXT)
 @dataclass(frozen=True, eq=False)
 class Backbone:
     """An image model cut where its maps end and its pooling begins.
@@ -84,18 +78,8 @@ class Backbone:
         return one_line(self)
 
     def __post_init__(self) -> None:
-        check_module("features", self.features)
-        if isinstance(self.pool, str):
-            check_choice("pool", self.pool, ["mean"])
-        else:
-            check_callable("pool", self.pool)
-        if self.maps is not None:
-            check_callable("maps", self.maps)
-        check_whole("channels", self.channels, 1)
         if self.normalisation is not None:
             check_normalisation(self.normalisation)
-        if self.source is not None:
-            check_kind("source", self.source, str, "a text")
 
     @property
     def linear_pool(self) -> bool:
@@ -138,6 +122,7 @@ class Backbone:
             )
         return (images - mean) / std
 
+    @check_arguments(images=IMAGES)
     def embed(self, images: Tensor) -> Tensor:
         """Return the embedding of images, as the model itself computes it.
 
@@ -158,7 +143,6 @@ class Backbone:
         ValueError
             If `images` has another rank.
         """
-        check_shape("images", images, ("N", "C", "H", "W"), (None,) * 4)
         return self.embed_features(self.features(images))
 
     def embed_features(self, features: Tensor) -> Tensor:

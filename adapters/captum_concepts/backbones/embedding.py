@@ -8,7 +8,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from captum_concepts._support.checks import check_binary, check_materialised, check_shape
+from captum_concepts._support.checks import (
+    check_binary,
+    check_materialised,
+    check_shape,
+)
+from captum_concepts._support.constraints import POOL, Flag, Function, Loader, check_arguments
 from captum_concepts._support.progress import progress
 from captum_concepts._support.running import (
     device_of,
@@ -45,6 +50,7 @@ class Embeddings(NamedTuple):
         return one_line(self)
 
 
+@check_arguments(loader=Loader(), pool=POOL, maps=Function(), display_progressbar=Flag())
 def embed(
     features: Any,
     loader: Iterable[Any],
@@ -84,7 +90,7 @@ def embed(
         If the loader is empty or its batches are not as said.
     """
     module, pooling = resolve_stages(features, pool, maps)
-    return run(module, pooling, check_loader(loader), 1, display_progressbar)
+    return run(module, pooling, loader, 1, display_progressbar)
 
 
 def run(
@@ -130,16 +136,6 @@ def run(
         torch.cat(labels).to(embeddings.device) if labels else None,
         torch.cat(concepts).to(embeddings.device) if concepts else None,
     )
-
-
-def check_loader(loader: Any) -> Iterable[Any]:
-    """Return a loader that can be gone through, or raise."""
-    if isinstance(loader, str) or not (isinstance(loader, Iterable) or hasattr(loader, "__getitem__")):
-        raise TypeError(
-            f"Expected argument `loader` to give batches, as a torch.utils.data.DataLoader does, but got "
-            f"{type(loader).__name__}."
-        )
-    return loader
 
 
 def _features(features: nn.Module, images: Tensor) -> Any:

@@ -14,7 +14,10 @@ import torch
 from torch import Tensor, nn
 from torch.jit._trace import TopLevelTracedModule
 
-from captum_concepts._support.checks import check_materialised, check_module, check_shape
+from captum_concepts._support.checks import (
+    check_materialised,
+)
+from captum_concepts._support.constraints import IMAGES, Module, check_arguments
 from captum_concepts._support.running import device_of, evaluation_mode
 
 
@@ -73,8 +76,8 @@ class LayerFeatures(nn.Module):
         If the model has no such layer.
     """
 
+    @check_arguments(model=Module())
     def __init__(self, model: nn.Module, layer: str | nn.Module) -> None:
-        check_module("model", model)
         super().__init__()
         self.model = model
         # Kept by name: a second registration would double the keys, and a copy finds its own layer.
@@ -173,7 +176,7 @@ def last_spatial_layer(model: nn.Module, images: Tensor) -> str:
     # of the image (h, w must have its proportions, which tells (N, h, w, c) apart), Identity layers, the model
     # itself, and layers called more than once, whose first output is not the last. What a model does to the maps
     # afterwards by a function, not a layer (the ReLU of DenseNet), is not seen.
-    check_shape("images", images, ("N", "C", "H", "W"), (None,) * 4)
+    IMAGES.check("images", images, {})
     size = (int(images.shape[2]), int(images.shape[3]))
     calls: Counter[str] = Counter()
     maps: list[str] = []

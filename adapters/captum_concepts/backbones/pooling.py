@@ -8,7 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from captum_concepts._support.checks import check_callable, check_module, is_integral, to_tensor
+from captum_concepts._support.checks import (
+    check_module,
+    is_integral,
+    to_tensor,
+)
 from captum_concepts._support.running import at_least_float32, tensor_output, without_autocast
 
 Pool = str | Callable[[Tensor], Tensor]
@@ -27,12 +31,6 @@ class Pooling(nn.Module):
         self, pool: Pool = "mean", maps: Maps | None = None, owner: nn.Module | None = None, linear: bool | None = None
     ) -> None:
         super().__init__()
-        if isinstance(pool, str) and pool != "mean":
-            raise ValueError(f"Expected argument `pool` to be 'mean' or a callable but got {pool!r}.")
-        if not isinstance(pool, str):
-            check_callable("pool", pool)
-        if maps is not None:
-            check_callable("maps", maps)
         self.linear = pool == "mean" if linear is None else linear
         #: What the library of the model says of its images, where it is known.
         self.normalisation: Any = None

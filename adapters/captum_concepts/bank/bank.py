@@ -11,18 +11,15 @@ import torch
 from torch import Tensor, nn
 
 from captum_concepts._support.checks import (
-    as_list,
     check_finite,
-    check_kind,
     check_names,
-    check_seed,
     check_shape,
-    check_whole,
 )
+from captum_concepts._support.constraints import TEXT, Function, Instance, Items, Seed, Whole, check_arguments
 from captum_concepts.bank.directions import as_embeddings, some
 from captum_concepts.bank.files import P_VALUES, TENSORS
 from captum_concepts.bank.fitting import FittedBank
-from captum_concepts.bank.sources import check_texts, embed_texts, read_cavs, write_cavs
+from captum_concepts.bank.sources import embed_texts, read_cavs, write_cavs
 from captum_concepts.bank.value import BankValue
 
 
@@ -84,6 +81,12 @@ class ConceptBank(FittedBank):
     """
 
     @classmethod
+    @check_arguments(
+        tokenizer=Function(),
+        prompts=Items(TEXT, "texts", least=1),
+        batch_size=Whole(1),
+        templates=Items(TEXT, "texts", least=1),
+    )
     def from_text(
         cls,
         model: Any,
@@ -127,15 +130,15 @@ class ConceptBank(FittedBank):
         TypeError
             If `model` has neither method, or `prompts` or `templates` is one string.
         """
-        texts = check_texts("prompts", prompts)
-        names = check_names(texts if names is None else names, len(texts))
-        rows = embed_texts(model, tokenizer, texts, templates, batch_size)
+        names = check_names(prompts if names is None else names, len(prompts))
+        rows = embed_texts(model, tokenizer, prompts, templates, batch_size)
         settings: dict[str, Any] = {"method": "text"}
         if templates is not None:
             settings["templates"] = list(templates)
         return cls(rows, names=names, settings=settings)
 
     @classmethod
+    @check_arguments(layer=TEXT)
     def from_captum(
         cls, cavs: Any, names: Sequence[str] | None = None, *, concept: int | str = 0, layer: str | None = None
     ) -> Self:
@@ -175,6 +178,7 @@ class ConceptBank(FittedBank):
         settings = {"method": "captum", "layer": found_layer}
         return cls(rows, names=own_names if names is None else names, settings=settings)
 
+    @check_arguments(layer=TEXT)
     def to_captum(self, layer: str) -> list[Any]:
         """Return the concepts as Captum's objects, the reverse of `from_captum`.
 
@@ -199,10 +203,10 @@ class ConceptBank(FittedBank):
         >>> ConceptBank([[1.0, 0.0]], names=["striped"]).to_captum("layer4")[0].concepts[0].name
         'striped'
         """
-        check_kind("layer", layer, str, "the name of a layer")
         return write_cavs(self.names, self.cavs, layer)
 
     @classmethod
+    @check_arguments(n_concepts=Whole(1), n_features=Whole(1), seed=Seed())
     def random(
         cls,
         n_concepts: int,
@@ -242,9 +246,6 @@ class ConceptBank(FittedBank):
         ValueError
             If a number is too small, or `names` or `mean` do not fit.
         """
-        check_whole("n_concepts", n_concepts, 1)
-        check_whole("n_features", n_features, 1)
-        check_seed(seed)
         centre = torch.zeros(n_features) if mean is None else as_embeddings(mean, "mean")
         check_shape("mean", centre, ("d",), (n_features,))
         check_finite("mean", centre)
@@ -253,6 +254,7 @@ class ConceptBank(FittedBank):
         return cls(cavs, -cavs @ centre, names, settings={"method": "random", "seed": int(seed)})
 
     @classmethod
+    @check_arguments(banks=Items(Instance(BankValue, "a ConceptBank"), "banks", least=1))
     def join(cls, banks: Iterable[BankValue], names: Sequence[str] | None = None) -> Self:
         """Put the concepts of several banks into one.
 
@@ -282,11 +284,7 @@ class ConceptBank(FittedBank):
         >>> ConceptBank.join([colours, ConceptBank([[0.0, 2.0]], names=["long"])]).names
         ['red', 'long']
         """
-        parts = as_list("banks", banks, "banks")
-        for part in parts:
-            check_kind("banks", part, BankValue, "a sequence of ConceptBank")
-        if not parts:
-            raise ValueError("Expected argument `banks` to hold at least one bank but it is empty.")
+        parts = [*banks]
         widths = [part.cavs.shape[1] for part in parts]
         if len(set(widths)) > 1:
             raise ValueError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from typing import Any, NamedTuple
 
@@ -13,20 +12,23 @@ from sklearn.svm import SVC
 from torch import Tensor
 
 from captum_concepts._support.checks import (
-    check_binary,
-    check_choice,
-    check_finite,
-    check_number,
-    check_seed,
-    check_shape,
-    to_array,
     to_tensor,
 )
+from captum_concepts._support.constraints import POSITIVE, Choice, Constraint, Number, Seed, Whole
 from captum_concepts._support.files import printable
 from captum_concepts._support.progress import progress
 from captum_concepts._support.running import warn_user
 
 METHODS = ("svm", "mean")
+#: Constraints of how directions are drawn and fitted.
+FITTING: dict[str, Constraint] = {
+    "method": Choice(METHODS),
+    "n_pos": Whole(1),
+    "n_neg": Whole(1),
+    "C": POSITIVE,
+    "seed": Seed(),
+    "hold_back": Number(0, 1, open_high=True),
+}
 
 HOLD_BACK = 0.2
 """Share of the images of either side that directions are not fitted on."""
@@ -163,19 +165,6 @@ def fit_directions(
     return fitted
 
 
-def check_settings(method: str, n_pos: int, n_neg: int, C: float, seed: int, hold_back: float = HOLD_BACK) -> None:
-    """Raise unless directions can be drawn and fitted so."""
-    check_choice("method", method, METHODS)
-    for name, count in (("n_pos", n_pos), ("n_neg", n_neg)):
-        if not isinstance(count, int | np.integer) or isinstance(count, bool) or count < 1:
-            raise ValueError(f"Expected argument `{name}` to be a whole number of at least 1 but got {count}.")
-    if not (math.isfinite(check_number("C", C)) and C > 0):
-        raise ValueError(f"Expected argument `C` to be positive and finite but got {C}.")
-    check_seed(seed)
-    if not 0 <= check_number("hold_back", hold_back) < 1:
-        raise ValueError(f"Expected argument `hold_back` to lie in [0, 1) but got {hold_back}.")
-
-
 def fit_checked(
     features: Tensor,
     present: np.ndarray,
@@ -198,24 +187,6 @@ def as_embeddings(value: Any, name: str = "features") -> Tensor:
     """Return a tensor in float32 or float64: half precision is too coarse to fit or normalise in."""
     tensor = to_tensor(name, value)
     return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
-
-
-def check_samples(features: Any, labels: Any) -> tuple[Tensor, np.ndarray]:
-    """Return embeddings (N, d) and labels (N, L) of bool, or raise."""
-    x = as_embeddings(features)
-    check_shape("features", x, ("N", "d"), (None, None))
-    y = to_array("labels", labels)
-    check_shape("labels", y, ("N", "L"), (len(x), None))
-    if x.numel() == 0 or y.size == 0:
-        raise ValueError(
-            f"Expected arguments `features` and `labels` to hold samples and concepts but got shapes "
-            f"{tuple(x.shape)} and {y.shape}."
-        )
-    # A sum is finite only if all its terms are: one pass, and no copy to the CPU unless something is wrong.
-    if not torch.isfinite(x.sum()):
-        check_finite("features", x)
-    check_binary("labels", y)
-    return x, y.astype(bool)
 
 
 def warn_of_twins(present: np.ndarray, names: list[str]) -> None:

@@ -11,16 +11,10 @@ from typing import Any, Self
 import numpy as np
 from torch import Tensor, nn
 
-from captum_concepts._support.checks import check_callable, check_kind, check_whole
+from captum_concepts._support.constraints import POOL, Arrays, Flag, Function, Location, Names, Whole, check_arguments
 from captum_concepts.backbones.embedding import run
 from captum_concepts.backbones.pooling import Maps, Pool, resolve_stages
-from captum_concepts.bank.directions import (
-    HOLD_BACK,
-    as_embeddings,
-    check_samples,
-    check_settings,
-    fit_directions,
-)
+from captum_concepts.bank.directions import FITTING, HOLD_BACK, as_embeddings, fit_directions
 from captum_concepts.bank.folders import (
     Fitting,
     find_concept_folders,
@@ -36,6 +30,14 @@ class FittedBank(BankValue):
     """Base of `ConceptBank`: the ways to make one of images."""
 
     @classmethod
+    @check_arguments(
+        features=Arrays("N, d", kind="tensor", finite=True, filled=True),
+        labels=Arrays("N, L", binary=True, filled=True),
+        names=Names("L"),
+        **FITTING,
+        min_images=Whole(1),
+        display_progressbar=Flag(),
+    )
     def fit(
         cls,
         features: Any,
@@ -110,8 +112,7 @@ class FittedBank(BankValue):
         ValueError
             If a shape, a setting or an entry is wrong, no concept is named so, or none can be learned.
         """
-        check_settings(method, n_pos, n_neg, C, seed, hold_back)
-        x, present = check_samples(features, labels)
+        x, present = as_embeddings(features), labels.astype(bool)
         found = find_learnable(present, names, concepts, min_images)
         found.warn()
         return cls._fit_learnable(x, present, found, method, n_pos, n_neg, C, seed, display_progressbar, hold_back)
@@ -165,6 +166,16 @@ class FittedBank(BankValue):
         )
 
     @classmethod
+    @check_arguments(
+        root=Location("folder", "a folder with one folder of images for each concept"),
+        transform=Function(),
+        pool=POOL,
+        maps=Function(),
+        **FITTING,
+        batch_size=Whole(1),
+        num_workers=Whole(),
+        display_progressbar=Flag(),
+    )
     def from_folders(
         cls,
         backbone: Any,
@@ -260,10 +271,6 @@ class FittedBank(BankValue):
         >>> bank.select(bank.p_values < 0.05).names
         ['dotted', 'striped']
         """
-        check_settings(method, 1 if n_pos is None else n_pos, 1 if n_neg is None else n_neg, C, seed, hold_back)
-        batch_size, num_workers = check_whole("batch_size", batch_size, 1), check_whole("num_workers", num_workers, 0)
-        if transform is not None:
-            check_callable("transform", transform)
         module, pooling = resolve_stages(backbone, pool, maps, "backbone")
         found = find_concept_folders(root, random)
         if transform is None:
@@ -316,7 +323,6 @@ _REPLACED |= {"concepts": None, "min_images": MIN_IMAGES}
 
 def check_given(backbone: Any, bank: Any, **replaced: Any) -> int:
     """Return the width of a bank that stands in place of a fit, or raise where it does not stand alone or fit."""
-    check_kind("bank", bank, BankValue, "a ConceptBank")
     beside = [
         name
         for name, value in replaced.items()

@@ -18,7 +18,6 @@ from scipy import stats
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from captum_concepts._support.checks import check_folder
 from captum_concepts._support.files import image_files, quoted, reason_of, subfolders
 from captum_concepts._support.images import image_size, load_image, load_pixels
 from captum_concepts._support.progress import progress
@@ -51,7 +50,7 @@ class ConceptFolders(NamedTuple):
 
 def find_concept_folders(root: str | os.PathLike[str], random: str) -> ConceptFolders:
     """Return concepts and random sets below a folder, or raise where it is not laid out as said."""
-    folder = check_folder("root", root, "a folder with one folder of images for each concept")
+    folder = Path(root)
     if not isinstance(random, str) or not random or Path(random).name != random:
         raise ValueError(
             f"Expected argument `random` to be the name of a folder in `root`, 'random' for instance, but got "

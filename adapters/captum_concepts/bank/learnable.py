@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from torch.utils.data import DataLoader, RandomSampler, SequentialSampler, Subset, TensorDataset
 
-from captum_concepts._support.checks import check_binary, check_names, check_shape, check_whole, find_names, to_array
+from captum_concepts._support.checks import check_binary, check_names, check_shape, find_names, to_array
 from captum_concepts._support.running import warn_user
 from captum_concepts.bank.directions import some
 
@@ -32,7 +32,6 @@ class Learnable(NamedTuple):
 
 def find_learnable(labels: Any, names: Sequence[str] | None, concepts: Any, min_images: int) -> Learnable:
     """Choose concepts by name and by their numbers of images, from labels (N, L) alone; raise where none is left."""
-    check_whole("min_images", min_images, 1)
     array = to_array("labels", labels)
     check_shape("labels", array, ("N", "L"), (None, None))
     check_binary("labels", array)

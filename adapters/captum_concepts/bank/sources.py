@@ -9,7 +9,9 @@ import torch
 from captum.concept import CAV, Concept
 from torch import Tensor, nn
 
-from captum_concepts._support.checks import as_list, check_callable, check_whole
+from captum_concepts._support.checks import (
+    check_whole,
+)
 from captum_concepts._support.files import quoted
 from captum_concepts._support.running import device_of, evaluation_mode
 from captum_concepts.bank.directions import as_embeddings
@@ -89,28 +91,13 @@ def _direction(cav: CAV, concept: int | str) -> tuple[str, Tensor]:
     return chosen.name, weights.detach().flatten()
 
 
-def check_texts(name: str, texts: Any) -> list[str]:
-    """Return a list of texts, at least one, or raise."""
-    if isinstance(texts, str):
-        raise TypeError(f"Expected argument `{name}` to be a sequence of texts but got one: {texts!r}.")
-    listed = as_list(name, texts, "texts")
-    if not all(isinstance(text, str) for text in listed):
-        raise TypeError(f"Expected argument `{name}` to hold texts but got {listed[:3]}.")
-    if not listed:
-        raise ValueError(f"Expected argument `{name}` to hold at least one text but it is empty.")
-    return listed
-
-
 def embed_texts(
     model: Any, tokenizer: Callable[..., Any], texts: Sequence[str], templates: Any, batch_size: int
 ) -> Tensor:
     """Return embeddings (L, d) of length 1, of a text alone or as the mean over templates."""
     encode = _encoder(model)
-    batch_size = check_whole("batch_size", batch_size, 1)
-    check_callable("tokenizer", tokenizer)
     forms = list(texts)
     if templates is not None:
-        templates = check_texts("templates", templates)
         bare = [template for template in templates if "{}" not in template]
         if bare:
             raise ValueError(

@@ -15,15 +15,19 @@ from torch import Tensor
 
 from captum_concepts._support.checks import (
     as_list,
-    check_device,
-    check_finite,
-    check_mapping,
     check_names,
-    check_path,
-    check_range,
     check_shape,
     find_names,
-    to_tensor,
+)
+from captum_concepts._support.constraints import (
+    SHARE,
+    Arrays,
+    Device,
+    Dictionary,
+    Instance,
+    Location,
+    Names,
+    check_arguments,
 )
 from captum_concepts._support.files import shortened
 from captum_concepts._support.running import warn_user
@@ -31,10 +35,22 @@ from captum_concepts._support.shown import bank_html, described, written
 from captum_concepts.bank.directions import WEAK, some, weak_concepts
 from captum_concepts.bank.files import P_VALUES, TENSORS, BankContents, read_bank, write_bank
 
+#: Constraint of a share of each concept, NaN where unknown.
+_SHARES = Arrays("L", low=0, high=1, kind="tensor")
+
 
 class BankValue:
     """Base of `ConceptBank`: all but the ways to make one of data."""
 
+    @check_arguments(
+        cavs=Arrays("L, d", kind="tensor", finite=True, filled=True),
+        intercepts=Arrays("L", kind="tensor", finite=True),
+        names=Names("L"),
+        train_accuracy=_SHARES,
+        test_accuracy=_SHARES,
+        p_values=_SHARES,
+        settings=Dictionary(),
+    )
     def __init__(
         self,
         cavs: Any,
@@ -46,37 +62,20 @@ class BankValue:
         p_values: Any = None,
         settings: Mapping[str, Any] | None = None,
     ) -> None:
-        values = to_tensor("cavs", cavs)
-        if values.dtype == torch.bool:
+        if cavs.dtype == torch.bool:
             raise TypeError("Expected argument `cavs` to hold numbers but got torch.bool. Is it a mask?")
-        self.cavs = values.clone() if values.is_floating_point() else values.float()
-        check_shape("cavs", self.cavs, ("L", "d"), (None, None))
-        if self.cavs.numel() == 0:
-            raise ValueError(
-                f"Expected argument `cavs` to hold at least one concept of at least one dimension but got "
-                f"shape {tuple(self.cavs.shape)}."
-            )
-        check_finite("cavs", self.cavs)
-        self.intercepts = self._per_concept("intercepts", intercepts, 0.0)
-        check_finite("intercepts", self.intercepts)
-        self.train_accuracy = self._share("train_accuracy", train_accuracy)
-        self.test_accuracy = self._share("test_accuracy", test_accuracy)
-        self.p_values = self._share("p_values", p_values)
+        self.cavs = cavs.clone() if cavs.is_floating_point() else cavs.float()
+        self.intercepts = self._per_concept(intercepts, 0.0)
+        self.train_accuracy = self._per_concept(train_accuracy, math.nan)
+        self.test_accuracy = self._per_concept(test_accuracy, math.nan)
+        self.p_values = self._per_concept(p_values, math.nan)
         self.names = check_names(names, len(self.cavs))
-        self.settings = {} if settings is None else dict(check_mapping("settings", settings))
+        self.settings = dict(settings or {})
 
-    def _per_concept(self, name: str, value: Any, default: float) -> Tensor:
+    def _per_concept(self, value: Any, default: float) -> Tensor:
         if value is None:
             return self.cavs.new_full((len(self.cavs),), default)
-        tensor = to_tensor(name, value)
-        check_shape(name, tensor, ("L",), (len(self.cavs),))
-        return tensor.to(self.cavs, copy=True)
-
-    def _share(self, name: str, value: Any) -> Tensor:
-        shares = self._per_concept(name, value, math.nan)
-        if ((shares < 0) | (shares > 1)).any():
-            raise ValueError(f"Expected argument `{name}` to lie in [0, 1], with NaN where unknown, but got {value}.")
-        return shares
+        return value.to(self.cavs, copy=True)
 
     @property
     def norms(self) -> Tensor:
@@ -195,6 +194,7 @@ class BankValue:
                 )
         return chosen
 
+    @check_arguments(mapping=Dictionary())
     def rename(self, mapping: Mapping[str, str]) -> Self:
         """Return a bank with other names.
 
@@ -213,7 +213,7 @@ class BankValue:
         ValueError
             If an old name is not there, or two concepts would have one name.
         """
-        for old in check_mapping("mapping", mapping):
+        for old in mapping:
             if old not in self.names:
                 raise self._unknown("the keys of argument `mapping` to be names of concepts", old)
         names = [mapping.get(name, name) for name in self.names]
@@ -221,6 +221,7 @@ class BankValue:
             raise ValueError("Expected argument `mapping` to leave different names but some occur more than once.")
         return type(self)(**self._tensors(), names=names, settings=self.settings)
 
+    @check_arguments(minimum=SHARE)
     def cleaned(self, minimum: float = WEAK) -> Self:
         """Return a bank without the concepts that are hardly recognised; one warning names them.
 
@@ -242,7 +243,6 @@ class BankValue:
         ValueError
             If it is not in [0, 1], or no concept would stay.
         """
-        check_range("minimum", minimum, 0, 1)
         drop = (self.test_accuracy < minimum).tolist()
         dropped = [
             f"{name!r} ({accuracy:.2f})"
@@ -262,6 +262,7 @@ class BankValue:
         kept = self.select([not gone for gone in drop])
         return type(self)(**kept._tensors(), names=kept.names, settings=self.settings | {"cleaned": float(minimum)})
 
+    @check_arguments(device=Device(), dtype=Instance(torch.dtype, "a floating-point type of torch"))
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Self:
         """Return a bank on another device or in another floating-point type.
 
@@ -284,12 +285,12 @@ class BankValue:
         ValueError
             If there is no such device.
         """
-        check_device("device", device)
-        if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+        if dtype is not None and not dtype.is_floating_point:
             raise TypeError(f"Expected argument `dtype` to be a floating-point type of torch but got {dtype!r}.")
         cavs = self.cavs.to(device=device or self.device, dtype=dtype or self.dtype)
         return type(self)(**self._tensors() | {"cavs": cavs}, names=self.names, settings=self.settings)
 
+    @check_arguments(path=Location())
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the bank as one safetensors file, names and settings as its metadata.
 
@@ -309,7 +310,6 @@ class BankValue:
         IsADirectoryError
             If it is a folder.
         """
-        check_path("path", path)
         try:
             json.dumps(self.settings)
         except TypeError as error:
@@ -317,6 +317,7 @@ class BankValue:
         write_bank(path, BankContents(self._tensors(), self.names, self.settings))
 
     @classmethod
+    @check_arguments(path=Location(), device=Device())
     def load(cls, path: str | os.PathLike[str], device: torch.device | str = "cpu") -> Self:
         """Read a bank that `save` has written; nothing in the file is executed.
 
@@ -339,8 +340,6 @@ class BankValue:
         ValueError
             If it is no safetensors file, is cut short, holds something else, or is not what was written.
         """
-        check_path("path", path)
-        check_device("device", device)
         tensors, names, settings = read_bank(path, str(device))
         try:
             return cls(names=names, settings=settings, **tensors)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from captum_concepts._support.checks import check_callable, check_module
+from captum_concepts._support.constraints import POOL, Function, Module, check_arguments
 from captum_concepts._support.running import first_floating, without_autocast
 from captum_concepts.backbones.pooling import Maps, Pool, resolve_stages
 from captum_concepts.models.chain import ConceptChain, check_width, is_training
@@ -79,6 +79,14 @@ class BottleneckCBM(ConceptChain):
 
     concept_layer: BottleneckLayer
 
+    @check_arguments(
+        concept_layer=Module(),
+        head=Module(),
+        pool=POOL,
+        maps=Function(),
+        activation=Function(optional=True),
+        project=Function(),
+    )
     def __init__(
         self,
         features: Any,
@@ -89,10 +97,6 @@ class BottleneckCBM(ConceptChain):
         activation: Callable[[Tensor], Tensor] | None = torch.sigmoid,
         project: Callable[[Tensor, Any], Tensor] | None = None,
     ) -> None:
-        check_module("concept_layer", concept_layer)
-        for name, function in (("activation", activation), ("project", project)):
-            if function is not None:
-                check_callable(name, function)
         if isinstance(concept_layer, nn.Conv2d):
             _check_pointwise(concept_layer)
         if isinstance(activation, nn.Sigmoid) or activation in _SIGMOIDS:

@@ -14,24 +14,34 @@ from torch.nn import functional
 from torch.utils.data import RandomSampler
 
 from captum_concepts._support.checks import (
-    as_list,
     check_binary,
-    check_choice,
     check_finite,
     check_module,
-    check_seed,
     check_shape,
-    check_whole,
+    to_numpy,
     to_tensor,
+)
+from captum_concepts._support.constraints import (
+    POOL,
+    TEXT,
+    Choice,
+    Flag,
+    Function,
+    Instance,
+    Items,
+    Loader,
+    Module,
+    Whole,
+    check_arguments,
 )
 from captum_concepts._support.files import parse_json, quoted
 from captum_concepts._support.progress import progress
 from captum_concepts._support.running import at_least_float32, first_floating, without_autocast
 from captum_concepts.backbones.backbone import Backbone
-from captum_concepts.backbones.embedding import check_loader, run
+from captum_concepts.backbones.embedding import run
 from captum_concepts.backbones.pooling import Maps, Pool, resolve_stages
 from captum_concepts.bank.bank import ConceptBank
-from captum_concepts.bank.directions import check_samples, check_settings
+from captum_concepts.bank.directions import FITTING, as_embeddings
 from captum_concepts.bank.files import P_VALUES, TENSORS
 from captum_concepts.bank.fitting import check_given
 from captum_concepts.bank.learnable import MIN_IMAGES, find_learnable, known_labels
@@ -56,7 +66,6 @@ class ConceptLayer(nn.Module):
     p_values: Tensor
 
     def __init__(self, bank: ConceptBank, values: str = "margin") -> None:
-        check_choice("values", values, VALUES)
         if values == "margin":
             zero = [bank.names[j] for j in torch.nonzero(bank.norms == 0).flatten().tolist()]
             if zero:
@@ -96,7 +105,7 @@ class ConceptLayer(nn.Module):
 
     def get_extra_state(self) -> Tensor:
         """Return names, settings and the choice of values as a tensor of bytes."""
-        state = {"values": self.values, "names": self.names, "settings": self.settings}
+        state: dict[str, Any] = {"values": self.values, "names": self.names, "settings": self.settings}
         if not self.p_values.isnan().all():
             state[P_VALUES] = [None if math.isnan(each) else each for each in self.p_values.tolist()]
         return torch.tensor(list(json.dumps(state).encode()), dtype=torch.uint8)
@@ -182,6 +191,13 @@ class PostHocCBM(StoredCBM):
     random_banks: tuple[RandomBank, ...] = ()
     _kind = "PostHocCBM"
 
+    @check_arguments(
+        bank=Instance(ConceptBank, "a ConceptBank, `ConceptBank(array)` for instance,"),
+        head=Module(),
+        values=Choice(VALUES),
+        pool=POOL,
+        maps=Function(),
+    )
     def __init__(
         self,
         features: Any,
@@ -191,11 +207,6 @@ class PostHocCBM(StoredCBM):
         pool: Pool = "mean",
         maps: Maps | None = None,
     ) -> None:
-        if not isinstance(bank, ConceptBank):
-            raise TypeError(
-                f"Expected argument `bank` to be a ConceptBank but got {type(bank).__name__}. Wrap an array: "
-                f"`ConceptBank(array)`."
-            )
         module, pooling = resolve_stages(features, pool, maps)
         reference = first_floating(module)
         if reference is not None:
@@ -267,6 +278,20 @@ class PostHocCBM(StoredCBM):
         return model
 
     @classmethod
+    @check_arguments(
+        loader=Loader(),
+        bank=Instance(ConceptBank, "a ConceptBank"),
+        values=Choice(VALUES),
+        pool=POOL,
+        maps=Function(),
+        **{name: rule for name, rule in FITTING.items() if name != "hold_back"},
+        head=Function(HEADS),
+        n_classes=Whole(1),
+        min_images=Whole(1),
+        random_banks=Whole(),
+        class_names=Items(TEXT, "names of classes", least=1),
+        display_progressbar=Flag(),
+    )
     def fit(
         cls,
         features: Any,
@@ -361,15 +386,6 @@ class PostHocCBM(StoredCBM):
             If a choice is unknown, `bank` is of another width or beside what it replaces, the loader is empty,
             shuffles beside `concept_labels` or gives other batches, or as in `ConceptBank.fit`.
         """
-        check_choice("values", values, VALUES)
-        check_settings(method, n_pos, n_neg, C, seed)
-        if isinstance(head, str):
-            check_choice("head", head, HEADS)
-        elif not callable(head):
-            raise TypeError(f"Expected argument `head` to be a name or callable but got {type(head).__name__}.")
-        loader = check_loader(loader)
-        check_whole("random_banks", random_banks, 0)
-        check_seed(seed)
         module, pooling = resolve_stages(features, pool, maps)
         width = None
         if bank is not None:
@@ -379,10 +395,7 @@ class PostHocCBM(StoredCBM):
             # Where a vector has no margin, this is found before the images are gone through.
             ConceptLayer(bank, values)
         if class_names is not None:
-            class_names = as_list("class_names", class_names, "names")
             n_classes = len(class_names) if n_classes is None else n_classes
-        if n_classes is not None:
-            check_whole("n_classes", n_classes, 1)
         if class_names is not None and len(class_names) != n_classes:
             raise ValueError(
                 f"Expected argument `class_names` to hold K = {n_classes} names but got {len(class_names)}."
@@ -406,7 +419,7 @@ class PostHocCBM(StoredCBM):
             if concept_labels is not None:
                 given = concept_labels
                 check_shape("concept_labels", given, ("N", "L"), (len(embedded.features), None))
-            rows, present = check_samples(embedded.features, given)
+            rows, present = as_embeddings(embedded.features), to_numpy(given).astype(bool)
             found = find_learnable(present, names, concepts, min_images)
             if known is None or known.left_out != found.left_out:
                 found.warn()

@@ -10,12 +10,13 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from captum_concepts._support.checks import as_list, check_finite, check_module, check_shape, to_tensor
+from captum_concepts._support.checks import as_list, check_finite, check_shape, to_tensor
+from captum_concepts._support.constraints import IMAGES, Ends, Flag, Loader, Module, check_arguments
 from captum_concepts._support.running import at_least_float32, evaluation_mode, tensor_output, to_model
 from captum_concepts._support.shown import chain_html
-from captum_concepts.backbones.embedding import Embeddings, check_loader, run
+from captum_concepts.backbones.embedding import Embeddings, run
 from captum_concepts.backbones.pooling import Pooling, check_concepts, project_maps
-from captum_concepts.models.interventions import Levels, check_percentiles, chosen_concepts, replacements
+from captum_concepts.models.interventions import Levels, chosen_concepts, replacements
 
 
 def is_training(module: nn.Module) -> bool:
@@ -113,8 +114,6 @@ class ConceptChain(nn.Module, ABC):
     def __init__(
         self, features: nn.Module, pooling: Pooling, concept_layer: nn.Module, head: nn.Module, channels: int | None
     ) -> None:
-        check_module("features", features)
-        check_module("head", head)
         super().__init__()
         self.features = features
         self.pooling = pooling
@@ -186,6 +185,7 @@ class ConceptChain(nn.Module, ABC):
         """Return the concept maps of features; what `maps_from_features` is made of."""
         return project_maps(self.feature_maps(features), self.map_weights(), concepts)
 
+    @check_arguments(images=IMAGES)
     def concept_maps(self, images: Tensor, concepts: Any = None) -> Tensor:
         """Return concept activation maps (N, k, h, w) of images.
 
@@ -208,7 +208,6 @@ class ConceptChain(nn.Module, ABC):
         ValueError
             As in `maps_from_features`, or if `images` has another rank; before the backbone runs.
         """
-        check_shape("images", images, ("N", "C", "H", "W"), (None,) * 4)
         if concepts is not None:
             check_concepts(concepts, len(images), self.n_concepts())
         return self.maps_from_features(self.features(images), concepts)
@@ -273,6 +272,7 @@ class ConceptChain(nn.Module, ABC):
             place = indices.to(found.device).expand(len(found), -1)
             return tensor_output(self._decide(found.scatter(1, place, replaced.to(found)), embedding))
 
+    @check_arguments(loader=Loader(), percentiles=Ends(0, 100), display_progressbar=Flag())
     def value_levels(
         self,
         loader: Iterable[Any],
@@ -307,7 +307,7 @@ class ConceptChain(nn.Module, ABC):
         ValueError
             If it is empty, its batches are not as said, an embedding is not finite, or `percentiles` do not ascend.
         """
-        low, high = check_percentiles(percentiles)
+        low, high = percentiles
         embedding = self.embedded(loader, 1, display_progressbar).features
         check_finite("loader", embedding)
         with evaluation_mode(self), torch.no_grad():
@@ -329,11 +329,11 @@ class ConceptChain(nn.Module, ABC):
         if isinstance(loader, Embeddings):
             check_shape("loader.features", loader.features, ("N", "d"), (None, self._channels))
             return loader
-        return run(self.features, self.pooling, check_loader(loader), required, display_progressbar)
+        return run(self.features, self.pooling, loader, required, display_progressbar)
 
+    @check_arguments(head=Module())
     def with_head(self, head: nn.Module) -> Self:
         """Return a model with another head that shares all its other parts with this one."""
-        check_module("head", head)
         check_width(head, self.n_concepts())
         made = copy.copy(self)
         # The modules themselves are shared, not the registers of parts and hooks.

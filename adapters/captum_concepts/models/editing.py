@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from captum_concepts._support.checks import check_flag, check_kind
+from captum_concepts._support.constraints import Flag, Instance, check_arguments
 from captum_concepts.backbones.pooling import check_concepts
 from captum_concepts.models.chain import ConceptChain, linear_part
 from captum_concepts.models.interventions import chosen_concepts
@@ -15,6 +15,7 @@ from captum_concepts.models.interventions import chosen_concepts
 C = TypeVar("C", bound=ConceptChain)
 
 
+@check_arguments(cbm=Instance(ConceptChain, "a concept model"), normalise=Flag())
 def prune(cbm: C, concepts: Any, classes: Any = None, *, normalise: bool = False) -> C:
     """Take concepts away from classes: their weights in the head become 0.
 
@@ -47,8 +48,6 @@ def prune(cbm: C, concepts: Any, classes: Any = None, *, normalise: bool = False
     ValueError
         If a concept or class is not there, the head is not linear, or a class to be normalised has no weight left.
     """
-    check_kind("cbm", cbm, ConceptChain, "a concept model")
-    normalise = check_flag("normalise", normalise)
     head = copy.deepcopy(cbm.head)
     linear = linear_part(head)
     if linear is None:

@@ -15,13 +15,18 @@ from threadpoolctl import ThreadpoolController
 from torch import Tensor, nn
 
 from captum_concepts._support.checks import (
-    check_finite,
-    check_flag,
-    check_range,
-    check_seed,
-    check_shape,
-    check_whole,
     to_array,
+)
+from captum_concepts._support.constraints import (
+    POSITIVE,
+    SHARE,
+    Arrays,
+    Constraint,
+    Flag,
+    Number,
+    Seed,
+    Whole,
+    check_arguments,
 )
 from captum_concepts._support.running import warn_user
 
@@ -29,6 +34,17 @@ from captum_concepts._support.running import warn_user
 _NEVER = -1e4
 
 
+#: Constraints that both fits have.
+_FIT: dict[str, Constraint] = {
+    "values": Arrays("N, L", kind="tensor", finite=True),
+    "labels": Arrays("N"),
+    "n_classes": Whole(1),
+    "max_iter": Whole(1),
+    "standardise": Flag(),
+}
+
+
+@check_arguments(**_FIT, C=Number(0, open_low=True))
 def fit_logistic(
     values: Any,
     labels: Any,
@@ -79,9 +95,6 @@ def fit_logistic(
     >>> fit_logistic(values, [0, 0, 1, 1])(values).argmax(1).tolist()
     [0, 0, 1, 1]
     """
-    check_range("C", C, 0.0, np.inf, open_low=True)
-    check_whole("max_iter", max_iter, 1)
-    check_flag("standardise", standardise)
     x, y, k = _check(values, labels, n_classes)
     head = _fit(model := LogisticRegression(C=C, max_iter=max_iter), x, y, k, standardise, values)
     if max(model.n_iter_) >= max_iter:
@@ -89,6 +102,7 @@ def fit_logistic(
     return head
 
 
+@check_arguments(**_FIT, alpha=POSITIVE, l1_ratio=SHARE, seed=Seed())
 def fit_elastic_net(
     values: Any,
     labels: Any,
@@ -136,11 +150,6 @@ def fit_elastic_net(
     ValueError
         As in `fit_logistic`, or if a setting is out of its range.
     """
-    check_range("alpha", alpha, 0.0, np.inf, open_low=True)
-    check_range("l1_ratio", l1_ratio, 0.0, 1.0)
-    check_whole("max_iter", max_iter, 1)
-    check_flag("standardise", standardise)
-    check_seed(seed)
     x, y, k = _check(values, labels, n_classes)
     model = SGDClassifier(
         loss="log_loss", penalty="elasticnet", alpha=alpha, l1_ratio=l1_ratio, max_iter=max_iter, random_state=seed
@@ -168,13 +177,10 @@ def _threads() -> ThreadpoolController:
 HEADS: dict[str, Callable[..., nn.Linear]] = {"logistic": fit_logistic, "elastic_net": fit_elastic_net}
 
 
-def _check(values: Any, labels: Any, n_classes: int | None) -> tuple[np.ndarray, np.ndarray, int]:
+def _check(values: Any, labels: np.ndarray, n_classes: int | None) -> tuple[np.ndarray, np.ndarray, int]:
     # scikit-learn computes on the CPU; in float64 the solvers do not stall on badly scaled values.
     x = to_array("values", values.double() if isinstance(values, Tensor) else values).astype(np.float64)
-    y = to_array("labels", labels)
-    check_shape("values", x, ("N", "L"), (None, None))
-    check_shape("labels", y, ("N",), (len(x),))
-    check_finite("values", x)
+    y = labels
     if y.dtype.kind not in "iu" or (len(y) and y.min() < 0):
         raise ValueError(f"Expected argument `labels` to hold class indices from 0 but got {y.dtype} {y[:5]}.")
     present = np.unique(y)
@@ -184,7 +190,7 @@ def _check(values: Any, labels: Any, n_classes: int | None) -> tuple[np.ndarray,
             f"nothing to tell apart."
         )
     largest = int(present[-1])
-    if n_classes is not None and check_whole("n_classes", n_classes, 1) <= largest:
+    if n_classes is not None and n_classes <= largest:
         raise ValueError(
             f"Expected argument `n_classes` to be at least {largest + 1}, one more than the largest label, "
             f"but got {n_classes}."

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from captum_concepts._support.checks import check_kind
 from captum_concepts._support.files import printable
 from captum_concepts.bank.bank import ConceptBank
 from captum_concepts.models.files import BackboneFacts, ModelContents
@@ -44,7 +43,6 @@ def upload(
 
 def download(repo_id: str, file: str, revision: str | None, token: str | bool | None) -> Path:
     """Return the path of a model in a folder, or of the copy of one from the hub."""
-    check_kind("repo_id", repo_id, str, "a text")
     if Path(repo_id).is_dir():
         return Path(repo_id) / file
     _check_name(repo_id)
@@ -62,7 +60,6 @@ def download(repo_id: str, file: str, revision: str | None, token: str | bool | 
 
 
 def _check_name(repo_id: str) -> None:
-    check_kind("repo_id", repo_id, str, "a text")
     from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
     try:
@@ -83,14 +80,6 @@ _RESIDUAL = (
 )
 
 
-def check_metrics(metrics: Any) -> None:
-    """Raise unless scores are a table, or None."""
-    if metrics is not None:
-        import pandas as pd
-
-        check_kind("metrics", metrics, pd.DataFrame, "a pandas.DataFrame")
-
-
 def model_card(
     repo_id: str,
     model: ModelContents,
@@ -101,10 +90,6 @@ def model_card(
     """Return a model card in Markdown, with metadata in YAML before it."""
     from huggingface_hub import ModelCardData
 
-    check_kind("repo_id", repo_id, str, "a text")
-    check_kind("description", description, str, "a text")
-    if license is not None:
-        check_kind("license", license, str, "a text")
     bank, backbone = model.bank, model.backbone
     base = (backbone.source or "").split(":", 2)
     metadata = ModelCardData(

@@ -10,7 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captum_concepts._support.checks import as_list, check_binary, check_finite, check_range, check_shape, to_tensor
+from captum_concepts._support.checks import (
+    as_list,
+    check_binary,
+    check_finite,
+    check_shape,
+    to_tensor,
+)
 from captum_concepts._support.shown import one_line
 from captum_concepts.backbones.pooling import check_concepts
 
@@ -97,13 +103,3 @@ def check_levels(levels: Any, n_concepts: int | None) -> Levels:
     if len(low) != len(high) or (low > high).any():
         raise ValueError("Expected argument `levels` to be (low, high), of which no low one is above its high one.")
     return Levels(low, high)
-
-
-def check_percentiles(percentiles: Any) -> tuple[float, float]:
-    """Return two ascending percentiles, or raise."""
-    pair = as_list("percentiles", percentiles, "two numbers")
-    for each in pair:
-        check_range("percentiles", each, 0.0, 100.0)
-    if len(pair) != 2 or pair[0] >= pair[1]:
-        raise ValueError(f"Expected argument `percentiles` to be two ascending numbers but got {percentiles}.")
-    return float(pair[0]), float(pair[1])

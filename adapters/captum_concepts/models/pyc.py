@@ -8,7 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from captum_concepts._support.checks import check_choice, check_module
+from captum_concepts._support.checks import (
+    check_choice,
+)
+from captum_concepts._support.constraints import POOL, Function, Module, check_arguments
 from captum_concepts._support.running import evaluation_mode, to_model
 from captum_concepts.backbones.pooling import Maps, Pool, Pooling, check_concepts, resolve_stages
 from captum_concepts.backbones.wrappers import unwrapped
@@ -28,6 +31,7 @@ _EMBEDDINGS = (
 )
 
 
+@check_arguments(model=Module(), pool=POOL, maps=Function())
 def from_pyc(
     model: nn.Module, features: Any = None, pool: Pool = "mean", maps: Maps | None = None, *, task: str | None = None
 ) -> BottleneckCBM:
@@ -73,7 +77,6 @@ def from_pyc(
     >>> chain = from_pyc(model)  # doctest: +SKIP
     >>> metrics = {"CGIM": quantus_concepts.CGIM(class_concepts)}  # doctest: +SKIP
     """
-    check_module("model", model)
     network: Any = unwrapped(model, lightning=False)
     _check_kind(network)
     concepts = list(network.intermediate_concept_names)

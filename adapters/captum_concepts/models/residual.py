@@ -14,13 +14,19 @@ from torch.nn import functional
 
 from captum_concepts._support.checks import (
     check_finite,
-    check_flag,
-    check_kind,
-    check_module,
-    check_range,
     check_shape,
-    check_whole,
     to_numpy,
+)
+from captum_concepts._support.constraints import (
+    POOL,
+    POSITIVE,
+    Flag,
+    Function,
+    Instance,
+    Loader,
+    Module,
+    Whole,
+    check_arguments,
 )
 from captum_concepts._support.running import evaluation_mode, first_floating, tensor_output, without_autocast
 from captum_concepts._support.shown import one_line
@@ -32,6 +38,8 @@ from captum_concepts.models.files import ModelContents
 from captum_concepts.models.heads import tell_unconverged
 from captum_concepts.models.random_banks import RandomBank
 from captum_concepts.models.store import StoredCBM
+
+CHAIN = Instance(ConceptChain, "a concept model of this package, a PostHocCBM for instance,")
 
 
 class Contributions(NamedTuple):
@@ -82,9 +90,9 @@ class ResidualCBM(StoredCBM):
     random_banks: tuple[RandomBank, ...] = ()
     _kind = "ResidualCBM"
 
+    @check_arguments(bottleneck=CHAIN, residual=Module())
     def __init__(self, bottleneck: ConceptChain, residual: nn.Module) -> None:
-        _check_bottleneck("bottleneck", bottleneck)
-        check_module("residual", residual)
+        _check_without_residual("bottleneck", bottleneck)
         _check_widths(residual, bottleneck)
         super().__init__(
             bottleneck.features, bottleneck.pooling, bottleneck.concept_layer, bottleneck.head, bottleneck._channels
@@ -99,6 +107,12 @@ class ResidualCBM(StoredCBM):
             self.source, self.normalisation = bottleneck.source, bottleneck.normalisation
 
     @classmethod
+    @check_arguments(
+        bank=Instance(ConceptBank, "a ConceptBank"),
+        classifier=Instance(nn.Linear, "an nn.Linear"),
+        pool=POOL,
+        maps=Function(),
+    )
     def of_classifier(
         cls, features: Any, bank: ConceptBank, classifier: nn.Linear, pool: Pool = "mean", maps: Maps | None = None
     ) -> Self:
@@ -132,8 +146,6 @@ class ResidualCBM(StoredCBM):
         ValueError
             If `classifier` is of another width than the bank, or as in `PostHocCBM`.
         """
-        check_kind("bank", bank, ConceptBank, "a ConceptBank")
-        check_kind("classifier", classifier, nn.Linear, "an nn.Linear")
         if classifier.in_features != bank.cavs.shape[1]:
             raise ValueError(
                 f"Expected argument `classifier` to take embeddings (N, {bank.cavs.shape[1]}), the width of the bank, "
@@ -246,6 +258,9 @@ def split_linear(classifier: nn.Linear, cavs: Tensor, intercepts: Tensor) -> tup
     return made[0], made[1]
 
 
+@check_arguments(
+    cbm=CHAIN, loader=Loader(), C=POSITIVE, max_iter=Whole(1), standardise=Flag(), display_progressbar=Flag()
+)
 def fit_residual(
     cbm: ConceptChain,
     loader: Iterable[Any],
@@ -289,10 +304,7 @@ def fit_residual(
     ValueError
         If `cbm` has a residual already, a setting is out of range, or labels are missing or of other classes.
     """
-    _check_bottleneck("cbm", cbm)
-    check_range("C", C, 0.0, torch.inf, open_low=True, open_high=True)
-    check_whole("max_iter", max_iter, 1)
-    standardise = check_flag("standardise", standardise)
+    _check_without_residual("cbm", cbm)
     embedding, labels, _ = cbm.embedded(loader, 2, display_progressbar)
     if labels is None:
         raise ValueError("Expected argument `loader` to give class labels beside the images but it gives none.")
@@ -349,8 +361,7 @@ def _solve(
     return weight, rows[:, -1] - weight @ shift
 
 
-def _check_bottleneck(name: str, cbm: Any) -> None:
-    check_kind(name, cbm, ConceptChain, "a concept model of this package, a PostHocCBM for instance,")
+def _check_without_residual(name: str, cbm: ConceptChain) -> None:
     if isinstance(cbm, ResidualCBM):
         raise ValueError(f"Expected argument `{name}` to have no residual yet but it has. Pass its `bottleneck`.")
 

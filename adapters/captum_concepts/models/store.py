@@ -7,7 +7,16 @@ import warnings
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, Self
 
-from captum_concepts._support.checks import check_flag, check_kind, check_path
+from captum_concepts._support.constraints import (
+    POOL,
+    TEXT,
+    Flag,
+    Function,
+    Instance,
+    Location,
+    check_arguments,
+    data_frame,
+)
 from captum_concepts._support.files import shortened
 from captum_concepts._support.running import device_of, first_floating
 from captum_concepts.backbones.backbone import Backbone
@@ -15,7 +24,7 @@ from captum_concepts.backbones.named import build_backbone, check_source
 from captum_concepts.backbones.pooling import Maps, Pool, resolve_stages
 from captum_concepts.models.chain import ConceptChain, is_training
 from captum_concepts.models.files import BackboneFacts, ModelContents, read_model, write_model
-from captum_concepts.models.hub import FILE, check_metrics, download, model_card, upload
+from captum_concepts.models.hub import FILE, download, model_card, upload
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,6 +48,7 @@ class StoredCBM(ConceptChain):
     def _restored(cls, found: ModelContents, features: Any, pool: Pool, maps: Maps | None) -> Self:
         """Return the model of a file, with what the file tells of its backbone."""
 
+    @check_arguments(path=Location(), backbone=TEXT)
     def save(self, path: str | os.PathLike[str], *, backbone: str | None = None) -> None:
         """Write the model, but for its backbone, as one safetensors file.
 
@@ -67,12 +77,12 @@ class StoredCBM(ConceptChain):
         IsADirectoryError
             If it is a folder.
         """
-        check_path("path", path)
         if backbone is not None:
             check_source("backbone", backbone)
         write_model(path, self._contents(backbone))
 
     @classmethod
+    @check_arguments(path=Location(), pool=POOL, maps=Function(), strict=Flag())
     def load(
         cls,
         path: str | os.PathLike[str],
@@ -115,8 +125,6 @@ class StoredCBM(ConceptChain):
             model of the other class for instance; if it names no backbone and none is given; or if the backbone
             differs.
         """
-        check_path("path", path)
-        check_flag("strict", strict)
         if features is not None:
             module, _ = resolve_stages(features, pool, maps)
         found = read_model(path, cls._kind)
@@ -146,6 +154,14 @@ class StoredCBM(ConceptChain):
         _check_same(found.backbone, model._contents().backbone, path, strict)
         return model
 
+    @check_arguments(
+        repo_id=TEXT,
+        backbone=TEXT,
+        metrics=Instance(data_frame, "a pandas.DataFrame"),
+        description=TEXT,
+        license=TEXT,
+        private=Flag(),
+    )
     def push_to_hub(
         self,
         repo_id: str,
@@ -192,15 +208,13 @@ class StoredCBM(ConceptChain):
             As in `save`, or if `repo_id` is no name of a repository; before anything is sent. Errors of the hub itself
             (no access, no network) are those of `huggingface_hub`.
         """
-        check_metrics(metrics)
         if backbone is not None:
             check_source("backbone", backbone)
-        if private is not None:
-            check_flag("private", private)
         card = model_card(repo_id, self._contents(backbone), metrics, description, license)
         return upload(repo_id, lambda path: self.save(path, backbone=backbone), card, private=private, token=token)
 
     @classmethod
+    @check_arguments(repo_id=TEXT, pool=POOL, maps=Function(), revision=TEXT, strict=Flag())
     def from_hub(
         cls,
         repo_id: str,
@@ -243,9 +257,6 @@ class StoredCBM(ConceptChain):
         ValueError
             As in `load`, or if `repo_id` is no name of a repository, or of one without a concept model.
         """
-        check_flag("strict", strict)
-        if revision is not None:
-            check_kind("revision", revision, str, "a text")
         if features is not None:
             resolve_stages(features, pool, maps)
         return cls.load(download(repo_id, FILE, revision, token), features, pool, maps, strict=strict)

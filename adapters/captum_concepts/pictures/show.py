@@ -15,17 +15,9 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from captum_concepts._support.checks import (
-    as_list,
-    check_binary,
-    check_choice,
-    check_finite,
-    check_kind,
-    check_number,
     check_shape,
-    check_whole,
-    to_array,
-    to_tensor,
 )
+from captum_concepts._support.constraints import AXES, FINITE, NAMES, Arrays, Choice, Whole, check_arguments
 from captum_concepts._support.shown import clipped, signed
 from captum_concepts._support.visualise import MARKS, TILE, figure_of, plot_coam
 from captum_concepts.models.interventions import chosen_concepts
@@ -42,6 +34,12 @@ BY = ("contribution", "value", "weight")
 _GREY = "#6e6e6e"
 
 
+_LABELS = Arrays("N, L", binary=True)
+
+
+@check_arguments(
+    top=Whole(1), by=Choice(BY), concept_labels=_LABELS, labels=Arrays("N"), class_names=NAMES, batch_size=Whole(1)
+)
 def show_concepts(
     model: Any,
     images: Any,
@@ -118,9 +116,6 @@ def show_concepts(
     >>> figure, axes = show_concepts(cbm, images[:4], top=3)
     >>> figure.savefig("concepts.png")
     """
-    check_whole("top", top, 1)
-    if by is not None:
-        check_choice("by", by, BY)
     views = _views(model, images, layer, bank, batch_size)
     by = ("value" if views.logits is None else "contribution") if by is None else by
     n, n_concepts = views.values.shape
@@ -130,7 +125,7 @@ def show_concepts(
     else:
         chosen = chosen_concepts(concepts, views.names, n, n_concepts).expand(n, -1)
     marks = _binary("concept_labels", concept_labels, (n, n_concepts))
-    truth = None if labels is None else to_tensor("labels", labels)
+    truth = None if labels is None else torch.as_tensor(labels)
     if truth is not None:
         check_shape("labels", truth, ("N",), (n,))
     names = None
@@ -158,6 +153,7 @@ def show_concepts(
     return figure, axes
 
 
+@check_arguments(top=Whole(1), concept_labels=_LABELS, batch_size=Whole(1))
 def show_top_images(
     model: Any,
     images: Any,
@@ -205,7 +201,6 @@ def show_top_images(
     ValueError
         As in `show_concepts`, or if there is no such concept.
     """
-    check_whole("top", top, 1)
     views = _views(model, images, layer, bank, batch_size)
     n, n_concepts = views.values.shape
     try:
@@ -230,6 +225,7 @@ def show_top_images(
     return figure, flat[: len(rows)]
 
 
+@check_arguments(contributions=Arrays("L"), names=NAMES, total=FINITE, top=Whole(1), ax=AXES)
 def plot_contributions(
     contributions: Tensor | np.ndarray,
     names: Sequence[str],
@@ -271,13 +267,8 @@ def plot_contributions(
     ValueError
         If there is not one name for each contribution.
     """
-    parts = to_array("contributions", contributions).astype(float)
-    names = as_list("names", names, "names")
-    check_finite("total", check_number("total", total))
-    if ax is not None:
-        check_kind("ax", ax, Axes, "Axes of matplotlib")
+    parts = np.asarray(contributions, dtype=float)
     check_shape("contributions", parts, ("L",), (len(names),))
-    check_whole("top", top, 1)
     order = np.argsort(-np.abs(parts), kind="stable")
     largest, others = order[:top], order[top:]
     bars = [(clipped(str(names[j]), 30), parts[j]) for j in largest]
@@ -331,10 +322,8 @@ def _pictures(pictures: Any, views: ConceptViews, model: Any) -> Tensor:
 def _binary(name: str, value: Any, shape: tuple[int, int]) -> np.ndarray | None:
     if value is None:
         return None
-    array = to_array(name, value)
-    check_shape(name, array, ("N", "L"), shape)
-    check_binary(name, array)
-    return array
+    check_shape(name, value, ("N", "L"), shape)
+    return value
 
 
 def _class_title(views: ConceptViews, i: int, names: list[str], truth: Tensor | None) -> str:

@@ -9,7 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from captum_concepts._support.checks import check_finite, check_names, check_shape, check_whole, to_tensor
+from captum_concepts._support.checks import (
+    check_finite,
+    check_names,
+    check_shape,
+    to_tensor,
+)
 from captum_concepts._support.running import (
     at_least_float32,
     evaluation_mode,
@@ -74,7 +79,6 @@ def concept_views(model: Any, images: Any, batch_size: int = 64) -> ConceptViews
     if isinstance(model, type) or any(not hasattr(model, name) for name in members):
         raise TypeError(f"Expected argument `model` to be a concept model but got {type(model).__name__}. {_REMEDY}.")
     images = checked_images(images)
-    check_whole("batch_size", batch_size, 1)
     with evaluation_mode(model, model.features, model.concept_predictor, model.head), torch.no_grad():
         parts = [_batch(model, batch) for batch in images.split(batch_size)]
     names = getattr(getattr(model, "concept_layer", None), "names", None)

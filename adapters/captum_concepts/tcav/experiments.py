@@ -17,16 +17,8 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from captum_concepts._support.checks import (
-    as_list,
-    check_choice,
-    check_device,
-    check_finite,
     check_materialised,
-    check_module,
-    check_seed,
     check_shape,
-    check_weight,
-    check_whole,
     is_integral,
     to_tensor,
 )
@@ -40,7 +32,6 @@ from captum_concepts._support.running import (
 from captum_concepts.attributions.outputs import check_targets, scripted, tensor_outputs
 from captum_concepts.backbones.layers import find_layer
 from captum_concepts.bank.bank import ConceptBank
-from captum_concepts.bank.directions import METHODS
 
 
 class ConceptBankClassifier(Classifier):
@@ -282,15 +273,9 @@ def prepared(
     seed: int,
 ) -> Experiments:
     """Check what all experiments share."""
-    check_module("model", model)
     check_materialised("model", model)
-    check_device("device", device)
     names = _check_layers(model, layers)
-    check_whole("batch_size", batch_size, 1)
-    check_seed(seed)
-    check_choice("method", method, METHODS)
-    check_weight("C", C, positive=True)
-    check_images("inputs", inputs, 1)
+    check_number_of_images("inputs", inputs, 1)
     targets = _as_targets(target, len(inputs))
     reference = first_floating(model)
     place = torch.device(device or "cpu") if reference is None else reference.device
@@ -298,14 +283,8 @@ def prepared(
     return Experiments(model, names, inputs, targets, batches, ConceptBankClassifier(method, C), seed)
 
 
-def check_images(
-    label: str, images: Any, least: int, shape: tuple[int | None, ...] = (None,) * 3, why: str = ""
-) -> None:
-    """Raise unless an argument holds enough images, of a shape (C, H, W)."""
-    if not isinstance(images, Tensor):
-        raise TypeError(f"Expected argument `{label}` to be a tensor but got {type(images).__name__}.")
-    check_shape(label, images, ("N", "C", "H", "W"), (None, *shape))
-    check_finite(label, images)
+def check_number_of_images(label: str, images: Tensor, least: int, why: str = "") -> None:
+    """Raise unless an argument holds enough images."""
     if len(images) < least:
         raise ValueError(f"Expected argument `{label}` to hold at least {least} images{why} but got {len(images)}.")
 
@@ -317,14 +296,8 @@ def mean_of(values: Sequence[float] | np.ndarray) -> float:
 
 
 def _check_layers(model: nn.Module, layers: Sequence[str]) -> list[str]:
-    if isinstance(layers, str):
-        raise TypeError(f"Expected argument `layers` to be a sequence of names but got one: [{layers!r}] is a list.")
-    names = list(dict.fromkeys(as_list("layers", layers, "names")))
-    if not names:
-        raise ValueError("Expected argument `layers` to name at least one layer but it is empty.")
+    names = list(dict.fromkeys(layers))
     for name in names:
-        if not isinstance(name, str):
-            raise TypeError(f"Expected argument `layers` to hold names but got {name!r}.")
         if isinstance(model, torch.jit.ScriptModule) or isinstance(find_layer(model, name), torch.jit.ScriptModule):
             raise ValueError(scripted(f"TCAV at layer {name!r}"))
     return names

@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from captum_concepts._support.checks import check_kind
+from captum_concepts._support.constraints import AXES, check_arguments
 from captum_concepts._support.shown import clipped, described
 from captum_concepts._support.visualise import figure_of
 from captum_concepts.tcav.score import LayerScore, TCAVScore
@@ -23,6 +23,7 @@ class TCAVScores(dict[str, TCAVScore]):
     def __repr__(self) -> str:
         return described(self, **{name: each.score for name, each in self.items()})
 
+    @check_arguments(ax=AXES)
     def plot(self, ax: Axes | None = None) -> tuple[Figure, Axes]:
         """Draw the scores as bars: a group for each concept, a bar for each layer, and the random images at the end.
 
@@ -46,8 +47,6 @@ class TCAVScores(dict[str, TCAVScore]):
         ValueError
             If there is no concept.
         """
-        if ax is not None:
-            check_kind("ax", ax, Axes, "Axes of matplotlib")
         if not self:
             raise ValueError("Expected the scores of at least one concept but there is none.")
         layers = list(next(iter(self.values())).layers)

@@ -12,10 +12,26 @@ import torch
 from scipy import stats
 from torch import Tensor, nn
 
-from captum_concepts._support.checks import check_range, check_whole
+from captum_concepts._support.constraints import (
+    POSITIVE,
+    SHARE,
+    TEXT,
+    Choice,
+    Constraint,
+    Device,
+    Flag,
+    Instance,
+    Items,
+    Module,
+    Seed,
+    Tensors,
+    Whole,
+    check_arguments,
+)
 from captum_concepts._support.progress import progress
 from captum_concepts._support.shown import described, written
-from captum_concepts.tcav.experiments import check_images, mean_of, prepared
+from captum_concepts.bank.directions import METHODS
+from captum_concepts.tcav.experiments import check_number_of_images, mean_of, prepared
 
 
 @dataclass(frozen=True)
@@ -75,6 +91,28 @@ class TCAVContrast(NamedTuple):
     baseline: float
 
 
+#: Constraints that `tcav_folders` has as well.
+SHARED: dict[str, Constraint] = {
+    "model": Module(),
+    "layers": Items(TEXT, "names of layers", least=1),
+    "inputs": Tensors("N, C, H, W", finite=True),
+    "alpha": SHARE,
+    "method": Choice(METHODS),
+    "C": POSITIVE,
+    "batch_size": Whole(1),
+    "device": Device(),
+    "seed": Seed(),
+    "display_progressbar": Flag(),
+}
+
+
+@check_arguments(
+    **SHARED,
+    concept_images=Tensors("P, C, H, W", finite=True),
+    negative_images=Tensors("M, C, H, W", finite=True),
+    n_random=Whole(2),
+    n_samples=Whole(1),
+)
 def tcav_score(
     model: nn.Module,
     layers: Sequence[str],
@@ -163,15 +201,12 @@ def tcav_score(
         If `layers` is one string, `target` holds no integers, or a number is none.
     """
     explained = prepared(model, layers, inputs, target, method, C, batch_size, device, seed)
-    check_whole("n_random", n_random, 2)
-    check_whole("n_samples", n_samples, 1)
-    check_range("alpha", alpha, 0, 1)
     why = f" for n_samples={n_samples}, which may be lower,"
     for label, images, least in (
         ("concept_images", concept_images, n_samples),
         ("negative_images", negative_images, 2 * n_samples),
     ):
-        check_images(label, images, least, inputs.shape[1:], why)
+        check_number_of_images(label, images, least, why)
     draws = _draw(len(concept_images), len(negative_images), n_random, n_samples, seed)
     pairs = [pair for i in range(0, 3 * n_random, 3) for pair in ((i, i + 1), (i + 2, i + 1))]
     results = {}
@@ -183,6 +218,9 @@ def tcav_score(
     return summarised(results)
 
 
+@check_arguments(
+    first=Instance(TCAVScore, "what `tcav_score` returns"), second=Instance(TCAVScore, "what `tcav_score` returns")
+)
 def tcav_contrast(first: TCAVScore, second: TCAVScore) -> TCAVContrast:
     """Return the model contrast score of TCAV: how much more the concept matters to the first model.
 
@@ -208,11 +246,6 @@ def tcav_contrast(first: TCAVScore, second: TCAVScore) -> TCAVContrast:
     >>> tcav_contrast(TCAVScore(0.75, 0.5, {}), TCAVScore(0.25, 0.75, {}))
     TCAVContrast(score=0.5, baseline=-0.25)
     """
-    for name, score in (("first", first), ("second", second)):
-        if not isinstance(score, TCAVScore):
-            raise TypeError(
-                f"Expected argument `{name}` to be what `tcav_score` returns but got {type(score).__name__}."
-            )
     return TCAVContrast(first.score - second.score, first.random_mean - second.random_mean)
 
 

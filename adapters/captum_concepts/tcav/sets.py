@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from captum_concepts._support.checks import check_callable, check_range, check_whole
+from captum_concepts._support.constraints import Function, Location, Whole, check_arguments
 from captum_concepts._support.progress import progress
 from captum_concepts.bank.folders import (
     LEAST_SETS,
@@ -23,9 +23,15 @@ from captum_concepts.bank.folders import (
 )
 from captum_concepts.tcav.experiments import mean_of, prepared
 from captum_concepts.tcav.plot import TCAVScores
-from captum_concepts.tcav.score import LayerScore, summarised
+from captum_concepts.tcav.score import SHARED, LayerScore, summarised
 
 
+@check_arguments(
+    **SHARED,
+    root=Location("folder", "a folder with one folder of images for each concept"),
+    transform=Function(),
+    num_workers=Whole(),
+)
 def tcav_folders(
     model: nn.Module,
     layers: Sequence[str],
@@ -114,10 +120,6 @@ def tcav_folders(
     >>> figure, ax = found.plot()
     """
     explained = prepared(model, layers, inputs, target, method, C, batch_size, device, seed)
-    check_range("alpha", alpha, 0, 1)
-    check_whole("num_workers", num_workers, 0)
-    if transform is not None:
-        check_callable("transform", transform)
     found = find_concept_folders(root, random)
     if transform is None:
         warn_without_transform(model)

@@ -11,11 +11,10 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from captum_concepts._support.checks import check_callable, check_flag, check_shape, to_array, to_tensor
+from captum_concepts._support.checks import check_callable, check_flag, check_loader, check_shape, to_array, to_tensor
 from captum_concepts._support.files import shortened
 from captum_concepts._support.progress import progress
 from captum_concepts._support.running import floating_images
-from captum_concepts.backbones.embedding import check_loader
 from quantus_concepts.datasets.ratings.explanations import MODALITIES, ConceptExplanation, Explanation, MapExplanation
 from quantus_concepts.functional.normalisation import finite_rows
 from quantus_concepts.functional.overlay import usable_maps

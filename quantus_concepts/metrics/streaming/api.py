@@ -7,8 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from captum_concepts._support.checks import check_flag, check_seed, check_whole
-from captum_concepts.backbones.embedding import check_loader
+from captum_concepts._support.checks import check_flag, check_loader, check_seed, check_whole
 from captum_concepts.models.interventions import Levels
 from quantus_concepts.metrics.host.checks import (
     checked_points,

@@ -10,8 +10,7 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
-from captum_concepts._support.checks import as_list
-from captum_concepts.backbones.embedding import check_loader
+from captum_concepts._support.checks import as_list, check_loader
 from captum_concepts.models.interventions import Levels
 from quantus_concepts.functional.interventions import ORDERS
 from quantus_concepts.metrics.host.checks import checked_presence, class_labels

@@ -11,9 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from captum_concepts._support.checks import as_list, check_flag, check_kind, check_shape, to_numpy
+from captum_concepts._support.checks import as_list, check_flag, check_kind, check_loader, check_shape, to_numpy
 from captum_concepts._support.progress import progress
-from captum_concepts.backbones.embedding import check_loader
 from quantus_concepts.functional.substitution import group_choice
 from quantus_concepts.metrics.host.checks import known_to
 from quantus_concepts.metrics.host.row_buffer import RowBuffer

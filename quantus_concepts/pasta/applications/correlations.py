@@ -11,12 +11,16 @@ import numpy as np
 from quantus.metrics.complexity.sparseness import Sparseness
 from scipy import stats
 
-from captum_concepts._support.checks import check_kind, check_numbers, check_shape
+from captum_concepts._support.checks import (
+    check_numbers,
+    check_shape,
+)
+from captum_concepts._support.constraints import Choice, Dictionary, Flag, check_arguments
 from captum_concepts._support.progress import progress
 from captum_concepts._support.shown import one_line
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, DrawingExplanation, MapExplanation
 from quantus_concepts.datasets.ratings.questions import QUESTIONS, check_questions
-from quantus_concepts.functional.votes import join_votes
+from quantus_concepts.functional.votes import JOINS, join_votes
 
 #: Fewer pairs than this always lie on a line.
 LEAST = 3
@@ -59,6 +63,7 @@ class RatingCorrelation:
         return one_line(self)
 
 
+@check_arguments(values=Dictionary(), how=Choice(JOINS))
 def rating_correlations(
     values: Mapping[str, Any],
     ratings: Any,
@@ -94,7 +99,6 @@ def rating_correlations(
         If shapes do not fit or a question is unknown.
     """
     questions = check_questions(questions)
-    check_kind("values", values, Mapping, "a mapping from the metrics' names")
     targets = check_numbers("ratings", ratings).astype(float)
     if targets.ndim == 3:
         targets = np.asarray(join_votes(targets.transpose(0, 2, 1), how), dtype=float)
@@ -126,6 +130,7 @@ def _correlation(metric: str, question: str, scores: np.ndarray, targets: np.nda
     )
 
 
+@check_arguments(display_progressbar=Flag())
 def sparseness(explanations: Any, display_progressbar: bool = False) -> np.ndarray:
     """Return how sparse maps are: the Gini index of their absolute values, by Quantus's `Sparseness`.
 

@@ -16,7 +16,11 @@ from matplotlib.ticker import MaxNLocator
 from scipy import stats
 from torch import Tensor
 
-from captum_concepts._support.checks import check_kind, check_numbers, check_shape
+from captum_concepts._support.checks import (
+    check_numbers,
+    check_shape,
+)
+from captum_concepts._support.constraints import AXES, Dictionary, Instance, check_arguments
 from captum_concepts._support.shown import one_line
 from quantus_concepts.datasets.ratings.questions import question_named
 
@@ -81,6 +85,7 @@ class Mixture:
         n = len(self.choice) - self.undefined
         return {name: wins / n if n else math.nan for name, wins in self.wins.items()}
 
+    @check_arguments(maps=Dictionary())
     def chosen(self, maps: Mapping[str, Any]) -> Any:
         """Return the explanations of the mixture, or anything else that each explainer has for each image.
 
@@ -121,6 +126,7 @@ class Mixture:
             taken[index == UNDEFINED] = math.nan
         return taken
 
+    @check_arguments(values=Dictionary())
     def compare(self, values: Mapping[str, Any]) -> pd.DataFrame:
         """Compare the choice with every explainer alone, in faithfulness for instance.
 
@@ -166,12 +172,12 @@ class Mixture:
         return pd.DataFrame.from_records(records, index="explainer")
 
     def _check_names(self, argument: str, given: Mapping[str, Any]) -> None:
-        check_kind(argument, given, Mapping, "a mapping from the explainers' names")
         missing = [name for name in self.names if name not in given]
         if missing:
             raise ValueError(f"Expected argument `{argument}` to have an entry for each explainer but {missing} lack.")
 
 
+@check_arguments(scores=Dictionary())
 def best_explainer(scores: Mapping[str, Any], question: str = "Q1") -> Mixture:
     """Choose for each image the explainer with the best score.
 
@@ -203,10 +209,6 @@ def best_explainer(scores: Mapping[str, Any], question: str = "Q1") -> Mixture:
     {'Grad-CAM': 1, 'LIME': 1}
     """
     sign = question_named(question).sign
-    if not isinstance(scores, Mapping):
-        raise TypeError(
-            f"Expected argument `scores` to be a mapping from names to (N,) scores but got {type(scores).__name__}."
-        )
     if not scores:
         raise ValueError("Expected argument `scores` to have at least one explainer but got none.")
     names = tuple(scores)
@@ -229,6 +231,7 @@ def best_explainer(scores: Mapping[str, Any], question: str = "Q1") -> Mixture:
     return Mixture(names, choice, chosen, question, tied, leaders)
 
 
+@check_arguments(mixture=Instance(Mixture, "a Mixture"), ax=AXES)
 def plot_mixture(mixture: Mixture, ax: Axes | None = None) -> tuple[Figure, Axes]:
     """Draw how often each explainer wins, as Figure 7 of the paper.
 
@@ -246,7 +249,6 @@ def plot_mixture(mixture: Mixture, ax: Axes | None = None) -> tuple[Figure, Axes
         more than 20 explainers those that are best of no image are only counted, below the axis.
         Nothing is shown or saved.
     """
-    check_kind("mixture", mixture, Mixture, "a Mixture")
     wins, ties = mixture.wins, mixture.ties
     names = sorted(mixture.names, key=lambda name: (-wins[name], -ties[name]))
     best = sum(wins[name] + ties[name] > 0 for name in names)

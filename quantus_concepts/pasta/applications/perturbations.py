@@ -12,9 +12,13 @@ import torch
 from torch import Tensor
 from torchvision.transforms.v2 import functional as transforms
 
-from captum_concepts._support.checks import check_choice, check_kind, check_range, check_shape, check_whole
+from captum_concepts._support.checks import (
+    as_list,
+    check_choice,
+    check_shape,
+)
+from captum_concepts._support.constraints import Choice, Floats, Function, Number, Seed, Whole, check_arguments
 from captum_concepts._support.shown import one_line
-from quantus_concepts.functional.arguments import check_floating
 from quantus_concepts.pasta.encoders.denormalising import check_unit
 
 #: The release's seed where it fixes one.
@@ -32,6 +36,11 @@ _MOST_PATCHES = 32
 Change = Callable[[Tensor, float, Tensor], Tensor]
 
 
+#: Constraint of how strong a perturbation is.
+_MAGNITUDE = Number(0, LARGEST)
+
+
+@check_arguments(function=Function(), light=_MAGNITUDE, strong=_MAGNITUDE, n_draws=Whole())
 @dataclass(frozen=True)
 class Perturbation:
     """A perturbation of images.
@@ -64,12 +73,7 @@ class Perturbation:
     def __repr__(self) -> str:
         return one_line(self)
 
-    def __post_init__(self) -> None:
-        check_kind("function", self.function, Callable, "a function of images, magnitude and draws")
-        for name in ("light", "strong"):
-            check_range(name, getattr(self, name), 0, LARGEST)
-        check_whole("n_draws", self.n_draws, 0)
-
+    @check_arguments(n=Whole(), seed=Seed())
     def draws(self, n: int, seed: int = SEED) -> Tensor:
         """Return the random numbers of n images; those of an image do not depend on how many follow it.
 
@@ -85,14 +89,12 @@ class Perturbation:
         Tensor
             (n, `n_draws`), float64, in [0, 1), on the CPU.
         """
-        generator = np.random.default_rng([check_whole("seed", seed, 0), *self.name.encode()])
-        return torch.from_numpy(generator.random((check_whole("n", n, 0), self.n_draws)))
+        generator = np.random.default_rng([seed, *self.name.encode()])
+        return torch.from_numpy(generator.random((n, self.n_draws)))
 
+    @check_arguments(images=Floats("N, 3, H, W"), magnitude=_MAGNITUDE, seed=Seed())
     def __call__(self, images: Tensor, magnitude: float, seed: int = SEED, draws: Tensor | None = None) -> Tensor:
         """Perturb images."""
-        check_floating("images", images)
-        check_shape("images", images, ("N", "3", "H", "W"), (None, 3, None, None))
-        check_range("magnitude", magnitude, 0, LARGEST)
         if images.numel():
             check_unit("images", *torch.aminmax(images), "Undo the model's normalisation first: images * std + mean")
         if draws is None:
@@ -111,9 +113,8 @@ def as_perturbations(chosen: Iterable[str | Perturbation] | None = None) -> tupl
         return tuple(PERTURBATIONS.values())
     if isinstance(chosen, str | Perturbation):
         raise TypeError(f"Expected argument `perturbations` to hold several but got one: [{chosen!r}] is a list.")
-    check_kind("perturbations", chosen, Iterable, "several perturbations")
     found = []
-    for each in chosen:
+    for each in as_list("perturbations", chosen, "perturbations"):
         if isinstance(each, str):
             check_choice("perturbations", each, PERTURBATIONS)
             each = PERTURBATIONS[each]
@@ -291,6 +292,7 @@ one until the prediction changes, for which 5 stands here.
 """
 
 
+@check_arguments(name=Choice(PERTURBATIONS))
 def perturb(images: Tensor, name: str, magnitude: float, seed: int = SEED) -> Tensor:
     """Perturb images by the name of a perturbation.
 
@@ -315,5 +317,4 @@ def perturb(images: Tensor, name: str, magnitude: float, seed: int = SEED) -> Te
     ValueError
         If there is no such perturbation, or an argument is out of range.
     """
-    check_choice("name", name, PERTURBATIONS)
     return PERTURBATIONS[name](images, magnitude, seed)

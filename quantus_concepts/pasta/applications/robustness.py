@@ -12,18 +12,23 @@ import torch
 from torch import Tensor, nn
 
 from captum_concepts._support.checks import (
-    check_choice,
-    check_kind,
-    check_numbers,
-    check_range,
-    check_shape,
-    check_whole,
     to_numpy,
+)
+from captum_concepts._support.constraints import (
+    Arrays,
+    Choice,
+    Flag,
+    Floats,
+    Function,
+    Module,
+    Number,
+    Seed,
+    Whole,
+    check_arguments,
 )
 from captum_concepts._support.progress import progress
 from captum_concepts._support.running import evaluation_mode, predict_logits, to_model
 from captum_concepts._support.shown import one_line
-from quantus_concepts.functional.arguments import check_floating
 from quantus_concepts.pasta.applications.perturbations import LARGEST, SEED, Perturbation, as_perturbations
 from quantus_concepts.pasta.encoders.denormalising import Denormalisation
 
@@ -83,6 +88,17 @@ class RobustnessPairs:
         return len(self.indices)
 
 
+@check_arguments(
+    model=Module(),
+    images=Arrays("N, 3, H, W", kind="same"),
+    labels=Arrays("N", optional=True),
+    explain_func=Function(),
+    question=Choice(QUESTIONS_OF_CHANGE),
+    magnitude=Number(0, LARGEST, open_low=True),
+    seed=Seed(),
+    batch_size=Whole(1),
+    display_progressbar=Flag(),
+)
 def robustness_pairs(
     model: nn.Module,
     images: Any,
@@ -152,21 +168,9 @@ def robustness_pairs(
         If an argument has a wrong shape, is out of range, images are not in [0, 1] once the normalisation is undone, or
         the explanation function does not return one explanation for each image.
     """
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"Expected argument `model` to be a torch.nn.Module but got {type(model).__name__}.")
-    check_choice("question", question, QUESTIONS_OF_CHANGE)
-    check_kind("explain_func", explain_func, Callable, "a function of model, inputs and targets")
-    given = images if isinstance(images, Tensor) else np.ascontiguousarray(check_numbers("images", images))
-    images = torch.as_tensor(given).detach()
-    check_floating("images", images)
-    check_shape("images", images, ("N", "3", "H", "W"), (None, 3, None, None))
-    n = len(images)
-    truth = None if labels is None else check_numbers("labels", labels)
-    if truth is not None:
-        check_shape("labels", truth, ("N",), (n,))
-    if magnitude is not None:
-        check_range("magnitude", magnitude, 0, LARGEST, open_low=True)
-    batch_size = check_whole("batch_size", batch_size, 1)
+    images = torch.as_tensor(images if isinstance(images, Tensor) else np.ascontiguousarray(images)).detach()
+    Floats("N, 3, H, W").check("images", images, {})
+    n, truth = len(images), labels
     denormalise = Denormalisation(mean, std)
     for rows in _batches(np.arange(n), batch_size):
         # A wrong range raises before anything is computed.
@@ -234,7 +238,7 @@ class _Search:
     def __post_init__(self) -> None:
         own = [each.light if self.keep else each.strong for each in self.perturbations]
         self.magnitudes = np.array(own if self.magnitude is None else [self.magnitude] * len(own), dtype=np.float64)
-        generator = np.random.default_rng([check_whole("seed", self.seed, 0), 0])
+        generator = np.random.default_rng([self.seed, 0])
         # Row by row, so that the order of an image does not depend on how many follow it.
         self.order = generator.random((len(self.images), len(own))).argsort(1)
         self.draws = [each.draws(len(self.images), self.seed) for each in self.perturbations]

@@ -9,10 +9,9 @@ from typing import Any, Protocol, TypeGuard
 import torch
 from torch import Tensor
 
-from captum_concepts._support.checks import check_shape
+from captum_concepts._support.constraints import Floats
 from captum_concepts._support.running import to_host
 from captum_concepts._support.shown import described
-from quantus_concepts.functional.arguments import check_floating
 from quantus_concepts.pasta.encoders.denormalising import ROUNDING
 
 
@@ -139,8 +138,7 @@ def check_image_form(images: Any) -> None:
     """Raise unless images are (N, 3, H, W), floating, whatever is in them."""
     if isinstance(images, Tensor) and images.dtype == torch.uint8:
         raise TypeError("Expected argument `images` to be floating, in [0, 1], but got uint8. Pass images / 255.")
-    check_floating("images", images)
-    check_shape("images", images, ("N", "3", "H", "W"), (None, 3, None, None))
+    Floats("N, 3, H, W").check("images", images, {})
     if len(images) and not images.numel():
         raise ValueError(f"Expected argument `images` to have pixels but got shape {tuple(images.shape)}.")
 

@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from captum_concepts._support.checks import check_choice, check_device, check_kind, check_path, check_whole
+from captum_concepts._support.checks import (
+    check_choice,
+    check_kind,
+    check_path,
+    check_whole,
+)
+from captum_concepts._support.constraints import TEXT, Device, Dictionary, Instance, Seed, check_arguments
 from captum_concepts._support.disk_cache import FileHashes
 from captum_concepts._support.files import check_files
 from captum_concepts._support.fingerprints import file_state, fingerprint_of, hash_file, tokenizer_hash
@@ -82,6 +88,14 @@ class OpenClipEncoder(BatchEncoder):
         If there is no such model or tag, or no such file. When first needed: if weights or a tokenizer cannot be had.
     """
 
+    @check_arguments(
+        model_name=TEXT,
+        pretrained=Instance(str | Path, "a tag or a file", optional=True),
+        seed=Seed(),
+        device=Device(),
+        model_config=Dictionary(),
+        tag=TEXT,
+    )
     def __init__(
         self,
         model_name: str = PRESETS["siglip"].model_name,
@@ -93,17 +107,14 @@ class OpenClipEncoder(BatchEncoder):
         tag: str | None = None,
         tokenizer: Tokenizer | str | Path | None = None,
     ) -> None:
-        self.seed = check_whole("seed", seed, 0)
-        check_kind("model_name", model_name, str, "the name of a model")
-        check_kind("pretrained", pretrained, str | Path | None, "a tag or a file")
-        check_kind("model_config", model_config, Mapping | None, "a mapping")
+        self.seed = seed
         self.model_name = model_name
         self.model_config = None if model_config is None else _checked_config(model_config)
         self.weights = _weight_file(pretrained)
         self._weights_state = None if self.weights is None else file_state(self.weights)
         self.tag = tag if self.weights is not None else None if pretrained is None else str(pretrained)
         self.tokenizer = _checked_tokenizer(tokenizer)
-        self._device = None if device is None else check_device("device", device)
+        self._device = None if device is None else torch.device(device)
         self._built: BuiltModel | None = None
         self._built_on = self._device
         preset = _preset_of(model_name) if self.model_config is None else None
