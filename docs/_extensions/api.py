@@ -24,7 +24,7 @@ PACKAGES = (
 #: With those of our own base classes; what comes from the classes named is told where they are.
 MEMBERS = (
     "   :members:",
-    "   :inherited-members: Module, Attribution, Dataset, ABC, Protocol, Generic, tuple, object",
+    "   :inherited-members: Module, Attribution, Dataset, ABC, Protocol, Generic, tuple, dict, object",
     # Captum's, which its classes have anew.
     "   :exclude-members: attribute_future, compute_convergence_delta, has_convergence_delta, interpolate",
 )
