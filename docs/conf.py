@@ -14,7 +14,9 @@ sys.path.insert(0, str(HERE / "_extensions"))
 # Kernels inherit it: figures are shown whatever backend the shell asks for, and examples/ can be imported.
 os.environ["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"
 os.environ["MATPLOTLIBRC"] = str(HERE / "matplotlibrc")
-os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(HERE / "examples"), os.environ.get("PYTHONPATH")]))
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    filter(None, [str(HERE / "examples"), os.environ.get("PYTHONPATH")])
+)
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 # Of libraries that autodoc imports in this process.
 warnings.filterwarnings("ignore")
@@ -63,7 +65,10 @@ default_role = "name"
 nitpicky = True
 # Names of others, which resolve where their inventories are fetched; names of our modules are told in prose.
 nitpick_ignore_regex = [
-    (r"py:.*", r"(torch|torchvision|numpy|np|pandas|pd|quantus|captum|open_clip|timm|diffusers|transformers|ray)\b.*"),
+    (
+        r"py:.*",
+        r"(torch|torchvision|numpy|np|pandas|pd|quantus|captum|open_clip|timm|diffusers|transformers|ray)\b.*",
+    ),
 ]
 intersphinx_mapping = (
     {
@@ -100,10 +105,18 @@ if version_name := os.environ.get("DOCS_VERSION"):
         "navbar_end": ["version-switcher", "theme-switcher", "navbar-icon-links"],
         "show_version_warning_banner": True,
     }
-html_sidebars = {"index": [], "which-metric": [], "limits": [], "installing": [], "gallery": []}
+html_sidebars = {
+    "index": [],
+    "which-metric": [],
+    "limits": [],
+    "installing": [],
+    "gallery": [],
+}
 
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 copybutton_exclude = ".linenos, .gp"
-linkcheck_ignore = [r"https://example\.org/.*"]  # placeholders until the project has a place
+linkcheck_ignore = [
+    r"https://example\.org/.*"
+]  # placeholders until the project has a place
 linkcheck_timeout = 20

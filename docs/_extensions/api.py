@@ -19,7 +19,10 @@ from sphinx.util.nodes import make_refnode
 OURS = ("quantus_concepts", "captum_concepts")
 PACKAGES = (
     *OURS,
-    *(f"quantus_concepts.{name}" for name in ("metrics", "datasets", "pasta", "functional", "diffusion")),
+    *(
+        f"quantus_concepts.{name}"
+        for name in ("metrics", "datasets", "pasta", "functional", "diffusion")
+    ),
 )
 #: With those of our own base classes; what comes from the classes named is told where they are.
 MEMBERS = (
@@ -50,27 +53,62 @@ class Api(SphinxDirective):
             names.append(name)
             members = kind == "class" and "members" in self.options
             entries += [f".. auto{kind}:: {name}", *(MEMBERS if members else ()), ""]
-        summary = [".. autosummary::", "   :nosignatures:", "", *(f"   {name}" for name in names), ""] if names else []
+        summary = (
+            [
+                ".. autosummary::",
+                "   :nosignatures:",
+                "",
+                *(f"   {name}" for name in names),
+                "",
+            ]
+            if names
+            else []
+        )
         lines = [f".. currentmodule:: {self.arguments[0]}", "", *summary, *entries]
-        return self.parse_text_to_nodes(StringList(lines, source=self.get_source_info()[0]))
+        return self.parse_text_to_nodes(
+            StringList(lines, source=self.get_source_info()[0])
+        )
 
 
 def _kind(value: Any) -> str:
-    return "class" if inspect.isclass(value) else "function" if inspect.isroutine(value) else "data"
+    return (
+        "class"
+        if inspect.isclass(value)
+        else "function"
+        if inspect.isroutine(value)
+        else "data"
+    )
 
 
 def name_role(
-    name: str, rawtext: str, text: str, lineno: int, inliner: Inliner, options: Any = None, content: Any = ()
+    name: str,
+    rawtext: str,
+    text: str,
+    lineno: int,
+    inliner: Inliner,
+    options: Any = None,
+    content: Any = (),
 ) -> tuple[list[nodes.Node], list[nodes.system_message]]:
     """Read a name in backticks, an argument or something public: a link where it is in the reference."""
     env: BuildEnvironment = inliner.document.settings.env
-    scope = {f"py:{key}": env.ref_context.get(f"py:{key}") for key in ("module", "class")}
-    target = pending_xref(rawtext, nodes.literal(rawtext, text), reftype="obj", refdomain="py", reftarget=text, **scope)
+    scope = {
+        f"py:{key}": env.ref_context.get(f"py:{key}") for key in ("module", "class")
+    }
+    target = pending_xref(
+        rawtext,
+        nodes.literal(rawtext, text),
+        reftype="obj",
+        refdomain="py",
+        reftarget=text,
+        **scope,
+    )
     target["refdoc"] = env.docname
     return [target], []
 
 
-def resolve_name(app: Sphinx, env: BuildEnvironment, node: pending_xref, shown: nodes.Node) -> nodes.Node | None:
+def resolve_name(
+    app: Sphinx, env: BuildEnvironment, node: pending_xref, shown: nodes.Node
+) -> nodes.Node | None:
     """Link what another page documents; leave an argument, and what can be imported, as it is; warn of the rest."""
     # numpydoc writes the attributes of a class as such references, too.
     if node.get("reftype") != "obj":
@@ -80,8 +118,14 @@ def resolve_name(app: Sphinx, env: BuildEnvironment, node: pending_xref, shown: 
     for package in PACKAGES:
         found = env.domains.python_domain.objects.get(f"{package}.{last}")
         if found is not None:
-            return make_refnode(app.builder, node["refdoc"], found.docname, found.node_id, shown, target)
-    return shown if not target.startswith(tuple(f"{name}." for name in OURS)) or _exists(target) else None
+            return make_refnode(
+                app.builder, node["refdoc"], found.docname, found.node_id, shown, target
+            )
+    return (
+        shown
+        if not target.startswith(tuple(f"{name}." for name in OURS)) or _exists(target)
+        else None
+    )
 
 
 def _exists(target: str) -> bool:

@@ -27,12 +27,21 @@ def option_lines(command: Any, name: str) -> list[str]:
     context = typer.Context(command, info_name=name)
     rows = []
     for parameter in command.params:
-        record = parameter.get_help_record(context) or (parameter.name, getattr(parameter, "help", "") or "")
+        record = parameter.get_help_record(context) or (
+            parameter.name,
+            getattr(parameter, "help", "") or "",
+        )
         flags, text = record
         default = parameter.default
-        shown = str(default) if isinstance(default, str | int | float) and not isinstance(default, bool) else ""
+        shown = (
+            str(default)
+            if isinstance(default, str | int | float) and not isinstance(default, bool)
+            else ""
+        )
         names = " ".join(flags.replace("<", "").replace(">", "").split())
-        rows.append((names, " ".join(text.partition("[default:")[0].split()).rstrip(), shown))
+        rows.append(
+            (names, " ".join(text.partition("[default:")[0].split()).rstrip(), shown)
+        )
     lines = [".. list-table::", "   :header-rows: 1", "   :widths: 30 55 15", ""]
     for option, text, default in [("option", "meaning", "default"), *rows]:
         code = option == "option"
@@ -60,15 +69,24 @@ class Commands(SphinxDirective):
         found: list[nodes.Node] = []
         for name, command in walk(typer.main.get_command(app), "quantus-concepts"):
             title = name.partition(" ")[2]
-            section = nodes.section(ids=[nodes.make_id(title)], names=[nodes.fully_normalize_name(title)])
+            section = nodes.section(
+                ids=[nodes.make_id(title)], names=[nodes.fully_normalize_name(title)]
+            )
             section += nodes.title(text=title)
             epilog = [line.strip() for line in (command.epilog or "").splitlines()]
             examples = [line for line in epilog if line.startswith("quantus-concepts")]
             lines = [*_escaped(command.help or "").splitlines(), ""]
             if examples:
-                lines += [".. code-block:: console", "", *(f"   $ {line}" for line in examples), ""]
+                lines += [
+                    ".. code-block:: console",
+                    "",
+                    *(f"   $ {line}" for line in examples),
+                    "",
+                ]
             lines += option_lines(command, name)
-            section += self.parse_text_to_nodes(StringList(lines, source=self.get_source_info()[0]))
+            section += self.parse_text_to_nodes(
+                StringList(lines, source=self.get_source_info()[0])
+            )
             self.state.document.note_implicit_target(section, section)
             found.append(section)
         return found

@@ -12,7 +12,9 @@ def _tell(app: Sphinx, doctree: nodes.document, docname: str) -> None:
         while section is not None and not isinstance(section, nodes.section):
             section = section.parent
         if section is not None:
-            image.setdefault("alt", f"Figure made by the code above: {section[0].astext()}")
+            image.setdefault(
+                "alt", f"Figure made by the code above: {section[0].astext()}"
+            )
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

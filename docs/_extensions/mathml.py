@@ -14,7 +14,9 @@ def _inline(self: HTML5Translator, node: nodes.math) -> None:
 
 
 def _block(self: HTML5Translator, node: nodes.math_block) -> None:
-    self.body.append(f'<div class="math">{tex2mathml(node.astext(), as_block=True)}</div>')
+    self.body.append(
+        f'<div class="math">{tex2mathml(node.astext(), as_block=True)}</div>'
+    )
     raise nodes.SkipNode
 
 

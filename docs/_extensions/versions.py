@@ -23,13 +23,23 @@ def release_key(name: str) -> tuple[int, ...]:
 def publish(site: Path, pages: Path, version: str, address: str) -> list[str]:
     """Copy `site` to `pages/version`, list the versions, which lie below `address`; return them, the newest first."""
     if not re.fullmatch(rf"{DEVELOPMENT}|\d+(\.\d+)+\w*", version):
-        raise ValueError(f"Expected argument `version` to be 'dev' or a release such as '1.2.3' but got {version!r}.")
+        raise ValueError(
+            f"Expected argument `version` to be 'dev' or a release such as '1.2.3' but got {version!r}."
+        )
     if not (site / "index.html").is_file():
-        raise FileNotFoundError(f"Expected argument `site` to be a built site but {site} has no index.html.")
+        raise FileNotFoundError(
+            f"Expected argument `site` to be a built site but {site} has no index.html."
+        )
     shutil.rmtree(pages / version, ignore_errors=True)
-    shutil.copytree(site, pages / version, ignore=shutil.ignore_patterns(".doctrees", ".buildinfo"))
-    names = [folder.name for folder in pages.iterdir() if (folder / "index.html").is_file()]
-    releases = sorted((name for name in names if name != DEVELOPMENT), key=release_key, reverse=True)
+    shutil.copytree(
+        site, pages / version, ignore=shutil.ignore_patterns(".doctrees", ".buildinfo")
+    )
+    names = [
+        folder.name for folder in pages.iterdir() if (folder / "index.html").is_file()
+    ]
+    releases = sorted(
+        (name for name in names if name != DEVELOPMENT), key=release_key, reverse=True
+    )
     listed = releases + [name for name in names if name == DEVELOPMENT]
     entries = [
         {

@@ -15,17 +15,27 @@ def small_network(n_classes: int, width: int = 24) -> nn.Sequential:
         convolution = nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False)
         return [convolution, nn.BatchNorm2d(outputs), nn.ReLU()]
 
-    maps = nn.Sequential(*block(3, width, 2), *block(width, 2 * width, 2), *block(2 * width, 4 * width, 2))
+    maps = nn.Sequential(
+        *block(3, width, 2),
+        *block(width, 2 * width, 2),
+        *block(2 * width, 4 * width, 2),
+    )
     pool = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
-    return nn.Sequential(OrderedDict(maps=maps, pool=pool, classes=nn.Linear(4 * width, n_classes)))
+    return nn.Sequential(
+        OrderedDict(maps=maps, pool=pool, classes=nn.Linear(4 * width, n_classes))
+    )
 
 
-def train(network: nn.Module, images: Tensor, labels: Tensor, epochs: int = 6, seed: int = 0) -> nn.Module:
+def train(
+    network: nn.Module, images: Tensor, labels: Tensor, epochs: int = 6, seed: int = 0
+) -> nn.Module:
     """Train on images in memory, and return the network in eval mode."""
     generator = torch.Generator().manual_seed(seed)
     steps = epochs * -(-len(images) // 50)
     optimiser = torch.optim.AdamW(network.parameters(), weight_decay=1e-3)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimiser, max_lr=5e-3, total_steps=steps)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimiser, max_lr=5e-3, total_steps=steps
+    )
     network.train()
     for _ in range(epochs):
         for rows in torch.randperm(len(images), generator=generator).split(50):

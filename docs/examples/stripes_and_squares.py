@@ -17,7 +17,10 @@ class SceneModel(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """Return logits (N, 2)."""
         green = images[:, 1]
-        lie, stand = green.diff(dim=1).square().mean((1, 2)), green.diff(dim=2).square().mean((1, 2))
+        lie, stand = (
+            green.diff(dim=1).square().mean((1, 2)),
+            green.diff(dim=2).square().mean((1, 2)),
+        )
         return 100 * torch.stack([lie, stand], 1)
 
 
@@ -27,7 +30,9 @@ class ObjectModel(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """Return logits (N, 2)."""
         difference = images[:, 0] - images[:, 2]
-        return 100 * torch.stack([difference.relu().mean((1, 2)), (-difference).relu().mean((1, 2))], 1)
+        return 100 * torch.stack(
+            [difference.relu().mean((1, 2)), (-difference).relu().mean((1, 2))], 1
+        )
 
 
 class Pictures(NamedTuple):
@@ -47,15 +52,25 @@ def draw(n: int = 40, seed: int = 0) -> Pictures:
     scene_labels, object_labels = np.arange(n) % 2, np.arange(n) // 2 % 2
     bands = np.where((np.arange(SIZE) + rng.integers(0, 16, (n, 1))) % 16 < 8, 0.3, 0.7)
     scenes = np.full((n, 3, SIZE, SIZE), 0.5)
-    scenes[:, 1] = np.where(scene_labels[:, None, None] == 0, bands[:, :, None], bands[:, None, :])
+    scenes[:, 1] = np.where(
+        scene_labels[:, None, None] == 0, bands[:, :, None], bands[:, None, :]
+    )
     masks = np.zeros((n, 1, SIZE, SIZE), dtype=bool)
-    for mask, (row, column) in zip(masks[:, 0], rng.integers(2, SIZE - SQUARE - 2, (n, 2)), strict=True):
+    for mask, (row, column) in zip(
+        masks[:, 0], rng.integers(2, SIZE - SQUARE - 2, (n, 2)), strict=True
+    ):
         mask[row : row + SQUARE, column : column + SQUARE] = True
     speckles = rng.random((n, SIZE, SIZE))
     strong, weak = 0.6 + 0.4 * speckles, 0.4 * speckles
     is_red = (object_labels == 0)[:, None, None]
     red, blue = np.where(is_red, strong, weak), np.where(is_red, weak, strong)
-    tinted, covered = (np.where(masks, np.stack([red, g, blue], 1), scenes) for g in (scenes[:, 1], 0.5 + 0 * red))
+    tinted, covered = (
+        np.where(masks, np.stack([red, g, blue], 1), scenes)
+        for g in (scenes[:, 1], 0.5 + 0 * red)
+    )
     return Pictures(
-        *(each.astype(np.float32) for each in (scenes, covered, tinted)), masks, scene_labels, object_labels
+        *(each.astype(np.float32) for each in (scenes, covered, tinted)),
+        masks,
+        scene_labels,
+        object_labels,
     )
