@@ -230,3 +230,10 @@ def test_a_cluster_of_our_own_has_no_address(address: str, tmp_path: Path) -> No
     # Ray would start one with a token in the home directory and its files under /tmp/ray.
     with pytest.raises(ValueError, match=r"`address` to be HOST:PORT .* Leave it out"):
         scored(tmp_path, engine="ray", address=address)
+
+
+def test_texts_of_workers_that_are_stored_otherwise_are_kept(tmp_path: Path, whole: pd.DataFrame) -> None:
+    # Commands keep texts as Python's; workers of Ray have pandas' default, Arrow where it is installed.
+    with pd.option_context("mode.string_storage", "python"):
+        found = scored(tmp_path, lambda: lambda start, stop: whole[start:stop])
+    assert found["name"].tolist() == whole["name"].tolist()

@@ -122,7 +122,9 @@ def frame_tensors(frame: pd.DataFrame) -> dict[str, Tensor]:
     parts = [json.dumps(columns).encode(), *content]
     tensors = {f"column {place}" if place else "columns": bytes_tensor(part) for place, part in enumerate(parts)}
     found = frame_of(tensors)
-    if differing := [name for name in frame if not found[name].equals(frame[name].reset_index(drop=True))]:
+    # Texts of another process may be stored in another way: in Arrow, or as Python's.
+    plain = {name: column.reset_index(drop=True).astype(found[name].dtype) for name, column in frame.items()}
+    if differing := [name for name, column in plain.items() if not found[name].equals(column)]:
         raise TypeError(f"Expected columns of numbers, booleans, texts, None or bytes but got {differing[0]!r}")
     return tensors
 
