@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from captum.attr import Saliency
 from torch import nn
 
 import quantus_concepts
-from captum_concepts import ConceptBank, PostHocCBM
-from quantus_concepts import CEM, CGIM, CLM, score_concepts
+from captum_concepts import ConceptBank, PostHocCBM, explain_func
+from quantus_concepts import CEM, CGIM, CLM, IDR, IIR, MCS, score_concepts
 from simulated_device import simulated_device
 
 N, SIZE, N_CONCEPTS, N_CLASSES, N_PARTS = 8, 24, 20, 4, 6
@@ -25,6 +26,9 @@ CLASSES = RANDOM.integers(0, N_CLASSES, N)
 CLASS_CONCEPTS, LABELS = RANDOM.random((N_CLASSES, N_CONCEPTS)), RANDOM.integers(0, 2, (N, N_CONCEPTS))
 POINTS, PARTS = RANDOM.uniform(0, SIZE - 1, (N, N_PARTS, 2)), np.arange(N_CONCEPTS) % N_PARTS
 MAPS = RANDOM.random((N, 1, SIZE, SIZE)).astype("f4")
+MASKS = np.zeros((N, 1, SIZE, SIZE), bool)
+MASKS[:, :, 5:12, 5:12] = True
+EXPLAIN = explain_func(Saliency)
 
 
 def concept_model() -> PostHocCBM:
@@ -95,3 +99,21 @@ def test_a_batch_of_the_stream() -> None:
     (few, few_waits), (many, many_waits) = run(1), run(3)
     assert (many - few) / 2 <= model + 220
     assert (many_waits - few_waits) / 2 <= 1
+
+
+@pytest.mark.parametrize(
+    "metric",
+    [
+        lambda model: MCS(model, CLASSES),
+        lambda model: IDR(counterpart=IMAGES * 0.8),
+        lambda model: IIR(patched=IMAGES * 0.9),
+    ],
+    ids=["MCS", "IDR", "IIR"],
+)
+def test_metrics_that_explain_again(metric: Callable[[Any], Any]) -> None:
+    model, _ = counts(forward)
+    explanation, explanation_waits = counts(lambda cbm: EXPLAIN(cbm, IMAGES, CLASSES))
+    own, waits = counts(lambda cbm: metric(cbm)(cbm, IMAGES, CLASSES, s_batch=MASKS, explain_func=EXPLAIN))
+    # Both images, or models, have to be explained and to be classified.
+    assert own <= 2 * explanation + 2 * model + 15
+    assert waits <= 2 * explanation_waits + 3

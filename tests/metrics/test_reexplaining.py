@@ -243,8 +243,23 @@ class TestTheSameMethod:
         explain = per_call(
             known_truth.random, lambda model, inputs, targets: -known_truth.random(model, inputs, targets)
         )
+        a_batch = self.given(name, world, explain)
         with pytest.warns(UserWarning, match=r"correlation -1\.00, at least 0\.3 wanted"):
-            assert np.isnan(metric(name, world)(**call(name, world, explain_func=explain))).all()
+            assert np.isnan(metric(name, world)(**call(name, world, explain_func=explain, a_batch=a_batch))).all()
+
+    def test_without_given_explanations_there_is_nothing_to_compare(self, name: str, world: World) -> None:
+        asked = []
+
+        def explain(model: Any, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray:
+            asked.append(len(inputs))
+            return known_truth.random(model, inputs, targets)
+
+        scores = metric(name, world)(**call(name, world, explain_func=explain))
+        assert asked == [N, N]
+        a_batch = self.given(name, world, known_truth.random)
+        np.testing.assert_array_equal(
+            scores, metric(name, world)(**call(name, world, explain_func=explain, a_batch=a_batch))
+        )
 
     def test_a_method_that_draws_without_a_seed(self, name: str, world: World) -> None:
         rng = np.random.default_rng(0)
@@ -256,13 +271,18 @@ class TestTheSameMethod:
 
             return explain
 
+        def scores(share: float, **settings: Any) -> np.ndarray:
+            a_batch = self.given(name, world, noisy(share))
+            arguments = call(name, world, explain_func=noisy(share), a_batch=a_batch)
+            return np.asarray(metric(name, world, **settings)(**arguments))
+
         with pytest.warns(UserWarning, match="seed a method that draws at random, or lower `agreement`"):
-            assert np.isnan(metric(name, world)(**call(name, world, explain_func=noisy(1.0)))).all()
+            assert np.isnan(scores(1.0)).all()
         # half noise correlates by about a half
-        assert np.isfinite(metric(name, world)(**call(name, world, explain_func=noisy(0.5)))).all()
-        assert np.isfinite(metric(name, world, agreement=-1)(**call(name, world, explain_func=noisy(1.0)))).all()
+        assert np.isfinite(scores(0.5)).all()
+        assert np.isfinite(scores(1.0, agreement=-1)).all()
         with pytest.warns(UserWarning, match=r"at least 0\.9 wanted"):
-            metric(name, world, agreement=0.9)(**call(name, world, explain_func=noisy(0.5)))
+            scores(0.5, agreement=0.9)
 
     def test_a_method_that_draws_nothing_has_to_give_the_same(self, name: str, world: World) -> None:
         """Gradient times input looks much like the gradient where inputs are positive, and is another method."""

@@ -31,8 +31,7 @@ class IDR(ReExplainingMetric):
     labels : array_like, optional
         (N,) true classes; ``y_batch`` if None.
     agreement : float
-        Correlation, in [-1, 1], that explaining two samples again must reach; below it all scores are NaN. As in
-        `MCS`.
+        Correlation, in [-1, 1], that the given explanations of two samples must reach, explained again. As in `MCS`.
     **quantus : Unpack[QuantusArguments]
         `abs`, `normalise` and what else every Quantus metric takes, by keyword. By default maps are normalised by
         `positive_percentile`, each by itself. ``abs`` is applied before. Whatever the normalisation, only positive

@@ -43,9 +43,9 @@ class MCS(ReExplainingMetric):
     seed : int
         Of these places.
     agreement : float
-        Correlation, in [-1, 1], that explaining two samples again must reach; below it all scores are NaN. Methods
-        that draw at random without a seed may need less; those that draw nothing must reach 0.99. With -1 anything
-        is accepted.
+        Correlation, in [-1, 1], of two explanations given as ``a_batch`` and those that ``explain_func`` gives for the
+        same samples; below it all scores are NaN. Methods that draw at random without a seed may need less; those that
+        draw nothing must reach 0.99. With -1 anything is accepted.
     **quantus : Unpack[QuantusArguments]
         `abs`, `normalise` and what else every Quantus metric takes, by keyword. By default maps are normalised by
         `positive_percentile`, each by itself; without it the two models' maps may be on different scales. ``abs`` is

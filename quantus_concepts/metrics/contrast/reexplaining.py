@@ -45,7 +45,8 @@ class ReExplainingMetric(ImageMetric):
 
     Given explanations are not enough for these metrics: they explain another model or other images too, through
     the `explain_func` they are given. Whether that is the method which made the given ones, two samples tell
-    first; where the two do not agree, every score is NaN, and the warning says what to do.
+    first; where the two do not agree, every score is NaN, and the warning says what to do. Without given explanations
+    all come from `explain_func`, and there is nothing to compare.
 
     Inside a `quantus_concepts.shared_passes` block predictions are shared by these metrics, by `Faithfulness` and by
     the calls of several explanation methods. Explanations are never shared: a method may draw at random.
@@ -189,8 +190,9 @@ class ReExplainingMetric(ImageMetric):
     def _explain(self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, rows: slice) -> np.ndarray:
         if self.call.refused:
             return missing(len(x_batch))
-        given = self.call.attributions
-        a_batch = self._ask(model, x_batch, y_batch) if given is None else given[rows]
+        if self.call.attributions is None:
+            return self._treated(self._ask(model, x_batch, y_batch))
+        a_batch = self.call.attributions[rows]
         if not self.call.checked and a_batch.size:
             self._check_agreement(model, x_batch, y_batch, a_batch)
         return missing(len(x_batch)) if self.call.refused else self._treated(a_batch)
