@@ -11,7 +11,7 @@ import pytest
 from golden.runs import RUNS
 
 #: Runs whose page opens with answers.
-ANSWERED = ("concepts", "substitution")
+ANSWERED = ("concepts", "substitution", "attribution", "attribution-relative")
 
 
 class Balance(HTMLParser):

@@ -14,7 +14,7 @@ from quantus_concepts.datasets.ratings.explanations import ConceptExplanation
 from quantus_concepts.datasets.ratings.questions import QUESTIONS, question_named
 from quantus_concepts.pasta.applications.mixture import Mixture, plot_mixture
 from quantus_concepts.studies._kit.charts import Chart
-from quantus_concepts.studies._kit.findings import number, said
+from quantus_concepts.studies._kit.findings import Finding, listed, number, said
 from quantus_concepts.studies._kit.page import Page, Section
 from quantus_concepts.studies._kit.pictures import data_url, listed_concepts, resized, shown_picture
 from quantus_concepts.studies._kit.run import Run
@@ -74,8 +74,27 @@ def score_page(frame: pd.DataFrame, run: Run[ScoreOptions]) -> Page:
             Section("All explanations", folded=[every]),
         ],
         main=[explainers],
+        answers=answers(frame, ranked, first, mixture),
         template="rating/score.html.j2",
         content=cards,
+    )
+
+
+def answers(frame: pd.DataFrame, ranked: pd.DataFrame, question: str, mixture: Mixture | None) -> list[Finding]:
+    """Return which explainer is rated best on average and most often, and how all explanations are rated."""
+    means = frame[(frame["measure"] == question) & frame["value"].notna()]
+    (best, high), (worst, low) = (means[["explainer", "value"]].iloc[end] for end in (0, -1))
+    average = f"{best} ({number(high)})" + (f"; worst {worst} ({number(low)})" if len(means) > 1 else "")
+    values = ranked[question]
+    ends = f"median {number(values.median())} of 1 to 5, from {number(values.min())} to {number(values.max())}"
+    often = ""
+    if mixture is not None and (most := max(mixture.wins.values())):
+        names = listed([name for name, wins in mixture.wins.items() if wins == most])
+        often = f"{names} (alone, {most} of {len(mixture.choice) - mixture.undefined} images)"
+    return said(
+        Finding(average, "Best on average"),
+        Finding(often, "Best most often"),
+        Finding(ends, "All explanations"),
     )
 
 
