@@ -13,13 +13,16 @@ import pytest
 import torch
 
 from golden.runs import smaller
+from quantus_concepts.studies._kit.command import DeviceOptions
 from quantus_concepts.studies.app import COMMANDS as EXPORTED
 from quantus_concepts.studies.app import main
 from simulated_device import simulated_device
 
 #: Every benchmark as small as it runs; two with more of what they can do, one without what the CPU alone does.
 COMMANDS = {
-    words: f"{words} {options.quick}" for words, (options, _) in EXPORTED.items() if words.startswith("benchmark ")
+    words: f"{words} {options.quick}"
+    for words, (options, _) in EXPORTED.items()
+    if words.startswith("benchmark ") and issubclass(options, DeviceOptions)
 }
 COMMANDS["benchmark concepts"] += " --precision float32"
 COMMANDS |= {

@@ -30,11 +30,12 @@ from captum_concepts._support.disk_cache import DiskCache
 from captum_concepts.attributions.methods import build_methods
 from explanation_folders import write_folders as write_explanations
 from fixtures_attribution import write_folders as write_sources
+from fixtures_commands import COMMANDS
 from fixtures_pasta import write_pasta_release
 from golden.every_metric import evaluate_every_metric
 from quantus_concepts.studies._kit.results import NUMBERS
 from quantus_concepts.studies._models.subjects import random_models
-from quantus_concepts.studies.app import COMMANDS, EXIT_INTERRUPTED, main
+from quantus_concepts.studies.app import EXIT_INTERRUPTED, main
 from quantus_concepts.studies.pasta.applications import subset_correlations
 from quantus_concepts.studies.pasta.metrics import with_control
 from quantus_concepts.studies.pasta.preparing import RatedBirds
@@ -297,9 +298,9 @@ RUNS = {
 #: A study that is not above is run as its options' `quick` says, and its results.csv is compared.
 RUNS |= {
     words.rpartition(" ")[2]: Run(
-        [f"{words} {options.quick} {QUIET} --out {words.rpartition(' ')[2]}"], {"results.csv": ()}, drawn=True
+        [f"{words} {small} --out {words.rpartition(' ')[2]}"], {"results.csv": ()}, drawn=True
     )
-    for words, (options, _) in COMMANDS.items()
+    for words, (options, small) in COMMANDS.items()
     if options.quick and not any(command.startswith(f"{words} ") for run in RUNS.values() for command in run.commands)
 }
 
