@@ -91,7 +91,8 @@ class Bars:
         """Draw on the axes given, or on new ones."""
         frame = self.frame if self.series else self.frame.assign(series="")
         groups, column = names(frame, self.groups), self.series or "series"
-        bars = [name for name in names(frame, column, self.order) if name != self.band and name not in self.lines]
+        others = {*self.lines, *([self.band] if self.band else [])}
+        bars = [name for name in names(frame, column, self.order) if name not in others]
         places = [place + (0 < self.gap_after <= place) for place in range(len(groups))]
         height = 0.9 + (0.29 if len(bars) < 2 else 0.2 + 0.16 * len(bars)) * (len(groups) + bool(self.gap_after))
         fig, ax = new_axes(ax, (WIDTH, height if self.flat else 4.0))
