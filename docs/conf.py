@@ -31,6 +31,7 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "sphinx.ext.intersphinx",
+    "sphinx.ext.viewcode",
     "numpydoc",
     "myst_nb",
     "sphinx_design",
@@ -57,7 +58,8 @@ suppress_warnings = ["mystnb.unknown_mime_type"]
 
 # The reference.
 autosummary_generate = False
-autodoc_typehints = "none"
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
 autodoc_member_order = "bysource"
 numpydoc_show_class_members = False
 numpydoc_class_members_toctree = False
@@ -69,6 +71,13 @@ nitpick_ignore_regex = [
         r"py:.*",
         r"(torch|torchvision|numpy|np|pandas|pd|quantus|captum|open_clip|timm|diffusers|transformers|ray)\b.*",
     ),
+    # Types in signatures.
+    (
+        r"py:class",
+        r"(collections|contextlib|matplotlib|os|pathlib|sklearn|threading)\..*",
+    ),
+    (r"py:class", r"(Tensor|Axes|Figure|Transform|Explanation|nn\.Linear|dict\[.*)"),
+    (r"py:class", r"captum_concepts\.models\.editing\.C"),
 ]
 intersphinx_mapping = (
     {

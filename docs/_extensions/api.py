@@ -1,9 +1,11 @@
-"""The directive `api`, a summary of public names and then each in full, and the role of names in docstrings."""
+"""The directive `api`, a summary of public names with a page for each, and the role of names in docstrings."""
 
 from __future__ import annotations
 
 import importlib
 import inspect
+import re
+from pathlib import Path
 from typing import Any, ClassVar
 
 from docutils import nodes
@@ -17,6 +19,8 @@ from sphinx.util.docutils import SphinxDirective
 from sphinx.util.nodes import make_refnode
 
 OURS = ("quantus_concepts", "captum_concepts")
+#: Folder of the pages of public objects, below that of the reference.
+OBJECTS = "objects"
 PACKAGES = (
     *OURS,
     *(
@@ -34,40 +38,86 @@ MEMBERS = (
 
 
 class Api(SphinxDirective):
-    """Names a line each, as the package exports them; constants with `: what they are`."""
+    """Names a line each, as the package exports them; constants with `: what they are`.
+
+    Each name has a page of its own, which `write_pages` makes.
+    """
 
     required_arguments = 1
     has_content = True
     option_spec: ClassVar[dict[str, Any]] = {"members": directives.flag}
 
     def run(self) -> list[nodes.Node]:
-        """Return the summary and the entries."""
-        package = importlib.import_module(self.arguments[0])
-        names, entries = [], []
-        for line in filter(None, self.content):
-            name, _, told = (part.strip() for part in line.partition(":"))
-            kind = _kind(getattr(package, name))
-            if kind == "data":
-                entries += [f".. py:data:: {name}", "", f"   {told}", ""]
-                continue
-            names.append(name)
-            members = kind == "class" and "members" in self.options
-            entries += [f".. auto{kind}:: {name}", *(MEMBERS if members else ()), ""]
-        summary = (
-            [
+        """Return the summary, the constants, and the hidden contents."""
+        package = self.arguments[0]
+        names, constants = [], []
+        for name, text in _entries(self.content):
+            if _kind(getattr(importlib.import_module(package), name)) == "data":
+                constants += [f".. py:data:: {name}", "", f"   {text}", ""]
+            else:
+                names.append(name)
+        lines = [f".. currentmodule:: {package}", ""]
+        if names:
+            lines += [
                 ".. autosummary::",
                 "   :nosignatures:",
                 "",
                 *(f"   {name}" for name in names),
                 "",
             ]
-            if names
-            else []
-        )
-        lines = [f".. currentmodule:: {self.arguments[0]}", "", *summary, *entries]
+            lines += [
+                ".. toctree::",
+                "   :hidden:",
+                "",
+                *(f"   {OBJECTS}/{package}.{name}" for name in names),
+                "",
+            ]
+        lines += constants
         return self.parse_text_to_nodes(
             StringList(lines, source=self.get_source_info()[0])
         )
+
+
+def _entries(lines: Any) -> list[tuple[str, str]]:
+    """Return name and text of each line."""
+    parts = (
+        line.partition(":")
+        for line in lines
+        if line.strip() and not line.strip().startswith(":")
+    )
+    return [(name.strip(), text.strip()) for name, _, text in parts]
+
+
+def write_pages(app: Sphinx) -> None:
+    """Write a page for each public object that a page of the reference names, and remove those of others."""
+    folder = Path(app.srcdir) / "api" / OBJECTS
+    folder.mkdir(exist_ok=True)
+    pages = {}
+    for page in (Path(app.srcdir) / "api").glob("*.md"):
+        for package, text in re.findall(
+            r"\.\. api:: (\S+)\n(.*?)```", page.read_text("utf-8"), flags=re.DOTALL
+        ):
+            for name, _ in _entries(text.splitlines()):
+                kind = _kind(getattr(importlib.import_module(package), name))
+                if kind != "data":
+                    members = MEMBERS if kind == "class" and ":members:" in text else ()
+                    title = f"{name}\n{'=' * len(name)}"
+                    lines = [
+                        title,
+                        "",
+                        f".. currentmodule:: {package}",
+                        "",
+                        f".. auto{kind}:: {name}",
+                        *members,
+                        "",
+                    ]
+                    pages[folder / f"{package}.{name}.rst"] = "\n".join(lines)
+    for path in set(folder.glob("*.rst")) - set(pages):
+        path.unlink()
+    for path, text in pages.items():
+        # A page that is as it was is not built again.
+        if not path.is_file() or path.read_text("utf-8") != text:
+            path.write_text(text, "utf-8")
 
 
 def _kind(value: Any) -> str:
@@ -110,22 +160,19 @@ def resolve_name(
     app: Sphinx, env: BuildEnvironment, node: pending_xref, shown: nodes.Node
 ) -> nodes.Node | None:
     """Link what another page documents; leave an argument, and what can be imported, as it is; warn of the rest."""
-    # numpydoc writes the attributes of a class as such references, too.
-    if node.get("reftype") != "obj":
-        return None
     target = node["reftarget"]
-    last = target.rpartition(".")[2] if target.startswith(OURS) else target
+    ours = target.startswith(tuple(f"{name}." for name in OURS))
+    # Types in signatures are classes; those of others are for intersphinx.
+    if node.get("reftype") != "obj" and not (node.get("reftype") == "class" and ours):
+        return None
+    last = target.rpartition(".")[2] if ours else target
     for package in PACKAGES:
         found = env.domains.python_domain.objects.get(f"{package}.{last}")
         if found is not None:
             return make_refnode(
                 app.builder, node["refdoc"], found.docname, found.node_id, shown, target
             )
-    return (
-        shown
-        if not target.startswith(tuple(f"{name}." for name in OURS)) or _exists(target)
-        else None
-    )
+    return shown if not ours or _exists(target) else None
 
 
 def _exists(target: str) -> bool:
@@ -139,6 +186,7 @@ def _exists(target: str) -> bool:
 def setup(app: Sphinx) -> dict[str, bool]:
     """Register both."""
     app.add_directive("api", Api)
+    app.connect("builder-inited", write_pages)
     app.add_role("name", name_role)
     app.connect("missing-reference", resolve_name)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
