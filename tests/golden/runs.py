@@ -47,8 +47,7 @@ NO_FIGURES: dict[str, Any] = {
         f"quantus_concepts.studies.{name}": lambda *_, **__: (Figure(), None)
         for name in (
             *(f"_kit.charts.{name}.draw" for name in ("Bars", "Curves", "Histograms", "Plane")),
-            "attribution.report.plot_grid",
-            "pasta.applications_page.plot_grid",
+            "_kit.pictures.PictureGrid.draw",
         )
     },
     "quantus_concepts.studies._kit.charts.png": lambda _: b"",

@@ -17,7 +17,6 @@ from quantus_concepts.studies._kit.findings import (
     number,
 )
 from quantus_concepts.studies._kit.page import Page, Section
-from quantus_concepts.studies._kit.pictures import plot_grid
 from quantus_concepts.studies._kit.results import PAPER, against, names, pick, published
 from quantus_concepts.studies._kit.run import Run
 from quantus_concepts.studies._kit.tables import Table, arranged
@@ -372,7 +371,7 @@ def draw(frame: pd.DataFrame, truth: GroundTruth, run: Run[AttributionOptions]) 
         metric, _ = CAPTIONS[name]
         caption = f"{sheet.caption} {OUTLINED}" + (f" {FREE}" if doubted and metric == "IIR" else "")
         key = f"sheet_{name}"
-        made[key] = Chart(key, caption, plot_grid(sheet)[0], wide=True, unverified=truth.mark(metric))
+        made[key] = Chart(key, caption, sheet, wide=True, unverified=truth.mark(metric))
     return made
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from quantus_concepts.datasets.ratings.released import PastaRatings
 from quantus_concepts.functional.agreement import LEAST_SPLITS
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.studies._kit.command import named_as_typed
-from quantus_concepts.studies._kit.findings import said
+from quantus_concepts.studies._kit.findings import Finding, compared, number, said
 from quantus_concepts.studies._kit.page import Page, Section
 from quantus_concepts.studies._kit.results import PAPER, names, pick
 from quantus_concepts.studies._kit.run import Run, Study
@@ -30,7 +30,7 @@ from quantus_concepts.studies.pasta.evaluation import (
     over_splits,
     splits_of,
 )
-from quantus_concepts.studies.pasta.findings import paper_table, span, splits_text, study_page, written
+from quantus_concepts.studies.pasta.findings import paper_table, span, splits_text, study_page, sure, written
 from quantus_concepts.studies.pasta.options import (
     ABLATIONS,
     DRAWING,
@@ -177,9 +177,10 @@ def page(frame: pd.DataFrame, run: Run[AblateOptions]) -> Page:
         )
         for name in run.options.ablations
     ]
-    findings = [finding(name, splits, question) for name in run.options.ablations for question in questions]
+    pairs = [(name, question) for name in run.options.ablations for question in questions]
+    findings = [Finding(finding(splits, *pair), f"{ABLATIONS[pair[0]].title}, {pair[1]}") for pair in pairs]
     title = "PASTA-score: which choices matter"
-    return study_page(title, said(*findings), sections, run.facts["simulated"])
+    return study_page(title, said(*findings), sections, run.facts["simulated"], answers=answers(splits, pairs))
 
 
 STUDY = Study("pasta-ablate", collect, page)
@@ -217,17 +218,28 @@ def ablation_table(name: str, frame: pd.DataFrame, splits: pd.DataFrame, questio
     return Table(f"{ablation.title}, {question}", note, written(shown), ["variant"], ["head", "below"], key=KEY)
 
 
-def finding(name: str, splits: pd.DataFrame, question: str) -> str:
+def finding(splits: pd.DataFrame, name: str, question: str) -> str:
     """Say which choices of an ablation change the SCC by more than the splits explain."""
-    away = differences(splits, name, question)
-    head = f"{ABLATIONS[name].title} ({question}): "
-    if away["low"].isna().all():
-        return f"{head}fewer than {LEAST_SPLITS} splits, or all alike, so nothing is said."
-    surely = away[(away["low"] > 0) | (away["high"] < 0)]
-    changes = [
-        f"{row.variant} {'raises' if row.value > 0 else 'lowers'} SCC by {abs(row.value):.3f} "
-        f"({span(row.low, row.high, 3)})"
-        for row in surely.itertuples()
-    ]
+    away = sure(differences(splits, name, question))
     default = ABLATIONS[name].variants[0].name
-    return f"{head}against {default}, {'; '.join(changes) or 'no choice changes SCC by more than the splits explain'}."
+    shown = compared(away, 0.0, f"SCC above that of {default}", choice_of)
+    return shown or f"Fewer than {LEAST_SPLITS} splits, or all alike, so that no difference has an interval."
+
+
+def choice_of(row: Mapping[str, Any]) -> str:
+    """Return the name of a choice with its difference and interval."""
+    return f"{row['variant']} ({number(row['value'], 3)}, {span(row['low'], row['high'], 3)})"
+
+
+def answers(splits: pd.DataFrame, pairs: Sequence[tuple[str, str]]) -> list[Finding]:
+    """Return one short line: how many choices change the agreement with votes, and which the most."""
+    away = pd.concat([differences(splits, *pair).assign(ablation=ABLATIONS[pair[0]].title) for pair in pairs])
+    known = sure(away)
+    if known.empty:
+        return []
+    matters = known[(known["low"] > 0) | (known["high"] < 0)]
+    text = f"{len(matters)} of {len(known)} change SCC by more than the splits explain"
+    if len(matters):
+        most = matters.loc[matters["value"].abs().idxmax()]
+        text += f", most {most['variant']} ({most['ablation'].lower()}, {number(most['value'], 3)})"
+    return [Finding(text, "Choices that matter")]

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
-from quantus.functions.perturb_func import batch_baseline_replacement_by_indices
-from quantus.functions.similarity_func import correlation_pearson
 from quantus.metrics.faithfulness.faithfulness_correlation import FaithfulnessCorrelation
 from torch import Tensor, nn
 
@@ -52,57 +50,20 @@ def subset_correlations(
     seed: int = 0,
 ) -> dict[str, np.ndarray]:
     """Return the correlation of each image (N,) under each explanation (N, C, H, W); NaN where Quantus refuses one."""
-    # It refuses a whole batch for one constant map. Of the same images it draws the same subsets from the same seed,
-    # so that they are drawn, and seen by the model, once for all explanations.
-    device = device_of(model)
-    found = {name: np.full(len(images), math.nan) for name in maps}
-    alike: dict[tuple[int, ...], dict[str, np.ndarray]] = {}
+    found = {}
     for name, each in maps.items():
         summed = each.sum(1, keepdims=True)
+        # It refuses a whole batch for one constant map.
         rows = np.flatnonzero(np.ptp(summed.reshape(len(summed), -1), axis=1) > 0)
+        found[name] = np.full(len(images), math.nan)
         if rows.size:
-            alike.setdefault(tuple(rows.tolist()), {})[name] = summed[rows]
-    for of, some in alike.items():
-        rows = np.array(of)
-        shared = _Shared(some, images.shape[1:])
-        metric: Any = FaithfulnessCorrelation(
-            similarity_func=shared.correlate,
-            perturb_func=shared.perturb,
-            nr_runs=n_runs,
-            subset_size=subset_size,
-            disable_warnings=True,
-            return_aggregate=False,
-        )
-        shared.maps = {name: metric.normalise_func(each) for name, each in some.items()}
-        # It draws from NumPy's global generator.
-        with seeded_generators(device, seed):
-            metric(model, images[rows], targets[rows], next(iter(some.values())), device=device)
-        for name, values in shared.found.items():
-            found[name][rows] = values
+            metric: Any = FaithfulnessCorrelation(
+                nr_runs=n_runs, subset_size=subset_size, disable_warnings=True, return_aggregate=False
+            )
+            # It draws subsets of pixels from NumPy's global generator: the same ones for each explanation.
+            with seeded_generators(device_of(model), seed):
+                found[name][rows] = metric(model, images[rows], targets[rows], summed[rows], device=device_of(model))
     return found
-
-
-class _Shared:
-    """What Quantus calls with the subsets of a batch, and then with what they change: correlations of all maps."""
-
-    def __init__(self, maps: Mapping[str, np.ndarray], shape: tuple[int, ...]) -> None:
-        self.maps, self.shape = dict(maps), shape
-        self.subsets: list[np.ndarray] = []
-        self.found: dict[str, list[float]] = {name: [] for name in maps}
-
-    def perturb(self, arr: np.ndarray, indices: np.ndarray, **settings: Any) -> np.ndarray:
-        self.subsets.append(indices)
-        return batch_baseline_replacement_by_indices(arr, indices, **settings)
-
-    def correlate(self, a: np.ndarray, b: np.ndarray, **settings: Any) -> np.ndarray:
-        rows = np.arange(len(b))
-        for name, maps in self.maps.items():
-            some = maps[len(self.found[name]) :][: len(b)]
-            spread = np.broadcast_to(some, (len(b), *self.shape)).reshape(len(b), -1)
-            sums = np.stack([spread[rows[:, None], subset].sum(-1) for subset in self.subsets], axis=1)
-            self.found[name] += np.asarray(correlation_pearson(sums, b, **settings)).tolist()
-        self.subsets.clear()
-        return np.asarray(correlation_pearson(a, b, **settings))
 
 
 #: Weights of the score in the steered RISE; 0 is RISE itself.
@@ -112,22 +73,12 @@ N_STEERED = 4
 CELLS = 5
 #: Explanations on either end of the sheet of explanations by score.
 N_RANKED = 6
-#: Longer side of a drawing among them.
-RANKED_SIZE = 224
+#: Longer side of a drawing among them, concepts named of a list, and what stands for a picture that there is not.
+RANKED_SIZE, N_NAMED = 224, 3
+_NO_PICTURE = np.ones((1, 1, 3))
 #: Explanations whose correlation with metrics is looked at.
 N_CORRELATED = 120
 MEAN_COLUMNS = ["name", "mean", "low", "high", "n", "difference", "difference_low", "difference_high"]
-
-
-@dataclass(frozen=True)
-class Ranked:
-    """One explanation with its score: a picture or names of concepts, beside its image where there is one."""
-
-    explainer: str
-    image: np.ndarray | None
-    shown: np.ndarray | list[str]
-    score: float
-    vote: float
 
 
 def apply_score(
@@ -259,7 +210,7 @@ def _perturbed(pairs: RobustnessPairs) -> list[PictureRow]:
     return rows
 
 
-def ranked(result: SplitResult, ratings: RatedExplanations, question: str) -> dict[str, list[Ranked]]:
+def ranked(result: SplitResult, ratings: RatedExplanations, question: str) -> dict[str, list[PictureRow]]:
     """Return the explanations never seen in training that score best and worst, the best and the worst first."""
     column = result.training.scorer.questions.index(question)
     scores, votes = result.scores[:, column], result.targets[:, column]
@@ -267,17 +218,19 @@ def ranked(result: SplitResult, ratings: RatedExplanations, question: str) -> di
     order = order[::-1] if question == "Q5" else order
     n = max(1, min(N_RANKED, len(order) // 2))
 
-    def of(place: int) -> Ranked:
+    def row_of(place: int) -> PictureRow:
         row = int(result.split.test[place])
         explanation = ratings.explanations[row]
-        image = _picture(explanation.image) if isinstance(explanation, MapExplanation) else None
+        vote = "–" if math.isnan(votes[place]) else f"{votes[place]:g}"
+        label = f"{ratings.explainer_ids[row]}\nscore {scores[place]:.2f}, vote {vote}"
         if isinstance(explanation, ConceptExplanation):
-            shown: np.ndarray | list[str] = [name for name, _ in top_concepts(explanation)]
-        else:
-            shown = _picture(shown_picture(explanation, RANKED_SIZE if image is None else max(image.shape[:2])))
-        return Ranked(str(ratings.explainer_ids[row]), image, shown, float(scores[place]), float(votes[place]))
+            first = ", ".join(name for name, _ in top_concepts(explanation)[:N_NAMED])
+            return PictureRow(f"{label}\n{first}", _NO_PICTURE, [_NO_PICTURE], None, [""])
+        size = max(explanation.image.shape[:2]) if isinstance(explanation, MapExplanation) else RANKED_SIZE
+        image = _picture(explanation.image) if isinstance(explanation, MapExplanation) else _NO_PICTURE
+        return PictureRow(label, image, [_picture(shown_picture(explanation, size))], None, [""])
 
-    return {"best": [of(place) for place in order[:n]], "worst": [of(place) for place in order[::-1][:n]]}
+    return {"best": [row_of(place) for place in order[:n]], "worst": [row_of(place) for place in order[::-1][:n]]}
 
 
 def _correlated(

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from quantus_concepts.pasta.applications.mixture import Mixture, plot_mixture
-from quantus_concepts.studies._kit.charts import INK, Bars, Chart
+from quantus_concepts.studies._kit.charts import Bars, Chart
 from quantus_concepts.studies._kit.findings import (
     Finding,
     minus,
@@ -24,10 +21,9 @@ from quantus_concepts.studies._kit.findings import (
     with_interval,
 )
 from quantus_concepts.studies._kit.page import Section
-from quantus_concepts.studies._kit.pictures import PictureGrid, PictureRow, plot_grid
+from quantus_concepts.studies._kit.pictures import PictureGrid
 from quantus_concepts.studies._kit.results import names, one, pick
 from quantus_concepts.studies._kit.tables import Table
-from quantus_concepts.studies.pasta.applications import Ranked
 from quantus_concepts.studies.pasta.findings import paper_table, three, written
 from quantus_concepts.studies.pasta.options import SIMULATED
 
@@ -37,9 +33,7 @@ CHOSEN = {CHOICE: "chosen by the score", AVERAGE: "average of the explainers"}
 FAITHFULNESS = "faithfulness correlation"
 #: A correlation weaker than this is called weak.
 WEAK = 0.4
-#: Size of a picture of the sheet of explanations by score, and of what stands around the pictures, in inches.
-CELL, GAP, CAPTION, LABEL, HEAD = 1.14, 0.07, 0.36, 0.62, 0.06
-LETTERS, LINES = 21, 9
+PERTURBED = ["perturbed", "explanation before", "explanation after"]
 
 
 def application_sections(
@@ -48,10 +42,15 @@ def application_sections(
     """Return the sections of what the score was used for; what it was not used for has none."""
     sections = []
     if "ranked" in facts:
-        figure, _ = plot_ranked(facts["ranked"], facts["question"], simulated)
-        caption = "The explanations with the best and the worst score, each below its image."
-        chart = Chart("ranked", caption, figure, wide=True)
-        sections.append(Section("What scores best and worst", charts=[chart]))
+        charts = [
+            Chart(
+                name,
+                f"The explanations with the {name} score ({facts['question']}).",
+                PictureGrid(name, ["explanation"], rows),
+            )
+            for name, rows in facts["ranked"].items()
+        ]
+        sections.append(Section("What scores best and worst", charts=charts, beside=True))
     if "mixture" in facts:
         faithful = frames["faithfulness"]
         figure, ax = plot_mixture(facts["mixture"])
@@ -67,7 +66,7 @@ def application_sections(
     if "steering" in facts:
         columns = [f"λ = {weight}" for weight in names(facts["steering"], "name")]
         caption = "Images explained by RISE with growing weight λ of the score."
-        chart = Chart("steering", caption, plot_grid(PictureGrid("steering", columns, facts["steered"]))[0], wide=True)
+        chart = Chart("steering", caption, PictureGrid("steering", columns, facts["steered"]), wide=True)
         sections.append(Section("Steering RISE", tables=[steering_table(facts["steering"])], charts=[chart]))
     captions = {
         "light": "Light perturbations, as question Q5 asks of them: the explanation should stay.",
@@ -75,7 +74,7 @@ def application_sections(
         "should change with it.",
     }
     pairs = [
-        Chart(name, f"{caption} Below each name its magnitude.", plot_perturbed(facts[name]))
+        Chart(name, f"{caption} Below each name its magnitude.", PictureGrid(name, PERTURBED, facts[name]))
         for name, caption in captions.items()
         if facts.get(name)
     ]
@@ -156,63 +155,6 @@ def faithfulness_bars(faithful: pd.DataFrame, scorer: str) -> Bars:
     shown = rows.assign(value=rows["mean"], name=rows["name"].replace(CHOSEN))
     label = f"{FAITHFULNESS} (higher is better){scorer}"
     return Bars(frame=shown, groups="name", label=label, reference=(0, ""), flat=True, points=True, gap_after=2)
-
-
-def plot_perturbed(rows: Sequence[PictureRow]) -> Figure:
-    """Draw images and explanations before and after perturbations."""
-    columns = ["perturbed", "explanation before", "explanation after"]
-    return plot_grid(PictureGrid("perturbations", columns, list(rows)))[0]
-
-
-def plot_ranked(
-    found: Mapping[str, Sequence[Ranked]], question: str = "Q1", simulated: bool = False
-) -> tuple[Figure, np.ndarray]:
-    """Draw the explanations that score best and worst, each below its image."""
-    n = max(len(rows) for rows in found.values())
-    width, block = LABEL + n * (CELL + GAP), HEAD + 2 * CELL + GAP + CAPTION
-    figure = Figure(figsize=(width, 2 * block))
-    axes = np.empty((2, 2, n), dtype=object)
-    for part, (name, rows) in enumerate(found.items()):
-        for place, row in enumerate(rows):
-            left = LABEL + place * (CELL + GAP)
-            for line in range(2):
-                bottom = 2 * block - part * block - HEAD - (line + 1) * CELL - line * GAP
-                size = (CELL / width, CELL / (2 * block))
-                panel = figure.add_axes((left / width, bottom / (2 * block), *size), xticks=[], yticks=[])
-                for spine in panel.spines.values():
-                    spine.set_color("#CCCCCC")
-                axes[part, line, place] = panel
-            above, below = axes[part, :, place]
-            if row.image is None:
-                style = {"ha": "center", "va": "center", "fontsize": 7, "color": "#8A8A8A"}
-                above.text(0.5, 0.5, "no image", transform=above.transAxes, **style)
-            else:
-                above.imshow(np.clip(row.image, 0, 1))
-            _draw_shown(below, row)
-            vote = "–" if math.isnan(row.vote) else f"{row.vote:g}"
-            caption = f"{_cut(row.explainer, LETTERS)}\nscore {row.score:.2f}, vote {vote}"
-            below.set_xlabel(caption, fontsize=7, color=INK, labelpad=3)
-        style = {"color": INK, "rotation": 0, "ha": "right", "va": "center"}
-        axes[part, 0, 0].set_ylabel(f"{name}\n{question}", fontsize=9, **style)
-        if simulated:
-            axes[part, 1, 0].set_ylabel(SIMULATED.replace(" ", "\n"), fontsize=7, **style)
-    return figure, axes
-
-
-def _draw_shown(panel: Axes, row: Ranked) -> None:
-    if isinstance(row.shown, np.ndarray):
-        panel.imshow(np.clip(row.shown, 0, 1))
-        return
-    lines = [_cut(name, LETTERS) for name in row.shown[:LINES]]
-    if len(row.shown) > LINES:
-        lines[-1] = f"and {len(row.shown) - LINES + 1} more"
-    panel.set_facecolor("#F6F6F6")
-    style: dict[str, Any] = {"va": "top", "fontsize": 6.2, "color": INK, "linespacing": 1.25}
-    panel.text(0.05, 0.95, "\n".join(lines), transform=panel.transAxes, **style)
-
-
-def _cut(name: str, letters: int) -> str:
-    return name if len(name) <= letters else f"{name[: letters - 1].rstrip()}…"
 
 
 def application_answers(facts: Mapping[str, Any], frames: Mapping[str, pd.DataFrame]) -> list[Finding]:

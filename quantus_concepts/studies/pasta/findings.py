@@ -185,7 +185,7 @@ def answers(means: pd.DataFrame) -> list[Finding]:
         if not pairs:
             return ""
         count = sum(against(row, other) == "above" for row, other in pairs)
-        spans = [_between([side["value"] for side in sides], write) for sides in zip(*pairs, strict=True)]
+        spans = [between([side["value"] for side in sides], write) for sides in zip(*pairs, strict=True)]
         return f"on {count} of {len(pairs)} questions ({measure} {spans[0]}, {name} {spans[1]})"
 
     shares = rows_of(means, SCORER, SHARE)
@@ -193,14 +193,15 @@ def answers(means: pd.DataFrame) -> list[Finding]:
     return said(
         Finding(above(SHUFFLED, "SCC", SHUFFLED), "Predicts votes on unseen explanations"),
         Finding(
-            f"{_between(shares['value'].tolist(), whole)} of the ceiling" if len(shares) else "",
+            f"{between(shares['value'].tolist(), whole)} of the ceiling" if len(shares) else "",
             "Reaches what the raters' noise allows",
         ),
         Finding(above(rater, "QWK", rater) if rater else "", "Better than one rater"),
     )
 
 
-def _between(values: Sequence[float], write: Callable[[float], str]) -> str:
+def between(values: Sequence[float], write: Callable[[float], str] = number) -> str:
+    """Write the smallest and the largest of some values."""
     ends = [write(end) for end in (min(values), max(values))]
     return ends[0] if ends[0] == ends[1] else " to ".join(ends)
 

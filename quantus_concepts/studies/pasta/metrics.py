@@ -26,7 +26,16 @@ from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
 from quantus_concepts.metrics.pasta.rated_metrics import Explainer, metric_values
 from quantus_concepts.pasta.applications.robustness import QUESTIONS_OF_CHANGE, robustness_pairs
 from quantus_concepts.studies._kit.command import named_as_typed
-from quantus_concepts.studies._kit.findings import number, said
+from quantus_concepts.studies._kit.findings import (
+    RELATIONS,
+    Finding,
+    Row,
+    compared,
+    number,
+    relation_to,
+    said,
+    sentence,
+)
 from quantus_concepts.studies._kit.page import Page, Section
 from quantus_concepts.studies._kit.results import names, pick
 from quantus_concepts.studies._kit.run import Run, Study
@@ -339,7 +348,8 @@ def page(frame: pd.DataFrame, run: Run[Any]) -> Page:
     if len(human):
         sections.append(Section("Score and marked pixels", HUMAN, [human_table(means)]))
         findings.append(said_of_human(human.iloc[0], len(names(means, EXPLAINER)) - 1))
-    return study_page("PASTA-score: votes beside other measures", said(*findings), sections, ratings.simulated)
+    title = "PASTA-score: votes beside other measures"
+    return study_page(title, said(*findings), sections, ratings.simulated, answers=answers(related, human))
 
 
 STUDY = Study("pasta-metrics", collect, page)
@@ -404,36 +414,57 @@ def human_table(means: pd.DataFrame) -> Table:
     )
 
 
-def said_of_metrics(related: pd.DataFrame) -> list[str]:
-    """Say for each metric with how many questions it goes more than chance would."""
-    findings = []
-    for metric, rows in pick(related, measure="SCC").groupby("metric", sort=False):
-        known = rows[rows["value"].notna()]
-        if known.empty:
-            findings.append(f"{metric}: defined for too few explanations.")
-            continue
-        outside = sum(not inside(row) for row in known.to_dict("records"))
+def dealt_anew(row: Mapping[str, Any]) -> Row:
+    """Return the range of a statistic with its votes or scores dealt out anew."""
+    return {"value": math.nan, "low": row["control low"], "high": row["control high"]}
+
+
+def alone(row: Mapping[str, Any]) -> Row:
+    """Return a statistic that is compared by its value: the range of its control has the spread of the images."""
+    return {**row, "low": math.nan, "high": math.nan}
+
+
+def answers(related: pd.DataFrame, human: pd.DataFrame) -> list[Finding]:
+    """Return one short line on the metrics, and one on the pixels that people would mark."""
+    known = pick(related, measure="SCC").dropna(subset=["value"])
+    made = []
+    if len(known):
+        outside = known[[not inside(row) for row in known.to_dict("records")]]
         most = known.loc[known["value"].abs().idxmax()]
-        findings.append(
-            f"{metric}: beyond chance with {outside} of {len(known)} questions, most with {most['question']} "
-            f"(SCC {number(most['value'])})."
-        )
-    return findings
+        text = f"{outside['metric'].nunique()} of {known['metric'].nunique()} beyond chance on some question, most "
+        made.append(Finding(f"{text}{most['metric']} on {most['question']} (SCC {number(most['value'])})", "Metrics"))
+    for row in human.dropna(subset=["value"]).to_dict("records"):
+        verdict = "not distinguishable from chance" if inside(row) else "beyond chance"
+        made.append(Finding(f"{verdict} (SCC {number(row['value'])})", "The score orders methods as marked pixels do"))
+    return made
 
 
-def said_of_shares(shares: pd.DataFrame) -> str:
+def said_of_metrics(related: pd.DataFrame) -> list[Finding]:
+    """Say for each metric with which questions it goes more than chance would."""
+    rows = pick(related, measure="SCC").dropna(subset=["value"])
+    rows = rows.assign(low=math.nan, high=math.nan)
+    return [
+        Finding(compared(of, dealt_anew, "SCC with votes above those dealt anew", _question), str(metric))
+        for metric, of in rows.groupby("metric", sort=False)
+    ]
+
+
+def _question(row: Mapping[str, Any]) -> str:
+    return f"{row['question']} ({number(row['value'])})"
+
+
+def said_of_shares(shares: pd.DataFrame) -> Finding:
     """Say how much explainers make of the votes."""
     parts = [f"{row['question']} {row['value']:.0%} (to {row['control high']:.0%})" for _, row in shares.iterrows()]
-    return f"Share of the variance of votes that lies between explainers (dealt anew): {', '.join(parts)}."
+    text = f"Share of the variance of votes that lies between explainers (dealt anew): {', '.join(parts)}."
+    return Finding(text, "Explainers")
 
 
-def said_of_human(found: Mapping[str, Any], n: int) -> str:
+def said_of_human(found: Mapping[str, Any], n: int) -> Finding:
     """Say whether the score orders methods as the marked pixels do."""
-    ours = f"SCC {number(found['value'])} over {n} methods, {span(found['low'], found['high'])}"
-    chance = f"{span(found['control low'], found['control high'])} with scores dealt out anew"
-    if math.isnan(found["value"]) or inside(found):
-        return (
-            f"Marked pixels and score: no common order of methods can be distinguished from chance ({ours}; {chance})."
-        )
-    way = "less" if found["value"] < 0 else "more"
-    return f"Marked pixels and score: methods of higher score differ {way} from the marked pixels ({ours}; {chance})."
+    chance = f"scores dealt out anew, 95 % of them {span(found['control low'], found['control high'])}"
+    relation = "" if math.isnan(found["value"]) else RELATIONS[relation_to(alone(found), dealt_anew(found))]
+    text = (
+        f"SCC over {n} methods of their difference from the marked pixels with their score: {{}}, {relation} {chance}"
+    )
+    return Finding(sentence(text, found, write=number), "Marked pixels")

@@ -18,7 +18,7 @@ from quantus_concepts.pasta.encoders.embedded_encoder import EmbeddedEncoder
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.studies._kit.charts import GREY, Chart, Curves
 from quantus_concepts.studies._kit.command import named_as_typed
-from quantus_concepts.studies._kit.findings import number, said
+from quantus_concepts.studies._kit.findings import Finding, compared, number, relation_to, said
 from quantus_concepts.studies._kit.page import Page, Section
 from quantus_concepts.studies._kit.results import names, pick
 from quantus_concepts.studies._kit.run import Run, Study
@@ -32,7 +32,7 @@ from quantus_concepts.studies.pasta.evaluation import (
     splits_of,
     train_splits,
 )
-from quantus_concepts.studies.pasta.findings import ordered, span, study_page, written
+from quantus_concepts.studies.pasta.findings import between, ordered, span, study_page, sure, written
 from quantus_concepts.studies.pasta.options import (
     EMBEDDED,
     KINDS,
@@ -184,27 +184,31 @@ def slopes(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
 
 def page(frame: pd.DataFrame, run: Run[SizesOptions]) -> Page:
     """Declare the page."""
-    sections, findings = [], []
+    sections, findings, answers = [], [], []
     networks = pick(frame, part="networks")
     if len(networks):
-        steep = pick(networks, measure=SLOPE)
+        steep = pick(networks, measure=SLOPE, name=list(METHODS))
         drawn = sizes_chart(pick(networks, measure=SCORE), "mean predicted rating")
         chart = Chart("networks", "Mean predicted rating by network size.", drawn)
         sections.append(Section("Networks that are explained", FIGURE_8, [networks_table(networks)], [chart]))
-        findings += [finding(row, "the predicted rating") for _, row in steep[steep["name"] != "network"].iterrows()]
+        findings.append(Finding(finding(steep, "Predicted rating rises with size"), "Networks"))
+        answers.append(Finding(answer_of(steep, "methods"), "Larger networks are rated higher"))
     encoders = pick(frame, part="encoders")
+    steep = pick(encoders, measure=SLOPE, model=SCORER, modality="all")
     for question in names(encoders, "question"):
-        asked = pick(encoders, question=question)
-        means, steep = asked[asked["measure"] != SLOPE], pick(asked, measure=SLOPE)
+        chosen = pick(encoders, question=question)
         title = f"Encoders of the scorer, {question}"
-        shown = pick(means, modality="all")
-        drawn = sizes_chart(shown.assign(name=shown["model"]), "SCC with votes")
+        means = chosen[chosen["measure"] != SLOPE]
+        drawn = sizes_chart(pick(means, modality="all").assign(name=lambda rows: rows["model"]), "SCC with votes")
         caption = f"Rank correlation of scores with votes on {question} by the size of the encoder."
         chart = Chart(f"encoders-{question}", caption, drawn)
-        sections.append(Section(title, OF_ENCODERS, [encoders_table(title, means, steep)], [chart]))
-        row = pick(steep, model=SCORER, modality="all").iloc[0]
-        findings.append(finding({**row, "name": f"Encoders ({question})"}, "SCC"))
-    return study_page("PASTA-score: does size matter", said(*findings), sections, run.facts["simulated"])
+        table = encoders_table(title, means, pick(chosen, measure=SLOPE))
+        sections.append(Section(title, OF_ENCODERS, [table], [chart]))
+    rows = steep.assign(name=steep["question"])
+    findings.append(Finding(finding(rows, "SCC with votes rises with size"), "Encoders"))
+    answers.append(Finding(answer_of(rows, "questions"), "Larger encoders agree better with votes"))
+    title, simulated = "PASTA-score: does size matter", run.facts["simulated"]
+    return study_page(title, said(*findings), sections, simulated, answers=said(*answers))
 
 
 STUDY = Study("pasta-sizes", collect, page)
@@ -253,15 +257,24 @@ def encoders_table(title: str, means: pd.DataFrame, steep: pd.DataFrame) -> Tabl
     )
 
 
-def finding(row: Mapping[str, Any], what: str) -> str:
-    """Say whether a slope is above or below 0 by more than its interval."""
-    if math.isnan(row["low"]):
-        return f"{row['name']}: fewer than {LEAST_SPLITS} repetitions, or all alike, so nothing is said of size."
-    ends = f"{span(row['low'], row['high'])} for ten times the parameters"
-    # A slope of rounding errors is none.
-    if row["low"] <= 1e-9 and row["high"] >= -1e-9:
-        return f"{row['name']}: no change of {what} with size can be distinguished from chance ({ends})."
-    return f"{row['name']}: {what} {'rises' if row['value'] > 0 else 'falls'} with size ({ends})."
+def finding(steep: pd.DataFrame, text: str) -> str:
+    """Say which slopes are above and below 0 by more than their interval."""
+    shown = compared(sure(steep), 0.0, text, slope_of)
+    return shown or f"Fewer than {LEAST_SPLITS} repetitions, or all alike, so that no slope has an interval."
+
+
+def answer_of(steep: pd.DataFrame, what: str) -> str:
+    """Return on how many rows the value rises with size, and the range of the slopes."""
+    rows = steep[steep["value"].notna()]
+    if rows.empty:
+        return ""
+    rising = sum(relation_to(row, 0.0) == "above" for _, row in sure(rows).iterrows())
+    return f"{rising} of {len(rows)} {what} (slopes {between(rows['value'].tolist())} per tenfold size)"
+
+
+def slope_of(row: Mapping[str, Any]) -> str:
+    """Return the name of a row with its slope and interval."""
+    return f"{row['name']} ({number(row['value'])}, {span(row['low'], row['high'])})"
 
 
 def sizes_chart(means: pd.DataFrame, label: str) -> Curves:

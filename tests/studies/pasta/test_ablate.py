@@ -17,7 +17,7 @@ from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.encoders.embedded_encoder import EmbeddedEncoder
 from quantus_concepts.pasta.training import TrainingSettings
 from quantus_concepts.studies.app import main
-from quantus_concepts.studies.pasta.ablate import ablated, differences, finding, variant_figures
+from quantus_concepts.studies.pasta.ablate import ablated, answers, differences, finding, variant_figures
 from quantus_concepts.studies.pasta.evaluation import Plan
 from quantus_concepts.studies.pasta.options import ABLATIONS, SCORER, SHUFFLED, Variant, table_names
 
@@ -42,7 +42,8 @@ def rows(ablation: str, variant: str, values: list[float], measure: str = "SCC")
 
 def test_fewer_than_three_splits_have_no_interval_and_no_finding() -> None:
     frame = pd.concat([rows("votes", "mode", [0.1, 0.2]), rows("votes", "mean", [0.3, 0.4])])
-    assert "nothing is said" in finding("votes", frame, "Q1")
+    assert "no difference has an interval" in finding(frame, "votes", "Q1")
+    assert answers(frame, [("votes", "Q1")]) == []
 
 
 def test_differences_are_taken_split_by_split() -> None:
@@ -53,7 +54,11 @@ def test_differences_are_taken_split_by_split() -> None:
     # Each is about 0.1 better, however far apart the splits are.
     assert (found["variant"], found["value"]) == ("mean", pytest.approx(0.1))
     assert found["low"] == pytest.approx(0.1, abs=0.03)
-    assert "mean raises SCC by 0.100" in finding("votes", frame, "Q1")
+    assert finding(frame, "votes", "Q1").startswith("SCC above that of mode: mean (0.100, 0.")
+    (answer,) = answers(frame, [("votes", "Q1")])
+    assert answer.text.startswith(
+        "1 of 1 change SCC by more than the splits explain, most mean (how votes are joined, 0.100"
+    )
 
 
 def graded(n_images: int = 20, n_explainers: int = 20) -> tuple[RatedExplanations, torch.Tensor]:

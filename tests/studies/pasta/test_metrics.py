@@ -118,7 +118,7 @@ def test_marked_pixels_and_score_are_said_to_agree_only_beyond_chance() -> None:
     assert found["value"] == pytest.approx(-1)
     # Any order of five means can come out by chance, so that even a perfect one says little of five methods.
     assert found["control low"] <= -0.8
-    assert "5 methods" in said_of_human(found, 5)
+    assert "over 5 methods" in said_of_human(found, 5).text
 
 
 def test_the_command_measures_rates_and_scores_the_same_explanations(golden: Callable[[str], Path]) -> None:

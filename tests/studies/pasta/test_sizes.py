@@ -10,7 +10,7 @@ import torch
 from quantus_concepts.pasta.encoders.embedded_encoder import EmbeddedEncoder
 from quantus_concepts.studies.pasta.options import SCORER, SHUFFLED
 from quantus_concepts.studies.pasta.preparing import METHODS
-from quantus_concepts.studies.pasta.sizes import finding, slopes
+from quantus_concepts.studies.pasta.sizes import answer_of, finding, slopes
 
 
 def test_a_slope_is_per_ten_times_the_parameters() -> None:
@@ -26,13 +26,12 @@ def test_a_slope_is_per_ten_times_the_parameters() -> None:
     # The seeds differ in height, and a little in slope: 0.5, 0.505 and 0.51.
     assert found["value"] == pytest.approx(0.505)
     assert (found["low"], found["high"]) == (pytest.approx(0.505, abs=0.02), pytest.approx(0.505, abs=0.02))
-    assert "rises with size" in finding(found, "it")
-    flat = slopes(frame.assign(value=[1.0, 0, 0, 0, 1, 0, 0, 0, 1]), ("name",)).iloc[0]
+    assert finding(slopes(frame, ("name",)), "It rises").startswith("It rises: a (0.5")
+    flat = slopes(frame.assign(value=[1.0, 0, 0, 0, 1, 0, 0, 0, 1]), ("name",))
     # -0.5, 0 and 0.5.
-    assert flat["value"] == pytest.approx(0)
-    assert "can be distinguished from chance" in finding(flat, "it")
-    still = {"name": "a", "value": 1e-16, "low": 1e-17, "high": 2e-16}
-    assert "can be distinguished from chance" in finding(still, "it")
+    assert flat["value"].iloc[0] == pytest.approx(0)
+    assert finding(flat, "It rises").startswith("It rises: none; not distinguishable from it: a (")
+    assert answer_of(flat, "methods").startswith("0 of 1 methods (slopes ")
     assert slopes(frame[frame["parameters"] == 10], ("name",))["value"].isna().all()
 
 

@@ -16,9 +16,10 @@ from quantus_concepts.pasta.applications.perturbations import PERTURBATIONS
 from quantus_concepts.pasta.applications.robustness import RobustnessPairs
 from quantus_concepts.pasta.scorer_files import load_scorer
 from quantus_concepts.studies._kit.charts import png
+from quantus_concepts.studies._kit.pictures import PictureGrid
 from quantus_concepts.studies.app import main
 from quantus_concepts.studies.pasta import applications, study
-from quantus_concepts.studies.pasta.applications_page import plot_perturbed
+from quantus_concepts.studies.pasta.applications_page import PERTURBED
 from quantus_concepts.studies.pasta.options import CEILING, SCORER, SHUFFLED, SIMULATED_HUMAN
 
 #: As the run that is recorded.
@@ -54,7 +55,7 @@ def test_one_pair_of_each_perturbation_is_drawn() -> None:
     rows = applications._perturbed(pairs)
     assert [row.label.split("\n")[-1] for row in rows] == ["1", "0.5"]
     np.testing.assert_array_equal(rows[1].maps[0], images[2].permute(1, 2, 0).numpy())
-    assert png(plot_perturbed(rows)).startswith(b"\x89PNG")
+    assert png(PictureGrid("light", PERTURBED, rows)).startswith(b"\x89PNG")
 
 
 def test_records_have_scorer_control_rater_and_ceiling(folder: Path) -> None:
