@@ -288,7 +288,7 @@ def _maps(views: ConceptViews) -> dict[str, Any]:
     sheets = [map_uri(each, low, high) for each in maps]
     start = low if views.map_threshold is None else views.map_threshold
     # A few places of one image would leave all others without colour.
-    end = float(np.quantile(maps.numpy(), 0.999))
+    end = float(np.quantile(maps.numpy(), 0.99))
     shown = {"low": low, "high": high, "from": start, "to": end if end > start else start + 1.0}
     return {"sheets": sheets, "map": {**shown, "h": h, "w": w, "columns": tile_columns(count)}}
 

@@ -96,7 +96,7 @@
         const value = low + ((above + (v - y0) * (below - above)) / 255) * (high - low);
         const t = Math.min(Math.max((value - from) / (to - from), 0), 1);
         const [r, g, b] = data.colours[Math.min(255, Math.floor(256 * t))];
-        picture.data.set([r, g, b, Math.round(255 * t * t)], 4 * (y * cols + x));
+        picture.data.set([r, g, b, Math.round(255 * t)], 4 * (y * cols + x));
       }
     }
     context.putImageData(picture, 0, 0);

@@ -25,7 +25,9 @@ from captum_concepts.backbones.embedding import Embeddings, embed
 from captum_concepts.bank.bank import ConceptBank
 from captum_concepts.models.cbm import ConceptLayer, PostHocCBM
 from captum_concepts.models.heads import fit_logistic
+from captum_concepts.models.random_banks import RandomBank
 from quantus_concepts.datasets.base import ConceptSample
+from quantus_concepts.explorer.explore import explore
 from quantus_concepts.functional import intervention_counts, rank_concepts
 from quantus_concepts.metrics import ConceptRanges, score_concepts
 from quantus_concepts.metrics.host.model import ConceptModel, concept_importance, concept_outputs
@@ -94,6 +96,29 @@ def draw_gallery(
         contributions=(weight * outputs.values).gather(1, ranked),
     )
     return figure
+
+
+def draw_explorer(model: PostHocCBM, controls: Sequence[PostHocCBM], data: BenchmarkData, n_images: int = 100) -> str:
+    """Return the page on which test images are looked at and their concepts corrected, spread over the classes."""
+    rows = np.linspace(0, len(data.test) - 1, min(n_images, len(data.test))).astype(int)
+    batch = collate([data.test[int(row)] for row in rows])
+    shown = model.with_head(model.head)
+    heads: list[Any] = [each.head for each in controls]
+    banks = [each.bank for each in controls]
+    shown.random_banks = tuple(
+        RandomBank(bank.cavs, bank.intercepts, head) for bank, head in zip(banks, heads, strict=True)
+    )
+    return explore(
+        shown,
+        batch.image,
+        labels=batch_labels(batch),
+        concept_labels=batch.concepts > 0.5,
+        points=batch.points if batch.points.numel() else None,
+        part_of_concept=data.part_of_concept,
+        class_names=data.class_names,
+        pictures=_undo(batch.image, data.mean, data.std).clamp(0, 1),
+        title="Concepts of the test images",
+    ).html
 
 
 def _different_classes(labels: np.ndarray, images: np.ndarray, count: int, seed: int) -> list[int]:
@@ -280,6 +305,8 @@ def _scored(
     if first:
         predicted = predicted_classes(post_hoc.head, post_hoc.concept_layer(test_features))
         run.facts["gallery"] = png(draw_gallery(post_hoc, data, predicted, seed))
+        if options.explore:
+            run.facts["explorer"] = draw_explorer(post_hoc, controls, data).encode()
     # The first table comes before what is not in it.
     with _step(seed, "trying other settings"):
         if sweep:

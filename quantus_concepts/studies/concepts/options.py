@@ -79,6 +79,9 @@ class ConceptOptions(NetworkOptions, EngineOptions, RunOptions):
     random_banks: int = option(N_BANKS, "Random banks of the control.", panel=_BANK, bounds=(N_BANKS, MANY))
     interventions: bool = option(True, "Accuracy while people correct concepts.", panel=_BANK)
     sweep: bool = option(True, "Try other C and numbers of images (Table 3).", panel=_BANK)
+    explore: bool = option(
+        False, "Write explore.html, on which to look at test images and correct concepts.", panel=RUN
+    )
     n_train: int = option(2400, "Training images.", panel=_PAINTED, bounds=(1, MANY))
     n_test: int = option(600, "Test images.", panel=_PAINTED, bounds=(1, MANY))
     n_classes: int = option(20, "Classes.", panel=_PAINTED, bounds=(2, 60))

@@ -17,6 +17,8 @@ from quantus_concepts.studies.concepts.names import baseline_name
 from quantus_concepts.studies.concepts.options import ConceptOptions
 from quantus_concepts.studies.concepts.report import page, summary_so_far
 
+#: The page on which concepts are corrected.
+EXPLORER = "explore.html"
 COLUMNS = ["model", "metric", "explanation", "set", "l", "alpha", "item_kind", "item"]
 COLUMNS += ["value", "n", "undefined", "chance", "low", "high", "seed"]
 
@@ -47,6 +49,9 @@ def collect(options: ConceptOptions, run: Run[ConceptOptions]) -> pd.DataFrame:
                 show(seed, kept)
             frames.append(_named(kept.assign(seed=seed)))
             whole.reach((number + 1) * share)
+    if options.explore:
+        run.note(f"{EXPLORER} shows test images, and their concepts can be corrected on it.")
+        run.files[EXPLORER] = lambda path: path.write_bytes(run.facts["explorer"])
     frame = pd.concat(frames, ignore_index=True)
     if not run.facts["linear pool"] and (frame["metric"] == "CLM").any():
         run.note(
