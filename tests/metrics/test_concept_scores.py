@@ -454,3 +454,34 @@ def test_the_norm_of_the_features_is_a_baseline_of_models_that_give_their_maps()
     # Of a model that does not give its feature maps it is undefined.
     unknown = images_of(TinyConceptModel(dtype=torch.float64))["CLM", "contribution", 1, ALPHAS[0], "feature norm"]
     assert np.isnan(unknown).all()
+
+
+@pytest.mark.parametrize("on_images", [True, False])
+def test_part_specificity_of_the_metric_class_is_that_of_the_table(on_images: bool) -> None:
+    model = SharingConceptModel()
+    samples = make_samples(torch.float32)
+    images, _, _, points = (each.numpy() for each in next(iter(DataLoader(samples, N))))
+    table = run(model, samples, per_image=True)
+    chosen = table[(table["metric"] == "part specificity") & (table["alpha"] == 3) & (table["baseline"] == "")]
+    expected = chosen[chosen["explanation"] == "contribution"].sort_values("image")["value"].to_numpy()
+    predicted = model(torch.as_tensor(images)).argmax(1).numpy()
+    metric = CLM(alpha=3, points=points, part_of_concept=PARTS.numpy(), specificity=True, disable_warnings=True)
+    if on_images:
+        found = metric(model, images, predicted)
+    else:
+        values = model.concept_predictor(torch.as_tensor(images)).detach()
+        importance = model.head[0].weight.detach()[predicted] * values
+        first = importance.masked_fill(PARTS < 0, -torch.inf).argmax(1)
+        maps = model.concept_maps(torch.as_tensor(images)).detach()[range(N), first]
+        found = metric(model.concept_predictor, images, first.numpy(), a_batch=maps[:, None].numpy())
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+    assert np.nanmin(expected) < 0 < np.nanmax(expected)
+    assert metric.records[-1].chance == 0
+
+
+@pytest.mark.parametrize("changed", [{"threshold": 0.5}, {"masks": np.zeros((2, 1, 4, 4))}])
+def test_part_specificity_compares_parts(changed: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="`specificity` without `threshold` and `masks`"):
+        CLM(specificity=True, **changed)
+    with pytest.raises(ValueError, match="`specificity` needs `points`"):
+        CLM(specificity=True)(nn.Identity(), np.zeros((1, 3, 4, 4)), np.zeros(1, int), np.zeros((1, 1, 4, 4)))

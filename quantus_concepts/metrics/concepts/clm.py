@@ -9,14 +9,29 @@ import torch
 from quantus.helpers.enums import DataType, EvaluationCategory, ScoreDirection
 from torch import Tensor
 
-from captum_concepts._support.checks import check_choice, check_finite, check_number, check_range, check_whole
+from captum_concepts._support.checks import (
+    check_choice,
+    check_finite,
+    check_flag,
+    check_number,
+    check_range,
+    check_whole,
+)
 from quantus_concepts.functional import (
     mask_centres,
     mask_shares,
     mask_threshold_shares,
 )
+from quantus_concepts.functional.normalisation import finite_rows
+from quantus_concepts.functional.part_specificity import own_and_others
 from quantus_concepts.functional.ranking import first_concepts
-from quantus_concepts.functional.regions import check_places, hits_of_pixels, pixels_of, threshold_hits_of_pixels
+from quantus_concepts.functional.regions import (
+    check_places,
+    hits_of_parts,
+    hits_of_pixels,
+    pixels_of,
+    threshold_hits_of_pixels,
+)
 from quantus_concepts.metrics.host.base import UpdatedMetric
 from quantus_concepts.metrics.host.call import QuantusArguments
 from quantus_concepts.metrics.host.checks import (
@@ -79,6 +94,9 @@ class CLM(UpdatedMetric):
         region's pixels that are marked.
     importance : str
         On images: "contribution" (theta times u), "value" (u) or "weight" (theta).
+    specificity : bool
+        With points: score how much more often a map holds the concept's part than the other visible parts of the same
+        image (`functional.part_specificity`), in [-1, 1]. A map that is on the object and knows no concept scores 0.
     **quantus : Unpack[QuantusArguments]
         `abs`, `normalise` and what else every Quantus metric takes, by keyword. Off by default: no increasing change of
         a map moves its region. The default aggregate is the mean of the defined scores.
@@ -106,7 +124,7 @@ class CLM(UpdatedMetric):
     evaluation_category = EvaluationCategory.LOCALISATION
     bounds = (0.0, 1.0)
     sample_truth = ("points", "masks")
-    settings = ("alpha", "threshold", "top_l", "mask_hit", "importance", "part_of_concept")
+    settings = ("alpha", "threshold", "top_l", "mask_hit", "importance", "part_of_concept", "specificity")
 
     def __init__(
         self,
@@ -118,6 +136,7 @@ class CLM(UpdatedMetric):
         masks: Any = None,
         mask_hit: str = "centre",
         importance: str = "contribution",
+        specificity: bool = False,
         **quantus: Unpack[QuantusArguments],
     ) -> None:
         """Set the region and bind the parts. A score of 1 says that every region holds its part.
@@ -131,6 +150,10 @@ class CLM(UpdatedMetric):
         if threshold is not None:
             check_finite("threshold", check_number("threshold", threshold))
         check_whole("top_l", top_l, 1)
+        if check_flag("specificity", specificity):
+            if threshold is not None or masks is not None:
+                raise ValueError("Expected argument `specificity` without `threshold` and `masks`: it compares parts.")
+            self.bounds = (-1.0, 1.0)
         if points is not None and part_of_concept is None:
             raise ValueError(
                 "Argument `points` needs `part_of_concept` beside it, to know which part a concept is about."
@@ -140,6 +163,7 @@ class CLM(UpdatedMetric):
         self.top_l = top_l
         self.mask_hit = mask_hit
         self.importance = importance
+        self.specificity = specificity
         self.part_of_concept = None if part_of_concept is None else self._checked_parts(part_of_concept)
         self._bind(points=points, masks=masks)
 
@@ -170,6 +194,8 @@ class CLM(UpdatedMetric):
         size = (x_batch.shape[2], x_batch.shape[3])
         if "points" in self.call.truth:
             check_places(self.call.truth["points"], size, ("sample", "part", "place"))
+        elif self.specificity:
+            raise ValueError("Argument `specificity` needs `points` and `part_of_concept`.")
         if self.call.on_images:
             self.call.clusters = y_batch
             return {}
@@ -239,7 +265,8 @@ class CLM(UpdatedMetric):
         count = (~np.isnan(places)).sum(-1)
         chance = np.where(count > 0, 1 - (1 - self.alpha / 12) ** count, 0.0).reshape(len(places), -1)
         defined = (count > 0).reshape(len(places), -1).sum(1)
-        self.call.chances += np.where(defined > 0, chance.sum(1) / np.maximum(defined, 1), np.nan).tolist()
+        means = np.zeros(len(places)) if self.specificity else chance.sum(1) / np.maximum(defined, 1)
+        self.call.chances += np.where(defined > 0, means, np.nan).tolist()
 
     def evaluate_batch(
         self,
@@ -256,6 +283,12 @@ class CLM(UpdatedMetric):
         """Score some maps, or some images with a concept model."""
         if self.call.on_images and points_batch is not None:
             return self._score_images(model.get_model(), x_batch, y_batch, rows_batch, points_batch).tolist()
+        if self.specificity and points_batch is not None:
+            maps, size = self._maps(x_batch, a_batch), (x_batch.shape[2], x_batch.shape[3])
+            # What has no part is NaN at part -1.
+            parts = torch.as_tensor(self._parts[y_batch])
+            scores = self._differences(maps, pixels_of(points_batch, size), parts.clamp(min=0), size)
+            return scores.masked_fill(parts < 0, torch.nan).tolist()
         return self._score_maps(x_batch, a_batch, masks_batch, places_batch).numpy().astype(float).tolist()
 
     def _score_images(
@@ -290,7 +323,13 @@ class CLM(UpdatedMetric):
         size = (x_batch.shape[2], x_batch.shape[3])
         pixels = pixels_of(points, size)[:, parts].to(maps.device)
         places = pixels.gather(1, ranked[..., None].expand(*ranked.shape, pixels.shape[2]))
-        hits = self._hits(maps.flatten(0, 1), places.flatten(0, 1), size).view(ranked.shape)
+        flat = maps.flatten(0, 1)
+        if self.specificity:
+            every = pixels_of(points, size).to(maps.device).repeat_interleave(ranked.shape[1], 0)
+            own = torch.as_tensor(parts, device=maps.device)[ranked].flatten()
+            hits = self._differences(flat, every, own, size).view(ranked.shape)
+        else:
+            hits = self._hits(flat, places.flatten(0, 1), size).view(ranked.shape)
         # One transfer from the device for each batch; infinity or NaN among the importances shows in their norm.
         norms = torch.linalg.vector_norm(importance, torch.inf, 1)
         found = torch.cat([norms[:, None], hits, ranked], 1).cpu().numpy()
@@ -301,26 +340,37 @@ class CLM(UpdatedMetric):
             scores = np.where(defined, hits_found, 0).sum(1) / defined.sum(1).astype(found.dtype)
         return np.where(unknown, np.nan, scores).astype(float), unknown, parts[ranks.astype(int)]
 
+    def _differences(self, maps: Tensor, pixels: Tensor, parts: Tensor, size: tuple[int, int]) -> Tensor:
+        """Return the part specificity (n,) of maps of concepts about these parts, in images with pixels (n, P, Q)."""
+        weights = torch.as_tensor(np.bincount(self._parts[self._parts >= 0], minlength=pixels.shape[1]))
+        own, others = own_and_others(hits_of_parts(maps, pixels, size, (self.alpha,)), parts, weights)
+        return (own - others)[:, 0]
+
     def _hits(self, maps: Tensor, pixels: Tensor, size: tuple[int, int]) -> Tensor:
         if self.threshold is not None:
             return threshold_hits_of_pixels(maps, pixels, size, self.threshold)
         return hits_of_pixels(maps, [pixels], size, (self.alpha,))[:, 0]
 
+    def _maps(self, x_batch: np.ndarray, a_batch: np.ndarray) -> Tensor:
+        """Return explanations as maps (n, h, w), summed over channels; NaN where one cannot be used."""
+        size = x_batch.shape[2:]
+        channel_last = a_batch.ndim == 4 and a_batch.shape[1:3] == size != a_batch.shape[2:]
+        if a_batch.ndim == 4:
+            a_batch = a_batch.sum(axis=3 if channel_last else 1)
+        usable, _ = self.usable(a_batch, a_batch.shape[1:] if a_batch.ndim == 3 else size, "a map (H, W)")
+        return torch.as_tensor(usable.astype(float))
+
     def _score_maps(
         self, x_batch: np.ndarray, a_batch: np.ndarray, masks: np.ndarray | None, places: np.ndarray | None
     ) -> Tensor:
         size = (x_batch.shape[2], x_batch.shape[3])
-        channel_last = a_batch.ndim == 4 and a_batch.shape[1:3] == size != a_batch.shape[2:]
-        if a_batch.ndim == 4:
-            a_batch = a_batch.sum(axis=3 if channel_last else 1)
-        usable, finite = self.usable(a_batch, a_batch.shape[1:] if a_batch.ndim == 3 else size, "a map (H, W)")
-        maps = torch.as_tensor(usable.astype(float))
+        maps = self._maps(x_batch, a_batch)
         if places is not None:
             return self._hits(maps, pixels_of(places, size), size)
         marked = torch.as_tensor(masks)
         if self.threshold is None:
             return mask_shares(maps, marked, (self.alpha,))[:, 0]
         shares = mask_threshold_shares(maps, marked, self.threshold)
-        marked_map = torch.as_tensor(finite) & marked.flatten(1).any(1)
+        marked_map = finite_rows(maps) & marked.flatten(1).any(1)
         self.leave_out("no pixel of the map reaches `threshold`", int((marked_map & shares.isnan()).sum()))
         return shares
