@@ -26,7 +26,7 @@ from quantus_concepts.studies.concepts.names import MODELS
 
 COMMAND = ["benchmark", "concepts"]
 METRICS = {"CEM", "CLM", "CGIM", "accuracy", "concept accuracy", "negative first", "CAV accuracy"}
-METRICS |= {"accuracy after interventions"}
+METRICS |= {"accuracy after interventions", "part specificity"}
 
 
 def words(text: str) -> list[str]:
