@@ -15,12 +15,16 @@ from captum_concepts._support.checks import (
     check_names,
     check_shape,
 )
-from captum_concepts._support.constraints import TEXT, Function, Instance, Items, Seed, Whole, check_arguments
+from captum_concepts._support.constraints import TEXT, Choice, Function, Instance, Items, Seed, Whole, check_arguments
+from captum_concepts.backbones.pooling import Maps, Pool, resolve_stages
 from captum_concepts.bank.directions import as_embeddings, some
 from captum_concepts.bank.files import P_VALUES, TENSORS
 from captum_concepts.bank.fitting import FittedBank
 from captum_concepts.bank.sources import embed_texts, read_cavs, write_cavs
 from captum_concepts.bank.value import BankValue
+
+#: Of `from_activations`: CRAFT's factorisation, and a sparse autoencoder.
+ACTIVATION_METHODS = ("nmf", "sae_top_k")
 
 
 class ConceptBank(FittedBank):
@@ -177,6 +181,76 @@ class ConceptBank(FittedBank):
         found_layer, own_names, rows = read_cavs(cavs, concept, layer)
         settings = {"method": "captum", "layer": found_layer}
         return cls(rows, names=own_names if names is None else names, settings=settings)
+
+    @classmethod
+    @check_arguments(n_concepts=Whole(1), method=Choice(ACTIVATION_METHODS), batch_size=Whole(1), seed=Seed())
+    def from_activations(
+        cls,
+        backbone: Any,
+        images: Any,
+        n_concepts: int,
+        method: str = "nmf",
+        *,
+        pool: Pool = "mean",
+        maps: Maps | None = None,
+        batch_size: int = 64,
+        seed: int = 0,
+    ) -> Self:
+        """Find concepts without labels: directions that the activations of images are made of.
+
+        "nmf": the non-negative matrix factorisation of CRAFT (Fel et al. 2023), over all places of the maps, by
+        scikit-learn. "sae_top_k": the decoder of a sparse autoencoder in which four concepts may be active in a place.
+        They have no names: `show_top_images` shows what each is about. Values are held against the mean embedding, so
+        that about half of the images are on either side. `CLM`, `MCS` and `Faithfulness` need no labels.
+
+        Parameters
+        ----------
+        backbone : nn.Module or Backbone
+            As `features` of `PostHocCBM`; it runs in eval mode and without gradient, and is left as it was.
+        images : Tensor, array or iterable
+            (N, C, H, W), as the backbone takes them, or a loader as of `embed`.
+        n_concepts : int
+            L.
+        method : str
+            "nmf", for activations of at least 0, or "sae_top_k".
+        pool : "mean" or callable
+            As in `PostHocCBM`.
+        maps : callable, optional
+            As in `PostHocCBM`.
+        batch_size : int
+            Images at once.
+        seed : int
+            Of the factorisation.
+
+        Returns
+        -------
+        ConceptBank
+            "concept 1", "concept 2", ...: rows of length 1, on the CPU.
+
+        Raises
+        ------
+        TypeError
+            If `backbone` is no module, or `images` no images.
+        ValueError
+            If a choice is unknown, there are no images, activations are negative with "nmf", or there are fewer places
+            or dimensions than concepts.
+
+        Examples
+        --------
+        >>> bank = ConceptBank.from_activations(backbone, images, 10)
+        >>> figure, axes = show_top_images(model, images, "concept 3", layer="layer4", bank=bank)
+        """
+        # scikit-learn's decompositions take a while to load.
+        from captum_concepts.bank.activations import activations, autoencode, factorise
+
+        features, pooling = resolve_stages(backbone, pool, maps, "backbone")
+        places, embeddings = activations(features, pooling, images, batch_size)
+        check_finite("images", places)
+        found = (factorise if method == "nmf" else autoencode)(places, n_concepts, seed)
+        cavs = nn.functional.normalize(found, dim=1)
+        names = [f"concept {number}" for number in range(1, n_concepts + 1)]
+        settings = {"method": method, "seed": int(seed), "places": len(places)}
+        return cls(cavs, -cavs @ embeddings.mean(0), names, settings=settings)
 
     @check_arguments(layer=TEXT)
     def to_captum(self, layer: str) -> list[Any]:

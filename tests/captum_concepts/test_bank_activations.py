@@ -1,0 +1,70 @@
+"""Concepts without labels: planted directions are found again, and what does not fit is refused."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from captum_concepts import ConceptBank, LayerFeatures, show_top_images
+from untouched import untouched
+
+L, D, N = 3, 8, 40
+DRAWN = torch.Generator().manual_seed(0)
+#: Non-negative directions of which each has two dimensions for itself.
+PLANTED = nn.functional.normalize(torch.eye(L).repeat_interleave(2, 1) @ torch.eye(2 * L, D), dim=1)
+#: In each place one or two of them are active.
+CODES = torch.rand(N, L, 4, 4, generator=DRAWN) * (torch.rand(N, L, 4, 4, generator=DRAWN) < 0.4)
+IMAGES = torch.einsum("nlhw,ld->ndhw", CODES, PLANTED)
+
+
+class Given(nn.Module):
+    """A backbone whose maps are the images."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        return images
+
+
+@pytest.mark.parametrize("method", ["nmf", "sae_top_k"])
+@pytest.mark.parametrize("loader", [False, True])
+def test_planted_directions_are_found(method: str, loader: bool) -> None:
+    images = [{"pixel_values": each} for each in IMAGES.split(7)] if loader else IMAGES
+    backbone = Given()
+    with untouched(backbone):
+        bank = ConceptBank.from_activations(backbone, images, L, method)
+    assert bank.names == ["concept 1", "concept 2", "concept 3"]
+    assert torch.allclose(bank.norms, torch.ones(L))
+    likeness = (bank.cavs @ PLANTED.T).abs()
+    if method == "nmf":
+        assert (likeness.amax(0) > 0.99).all()
+        # Each finds another one.
+        assert sorted(likeness.argmax(1).tolist()) == [0, 1, 2]
+    else:
+        # What it lacks in likeness it has in span.
+        span = torch.linalg.qr(bank.cavs.T).Q
+        assert ((span.T @ PLANTED.T).norm(dim=0) > 0.8).all()
+    values = IMAGES.mean((2, 3)) @ bank.cavs.T + bank.intercepts
+    assert torch.allclose(values.mean(0), torch.zeros(L), atol=1e-5)
+    again = ConceptBank.from_activations(backbone, images, L, method)
+    assert torch.equal(again.cavs, bank.cavs)
+
+
+def test_what_a_concept_is_about_is_shown_by_its_images() -> None:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        network = nn.Sequential(nn.Conv2d(3, D, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(D, 2))
+    images = torch.rand(6, 3, 9, 9, generator=DRAWN)
+    bank = ConceptBank.from_activations(LayerFeatures(network.eval(), "1"), images, 2)
+    _, axes = show_top_images(network, images, "concept 2", top=2, layer="1", bank=bank)
+    assert len(axes) == 2
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    with pytest.raises(ValueError, match="method='sae_top_k'"):
+        ConceptBank.from_activations(Given(), -IMAGES, L)
+    with pytest.raises(ValueError, match="at most 8"):
+        ConceptBank.from_activations(Given(), IMAGES, 9)
+    with pytest.raises(ValueError, match="at least one image"):
+        ConceptBank.from_activations(Given(), [], 2)
+    with pytest.raises(ValueError, match="`method`"):
+        ConceptBank.from_activations(Given(), IMAGES, 2, "pca")
