@@ -271,3 +271,9 @@ def test_pyplot_is_left_alone():
     before = pyplot.get_fignums()
     gallery(np.zeros((1, 4, 4, 3)), np.ones((1, 1, 2, 2)), ["a"])
     assert pyplot.get_fignums() == before
+
+
+def test_limits_of_an_overlay_may_be_tensors() -> None:
+    image, heat = torch.rand(3, 4, 4), torch.rand(2, 2)
+    given = overlay(image, heat, low=heat.min(), high=heat.max())
+    np.testing.assert_array_equal(given, overlay(image, heat, low=float(heat.min()), high=float(heat.max())))

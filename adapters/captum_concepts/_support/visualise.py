@@ -109,7 +109,8 @@ def overlay(
     heat = _upsample(map, picture.shape[:2])
     if not coloured:
         return picture * (heat >= threshold)[..., None]
-    low, high = heat.min() if low is None else low, heat.max() if high is None else high
+    # Limits may be tensors, as `maps.min()` is.
+    low, high = float(heat.min() if low is None else low), float(heat.max() if high is None else high)
     # A constant map has no contrast to show: all of it is the lowest colour.
     stretched = ((heat - low) / (high - low)).clip(0, 1) if high > low else np.zeros_like(heat)
     jet = mpl.colormaps["jet"](stretched)[..., :3]
