@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import good.captum_concepts
+import good.datasets
 import good.diffusion
 import good.functional
 import good.pasta
@@ -19,6 +20,7 @@ PACKAGES = {
     "captum_concepts": good.captum_concepts,
     "functional": good.functional,
     "diffusion": good.diffusion,
+    "datasets": good.datasets,
     "pasta": good.pasta,
 }
 #: Sizes of axes that have no other in a callable.

@@ -10,15 +10,17 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from captum_concepts._support.checks import check_range, find_names
+from captum_concepts._support.checks import (
+    find_names,
+)
+from captum_concepts._support.constraints import Number
 from captum_concepts._support.shown import described, one_line
 
 SPLITS = ("train", "test")
 
 
-def check_test_share(test_share: float) -> None:
-    """Raise unless a share leaves something on both sides."""
-    check_range("test_share", test_share, 0, 1, open_low=True, open_high=True)
+#: Constraint of a share that leaves something on both sides.
+TEST_SHARE = Number(0, 1, open_low=True, open_high=True)
 
 
 def mask_outside(points: Tensor, original: Tensor, image: Tensor) -> Tensor:

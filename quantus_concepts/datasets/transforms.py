@@ -13,7 +13,10 @@ from torchvision import tv_tensors
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as F  # noqa: N812
 
-from captum_concepts._support.checks import check_choice, check_shape
+from captum_concepts._support.checks import (
+    check_shape,
+)
+from captum_concepts._support.constraints import Choice, check_arguments
 from quantus_concepts.datasets.base import mask_outside
 
 MODES = ("resize", "centre_crop")
@@ -86,6 +89,7 @@ def apply_transform(image: Tensor, points: Tensor, transform: Transform | None) 
     return new_image, mask_outside(new_points.as_subclass(Tensor) - 0.5, points, new_image)
 
 
+@check_arguments(mode=Choice(MODES))
 def default_transform(
     image_size: int | Sequence[int],
     mode: str = "resize",
@@ -117,7 +121,6 @@ def default_transform(
     ValueError
         If an argument is not as said.
     """
-    check_choice("mode", mode, MODES)
     size = check_image_size(image_size)
     steps: list[nn.Module] = [v2.Resize(size, antialias=True) if mode == "resize" else v2.CenterCrop(size)]
     if mean is not None or std is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Event
@@ -31,6 +30,7 @@ from captum_concepts._support.constraints import (
     check_arguments,
 )
 from captum_concepts._support.progress import progress
+from captum_concepts._support.running import warn_user
 from captum_concepts._support.shown import one_line
 from quantus_concepts.datasets.ratings.questions import QUESTIONS, check_questions
 from quantus_concepts.functional.agreement import quadratic_kappa
@@ -425,7 +425,7 @@ class _Run:
                 f"rounding, or no votes): the last epoch was kept. Train longer or with a higher learning rate."
             )
             notes = (note,)
-            warnings.warn(note, UserWarning, stacklevel=5)
+            warn_user(note)
         self.scorer.eval().requires_grad_(True)
         self.scorer.zero_grad()
         return Training(self.scorer, self.curve, self.best_epoch, notes)

@@ -13,30 +13,23 @@ import torch
 from PIL import Image
 from torchvision.transforms import v2
 
+from bad_arguments import public_functions
 from block_sources import Blocks, Plains
 from fixtures_cub import write_cub
+from good.datasets import GOOD
 from one_by_one import (
     INF,
     NAN,
-    NO_COUNTS,
     NO_FILES,
     NO_FOLDERS,
-    NO_SEEDS,
-    NO_SHARES,
-    public_callables,
     refusals,
-    told_arguments,
 )
 from one_line import all_say_what_they_are, public_classes
 from quantus_concepts import datasets
 from refusals import Refusal, check_all
 
-#: Interfaces and records: nothing of them is checked before a data set is made of it.
-BARE = {"ComposedDataset", "ConceptDataset", "ObjectSource", "SceneSource"}
-BARE |= {"ComposedSample", "ConceptSample", "Cutout", "Split", "SUBSample", "SubstitutionSample"}
-#: Arguments that take anything, or what only its use can tell.
-FREE = {"transform", "keep", "group_of", "largest_only", "truncated", "drawings", "lossless", "overwrite"}
-FREE |= {"display_progressbar", "name", "simulated", "notes", "explanations", "expected"}
+#: Records: nothing of them is checked before a data set is made of it.
+BARE = {"ExplanationFile", "Split", "find_explanations"}
 
 
 @pytest.fixture(scope="module")
@@ -97,41 +90,20 @@ def votes(**changes):
     return values | {name: ["map"] for name in columns} | changes
 
 
-NO_CHOICES = ("", "trian", None, 3, ["train"])
+#: Paths that could be, of which there is none.
+THERE_IS_NONE = ("nowhere", "~nosuchuser/x", "file.txt/x", "file.txt")
 NO_LABELS = (np.ones(2), np.ones((1, 1)), 3, None)
 NO_VOTES = (None, "many", np.ones((1, 6)), np.ones((2, 2, 6)), np.ones((1, 2, 5)), np.full((1, 2, 6), 0.5))
 NO_RATINGS = {"votes": NO_VOTES, "modalities": (*NO_LABELS, ["maps"])}
 NO_RATINGS |= dict.fromkeys(("image_ids", "explainer_ids", "labels", "datasets"), NO_LABELS)
-#: For each callable what it is given that is good, and for each argument what is bad.
+#: For each callable what it is given that is good, and for each argument what no constraint describes.
 TABLE = {
-    "PaintedBirds": (
-        lambda: {"n_images": 2, "n_classes": 2, "n_concepts": 4, "image_size": 32},
-        {
-            "n_images": (1, 10**10, *NO_COUNTS, None),
-            "split": NO_CHOICES,
-            "image_size": (31, 513, *NO_COUNTS, (32, 32)),
-            "n_classes": (1, 61, *NO_COUNTS),
-            "n_concepts": (3, 105, *NO_COUNTS),
-            "deviation": (*NO_SHARES, None),
-            "correlation": (*NO_SHARES, None),
-            "seed": (2**32, *NO_SEEDS, None),
-            "first": (10**10, *NO_SEEDS, None),
-        },
-    ),
+    "PaintedBirds": (lambda: {"n_images": 3, "n_classes": 3, "image_size": 32}, {"n_images": (2,)}),
     "PaintedSubstitutions": (
         lambda: {"birds": birds()},
-        {
-            "birds": (None, "painted", Blocks()),
-            "per_bird": (*NO_COUNTS, None),
-            "concepts": ("red", ["red"], [99], [-1], [0.5], 3, []),
-            "seed": (2**63, *NO_SEEDS, None),
-        },
+        {"concepts": ("red", ["red"], [99], [-1], [0.5], 3, [])},
     ),
-    "SUB": (
-        lambda: {"root": "sub"},
-        {"root": (*NO_FOLDERS, "folder"), "cub": ("cub", 3, Blocks()), "per_pair": NO_COUNTS}
-        | {"transform": ("released", 3)},
-    ),
+    "SUB": (lambda: {"root": "sub"}, {"root": (*NO_FOLDERS, "folder")}),
     "write_sub": (
         lambda: (
             {"samples": [(torch.zeros(3, 2, 2), "a::b", "Jay")], "out": "new"}
@@ -139,65 +111,38 @@ TABLE = {
         ),
         {
             "samples": (None, "images", 3, [], [(3, "a::b", "Jay")], [(torch.zeros(3, 2, 2), "a::c", "Jay")]),
-            "out": (None, 3, "", "a\0b"),
-            "attribute_names": (None, "a::b", 3, [], ["a::b", "a::b"], [3]),
-            "bird_names": (None, "Jay", 3, [], ["Jay", "Jay"], [3]),
-            "licence": (None, 3),
-            "rows_per_group": (*NO_COUNTS, None),
+            "attribute_names": (["a::b", "a::b"],),
+            "bird_names": (["Jay", "Jay"],),
         },
     ),
-    "PaintedObjects": (dict, {"n_per_class": (10**7, *NO_COUNTS), "size": (23, 513, "96"), "seed": (2**32, *NO_SEEDS)}),
-    "PaintedScenes": (dict, {"n_per_class": (10**7, *NO_COUNTS), "size": (31, 513, "96"), "seed": (2**32, *NO_SEEDS)}),
-    "CutoutFolder": (dict, {"root": NO_FOLDERS}),
-    "SceneFolder": (dict, {"root": NO_FOLDERS}),
-    "CUB200": (
-        lambda: {"root": "folder"},
-        {"root": (*NO_FOLDERS, "folder"), "split": NO_CHOICES, "concept_labels": ("", "imge", None)}
-        | {"class_concepts": ("", "shares", None)},
-    ),
+    "CutoutFolder": (dict, {"root": THERE_IS_NONE}),
+    "SceneFolder": (dict, {"root": THERE_IS_NONE}),
+    "CUB200": (dict, {"root": (*THERE_IS_NONE, "folder")}),
     "ConceptFolder": (
         lambda: {"root": "scenes", "concepts": "concepts.csv", "parts": "parts.csv"},
         {
-            "root": NO_FOLDERS,
-            "concepts": NO_FILES,
-            "parts": (path for path in NO_FILES if path is not None),
-            "split": ("", "trian", 3, ["train"]),
+            "root": THERE_IS_NONE,
             "image_size": (0, -1, 1.5, "8", NAN, (8,), (8, 8, 8), (8, 0), (8, "8"), True),
-            "test_share": (0, 1, *NO_SHARES, None),
-            "seed": (*NO_SEEDS, None),
             "part_of_concept": (*(path for path in NO_FILES if path is not None), ["red"], {"rde": "red"}),
         },
     ),
     "COCOObjects": (
         lambda: {"annotations": "coco.json", "images": "photographs", "class_names": ("dog",)},
         {
-            "annotations": NO_FILES,
-            "images": NO_FOLDERS,
+            "annotations": (*THERE_IS_NONE[:-1], "folder"),
+            "images": THERE_IS_NONE,
             "class_names": ("dog", (), ("dog", "dog"), ("dgo",), None, 3, (3,)),
-            "min_area": NO_SHARES,
-            "max_per_class": NO_COUNTS,
         },
     ),
-    "BAMFolder": (
-        lambda: {"root": "bam"},
-        {"root": (*NO_FOLDERS, "folder"), "split": NO_CHOICES, "view": ("", "so", None, ["os"])}
-        | {"image_size": (*NO_COUNTS, (32, 32))},
-    ),
+    "BAMFolder": (dict, {"root": (*THERE_IS_NONE, "folder")}),
     "ObjectsOnScenes": (
         lambda: {"objects": Blocks(), "scenes": Plains(), "commonality": 0.5, "image_size": 16},
         {
             "objects": (None, "cutouts", Plains()),
             "scenes": (None, "scenes", Blocks()),
-            "split": NO_CHOICES,
-            "view": ("", "so", None, 3),
-            "n_per_pair": (*NO_COUNTS, None),
-            "image_size": (15, *NO_COUNTS),
-            "commonality": (0, *NO_SHARES),
             "common_object": (-1, 99, "", "dgo", 1.5, NAN),
             "target_scene": (-1, 99, "", "dgo", 1.5, NAN),
             "scale": ((0, 1), (NAN, 1), (0.5,), (0.5, INF), 0.5, None, "ab", ("a", "b")),
-            "test_share": (0, 1, *NO_SHARES, None),
-            "seed": (*NO_SEEDS, None),
         },
     ),
     "MixedScenes": (
@@ -206,65 +151,32 @@ TABLE = {
             "scenes": (None, "scenes", Blocks()),
             "others": (None, "scenes", Blocks()),
             "share": ((0.2,), 0.2, None, (NAN, 0.2), (0.3, 0.2), (0.1, 0.5), ("a", "b"), (-0.1, 0.2)),
-            "seed": (*NO_SEEDS, None),
         },
     ),
     "write_bam": (
         lambda: {"objects": Blocks(), "scenes": Plains(), "out": "new", "image_size": 16, "display_progressbar": False},
-        {
-            "objects": (None, "painted", Plains()),
-            "scenes": (None, "painted", Blocks()),
-            "out": (None, 3, "", "a\0b"),
-            "n_per_pair": (1, *NO_COUNTS),
-            "image_size": (15, *NO_COUNTS),
-            "test_share": (0, 1, *NO_SHARES, None),
-            "seed": (*NO_SEEDS, None),
-        },
+        {"objects": (None, "painted", Plains()), "scenes": (None, "painted", Blocks()), "image_size": (15,)},
     ),
     "PastaRatings": (
         lambda: {"root": "."},
         {
-            "root": (*NO_FOLDERS, "folder"),
+            "root": (*THERE_IS_NONE, "folder"),
             "datasets": ((), "cats", ("pets", "cats"), 3),
-            "modality": ("", "maps", 3),
-            "labels": ("", "image", None),
-            "annotations": ("", "nowhere.json", None, 3),
+            "annotations": ("nowhere.json",),
             "concept_explainers": (3,),
             "counterfactual_explainers": (3,),
         },
     ),
     "RatedExplanations": (votes, NO_RATINGS),
     "SimulatedRatings": (lambda: votes(expected=np.ones((1, 6))), NO_RATINGS),
-    "SimulatedRaters": (
-        dict,
-        {
-            "n_raters": (*NO_COUNTS, None),
-            "bias": (-0.1, 6, NAN, INF, "x", None),
-            "noise": (-0.1, 6, NAN, INF, "x", None),
-        },
-    ),
-    "simulated_ratings": (
-        lambda: {"n_images": 2, "n_per_image": 1, "image_size": 32, "n_classes": 2, "n_concepts": 26},
-        {
-            "n_images": (1, *NO_COUNTS),
-            "n_per_image": (1000, *NO_COUNTS),
-            "image_size": (31, 513, *NO_COUNTS),
-            "seed": (2**32, *NO_SEEDS, None),
-            "n_classes": (1, 61, *NO_COUNTS),
-            "n_concepts": (25, 105, *NO_COUNTS),
-            "raters": (5, "five", [1]),
-        },
-    ),
     "leak_free_split": (
         lambda: {"image_ids": list("abc"), "explainer_ids": list("xyz")},
-        {"image_ids": (None, "abc", [["a"]]), "explainer_ids": (None, "abc", [["a"]], list("ab"))}
-        | {"train_share": (*NO_SHARES, None), "seed": (*NO_SEEDS, None)},
+        {"image_ids": (None, "abc", [["a"]]), "explainer_ids": (None, "abc", [["a"]], list("ab"))},
     ),
     "default_transform": (
         lambda: {"image_size": 8},
         {
             "image_size": (0, -1, 1.5, "8", NAN, None, (8,), (8, 8, 8), (8, 0), (8, "8"), True),
-            "mode": ("", "crop", None),
             "mean": ((), (NAN,) * 3, (INF,) * 3, ("a",) * 3, 0.5, [[0.5]]),
             "std": ((), (NAN,) * 3, (0, 1, 1), (-1, 1, 1), (INF,) * 3, ("a",) * 3, 0.5),
         },
@@ -316,13 +228,10 @@ METHODS = {
     "composed boxes of bools": Refusal(lambda: composed().boxes([True]), "`indices`"),
     "composed images of one number": Refusal(lambda: composed().images(3), "`indices`"),
     "composed images of words": Refusal(lambda: composed().images(["first"]), "`indices`"),
-    "no such view": Refusal(lambda: composed().with_view("so"), "`view`"),
-    "view of nothing": Refusal(lambda: composed().with_view(None), "`view`"),
     "composed scene past the end": Refusal(lambda: composed().scene(99), "`index`", IndexError),
     "composed object past the end": Refusal(lambda: composed().pasted(99), "`index`", IndexError),
     "BAM past the end": Refusal(lambda: datasets.BAMFolder("bam")[99], "`index`", IndexError),
     "BAM of no number": Refusal(lambda: datasets.BAMFolder("bam")["first"], "`index`"),
-    "BAM in no view": Refusal(lambda: datasets.BAMFolder("bam").with_view("00"), "`view`"),
     "own image past the end": Refusal(lambda: folder_of_concepts()[2], "`index`", IndexError),
     "own image of a half": Refusal(lambda: folder_of_concepts()[0.5], "`index`"),
     "cut-out past the end": Refusal(lambda: datasets.CutoutFolder("cutouts")[2], "`index`", IndexError),
@@ -377,7 +286,13 @@ def test_bad_calls_of_methods_are_refused_by_name():
 
 MADE = ("PaintedBirds", "PaintedObjects", "PaintedScenes", "ConceptFolder", "COCOObjects", "BAMFolder")
 MADE += ("PaintedSubstitutions", "SUB", "ObjectsOnScenes", "MixedScenes", "PastaRatings", "simulated_ratings")
-READ = {name: lambda name=name: getattr(datasets, name)(**TABLE[name][0]()) for name in MADE}
+
+
+def good(name):
+    return (name in TABLE and TABLE[name][0]()) or GOOD[name]
+
+
+READ = {name: lambda name=name: getattr(datasets, name)(**good(name)) for name in MADE}
 READ |= {
     "CutoutFolder": lambda: datasets.CutoutFolder("cutouts"),
     "SceneFolder": lambda: datasets.SceneFolder("scenes"),
@@ -401,17 +316,15 @@ def test_what_a_worker_of_a_loader_is_sent_gives_the_same_samples(make):
     np.testing.assert_equal(plain(pickle.loads(pickle.dumps(items))[0]), plain(items[0]))
 
 
-def test_everything_public_has_cases():
-    assert set(TABLE) | BARE == public_callables(datasets)
-    for name, (_, bad) in TABLE.items():
-        untold = told_arguments(getattr(datasets, name)) - FREE - set(bad)
-        assert not untold, (name, untold)
+def test_everything_public_has_constraints_or_cases():
+    unconstrained = {name for name, function in public_functions(datasets) if not hasattr(function, "constraints")}
+    assert {name for name in unconstrained if "." not in name} - TABLE.keys() == BARE
 
 
 @pytest.mark.filterwarnings("ignore:The images of sub are licensed")
 def test_objects_say_what_they_are(tmp_path: Path) -> None:
-    roots = {"CUB200": write_cub(tmp_path), "CutoutFolder": "cutouts", "SceneFolder": "scenes"}
-    arguments = {name: good() for name, (good, _) in TABLE.items()} | {
+    roots = {"CUB200": write_cub(tmp_path), "CutoutFolder": "cutouts", "SceneFolder": "scenes", "BAMFolder": "bam"}
+    arguments = {name: good(name) for name in {**GOOD, **TABLE}} | {
         name: {"root": root} for name, root in roots.items()
     }
     kinds = public_classes(datasets)
@@ -425,7 +338,7 @@ def test_objects_say_what_they_are(tmp_path: Path) -> None:
         "Split": datasets.leak_free_split([str(n) for n in range(50)], [str(n % 10) for n in range(50)]),
         "SubstitutionSample": datasets.PaintedSubstitutions(birds())[0],
     }
-    interfaces = frozenset({"ComposedDataset", "ConceptDataset", "ObjectSource", "SceneSource"})
+    interfaces = frozenset({"ExplanationFile", "ComposedDataset", "ConceptDataset", "ObjectSource", "SceneSource"})
     all_say_what_they_are(datasets, examples | records, interfaces)
     assert repr(folder_of_concepts(image_size=8)) == (
         "ConceptFolder(2 images, 2 classes, 1 concepts, image_size=8, root='scenes')"

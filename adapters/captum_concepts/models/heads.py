@@ -199,10 +199,9 @@ def _check(values: Any, labels: np.ndarray, n_classes: int | None) -> tuple[np.n
     absent = np.setdiff1d(np.arange(k), present)
     if len(absent):
         more = ", ..." if len(absent) > 5 else ""
-        warnings.warn(
+        warn_user(
             f"{len(absent)} of {k} classes have no sample and will never be predicted: "
-            f"{', '.join(map(str, absent[:5]))}{more}.",
-            stacklevel=3,
+            f"{', '.join(map(str, absent[:5]))}{more}."
         )
     return x, y, k
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, Self
 
@@ -18,7 +17,7 @@ from captum_concepts._support.constraints import (
     data_frame,
 )
 from captum_concepts._support.files import shortened
-from captum_concepts._support.running import device_of, first_floating
+from captum_concepts._support.running import device_of, first_floating, warn_user
 from captum_concepts.backbones.backbone import Backbone
 from captum_concepts.backbones.named import build_backbone, check_source
 from captum_concepts.backbones.pooling import Maps, Pool, resolve_stages
@@ -272,4 +271,4 @@ def _check_same(expected: BackboneFacts, got: BackboneFacts, path: Any, strict: 
     )
     if strict:
         raise ValueError(f"{message}, or pass `strict=False` if it is meant to differ.")
-    warnings.warn(f"{message} for the values that were fitted.", stacklevel=3)
+    warn_user(f"{message} for the values that were fitted.")

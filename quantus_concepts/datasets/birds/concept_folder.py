@@ -9,11 +9,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captum_concepts._support.checks import check_choice, check_file, check_index, check_path, check_whole
+from captum_concepts._support.checks import (
+    check_file,
+    check_index,
+)
+from captum_concepts._support.constraints import Choice, Location, Seed, check_arguments
 from captum_concepts._support.files import subfolders
 from captum_concepts._support.images import image_size as size_of_image
 from captum_concepts._support.images import load_image
-from quantus_concepts.datasets.base import SPLITS, ConceptDataset, ConceptSample, check_test_share
+from quantus_concepts.datasets.base import SPLITS, TEST_SHARE, ConceptDataset, ConceptSample
 from quantus_concepts.datasets.birds.concept_tables import (
     ConceptTable,
     read_concepts,
@@ -101,6 +105,14 @@ class ConceptFolder(ConceptDataset):
         cannot be read.
     """
 
+    @check_arguments(
+        root=Location(),
+        concepts=Location("file", "a CSV file"),
+        parts=Location("file", "a CSV file"),
+        split=Choice(SPLITS),
+        test_share=TEST_SHARE,
+        seed=Seed(),
+    )
     def __init__(
         self,
         root: str | Path,
@@ -113,15 +125,9 @@ class ConceptFolder(ConceptDataset):
         seed: int = 0,
         part_of_concept: Mapping[str, str] | str | Path | None = None,
     ) -> None:
-        if split is not None:
-            check_choice("split", split, SPLITS)
-        check_test_share(test_share)
-        check_whole("seed", seed, 0)
         if parts is None and part_of_concept is not None:
             raise ValueError("Expected argument `parts` beside `part_of_concept`: without points no part has a place.")
-        self.root = check_path("root", root)
-        concepts = check_file("concepts", concepts, "a CSV file")
-        parts = None if parts is None else check_file("parts", parts, "a CSV file")
+        self.root, concepts, parts = Path(root), Path(concepts), None if parts is None else Path(parts)
         if part_of_concept is not None and not isinstance(part_of_concept, Mapping):
             part_of_concept = check_file("part_of_concept", part_of_concept, "a CSV file")
         self.split = split

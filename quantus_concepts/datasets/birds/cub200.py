@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,9 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captum_concepts._support.checks import check_choice, check_index, find_names
+from captum_concepts._support.checks import (
+    check_index,
+    find_names,
+)
+from captum_concepts._support.constraints import Choice, Location, check_arguments
 from captum_concepts._support.files import printable
 from captum_concepts._support.images import image_head, load_image, turned_points
+from captum_concepts._support.running import warn_user
 from quantus_concepts.datasets.base import SPLITS, ConceptDataset, ConceptSample
 from quantus_concepts.datasets.birds.attributes import PARTS
 from quantus_concepts.datasets.birds.cub200_attributes import (
@@ -95,6 +99,9 @@ class CUB200(ConceptDataset):
         image outside the folder; file and line are named.
     """
 
+    @check_arguments(
+        root=Location(), split=Choice(SPLITS), concept_labels=Choice(LABELS), class_concepts=Choice(CLASS_CONCEPTS)
+    )
     def __init__(
         self,
         root: str | Path,
@@ -105,9 +112,6 @@ class CUB200(ConceptDataset):
         concepts: str | Sequence[str | int] | None = None,
         classes: str | Sequence[str | int] | None = None,
     ) -> None:
-        check_choice("split", split, SPLITS)
-        check_choice("concept_labels", concept_labels, LABELS)
-        check_choice("class_concepts", class_concepts, CLASS_CONCEPTS)
         self.root = find_cub(root)
         self.split = split
         self.transform = transform
@@ -202,11 +206,9 @@ class CUB200(ConceptDataset):
             image, part, place = np.argwhere(outside)[0]
             x, y = points[image, part, place]
             first = printable(f"the {self.part_names[part]} of {self.image_paths[image]}")
-            warnings.warn(
+            warn_user(
                 f"{self.root / 'parts' / 'part_locs.txt'} puts {int(outside.sum())} visible parts outside their "
-                f"images: taken as not visible. The first is {first} at (x, y) = ({x:g}, {y:g}).",
-                UserWarning,
-                stacklevel=3,
+                f"images: taken as not visible. The first is {first} at (x, y) = ({x:g}, {y:g})."
             )
             points[outside] = np.nan
         return torch.from_numpy(points)

@@ -9,7 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captum_concepts._support.checks import check_choice, check_index, check_range, check_whole
+from captum_concepts._support.checks import (
+    check_choice,
+    check_index,
+    check_range,
+    check_whole,
+)
+from captum_concepts._support.constraints import SHARE, Choice, Flag, Whole, check_arguments
 from quantus_concepts.datasets.base import SPLITS, ConceptDataset, ConceptSample, mask_outside
 from quantus_concepts.datasets.birds.attributes import (
     MAX_CONCEPTS,
@@ -98,6 +104,18 @@ class PaintedBirds(ConceptDataset):
         If an argument is outside its range, or the concepts cannot tell the classes apart.
     """
 
+    @check_arguments(
+        n_images=Whole(1, 10**9),
+        split=Choice(SPLITS),
+        image_size=Whole(32, 512),
+        n_classes=Whole(2, len(SPECIES)),
+        n_concepts=Whole(MIN_CONCEPTS, MAX_CONCEPTS),
+        deviation=SHARE,
+        correlation=SHARE,
+        seed=Whole(0, 2**32 - 1),
+        first=Whole(0, 10**9),
+        keep=Flag(),
+    )
     def __init__(
         self,
         n_images: int = 600,
@@ -112,18 +130,7 @@ class PaintedBirds(ConceptDataset):
         first: int = 0,
         keep: bool = False,
     ) -> None:
-        check_choice("split", split, SPLITS)
-        for name, value, low, high in (
-            ("n_classes", n_classes, 2, len(SPECIES)),
-            ("n_concepts", n_concepts, MIN_CONCEPTS, MAX_CONCEPTS),
-            ("n_images", n_images, n_classes, 10**9),
-            ("image_size", image_size, 32, 512),
-            ("seed", seed, 0, 2**32 - 1),
-            ("first", first, 0, 10**9),
-        ):
-            check_whole(name, value, low, high)
-        check_range("deviation", deviation, 0, 1)
-        check_range("correlation", correlation, 0, 1)
+        check_range("n_images", n_images, n_classes, 10**9)
         self.split = split
         self.image_size = image_size
         self.deviation = float(deviation)

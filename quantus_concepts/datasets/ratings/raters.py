@@ -7,7 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from captum_concepts._support.checks import check_numbers, check_range, check_shape, check_whole, to_numpy
+from captum_concepts._support.checks import (
+    check_numbers,
+    check_shape,
+    to_numpy,
+)
+from captum_concepts._support.constraints import Arrays, Instance, Number, Seed, Whole, check_arguments
 from quantus_concepts.datasets.birds.painted_birds import PaintedBirds
 from quantus_concepts.datasets.ratings.explainers import EXPLAINERS, LIST_LENGTH
 from quantus_concepts.datasets.ratings.explanations import LazyExplanations
@@ -24,6 +29,7 @@ _PAIR_STREAM, _NOISE_STREAM = 21, 22
 _BETA = 0.5
 
 
+@check_arguments(n_raters=Whole(1), bias=Number(0, MAX_VOTE), noise=Number(0, MAX_VOTE))
 @dataclass(frozen=True)
 class SimulatedRaters:
     """Raters who vote around what `expected_votes` says.
@@ -47,17 +53,12 @@ class SimulatedRaters:
     bias: float = 0.35
     noise: float = 0.6
 
-    def __post_init__(self) -> None:
-        """Check the arguments."""
-        check_whole("n_raters", self.n_raters, 1)
-        check_range("bias", self.bias, 0, MAX_VOTE)
-        check_range("noise", self.noise, 0, MAX_VOTE)
-
     @property
     def biases(self) -> np.ndarray:
         """(A,) of float: what each rater adds."""
         return np.linspace(-self.bias, self.bias, self.n_raters) if self.n_raters > 1 else np.zeros(1)
 
+    @check_arguments(expected=Arrays("N, Q"), seed=Seed())
     def vote(self, expected: np.ndarray, seed: int = 0) -> np.ndarray:
         """Let everyone vote on everything.
 
@@ -73,9 +74,6 @@ class SimulatedRaters:
         np.ndarray
             (N, A, Q) of float: 1 to 5.
         """
-        check_whole("seed", seed, 0)
-        expected = check_numbers("expected", expected)
-        check_shape("expected", expected, ("N", "Q"), (None, None))
         rng = np.random.default_rng([seed, _NOISE_STREAM])
         shape = (len(expected), self.n_raters, expected.shape[1])
         meant = expected[:, None] + self.biases[:, None] + self.noise * rng.standard_normal(shape)
@@ -199,6 +197,9 @@ class SimulatedRatings(RatedExplanations):
         return SimulatedRatings(**fields, expected=self.expected[to_numpy(items)])
 
 
+@check_arguments(
+    n_per_image=Whole(1, len(EXPLAINERS)), n_concepts=Whole(26), raters=Instance(SimulatedRaters, "SimulatedRaters")
+)
 def simulated_ratings(
     n_images: int = 240,
     n_per_image: int = 21,
@@ -242,11 +243,7 @@ def simulated_ratings(
     ValueError
         If an argument is out of its range.
     """
-    check_whole("n_per_image", n_per_image, 1, len(EXPLAINERS))
-    check_whole("n_concepts", n_concepts, 26)
     raters = SimulatedRaters() if raters is None else raters
-    if not isinstance(raters, SimulatedRaters):
-        raise TypeError(f"Expected argument `raters` to be SimulatedRaters but got {type(raters).__name__}.")
     birds = PaintedBirds(n_images, image_size=image_size, n_classes=n_classes, n_concepts=n_concepts, seed=seed)
     graded = GradedExplanations(birds, seed=seed)
     items = _choose_pairs(n_images, len(EXPLAINERS), n_per_image, seed)

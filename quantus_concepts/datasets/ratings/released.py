@@ -8,7 +8,10 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from captum_concepts._support.checks import check_choice, check_path
+from captum_concepts._support.checks import (
+    check_choice,
+)
+from captum_concepts._support.constraints import TEXT, Choice, Flag, Location, check_arguments
 from captum_concepts._support.images import load_image
 from quantus_concepts.datasets.ratings.annotations import LABELS, PREDICTED, Record, read_records
 from quantus_concepts.datasets.ratings.explanations import (
@@ -90,6 +93,14 @@ class PastaRatings(RatedExplanations):
         When an explanation is asked for: if its files cannot be read.
     """
 
+    @check_arguments(
+        root=Location(),
+        modality=Choice(MODALITIES),
+        drawings=Flag(),
+        labels=Choice(LABELS),
+        annotations=Location(),
+        name=TEXT,
+    )
     def __init__(
         self,
         root: str | Path,
@@ -103,12 +114,7 @@ class PastaRatings(RatedExplanations):
         counterfactual_explainers: str | Collection[str] = COUNTERFACTUAL_EXPLAINERS,
         name: str = "PASTA",
     ) -> None:
-        if modality is not None:
-            check_choice("modality", modality, MODALITIES)
-        check_choice("labels", labels, LABELS)
-        if not isinstance(annotations, str) or not annotations:
-            raise ValueError(f"Expected argument `annotations` to be the name of a file but got {annotations!r}.")
-        folder = check_path("root", root)
+        folder = Path(root)
         records, duplicates = read_records(_find(folder, annotations), labels)
         records = _of_datasets(records, datasets)
         finder = _Finder(folder, drawings and modality != "map", _ids("concept_explainers", concept_explainers))

@@ -8,7 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from captum_concepts._support.checks import check_range, check_shape, check_whole, to_numpy
+from captum_concepts._support.checks import (
+    check_shape,
+    to_numpy,
+)
+from captum_concepts._support.constraints import SHARE, Seed, check_arguments
 from captum_concepts._support.shown import one_line
 
 PARTS = ("train", "validation", "test")
@@ -63,6 +67,7 @@ class Split:
         return f"{text[0].upper()}{text[1:]}. {left}"
 
 
+@check_arguments(train_share=SHARE, seed=Seed())
 def leak_free_split(image_ids: Any, explainer_ids: Any, *, train_share: float = 0.7, seed: int = 0) -> Split:
     """Split items so that no image and no explainer is in two parts.
 
@@ -99,8 +104,6 @@ def leak_free_split(image_ids: Any, explainer_ids: Any, *, train_share: float = 
     images, explainers = (np.asarray(to_numpy(ids), dtype=str) for ids in (image_ids, explainer_ids))
     check_shape("image_ids", images, ("N",), (None,))
     check_shape("explainer_ids", explainers, ("N",), (len(images),))
-    check_range("train_share", train_share, 0.0, 1.0)
-    check_whole("seed", seed, 0)
     of_image = _divide(images, train_share, [seed, 0], "image")
     of_explainer = _divide(explainers, train_share, [seed, 1], "explainer")
     items = {

@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from captum_concepts._support.checks import check_choice, check_path, check_whole
+from captum_concepts._support.constraints import Choice, Location, Whole, check_arguments
 from captum_concepts._support.files import image_files, no_file, reason_of, subfolders
 from captum_concepts._support.images import MAX_PIXELS, load_pixels
 from captum_concepts._support.images import image_size as size_of_image
@@ -188,6 +188,7 @@ class BAMFolder(ComposedDataset):
         and there are none. When an image is asked for: if it or its mask cannot be read or has another size.
     """
 
+    @check_arguments(root=Location(), split=Choice(SPLITS), view=Choice(VIEWS), image_size=Whole(1))
     def __init__(
         self,
         root: str | Path,
@@ -197,10 +198,7 @@ class BAMFolder(ComposedDataset):
         image_size: int | None = None,
         transform: Callable[[Tensor], Any] | None = None,
     ) -> None:
-        check_choice("split", split, SPLITS)
-        if image_size is not None:
-            check_whole("image_size", image_size, 1)
-        self.root = check_path("root", root)
+        self.root = Path(root)
         self.split = split
         self.transform = transform
         for folder in (OBJ, SCENE):
@@ -231,6 +229,7 @@ class BAMFolder(ComposedDataset):
         """Whether there are masks for this split."""
         return self._masks is not None
 
+    @check_arguments(view=Choice(VIEWS))
     def with_view(self, view: str) -> Self:
         """Return the same data set in another view.
 
@@ -251,7 +250,6 @@ class BAMFolder(ComposedDataset):
         FileNotFoundError
             If the folder of "0s" is missing.
         """
-        check_choice("view", view, VIEWS)
         if view == "og" and not self.has_masks:
             raise ValueError(
                 f"Expected masks in {self.root / OBJ} for the view 'og', which is made with them, but there are none "

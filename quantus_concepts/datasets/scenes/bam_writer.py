@@ -11,10 +11,10 @@ from typing import Any, cast
 import numpy as np
 from PIL import Image
 
-from captum_concepts._support.checks import check_path, check_whole
+from captum_concepts._support.constraints import Flag, Location, Seed, Whole, check_arguments
 from captum_concepts._support.progress import progress
 from captum_concepts._support.whole_folder import WholeFolder
-from quantus_concepts.datasets.base import SPLITS, check_test_share
+from quantus_concepts.datasets.base import SPLITS, TEST_SHARE
 from quantus_concepts.datasets.scenes.bam_layout import (
     FOLDERS,
     OBJ,
@@ -32,6 +32,16 @@ _PROGRAM = "quantus-concepts"
 _QUALITY = 95
 
 
+@check_arguments(
+    out=Location(),
+    n_per_pair=Whole(2),
+    image_size=Whole(1),
+    test_share=TEST_SHARE,
+    seed=Seed(),
+    lossless=Flag(),
+    overwrite=Flag(),
+    display_progressbar=Flag(),
+)
 def write_bam(
     objects: ObjectSource,
     scenes: SceneSource,
@@ -98,7 +108,7 @@ def write_bam(
     """
     settings = {"command": "write_bam", "seed": str(seed), "n_per_pair": str(n_per_pair), "image_size": str(image_size)}
     # A link is written through, and even "." then has a name.
-    with WholeFolder(check_path("out", out).resolve(), settings, overwrite=overwrite) as folder:
+    with WholeFolder(Path(out).resolve(), settings, overwrite=overwrite) as folder:
         compose_files(
             objects,
             scenes,
@@ -128,8 +138,6 @@ def compose_files(
     """Write the files of `write_bam` into an empty folder."""
     check_source("objects", objects, ObjectSource)
     check_source("scenes", scenes, SceneSource)
-    check_whole("n_per_pair", n_per_pair, 2)
-    check_test_share(test_share)
     n_test = min(max(round(n_per_pair * test_share), 1), n_per_pair - 1)
     layout = Layout(
         tuple(folder_names(objects.class_names)),

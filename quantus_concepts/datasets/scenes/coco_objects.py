@@ -14,7 +14,11 @@ from typing import Any
 import numpy as np
 from matplotlib.path import Path as Outline
 
-from captum_concepts._support.checks import check_choice, check_index, check_path, check_range, check_whole
+from captum_concepts._support.checks import (
+    check_choice,
+    check_index,
+)
+from captum_concepts._support.constraints import SHARE, Flag, Location, Whole, check_arguments
 from captum_concepts._support.files import quoted, read_json, reason_of
 from captum_concepts._support.images import MAX_PIXELS, image_head, load_pixels, turned
 from quantus_concepts.datasets.folders import inside, some_names
@@ -78,6 +82,14 @@ class COCOObjects(ObjectSource):
         has not the size annotated.
     """
 
+    @check_arguments(
+        annotations=Location(),
+        images=Location(),
+        min_area=SHARE,
+        largest_only=Flag(),
+        truncated=Flag(),
+        max_per_class=Whole(1),
+    )
     def __init__(
         self,
         annotations: str | Path,
@@ -89,12 +101,9 @@ class COCOObjects(ObjectSource):
         truncated: bool = True,
         max_per_class: int | None = None,
     ) -> None:
-        check_range("min_area", min_area, 0.0, 1.0)
-        if max_per_class is not None:
-            check_whole("max_per_class", max_per_class, 1)
         if not isinstance(class_names, Collection) or isinstance(class_names, str) or not _all_different(class_names):
             raise ValueError(f"Expected argument `class_names` to be different names but got {class_names!r}.")
-        self.annotations, self.images = check_path("annotations", annotations), check_path("images", images)
+        self.annotations, self.images = Path(annotations), Path(images)
         if not self.images.is_dir():
             raise FileNotFoundError(f"Expected argument `images` to be the folder of photographs but got {images}.")
         self.class_names = list(class_names)

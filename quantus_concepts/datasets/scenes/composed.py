@@ -12,7 +12,11 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from captum_concepts._support.checks import check_choice, check_index, to_numpy
+from captum_concepts._support.checks import (
+    check_index,
+    to_numpy,
+)
+from captum_concepts._support.constraints import Choice, check_arguments
 from captum_concepts._support.shown import described, one_line
 
 #: The object on its scene, the object on grey, the scene alone.
@@ -186,6 +190,7 @@ class ComposedDataset(Dataset[ComposedSample], ABC):
         positions = self._positions(indices)
         return torch.tensor([self._mask_and_box(position)[1] for position in positions]).reshape(-1, 4).long()
 
+    @check_arguments(view=Choice(VIEWS))
     def with_view(self, view: str) -> Self:
         """Return the same data set in another view.
 
@@ -204,7 +209,6 @@ class ComposedDataset(Dataset[ComposedSample], ABC):
         ValueError
             If there is no such view.
         """
-        check_choice("view", view, VIEWS)
         other = copy.copy(self)
         other.view = view
         return other

@@ -7,7 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from captum_concepts._support.checks import check_index, check_path
+from captum_concepts._support.checks import (
+    check_index,
+)
+from captum_concepts._support.constraints import Function, Location, check_arguments
 from captum_concepts._support.images import image_size, load_pixels, open_image
 from quantus_concepts.datasets.folders import list_classes
 from quantus_concepts.datasets.scenes.sources import Cutout, ObjectSource, SceneSource, cut_out
@@ -46,8 +49,9 @@ class CutoutFolder(ObjectSource):
         for: if the file cannot be read, or all or nothing of it is transparent.
     """
 
+    @check_arguments(root=Location(), group_of=Function())
     def __init__(self, root: str | Path, group_of: Callable[[Path], Hashable] | None = None) -> None:
-        self.root = check_path("root", root)
+        self.root = Path(root)
         self.class_names, self.paths, self.labels = list_classes(self.root, CUTOUT_SUFFIXES)
         for path in self.paths:
             _check_alpha(path)
@@ -98,8 +102,9 @@ class SceneFolder(SceneSource):
         file cannot be read.
     """
 
+    @check_arguments(root=Location())
     def __init__(self, root: str | Path) -> None:
-        self.root = check_path("root", root)
+        self.root = Path(root)
         self.class_names, self.paths, self.labels = list_classes(self.root, SCENE_SUFFIXES)
         for path in self.paths:
             image_size(path)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from captum_concepts._support.checks import check_index, check_whole
+from captum_concepts._support.checks import (
+    check_index,
+)
+from captum_concepts._support.constraints import Seed, check_arguments
 from quantus_concepts.datasets.base import check_pair
 from quantus_concepts.datasets.scenes.sources import SceneSource, check_source
 
@@ -36,12 +39,12 @@ class MixedScenes(SceneSource):
         When a scene is asked for: if the two have different sizes.
     """
 
+    @check_arguments(seed=Seed())
     def __init__(
         self, scenes: SceneSource, others: SceneSource, share: tuple[float, float] = (0.2, 0.4), seed: int = 0
     ) -> None:
         check_source("scenes", scenes, SceneSource)
         check_source("others", others, SceneSource)
-        check_whole("seed", seed, 0)
         share = check_pair("share", share)
         if not 0 <= share[0] <= share[1] < 0.5:
             raise ValueError(

@@ -11,8 +11,13 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from captum_concepts._support.checks import check_choice, check_index, check_range, check_whole
-from quantus_concepts.datasets.base import SPLITS, check_pair, check_test_share
+from captum_concepts._support.checks import (
+    check_choice,
+    check_index,
+    check_whole,
+)
+from captum_concepts._support.constraints import Choice, Number, Seed, Whole, check_arguments
+from quantus_concepts.datasets.base import SPLITS, TEST_SHARE, check_pair
 from quantus_concepts.datasets.scenes.composed import (
     GREY,
     NO_BOX,
@@ -165,6 +170,15 @@ class ObjectsOnScenes(ComposedDataset):
         the shape it should.
     """
 
+    @check_arguments(
+        split=Choice(SPLITS),
+        view=Choice(VIEWS),
+        n_per_pair=Whole(1),
+        image_size=Whole(_MIN_SIZE),
+        commonality=Number(0, 1, open_low=True),
+        test_share=TEST_SHARE,
+        seed=Seed(),
+    )
     def __init__(
         self,
         objects: ObjectSource,
@@ -182,12 +196,6 @@ class ObjectsOnScenes(ComposedDataset):
         seed: int = 0,
         transform: Callable[[Tensor], Any] | None = None,
     ) -> None:
-        check_choice("split", split, SPLITS)
-        check_choice("view", view, VIEWS)
-        check_whole("n_per_pair", n_per_pair, 1)
-        check_whole("image_size", image_size, _MIN_SIZE)
-        check_whole("seed", seed, 0)
-        check_test_share(test_share)
         self.scale = _check_scale(scale)
         check_source("objects", objects, ObjectSource)
         check_source("scenes", scenes, SceneSource)
@@ -314,7 +322,6 @@ class ObjectsOnScenes(ComposedDataset):
                         f"Expected argument `commonality` beside `{name}`: without it there are all pairs."
                     )
             return None, None, list(range(n_scenes))
-        check_range("commonality", self.commonality, 0.0, 1.0, open_low=True)
         common = find_class("common_object", common_object, self.object_names, PAPER_OBJECT)
         target = find_class("target_scene", target_scene, self.scene_names, PAPER_SCENE)
         order = np.random.default_rng([self.seed, _CLASS_ORDER]).permutation(n_scenes)

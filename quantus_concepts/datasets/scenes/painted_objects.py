@@ -10,7 +10,10 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image, ImageDraw
 
-from captum_concepts._support.checks import check_index, check_whole
+from captum_concepts._support.checks import (
+    check_index,
+)
+from captum_concepts._support.constraints import Whole, check_arguments
 from quantus_concepts.datasets.scenes.palette import draw_colours, labels_in_turn
 from quantus_concepts.datasets.scenes.sources import Cutout, ObjectSource, cut_out
 
@@ -298,10 +301,9 @@ class PaintedObjects(ObjectSource):
         If an argument is outside its range.
     """
 
+    @check_arguments(n_per_class=Whole(1, 10**6), size=Whole(24, 512), seed=Whole(0, 2**32 - 1))
     def __init__(self, n_per_class: int = 60, size: int = 96, seed: int = 0) -> None:
-        self.n_per_class = check_whole("n_per_class", n_per_class, 1, 10**6)
-        self.size = check_whole("size", size, 24, 512)
-        self.seed = check_whole("seed", seed, 0, 2**32 - 1)
+        self.n_per_class, self.size, self.seed = n_per_class, size, seed
         self.class_names = list(SHAPES)
         self.labels = labels_in_turn(self.n_per_class, len(self.class_names))
         self.groups = np.arange(len(self.labels))

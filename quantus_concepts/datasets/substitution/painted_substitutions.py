@@ -10,7 +10,13 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from captum_concepts._support.checks import as_list, check_choice, check_index, check_kind, check_seed, check_whole
+from captum_concepts._support.checks import (
+    as_list,
+    check_choice,
+    check_index,
+    check_whole,
+)
+from captum_concepts._support.constraints import Instance, Seed, Whole, check_arguments
 from captum_concepts._support.shown import described, one_line
 from quantus_concepts.datasets.birds.painted_birds import PaintedBirds
 
@@ -93,6 +99,7 @@ class PaintedSubstitutions(Dataset[SubstitutionSample]):
         If there is no such concept, an argument is out of its range, or no bird has a substitution.
     """
 
+    @check_arguments(birds=Instance(PaintedBirds, "PaintedBirds"), per_bird=Whole(1), seed=Seed())
     def __init__(
         self,
         birds: PaintedBirds,
@@ -100,9 +107,6 @@ class PaintedSubstitutions(Dataset[SubstitutionSample]):
         concepts: Iterable[str | int] | None = None,
         seed: int = 0,
     ) -> None:
-        check_kind("birds", birds, PaintedBirds, "PaintedBirds")
-        check_whole("per_bird", per_bird, 1)
-        check_seed(seed)
         self.birds = birds
         self.class_names, self.concept_names, self.part_names = birds.class_names, birds.concept_names, birds.part_names
         self.part_of_concept, self.group_of_concept = birds.part_of_concept, birds.group_of_concept

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import re
-import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,8 +13,12 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from captum_concepts._support.checks import check_callable, check_index, check_kind, check_whole
+from captum_concepts._support.checks import (
+    check_index,
+)
+from captum_concepts._support.constraints import Function, Instance, Whole, check_arguments
 from captum_concepts._support.files import printable, shortened
+from captum_concepts._support.running import warn_user
 from captum_concepts._support.shown import one_line
 from quantus_concepts.datasets.base import ConceptDataset
 from quantus_concepts.datasets.substitution.sub_files import (
@@ -114,6 +117,11 @@ class SUB(Dataset[SUBSample]):
         different labels, a name is unknown to `cub` (the nearest is named), or no attribute is one of its concepts.
     """
 
+    @check_arguments(
+        cub=Instance(ConceptDataset, "a data set of concepts, as CUB200,"),
+        transform=Function(PREPARATIONS),
+        per_pair=Whole(1),
+    )
     def __init__(
         self,
         root: str | Path,
@@ -121,19 +129,12 @@ class SUB(Dataset[SUBSample]):
         transform: Callable[[Tensor], Tensor] | str | None = None,
         per_pair: int | None = None,
     ) -> None:
-        check_kind("cub", cub, ConceptDataset | None, "a data set of concepts, as CUB200, or None")
-        if transform is not None and transform not in PREPARATIONS:
-            check_callable("transform", transform)
-        if per_pair is not None:
-            check_whole("per_pair", per_pair, 1)
         self.transform = transform
         self.files = find_files(root)
         self._stored: tuple[tuple[int, int], Any] | None = None
         names, labels, places = self._read()
         self.licence = names.licence or LICENCE
-        warnings.warn(
-            f"The images of {printable(root)} are licensed {shortened(self.licence)}.", UserWarning, stacklevel=2
-        )
+        warn_user(f"The images of {printable(root)} are licensed {shortened(self.licence)}.")
         self.attribute_names = [name.replace(SEPARATOR, OFFICIAL) for name in names.attributes]
         self.bird_names = list(names.birds)
         for kind, known, column in (("attributes", self.attribute_names, 0), ("birds", self.bird_names, 1)):
@@ -264,4 +265,4 @@ def _warn_of_unused(kind: str, names: Sequence[str], labels: np.ndarray) -> None
     unused = sorted(set(range(len(names))) - set(np.unique(labels).tolist()))
     if unused:
         text = shortened(", ".join(names[place] for place in unused))
-        warnings.warn(f"No image has these {kind}, which the files name: {text}.", UserWarning, stacklevel=3)
+        warn_user(f"No image has these {kind}, which the files name: {text}.")

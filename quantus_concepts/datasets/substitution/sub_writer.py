@@ -14,12 +14,10 @@ from torch import Tensor
 from captum_concepts._support.checks import (
     as_list,
     check_choice,
-    check_flag,
-    check_kind,
     check_path,
     check_shape,
-    check_whole,
 )
+from captum_concepts._support.constraints import TEXT, Flag, Items, Location, Whole, check_arguments
 from captum_concepts._support.files import check_plain_file, clear_abandoned, written
 from captum_concepts._support.progress import progress
 from quantus_concepts.datasets.substitution.sub_files import (
@@ -36,6 +34,15 @@ from quantus_concepts.datasets.substitution.sub_files import (
 FILE = "test-00000-of-00001.parquet"
 
 
+@check_arguments(
+    out=Location(),
+    attribute_names=Items(TEXT, "names", least=1),
+    bird_names=Items(TEXT, "names", least=1),
+    licence=TEXT,
+    rows_per_group=Whole(1),
+    overwrite=Flag(),
+    display_progressbar=Flag(),
+)
 def write_sub(
     samples: Iterable[tuple[Any, str, str]],
     out: str | Path,
@@ -94,11 +101,9 @@ def write_sub(
     attributes, birds = (
         _names(name, value) for name, value in (("attribute_names", attribute_names), ("bird_names", bird_names))
     )
-    check_kind("licence", licence, str, "a text")
-    check_whole("rows_per_group", rows_per_group, 1)
-    folder = check_path("out", out) / FOLDER
+    folder = Path(out) / FOLDER
     path = folder / FILE
-    if path.exists() and not check_flag("overwrite", overwrite):
+    if path.exists() and not overwrite:
         raise FileExistsError(f"Expected argument `out` to name a new folder but {path} is there. Choose another one.")
     schema = schema_of([name.replace(OFFICIAL, SEPARATOR) for name in attributes], birds, licence)
     pa, parquet = arrow(), arrow("pyarrow.parquet")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -27,7 +26,7 @@ from captum_concepts._support.constraints import (
     check_arguments,
 )
 from captum_concepts._support.progress import progress
-from captum_concepts._support.running import evaluation_mode, predict_logits, to_model
+from captum_concepts._support.running import evaluation_mode, predict_logits, to_model, warn_user
 from captum_concepts._support.shown import one_line
 from quantus_concepts.pasta.applications.perturbations import LARGEST, SEED, Perturbation, as_perturbations
 from quantus_concepts.pasta.encoders.denormalising import Denormalisation
@@ -183,12 +182,10 @@ def robustness_pairs(
         eligible = np.arange(n) if truth is None else np.flatnonzero(predictions == truth)
         pairs = search.run(eligible, predictions, display_progressbar)
         if not len(pairs.rows):
-            warnings.warn(
+            warn_user(
                 f"No image has a perturbation that suits {question}: {n - len(eligible)} of {n} are misclassified, and "
                 f"no perturbation {'keeps' if search.keep else 'changes'} the prediction of the others. Try "
-                f"{'a smaller' if search.keep else 'a larger'} `magnitude` or more `perturbations`.",
-                UserWarning,
-                stacklevel=2,
+                f"{'a smaller' if search.keep else 'a larger'} `magnitude` or more `perturbations`."
             )
         explanations, perturbed_explanations = (
             _explain(explain_func, model, inputs, targets, batch_size)
