@@ -51,7 +51,13 @@ _INDEXED = {
 }
 # Beside what works on each number by itself: they take one number (0 dimensions) of the CPU.
 _TAKES_A_NUMBER = {aten.fill.Tensor, aten.fill_.Tensor, aten.masked_fill.Tensor, aten.masked_fill_.Tensor}
-_ALLOCATES = {aten.empty.memory_format, aten.new_empty.default, aten.empty_like.default}
+#: Allocations, and a view whose schema does not say that it is one: they launch nothing.
+_LAUNCHES_NOTHING = {
+    aten.empty.memory_format,
+    aten.new_empty.default,
+    aten.empty_like.default,
+    aten._unsafe_view.default,
+}
 _FROM_NUMBERS = (torch.tensor, torch.as_tensor, torch.asarray)
 
 
@@ -183,7 +189,7 @@ def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     _count(_current, func, args, own, wanted)
     view = any(each.alias_info is not None and not each.alias_info.is_write for each in func._schema.returns)
     crosses = func is aten._to_copy.default and wanted is not None and (wanted.type == NAME) != bool(own)
-    if not view and not crosses and func not in _ALLOCATES:
+    if not view and not crosses and func not in _LAUNCHES_NOTHING:
         _current.operators[str(func)] += 1
     settings = {**kwargs, "device": torch.device("cpu")} if here else dict(kwargs)
     settings.pop("pin_memory", None)

@@ -113,7 +113,9 @@ def hits_of_pixels(
     return hits.masked_fill(undefined[:, None], torch.nan).to(maps.dtype)
 
 
-def hits_of_parts(maps: Tensor, pixels: Tensor, size: tuple[int, int], alphas: Sequence[float]) -> Tensor:
+def hits_of_parts(
+    maps: Tensor, pixels: Tensor, size: tuple[int, int], alphas: Sequence[float], finite: Tensor | None = None
+) -> Tensor:
     """Return the hits (B, P, A) of each map at several parts, whose places are pixels (B, P, Q)."""
     maps = prepared_maps(maps, size)
     resize = Resizer(maps, size)
@@ -128,7 +130,8 @@ def hits_of_parts(maps: Tensor, pixels: Tensor, size: tuple[int, int], alphas: S
         torch.sum(torch.eq(upsampled[:, None], best, out=work), (2, 3), dtype=counts.dtype, out=counts[1, rows])
     larger, same = counts.double()[..., None]
     hits = ((_region_sizes(n, tuple(alphas), maps.device) - larger) / same).clamp(0, 1)
-    defined = finite_rows(maps)[:, None] & (same[..., 0] > 0)
+    finite = finite_rows(maps) if finite is None else finite
+    defined = finite[:, None] & (same[..., 0] > 0)
     return hits.masked_fill(~defined[..., None], torch.nan).to(maps.dtype)
 
 

@@ -97,7 +97,7 @@ def test_a_batch_of_the_stream() -> None:
 
     model, _ = counts(forward)
     (few, few_waits), (many, many_waits) = run(1), run(3)
-    assert (many - few) / 2 <= model + 220
+    assert (many - few) / 2 <= model + 110
     assert (many_waits - few_waits) / 2 <= 1
 
 

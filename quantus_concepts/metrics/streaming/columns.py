@@ -162,7 +162,7 @@ class ModelColumns:
         if located is not None:
             blocks += self._located(images, outputs.features, batch, located, ranks)
         self.scores = [score for scores, _ in blocks for score in scores]
-        self._rows.add(torch.cat([block.to(values.device, torch.float32) for _, block in blocks], 1))
+        self._rows.add(torch.cat([block.to(values.device) for _, block in blocks], 1).to(torch.float32))
 
     def recorded(self) -> dict[str, Tensor]:
         """Return what `load` loads: the numbers (N, columns) of all images, and importance (N, L) by explanation."""

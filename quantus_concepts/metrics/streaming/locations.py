@@ -42,14 +42,8 @@ class Locations:
         return self._with_part[ranked].transpose(0, 1)
 
     def scores(self, *, baselines: bool, several: bool) -> list[Score]:
-        """Return the names of the columns, for each l and alpha; `several` if parts have several places."""
-        scores = [Score(col.CLM, name) for name in self._explanations]
-        specific = [score._replace(metric=col.PART_SPECIFICITY) for score in scores]
-        if baselines:
-            # The last explanation ranks the concepts that the baselines look for.
-            names = (col.OTHER_IMAGE, col.OTHER_PARTS, col.FEATURE_NORM, col.GAUSSIAN)
-            scores += [scores[-1]._replace(baseline=name) for name in names]
-            specific += [specific[-1]._replace(baseline=name) for name in names[-2:]]
+        """Return the names of the columns; `several` if parts have several places."""
+        scores, specific = self._named(baselines=baselines)
         if several:
             scores += [score._replace(metric=col.LOCATION_CHANCE) for score in scores]
         return [
@@ -59,6 +53,17 @@ class Locations:
             for alpha in self._alphas
             for score in named
         ]
+
+    def _named(self, *, baselines: bool) -> tuple[list[Score], list[Score]]:
+        """Return the names, without l and alpha, of CLM and of part specificity."""
+        scores = [Score(col.CLM, name) for name in self._explanations]
+        specific = [score._replace(metric=col.PART_SPECIFICITY) for score in scores]
+        if baselines:
+            # The last explanation ranks the concepts that the baselines look for.
+            names = (col.OTHER_IMAGE, col.OTHER_PARTS, col.FEATURE_NORM, col.GAUSSIAN)
+            scores += [scores[-1]._replace(baseline=name) for name in names]
+            specific += [specific[-1]._replace(baseline=name) for name in names[-2:]]
+        return scores, specific
 
     def columns(
         self,
@@ -70,78 +75,107 @@ class Locations:
         elsewhere: np.ndarray | None,
     ) -> list[Block]:
         """Return the columns of a batch: `ranks` (B, E, T), and places (B, P, Q, 2) of its parts and of another's."""
-        n, size = len(ranks), (int(images.shape[-2]), int(images.shape[-1]))
-        baselines = elsewhere is not None
-        image, concept, place, n_last = _distinct(ranks, len(self._parts))
-        part = self._parts[concept]
-        slots, flat = _slots(image, concept, n)
-        places = [points[image, part]]
-        lookup = [place]
-        if elsewhere is not None:
-            places.append(elsewhere[image[:n_last], part[:n_last]])
-            lookup.append(len(image) + place[:, -1:])
-        pixels = [pixels_of(each, size).numpy() for each in places]
-        # A map is looked up at every part, which takes as many times as long: without baselines of the first l only.
-        compared, back = np.unique(place if baselines else place[:, :, : self._first], return_inverse=True)
-        back = back.reshape(n, len(self._explanations), -1)
-        every = pixels_of(points, size).numpy()
-        wanted, chosen, looked_up, selected, whose, own_part, first, rest, seen, *sets = _to_device(
+        size = (int(images.shape[-2]), int(images.shape[-1]))
+        pairs = _Pairs(ranks, self._parts)
+        if elsewhere is None:
+            finite, hits = self._hits(model, images, features, pairs, points, size)
+        else:
+            finite, hits = self._hits_with_baselines(model, images, features, pairs, points, elsewhere, size)
+        if several := points.shape[2] > 1:
+            hits = torch.cat([hits, self._all_chances(pairs, points, elsewhere).to(hits)], 1)
+        # (B, rows, tops, A): the rows of CLM, those of part specificity, and those of chance.
+        means = running_means(hits, self._tops)
+        scores, specific = (len(each) for each in self._named(baselines=elsewhere is not None))
+        located = torch.cat([means[:, :scores], means[:, scores + specific :]], 1) if several else means[:, :scores]
+        specific_means = means[:, scores : scores + specific, self._tops.index(self._first)]
+        columns = torch.cat([located.permute(0, 2, 3, 1).flatten(1), specific_means.transpose(1, 2).flatten(1)], 1)
+        names = self.scores(baselines=elsewhere is not None, several=several)
+        return [([col.FINITE_MAPS], finite.view(len(ranks), -1).all(1, keepdim=True)), (names, columns)]
+
+    def _hits(
+        self,
+        model: ConceptModel,
+        images: Tensor,
+        features: Tensor | None,
+        pairs: _Pairs,
+        points: np.ndarray,
+        size: tuple[int, int],
+    ) -> tuple[Tensor, Tensor]:
+        """Return which maps are finite, and hits (B, 2 E, T, A): at the own part, and less those at the other parts."""
+        # A map is looked up at every part for the first l only: it takes as many times as long.
+        first, back = np.unique(pairs.place[:, :, : self._first], return_inverse=True)
+        back = back.reshape(*pairs.place.shape[:2], -1)
+        # The further l of part specificity, which nobody reads, repeat its first concept.
+        rest = np.repeat(back[:, :, :1], pairs.place.shape[2] - self._first, 2)
+        lookup = np.concatenate([pairs.place, len(pairs.image) + np.concatenate([back, rest], 2)], 1)
+        pixels = pixels_of(points, size).numpy()
+        slots, chosen, looked_up, some, parts, own, every = _to_device(
             self._with_part.device,
-            *(slots, flat, np.concatenate(lookup, 1), compared, image[compared], part[compared]),
-            *(back[:, :, : self._first], back[:, -1], every, *pixels),
+            *(pairs.slots, pairs.flat, lookup, first, pairs.part[first]),
+            *(pixels[pairs.image, pairs.part], pixels[pairs.image[first]]),
         )
-        maps = concept_maps(model, features, images, wanted)
-        finite = finite_rows(maps.flatten(0, 1))
-        flat_maps = maps.flatten(0, 1)[chosen]
-        hits = hits_of_pixels(flat_maps, sets, size, self._alphas, finite[chosen])[looked_up]
+        maps = concept_maps(model, features, images, slots).flatten(0, 1)
+        finite, chosen_maps = finite_rows(maps), maps[chosen]
+        hits = hits_of_pixels(chosen_maps, [own], size, self._alphas, finite[chosen])
+        here, others = own_and_others(
+            hits_of_parts(chosen_maps[some], every, size, self._alphas), parts, self._weights(points.shape[1])
+        )
+        return finite, torch.cat([hits, here - others])[looked_up]
 
-        def compare(found: Tensor) -> tuple[Tensor, Tensor]:
-            return own_and_others(found, own_part.to(found.device), self._weights(points.shape[1]))
-
-        own, others = compare(hits_of_parts(flat_maps[selected], seen[whose], size, self._alphas))
-        specific = [(own - others)[first]]
-        rows = [hits]
-        if baselines:
-            norms = feature_norms(model, features)
-            unknown = torch.full((n, points.shape[1], len(self._alphas)), torch.nan).to(hits)
-            by_norm = unknown if norms is None else hits_of_parts(norms, seen, size, self._alphas)
-            by_centre = torch.as_tensor(self._region.hits(points, size)).to(hits)
-            rows.append(others[rest][:, None])
-            for found in (by_norm, by_centre):
-                own, others = compare(found[whose])
-                rows.append(own[rest][:, None])
-                specific.append((own - others)[first[:, -1:]])
-        if points.shape[2] > 1:
-            rows.append(self._all_chances(points, places, place, compared, image, part, back[:, -1]).to(hits))
-        means = running_means(torch.cat(rows, 1), self._tops).permute(0, 2, 3, 1).flatten(1)
-        specific_means = running_means(torch.cat(specific, 1), [self._first]).permute(0, 2, 3, 1).flatten(1)
-        scores = self.scores(baselines=baselines, several=points.shape[2] > 1)
-        columns = torch.cat([means, specific_means], 1)
-        return [([col.FINITE_MAPS], finite.view(n, -1).all(1, keepdim=True)), (scores, columns)]
+    def _hits_with_baselines(
+        self,
+        model: ConceptModel,
+        images: Tensor,
+        features: Tensor | None,
+        pairs: _Pairs,
+        points: np.ndarray,
+        elsewhere: np.ndarray,
+        size: tuple[int, int],
+    ) -> tuple[Tensor, Tensor]:
+        """Return which maps are finite, and hits (B, rows, T, A) of the rows of CLM and of part specificity."""
+        n_pairs, n_parts, last = len(pairs.image), points.shape[1], pairs.place[:, -1:]
+        # Every map is looked up at all parts of its image, and at its own part of another image.
+        pixels = pixels_of(points, size).numpy()
+        other = pixels_of(elsewhere[pairs.image, pairs.part], size).numpy()[:, None]
+        none = np.full_like(pixels[:, :1], -1)
+        where = np.concatenate([np.concatenate([pixels[pairs.image], other], 1), np.concatenate([pixels, none], 1)])
+        # Below, hits are in blocks of a row for each pair: at the own part by map (block 0), norm and centre, at the
+        # other parts likewise (3 to 5), elsewhere (6), and the differences of own and other parts (7 to 9).
+        by_norm, by_centre, others, there, difference = (n_pairs * np.array([1, 2, 3, 6, 7])).tolist()
+        rows = [pairs.place, there + last, others + last, by_norm + last, by_centre + last]
+        rows += [difference + pairs.place, difference + by_norm + last, difference + by_centre + last]
+        slots, chosen, lookup, whose, parts, places = _to_device(
+            self._with_part.device,
+            *(pairs.slots, np.concatenate([pairs.flat, pairs.slots.size + np.arange(len(points))])),
+            *(np.concatenate(rows, 1), pairs.image, np.tile(pairs.part, 3), where),
+        )
+        maps = concept_maps(model, features, images, slots).flatten(0, 1)
+        norms = feature_norms(model, features)
+        if norms is None or norms.shape[1:] != maps.shape[1:]:
+            # Without such maps of its channels, a backbone has no baseline by norm.
+            norms = torch.full_like(maps[: len(points)], torch.nan)
+        maps = torch.cat([maps, norms.to(maps)])
+        finite = finite_rows(maps)
+        hits = hits_of_parts(maps[chosen], places, size, self._alphas, finite[chosen])
+        centre = torch.as_tensor(self._region.hits(points, size)).to(hits)
+        at_parts = torch.cat([hits[:n_pairs, :n_parts], hits[n_pairs:, :n_parts][whose], centre[whose]])
+        here, rest = own_and_others(at_parts, parts, self._weights(n_parts))
+        return finite[: pairs.slots.size], torch.cat([here, rest, hits[:n_pairs, n_parts], here - rest])[lookup]
 
     def _weights(self, n_parts: int) -> Tensor:
         """Return the number of concepts about each part, (P,)."""
         return torch.as_tensor(np.bincount(self._parts[self._parts >= 0], minlength=n_parts))
 
-    def _all_chances(
-        self,
-        points: np.ndarray,
-        places: Sequence[np.ndarray],
-        place: np.ndarray,
-        compared: np.ndarray,
-        image: np.ndarray,
-        part: np.ndarray,
-        back: np.ndarray,
-    ) -> Tensor:
-        """Return the chances (B, any, T, A) of the rows of CLM, where parts have several places."""
-        chances = self._chances(places[0])[place]
-        found = [chances]
-        if len(places) > 1:
-            every = torch.as_tensor(self._chances(points[image[compared]]))
-            _, others = own_and_others(every, torch.as_tensor(part[compared]), self._weights(points.shape[1]))
-            found += [self._chances(places[1])[place[:, -1:]], others.numpy()[back][:, None]]
-            found += [chances[:, -1:], chances[:, -1:]]
-        return torch.as_tensor(np.concatenate(found, 1))
+    def _all_chances(self, pairs: _Pairs, points: np.ndarray, elsewhere: np.ndarray | None) -> Tensor:
+        """Return the chances (B, rows, T, A) of the rows of CLM, where parts have several places."""
+        own = self._chances(points[pairs.image, pairs.part])[pairs.place]
+        if elsewhere is None:
+            return torch.as_tensor(own)
+        last = pairs.place[:, -1:]
+        every = torch.as_tensor(self._chances(points[pairs.image]))
+        _, others = own_and_others(every, torch.as_tensor(pairs.part), self._weights(points.shape[1]))
+        there = self._chances(elsewhere[pairs.image, pairs.part])
+        return torch.as_tensor(np.concatenate([own, there[last], others.numpy()[last], own[:, -1:], own[:, -1:]], 1))
 
     def _chances(self, places: np.ndarray) -> np.ndarray:
         """Return (..., A): how often white noise hits the best of places (..., Q, 2)."""
@@ -150,29 +184,24 @@ class Locations:
         return np.where(count > 0, 1 - missed**count, np.nan)
 
 
-def _distinct(ranks: np.ndarray, n_concepts: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
-    """Return each pair of image and concept once, (U,) each, which pair each rank is, and how many the last one ranks.
+class _Pairs:
+    """Each pair of image and concept once, however many explanations rank it: it has one map."""
 
-    However many explanations rank a concept, it has one map. The pairs that the last explanation ranks come first.
-    """
-    pairs, place = np.unique(np.arange(len(ranks))[:, None, None] * n_concepts + ranks, return_inverse=True)
-    place = place.reshape(ranks.shape)
-    by_last = np.zeros(len(pairs), bool)
-    by_last[place[:, -1]] = True
-    order = np.argsort(~by_last, kind="stable")
-    return pairs[order] // n_concepts, pairs[order] % n_concepts, np.argsort(order)[place], int(by_last.sum())
-
-
-def _slots(image: np.ndarray, concept: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the concepts (n, k) wanted of each image, and where (U,) each pair is among them."""
-    counts = np.bincount(image, minlength=n)
-    by_image = np.argsort(image, kind="stable")
-    slot = np.empty_like(image)
-    slot[by_image] = np.arange(len(image)) - np.repeat(counts.cumsum() - counts, counts)
-    # Images with fewer concepts repeat their first one.
-    wanted = np.repeat(concept[by_image][counts.cumsum() - counts][:, None], counts.max(), 1)
-    wanted[image, slot] = concept
-    return wanted, image * counts.max() + slot
+    def __init__(self, ranks: np.ndarray, parts: np.ndarray) -> None:
+        n, n_concepts = len(ranks), len(parts)
+        pairs, place = np.unique(np.arange(n)[:, None, None] * n_concepts + ranks, return_inverse=True)
+        #: (B, E, T): the pair of each rank; (U,): image and part of each pair.
+        self.place = place.reshape(ranks.shape)
+        self.image, concept = pairs // n_concepts, pairs % n_concepts
+        self.part = parts[concept]
+        counts = np.bincount(self.image, minlength=n)
+        starts = counts.cumsum() - counts
+        slot = np.arange(len(pairs)) - np.repeat(starts, counts)
+        #: (B, k): the concepts whose maps are made; images with fewer concepts repeat their first one.
+        self.slots = np.repeat(concept[starts][:, None], counts.max(), 1)
+        self.slots[self.image, slot] = concept
+        #: (U,): where the map of each pair is among all maps.
+        self.flat = self.image * counts.max() + slot
 
 
 def _to_device(device: torch.device, *arrays: np.ndarray) -> list[Tensor]:
