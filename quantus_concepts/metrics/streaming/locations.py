@@ -104,7 +104,7 @@ class Locations:
         """Return which maps are finite, and hits (B, 2 E, T, A): at the own part, and less those at the other parts."""
         # A map is looked up at every part for the first l only: it takes as many times as long.
         first, back = np.unique(pairs.place[:, :, : self._first], return_inverse=True)
-        back = back.reshape(*pairs.place.shape[:2], -1)
+        back = back.reshape(len(points), len(self._explanations), -1)
         # The further l of part specificity, which nobody reads, repeat its first concept.
         rest = np.repeat(back[:, :, :1], pairs.place.shape[2] - self._first, 2)
         lookup = np.concatenate([pairs.place, len(pairs.image) + np.concatenate([back, rest], 2)], 1)
@@ -191,7 +191,7 @@ class _Pairs:
         n, n_concepts = len(ranks), len(parts)
         pairs, place = np.unique(np.arange(n)[:, None, None] * n_concepts + ranks, return_inverse=True)
         #: (B, E, T): the pair of each rank; (U,): image and part of each pair.
-        self.place = place.reshape(ranks.shape)
+        self.place: np.ndarray = place.reshape(ranks.shape)
         self.image, concept = pairs // n_concepts, pairs % n_concepts
         self.part = parts[concept]
         counts = np.bincount(self.image, minlength=n)
