@@ -74,7 +74,7 @@ CELLS = 5
 #: Explanations on either end of the sheet of explanations by score.
 N_RANKED = 6
 #: Longer side of a drawing among them, concepts named of a list, and what stands for a picture that there is not.
-RANKED_SIZE, N_NAMED = 224, 3
+RANKED_SIZE, N_NAMED = 224, 2
 _NO_PICTURE = np.ones((1, 1, 3))
 #: Explanations whose correlation with metrics is looked at.
 N_CORRELATED = 120
@@ -224,7 +224,7 @@ def ranked(result: SplitResult, ratings: RatedExplanations, question: str) -> di
         vote = "–" if math.isnan(votes[place]) else f"{votes[place]:g}"
         label = f"{ratings.explainer_ids[row]}\nscore {scores[place]:.2f}, vote {vote}"
         if isinstance(explanation, ConceptExplanation):
-            first = ", ".join(name for name, _ in top_concepts(explanation)[:N_NAMED])
+            first = "\n".join(name for name, _ in top_concepts(explanation)[:N_NAMED])
             return PictureRow(f"{label}\n{first}", _NO_PICTURE, [_NO_PICTURE], None, [""])
         size = max(explanation.image.shape[:2]) if isinstance(explanation, MapExplanation) else RANKED_SIZE
         image = _picture(explanation.image) if isinstance(explanation, MapExplanation) else _NO_PICTURE

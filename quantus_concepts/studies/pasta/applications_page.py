@@ -55,7 +55,7 @@ def application_sections(
         faithful = frames["faithfulness"]
         figure, ax = plot_mixture(facts["mixture"])
         scorer = f", scorer of {SIMULATED}" if simulated else ""
-        ax.set_xlabel(ax.get_xlabel() + scorer)
+        ax.set_xlabel((ax.get_xlabel() + scorer).replace(", scorer", ",\nscorer"))
         caption = "What the choice does to faithfulness: means over images with 95 % intervals."
         charts = [
             Chart("wins", "How often each explainer is chosen.", figure),

@@ -146,21 +146,10 @@ def identity_of_ratings(ratings: RatedExplanations) -> list[np.ndarray]:
     return [ratings.image_ids, ratings.explainer_ids, ratings.modalities, ratings.votes]
 
 
-def kept_embeddings(
-    keep: Keep,
-    embedder: Embedder,
-    ratings: RatedExplanations,
-    name: str = "embeddings",
-    embed: Callable[[], Tensor] | None = None,
-) -> Tensor:
-    """Return the embeddings of rated explanations, on the CPU; `embed` makes them in another way."""
-    make = embed or (lambda: embedder.embed(ratings.explanations))
-    settings = {
-        "ratings": identity_of_ratings(ratings),
-        "encoder": embedder.encoder.fingerprint,
-        "settings": embedder.settings,
-    }
-    return keep(name, settings, lambda _: {"embeddings": make().cpu()})["embeddings"]
+def kept_embeddings(keep: Keep, embedder: Embedder, ratings: RatedExplanations, name: str = "embeddings") -> Tensor:
+    """Return the embeddings of rated explanations, on the CPU."""
+    settings = {"ratings": identity_of_ratings(ratings)} | identity_of(embedder)
+    return keep(name, settings, lambda _: {"embeddings": embedder.embed(ratings.explanations).cpu()})["embeddings"]
 
 
 def training_tensors(training: Training) -> dict[str, Tensor]:

@@ -191,10 +191,10 @@ def answers(means: pd.DataFrame) -> list[Finding]:
     shares = rows_of(means, SCORER, SHARE)
     rater = rater_of(means)
     return said(
-        Finding(above(SHUFFLED, "SCC", SHUFFLED), "Predicts votes on unseen explanations"),
+        Finding(above(SHUFFLED, "SCC", SHUFFLED), "Predicts unseen votes"),
         Finding(
             f"{between(shares['value'].tolist(), whole)} of the ceiling" if len(shares) else "",
-            "Reaches what the raters' noise allows",
+            "Near what raters' noise allows",
         ),
         Finding(above(rater, "QWK", rater) if rater else "", "Better than one rater"),
     )

@@ -434,8 +434,9 @@ def answers(related: pd.DataFrame, human: pd.DataFrame) -> list[Finding]:
         text = f"{outside['metric'].nunique()} of {known['metric'].nunique()} beyond chance on some question, most "
         made.append(Finding(f"{text}{most['metric']} on {most['question']} (SCC {number(most['value'])})", "Metrics"))
     for row in human.dropna(subset=["value"]).to_dict("records"):
-        verdict = "not distinguishable from chance" if inside(row) else "beyond chance"
-        made.append(Finding(f"{verdict} (SCC {number(row['value'])})", "The score orders methods as marked pixels do"))
+        # The less a map differs from what people would mark, the higher should its score be.
+        verdict = "not distinguishable from chance" if inside(row) else "yes" if row["value"] < 0 else "the opposite"
+        made.append(Finding(f"{verdict} (SCC {number(row['value'])})", "Score agrees with marked pixels"))
     return made
 
 

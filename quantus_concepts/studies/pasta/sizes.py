@@ -206,7 +206,7 @@ def page(frame: pd.DataFrame, run: Run[SizesOptions]) -> Page:
         sections.append(Section(title, OF_ENCODERS, [table], [chart]))
     rows = steep.assign(name=steep["question"])
     findings.append(Finding(finding(rows, "SCC with votes rises with size"), "Encoders"))
-    answers.append(Finding(answer_of(rows, "questions"), "Larger encoders agree better with votes"))
+    answers.append(Finding(answer_of(rows, "questions"), "Larger encoders agree better"))
     title, simulated = "PASTA-score: does size matter", run.facts["simulated"]
     return study_page(title, said(*findings), sections, simulated, answers=said(*answers))
 

@@ -27,7 +27,6 @@ from quantus_concepts.studies.pasta.evaluation import (
     Trainer,
     best_split,
     embedded_ratings,
-    kept_embeddings,
     splits_of,
     train_splits,
 )
@@ -85,8 +84,7 @@ def trained(
     # Before anything expensive.
     splits_of(ratings, plan)
     run.say(f"Embedding {len(ratings)} explanations with {embedder.name}")
-    embed = partial(embedded_ratings, run, embedder, ratings)
-    embeddings = kept_embeddings(run.kept, embedder, ratings, embed=embed)
+    embeddings = embedded_ratings(run, embedder, ratings)
     frame, results = train_splits(Trainer(ratings, embeddings, plan, run.kept), expected=expected, say=run.say)
     run.settings |= {"encoder": embedder.name, "device": str(plan.device)}
     run.facts |= {"ratings": ratings, "splits": results}

@@ -178,8 +178,8 @@ def test_answers_are_short_and_findings_have_the_intervals():
     means = summarised(frame)
     topics = [answer.topic for answer in answers(means)]
     assert topics == [
-        "Predicts votes on unseen explanations",
-        "Reaches what the raters' noise allows",
+        "Predicts unseen votes",
+        "Near what raters' noise allows",
         "Better than one rater",
     ]
     assert answers(means)[0].text == "on 0 of 2 questions (SCC 0.62 to 0.69, shuffled votes −0.10 to 0.32)"
