@@ -56,6 +56,11 @@ class Evaluation(NamedTuple):
     def __repr__(self) -> str:
         return one_line(self)
 
+    def _repr_html_(self) -> str:
+        # pandas escapes names; columns that hold nothing tell nothing.
+        shown = self.summary.replace("", float("nan")).dropna(axis="columns", how="all")
+        return str(shown.to_html(index=False, border=0, float_format="{:.3f}".format, na_rep=""))
+
 
 def evaluate(
     metrics: Mapping[str, Any],

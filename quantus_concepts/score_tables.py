@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from captum_concepts._support.checks import check_path, check_whole
+from captum_concepts._support.checks import check_choice, check_path, check_whole
 from captum_concepts._support.files import check_plain_file, printable, shortened
 
 #: Columns that hold numbers; of the first, those that share a cell with the two ends of their interval.
@@ -134,7 +134,7 @@ def read_scores(path: str | os.PathLike[str]) -> pd.DataFrame:
     return pd.DataFrame({name: texts[name] if name in names else _numbers(file, texts[name]) for name in texts})
 
 
-def summary_metrics(table: pd.DataFrame) -> dict[str, float]:
+def summary_metrics(table: pd.DataFrame, only: str | None = None) -> dict[str, float]:
     """Flatten a score table to one dictionary of numbers, for `mlflow.log_metrics` or `wandb.log`.
 
     A number's key is what its row is about, ``"Saliency/CEM"``, and beside it are ``"Saliency/CEM_low"``, ``_high``,
@@ -147,6 +147,10 @@ def summary_metrics(table: pd.DataFrame) -> dict[str, float]:
     ----------
     table : DataFrame
         With a column ``value``: what `summarise` gives, or a ``score_`` function that sums up.
+    only : str, optional
+        "headline" for the values alone, without spaces in their keys, of one variant of each metric: over all images,
+        of the contribution, with the smallest ``l`` and ``alpha``, without single concepts and classes, baselines and
+        intervened numbers.
 
     Returns
     -------
@@ -158,7 +162,7 @@ def summary_metrics(table: pd.DataFrame) -> dict[str, float]:
     TypeError
         If `table` is no DataFrame.
     ValueError
-        If it has no row, or no column ``value``.
+        If it has no row, or no column ``value``, or `only` is something else.
 
     Examples
     --------
@@ -173,9 +177,14 @@ def summary_metrics(table: pd.DataFrame) -> dict[str, float]:
             f"Expected argument `table` to have a column `value` but it has {[str(name) for name in table]}. Give what "
             "`summarise` returns, or a `score_` function that sums up."
         )
+    if only is not None:
+        check_choice("only", only, ("headline",))
+        headline = _headline(table)
+        found = summary_metrics(headline[[name for name in ("model", "method", "metric", "value") if name in headline]])
+        return {key.replace(" ", "_"): value for key, value in found.items()}
     labels = [name for name in table if name not in NUMBERS and name != "reason"]
     suffixes = {name: "" if name == "value" else f"_{name}" for name in NUMBERS if name in table}
-    found: dict[str, float] = {}
+    found = {}
     taken: set[str] = set()
     for row in table.to_dict("records"):
         first, *rest = [_key(name, row[name]) for name in labels] or [""]
@@ -186,6 +195,24 @@ def summary_metrics(table: pd.DataFrame) -> dict[str, float]:
         taken |= {key + suffix for suffix in suffixes.values()}
         found |= {key + suffix: float(row[name]) for name, suffix in suffixes.items() if not pd.isna(row[name])}
     return found
+
+
+def _headline(table: pd.DataFrame) -> pd.DataFrame:
+    """Return one row for each metric and model, or method."""
+    plain = {"item": (), "baseline": (), "explanation": ("contribution",), "item_kind": ("concept",)}
+    kept = table[table["metric"] != "accuracy after interventions"] if "metric" in table else table
+    for name, choices in plain.items():
+        if name in kept:
+            column = kept[name]
+            kept = kept[column.isna() | column.astype(str).isin(("", *choices))]
+    about = [name for name in ("model", "method", "metric") if name in kept]
+    return (
+        kept.sort_values([name for name in ("l", "alpha", "set") if name in kept], kind="stable")
+        .drop_duplicates(about)
+        .sort_index()
+        if about
+        else kept
+    )
 
 
 def _read_rows(file: Path) -> tuple[list[str], list[list[str]]]:

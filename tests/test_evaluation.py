@@ -377,3 +377,11 @@ def test_two_methods_of_the_same_scores_are_warned_of(call, labels):
     )
     with pytest.warns(UserWarning, match="Is it the same explanation under two names"):
         evaluate(metrics, {"mine": {"method": "Saliency"}, "yours": {"method": "Saliency"}}, **call)
+
+
+def test_a_notebook_shows_the_summary(call):
+    found = evaluate({"<b>Sparseness</b>": quantus.Sparseness()}, METHODS, **call)
+    page = found._repr_html_()
+    assert "&lt;b&gt;Sparseness" in page
+    assert f"{found.summary['value'][0]:.3f}" in page
+    assert "chance" not in page

@@ -15,6 +15,7 @@ import torch
 from quantus_concepts import CEM, read_scores, score_concepts, score_tables, summarise, summary_metrics, to_markdown
 from quantus_concepts.metrics.streaming.api import score_substitutions
 from refused.metric_classes import CLASSES, IMAGES, LABELS, MODEL, TRUTH
+from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel
 
 HOSTILE = ["NA", "1", "", 'a "b", c', "x|y\\", "<b>*z*</b>", "umlaut ä\nsecond line", "../..", "nan"]
 
@@ -192,3 +193,25 @@ def test_wandb_takes_them(tables: dict[str, pd.DataFrame]) -> None:
         assert all(type(key) is str and math.isfinite(value) for key, value in found.items())
         assert {key.count("/") for key in found} == {1}
         assert not any(key.startswith("_") and key.split("/")[0] in {"_step", "_runtime"} for key in found)
+
+
+def test_the_headline_is_one_number_a_metric() -> None:
+    drawn = torch.Generator().manual_seed(2)
+    images, labels = torch.rand(20, 3, 12, 12, generator=drawn), torch.arange(20) % N_CLASSES
+    concepts = torch.randint(0, 2, (20, N_CONCEPTS), generator=drawn)
+    truth = torch.rand(N_CLASSES, N_CONCEPTS, generator=drawn)
+    table = score_concepts({"my model": SharingConceptModel()}, [(images, labels, concepts)], class_concepts=truth)
+    found = summary_metrics(table, only="headline")
+    assert [*found] == ["my_model/accuracy", "my_model/negative_first", "my_model/CEM", "my_model/CGIM"]
+    plain = table[table["item"].isna() | (table["item"] == "")]
+    cem = plain.query("metric == 'CEM' and explanation == 'contribution' and l == 1 and set == 'all'")["value"]
+    assert [found["my_model/CEM"]] == cem.tolist()
+    cgim = plain.query("metric == 'CGIM' and explanation == 'contribution' and item_kind == 'concept'")["value"]
+    assert [found["my_model/CGIM"]] == cgim.tolist()
+    # Trackers take plain numbers and texts.
+    numbers = table.select_dtypes("number")
+    assert {"value", "low", "high", "chance", "alpha"} <= {*numbers}
+    summary = summarise({"a b": {"CEM": [1.0, 0.0]}}, {"CEM": None})
+    assert summary_metrics(summary, only="headline") == {"a_b/CEM": 0.5}
+    with pytest.raises(ValueError, match="`only`"):
+        summary_metrics(summary, only="all")

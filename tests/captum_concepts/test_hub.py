@@ -132,3 +132,29 @@ def test_nothing_is_sent_of_a_model_that_cannot_be_written(hub: Path, features: 
     with pytest.raises(ValueError, match="`head`"):
         cbm.push_to_hub("someone/birds")
     assert not list(hub.iterdir())
+
+
+def test_a_folder_is_what_the_hub_would_hold(hub: Path, tmp_path: Path, cbm: PostHocCBM, features: nn.Module) -> None:
+    cbm.save_pretrained(tmp_path / "deep" / "birds", metrics=SCORES)
+    found = PostHocCBM.from_hub(str(tmp_path / "deep" / "birds"), features)
+    images = torch.rand(2, 3, 8, 8, generator=torch.Generator().manual_seed(1))
+    assert torch.equal(found(images), cbm(images))
+    cbm.push_to_hub("me/birds", metrics=SCORES)
+    sent = (hub / "me" / "birds" / "README.md").read_text(encoding="utf-8")
+    kept = (tmp_path / "deep" / "birds" / "README.md").read_text(encoding="utf-8")
+    assert kept == sent.replace("me/birds", "birds")
+    assert cbm.model_card(SCORES, repo_id="me/birds") == sent
+    assert sorted(path.name for path in (tmp_path / "deep" / "birds").iterdir()) == [
+        "README.md",
+        "concept_model.safetensors",
+    ]
+
+
+def test_a_push_without_a_network_says_what_to_do(cbm: PostHocCBM, monkeypatch: pytest.MonkeyPatch, hub: Path) -> None:
+    def refuse(*args: Any, **kwargs: Any) -> None:
+        raise ConnectionError("offline mode is enabled")
+
+    monkeypatch.setattr(HfApi, "create_repo", refuse)
+    with pytest.raises(ConnectionError, match="offline") as caught:
+        cbm.push_to_hub("me/birds")
+    assert "save_pretrained(folder)" in caught.value.__notes__[0]

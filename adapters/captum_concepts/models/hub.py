@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 #: Of the model, in a repository.
 FILE = "concept_model.safetensors"
-_CARD = "README.md"
+CARD = "README.md"
 
 
 def upload(
@@ -34,10 +34,17 @@ def upload(
         folder = Path(name)
         # A model that cannot be written raises before a repository is made.
         save(folder / FILE)
-        (folder / _CARD).write_text(card, encoding="utf-8")
+        (folder / CARD).write_text(card, encoding="utf-8")
         api = HfApi(token=token, library_name="quantus-concepts")
-        api.create_repo(repo_id, private=private, exist_ok=True)
-        commit = api.upload_folder(repo_id=repo_id, folder_path=folder, commit_message="Upload a concept model")
+        try:
+            api.create_repo(repo_id, private=private, exist_ok=True)
+            commit = api.upload_folder(repo_id=repo_id, folder_path=folder, commit_message="Upload a concept model")
+        except Exception as error:  # of the network, of the hub, or of its offline mode
+            error.add_note(
+                "Without a connection write the model with `save_pretrained(folder)`, and upload the folder later: "
+                f"`hf upload {repo_id} folder`."
+            )
+            raise
     return str(commit.commit_url)
 
 

@@ -6,6 +6,7 @@ import os
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, Self
 
+from captum_concepts._support.checks import check_path
 from captum_concepts._support.constraints import (
     POOL,
     TEXT,
@@ -16,14 +17,14 @@ from captum_concepts._support.constraints import (
     check_arguments,
     data_frame,
 )
-from captum_concepts._support.files import shortened
+from captum_concepts._support.files import shortened, written
 from captum_concepts._support.running import device_of, first_floating, warn_user
 from captum_concepts.backbones.backbone import Backbone
 from captum_concepts.backbones.named import build_backbone, check_source
 from captum_concepts.backbones.pooling import Maps, Pool, resolve_stages
 from captum_concepts.models.chain import ConceptChain, is_training
 from captum_concepts.models.files import BackboneFacts, ModelContents, read_model, write_model
-from captum_concepts.models.hub import FILE, download, model_card, upload
+from captum_concepts.models.hub import CARD, FILE, download, model_card, upload
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -207,10 +208,84 @@ class StoredCBM(ConceptChain):
             As in `save`, or if `repo_id` is no name of a repository; before anything is sent. Errors of the hub itself
             (no access, no network) are those of `huggingface_hub`.
         """
+        card = self.model_card(metrics, repo_id=repo_id, backbone=backbone, description=description, license=license)
+        return upload(repo_id, lambda path: self.save(path, backbone=backbone), card, private=private, token=token)
+
+    @check_arguments(
+        metrics=Instance(data_frame, "a pandas.DataFrame"),
+        repo_id=TEXT,
+        backbone=TEXT,
+        description=TEXT,
+        license=TEXT,
+    )
+    def model_card(
+        self,
+        metrics: pd.DataFrame | None = None,
+        *,
+        repo_id: str = "user/concept-model",
+        backbone: str | None = None,
+        description: str = "",
+        license: str | None = None,
+    ) -> str:
+        """Return the model card that `push_to_hub` uploads.
+
+        Parameters
+        ----------
+        metrics : DataFrame, optional
+            As in `push_to_hub`, like all that follow.
+        repo_id : str
+            "user/name", from which the card says how to load the model.
+        backbone : str, optional
+            Its source.
+        description : str
+            A text in Markdown.
+        license : str, optional
+            Identifier of the hub.
+
+        Returns
+        -------
+        str
+            Markdown, with metadata in YAML before it.
+
+        Raises
+        ------
+        TypeError
+            If an argument is of the wrong kind.
+        ValueError
+            As in `save`.
+        """
         if backbone is not None:
             check_source("backbone", backbone)
-        card = model_card(repo_id, self._contents(backbone), metrics, description, license)
-        return upload(repo_id, lambda path: self.save(path, backbone=backbone), card, private=private, token=token)
+        return model_card(repo_id, self._contents(backbone), metrics, description, license)
+
+    @check_arguments(folder=Location(), backbone=TEXT, metrics=Instance(data_frame, "a pandas.DataFrame"))
+    def save_pretrained(
+        self, folder: str | os.PathLike[str], *, backbone: str | None = None, metrics: pd.DataFrame | None = None
+    ) -> None:
+        """Write the model and its card into a folder, as they would be on the hub; `from_hub` reads it.
+
+        Parameters
+        ----------
+        folder : path
+            Made if it is not there; files of a model in it are replaced.
+        backbone : str, optional
+            As in `save`.
+        metrics : DataFrame, optional
+            As in `push_to_hub`.
+
+        Raises
+        ------
+        TypeError
+            If an argument is of the wrong kind.
+        ValueError
+            As in `save`.
+        """
+        target = check_path("folder", folder)
+        card = self.model_card(metrics, repo_id=target.resolve().name, backbone=backbone)
+        target.mkdir(parents=True, exist_ok=True)
+        self.save(target / FILE, backbone=backbone)
+        with written(target / CARD) as temporary:
+            temporary.write_text(card, encoding="utf-8")
 
     @classmethod
     @check_arguments(repo_id=TEXT, pool=POOL, maps=Function(), revision=TEXT, strict=Flag())
