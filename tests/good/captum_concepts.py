@@ -53,6 +53,7 @@ GOOD: Mapping[str, Mapping[str, Any]] = {
     "BottleneckCBM.with_head": {"head": nn.Linear(3, 2)},
     "ConceptBank": {"cavs": np.eye(3), "settings": {}},
     "ConceptBank.fit": {"features": FEATURES, "labels": PRESENT, "n_pos": 2, "n_neg": 2, "min_images": 1},
+    "ConceptBank.from_activations": {"backbone": BACKBONE, "images": IMAGES, "n_concepts": 2},
     "ConceptBank.from_captum": {"cavs": []},
     "ConceptBank.from_folders": {"backbone": BACKBONE, "root": "."},
     "ConceptBank.from_text": {"model": nn.Linear(1, 1), "tokenizer": tokens, "prompts": ["a", "b"]},
