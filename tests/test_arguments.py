@@ -13,6 +13,7 @@ import good.captum_concepts
 import good.datasets
 import good.diffusion
 import good.functional
+import good.metrics
 import good.pasta
 from bad_arguments import all_bad_values, frames_of, good_values, own_parameters, public_functions, resized
 
@@ -22,6 +23,7 @@ PACKAGES = {
     "diffusion": good.diffusion,
     "datasets": good.datasets,
     "pasta": good.pasta,
+    "metrics": good.metrics,
 }
 #: Sizes of axes that have no other in a callable.
 SIZES = defaultdict(lambda: 4, {"L": 3, "K": 2, "B": 2, "C": 3, "R": 3, "Q": 1, "A": 3, "l_max": 3})

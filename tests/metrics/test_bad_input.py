@@ -242,8 +242,6 @@ VALUES: dict[str, tuple[Callable[[World], object], str]] = {
         lambda w: w.mcs(call={"x_batch": w.images.reshape(N, -1)}),
         r"`x_batch` to be images \(N, C, H, W\) but got shape \(6, 432\)",
     ),
-    "threshold of 0": (lambda w: IIR(w.changed, threshold=0), r"`threshold` to be a finite number above 0"),
-    "tolerance below 0": (lambda w: IIR(w.changed, tolerance=-1), r"`tolerance` to be a finite number above 0"),
     "normalised images without the normalisation": (
         lambda w: w.iir(patch=Patch(w.photographs[0])),
         r"`x_batch` to lie in the pixel range \[0, 1\] but got values from -\d.* `mean` and `std`",
@@ -355,10 +353,6 @@ TYPES: dict[str, tuple[Callable[[World], object], str]] = {
     "a contrast model that is none": (
         lambda w: w.mcs(contrast_model="scenes.pt"),
         r"`contrast_model` to be a torch.nn.Module but got str",
-    ),
-    "patched images as a patch": (
-        lambda w: w.iir(patch=w.changed),
-        r"`patch` to be a quantus_concepts.Patch but got ndarray; .* go into `patched`",
     ),
 }
 

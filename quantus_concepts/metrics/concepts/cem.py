@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from quantus.helpers.enums import EvaluationCategory, ScoreDirection
 
-from captum_concepts._support.checks import check_choice, check_flag, check_whole
+from captum_concepts._support.constraints import Choice, Flag, Whole, check_arguments
 from captum_concepts._support.running import predict_logits
 from quantus_concepts.functional.cem import ranked_presence
 from quantus_concepts.functional.ranking import first_concepts
@@ -84,6 +84,7 @@ class CEM(UpdatedMetric):
     settings = ("top_l", "only_correct", "importance")
     concept_labels: np.ndarray | None
 
+    @check_arguments(top_l=Whole(1), only_correct=Flag(), importance=Choice(IMPORTANCES))
     def __init__(
         self,
         concept_labels: Any = None,
@@ -98,10 +99,7 @@ class CEM(UpdatedMetric):
         A score of 0 says that none is.
         """
         super().__init__(**quantus)
-        check_choice("importance", importance, IMPORTANCES)
-        self.top_l = check_whole("top_l", top_l, 1)
-        self.only_correct = check_flag("only_correct", only_correct)
-        self.importance = importance
+        self.top_l, self.only_correct, self.importance = top_l, only_correct, importance
         self._columns = concepts_of(concept_labels)
         self._bind(concept_labels=concept_labels, labels=labels)
 

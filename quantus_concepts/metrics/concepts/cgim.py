@@ -9,7 +9,7 @@ import torch
 from quantus.helpers.enums import EvaluationCategory, ScoreDirection
 from torch import Tensor
 
-from captum_concepts._support.checks import check_choice
+from captum_concepts._support.constraints import Choice, check_arguments
 from captum_concepts._support.running import predict_logits
 from quantus_concepts.functional.cgim import ClassSums, agreement
 from quantus_concepts.metrics.host.base import UpdatedMetric
@@ -89,6 +89,7 @@ class CGIM(UpdatedMetric):
     sample_truth = ("labels",)
     settings = ("class_concepts", "per", "importance")
 
+    @check_arguments(per=Choice(("concept", "class")), importance=Choice(IMPORTANCES))
     def __init__(
         self,
         class_concepts: Any,
@@ -102,8 +103,6 @@ class CGIM(UpdatedMetric):
         A score of 0 says that the two have nothing in common, a negative one that they are opposed.
         """
         super().__init__(**quantus)
-        check_choice("per", per, ("concept", "class"))
-        check_choice("importance", importance, IMPORTANCES)
         self.class_concepts = checked_class_concepts(class_concepts)
         self._columns = concepts_of(class_concepts)
         self.per = per

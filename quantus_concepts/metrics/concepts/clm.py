@@ -9,14 +9,7 @@ import torch
 from quantus.helpers.enums import DataType, EvaluationCategory, ScoreDirection
 from torch import Tensor
 
-from captum_concepts._support.checks import (
-    check_choice,
-    check_finite,
-    check_flag,
-    check_number,
-    check_range,
-    check_whole,
-)
+from captum_concepts._support.constraints import FINITE, Choice, Flag, Number, Whole, check_arguments
 from quantus_concepts.functional import (
     mask_centres,
     mask_shares,
@@ -126,6 +119,14 @@ class CLM(UpdatedMetric):
     sample_truth = ("points", "masks")
     settings = ("alpha", "threshold", "top_l", "mask_hit", "importance", "part_of_concept", "specificity")
 
+    @check_arguments(
+        alpha=Number(0, 12, open_low=True),
+        threshold=FINITE,
+        top_l=Whole(1),
+        mask_hit=Choice(MASK_HITS),
+        importance=Choice(IMPORTANCES),
+        specificity=Flag(),
+    )
     def __init__(
         self,
         alpha: float = 1.0,
@@ -144,13 +145,7 @@ class CLM(UpdatedMetric):
         A constant map scores alpha / 12.
         """
         super().__init__(**quantus)
-        check_range("alpha", alpha, 0, 12, open_low=True)
-        check_choice("importance", importance, IMPORTANCES)
-        check_choice("mask_hit", mask_hit, MASK_HITS)
-        if threshold is not None:
-            check_finite("threshold", check_number("threshold", threshold))
-        check_whole("top_l", top_l, 1)
-        if check_flag("specificity", specificity):
+        if specificity:
             if threshold is not None or masks is not None:
                 raise ValueError("Expected argument `specificity` without `threshold` and `masks`: it compares parts.")
             self.bounds = (-1.0, 1.0)

@@ -9,7 +9,7 @@ import torch
 from quantus.helpers.enums import EvaluationCategory, ScoreDirection
 from torch import Tensor
 
-from captum_concepts._support.checks import check_choice, check_finite, check_number
+from captum_concepts._support.constraints import FINITE, Choice, check_arguments
 from captum_concepts._support.running import predict_logits
 from quantus_concepts.functional import substitution
 from quantus_concepts.metrics.host.base import UpdatedMetric
@@ -78,6 +78,7 @@ class SubstitutionScore(UpdatedMetric):
     sample_truth = ("added", "removed", "pairs")
     settings = ("score", "threshold")
 
+    @check_arguments(score=Choice(SCORES), threshold=FINITE)
     def __init__(
         self,
         added: Any = None,
@@ -92,8 +93,6 @@ class SubstitutionScore(UpdatedMetric):
         A score of 0 says that it does not.
         """
         super().__init__(**quantus)
-        check_choice("score", score, SCORES)
-        check_finite("threshold", check_number("threshold", threshold))
         self.score, self.threshold = score, float(threshold)
         self._bind(added=added, removed=removed, pairs=pairs)
 

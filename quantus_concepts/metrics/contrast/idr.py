@@ -8,8 +8,9 @@ import numpy as np
 from quantus.helpers.enums import EvaluationCategory, ScoreDirection
 from torch import nn
 
+from captum_concepts._support.constraints import check_arguments
 from quantus_concepts.functional import idr
-from quantus_concepts.metrics.contrast.reexplaining import ReExplainingMetric
+from quantus_concepts.metrics.contrast.reexplaining import AGREEMENT, ReExplainingMetric
 from quantus_concepts.metrics.host.call import QuantusArguments
 
 
@@ -56,6 +57,7 @@ class IDR(ReExplainingMetric):
     paired = ("counterpart", "it still has the feature")
     chance = 0.5
 
+    @check_arguments(agreement=AGREEMENT)
     def __init__(
         self,
         counterpart: Any = None,

@@ -10,12 +10,16 @@ import torch
 from quantus.helpers.enums import EvaluationCategory, ScoreDirection
 from torch import Tensor, nn
 
-from captum_concepts._support.checks import check_flag, check_weight, to_array, to_numpy
+from captum_concepts._support.checks import (
+    to_array,
+    to_numpy,
+)
+from captum_concepts._support.constraints import POSITIVE, Flag, Instance, check_arguments
 from captum_concepts._support.running import to_host
 from quantus_concepts.functional import iir, perturbation
 from quantus_concepts.metrics.contrast.patch import Patch
 from quantus_concepts.metrics.contrast.patch_optimisation import patch_progress
-from quantus_concepts.metrics.contrast.reexplaining import ReExplainingMetric
+from quantus_concepts.metrics.contrast.reexplaining import AGREEMENT, ReExplainingMetric
 from quantus_concepts.metrics.host.call import OF_REGIONS, QuantusArguments, WholeProgress
 from quantus_concepts.metrics.host.checks import check_same_shape
 
@@ -94,6 +98,13 @@ class IIR(ReExplainingMetric):
     paired = ("patched", "it has no patch")
     quantus_defaults: ClassVar[QuantusArguments] = {**OF_REGIONS, "display_progressbar": None}
 
+    @check_arguments(
+        patch=Instance(Patch, "a quantus_concepts.Patch (images with their patches go into `patched`)"),
+        threshold=POSITIVE,
+        average=Flag(),
+        tolerance=POSITIVE,
+        agreement=AGREEMENT,
+    )
     def __init__(
         self,
         patched: Any = None,
@@ -111,19 +122,11 @@ class IIR(ReExplainingMetric):
         A score of 0 says that the method calls it important, or unimportant.
         """
         super().__init__(**quantus)
-        check_weight("threshold", threshold, positive=True)
         if patched is not None and patch is not None:
             raise ValueError("Expected one of arguments `patched` and `patch` but got both.")
-        if patch is not None and not isinstance(patch, Patch):
-            raise TypeError(
-                f"Expected argument `patch` to be a quantus_concepts.Patch but got {type(patch).__name__}; images with "
-                "their patches go into `patched`."
-            )
-        if tolerance is not None:
-            check_weight("tolerance", tolerance, positive=True)
         self.patch = patch
         self.threshold = threshold
-        self.average = check_flag("average", average)
+        self.average = average
         if average:
             self.score_direction = ScoreDirection.LOWER  # type: ignore[misc]
             self.bounds = (0.0, math.inf)

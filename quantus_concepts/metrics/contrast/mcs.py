@@ -9,10 +9,13 @@ import torch
 from quantus.helpers.enums import EvaluationCategory, ScoreDirection
 from torch import nn
 
-from captum_concepts._support.checks import check_flag, check_materialised, check_module, check_seed
+from captum_concepts._support.checks import (
+    check_materialised,
+)
+from captum_concepts._support.constraints import Flag, Module, Seed, check_arguments
 from captum_concepts._support.running import evaluation_mode
 from quantus_concepts.functional import mcs, random_masks
-from quantus_concepts.metrics.contrast.reexplaining import ReExplainingMetric
+from quantus_concepts.metrics.contrast.reexplaining import AGREEMENT, ReExplainingMetric
 from quantus_concepts.metrics.host.call import QuantusArguments
 
 
@@ -72,6 +75,7 @@ class MCS(ReExplainingMetric):
     other_side = "under the contrast model"
     chance = 0.0
 
+    @check_arguments(contrast_model=Module(), random_region=Flag(), seed=Seed(), agreement=AGREEMENT)
     def __init__(
         self,
         contrast_model: nn.Module,
@@ -88,11 +92,10 @@ class MCS(ReExplainingMetric):
         A score of 0 says that the method sees no difference between them.
         """
         super().__init__(**quantus)
-        check_module("contrast_model", contrast_model)
         check_materialised("contrast_model", contrast_model)
         self.contrast_model = contrast_model
-        self.random_region = check_flag("random_region", random_region)
-        self.seed = check_seed(seed)
+        self.random_region = random_region
+        self.seed = seed
         self._set(agreement, contrast_labels=contrast_labels, masks=masks, labels=labels)
 
     def _check_call(

@@ -12,7 +12,7 @@ import torch
 from quantus.helpers.enums import DataType
 from torch import Tensor, nn
 
-from captum_concepts._support.checks import check_range
+from captum_concepts._support.constraints import Number
 from captum_concepts._support.running import predict_logits
 from quantus_concepts.functional import positive_percentile
 from quantus_concepts.metrics.contrast.regions import region_attribution
@@ -38,6 +38,10 @@ SAME = 0.99
 REPEATED = 0.9999
 #: Of the error in which Quantus lists the names of all its methods.
 UNKNOWN_TO_QUANTUS = "XAI method is not in the list"
+
+
+#: Constraint of the least correlation with explanations that are computed again.
+AGREEMENT = Number(-1, 1)
 
 
 class ReExplainingMetric(ImageMetric):
@@ -68,7 +72,6 @@ class ReExplainingMetric(ImageMetric):
 
     def _set(self, agreement: float, **truth: Any) -> None:
         """Take the arguments that all three share."""
-        check_range("agreement", agreement, -1, 1)
         self.agreement = float(agreement)
         self._bind(**truth)
 

@@ -10,7 +10,7 @@ import torch
 from quantus.helpers.enums import DataType, EvaluationCategory, ScoreDirection
 from torch import Tensor, nn
 
-from captum_concepts._support.checks import check_choice, check_whole
+from captum_concepts._support.constraints import Choice, Seed, Whole, check_arguments
 from captum_concepts._support.running import alone_with, tensor_output, to_model
 from quantus_concepts.functional.faithfulness import PERCENTAGES, faithfulness, pixel_counts, pixel_ranks
 from quantus_concepts.metrics.faithfulness.perturbation import PixelPerturbation, Prepared
@@ -101,6 +101,7 @@ class Faithfulness(ImageMetric):
     sufficiency: list[float]
     necessity: list[float]
 
+    @check_arguments(thresholds=PERCENTAGES, outputs=Choice(OUTPUTS), chunk_size=Whole(1), seed=Seed())
     def __init__(
         self,
         perturbation: str = "black",
@@ -119,7 +120,6 @@ class Faithfulness(ImageMetric):
         A score of 0 says that it does without them. The formula ends at 2 (e - 1) / (2 e - 1) = 0.77.
         """
         super().__init__(**quantus)
-        check_choice("outputs", outputs, OUTPUTS)
         self._pixels = PixelPerturbation(perturbation, noise, mean, std, pixel_range, seed)
         self.perturbation = perturbation
         self.noise = self._pixels.level
@@ -127,9 +127,9 @@ class Faithfulness(ImageMetric):
         self.std = std
         self.pixel_range = pixel_range
         self.seed = seed
-        self.thresholds = tuple(sorted(set(PERCENTAGES.check("thresholds", thresholds, {}))))
+        self.thresholds = tuple(sorted(set(thresholds)))
         self.outputs = outputs
-        self.chunk_size = None if chunk_size is None else check_whole("chunk_size", chunk_size, 1)
+        self.chunk_size = chunk_size
         self.sufficiency = []
         self.necessity = []
 

@@ -14,14 +14,10 @@ from torch import Tensor
 
 from captum_concepts._support.checks import (
     as_list,
-    check_callable,
     check_choice,
-    check_finite,
-    check_flag,
-    check_shape,
-    to_array,
     to_numpy,
 )
+from captum_concepts._support.constraints import NAMES, Arrays, Flag, Function, Instance, check_arguments
 from captum_concepts._support.files import shortened
 from captum_concepts._support.running import device_of, to_model
 from quantus_concepts.datasets.ratings.questions import question_named
@@ -111,6 +107,14 @@ class PASTAScore(ConceptMetric):
 
     question_scores: dict[str, np.ndarray]
 
+    @check_arguments(
+        class_names=NAMES,
+        mean=Arrays("C", finite=True),
+        std=Arrays("C", finite=True),
+        denormalise=Function(),
+        cache=Instance(str | Path | EmbeddingCache, "an EmbeddingCache or the path of one"),
+        clip=Flag(),
+    )
     def __init__(
         self,
         scorer: Any,
@@ -131,10 +135,6 @@ class PASTAScore(ConceptMetric):
         With question Q5 a score of 1 says that it did not change, one of 5 that it changed much.
         """
         super().__init__(**quantus)
-        if cache is not None and not isinstance(cache, str | Path | EmbeddingCache):
-            raise TypeError(
-                f"Expected argument `cache` to be an EmbeddingCache or the path of one but got {type(cache).__name__}."
-            )
         self.scorer: Scorer = scorer_from(scorer)
         self.embedder: Embedder = embedder_for(self.scorer, encoder, cache=cache)
         if question is not None:
@@ -144,20 +144,14 @@ class PASTAScore(ConceptMetric):
             # Quantus declares it for the class, but reads it from the object.
             self.score_direction = ScoreDirection.LOWER  # type: ignore[misc]
         self.encoder = self.embedder.name
-        self.clip = check_flag("clip", clip)
+        self.clip = clip
         raters = ", simulated raters" if self.scorer.metadata.get("simulated") else ""
         self.name = f"PASTA-score {self.question} ({self.encoder}{raters})"  # type: ignore[misc]
         self.concept_names = None if concept_names is None else _different("concept_names", concept_names)
-        for name, numbers in (("mean", mean), ("std", std)):
-            if numbers is not None:
-                check_finite(name, numbers)
-                check_shape(name, to_array(name, numbers), ("C",), (None,))
-        if denormalise is not None:
-            check_callable("denormalise", denormalise)
         self.denormalisation = Denormalisation(mean, std, denormalise)
         if labels is not None and class_names is not None:
             raise ValueError("Expected either argument `labels` or argument `class_names` but got both.")
-        self.class_names = None if class_names is None else as_list("class_names", class_names, "names")
+        self.class_names = class_names
         self._class_labels = None if class_names is None else self._checked("class_names", class_names)
         self._bind(labels=labels)
         self.question_scores = {}
