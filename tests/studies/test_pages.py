@@ -34,7 +34,7 @@ class Balance(HTMLParser):
         assert self.open.pop() == tag
 
 
-@pytest.mark.parametrize("name", [name for name, run in RUNS.items() if "results.csv" in run.tables])
+@pytest.mark.parametrize("name", [*(name for name, run in RUNS.items() if "results.csv" in run.tables), "pasta-score"])
 def test_a_page_is_well_formed_and_self_contained(name: str, golden: Callable[[str], Path]) -> None:
     text = (golden(name) / "report.html").read_text("utf-8")
     page = Balance()

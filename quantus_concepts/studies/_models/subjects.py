@@ -70,12 +70,16 @@ def painted_subject(
 
     Parameters
     ----------
-    n_train, n_test : int
-        Number of images to train on, and to test on.
+    n_train : int
+        Number of images to train on.
+    n_test : int
+        Number of images to test on.
     image_size : int
         Height and width in pixels, a multiple of 8.
-    n_classes, n_concepts : int
-        Number of classes K and of concepts L.
+    n_classes : int
+        Number of classes K.
+    n_concepts : int
+        Number of concepts L.
     epochs : int
         Passes over the training images.
     random_directions : int
