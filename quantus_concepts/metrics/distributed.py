@@ -242,8 +242,8 @@ def _check_alone(**given: tuple[Any, Any]) -> None:
     for name, (value, default) in given.items():
         if value != default:
             raise ValueError(
-                f"Argument `{name}` says nothing with engine={LOCAL!r}, which scores in this process. Leave it out, or "
-                f"score by the workers of a cluster: engine={RAY!r}."
+                f"Argument `{name}` has no effect with engine={LOCAL!r}, which scores in this process. Leave it out, "
+                f"or score by the workers of a cluster: engine={RAY!r}."
             )
 
 

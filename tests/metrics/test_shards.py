@@ -207,7 +207,7 @@ def full(*_: Any) -> None:
 
 @pytest.mark.parametrize("name", ["address", "n_workers", "num_gpus"])
 def test_settings_of_a_cluster_raise_here(name: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=f"`{name}` says nothing with engine='local'"):
+    with pytest.raises(ValueError, match=f"`{name}` has no effect with engine='local'"):
         scored(tmp_path, **{name: "auto" if name == "address" else 2})
 
 

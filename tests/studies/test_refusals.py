@@ -133,7 +133,7 @@ def test_what_an_option_cannot_be(arguments, name, values, capsys):
 OWN = "--data folder --root fruit --concepts concepts.csv --min-images 1"
 SUB = "--data sub --root fruit --cub-root fruit"
 FOLDED = "--data folders --objects cutouts --scenes scenes"
-#: What is asked of a cluster says nothing without one.
+#: What is asked of a cluster has no effect without one.
 ENGINE = {"--address auto": "--address", "--gpus-per-worker 1": "--gpus-per-worker", "--workers 2": "--workers"}
 #: For each command, what is added to good arguments, and what the refusal has to name.
 BAD = {

@@ -24,7 +24,7 @@ def as_encoder(
     given = [name for name, content in (("weights", weights), ("tokenizer", tokenizer)) if content is not None]
     if isinstance(value, str) and value.partition(" ")[0] == EMBEDDED:
         if given:
-            raise ValueError(f"Argument `{given[0]}` says nothing to the embedded encoder, which has its own.")
+            raise ValueError(f"Argument `{given[0]}` has no effect on the embedded encoder, which has its own.")
         return EmbeddedEncoder.of_name(value, device)
     if isinstance(value, str):
         return OpenClipEncoder.preset(value, weights=weights, tokenizer=tokenizer, device=device)

@@ -66,7 +66,7 @@ class EngineOptions(Options):
         for name in _OF_RAY if self.engine == LOCAL else ():
             if getattr(self, name) is not None:
                 raise ValueError(
-                    f"Argument `{option_name(name)}` says nothing with `--engine {LOCAL}`. Leave it out, or score by "
+                    f"Argument `{option_name(name)}` has no effect with `--engine {LOCAL}`. Leave it out, or score by "
                     "the workers of a cluster: --engine ray."
                 )
 

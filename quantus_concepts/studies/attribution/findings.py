@@ -228,7 +228,7 @@ def _tcav(frame: pd.DataFrame) -> str:
         return "No layer's score passed its significance test in both models, so there is no contrast." if tried else ""
     baseline = {} if math.isnan(row["reference"]) else {"random concepts": _standing(row["reference"])}
     text = sentence("The score differs by {} between the models", row, baseline, write=three)
-    return f"{text} It is one number for all images and on a scale of its own: it is not ranked beside the maps."
+    return f"{text} It is one number for all images and on a scale of its own: it is not ranked with the maps."
 
 
 def _robustness(frame: pd.DataFrame) -> list[str]:

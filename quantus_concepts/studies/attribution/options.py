@@ -114,7 +114,7 @@ class AttributionOptions(NetworkOptions, RunOptions):
         "MCS with objects of other sizes and at other places, too (Figure 5 of the paper).",
         panel=_METRICS,
     )
-    tcav: bool = option(True, "TCAV beside the methods.", panel=_METRICS)
+    tcav: bool = option(True, "Also score TCAV.", panel=_METRICS)
     max_drop: float = option(
         0.02, "Accuracy that removing the common feature may cost.", panel=_PREMISES, bounds=_SHARE
     )
@@ -157,7 +157,7 @@ class AttributionOptions(NetworkOptions, RunOptions):
                 continue
             if name not in needed:
                 raise ValueError(
-                    f"Argument `--{name}` says nothing with `--data {self.data}`. Leave it out, or choose the data it "
+                    f"Argument `--{name}` has no effect with `--data {self.data}`. Leave it out, or choose the data it "
                     f"belongs to: {', '.join(kind for kind in DATA if name in FILES[kind])}."
                 )
             (check_file if name == "annotations" else check_folder)(f"--{name}", path)

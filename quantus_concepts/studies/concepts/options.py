@@ -150,7 +150,7 @@ class ConceptOptions(NetworkOptions, EngineOptions, RunOptions):
                 continue
             if name not in _ALLOWED[self.data]:
                 raise ValueError(
-                    f"Argument `{option_name(name)}` says nothing with `--data {self.data}`. Leave it out, or choose "
+                    f"Argument `{option_name(name)}` has no effect with `--data {self.data}`. Leave it out, or choose "
                     f"the data it belongs to: `--data {FOLDER}`."
                 )
             if name == "root":

@@ -30,7 +30,7 @@ from quantus_concepts.studies.pasta.evaluation import (
     over_splits,
     splits_of,
 )
-from quantus_concepts.studies.pasta.findings import paper_table, span, splits_text, study_page, sure, written
+from quantus_concepts.studies.pasta.findings import in_cells, paper_table, span, splits_text, study_page, sure
 from quantus_concepts.studies.pasta.options import (
     ABLATIONS,
     DRAWING,
@@ -201,21 +201,21 @@ def ablation_table(name: str, frame: pd.DataFrame, splits: pd.DataFrame, questio
     ablation = ABLATIONS[name]
     found = pick(frame, ablation=name, question=question)
     beside = PAPER in set(found["model"])
-    whole = pick(found, modality="all")
-    parts = [pick(whole, model=SCORER, measure=measure).assign(head=MEASURES[measure], below="") for measure in SHOWN]
+    of_all = pick(found, modality="all")
+    parts = [pick(of_all, model=SCORER, measure=measure).assign(head=MEASURES[measure], below="") for measure in SHOWN]
     if ablation.modality in set(found["modality"]):
         of_kind = pick(found, model=SCORER, measure="SCC", modality=ablation.modality)
         parts.append(of_kind.assign(head="SCC ↑", below=KINDS[ablation.modality]))
     parts.append(differences(splits, name, question).assign(head="SCC", below="less first row's"))
-    parts.append(pick(whole, model=SHUFFLED, measure="SCC").assign(head="SCC", below=SHUFFLED))
-    parts += [pick(whole, model=PAPER, measure=measure).assign(head=PAPER, below=measure) for measure in SHOWN]
+    parts.append(pick(of_all, model=SHUFFLED, measure="SCC").assign(head="SCC", below=SHUFFLED))
+    parts += [pick(of_all, model=PAPER, measure=measure).assign(head=PAPER, below=measure) for measure in SHOWN]
     shown = pd.concat([part for part in parts if len(part)])
     n_splits = splits["seed"].nunique()
     note = f"Mean over {splits_text(n_splits)}, "
     note += f"as the paper's Table {ablation.table}." if ablation.table else "of which the paper has no table."
     note += " The columns of the paper are of its own data and encoder." if beside else ""
     shown = shown[shown["variant"].isin(set(splits["variant"]))]
-    return Table(f"{ablation.title}, {question}", note, written(shown), ["variant"], ["head", "below"], key=KEY)
+    return Table(f"{ablation.title}, {question}", note, in_cells(shown), ["variant"], ["head", "below"], key=KEY)
 
 
 def finding(splits: pd.DataFrame, name: str, question: str) -> str:

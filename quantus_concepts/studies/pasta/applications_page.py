@@ -24,7 +24,7 @@ from quantus_concepts.studies._kit.page import Section
 from quantus_concepts.studies._kit.pictures import PictureGrid
 from quantus_concepts.studies._kit.results import names, one, pick
 from quantus_concepts.studies._kit.tables import Table
-from quantus_concepts.studies.pasta.findings import paper_table, three, written
+from quantus_concepts.studies.pasta.findings import in_cells, paper_table, three
 from quantus_concepts.studies.pasta.options import SIMULATED
 
 #: Rows of the comparison of the mixture, as `Mixture.compare` calls the first two.
@@ -88,9 +88,9 @@ def application_sections(
 def faithfulness_table(faithful: pd.DataFrame) -> Table:
     """Return the mean faithfulness of the choice, of each explainer alone and of their average."""
     label = faithful["name"].replace({CHOICE: CHOSEN[CHOICE]})
-    means = written(faithful.assign(value=faithful["mean"], head="mean"), small=["interval"])
+    means = in_cells(faithful.assign(value=faithful["mean"], head="mean"), small=["interval"])
     ends = {"low": faithful["difference_low"], "high": faithful["difference_high"]}
-    away = written(faithful.assign(value=faithful["difference"], **ends), small=["interval"])
+    away = in_cells(faithful.assign(value=faithful["difference"], **ends), small=["interval"])
     away["text"] = ["" if math.isnan(value) else minus(f"{value:+z.3f}") for value in away["value"]]
     counts = faithful.assign(head="images", text=faithful["n"].astype(str), small="")
     parts = [means, away.assign(head="choice minus this"), counts]
@@ -113,7 +113,7 @@ def steering_table(steering: pd.DataFrame) -> Table:
     return Table(
         "Steering",
         "RISE whose masks are weighted by λ · score + (1 − λ) · class probability; λ = 0 is RISE itself.",
-        written(shown, small=["interval"]),
+        in_cells(shown, small=["interval"]),
         ["row"],
         ["head"],
         key="Small numbers are 95 % intervals over images. The score is what steers: that it rises says only that "
@@ -133,7 +133,7 @@ def correlation_table(related: pd.DataFrame) -> Table:
             asked = pick(printed, row=metric, measure=measure, question=list(rows["question"]))
             beside = asked.assign(label=f"paper, {name}")
             parts += [each.assign(group=group) for each in (ours, beside) if len(each)]
-    shown = written(pd.concat(parts), number, small=[])
+    shown = in_cells(pd.concat(parts), number, small=[])
     shown["small"] = ["" if math.isnan(p) else "p < 0.001" if p < 0.001 else f"p = {p:.3f}" for p in shown["p"]]
     return Table(
         "Votes and metrics",

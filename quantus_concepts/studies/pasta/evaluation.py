@@ -54,7 +54,7 @@ _EMBEDDING = "embedding"
 
 
 def identity_of(embedder: Embedder) -> dict[str, Any]:
-    """Return what embeddings depend on beside the explanations."""
+    """Return what embeddings depend on, apart from the explanations."""
     return {
         "encoder": embedder.encoder.fingerprint,
         "shown": embedder.settings,
@@ -390,7 +390,7 @@ def _row(model: str, question: str, measure: str, value: float, n: int, seed: in
 def train_splits(
     trainer: Trainer, *, expected: np.ndarray | None = None, say: Callable[[str], None] = lambda text: None
 ) -> tuple[pd.DataFrame, list[SplitResult]]:
-    """Train and test a scorer on each split, beside what knows nothing, a single rater and what noise allows.
+    """Train and test a scorer on each split, with baselines: shuffled votes, a single rater, what noise allows.
 
     `expected` are votes (N, 6) without the raters' noise, where these are known.
     """

@@ -45,7 +45,7 @@ def paper_table(table: int | str) -> pd.DataFrame:
     return chosen
 
 
-def written(
+def in_cells(
     frame: pd.DataFrame,
     write: Callable[[float], str] = three,
     *,
@@ -76,7 +76,7 @@ def span(low: float, high: float, decimals: int = 2) -> str:
     return f"{number(low, decimals)} to {number(high, decimals)}"
 
 
-def whole(value: float) -> str:
+def whole_percent(value: float) -> str:
     """Write a share in whole percents."""
     return minus(f"{100 * value:z.0f} %")
 
@@ -86,7 +86,7 @@ def splits_text(count: int) -> str:
     return f"{count} split" + ("" if count == 1 else "s")
 
 
-def ordered(frame: pd.DataFrame, **orders: Sequence[Any]) -> pd.DataFrame:
+def in_order(frame: pd.DataFrame, **orders: Sequence[Any]) -> pd.DataFrame:
     """Return the rows whose columns have one of some values, in the order of these, that of the first column first."""
     for column, order in reversed(orders.items()):
         places = {name: place for place, name in enumerate(order)}
@@ -193,7 +193,7 @@ def answers(means: pd.DataFrame) -> list[Finding]:
     return said(
         Finding(above(SHUFFLED, "SCC", SHUFFLED), "Predicts unseen votes"),
         Finding(
-            f"{between(shares['value'].tolist(), whole)} of the ceiling" if len(shares) else "",
+            f"{between(shares['value'].tolist(), whole_percent)} of the ceiling" if len(shares) else "",
             "Near what raters' noise allows",
         ),
         Finding(above(rater, "QWK", rater) if rater else "", "Better than one rater"),

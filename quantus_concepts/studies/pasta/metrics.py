@@ -50,7 +50,7 @@ from quantus_concepts.studies.pasta.evaluation import (
     spearman,
     train_splits,
 )
-from quantus_concepts.studies.pasta.findings import ordered, paper_table, span, study_page, written
+from quantus_concepts.studies.pasta.findings import in_cells, in_order, paper_table, span, study_page
 from quantus_concepts.studies.pasta.options import SCORER, MetricsOptions
 from quantus_concepts.studies.pasta.preparing import (
     CONTROLS,
@@ -311,7 +311,7 @@ def inside(row: Mapping[str, Any]) -> bool:
 
 #: Metrics of the paper's Table 10.
 RAW_METRICS = ("Faithfulness (ROAD)", "MaxSensitivity (Gaussian)", "Sparseness")
-#: Size and data sets of the published ratings: there the paper's means over all explainers stand beside ours.
+#: Size and data sets of the published ratings: there the paper's means over all explainers are comparable.
 RELEASE = ({"coco", "pascalpart", "monumai", "catsdogscars"}, 20_000)
 SHARE = "share of the variance between explainers"
 BESIDE_VOTES = (
@@ -348,7 +348,7 @@ def page(frame: pd.DataFrame, run: Run[Any]) -> Page:
     if len(human):
         sections.append(Section("Score and marked pixels", HUMAN, [human_table(means)]))
         findings.append(said_of_human(human.iloc[0], len(names(means, EXPLAINER)) - 1))
-    title = "PASTA-score: votes beside other measures"
+    title = "PASTA-score: votes and other measures"
     return study_page(title, said(*findings), sections, ratings.simulated, answers=answers(related, human))
 
 
@@ -360,7 +360,7 @@ def correlation_table(related: pd.DataFrame) -> Table:
     shown = pick(related, measure="SCC")
     shown = shown.assign(mark=["≈" if inside(row) else "" for row in shown.to_dict("records")])
     note = "Spearman's correlation of metric and votes. Pearson's is in results.csv."
-    return Table("Metrics and votes", note, written(shown, small=["interval"]), ["metric"], ["question"], key=KEY)
+    return Table("Metrics and votes", note, in_cells(shown, small=["interval"]), ["metric"], ["question"], key=KEY)
 
 
 def raw_table(means: pd.DataFrame) -> Table:
@@ -368,7 +368,7 @@ def raw_table(means: pd.DataFrame) -> Table:
     return Table(
         "Metrics by explainer",
         "Mean ± standard deviation over explanations.",
-        ordered(written(means, small=["deviation"]), explainer=names(means, EXPLAINER), measure=RAW_METRICS),
+        in_order(in_cells(means, small=["deviation"]), explainer=names(means, EXPLAINER), measure=RAW_METRICS),
         [EXPLAINER],
         ["measure"],
         controls=CONTROLS,
@@ -378,13 +378,13 @@ def raw_table(means: pd.DataFrame) -> Table:
 
 def vote_table(means: pd.DataFrame, shares: pd.DataFrame, ratings: RatedExplanations) -> Table:
     """Return the mean votes (columns questions) by explainer (row), and how much of their variance explainers make."""
-    votes = written(means[means["measure"].isin(list(QUESTIONS))].assign(question=means["measure"]), number)
+    votes = in_cells(means[means["measure"].isin(list(QUESTIONS))].assign(question=means["measure"]), number)
     parts = [votes]
     if set(ratings.datasets.tolist()) == RELEASE[0] and len(ratings) >= RELEASE[1] and not ratings.simulated:
         printed = pick(paper_table("text"), measure="vote", question=names(votes, "question"))
-        parts.append(written(printed, number).assign(explainer="paper, all"))
+        parts.append(in_cells(printed, number).assign(explainer="paper, all"))
     dealt = [f"dealt anew: to {number(high)}" for high in shares["control high"]]
-    parts.append(written(shares, number).assign(explainer=SHARE, small=dealt))
+    parts.append(in_cells(shares, number).assign(explainer=SHARE, small=dealt))
     return Table(
         "Votes by explainer",
         "Mean of the joined votes, 1 to 5.",
@@ -405,7 +405,7 @@ def human_table(means: pd.DataFrame) -> Table:
     return Table(
         "Score and marked pixels",
         "Mean absolute difference of the map, in [0, 1], from the bird's mask; mean predicted and given rating.",
-        ordered(written(means, number), explainer=methods, measure=list(heads)),
+        in_order(in_cells(means, number), explainer=methods, measure=list(heads)),
         [EXPLAINER],
         ["measure"],
         labels=heads,

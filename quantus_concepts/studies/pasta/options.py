@@ -213,7 +213,7 @@ def check_encoder_files(options: Any) -> None:
             check(option_name(name), path)
             if (options.encoder or "").partition(" ")[0] == EMBEDDED:
                 raise ValueError(
-                    f"Argument `{option_name(name)}` says nothing to the embedded encoder, which has its own."
+                    f"Argument `{option_name(name)}` has no effect on the embedded encoder, which has its own."
                 )
 
 

@@ -31,13 +31,13 @@ from quantus_concepts.studies.pasta.findings import (
     SHARE,
     answers,
     findings,
+    in_cells,
     kind_votes,
     paper_table,
     splits_text,
     study_page,
     summarised,
-    whole,
-    written,
+    whole_percent,
 )
 from quantus_concepts.studies.pasta.options import (
     CEILING,
@@ -113,7 +113,7 @@ def training_page(
 
 
 def paper_rows(encoder: str | None) -> dict[str, pd.DataFrame]:
-    """Return the rows of Table 1 that ours stand beside: the scorer's only where the encoder is the same."""
+    """Return the comparable rows of Table 1: the scorer's only where the encoder is the same."""
     printed = paper_table(1)
     rows = {HUMAN: "human"} | ({SCORER: encoder} if encoder else {})
     return {model: pick(printed, row=row).assign(label=f"paper, {row}") for model, row in rows.items()}
@@ -139,7 +139,7 @@ def measure_table(
                 asked = pick(theirs, measure=measure, question=list(ours["question"]))
                 rows = [each for each in (ours.assign(label=model), asked) if len(each)]
                 parts += [each.assign(group=MEASURES[measure]) for each in rows]
-    shown = written(pd.concat(parts), small=["deviation"])
+    shown = in_cells(pd.concat(parts), small=["deviation"])
     return Table(title, note, shown, ["group", "label"], ["question"], heads=heads or {}, controls=[SHUFFLED], key=key)
 
 
@@ -177,7 +177,7 @@ def _range(counts: pd.Series) -> str:
 
 
 def _rows(rows: pd.DataFrame, label: str, write: Callable[[float], str] = number) -> pd.DataFrame:
-    return written(rows.sort_values("question"), write, small=["interval"]).assign(label=label)
+    return in_cells(rows.sort_values("question"), write, small=["interval"]).assign(label=label)
 
 
 def ceiling_table(means: pd.DataFrame, simulated: bool) -> Table:
@@ -186,7 +186,7 @@ def ceiling_table(means: pd.DataFrame, simulated: bool) -> Table:
     if CEILING in set(means["model"]):
         of_all = pick(means, modality="all")
         parts += [_rows(pick(of_all, model=model, measure="SCC"), model) for model in (SCORER, CEILING)]
-        parts.append(_rows(pick(of_all, measure=SHARE), SHARE, whole))
+        parts.append(_rows(pick(of_all, measure=SHARE), SHARE, whole_percent))
         parts.append(_rows(pick(of_all, model=SHUFFLED, measure="SCC"), SHUFFLED))
     return Table(
         "Share of the ceiling",
@@ -245,7 +245,7 @@ def regressor_table(means: pd.DataFrame, encoder: str | None, simulated: bool) -
 
 
 def orientation_table(questions: Sequence[str], encoder: str | None = None) -> Table:
-    """Return the paper's figures for themselves, where ours cannot stand beside them."""
+    """Return the paper's figures for themselves, where ours cannot be compared with them."""
     rows = [encoder or "siglip", "human"]
     shown = pick(paper_table(1), row=rows, measure=list(SHOWN), question=list(questions))
     shown = shown.assign(group=shown["measure"].map(MEASURES), place=shown["row"].map(rows.index))
@@ -253,7 +253,7 @@ def orientation_table(questions: Sequence[str], encoder: str | None = None) -> T
         "For orientation: the paper",
         f"{TABLE_1_SOURCE}. People's votes on explanations of photographs: not comparable with the numbers of this "
         "run.",
-        written(shown.sort_values("place", kind="stable"), small=["deviation"]),
+        in_cells(shown.sort_values("place", kind="stable"), small=["deviation"]),
         ["group", "row"],
         ["question"],
     )

@@ -77,7 +77,7 @@ class RatedBirds:
 
 @dataclass(frozen=True)
 class Classifier:
-    """A small network and the birds it is asked about."""
+    """A small network and the birds it classifies."""
 
     model: SmallResNet
     images: Tensor
@@ -193,7 +193,7 @@ def load_encoder(
     device: torch.device,
     scorer: Scorer | None = None,
 ) -> Encoder | None:
-    """Return the encoder asked for, or the one a scorer was trained on."""
+    """Return the encoder by its name, or the one a scorer was trained on."""
     for option, path, there in (
         ("--encoder-weights", weights, weights is None or weights.is_file()),
         ("--encoder-tokenizer", tokenizer, tokenizer is None or tokenizer.is_dir()),

@@ -32,7 +32,7 @@ from quantus_concepts.studies.pasta.evaluation import (
     splits_of,
     train_splits,
 )
-from quantus_concepts.studies.pasta.findings import between, ordered, span, study_page, sure, written
+from quantus_concepts.studies.pasta.findings import between, in_cells, in_order, span, study_page, sure
 from quantus_concepts.studies.pasta.options import (
     EMBEDDED,
     KINDS,
@@ -224,7 +224,7 @@ def networks_table(networks: pd.DataFrame) -> Table:
     return Table(
         "Networks that are explained",
         "Mean predicted rating, 1 to 5, by number of parameters. The two in grey do not look at the network.",
-        ordered(written(pd.concat([shown, steep]), number), name=["network", *METHODS], head=order),
+        in_order(in_cells(pd.concat([shown, steep]), number), name=["network", *METHODS], head=order),
         ["name"],
         ["head"],
         labels={"network": "share the network classifies correctly"},
@@ -248,7 +248,7 @@ def encoders_table(title: str, means: pd.DataFrame, steep: pd.DataFrame) -> Tabl
     return Table(
         title,
         "Rank correlation (SCC) of scores with votes on unseen images and explainers.",
-        ordered(written(shown), row=list(rows.values()), name=[*heads, SLOPE]),
+        in_order(in_cells(shown), row=list(rows.values()), name=[*heads, SLOPE]),
         ["row"],
         ["name"],
         heads=heads | {SLOPE: "per tenfold"},

@@ -85,8 +85,8 @@ class SubstitutionOptions(NetworkOptions, RunOptions):
         for name in (name for name in _OF_SUB if getattr(self, name) not in (None, False)):
             if self.data == PAINTED:
                 raise ValueError(
-                    f"Argument `{option_name(name)}` says nothing with `--data {PAINTED}`. Leave it out, or choose the "
-                    f"data it belongs to: `--data {SUB}`."
+                    f"Argument `{option_name(name)}` has no effect with `--data {PAINTED}`. Leave it out, or choose "
+                    f"the data it belongs to: `--data {SUB}`."
                 )
             if self.trains and name in _OF_NETWORK:
                 raise ValueError(
@@ -102,7 +102,7 @@ class SubstitutionOptions(NetworkOptions, RunOptions):
             check_file("--cbm", self.cbm)
         if self.seeds > 1:
             raise ValueError(
-                f"Argument `--seeds` says nothing with `--data {SUB}`, whose images are given. Leave it out."
+                f"Argument `--seeds` has no effect with `--data {SUB}`, whose images are given. Leave it out."
             )
         _ = self.normalisation
 

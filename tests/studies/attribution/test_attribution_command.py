@@ -92,7 +92,7 @@ BAD = {
         "--data coco-miniplaces --objects cutouts --scenes scenes --annotations nowhere.json",
         "`--annotations` to name a file but there is none at nowhere.json",
     ),
-    "objects of painted data": ("--objects cutouts", "`--objects` says nothing with `--data painted`"),
+    "objects of painted data": ("--objects cutouts", "`--objects` has no effect with `--data painted`"),
     "no images": ("--n-images 0", r"`--n-images` to lie in \[1"),
     "no training images": ("--n-train 0", r"`--n-train` to lie in \[1"),
     "no epochs": ("--epochs 0", r"`--epochs` to lie in \[1"),

@@ -27,7 +27,7 @@ BAD = {
     "data": ({"data": "folder"}, r"`--data` to be one of .* but got 'folder'. Did you mean 'folders'\?"),
     "no objects": (FOLDERS, "`--objects` beside `--data folders`"),
     "no root": ({"data": "bam"}, "`--root` beside `--data bam`"),
-    "root of no bam": ({"root": "bam"}, "`--root` says nothing with `--data painted`.*belongs to: bam"),
+    "root of no bam": ({"root": "bam"}, "`--root` has no effect with `--data painted`.*belongs to: bam"),
     "scenes of no folders": ({"scenes": "scenes"}, "belongs to: coco-miniplaces, folders"),
     "no folder": (FOLDERS | {"objects": "instances.json", "scenes": "scenes"}, "`--objects` to name a folder but"),
     "no file": (
