@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Container, Iterator, Mapping
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from functools import singledispatch
 from types import ModuleType
 from typing import Any
@@ -350,7 +350,7 @@ def good_values(function: Any, given: Mapping[str, Any], sizes: dict[str, int]) 
     for key, rule in function.constraints.items():
         required = inspect.signature(function).parameters[key].default is inspect.Parameter.empty
         if key not in given and (required or not given):
-            with nullcontext() if required else suppress(TypeError):
+            with suppress(TypeError):
                 arguments[key] = good_value(rule, sizes)
     return arguments
 

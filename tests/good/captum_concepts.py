@@ -69,6 +69,7 @@ GOOD: Mapping[str, Mapping[str, Any]] = {
     "PostHocCBM.from_hub": {"repo_id": "someone/birds", "features": BACKBONE},
     "PostHocCBM.load": {"path": "cbm.safetensors", "features": BACKBONE},
     "PostHocCBM.push_to_hub": {"repo_id": "someone/birds"},
+    "PostHocCBM.save_pretrained": {"folder": "cbm"},
     "PostHocCBM.save": {"path": "cbm.safetensors"},
     "RandomAttribution": {"forward_func": NET},
     "ResidualCBM": {"bottleneck": CBM, "residual": nn.Linear(2, 2)},

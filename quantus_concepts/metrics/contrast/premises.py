@@ -13,12 +13,10 @@ from torch import Tensor, nn
 from captum_concepts._support.checks import (
     check_finite,
     check_materialised,
-    check_module,
-    check_range,
     check_shape,
-    check_whole,
     to_tensor,
 )
+from captum_concepts._support.constraints import SHARE, Instance, Module, Whole, check_arguments
 from captum_concepts._support.progress import progress
 from captum_concepts._support.running import evaluation_mode, tensor_output, to_model
 from captum_concepts._support.shown import one_line
@@ -28,6 +26,7 @@ from quantus_concepts.metrics.contrast.regions import Subject, batches
 _ROUNDING = 1e-9
 
 
+@check_arguments(drop=SHARE, remain=SHARE, above_chance=SHARE)
 @dataclass(frozen=True)
 class Limits:
     """How far from ideal a model may be for its ground truth to count as verified.
@@ -50,10 +49,6 @@ class Limits:
     drop: float = 0.02
     remain: float = 0.95
     above_chance: float = 0.05
-
-    def __post_init__(self) -> None:
-        for name in ("drop", "remain", "above_chance"):
-            check_range(name, getattr(self, name), 0, 1)
 
 
 @dataclass(frozen=True)
@@ -204,6 +199,7 @@ class PremiseCheck:
         return Premise("learned", above, limit, holds, sentence)
 
 
+@check_arguments(model=Module(), limits=Instance(Limits, "Limits"), batch_size=Whole(1))
 def check_premise(
     model: nn.Module,
     with_feature: Any,
@@ -258,13 +254,9 @@ def check_premise(
     ValueError
         If images and labels differ in number, a label names no class, or the logits are not finite.
     """
-    check_module("model", model)
     check_materialised("model", model)
     labels = _checked_labels(labels)
     n = len(labels)
-    check_whole("batch_size", batch_size, 1)
-    if limits is not None and not isinstance(limits, Limits):
-        raise TypeError(f"Expected argument `limits` to be Limits but got {type(limits).__name__}.")
     sets = {
         argument: Subject(model, _checked_images(argument, images, n), labels)
         for argument, images in (

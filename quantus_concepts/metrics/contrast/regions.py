@@ -216,7 +216,6 @@ def taken(array: Tensor | Callable[[list[int]], Tensor], rows: list[int]) -> Ten
 
 def batches(count: int, batch_size: int) -> list[list[int]]:
     """Split rows into consecutive batches."""
-    check_whole("batch_size", batch_size, 1)
     return [list(range(start, min(start + batch_size, count))) for start in range(0, count, batch_size)]
 
 

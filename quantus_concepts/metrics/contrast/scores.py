@@ -14,15 +14,11 @@ from torch import Tensor, nn
 
 from captum_concepts._support.checks import (
     check_binary,
-    check_mapping,
     check_module,
-    check_range,
-    check_seed,
     check_shape,
-    check_weight,
-    check_whole,
     to_array,
 )
+from captum_concepts._support.constraints import POSITIVE, Dictionary, Flag, Number, Seed, Whole, check_arguments
 from quantus_concepts.functional import idr, iir, mcs, perturbation, random_masks, relative_contrast
 from quantus_concepts.functional.relative import RelativeContrast
 from quantus_concepts.metrics.contrast.idr import IDR
@@ -55,6 +51,15 @@ BOUNDS = {"MCS": MCS.bounds, BASELINE: MCS.bounds, "IDR": IDR.bounds, "IIR": IIR
 COLUMNS = ["method", "metric", "value", "low", "high", "n", "undefined", "reason", "chance", "control", "unconverged"]
 
 
+@check_arguments(
+    methods=Dictionary(),
+    tolerance=POSITIVE,
+    threshold=Number(0, open_low=True),
+    seed=Seed(),
+    batch_size=Whole(1),
+    per_image=Flag(),
+    display_progressbar=Flag(),
+)
 def score_contrasts(
     methods: Mapping[str, ExplainFunc],
     masks: Any,
@@ -125,10 +130,6 @@ def score_contrasts(
         fewer masks than images, all masks are empty or full, or a number is out of its range.
     """
     pairs = {name: pair for name, pair in (("MCS", mcs), ("IDR", idr), ("IIR", iir)) if pair is not None}
-    check_range("threshold", threshold, 0, math.inf, open_low=True)
-    check_weight("tolerance", tolerance, positive=True)
-    check_seed(seed)
-    check_whole("batch_size", batch_size, 1)
     check_methods(methods)
     if not methods:
         raise ValueError("Expected argument `methods` to hold at least one explanation function but it is empty.")
@@ -287,6 +288,9 @@ WITH, WITHOUT, DROP = "accuracy with", "accuracy without", "accuracy drop"
 RELATIVE_COLUMNS = ["method", "metric", "k", "value", "low", "high", "n", "undefined", "reason"]
 
 
+@check_arguments(
+    models=Dictionary(), methods=Dictionary(), seed=Seed(), batch_size=Whole(1), display_progressbar=Flag()
+)
 def score_relative(
     methods: Mapping[str, ExplainFunc],
     masks: Any,
@@ -342,15 +346,13 @@ def score_relative(
     ValueError
         If there are fewer than two models or a k is not in (0, 1], there is no method, or shapes differ.
     """
-    check_seed(seed)
-    check_whole("batch_size", batch_size, 1)
-    if len(check_mapping("models", models)) < 2:
+    if len(models) < 2:
         raise ValueError(f"Expected argument `models` to hold at least two models but got {len(models)}.")
     check_methods(methods)
     if not methods:
         raise ValueError("Expected argument `methods` to hold at least one explanation function but it is empty.")
     for k, model in models.items():
-        check_range("models", k, 0, 1, open_low=True)
+        Number(0, 1, open_low=True).check("models", k, {})
         check_module("models", model)
     streamed = [
         callable(each) or gives_batches(name, each) for name, each in (("without", without), ("images", images))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -11,10 +10,14 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from captum_concepts._support.checks import check_callable, check_flag, check_loader, check_shape, to_array, to_tensor
+from captum_concepts._support.checks import (
+    check_shape,
+    to_tensor,
+)
+from captum_concepts._support.constraints import Arrays, Flag, Function, Loader, check_arguments
 from captum_concepts._support.files import shortened
 from captum_concepts._support.progress import progress
-from captum_concepts._support.running import floating_images
+from captum_concepts._support.running import floating_images, warn_user
 from quantus_concepts.datasets.ratings.explanations import MODALITIES, ConceptExplanation, Explanation, MapExplanation
 from quantus_concepts.functional.normalisation import finite_rows
 from quantus_concepts.functional.overlay import usable_maps
@@ -43,6 +46,14 @@ class _Batch(NamedTuple):
     labels: Any
 
 
+@check_arguments(
+    loader=Loader(),
+    mean=Arrays("C"),
+    std=Arrays("C"),
+    denormalise=Function(),
+    clip=Flag(),
+    display_progressbar=Flag(),
+)
 def score_explanations(
     scorer: Any,
     encoder: Any,
@@ -107,15 +118,9 @@ def score_explanations(
     """
     scorer = scorer_from(scorer)
     embedder = embedder_for(scorer, encoder, cache=cache)
-    check_flag("clip", clip)
-    for name, numbers in (("mean", mean), ("std", std)):
-        if numbers is not None:
-            to_array(name, numbers)
-    if denormalise is not None:
-        check_callable("denormalise", denormalise)
     denormalisation = Denormalisation(mean, std, denormalise)
     rows = RowBuffer()
-    for given in progress(check_loader(loader), "scoring", unit="batch", show=display_progressbar):
+    for given in progress(loader, "scoring", unit="batch", show=display_progressbar):
         batch = _checked(given, denormalisation)
         labels = _label_places(scorer, batch)
         votes = torch.full((len(labels), len(scorer.questions)), torch.nan)
@@ -204,16 +209,10 @@ def _embedded(embedder: Embedder, denormalisation: Denormalisation, shown: Any, 
 def _warn(scorer: Scorer, labels: np.ndarray, reasons: np.ndarray) -> None:
     without = 0 if scorer.labels is None else int((labels == UNLABELLED).sum())
     if scorer.labels is not None and without:
-        warnings.warn(
+        warn_user(
             f"The scorer was trained with labels, and {without} of {len(labels)} explanations have none; let `loader` "
-            f"give them. It knows {shortened(', '.join(scorer.labels))}.",
-            UserWarning,
-            stacklevel=3,
+            f"give them. It knows {shortened(', '.join(scorer.labels))}."
         )
     if reasons.any():
         found = [f"{text} ({(reasons == code).sum()})" for code, text in enumerate(REASONS) if code in reasons and code]
-        warnings.warn(
-            f"{np.count_nonzero(reasons)} of {len(reasons)} explanations have no score: {'; '.join(found)}.",
-            UserWarning,
-            stacklevel=3,
-        )
+        warn_user(f"{np.count_nonzero(reasons)} of {len(reasons)} explanations have no score: {'; '.join(found)}.")

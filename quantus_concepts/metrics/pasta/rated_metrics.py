@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,17 +15,14 @@ from torch.utils.data import DataLoader
 
 from captum_concepts._support.checks import (
     check_callable,
-    check_finite,
     check_mapping,
     check_module,
-    check_range,
-    check_seed,
     check_size,
-    check_whole,
     to_array,
 )
+from captum_concepts._support.constraints import POSITIVE, Dictionary, Flag, Instance, Seed, Whole, check_arguments
 from captum_concepts._support.progress import progress
-from captum_concepts._support.running import evaluation_mode, predict_logits
+from captum_concepts._support.running import evaluation_mode, predict_logits, warn_user
 from captum_concepts._support.shown import one_line
 from quantus_concepts.datasets.ratings.explanations import LazyExplanations, MapExplanation
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
@@ -122,6 +118,17 @@ class Explainer:
         return 1 / np.asarray([1.0] if self.std is None else self.std, dtype=float)[:, None, None]
 
 
+@check_arguments(
+    ratings=Instance(RatedExplanations, "RatedExplanations"),
+    explainers=Dictionary(),
+    thresholds=PERCENTAGES,
+    noise=POSITIVE,
+    n_samples=Whole(1),
+    batch_size=Whole(1),
+    num_workers=Whole(),
+    seed=Seed(),
+    display_progressbar=Flag(),
+)
 def metric_values(
     ratings: RatedExplanations,
     explainers: Mapping[str, Explainer] | None = None,
@@ -182,24 +189,13 @@ def metric_values(
     UserWarning
         If an explanation method fails, whose sensitivity is NaN, or there are drawings.
     """
-    check_range("noise", noise, 0, float("inf"), open_low=True)
-    check_whole("n_samples", n_samples, 1)
-    check_finite("noise", noise)
-    check_whole("batch_size", batch_size, 1)
-    check_whole("num_workers", num_workers, 0)
-    PERCENTAGES.check("thresholds", thresholds, {})
-    check_seed(seed)
-    if not isinstance(ratings, RatedExplanations):
-        raise TypeError(f"Expected argument `ratings` to be RatedExplanations but got {type(ratings).__name__}.")
-    explainers = {} if explainers is None else check_mapping("explainers", explainers)
+    explainers = explainers or {}
     _check_explainers(explainers, set(ratings.explainer_ids.tolist()))
     drawn = int((ratings.modalities == "drawing").sum())
     if drawn:
-        warnings.warn(
+        warn_user(
             f"No metric is defined of {drawn} of {len(ratings)} explanations, which are drawings: read their "
-            'maps, with PastaRatings(..., modality="map").',
-            UserWarning,
-            stacklevel=2,
+            'maps, with PastaRatings(..., modality="map").'
         )
     values = {SPARSENESS: sparseness(ratings.explanations, display_progressbar)}
     if not explainers:
@@ -225,11 +221,7 @@ def metric_values(
                 for metric, found in measure(items).items():
                     values[metric][chosen[part]] = found
         if measure.failures:
-            warnings.warn(
-                f"MaxSensitivity is NaN where explainer {name!r} failed: {'; '.join(sorted(measure.failures))}.",
-                UserWarning,
-                stacklevel=2,
-            )
+            warn_user(f"MaxSensitivity is NaN where explainer {name!r} failed: {'; '.join(sorted(measure.failures))}.")
     return values
 
 
