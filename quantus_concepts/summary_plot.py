@@ -12,6 +12,8 @@ import numpy as np
 import pandas as pd
 
 from captum_concepts._support.checks import check_mapping
+from quantus_concepts.functional.intervals import baseline_coverage
+from quantus_concepts.metrics.host.model import RANDOM_BANKS
 from quantus_concepts.metrics.host.plotting import (
     CHANCE,
     SCORES,
@@ -36,7 +38,8 @@ def plot_summary(summary: pd.DataFrame, ax: Any = None, *, metrics: Mapping[str,
     Parameters
     ----------
     summary : DataFrame
-        What `summarise` returned.
+        What `summarise` or `evaluate` returned; or a table of `score_concepts`, of which one variant of each metric is
+        drawn, with the smallest ``l`` and ``alpha``, over all images where it has them, and its control as the range.
     ax : array of matplotlib Axes, optional
         One for each metric; a new figure of up to four panels in a row if None.
     metrics : dict, optional
@@ -54,6 +57,8 @@ def plot_summary(summary: pd.DataFrame, ax: Any = None, *, metrics: Mapping[str,
     ValueError
         If `summary` lacks a column or holds nothing, or there are too few axes.
     """
+    if isinstance(summary, pd.DataFrame) and {"model", "explanation", "item"} <= {*summary}:
+        summary = _of_scores(summary)
     check_table("summary", summary, COLUMNS, "summarise")
     metrics = {} if metrics is None else check_mapping("metrics", metrics)
     if "call" in summary:
@@ -83,6 +88,22 @@ def plot_summary(summary: pd.DataFrame, ax: Any = None, *, metrics: Mapping[str,
         axes[0].legend(frameon=False, fontsize="small")
     written_out(figure)
     return figure, axes[: len(names)]
+
+
+def _of_scores(table: pd.DataFrame) -> pd.DataFrame:
+    """Return a table of `score_concepts` in the columns of a summary: the models as methods, controls beside them."""
+    whole = table[(table["item"] == "") & (table["baseline"] == "")]
+    keys = ["metric", "explanation", "item_kind"]
+    rows = whole.sort_values(["l", "alpha", "set"], kind="stable").drop_duplicates(["model", *keys]).sort_index()
+    by = rows["explanation"].where(rows["explanation"] == "", " by " + rows["explanation"])
+    of = rows["item_kind"].where(rows["item_kind"] == "", " of each " + rows["item_kind"])
+    rows = rows.assign(method=rows["model"], metric=rows["metric"] + by + of, reason="", control=math.nan)
+    controls = rows[rows["method"] == RANDOM_BANKS].set_index("metric")
+    rows = rows[rows["method"] != RANDOM_BANKS]
+    for name, column in (("control", "value"), ("control_low", "low"), ("control_high", "high")):
+        rows = rows.assign(**{name: rows["metric"].map(controls[column]).astype(float)})
+    coverage = rows["metric"].map(controls["n"].map(baseline_coverage)).astype(float)
+    return rows.assign(control_coverage=coverage)[[*COLUMNS, "control_low", "control_high", "control_coverage"]]
 
 
 def _new_axes(n: int, labels: list[str]) -> np.ndarray:
