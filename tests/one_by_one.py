@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
@@ -16,11 +15,8 @@ ANY = (ValueError, TypeError, OSError)
 #: What no path of something that is there can be.
 NO_PATHS = ("", "nowhere", "a\0b", "~nosuchuser/x", "x" * 300, "file.txt/x", None, 3)
 NO_FOLDERS, NO_FILES = (*NO_PATHS, "file.txt"), (*NO_PATHS, "folder")
-#: What no whole number from 0, and from 1, can be.
+#: What no whole number from 0 can be.
 NO_SEEDS = (-1, 1.5, "3", NAN)
-NO_COUNTS = (0, *NO_SEEDS)
-#: What no share can be.
-NO_SHARES = (-0.1, 1.1, NAN, INF, "much")
 
 Bad = Mapping[str, Iterable[Any]]
 
@@ -52,8 +48,3 @@ def shown(value: Any) -> str:
 def public_callables(package: ModuleType) -> set[str]:
     """Return the names of what a package exports to be called."""
     return {name for name in package.__all__ if callable(getattr(package, name))}
-
-
-def told_arguments(what: Callable[..., Any]) -> set[str]:
-    """Return the names of the arguments of a callable."""
-    return set(inspect.signature(what).parameters)

@@ -33,8 +33,6 @@ NO_ARRAY: Bad = {
     "ragged": [[1.0], [1.0, 2.0]],
     "a number": 3.0,
 }
-#: What is no tensor of floating-point numbers.
-NO_TENSOR: Bad = {"None": None, "text": "maps", "a list": [[1.0]], "complex": torch.zeros(2, 3, dtype=torch.complex64)}
 NO_MODULE: Bad = {"None": None, "text": "resnet18", "a list": [1], "a class": torch.nn.Linear}
 NO_FUNCTION: Bad = {"text": "mean", "a number": 3}
 NO_CHOICE: Bad = {"text": "nonsense", "None": None, "a number": 1, "an array": np.array(["a", "b"])}
