@@ -33,6 +33,9 @@ from quantus_concepts.metrics.streaming.rows import (
 )
 from quantus_concepts.metrics.streaming.stream import concept_stream, substitution_stream
 
+#: On how many images each random bank of a model is scored for CLM.
+RANDOM_MAPS = 200
+
 
 def score_concepts(
     model: ConceptModel | Mapping[str, ConceptModel],
@@ -116,7 +119,8 @@ def score_concepts(
     controls : sequence or dict
         Concept models that know nothing (`quantus_concepts.functional.random_banks`), or such by one name. Of each
         number the mean is given, and as ``low`` and ``high`` where 95 % of them lie. By default the random banks that
-        a single model was fitted with (``PostHocCBM.fit(random_banks=39)``), as "random banks".
+        a single model was fitted with (``PostHocCBM.fit(random_banks=39)``), as "random banks", with a `control_stride`
+        for which each is scored for CLM on 200 images of the loader's data set.
     control_stride : int
         Of how many images one is scored for the CLM of a control, other ones for each: making maps takes most of the
         time.
@@ -175,8 +179,10 @@ def score_concepts(
     check_whole("n_threads", n_threads, 1)
     own_controls = [] if controls or per_image or isinstance(model, Mapping) else random_models(model)
     if own_controls:
-        # Together they make the maps of each image once.
-        controls, control_stride = {RANDOM_BANKS: own_controls}, max(control_stride, len(own_controls))
+        # Which images they are counts for little beside which bank it is, and maps take most of the time.
+        dataset: Any = getattr(loader, "dataset", ())
+        n_images = len(dataset) if hasattr(dataset, "__len__") else 0
+        controls, control_stride = {RANDOM_BANKS: own_controls}, max(control_stride, n_images // RANDOM_MAPS)
     stream = concept_stream(
         model,
         class_concepts=known("class_concepts", class_concepts),
