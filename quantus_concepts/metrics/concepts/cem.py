@@ -15,6 +15,7 @@ from quantus_concepts.functional.ranking import first_concepts
 from quantus_concepts.metrics.host.base import UpdatedMetric
 from quantus_concepts.metrics.host.call import QuantusArguments
 from quantus_concepts.metrics.host.checks import (
+    SELECT,
     check_concept_order,
     checked_classes,
     checked_presence,
@@ -178,5 +179,5 @@ class CEM(UpdatedMetric):
         if n_concepts != n_labels:
             raise ValueError(
                 f"Expected argument `concept_labels` to have shape (N, L) with the model's L = {n_concepts} concepts "
-                f"but got {n_labels} columns."
+                f"but got {n_labels} columns. {SELECT}"
             )

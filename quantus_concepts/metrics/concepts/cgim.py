@@ -15,6 +15,7 @@ from quantus_concepts.functional.cgim import ClassSums, agreement
 from quantus_concepts.metrics.host.base import UpdatedMetric
 from quantus_concepts.metrics.host.call import Call, QuantusArguments
 from quantus_concepts.metrics.host.checks import (
+    SELECT,
     check_concept_order,
     checked_class_concepts,
     checked_classes,
@@ -201,7 +202,7 @@ class CGIM(UpdatedMetric):
         if (n_classes, n_concepts) == shape:
             return
         wrong = f"L = {n_concepts} concepts" if n_concepts != shape[1] else f"K = {n_classes} classes"
-        turned = " Transpose it: a row is a class." if n_concepts == shape[0] else ""
+        turned = " Transpose it: a row is a class." if (n_concepts, n_classes) == shape else f" {SELECT}"
         raise ValueError(
             f"Expected argument `class_concepts` to have shape (K, L) with the model's {wrong} but got {shape}.{turned}"
         )

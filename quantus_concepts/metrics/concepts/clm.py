@@ -28,6 +28,7 @@ from quantus_concepts.functional.regions import (
 from quantus_concepts.metrics.host.base import UpdatedMetric
 from quantus_concepts.metrics.host.call import QuantusArguments
 from quantus_concepts.metrics.host.checks import (
+    SELECT,
     binary_masks,
     check_images,
     checked_classes,
@@ -308,7 +309,7 @@ class CLM(UpdatedMetric):
         if len(parts) != values.shape[1]:
             raise ValueError(
                 f"Expected argument `part_of_concept` to have shape (L,) with the model's L = {values.shape[1]} "
-                f"concepts but got {parts.shape}."
+                f"concepts but got {parts.shape}. {SELECT}"
             )
         importance = concept_importance(model, values, checked_classes(y_batch, logits), self.importance)
         # Equation 11: whether the maps of the first concepts that have a part are largest at that part.

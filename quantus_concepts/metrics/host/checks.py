@@ -77,6 +77,10 @@ def concepts_of(table: Any) -> list[str] | None:
     return [str(name) for name in table.columns] if isinstance(table, pd.DataFrame) else None
 
 
+#: What to do with truth of other concepts than the model's.
+SELECT = "If the model's bank leaves concepts out, `dataset.select(model.bank.names)` has the truth of the others."
+
+
 def check_concept_order(name: str, columns: Sequence[str] | None, model: Any) -> None:
     """Raise where a model has the concept of a column elsewhere; names that only one of them knows tell nothing."""
     if columns is None:

@@ -19,7 +19,7 @@ from quantus_concepts.metrics.host.checks import (
 )
 from quantus_concepts.metrics.host.model import IMPORTANCES, RANDOM_BANKS, ConceptModel, random_models
 from quantus_concepts.metrics.streaming.baselines import EarlierPoints
-from quantus_concepts.metrics.streaming.batches import ADDED_REQUIRED
+from quantus_concepts.metrics.streaming.batches import ADDED_REQUIRED, with_concepts_of
 from quantus_concepts.metrics.streaming.interventions import in_every_order
 from quantus_concepts.metrics.streaming.rows import (
     about_images,
@@ -74,7 +74,8 @@ def score_concepts(
 
     A metric is scored where its ground truth is known: CGIM needs `class_concepts`, CEM the concept labels, CLM points
     and `part_of_concept`. What is not given is read off the samples and off ``loader.dataset``
-    (`quantus_concepts.datasets.ConceptDataset` has all of it).
+    (`quantus_concepts.datasets.ConceptDataset` has all of it). If the models' bank leaves concepts out
+    (`PostHocCBM.fit`), what the data set says of the others is taken, by their names.
 
     Parameters
     ----------
@@ -173,9 +174,11 @@ def score_concepts(
     ValueError
         If an argument is out of its range, shapes do not go together, or an image, a value or a map is not finite.
     """
+    loader = check_loader(loader)
+    if concept_labels is None:
+        loader = with_concepts_of([*model.values()] if isinstance(model, Mapping) else [model], loader)
     known = known_to(loader)
     check_seed(seed)
-    loader = check_loader(loader)
     check_whole("n_threads", n_threads, 1)
     own_controls = [] if controls or per_image or isinstance(model, Mapping) else random_models(model)
     if own_controls:

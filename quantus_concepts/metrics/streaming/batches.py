@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -146,6 +146,38 @@ class ConceptBatches:
                     f"Expected argument `{name}` to hold as many rows as `loader` gives images, "
                     f"{'at least ' if at_least else ''}{n_images}, but got {len(whole)}."
                 )
+
+
+class SelectedConcepts:
+    """A loader whose batches have some of the concepts of its data set."""
+
+    def __init__(self, loader: Any, names: Sequence[str]) -> None:
+        self._loader = loader
+        self.dataset = loader.dataset.select(names)
+        #: What `ConceptBatches` reads of a loader.
+        self.sampler = getattr(loader, "sampler", None)
+        self._columns = [loader.dataset.concept_names.index(name) for name in names]
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for batch in self._loader:
+            given = read_batch(batch)
+            if "concept_labels" in given:
+                given["concept_labels"] = given["concept_labels"][:, self._columns]
+            yield given
+
+
+def with_concepts_of(models: Sequence[Any], loader: Any) -> Any:
+    """Return a loader with the concepts of the models' banks, if these are some of those that its data set names."""
+    data = getattr(loader, "dataset", None)
+    known = getattr(data, "concept_names", None)
+    banks = [list(getattr(getattr(model, "bank", None), "names", ())) for model in models]
+    names = banks[0] if banks else []
+    if not isinstance(known, list) or not hasattr(data, "select") or any(each != names for each in banks):
+        return loader
+    return SelectedConcepts(loader, names) if names and len(names) < len(known) and {*names} <= {*known} else loader
 
 
 def _check_finite(images: Tensor, n_seen: int) -> None:
