@@ -69,7 +69,13 @@ def test_every_page_is_in_the_contents_once() -> None:
 def test_every_metric_has_a_page_of_the_same_form() -> None:
     metrics = [metric.__name__ for metric in AVAILABLE_METRICS["Concepts"].values()]
     pages = [page.read_text("utf-8") for page in (DOCS / "metrics").glob("*.md")]
-    headings = ["## Picture", "## What the numbers mean", "## A control", "## When not to use it", "## Paper"]
+    headings = [
+        "## Picture",
+        "## What the numbers mean",
+        "## Compare with a baseline",
+        "## When not to use it",
+        "## Paper",
+    ]
     for metric in metrics:
         (page,) = (text for text in pages if f"# {metric}: " in text)
         assert "**Question.**" in page
