@@ -9,10 +9,17 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from concept_ranges import Pairs
+from concept_ranges import N, Samples
 from quantus_concepts import score_concepts
 from quantus_concepts.metrics import ConceptRanges
 from tiny_models import SharingConceptModel
+
+
+class Pairs(Samples):
+    """The same images, with something put in and taken out; of the last two ranges nothing that is known."""
+
+    added = torch.tensor([0, 1, 2, 3, *[-1] * (N - 4)])
+    removed = torch.tensor([1, 2, 3, 0, *[-1] * (N - 4)])
 
 
 @pytest.mark.parametrize("per_image", [False, True])
