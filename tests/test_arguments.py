@@ -5,13 +5,13 @@ from __future__ import annotations
 import inspect
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
 
 import good.captum_concepts
 import good.datasets
-import good.diffusion
 import good.functional
 import good.metrics
 import good.pasta
@@ -20,11 +20,14 @@ from bad_arguments import all_bad_values, frames_of, good_values, own_parameters
 PACKAGES = {
     "captum_concepts": good.captum_concepts,
     "functional": good.functional,
-    "diffusion": good.diffusion,
     "datasets": good.datasets,
     "pasta": good.pasta,
     "metrics": good.metrics,
 }
+if find_spec("diffusers"):  # of the extra
+    import good.diffusion
+
+    PACKAGES["diffusion"] = good.diffusion
 #: Sizes of axes that have no other in a callable.
 SIZES = defaultdict(lambda: 4, {"L": 3, "K": 2, "B": 2, "C": 3, "R": 3, "Q": 1, "A": 3, "l_max": 3})
 #: Functions with constraints by package and name.

@@ -76,3 +76,17 @@ def test_workflows_run_what_is_there() -> None:
 def test_the_changelog_has_a_section_of_this_version() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     assert f"## [{project['version']}]" in (ROOT / "CHANGELOG.md").read_text("utf-8")
+
+
+def test_the_conda_recipe_has_the_dependencies_of_the_package() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    names = {"torch": "pytorch", "matplotlib": "matplotlib-base"}
+
+    def recipe_line(requirement: str) -> str:
+        name, bounds = re.fullmatch(r"([\w-]+)(.*)", requirement).groups()  # type: ignore[union-attr]
+        lower = name.lower()
+        lower = lower if lower == "huggingface_hub" else lower.replace("_", "-")
+        return f"    - {names.get(lower, lower)} {bounds}"
+
+    lines = (ROOT / "recipe" / "meta.yaml").read_text("utf-8").splitlines()
+    assert [line for line in map(recipe_line, project["dependencies"]) if line not in lines] == []

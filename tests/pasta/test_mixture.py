@@ -136,7 +136,7 @@ def test_of_many_explainers_those_best_of_none_are_counted():
     ("scores", "error", "message"),
     [
         ({}, ValueError, "at least one explainer"),
-        ([[1.0, 2.0]], TypeError, "mapping from names to .* but got list"),
+        ([[1.0, 2.0]], TypeError, "`scores` to be a dict but got list"),
         ({"a": [1.0, 2.0], "b": [1.0]}, ValueError, r"`scores\['b'\]` to have shape \(N,\) = \(2,\) but got \(1,\)"),
         ({"a": 3.0}, ValueError, r"`scores\['a'\]` to have shape \(N,\)"),
         ({"a": [1.0, math.inf]}, ValueError, r"`scores\['a'\]` to be finite, or NaN"),

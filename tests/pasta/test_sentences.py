@@ -35,8 +35,6 @@ def test_template():
         ({}, {}, "at least one concept"),
         ({"a": float("nan"), "b": 1.0}, {}, "`values` to be finite but 1 are NaN or infinite, the first of 'a'"),
         ({"a": float("inf")}, {}, "finite"),
-        ({"a": 1.0}, {"n_top": 0}, "`n_top` to be at least 1"),
-        ({"a": 1.0}, {"template": "a picture"}, "`template` to have {} where the names"),
     ],
 )
 def test_bad_input(values, options, message):
