@@ -38,7 +38,7 @@ def plot_summary(summary: pd.DataFrame, ax: Any = None, *, metrics: Mapping[str,
     Parameters
     ----------
     summary : DataFrame
-        What `summarise` or `evaluate` returned; or a table of `score_concepts`, of which one variant of each metric is
+        Result of `summarise` or `evaluate`; or a table of `score_concepts`, of which one variant of each metric is
         drawn, with the smallest ``l`` and ``alpha``, over all images where it has them, and its control as the range.
     ax : array of matplotlib Axes, optional
         One for each metric; a new figure of up to four panels in a row if None.

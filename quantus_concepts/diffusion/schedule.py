@@ -59,7 +59,7 @@ class TieSchedule:
     rate: float = 3.0
 
     def __post_init__(self) -> None:
-        """Raise for what is no schedule."""
+        """Raise if the schedule is invalid."""
         check_range("t_2", self.t_2, self.t_1, 2)
 
     @check_arguments(step=Whole(), n_steps=Whole(1))

@@ -143,7 +143,7 @@ def explore(
     picture_size : int
         Pixels of the longer side of a picture on the page.
     batch_size : int
-        Images at once.
+        Batch size.
 
     Returns
     -------

@@ -94,7 +94,7 @@ def intervention_ranks(
     groups : array_like, optional
         (L,) of int from 0: concepts that are asked for together; each by itself if None.
     seed : int
-        Of "random".
+        Random seed of "random".
     first : int
         Number of the first image, on which its permutation depends, so that batches give what all images give.
 

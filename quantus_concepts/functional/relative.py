@@ -83,7 +83,7 @@ def relative_contrast(
     n_resamples : int
         Bootstrap samples, at least 100.
     seed : int
-        Of the bootstrap; no global generator is touched.
+        Random seed of the bootstrap; no global generator is touched.
 
     Returns
     -------

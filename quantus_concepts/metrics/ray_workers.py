@@ -207,8 +207,8 @@ def _connected(ray: Any, workers: Workers, number: int) -> Iterator[None]:
         try:
             with _same_environment():
                 if workers.address is None:
-                    # A token of its own, for Ray would write one to the home directory. It writes its logs where they
-                    # go away with it, and reports to nobody.
+                    # The cluster's own token: Ray would write one to the home directory. Logs go to the temporary
+                    # folder; usage statistics are off.
                     os.environ.setdefault("RAY_AUTH_MODE", "token")
                     os.environ |= {"RAY_AUTH_TOKEN": secrets.token_hex(32), "RAY_USAGE_STATS_ENABLED": "0"}
                     # Seconds. A worker that starts while this process is killed would look for the cluster five times

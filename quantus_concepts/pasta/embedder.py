@@ -73,9 +73,9 @@ class Embedder:
         "ours" (`concept_sentence`), or "release": exactly the sentence of the released code, for the scorers trained
         on it (`released_sentence`), which knows no template.
     cache : EmbeddingCache, str or Path, optional
-        Where embeddings are kept; none by default.
+        Cache of embeddings; none by default.
     batch_size : int
-        How many pictures or texts are encoded at once.
+        Batch size of pictures or texts.
     display_progressbar : bool
         Whether `embed` shows its progress.
 
@@ -209,7 +209,8 @@ class Embedder:
             (N, h, w), floating, of any range and size. A constant map shows nothing but is embedded; `usable_maps`
             tells it.
         checked : bool
-            Whether images are known to lie in [0, 1] and maps to be finite: to see that, an accelerator is waited for.
+            Whether images are known to lie in [0, 1] and maps to be finite; checking this
+            forces a device synchronisation.
 
         Returns
         -------

@@ -100,7 +100,7 @@ def load_scorer(
     encoder : str, optional
         Name of the encoder of released checkpoints; "siglip" by default for embeddings of 1024, unknown otherwise.
     device : torch.device or str
-        Where to put it.
+        Device of the scorer.
 
     Returns
     -------

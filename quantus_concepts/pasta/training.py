@@ -124,9 +124,9 @@ class TrainingSettings:
     batch_size : int
         Items in one step.
     learning_rate : float
-        Of Adam.
+        Learning rate (Adam).
     weight_decay : float
-        Of Adam.
+        Weight decay (Adam).
     loss : str
         "paper" or "release", see `pasta_loss`.
     weights : sequence of float, optional
@@ -232,9 +232,9 @@ def train_scorer(
     hidden : sequence of int
         Sizes of the hidden layers.
     seed : int
-        Of the initial weights and of the order of the items.
+        Random seed of the initial weights and of the order of the items.
     device : torch.device or str, optional
-        Where to train; that of the embeddings by default.
+        Device for the training; that of the embeddings by default.
     encoder : str, optional
         Kept with the scorer: the name of the encoder the embeddings come from.
     embedding_settings : mapping, optional

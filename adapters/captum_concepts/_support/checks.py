@@ -101,7 +101,7 @@ def check_path(name: str, value: Any) -> Path:
     if not isinstance(value, str | os.PathLike) or not os.fspath(value):
         raise TypeError(f"Expected argument `{name}` to be a path but got {value!r}.")
     path = Path(value)
-    # Where nobody is called so, `~name` is part of a name.
+    # If there is no such user, keep `~name` literally.
     with suppress(RuntimeError):
         path = path.expanduser()
     try:

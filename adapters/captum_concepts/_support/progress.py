@@ -39,7 +39,7 @@ def whole_run(total: float, *, show: bool) -> Iterator[_Whole]:
 
 @contextmanager
 def part(description: str, share: float) -> Iterator[None]:
-    """Give what is done inside a share of the bar of the whole run, where there is one."""
+    """Map progress inside this block to a share of the overall bar, if there is one."""
     if not _running:
         yield
         return

@@ -157,7 +157,7 @@ def plot_coam(
     high : float, optional
         As in `overlay`.
     ax : Axes, optional
-        Where to draw; None for a new figure, which pyplot does not know of.
+        Axes to draw on; None for a new figure, which is not registered with pyplot.
 
     Returns
     -------

@@ -39,7 +39,7 @@ class RandomAttribution(Attribution):
     forward_func : callable or nn.Module
         The model; it is not run. A callable that is no module counts as a model without parameters.
     seed : int
-        Of the draw, not negative.
+        Random seed of the draw, not negative.
 
     Raises
     ------

@@ -181,7 +181,7 @@ def explain_func(
     attribute_kwargs : mapping, optional
         Arguments of `attribute`, for names that this function has itself.
     batch_size : int, optional
-        Inputs explained at once; by default 64, or `internal_batch_size` if that is given and smaller.
+        Batch size; by default 64, or `internal_batch_size` if that is given and smaller.
     interpolate : {"bilinear", "bicubic", "nearest"}
         How layer maps (N, c, h, w) are brought to the size (H, W) of the inputs; "bilinear" with
         ``align_corners=False``, and for series (N, c, t) the linear counterpart.
@@ -193,7 +193,7 @@ def explain_func(
         Whether the explanation of each sample is stretched to [0, 1], a constant one to 0. Quantus refuses
         explanations that are negative throughout, as concept maps may well be: they leave out the intercept.
     device : torch.device or str, optional
-        Where to work if the model has neither parameters nor buffers; otherwise it is where the model is.
+        Device if the model has neither parameters nor buffers; otherwise it is where the model is.
     seed : int, optional
         For methods that draw at random: the same seed gives the same result in every call, for the same
         `batch_size`. None draws afresh each time. The global generators are left as they were. A class whose

@@ -167,11 +167,11 @@ def build_method(
         Where that integral starts, in units of the input: a number, one for each channel (C,), or an image
         (C, H, W). 0 is black where images are not normalised; ``-mean / std`` where they are.
     batch_size : int
-        Images, or noisy copies and steps of them, that the model gets at once.
+        Batch size of the model; noisy copies and steps count as images.
     device : torch.device or str, optional
-        Where to work if the model has neither parameters nor buffers.
+        Device if the model has neither parameters nor buffers.
     seed : int
-        Of the noise, and of the control "random".
+        Random seed of the noise, and of the control "random".
 
     Returns
     -------
@@ -280,9 +280,9 @@ def method_from_spec(
     baseline : float or array
         As in `build_method`; for all of Captum that has it.
     batch_size : int
-        Images that the model gets at once.
+        Batch size of the model.
     device : torch.device or str, optional
-        Where to work if a model has neither parameters nor buffers.
+        Device if a model has neither parameters nor buffers.
     seed : int
         For methods that draw at random.
     **settings : Any

@@ -199,9 +199,9 @@ class SteeredRISE(Attribution):
         p : float
             Probability that a cell is kept, in (0, 1].
         seed : int
-            Of the masks.
+            Random seed of the masks.
         batch_size : int
-            Masked images on the device at once; memory is bounded by it.
+            Number of masked images in a batch; memory is bounded by it.
         baselines : float or Tensor
             What shows where a mask hides the image: a number, or (1, C, H, W) or (N, C, H, W). As in RISE, 0: the mean
             colour where images are normalised, black where they are in [0, 1].

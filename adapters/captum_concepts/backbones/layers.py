@@ -22,7 +22,7 @@ from captum_concepts._support.running import device_of, evaluation_mode
 
 
 class _LayerReached(Exception):  # noqa: N818  (a signal, not an error)
-    """Ends a forward pass at the layer wanted; carries whose pass it is."""
+    """Internal signal that stops the forward pass at the target layer."""
 
     def __init__(self, owner: object) -> None:
         super().__init__("The layer was reached.")

@@ -119,7 +119,7 @@ def check_concepts(concepts: Any, n_samples: int, n_concepts: int | None) -> Ten
             f"Expected argument `concepts` to have shape (k,) or (N, k) = ({n_samples}, *) but got "
             f"{tuple(indices.shape)}."
         )
-    # Those on an accelerator are not looked at, which would wait for all that is queued there.
+    # Skip tensors on accelerators: the check would synchronise.
     if indices.numel() and n_concepts is not None and indices.device.type == "cpu":
         low, high = indices.numpy().min(), indices.numpy().max()
         if low < 0 or high >= n_concepts:

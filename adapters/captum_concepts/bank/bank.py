@@ -117,7 +117,7 @@ class ConceptBank(FittedBank):
         names : sequence of str, optional
             L names; the prompts by default.
         batch_size : int
-            Texts encoded at once.
+            Batch size of texts.
         templates : sequence of str, optional
             Texts with ``{}``, "a photo of a {}." for instance. Each prompt is put into each; their embeddings are
             brought to length 1, averaged, and brought to length 1 again, as in CLIP's zero-shot classification.
@@ -218,9 +218,9 @@ class ConceptBank(FittedBank):
         maps : callable, optional
             As in `PostHocCBM`.
         batch_size : int
-            Images at once.
+            Batch size.
         seed : int
-            Of the factorisation.
+            Random seed of the factorisation.
 
         Returns
         -------
@@ -303,7 +303,7 @@ class ConceptBank(FittedBank):
         names : sequence of str, optional
             L names, those of the concepts whose place the directions take; numbered by default.
         seed : int
-            Of the draw; the global generators are left alone.
+            Random seed of the draw; the global generators are left alone.
         mean : Tensor, optional
             (d,), the mean embedding: each boundary goes through it, so that about half of all images are on
             either side. Device and type are those of the bank. By default boundaries go through the origin.

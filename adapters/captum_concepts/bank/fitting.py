@@ -88,7 +88,7 @@ class FittedBank(BankValue):
         C : float
             Inverse of the SVM's regularisation strength; the paper tries 0.001 to 10.
         seed : int
-            Of the draw.
+            Random seed of the draw.
         display_progressbar : bool
             Whether to show progress over the SVMs.
         hold_back : float
@@ -237,11 +237,11 @@ class FittedBank(BankValue):
         n_neg : int, optional
             Images drawn without it; as many as with it by default.
         C : float
-            Of the SVM.
+            Regularisation of the SVM.
         hold_back : float
             Share of the images of either side to test on.
         seed : int
-            Of the draw.
+            Random seed of the draw.
         batch_size : int
             Images the backbone gets at once.
         num_workers : int
@@ -322,7 +322,7 @@ _REPLACED |= {"concepts": None, "min_images": MIN_IMAGES}
 
 
 def check_given(backbone: Any, bank: Any, **replaced: Any) -> int:
-    """Return the width of a bank that stands in place of a fit, or raise where it does not stand alone or fit."""
+    """Validate a user-supplied bank and return its width."""
     beside = [
         name
         for name, value in replaced.items()

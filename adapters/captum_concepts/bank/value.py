@@ -1,4 +1,4 @@
-"""What a bank of concepts is once it is made: vectors with names, looked up, cut down, moved and saved."""
+"""Value object for concept vectors: lookup, selection, device moves, saving."""
 
 from __future__ import annotations
 

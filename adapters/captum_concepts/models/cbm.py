@@ -351,7 +351,7 @@ class PostHocCBM(StoredCBM):
         n_neg : int
             Images drawn without it.
         C : float
-            Of the SVM.
+            Regularisation of the SVM.
         head : str or callable
             "logistic" (`fit_logistic`), "elastic_net" (`fit_elastic_net`), or a function from values (N, L)
             and labels (N,) to a module, for other settings or forms.
@@ -364,7 +364,7 @@ class PostHocCBM(StoredCBM):
             its own, fitted on the same embeddings: the random baseline of the concept metrics, pictures and pages, at
             no pass of the backbone. The range of 39 encloses 95 % of what random directions give.
         seed : int
-            Of the draw of samples for the bank, of the elastic net, and of the random directions.
+            Random seed of the draw of samples for the bank, of the elastic net, and of the random directions.
         display_progressbar : bool
             Whether to show progress.
         concepts : str or sequence, optional

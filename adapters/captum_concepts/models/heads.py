@@ -132,7 +132,7 @@ def fit_elastic_net(
     l1_ratio : float
         Share of the L1 norm in the penalty, in [0, 1]; the rest is L2.
     seed : int
-        Of the order of the samples.
+        Random seed of the order of the samples.
     max_iter : int
         Passes over the samples at most, as in `fit_logistic`.
     standardise : bool

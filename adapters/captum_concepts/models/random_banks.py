@@ -86,7 +86,7 @@ def random_banks(
     values : str
         "margin" or "raw", as in `captum_concepts.PostHocCBM`.
     seed : int
-        Of the directions.
+        Random seed of the directions.
     first : int
         Number of the first bank: whoever fits them in parts gets those of one call.
 

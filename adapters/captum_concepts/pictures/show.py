@@ -92,7 +92,7 @@ def show_concepts(
         (N, 3, H, W) of uint8, or of numbers in [0, 1]: the images as they are shown. By default `images` with the
         model's normalisation undone, where it is known.
     batch_size : int
-        Images at once.
+        Batch size.
 
     Returns
     -------
@@ -188,7 +188,7 @@ def show_top_images(
     pictures : Tensor or array, optional
         (N, 3, H, W).
     batch_size : int
-        Images at once.
+        Batch size.
 
     Returns
     -------
@@ -254,7 +254,7 @@ def plot_contributions(
     rest : str
         What the last bar before the logit is called.
     ax : Axes, optional
-        Where to draw; None for a new figure, which pyplot does not know of.
+        Axes to draw on; None for a new figure, which is not registered with pyplot.
 
     Returns
     -------

@@ -33,7 +33,7 @@ class TCAVScores(dict[str, TCAVScore]):
         Parameters
         ----------
         ax : Axes, optional
-            Where to draw; None for a new figure, which pyplot does not know of.
+            Axes to draw on; None for a new figure, which is not registered with pyplot.
 
         Returns
         -------

@@ -177,13 +177,13 @@ def tcav_score(
     method : str
         "svm" or "mean", as in `ConceptBank.fit`.
     C : float
-        Of the SVM.
+        Regularisation of the SVM.
     batch_size : int
-        Images that the model gets at once.
+        Batch size of the model.
     device : torch.device or str, optional
-        Where to work if the model has neither parameters nor buffers.
+        Device if the model has neither parameters nor buffers.
     seed : int
-        Of the draws, not negative.
+        Random seed of the draws, not negative.
     display_progressbar : bool
         Whether to show progress over the layers.
 

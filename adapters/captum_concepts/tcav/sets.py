@@ -85,15 +85,15 @@ def tcav_folders(
     method : str
         "svm" or "mean", as in `ConceptBank.fit`. All images of both sets are used.
     C : float
-        Of the SVM.
+        Regularisation of the SVM.
     batch_size : int
-        Images that the model gets at once.
+        Batch size of the model.
     num_workers : int
         Processes that read images, which are read anew for each layer.
     device : torch.device or str, optional
-        Where to work if the model has neither parameters nor buffers.
+        Device if the model has neither parameters nor buffers.
     seed : int
-        Of the generators that the solver asks; nothing is drawn.
+        Random seed of the solver; nothing is drawn.
     display_progressbar : bool
         Whether to show progress over the layers.
 

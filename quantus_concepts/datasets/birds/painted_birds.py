@@ -72,7 +72,7 @@ class PaintedBirds(ConceptDataset):
         at one place of their lists of colours, mostly the same colour); in between it is the probability
         that a group of a class takes part.
     seed : int
-        Of classes and individuals.
+        Random seed of classes and individuals.
     transform : callable, optional
         Of ``torchvision.transforms.v2``, applied to image and points together.
     first : int

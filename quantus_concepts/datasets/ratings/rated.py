@@ -27,7 +27,7 @@ class RatedExplanations:
     explanations : sequence of Explanation
         N explanations; read from disk only when asked for.
     votes : np.ndarray
-        (N, A, 6), float: 1 to 5 for each annotator and question Q1 to Q6, NaN where a question was not asked.
+        (N, A, 6), float: 1 to 5 for each annotator and question Q1 to Q6, NaN if a question has no vote.
     image_ids : np.ndarray
         (N,) of str. Two data sets never share an id.
     explainer_ids : np.ndarray
@@ -139,7 +139,7 @@ class RatedExplanations:
         Returns
         -------
         np.ndarray
-            (N, 6) float64 in [1, 5]; NaN where nobody was asked.
+            (N, 6) float64 in [1, 5]; NaN if there are no votes.
 
         Raises
         ------
@@ -159,7 +159,7 @@ def _check_votes(votes: np.ndarray) -> None:
         )
         more = ", ..." if len(places) > _SHOWN else ""
         raise ValueError(
-            f"Expected argument `votes` to lie in [{MIN_VOTE}, {MAX_VOTE}], NaN where a question was not asked, but "
+            f"Expected argument `votes` to lie in [{MIN_VOTE}, {MAX_VOTE}], NaN if a question has no vote, but "
             f"{len(places)} do not: {shown}{more}. Correct or remove them."
         )
 

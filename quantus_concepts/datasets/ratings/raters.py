@@ -67,7 +67,7 @@ class SimulatedRaters:
         expected : np.ndarray
             (N, Q) votes without bias and noise.
         seed : int
-            Of the noise.
+            Random seed of the noise.
 
         Returns
         -------
@@ -223,7 +223,7 @@ def simulated_ratings(
     image_size : int
         Height and width in pixels, from 32 to 512.
     seed : int
-        Of birds, explanations, choice and noise.
+        Random seed of birds, explanations, choice and noise.
     n_classes : int
         K: how many kinds of birds.
     n_concepts : int

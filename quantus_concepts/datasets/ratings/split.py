@@ -89,7 +89,7 @@ def leak_free_split(image_ids: Any, explainer_ids: Any, *, train_share: float = 
         Share of the images and of the explainers for training, in (0, 1). At least one is taken, and at least two are
         left.
     seed : int
-        Of the choice, which does not depend on the order of the items.
+        Random seed of the choice, which does not depend on the order of the items.
 
     Returns
     -------

@@ -83,7 +83,7 @@ def write_bam(
     test_share : float
         Share of the images, and of the cut-outs and scenes, for validation, in (0, 1).
     seed : int
-        Of every choice.
+        Random seed of every choice.
     lossless : bool
         Whether to write PNG instead of JPEG.
     overwrite : bool

@@ -30,7 +30,7 @@ class MixedScenes(SceneSource):
     share : (float, float)
         Limits of the share of the other scene, each in [0, 0.5): less than half, so that the label stays right.
     seed : int
-        Of the classes and the shares.
+        Random seed of the classes and the shares.
 
     Raises
     ------

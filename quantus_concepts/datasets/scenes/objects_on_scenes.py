@@ -147,7 +147,7 @@ class ObjectsOnScenes(ComposedDataset):
     test_share : float
         Share of the cut-outs and the scenes of each class for testing, in (0, 1); at least one of each.
     seed : int
-        Of every choice, not negative.
+        Random seed of every choice, not negative.
     transform : callable, optional
         From image (3, H, W) to image of the same height and width.
 

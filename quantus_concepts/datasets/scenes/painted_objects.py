@@ -291,7 +291,7 @@ class PaintedObjects(ObjectSource):
     size : int
         The longer side of an object in pixels, from 24 to 512; cropped to its mask it can be two pixels less.
     seed : int
-        Of all that is random.
+        Random seed of all that is random.
 
     Raises
     ------

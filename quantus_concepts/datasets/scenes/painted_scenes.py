@@ -40,7 +40,7 @@ class PaintedScenes(SceneSource):
     size : int
         Height and width in pixels, from 32 to 512.
     seed : int
-        Of all that is random.
+        Random seed of all that is random.
 
     Raises
     ------

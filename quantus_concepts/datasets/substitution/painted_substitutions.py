@@ -68,7 +68,7 @@ class PaintedSubstitutions(Dataset[SubstitutionSample]):
     concepts : sequence of str or int, optional
         Which concepts may be put in, by name or index; all if None.
     seed : int
-        Of the draw.
+        Random seed of the draw.
 
     Attributes
     ----------

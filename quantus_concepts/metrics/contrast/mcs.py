@@ -44,7 +44,7 @@ class MCS(ReExplainingMetric):
     random_region : bool
         Whether each mask is moved to a random place: the baseline a score has to beat.
     seed : int
-        Of these places.
+        Random seed of these places.
     agreement : float
         Correlation, in [-1, 1], of two explanations given as ``a_batch`` and those that ``explain_func`` gives for the
         same samples; below it all scores are NaN. Methods that draw at random without a seed may need less; those that

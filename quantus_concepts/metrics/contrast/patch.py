@@ -39,7 +39,7 @@ class Patch:
     mean : sequence of float, optional
         Of the normalisation of ``x_batch``, for each channel; undone for the range of the pixels.
     std : sequence of float, optional
-        Of the same.
+        Standard deviation of the normalisation.
     pixel_range : tuple of float
         Lowest and highest value of a pixel before normalisation.
     steps, step_size, eta1, eta2, squared, tolerance, early_stop, chunk_size

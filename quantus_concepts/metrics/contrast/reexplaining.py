@@ -182,7 +182,7 @@ class ReExplainingMetric(ImageMetric):
 
     def _defined(self, masks: np.ndarray, conditions: Mapping[str, np.ndarray]) -> np.ndarray:
         """Return (n,) of bool: which samples meet all conditions; the others count under the first they do not meet."""
-        # Conditions (n,) of bool stand under what is wrong where they do not hold.
+        # `conditions` maps a failure reason to the mask (n,) of samples that pass.
         # Samples without a mask were counted when the call began.
         marked = np.asarray(masks.any((1, 2, 3)))
         why = first_unmet(marked, conditions)

@@ -103,7 +103,7 @@ def score_contrasts(
     threshold : float
         The relative change that IIR counts, above 0.
     seed : int
-        Of the random places of the masks whose MCS stands beside each method's own.
+        Random seed of the random places of the masks whose MCS stands beside each method's own.
     batch_size : int
         Images that are explained together.
     per_image : bool
@@ -325,7 +325,7 @@ def score_relative(
     labels : array_like
         (N,) of int: the classes to find and to explain.
     seed : int
-        Of the bootstrap.
+        Random seed of the bootstrap.
     batch_size : int
         Images that are explained together.
     display_progressbar : bool

@@ -47,9 +47,9 @@ class Faithfulness(ImageMetric):
         As a share of the range from black to white: half the width of uniform noise, standard deviation of Gaussian
         noise and of the one on ROAD's imputed pixels. 0.2, 0.2 and 0.01 if None; the paper gives none.
     mean : sequence of float, optional
-        What the images were normalised by, for each channel: black is -mean / std, and the range 1 / std.
+        Mean of the normalisation of the images, for each channel: black is -mean / std, and the range 1 / std.
     std : sequence of float, optional
-        Of the same.
+        Standard deviation of the normalisation.
     pixel_range : tuple of float, optional
         Black and white, in place of `mean` and `std`. With neither, black is 0 and white 1, unless the image has
         darker and brighter pixels: then they are its darkest and its brightest value, as Quantus's baseline "black".

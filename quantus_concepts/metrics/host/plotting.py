@@ -111,7 +111,7 @@ class DrawsScores:
         scores : sequence of float, optional
             Scores; NaN are counted in the title.
         ax : matplotlib Axes, optional
-            Where to draw; a new figure if None.
+            Axes to draw on; a new figure if None.
         control : float or sequence of float, optional
             What the same metric gives for one or many that know nothing; the range of two or more is shaded.
         names : sequence of str, optional
@@ -227,7 +227,7 @@ def _draw_items(ax: Any, values: np.ndarray, names: Sequence[str]) -> None:
 
 
 def _shortened(name: str) -> str:
-    """Return a name without the middle of a long one, whose end tells it from others of its group."""
+    """Shorten a long name in the middle; its end distinguishes it from others of its group."""
     return name if len(name) <= _LETTERS else f"{name[: _LETTERS // 2 - 1]}...{name[2 - _LETTERS // 2 :]}"
 
 

@@ -84,13 +84,13 @@ def score_explanations(
         scorer knows labels, labels (B,), by name or index. Or lists of explanations of any kind and size, alone or in a
         tuple with their labels: a loader over ``PastaRatings(...).explanations`` with ``collate_fn=list`` gives such.
     mean : sequence of float, optional
-        What images of tuples were normalised by, a number for each channel, to be undone.
+        Mean of the normalisation of images of tuples, a number for each channel, to be undone.
     std : sequence of float, optional
-        Of the same.
+        Standard deviation of the normalisation.
     denormalise : callable, optional
         In place of them: from a tensor (B, C, H, W) of model inputs to images in [0, 1].
     cache : EmbeddingCache or path, optional
-        Where embeddings are kept.
+        Cache of embeddings.
     clip : bool
         Whether scores above 5 become 5.
     display_progressbar : bool
@@ -178,7 +178,7 @@ def _of_explanations(explanations: Sequence[Any], labels: Any) -> _Batch:
 
 
 def _reason(explanation: Explanation) -> int:
-    """Return the number of the reason why an explanation cannot be embedded, 0 for none."""
+    """Return the reason code why an explanation cannot be embedded (0: usable)."""
     if isinstance(explanation, ConceptExplanation):
         return 0 if np.isfinite(list(explanation.values.values())).all() else NOT_FINITE
     if not isinstance(explanation, MapExplanation) or usable_maps(explanation.map[None]).all():

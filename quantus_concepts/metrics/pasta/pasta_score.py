@@ -64,13 +64,13 @@ class PASTAScore(ConceptMetric):
     concept_names : sequence of str, optional
         (L,): names of the concepts, where concepts are scored.
     mean : sequence of float, optional
-        What the images of ``x_batch`` were normalised by, a number for each channel, to be undone.
+        Mean of the normalisation of the images of ``x_batch``, a number for each channel, to be undone.
     std : sequence of float, optional
-        Of the same.
+        Standard deviation of the normalisation.
     denormalise : callable, optional
         In place of them: from a tensor (N, C, H, W) of model inputs to images in [0, 1].
     cache : EmbeddingCache or path, optional
-        Where embeddings are kept, so that the same explanation is never embedded twice.
+        Cache of embeddings, so that the same explanation is never embedded twice.
     clip : bool
         Whether scores above 5 become 5; the release leaves them.
     **quantus : Unpack[QuantusArguments]

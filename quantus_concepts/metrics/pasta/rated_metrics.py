@@ -167,7 +167,7 @@ def metric_values(
     num_workers : int
         Processes that read explanations while those before are evaluated, as in `torch.utils.data.DataLoader`.
     seed : int
-        Of all noise. No global generator is touched.
+        Random seed of all noise. No global generator is touched.
     display_progressbar : bool
         Whether to show progress.
 

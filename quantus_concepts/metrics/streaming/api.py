@@ -73,7 +73,7 @@ def score_concepts(
     the images is their scores, and for the baselines their part points.
 
     A metric is scored where its ground truth is known: CGIM needs `class_concepts`, CEM the concept labels, CLM points
-    and `part_of_concept`. What is not given is read off the samples and off ``loader.dataset``
+    and `part_of_concept`. Missing values are read from the samples and from ``loader.dataset``
     (`quantus_concepts.datasets.ConceptDataset` has all of it). If the models' bank leaves concepts out
     (`PostHocCBM.fit`), what the data set says of the others is taken, by their names.
 
@@ -104,7 +104,7 @@ def score_concepts(
     part_of_concept : array_like, optional
         (L,) of int: the part each concept is about, -1 for none.
     explanations : sequence of str
-        What ranks the concepts: "weight" (theta), "value" (u), "contribution" (theta times u).
+        Importance that ranks the concepts: "weight" (theta), "value" (u), "contribution" (theta times u).
     top_l : sequence of int
         How many concepts count. CLM leaves out those that not enough concepts have a part for.
     alphas : sequence of float
@@ -130,7 +130,7 @@ def score_concepts(
         adds "accuracy after interventions" of the models (`intervention_curve` has groups of concepts, too). Needs
         concept labels.
     levels : Levels or dict, optional
-        What stands for an absent and a present concept where values are not bounded, of all models or by name:
+        Values of an absent and a present concept if values are not bounded, of all models or by name:
         `captum_concepts.PostHocCBM.value_levels`. Elsewhere 0 and 1. Under the name of `controls` a list, one for each:
         these are then intervened on too, with right answers in random order.
     concept_names : sequence of str, optional
@@ -140,7 +140,7 @@ def score_concepts(
     per_image : bool
         Whether to return the scores of the images, of the models alone, in place of their means.
     seed : int
-        Of which other image the baseline takes the parts.
+        Random seed of the other-image baseline.
     n_threads : int
         How many models and controls that share their features are scored at the same time, where all are on the CPU.
         Each computes with as many threads as PyTorch is set to: more than one pays beside ``torch.set_num_threads(1)``,
@@ -170,7 +170,7 @@ def score_concepts(
     Raises
     ------
     TypeError
-        If a model is no concept model, or a mapping or array of another type than asked for.
+        If a model is not a concept model, or a mapping or array has the wrong type.
     ValueError
         If an argument is out of its range, shapes do not go together, or an image, a value or a map is not finite.
     """
@@ -245,7 +245,7 @@ def score_substitutions(
     Table 1. S+ and S- are what `SubstitutionScore` gives on the same images. The backbone runs once for each image,
     also where several models share it; what is kept of an image is its scores.
 
-    What is not given is read off the samples and off ``loader.dataset``
+    Missing values are read from the samples and from ``loader.dataset``
     (`quantus_concepts.datasets.PaintedSubstitutions` and `quantus_concepts.datasets.SUB` have it).
 
     Parameters
@@ -302,7 +302,7 @@ def score_substitutions(
     Raises
     ------
     TypeError
-        If a model is no concept model, or a mapping or array of another type than asked for.
+        If a model is not a concept model, or a mapping or array has the wrong type.
     ValueError
         If it is not known what was put in, no concept is the model's, an argument is out of its range, shapes do not go
         together, or an image or a value is not finite.

@@ -68,13 +68,13 @@ def intervention_curve(
     groups : array_like, optional
         (L,) of int from 0: concepts that are answered together, and counted as one.
     levels : Levels or dict, optional
-        What stands for an absent and a present concept where values are not bounded, of all models or by name:
+        Values of an absent and a present concept if values are not bounded, of all models or by name:
         `captum_concepts.PostHocCBM.value_levels` of the training images. Elsewhere 0 and 1.
     value_threshold : float or dict, optional
         Value at which a concept is as likely there as not, for "uncertainty"; by default the middle of the levels.
         Of margins it is 0.
     seed : int
-        Of the random order, which is another one for each image.
+        Random seed of the random order, which is another one for each image.
     display_progressbar : bool
         Whether a bar shows the batches.
 
@@ -87,7 +87,7 @@ def intervention_curve(
     Raises
     ------
     TypeError
-        If a model is no concept model, or an argument of another type than asked for.
+        If a model is not a concept model, or an argument has the wrong type.
     ValueError
         If concept labels or levels are missing, or an argument is out of its range or does not go with another.
     """
@@ -126,7 +126,7 @@ def plot_interventions(table: pd.DataFrame, ax: Any = None, *, control: pd.DataF
     Parameters
     ----------
     table : DataFrame
-        What `intervention_curve` returned.
+        Result of `intervention_curve`.
     ax : matplotlib Axes or array of them, optional
         One for each model; a new figure if None.
     control : DataFrame, optional

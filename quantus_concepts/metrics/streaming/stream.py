@@ -285,7 +285,7 @@ def _levels(levels: Any, name: str, model: ConceptModel) -> Levels | None:
 
 
 def _control_levels(levels: Any, drawn: Sequence[tuple[str, ConceptModel]]) -> list[Levels | None]:
-    """Return the levels of each control; None of controls without any, which nobody is asked about."""
+    """Return the levels of each control; None if a control has no levels (it is not intervened on)."""
     found = levels.get(drawn[0][0]) if drawn and isinstance(levels, Mapping) else None
     if found is None:
         return [None] * len(drawn)

@@ -60,7 +60,7 @@ def score_vision_language(
     the authors' release has not: both are reported. Which text stands for "none" is not said; it is an argument.
     Texts are embedded once, images once.
 
-    What is not given is read off the samples and off ``loader.dataset``
+    Missing values are read from the samples and from ``loader.dataset``
     (`quantus_concepts.datasets.PaintedSubstitutions` and `quantus_concepts.datasets.SUB` have it).
 
     Parameters
@@ -108,7 +108,7 @@ def score_vision_language(
     Raises
     ------
     TypeError
-        If the encoder is none, or an argument of another type than asked for.
+        If the encoder is not valid, or an argument has the wrong type.
     ValueError
         If it is not known what was put in or what concepts are called, no concept is among the options, a prompt is
         missing, shapes do not go together, images lie outside [0, 1], or an embedding is NaN.
@@ -178,7 +178,7 @@ class _Asker:
         self._texts = normalize(encoder.encode_texts(texts).float(), dim=1)
 
     def groups_of(self, concepts: Tensor) -> Tensor:
-        """Return the group of each concept; of what is no option, one that there is not."""
+        """Return each concept's group; a sentinel for concepts that are not options."""
         places = torch.as_tensor(self.option_of)[concepts.long()]
         return self.groups[places.clamp(min=0)].where(places >= 0, torch.tensor(-1))
 

@@ -82,7 +82,7 @@ def rating_correlations(
         For each metric its N values, NaN where undefined: what `metric_values` returns.
     ratings : array_like
         (N, Q): one rating for each question, as `RatedExplanations.targets` joins them; or the votes (N, A, Q) of A
-        annotators. NaN where nobody was asked.
+        annotators. NaN if there are no votes.
     questions : sequence of str
         The Q questions of the last axis.
     how : str

@@ -240,7 +240,7 @@ def plot_mixture(mixture: Mixture, ax: Axes | None = None) -> tuple[Figure, Axes
     mixture : Mixture
         Of `best_explainer`.
     ax : Axes, optional
-        Where to draw; a new figure if None.
+        Axes to draw on; a new figure if None.
 
     Returns
     -------

@@ -82,7 +82,7 @@ class Perturbation:
         n : int
             Images.
         seed : int
-            Of the draw, not negative; every perturbation has its own stream.
+            Random seed of the draw, not negative; every perturbation has its own stream.
 
         Returns
         -------
@@ -305,7 +305,7 @@ def perturb(images: Tensor, name: str, magnitude: float, seed: int = SEED) -> Te
     magnitude : float
         At least 0; the release perturbs lightly at 1.
     seed : int
-        Of what is left to chance.
+        Random seed of what is left to chance.
 
     Returns
     -------

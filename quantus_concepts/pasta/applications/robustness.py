@@ -143,13 +143,13 @@ def robustness_pairs(
     magnitude : float, optional
         Of all of them, above 0; by default each has its own, `light` for Q5 and `strong` for Q6.
     seed : int
-        Of what is left to chance. No global generator is touched.
+        Random seed of what is left to chance. No global generator is touched.
     mean : sequence of float, optional
-        What the images were normalised by, a number for each channel: perturbations work on images in [0, 1].
+        Mean of the normalisation of the images, a number for each channel: perturbations work on images in [0, 1].
     std : sequence of float, optional
         Likewise.
     batch_size : int
-        Images on the device at once.
+        Batch size.
     display_progressbar : bool
         Whether to show progress.
 

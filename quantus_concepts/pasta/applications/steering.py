@@ -47,7 +47,7 @@ def score_masks(
         model, or a sequence of one for each of the K classes, None among them where it knows none. None scores without
         label; a scorer that was trained with labels has never seen such input.
     mean : sequence of float, optional
-        What the images were normalised by, a number for each channel, to be undone.
+        Mean of the normalisation of the images, a number for each channel, to be undone.
     std : sequence of float, optional
         Likewise.
     clip : bool

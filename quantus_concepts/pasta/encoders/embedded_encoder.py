@@ -48,9 +48,9 @@ class EmbeddedEncoder(BatchEncoder):
     Parameters
     ----------
     seed : int
-        Of all random weights; the global random state is left as it was.
+        Random seed of all random weights; the global random state is left as it was.
     device : torch.device or str, optional
-        Where to compute; by default on the device of the images.
+        Device; by default that of the images.
     width : int
         Channels of the second convolution.
 

@@ -65,9 +65,9 @@ class OpenClipEncoder(BatchEncoder):
         Tag of weights in open_clip, downloaded by it; a file, safetensors or written by torch.save, that is read
         without executing anything in it; None for random weights.
     seed : int
-        Of the random weights. The global generators are left alone.
+        Random seed of the random weights. The global generators are left alone.
     device : torch.device or str, optional
-        Where to compute; by default on the device of the first images (the CPU for texts before any image).
+        Device; by default that of the first images (the CPU for texts before any image).
     model_config : mapping, optional
         Configuration of a model that open_clip does not know: "embed_dim", "vision_cfg", "text_cfg", as in its files.
     tag : str, optional

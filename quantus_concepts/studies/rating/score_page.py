@@ -69,7 +69,7 @@ def score_page(frame: pd.DataFrame, run: Run[ScoreOptions]) -> Page:
         "Scores of explanations",
         said(_span(ranked, first), None if mixture is None else _most_often(mixture)),
         [
-            # A long table stands in nobody's way to the best and the worst.
+            # Fold long tables so that the cards stay visible.
             Section("Explainers", tables=tables, charts=charts, folded=folded),
             Section("All explanations", folded=[every]),
         ],
