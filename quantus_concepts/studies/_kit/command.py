@@ -132,7 +132,7 @@ class OutOptions(Options):
 
     late: ClassVar[int] = 3
 
-    out: Path | None = option(None, "Folder to write; by default a new one under reports/.", panel=RUN, matters=False)
+    out: Path | None = option(None, "Output folder; by default a new one under reports/.", panel=RUN, matters=False)
     overwrite: bool = option(False, "Replace an earlier run in --out.", panel=RUN, shown=False, matters=False)
 
 
@@ -152,7 +152,7 @@ class DeviceOptions(Options):
     late: ClassVar[int] = 3
 
     device: str = option(AUTO, "cpu, cuda, cuda:1, ...; auto takes a GPU where there is one.", panel=RUN)
-    batch_size: int = option(64, "Images at once.", panel=RUN, bounds=(1, MANY))
+    batch_size: int = option(64, "Batch size.", panel=RUN, bounds=(1, MANY))
 
     def torch_device(self) -> torch.device:
         """Return the device of the models."""

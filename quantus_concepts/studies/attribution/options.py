@@ -70,12 +70,12 @@ class AttributionOptions(NetworkOptions, RunOptions):
     test_share: float = option(0.1, "Share of cut-outs and scenes that only tests see.", panel=_DATA)
     epochs: int = option(6, "Passes over the training images.", panel=_MODELS, bounds=_COUNT)
     # Batch norm cannot learn from a single image.
-    train_batch_size: int = option(64, "Images in a step of the training.", panel=_MODELS, bounds=(2, MANY))
-    learning_rate: float | None = _above_zero(None, "By default what suits the backbone.", panel=_MODELS)
+    train_batch_size: int = option(64, "Batch size of the training.", panel=_MODELS, bounds=(2, MANY))
+    learning_rate: float | None = _above_zero(None, "By default the choice that suits the backbone.", panel=_MODELS)
     augment: bool = option(False, "Mirror and shift training images.", panel=_MODELS)
     models: Path | None = option(
         None,
-        "Folder of trained models: what is there is not trained again, and an interrupted training goes on. By "
+        "Folder of trained models: saved models are reused, and an interrupted training resumes. By "
         "default a new one in --out.",
         panel=_MODELS,
         shown=False,
@@ -111,7 +111,7 @@ class AttributionOptions(NetworkOptions, RunOptions):
     n_relative: int = option(100, "Images of that scene explained.", panel=_METRICS, bounds=(2, MANY))
     robustness: bool = option(
         False,
-        "MCS with objects of other sizes and at other places, too (Figure 5 of the paper).",
+        "Also compute MCS with objects of other sizes and at other places (Figure 5 of the paper).",
         panel=_METRICS,
     )
     tcav: bool = option(True, "Also score TCAV.", panel=_METRICS)

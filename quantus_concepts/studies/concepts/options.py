@@ -54,7 +54,7 @@ class ConceptOptions(NetworkOptions, EngineOptions, RunOptions):
     )
     min_images: int = option(
         MIN_IMAGES,
-        "Training images with a concept, and without it, below which it is left out.",
+        "Minimum number of training images with a concept, and without it; other concepts are left out.",
         panel=_DATA,
         bounds=(1, MANY),
     )
@@ -69,24 +69,25 @@ class ConceptOptions(NetworkOptions, EngineOptions, RunOptions):
         choices=LABELS,
     )
     image_size: int | None = option(
-        None, "Height and width in pixels; by default what the backbone is made for.", panel=_DATA, bounds=(8, 4096)
+        None,
+        "Height and width in pixels; by default the size for which the backbone is made.",
+        panel=_DATA,
+        bounds=(8, 4096),
     )
     method: str = option("svm", "svm, or mean (FastCAV).", panel=_BANK, choices=METHODS)
     C: float = option(1.0, "Regularisation of the SVM.", panel=_BANK, flag="--C", bounds=(0, MANY), open_low=True)
-    n_pos: int = option(100, "Images with the concept, for each.", panel=_BANK, bounds=(1, MANY))
-    n_neg: int = option(100, "Images without the concept, for each.", panel=_BANK, bounds=(1, MANY))
+    n_pos: int = option(100, "Number of images with the concept.", panel=_BANK, bounds=(1, MANY))
+    n_neg: int = option(100, "Number of images without the concept.", panel=_BANK, bounds=(1, MANY))
     values: str = option("margin", "Concept values: margin or raw.", panel=_BANK, choices=VALUES)
-    random_banks: int = option(N_BANKS, "Random banks of the control.", panel=_BANK, bounds=(N_BANKS, MANY))
+    random_banks: int = option(N_BANKS, "Number of random banks (baseline).", panel=_BANK, bounds=(N_BANKS, MANY))
     interventions: bool = option(True, "Accuracy while people correct concepts.", panel=_BANK)
     sweep: bool = option(True, "Try other C and numbers of images (Table 3).", panel=_BANK)
-    explore: bool = option(
-        False, "Write explore.html, on which to look at test images and correct concepts.", panel=RUN
-    )
+    explore: bool = option(False, "Write explore.html, a page to explore test images and correct concepts.", panel=RUN)
     n_train: int = option(2400, "Training images.", panel=_PAINTED, bounds=(1, MANY))
     n_test: int = option(600, "Test images.", panel=_PAINTED, bounds=(1, MANY))
     n_classes: int = option(20, "Classes.", panel=_PAINTED, bounds=(2, 60))
     n_concepts: int = option(69, "Concepts.", panel=_PAINTED, bounds=(4, 104))
-    correlation: float = option(0.0, "How strongly attributes go together, 0 to 1.", panel=_PAINTED, bounds=(0, 1))
+    correlation: float = option(0.0, "Correlation of attributes, 0 to 1.", panel=_PAINTED, bounds=(0, 1))
     deviation: float = option(0.1, "Share of attributes that deviate from the class.", panel=_PAINTED, bounds=(0, 1))
     epochs: int = option(9, "Passes over the training images.", panel=_PAINTED, bounds=(1, MANY))
     precision: str = option(
@@ -95,10 +96,12 @@ class ConceptOptions(NetworkOptions, EngineOptions, RunOptions):
         panel=_PAINTED,
         choices=(AUTO, FLOAT32, BFLOAT16),
     )
-    readers: int = option(0, "Processes that read images; 0 reads in this one.", panel=RUN, bounds=(0, 256))
+    readers: int = option(
+        0, "Number of processes that read images; 0 reads in the main process.", panel=RUN, bounds=(0, 256)
+    )
     seeds: int | None = option(
         None,
-        f"How many seeds, counted up from --seed (painted: {DEFAULT_SEEDS[PAINTED]}, else 1).",
+        f"Number of seeds, counted up from --seed (painted: {DEFAULT_SEEDS[PAINTED]}, else 1).",
         panel=RUN,
         bounds=(1, 1000),
     )

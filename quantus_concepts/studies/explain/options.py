@@ -35,16 +35,22 @@ class ExplainOptions(NetworkOptions, ProgressOptions, OutOptions, SeedOptions, D
 
     image: list[Path] | None = option(None, "Photograph; may be given several times.", panel=_WHAT)
     concepts: Path | None = option(
-        None, "Folder of concepts, each a folder of example images, beside folders of random images.", panel=_WHAT
+        None, "Folder with one folder of example images per concept, and folders of random images.", panel=_WHAT
     )
     text: list[str] | None = option(None, "Concept as a text, for a backbone of open_clip; several times.", panel=_WHAT)
     cbm: Path | None = option(None, "File of a concept model, in place of concepts.", panel=_WHAT)
     image_size: int | None = option(
-        None, "Height and width in pixels; by default what the backbone is made for.", panel=_WHAT, bounds=(8, 4096)
+        None,
+        "Height and width in pixels; by default the size for which the backbone is made.",
+        panel=_WHAT,
+        bounds=(8, 4096),
     )
     top: int = option(4, "Concepts of each image in the table and the pictures.", panel=_WHAT, bounds=(1, 20))
     random_banks: int = option(
-        39, "Banks of random directions, the baseline of values and contributions.", panel=_WHAT, bounds=(0, 1000)
+        39,
+        "Number of banks of random directions, the baseline of values and contributions.",
+        panel=_WHAT,
+        bounds=(0, 1000),
     )
     n_train: int = option(600, "Painted birds that the small network is trained on.", panel=_WHAT, bounds=(40, 100_000))
 

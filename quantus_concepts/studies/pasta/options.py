@@ -294,7 +294,7 @@ class RatingsOptions(DeviceCheckedOptions):
     data: Path | None = option(
         None, "Folder with human_annotations.json; by default simulated raters of painted birds.", panel=RATINGS
     )
-    n_images: int = option(120, "Painted birds, where no folder is given.", panel=RATINGS, bounds=(1, MANY))
+    n_images: int = option(120, "Number of painted birds, if no folder is given.", panel=RATINGS, bounds=(1, MANY))
 
     def __post_init__(self) -> None:
         """Raise ValueError for what lies out of bounds or is no choice."""
@@ -389,10 +389,10 @@ class SizesOptions(ScorersOptions):
     quick = "--no-classifiers --n-images 20 --seeds 1 --epochs 1"
 
     encoders: str | None = option(
-        None, "Encoders to compare, with commas: siglip, clip, eva02, embedded, MODEL/TAG.", shown=False
+        None, "Encoders to compare, separated by commas: siglip, clip, eva02, embedded, MODEL/TAG.", shown=False
     )
     widths: str = option(
-        "8,32,128,512", "Widths of the embedded encoder (untrained), where no encoders are given.", shown=False
+        "8,32,128,512", "Widths of the embedded encoder (untrained), if no encoders are given.", shown=False
     )
     classifiers: bool = option(True, "Also explain networks of several sizes; only with simulated raters.", shown=False)
     channels: str = option("8,16,32,64", "Channels of the networks that are explained.", shown=False)
@@ -426,4 +426,4 @@ class MetricsOptions(RatingsOptions):
     n_train: int = option(N_CLASSIFIER, "Birds that network learns from.", bounds=(2, MANY))
     classifier_epochs: int = option(4, "Epochs of the small network that is explained.", bounds=(1, MANY))
     n_masks: int = option(100, "Masks of RISE.", bounds=(1, MANY))
-    n_samples: int = option(5, "Draws of noise behind each MaxSensitivity.", bounds=(1, MANY))
+    n_samples: int = option(5, "Draws of noise for each MaxSensitivity.", bounds=(1, MANY))

@@ -87,14 +87,16 @@ class ScoreOptions(ExplanationOptions, EngineOptions, ProgressOptions, OutOption
         None, "File of the encoder's weights; by default open_clip downloads them.", panel=SCORER
     )
     encoder_tokenizer: Path | None = option(
-        None, "Folder of the encoder's tokenizer, where it is one of transformers.", panel=SCORER
+        None, "Folder of the encoder's tokenizer, if it is from transformers.", panel=SCORER
     )
     clip: bool = option(True, "Set scores above 5 to 5; the release leaves them.", panel=SCORER, shown=False)
-    n_shown: int = option(12, "How many of the best, and of the worst, the sheet shows.", bounds=(0, MANY), shown=False)
-    cache: Path | None = option(
-        None, "Folder of embeddings: what is there is not embedded again.", panel=SCORER, shown=False, matters=False
+    n_shown: int = option(
+        12, "Number of the best, and of the worst, explanations on the page.", bounds=(0, MANY), shown=False
     )
-    batch_size: int = option(16, "Images at once.", panel=RUN, bounds=(1, MANY), shown=False)
+    cache: Path | None = option(
+        None, "Folder of embeddings: saved embeddings are reused.", panel=SCORER, shown=False, matters=False
+    )
+    batch_size: int = option(16, "Batch size.", panel=RUN, bounds=(1, MANY), shown=False)
 
     def __post_init__(self) -> None:
         """Raise for what is out of bounds or is not there."""
@@ -127,13 +129,17 @@ class SheetOptions(ExplanationOptions, ProgressOptions, OutOptions, SeedOptions)
     )
 
     questions: str | None = option(
-        None, "Which, with commas; by default Q1 to Q4, and Q5 and Q6 where --light and --strong are given.", panel=PAGE
+        None,
+        "Questions, separated by commas; by default Q1 to Q4, and Q5 and Q6 with --light and --strong.",
+        panel=PAGE,
     )
     n_items: int | None = option(
         None, "Explanations to take, drawn with --seed; by default all.", panel=PAGE, bounds=(1, MANY)
     )
     picture_size: int = option(384, "Longer side of the pictures in pixels.", panel=PAGE, bounds=(32, 2048))
-    max_megabytes: float = option(50.0, "Most the page may hold.", panel=PAGE, bounds=(0, 2000), open_low=True)
+    max_megabytes: float = option(
+        50.0, "Maximum size of the page in megabytes.", panel=PAGE, bounds=(0, 2000), open_low=True
+    )
     light: Path | None = option(
         None, "Folder with the folders images and explanations of the same images, lightly perturbed.", panel=PERTURBED
     )
@@ -163,7 +169,7 @@ class JoinOptions(OutOptions):
         "pasta join *.json --data sheet --out ratings",
     )
 
-    files: list[Path] = option(help="What the annotators saved.", argument=True)
+    files: list[Path] = option(help="Files that the annotators saved.", argument=True)
     data: Path = option(help="The folder that `pasta sheet` wrote.")
 
     def __post_init__(self) -> None:

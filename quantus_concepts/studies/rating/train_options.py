@@ -70,7 +70,7 @@ class EmbeddingOptions(Options):
         None, "File of the encoder's weights; by default open_clip downloads them.", panel=EMBEDDING, shown=False
     )
     encoder_tokenizer: Path | None = option(
-        None, "Folder of the encoder's tokenizer, where it is one of transformers.", panel=EMBEDDING, shown=False
+        None, "Folder of the encoder's tokenizer, if it is from transformers.", panel=EMBEDDING, shown=False
     )
     saliency: str = option(
         "overlay",
@@ -88,7 +88,7 @@ class EmbeddingOptions(Options):
     )
     sentence: str = option(
         "ours",
-        "How concepts are put: ours, or release for exactly the released code's sentence.",
+        "Sentence of the concepts: ours, or release for exactly that of the released code.",
         panel=EMBEDDING,
         choices="quantus_concepts.pasta.presentation:SENTENCES",
     )
@@ -112,7 +112,7 @@ class TrainOptions(EmbeddingOptions, SplitOptions, FolderOptions):
     # As in the paper.
     epochs: int = option(600, "Passes over the training explanations.", panel=TRAINING, bounds=(1, MANY))
     learning_rate: float = option(2e-6, "Learning rate (Adam).", panel=TRAINING, bounds=(0, 1000), open_low=True)
-    batch_size: int = option(16, "Images at once.", panel="Run", bounds=(1, MANY))
+    batch_size: int = option(16, "Batch size.", panel="Run", bounds=(1, MANY))
     loss: str = option(
         "paper",
         "As in the paper, or as in its release.",

@@ -36,7 +36,7 @@ class GenerateOptions(ProgressOptions, SeedOptions, DeviceOptions):
         "substitute generate --birds Blue_Jay --attributes has_crown_color--black --out generated",
     )
 
-    out: Path = option(help="Folder to write, or to go on in.", panel=RUN, matters=False)
+    out: Path = option(help="Output folder; an interrupted run in it resumes.", panel=RUN, matters=False)
     model: str = option("black-forest-labs/FLUX.1-dev", "A folder of diffusers, or a name there.", panel=_MODEL)
     precision: str = option("auto", "auto: bfloat16 on a GPU, else float32.", panel=_MODEL, choices=PRECISIONS)
     steps: int | None = option(
@@ -59,12 +59,12 @@ class GenerateOptions(ProgressOptions, SeedOptions, DeviceOptions):
     keep_guides: bool = option(False, "Keep the guides' images as well.", panel=_PAIRS, matters=False)
     t_1: float = option(0.3, "Share of the steps that are wholly tied.", panel=_TIE, bounds=(0, 1))
     t_2: float = option(0.8, "Share of the steps after which nothing is tied.", panel=_TIE, bounds=(0, 2))
-    rate: float = option(3.0, "How fast the tied share falls in between.", panel=_TIE, bounds=(0, 1000))
+    rate: float = option(3.0, "Speed at which the tied share falls in between.", panel=_TIE, bounds=(0, 1000))
     quantile: str = option(
         "element", "Quantile over elements or over pixels.", panel=_TIE, choices=("element", "pixel")
     )
     device: str = option(AUTO, "cpu, cuda, cuda:1, ...; auto takes a GPU where there is one.", panel=RUN, matters=False)
-    batch_size: int = option(1, "Pairs of images at once.", panel=RUN, bounds=(1, MANY), matters=False)
+    batch_size: int = option(1, "Number of pairs in a batch.", panel=RUN, bounds=(1, MANY), matters=False)
 
     def __post_init__(self) -> None:
         """Raise for what is out of bounds or is not there."""
@@ -126,7 +126,7 @@ class FilterOptions(GeneratedOptions, DeviceOptions):
     keep_share: float = option(
         0.1, "Share of each pair's images that is kept.", panel=_PAIRS, bounds=(0, 1), open_low=True
     )
-    batch_size: int = option(8, "Images at once.", panel=RUN, bounds=(1, MANY), matters=False)
+    batch_size: int = option(8, "Batch size.", panel=RUN, bounds=(1, MANY), matters=False)
 
     def __post_init__(self) -> None:
         """Raise for what is out of bounds or is not there."""
@@ -175,7 +175,9 @@ class VerifyOptions(FilteredOptions, SeedOptions):
     )
     n_per_attribute: int = option(40, "Images of each attribute, drawn with --seed.", panel=_PAGE, bounds=(1, MANY))
     picture_size: int = option(512, "Longer side of the pictures in pixels.", panel=_PAGE, bounds=(32, 2048))
-    max_megabytes: float = option(50.0, "Most the page may hold.", panel=_PAGE, bounds=(0, 2000), open_low=True)
+    max_megabytes: float = option(
+        50.0, "Maximum size of the page in megabytes.", panel=_PAGE, bounds=(0, 2000), open_low=True
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,7 +192,7 @@ class ExportOptions(FilteredOptions):
         "substitute export --generated generated --ratings ann.json --ratings ben.json --out SUB",
     )
 
-    ratings: list[Path] | None = option(None, "What people saved on the page; may be given several times.")
+    ratings: list[Path] | None = option(None, "File that a person saved on the page; may be given several times.")
     min_yes: float = option(0.5, "Share of the answers that must find a pair's attribute.", bounds=(0, 1))
     rows_per_file: int = option(5000, "Images of each Parquet file.", bounds=(1, MANY), matters=False)
 

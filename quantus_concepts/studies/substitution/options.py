@@ -43,22 +43,24 @@ class SubstitutionOptions(NetworkOptions, RunOptions):
     )
     cbm: Path | None = option(
         None,
-        "A file of PostHocCBM.save, of that backbone and CUB's concepts, to score as well.",
+        "File of PostHocCBM.save with that backbone and CUB's concepts, to score too.",
         panel="Backbone",
     )
     encoders: str | None = option(
-        None, "Vision-language models to ask as well, by commas; embedded is untrained and knows nothing.", panel=_DATA
+        None,
+        "Vision-language models to evaluate too, separated by commas; embedded is untrained (baseline).",
+        panel=_DATA,
     )
     n_train: int = option(1200, "Training images.", panel=_PAINTED, bounds=(1, MANY))
     n_test: int = option(300, "Test images; of each one attribute is replaced.", panel=_PAINTED, bounds=(1, MANY))
     n_classes: int = option(20, "Classes.", panel=_PAINTED, bounds=(2, 60))
     n_concepts: int = option(40, "Concepts.", panel=_PAINTED, bounds=(4, 104))
     deviation: float = option(0.1, "Share of attributes that deviate from the class.", panel=_PAINTED, bounds=(0, 1))
-    correlation: float = option(0.0, "How strongly attributes go together, 0 to 1.", panel=_PAINTED, bounds=(0, 1))
+    correlation: float = option(0.0, "Correlation of attributes, 0 to 1.", panel=_PAINTED, bounds=(0, 1))
     correlations: str = option("0,0.5,1", "Other correlations, of the curve; or none.", panel=_PAINTED)
     epochs: int = option(6, "Passes over the training images.", panel=_PAINTED, bounds=(1, MANY))
-    random_banks: int = option(N_BANKS, "Random banks of the control.", panel=RUN, bounds=(N_BANKS, MANY))
-    seeds: int = option(1, "How many seeds, counted up from --seed.", panel=RUN, bounds=(1, 1000))
+    random_banks: int = option(N_BANKS, "Number of random banks (baseline).", panel=RUN, bounds=(N_BANKS, MANY))
+    seeds: int = option(1, "Number of seeds, counted up from --seed.", panel=RUN, bounds=(1, 1000))
 
     def __post_init__(self) -> None:
         """Raise ValueError for what is out of bounds or does not go together."""
