@@ -38,7 +38,7 @@ from quantus_concepts.summary import COLUMNS, summary_row, with_control
 
 
 class Evaluation(NamedTuple):
-    """What `evaluate` returns.
+    """Result of `evaluate`.
 
     Attributes
     ----------
@@ -137,7 +137,7 @@ def evaluate(
         the wrong kind.
     ValueError
         If there is no metric or method, `x_batch`, `y_batch` and `s_batch` do not hold N samples, `control` names a
-        method that is not evaluated, or stands beside `baselines`.
+        method that is not evaluated, or is given with `baselines`.
 
     Warns
     -----

@@ -44,7 +44,7 @@ def to_markdown(table: pd.DataFrame, digits: int = 3) -> str:
     Parameters
     ----------
     table : DataFrame
-        What `summarise`, `score_concepts`, `score_explanations` or any other ``score_`` function gives, or some of its
+        Result of `summarise`, `score_concepts`, `score_explanations` or any other ``score_`` function, or some of its
         rows and columns, or a pivot of them.
     digits : int
         Behind the decimal point, 0 to 15.
@@ -94,7 +94,7 @@ def read_scores(path: str | os.PathLike[str]) -> pd.DataFrame:
     Parameters
     ----------
     path : path
-        Of the CSV file.
+        Path of the CSV file.
 
     Returns
     -------

@@ -29,8 +29,8 @@ def summarise(results: Any, metrics: Mapping[str, Any], control: Any = None) -> 
         The metrics that were evaluated, by the same names. Metrics of this package remember chance, and why scores are
         undefined; of others only the scores are known.
     control : str, sequence of str, dict or sequence of dict, optional
-        What knows nothing: the names of methods in `results` (random attributions), results of the same metrics for
-        models that know nothing, or, from metric to numbers, what many of them score (`random_bank_scores`).
+        Baselines: the names of methods in `results` (random attributions), results of the same metrics for
+        baseline models, or, from metric to numbers, the scores of many of them (`random_bank_scores`).
 
     Returns
     -------
@@ -38,7 +38,7 @@ def summarise(results: Any, metrics: Mapping[str, Any], control: Any = None) -> 
         A row for each method and metric: ``value``, mean of the ``n`` defined scores; ``low`` and ``high``, its 95 %
         interval over samples, over explained classes as clusters for metrics whose samples are not independent, NaN
         where scores are not of samples (`CGIM`); ``undefined``, how many scores are NaN, and ``reason``, why;
-        ``chance``, the score of what knows nothing where it can be computed; ``control``, the mean of the controls.
+        ``chance``, the analytic score of a random guess, if it is known; ``control``, the mean of the baselines.
         With two controls or more also ``control_low`` and ``control_high``, their range (`functional.baseline_range`),
         and ``control_coverage``, the share of further controls that it encloses: .95 from 39 controls on. Only above
         ``control_high`` is a score above chance.

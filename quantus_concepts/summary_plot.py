@@ -33,7 +33,7 @@ _PER_ROW, _METHOD, _METRIC = 4, 32, 26
 def plot_summary(summary: pd.DataFrame, ax: Any = None, *, metrics: Mapping[str, Any] | None = None) -> tuple[Any, Any]:
     """Draw a summary: a panel for each metric, a point with its interval for each method, chance and control as lines.
 
-    How many scores are behind a point stands at its right, and how many there would be where some are undefined.
+    The number of scores behind a point is at its right, and how many there would be where some are undefined.
 
     Parameters
     ----------

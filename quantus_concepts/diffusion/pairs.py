@@ -26,7 +26,7 @@ class TiedPair(NamedTuple):
     Attributes
     ----------
     reference : object
-        What the pipeline returns for the prompts: a list of images, an array or a tensor, as its `output_type` says.
+        Output of the pipeline for the prompts: a list of images, an array or a tensor, as its `output_type` says.
     guide : object
         The same for the guidance prompts, which the paper throws away.
     shares : list of float
@@ -64,15 +64,15 @@ def tied_pair(
     pipeline : diffusers.DiffusionPipeline
         Any from text to images whose scheduler has `step`: FLUX, Stable Diffusion 1, 2, XL, 3 and others.
     prompt : str or sequence of str
-        Of the reference: the bird with the attribute. Several are generated as one batch.
+        Prompt of the reference: the bird with the attribute. Several are generated as one batch.
     guidance_prompt : str or sequence of str
-        Of the guide, one for each prompt: what has the attribute.
+        Prompt of the guide, one for each prompt: what has the attribute.
     eta : TieSchedule or float, optional
         Share that is tied at each step; by default ``TieSchedule()``.
     quantile : str
         "element" or "pixel", see `TiedScheduler`.
     generator : torch.Generator, sequence of them or int
-        Of the noise: one for each reference, which its guide gets a copy of; one for all references; or a seed. A
+        Generator of the noise: one for each reference (its guide gets a copy), one for all references, or a seed. A
         single one moves on as in a call without guides.
     latents : Tensor, optional
         (N, ...) start noise of the references in place of what the generators draw.

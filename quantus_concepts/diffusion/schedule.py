@@ -40,9 +40,9 @@ class TieSchedule:
     Parameters
     ----------
     t_1 : float
-        Where the first phase ends, as a share of the run in [0, 1].
+        End of the first phase, as a share of the run in [0, 1].
     t_2 : float
-        Where the last phase begins, in [t_1, 1] or above 1 for none.
+        Start of the last phase, in [t_1, 1] or above 1 for none.
     rate : float
         How fast eta falls in between, for a whole run: of 3, eta is down to exp(-3) after T steps.
 
@@ -71,7 +71,7 @@ class TieSchedule:
         step : int
             Which step, from 0.
         n_steps : int
-            Of how many.
+            Number of steps.
 
         Returns
         -------
@@ -102,13 +102,13 @@ def plot_schedule(
     Parameters
     ----------
     schedule : TieSchedule
-        What was asked for.
+        Schedule to draw.
     n_steps : int
-        Of how many steps.
+        Number of steps.
     measured : sequence of float, optional
         One share for each of the first steps, such as `TiedScheduler.shares`, drawn as points.
     ax : matplotlib.axes.Axes, optional
-        Where to draw; by default a new figure.
+        Axes to draw on; by default a new figure.
 
     Returns
     -------

@@ -37,7 +37,7 @@ class TiedScheduler:
     Parameters
     ----------
     scheduler : object
-        Of any pipeline of diffusers: has `step(model_output, timestep, sample, ...)` and `timesteps`.
+        Scheduler of any pipeline of diffusers: has `step(model_output, timestep, sample, ...)` and `timesteps`.
     eta : TieSchedule or float
         Share that is tied at each step; a number in [0, 1] for all alike.
     quantile : str

@@ -42,14 +42,14 @@ class Explorer:
     n_images : int
         How many images it shows.
     path : Path, optional
-        Where it was written.
+        File that was written.
 
     Attributes
     ----------
     html : str
         The page.
     path : Path or None
-        Where it was written.
+        File that was written.
     """
 
     def __init__(self, html: str, n_images: int, path: Path | None = None) -> None:
@@ -73,7 +73,7 @@ class Explorer:
         Parameters
         ----------
         path : path
-            Of the file; one already there is replaced.
+            Path of the file; an existing file is replaced.
 
         Raises
         ------
@@ -137,7 +137,7 @@ def explore(
         (N, 3, H, W) of uint8, or of numbers in [0, 1]: the images as they are shown. By default `images` with the
         model's normalisation undone, where it is known.
     title : str
-        Of the page.
+        Title of the page.
     n_images : int
         How many images at most, the first ones.
     picture_size : int

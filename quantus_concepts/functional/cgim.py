@@ -85,7 +85,7 @@ class ClassMeans(ClassSums):
     n_concepts : int
         L.
     device : torch.device or str, optional
-        Where the sums are kept; the default device if None.
+        Device of the sums; the default device if None.
     dtype : torch.dtype
         Of the sums.
 
@@ -138,7 +138,7 @@ class ClassMeans(ClassSums):
             (N,) of int, in [0, K).
         mask : Tensor, optional
             (N,) of bool: the samples that count, the correctly predicted ones for instance; all if None. The
-            values of the others are not looked at.
+            values of the others are ignored.
         checked : bool
             Whether classes are known to lie in [0, K): then nothing waits for the device they are on.
 
@@ -167,7 +167,7 @@ class ClassMeans(ClassSums):
         Parameters
         ----------
         other : ClassMeans
-            Of as many classes and concepts; it is left as it is.
+            Means of as many classes and concepts; not changed.
 
         Raises
         ------

@@ -71,7 +71,7 @@ def intervention_ranks(
     seed: int = 0,
     first: int = 0,
 ) -> Tensor:
-    """Return the place of each concept in the order in which people are asked about an image.
+    """Return the position of each concept in the order in which people correct an image.
 
     "random" is a permutation of its own for each image. "uncertainty" begins with the value nearest its boundary: the
     model knows this order before anyone answers. "contribution" begins with the largest ``|weight x (target -
@@ -90,9 +90,9 @@ def intervention_ranks(
     weights : Tensor, optional
         (N, L), of the class predicted for each image; for "contribution".
     boundary : number or array_like
-        Of "uncertainty": the value, or (L,) values, at which a concept is as likely there as not.
+        Boundary of "uncertainty": the value, or (L,) values, at which a concept is as likely there as not.
     groups : array_like, optional
-        (L,) of int from 0: concepts that are asked for together; each by itself if None.
+        (L,) of int from 0: concepts that are corrected together; each by itself if None.
     seed : int
         Random seed of "random".
     first : int

@@ -42,7 +42,7 @@ def positive_percentile(a: Array, percentile: float = 99.0) -> Array:
         (N, C, H, W) attributions, or (N, ...) without channels. Where channels matter, explain without summing
         over them: ``reduce_axes=()`` in `quantus.explain`, ``channels="keep"`` in `captum_concepts.explain_func`.
     percentile : float
-        Where extremes are cut, in (0, 100]; 100 cuts nothing.
+        Percentile at which extremes are cut, in (0, 100]; 100 cuts nothing.
 
     Returns
     -------

@@ -62,7 +62,7 @@ def random_bank_scores(
     class_concepts : Tensor
         (K, L) in [0, 1].
     top_l : int
-        Of CEM.
+        Number of first concepts of CEM.
     only_correct : bool
         Whether CEM is over the correctly classified images only.
     n_banks : int

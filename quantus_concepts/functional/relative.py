@@ -34,7 +34,7 @@ class Estimate(NamedTuple):
 
 
 class RelativeContrast(NamedTuple):
-    """What `relative_contrast` returns.
+    """Result of `relative_contrast`.
 
     Attributes
     ----------

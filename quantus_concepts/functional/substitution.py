@@ -211,7 +211,7 @@ def group_choice(similarity: Tensor, groups: Tensor, wanted: Tensor, none: Tenso
     groups : Tensor
         (A,) of int: the group of each option, from 0.
     wanted : Tensor
-        (N,) of int: which group each sample is asked about.
+        (N,) of int: group that is predicted for each sample.
     none : Tensor, optional
         (N,), similarity to the text of "none"; without it one option is always chosen.
 

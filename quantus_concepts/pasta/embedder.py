@@ -134,7 +134,7 @@ class Embedder:
         encoder : Encoder, str or object
             As in the class.
         settings : mapping
-            What `settings` of the other gave.
+            `settings` of the other embedder.
         **overrides : Any
             Arguments of the class that take precedence, or are no settings: `cache`, `batch_size`.
 

@@ -129,7 +129,7 @@ def fit_regressor(
     label_names : sequence of str, optional
         The classes the labels are of.
     parameters : mapping, optional
-        Of scikit-learn's estimator, in place of those above.
+        Parameters of scikit-learn's estimator, in place of those above.
 
     Returns
     -------

@@ -38,7 +38,7 @@ class Scorer(nn.Module):
 
     ReLU follows every layer, the last too, as in Kazmierczak et al. and their release. The weights of all questions
     are stacked, so that several questions are one pass. All questions start from the same draw: what a question
-    learns does not depend on which others are trained beside it.
+    learns does not depend on which others are trained with it.
 
     Parameters
     ----------
@@ -56,9 +56,9 @@ class Scorer(nn.Module):
     settings : mapping, optional
         How explanations are embedded, of what JSON can hold.
     metadata : mapping, optional
-        What else belongs to the scorer, such as the ids of its split and its figures; of what JSON can hold.
+        Other information about the scorer, such as the ids of its split and its figures; of what JSON can hold.
     seed : int
-        Of the initial weights; the global random state is left as it was. The last bias starts at 0.5, and training
+        Seed of the initial weights; the global random state does not change. The last bias starts at 0.5, and training
         begins with the mean of its targets.
 
     Attributes
@@ -115,12 +115,12 @@ class Scorer(nn.Module):
 
     @property
     def labelled_by(self) -> str:
-        """Where the labels it learned from came from: "predicted" (the class explained) or "image-name"."""
+        """Source of the labels it was trained on: "predicted" (the class explained) or "image-name"."""
         return str(self.metadata.get("labels_from", "predicted"))
 
     @property
     def device(self) -> torch.device:
-        """Where the weights are."""
+        """Device of the weights."""
         return self.biases[0].device
 
     def __repr__(self) -> str:
@@ -274,7 +274,7 @@ class Scorer(nn.Module):
         Parameters
         ----------
         questions : str or sequence of str
-            Of those of this scorer.
+            Questions of this scorer.
 
         Returns
         -------

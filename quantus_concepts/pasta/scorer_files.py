@@ -50,7 +50,7 @@ def save_scorer(scorer: Scorer, path: str | os.PathLike[str]) -> None:
     scorer : Scorer
         Its labels, questions, encoder, settings and metadata are kept; arrays among them become lists.
     path : path
-        Of the file, which ends in ``.safetensors``.
+        Path of the file, which ends in ``.safetensors``.
 
     Raises
     ------

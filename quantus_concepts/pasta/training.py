@@ -130,7 +130,7 @@ class TrainingSettings:
     loss : str
         "paper" or "release", see `pasta_loss`.
     weights : sequence of float, optional
-        Of cosine, squared and ranking loss; (1, 0.001, 0.01) for "paper" and (0.01, 10, 0.01) for "release" by
+        Weights of cosine, squared and ranking loss; (1, 0.001, 0.01) for "paper" and (0.01, 10, 0.01) for "release" by
         default.
     """
 
@@ -165,7 +165,7 @@ class Training:
     best_epoch : dict of str to int
         From 1, for each question.
     notes : tuple of str
-        What a user should know, such as that no epoch of a question could be judged.
+        Remarks for the user, such as that no epoch of a question could be judged.
     """
 
     scorer: Scorer
@@ -222,7 +222,7 @@ def train_scorer(
     train : array or sequence
         Indices, or a mask (N,) of bool, of the items to learn from.
     validation : array or sequence, optional
-        Of the items by which the best epoch of each question is found; without them the last is kept.
+        Items by which the best epoch of each question is found; without them the last is kept.
     questions : sequence of str, optional
         Q names; "Q1" to "Q6" by default, which needs six columns of targets.
     label_names : sequence of str, optional

@@ -185,7 +185,7 @@ class CoAM(LayerAttribution):
         Parameters
         ----------
         inputs : Tensor or tuple of Tensor
-            What `forward_func` takes; images are (N, C, H, W).
+            Inputs of `forward_func`; images are (N, C, H, W).
         target : int, str, Tensor, list or array, optional
             Index of the concept, the same for all images (int, or a tensor of one element), or one for
             each image (N,); or names, where `cavs` is a bank or the concept model has one. None gives the maps of

@@ -26,7 +26,7 @@ _ENTRIES = 64
 
 
 class RandomAttribution(Attribution):
-    """Random attribution, uniform in [0, 1), the same whenever the same question is asked.
+    """Random attribution, uniform in [0, 1); the same call always gives the same numbers.
 
     A metric calls an explanation with two models or with two versions of an image, and again to see that it
     does not change. So the numbers are drawn, for each sample, from a generator seeded by the seed, the
@@ -81,7 +81,7 @@ class RandomAttribution(Attribution):
         Returns
         -------
         Tensor or tuple of Tensor
-            Of the shape, type and device of the inputs.
+            Attributions with the shape, type and device of the inputs.
 
         Raises
         ------

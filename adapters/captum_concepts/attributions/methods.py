@@ -164,7 +164,7 @@ def build_method(
     n_steps : int
         For the two with integrated gradients: steps of the integral.
     baseline : float or array
-        Where that integral starts, in units of the input: a number, one for each channel (C,), or an image
+        Start of that integral, in units of the input: a number, one for each channel (C,), or an image
         (C, H, W). 0 is black where images are not normalised; ``-mean / std`` where they are.
     batch_size : int
         Batch size of the model; noisy copies and steps count as images.

@@ -203,10 +203,10 @@ class SteeredRISE(Attribution):
         batch_size : int
             Number of masked images in a batch; memory is bounded by it.
         baselines : float or Tensor
-            What shows where a mask hides the image: a number, or (1, C, H, W) or (N, C, H, W). As in RISE, 0: the mean
+            Values that replace hidden pixels: a number, or (1, C, H, W) or (N, C, H, W). As in RISE, 0: the mean
             colour where images are normalised, black where they are in [0, 1].
         activation : {"softmax", "sigmoid", "none"}
-            What makes probabilities of the model's outputs; "none" where they are such already. With ``lam=0`` any
+            Turns the model's outputs into probabilities; "none" if they already are. With ``lam=0`` any
             output may be explained with "none", the value of a concept for instance.
         input_shaped : bool
             Whether to share a map out equally among the C channels, as `captum.metrics.infidelity` needs.

@@ -55,7 +55,7 @@ class Backbone:
         Mean and standard deviation of each channel with which the model wants images of [0, 1] normalised, where
         that is known (`normalise` does it).
     source : str, optional
-        What the model was built from, as "library:model:weights", where that is known: files of concept models name
+        Origin of the model, as "library:model:weights", if known: files of concept models name
         it.
 
     Raises

@@ -61,14 +61,14 @@ def embed(
 ) -> Embeddings:
     """Run a backbone once over the images of a loader, in eval mode and without gradient.
 
-    What comes back can be kept and used for many banks and heads (`ConceptBank.fit`, `fit_logistic`).
+    The result can be kept and used for many banks and heads (`ConceptBank.fit`, `fit_logistic`).
 
     Parameters
     ----------
     features : nn.Module or Backbone
         As in `PostHocCBM`; left as it was.
     loader : iterable
-        Of batches ``(images, labels, concept_labels, ...)``, ``(images, labels)`` or ``(images,)``, or dicts of these
+        Batches ``(images, labels, concept_labels, ...)``, ``(images, labels)`` or ``(images,)``, or dicts of these
         names; "pixel_values" and "label", as processors and data sets of Hugging Face give them, are images and labels.
         Images are brought to the device and type of the backbone; those of uint8 are divided by 255, and no more: what
         the backbone wants normalised has to come so.

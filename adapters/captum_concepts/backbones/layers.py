@@ -58,7 +58,7 @@ class LayerFeatures(nn.Module):
     """A model up to one of its layers: images to that layer's output.
 
     The forward pass ends at the layer, so what comes after it costs nothing. A layer that the model calls
-    several times gives its first output; a quantised one gives it in float32. Several threads may run it at once.
+    several times gives its first output; a quantised one gives it in float32. Several threads may run it concurrently.
     The model is registered once, as ``model``.
 
     Parameters

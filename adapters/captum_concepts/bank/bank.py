@@ -290,7 +290,7 @@ class ConceptBank(FittedBank):
         *,
         mean: Tensor | None = None,
     ) -> Self:
-        """Draw directions that know nothing: the control that a bank of concepts has to beat.
+        """Draw random directions: the baseline that a bank of concepts has to beat.
 
         One draw is one observation of chance; compare with many seeds.
 
@@ -335,7 +335,7 @@ class ConceptBank(FittedBank):
         Parameters
         ----------
         banks : sequence of ConceptBank
-            Of one width, the embeddings being those of one backbone.
+            Banks of one width, fitted on the embeddings of one backbone.
         names : sequence of str, optional
             Names of all concepts in the order of the banks; by default they keep theirs.
 

@@ -167,9 +167,9 @@ class PostHocCBM(StoredCBM):
     source : str or None
         From what a Backbone was built, as files of the model name it.
     normalisation : tuple or None
-        Of images, as a Backbone tells it.
+        Mean and standard deviation of the images, as in a Backbone.
     random_banks : tuple of RandomBank
-        Those that `fit` was asked for.
+        Random banks made by `fit(random_banks=)`.
 
     Raises
     ------
@@ -239,7 +239,7 @@ class PostHocCBM(StoredCBM):
         Returns
         -------
         list of PostHocCBM
-            In eval mode but for the features; empty where `fit` was not asked for random banks.
+            Models in eval mode except the features; empty without `fit(random_banks=)`.
         """
         made = []
         for each in self.random_banks:
@@ -329,7 +329,7 @@ class PostHocCBM(StoredCBM):
         features : nn.Module or Backbone
             As in the class.
         loader : iterable
-            Of batches ``(images, labels, concept_labels, ...)``, or ``(images, labels)`` beside `bank` or
+            Batches ``(images, labels, concept_labels, ...)``, or ``(images, labels)`` together with `bank` or
             `concept_labels`. Labels are classes from 0.
         bank : ConceptBank, optional
             A bank of one's own, of the width of the embeddings, in place of fitting one: concept labels, `names` and
@@ -360,7 +360,7 @@ class PostHocCBM(StoredCBM):
         class_names : sequence of str, optional
             K names, kept with the model and in its file, and used in tables, plots and pages.
         random_banks : int
-            How many banks of random directions to keep beside the model and in its file, each with a logistic head of
+            Number of banks of random directions to keep with the model and in its file, each with a logistic head of
             its own, fitted on the same embeddings: the random baseline of the concept metrics, pictures and pages, at
             no pass of the backbone. The range of 39 encloses 95 % of what random directions give.
         seed : int
@@ -383,8 +383,8 @@ class PostHocCBM(StoredCBM):
         TypeError
             If `head` is neither a name nor callable, `bank` is no ConceptBank, or as in the class.
         ValueError
-            If a choice is unknown, `bank` is of another width or beside what it replaces, the loader is empty,
-            shuffles beside `concept_labels` or gives other batches, or as in `ConceptBank.fit`.
+            If a choice is unknown, `bank` has another width or is given with what it replaces, the loader is empty,
+            shuffles although `concept_labels` is given, or gives other batches, or as in `ConceptBank.fit`.
         """
         module, pooling = resolve_stages(features, pool, maps)
         width = None

@@ -39,7 +39,7 @@ def prune(cbm: C, concepts: Any, classes: Any = None, *, normalise: bool = False
     Returns
     -------
     PostHocCBM, BottleneckCBM or ResidualCBM
-        Of the kind given, with a head of its own; all else it shares with `cbm`.
+        Model of the same class with its own head; everything else is shared with `cbm`.
 
     Raises
     ------

@@ -39,7 +39,7 @@ def from_pyc(
 
     Concept values are the probabilities of its binary concepts, and those of every state of its categorical ones (a
     shape of three states is three values), in the order of ``model.intermediate_concept_names``; interventions know
-    them by name, "red" and "shape::0". The classes are those of one task. Both are asked of the model by its own
+    them by name, "red" and "shape::0". The classes are those of one task. Both are taken from the model by its own
     queries, so that training it changes the chain. Maps are Eq. 2 of Aysel et al. 2025 with the weights of the model's
     linear encoder.
 

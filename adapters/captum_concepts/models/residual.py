@@ -282,7 +282,7 @@ def fit_residual(
     cbm : PostHocCBM or BottleneckCBM
         Left as it was; the model returned shares its parts.
     loader : iterable
-        Of batches ``(images, labels, ...)``, or what `embed` returned of them, which spares the pass.
+        Batches ``(images, labels, ...)``, or their result of `embed`, which saves the pass.
     C : float
         Inverse strength of the penalty, as in `fit_logistic`: a small one leaves more to the concepts.
     max_iter : int

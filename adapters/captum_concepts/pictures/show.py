@@ -77,7 +77,7 @@ def show_concepts(
     bank : ConceptBank, optional
         Concepts of that layer. Without a head on them there are values and maps but no contributions.
     by : str, optional
-        What ranks the concepts: "contribution", "value" or "weight", by size for all but the value; contribution by
+        Ranking of the concepts: "contribution", "value" or "weight", by size for all but the value; contribution by
         default, value with a bank.
     concepts : sequence, optional
         Names or indices of the concepts to show, in place of the strongest.
@@ -252,7 +252,7 @@ def plot_contributions(
     top : int
         How many concepts get a bar of their own.
     rest : str
-        What the last bar before the logit is called.
+        Name of the last bar before the logit.
     ax : Axes, optional
         Axes to draw on; None for a new figure, which is not registered with pyplot.
 

@@ -227,9 +227,9 @@ def tcav_contrast(first: TCAVScore, second: TCAVScore) -> TCAVContrast:
     Parameters
     ----------
     first : TCAVScore
-        Of the model to which the concept should matter more.
+        Scores of the model to which the concept should matter more.
     second : TCAVScore
-        Of the other, for its own class.
+        Scores of the other model, for its own class.
 
     Returns
     -------

@@ -35,7 +35,7 @@ class ConceptFolder(ConceptDataset):
 
     Images lie in ``root/CLASS/*.jpg``, or ready split in ``root/train/CLASS`` and ``root/test/CLASS`` (jpg, jpeg or
     png, of at most 50 million pixels). Classes, and images within a class, are in lexicographic order of their names.
-    Images are read when asked for, as RGB and the right way up where EXIF turns them; only the tables are kept in
+    Images are read on access, as RGB and the right way up where EXIF turns them; only the tables are kept in
     memory.
 
     The concept table has a header, ``class`` or ``image`` in its first column, and one column per concept::
@@ -101,7 +101,7 @@ class ConceptFolder(ConceptDataset):
         If a folder or a table is missing.
     ValueError
         If an argument or a row of a table is not as said (file and line are named), if there are no images, or if
-        images differ in size and neither `transform` nor `image_size` is given. When an image is asked for: if it
+        images differ in size and neither `transform` nor `image_size` is given. On access to an image: if it
         cannot be read.
     """
 

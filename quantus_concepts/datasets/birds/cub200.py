@@ -54,7 +54,7 @@ class CUB200(ConceptDataset):
     Concepts are the 112 of the 312 attributes that concept bottleneck models use, under their official names.
     Each belongs to the part its name speaks of (the paper's Tables 4 and 5): 89 to one of 12 parts, 23 to
     none. Left and right eye, leg and wing are one part with two places each, so that Q = 2; the other parts
-    have one place and NaN as the second. Only the tables are kept in memory; images are read when asked for.
+    have one place and NaN as the second. Only the tables are kept in memory; images are read on access.
 
     Parameters
     ----------

@@ -49,7 +49,7 @@ class PaintedBirds(ConceptDataset):
     Concept labels say what is to be seen: where a part is hidden (by grass, a trunk, leaves, or beyond the edge), all
     concepts of that part are 0. Otherwise exactly one concept of each group is 1.
 
-    Images are painted when asked for, and not kept unless asked for. Labels and part centres are found once, in the
+    Images are painted on access, and not kept by default. Labels and part centres are found once, in the
     constructor.
 
     Parameters
@@ -74,7 +74,7 @@ class PaintedBirds(ConceptDataset):
     seed : int
         Random seed of classes and individuals.
     transform : callable, optional
-        Of ``torchvision.transforms.v2``, applied to image and points together.
+        A transform of ``torchvision.transforms.v2``, applied to image and points together.
     first : int
         Number of the first image: the images are those from `first` on of a data set of ``first + n_images``.
     keep : bool
@@ -164,7 +164,7 @@ class PaintedBirds(ConceptDataset):
         index : int
             Which image.
         concept : str or int
-            What to substitute in, by name or index; the bird loses the other options of its group.
+            Concept to add, by name or index; the bird loses the other options of its group.
 
         Returns
         -------
@@ -223,7 +223,7 @@ class PaintedBirds(ConceptDataset):
         return torch.from_numpy(parts[None] == np.arange(1, len(PARTS) + 1)[:, None, None])
 
     def images(self, indices: Iterable[int] | None = None) -> Tensor:
-        """Paint many images at once, without `transform`.
+        """Paint a batch of images, without `transform`.
 
         Parameters
         ----------

@@ -55,7 +55,7 @@ class ExplanationFile:
     path, image : Path
         The file of the explanation, and that of its image, None where there is none.
     explainer : str
-        What made it.
+        Name of the explainer.
     name : FileName
         The parts of the file's name.
     label, true_label : str

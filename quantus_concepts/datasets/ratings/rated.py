@@ -25,7 +25,7 @@ class RatedExplanations:
     Parameters
     ----------
     explanations : sequence of Explanation
-        N explanations; read from disk only when asked for.
+        N explanations; read from disk on access.
     votes : np.ndarray
         (N, A, 6), float: 1 to 5 for each annotator and question Q1 to Q6, NaN if a question has no vote.
     image_ids : np.ndarray
@@ -39,11 +39,11 @@ class RatedExplanations:
     modalities : np.ndarray
         (N,) of str, "map" or "concepts".
     name : str
-        What these ratings are called in tables.
+        Name of these ratings in tables.
     simulated : bool
         Whether no person gave them.
     notes : tuple of str
-        What a user should know about them, such as how many votes are missing.
+        Remarks for the user, such as how many votes are missing.
 
     Attributes
     ----------

@@ -53,7 +53,7 @@ class PastaRatings(RatedExplanations):
     there and here. Where a drawing is missing, or with `drawings=False`, the map is drawn by the `Embedder`, that of
     the released explainers SHAP and LIME scaled as the release scales them; a note counts these.
 
-    Files are read when asked for; that they are there is checked at once. How a label is spelled (a scorer knows the
+    Files are read on access; their existence is checked immediately. How a label is spelled (a scorer knows the
     release's variants) is left alone.
 
     A question missing in some records is normal: its votes are NaN. A record that is there twice counts once; where an
@@ -82,7 +82,7 @@ class PastaRatings(RatedExplanations):
     counterfactual_explainers : str or collection of str
         Ids of the explainers for which small values mean important; CLIP-QDA-sample of the release by default.
     name : str
-        What the ratings are called in tables.
+        Name of the ratings in tables.
 
     Raises
     ------
@@ -90,7 +90,7 @@ class PastaRatings(RatedExplanations):
         If the folder, the JSON file, images, or both drawing and attribution of an explanation are missing.
     ValueError
         If the JSON file has not this format, votes are outside 1 to 5, there is no such data set or nothing is left.
-        When an explanation is asked for: if its files cannot be read.
+        On access to an explanation: if its files cannot be read.
     """
 
     @check_arguments(

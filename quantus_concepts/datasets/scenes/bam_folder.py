@@ -185,7 +185,7 @@ class BAMFolder(ComposedDataset):
         If `image_size` is not a whole number.
     ValueError
         If a list is malformed, lists or folders contradict each other, masks are pickled, or the view needs masks
-        and there are none. When an image is asked for: if it or its mask cannot be read or has another size.
+        and there are none. On access to an image: if it or its mask cannot be read or has another size.
     """
 
     @check_arguments(root=Location(), split=Choice(SPLITS), view=Choice(VIEWS), image_size=Whole(1))
@@ -246,7 +246,7 @@ class BAMFolder(ComposedDataset):
         Raises
         ------
         ValueError
-            If there is no such view, "og" is asked for without masks, or images of "0s" are missing.
+            If there is no such view, "og" is requested without masks, or images of "0s" are missing.
         FileNotFoundError
             If the folder of "0s" is missing.
         """

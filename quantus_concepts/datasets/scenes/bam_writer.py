@@ -64,7 +64,7 @@ def write_bam(
 
     Images are JPEG of quality 95 without subsampled colours, as the release's are JPEG and a tenth of the size of
     PNG; `lossless` writes PNG, with which a scene is the same to the bit with and without its object. Everything is
-    written to a hidden folder in `out` and takes its place at the end, all at once: there is no half-written data set,
+    written to a hidden folder in `out` and takes its place at the end in one step: there is no half-written data set,
     and files that this function did not write stay. An interrupted run starts again: it takes minutes, and the rest of
     it might be composed from other sources.
 

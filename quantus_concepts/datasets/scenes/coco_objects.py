@@ -78,7 +78,7 @@ class COCOObjects(ObjectSource):
         If there are run-length encoded masks and pycocotools is not installed.
     ValueError
         If the file is not in COCO's format, has no segmentations or names a photograph outside the folder, there is
-        no such category, or a class has no object. When an object is asked for: if the photograph cannot be read or
+        no such category, or a class has no object. On access to an object: if the photograph cannot be read or
         has not the size annotated.
     """
 

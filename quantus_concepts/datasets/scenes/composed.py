@@ -122,7 +122,7 @@ class ComposedDataset(Dataset[ComposedSample], ABC):
         )
 
     def images(self, indices: Indices | None = None) -> Tensor:
-        """Return many images at once, without `transform`.
+        """Return a batch of images, without `transform`.
 
         Parameters
         ----------
@@ -146,7 +146,7 @@ class ComposedDataset(Dataset[ComposedSample], ABC):
         return torch.from_numpy(pixels).permute(0, 3, 1, 2).contiguous()
 
     def masks(self, indices: Indices | None = None) -> Tensor:
-        """Return many masks at once.
+        """Return a batch of masks.
 
         Parameters
         ----------
@@ -170,7 +170,7 @@ class ComposedDataset(Dataset[ComposedSample], ABC):
         return torch.from_numpy(masks)
 
     def boxes(self, indices: Indices | None = None) -> Tensor:
-        """Return many boxes at once.
+        """Return a batch of boxes.
 
         Parameters
         ----------

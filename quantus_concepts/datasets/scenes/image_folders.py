@@ -23,9 +23,8 @@ _OPAQUE = 128
 class CutoutFolder(ObjectSource):
     """Cut-out objects in ``root/CLASS/*.png``, with their background transparent.
 
-    Where alpha is at least 128 is the object. Classes, and files within a class, are in lexicographic order of their
-    names; files beside the class folders, hidden ones and other files in them are left alone. Images are read when
-    asked for.
+    The object is where alpha is at least 128. Classes, and files within a class, are in lexicographic order of their
+    names; files next to the class folders, hidden ones and other files in them are ignored. Images are read on access.
 
     Parameters
     ----------
@@ -80,8 +79,8 @@ class CutoutFolder(ObjectSource):
 class SceneFolder(SceneSource):
     """Scenes in ``root/CLASS/*.jpg`` (or jpeg, png, webp, bmp, tif), of any size.
 
-    Classes, and files within a class, are in lexicographic order of their names; files beside the class folders,
-    hidden ones and other files in them are left alone. Images are read when asked for, as RGB.
+    Classes, and files within a class, are in lexicographic order of their names; files next to the class folders,
+    hidden ones and other files in them are left alone. Images are read on access, as RGB.
 
     Parameters
     ----------
@@ -98,7 +97,7 @@ class SceneFolder(SceneSource):
     FileNotFoundError
         If `root` is no folder.
     ValueError
-        If there are no class folders, one has no image, or a file is no image. When a scene is asked for: if the
+        If there are no class folders, one has no image, or a file is no image. On access to a scene: if the
         file cannot be read.
     """
 

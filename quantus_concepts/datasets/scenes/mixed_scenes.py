@@ -24,7 +24,7 @@ class MixedScenes(SceneSource):
     Parameters
     ----------
     scenes : SceneSource
-        What is to be recognised, with as many scenes in each class.
+        Scenes to recognise, with as many scenes in each class.
     others : SceneSource
         Other scenes of the same classes, at least as many of each, of the same sizes.
     share : (float, float)
@@ -36,7 +36,7 @@ class MixedScenes(SceneSource):
     ------
     ValueError
         If classes or numbers of the two sources differ, there is only one class, or `share` is out of its range.
-        When a scene is asked for: if the two have different sizes.
+        On access to a scene: if the two have different sizes.
     """
 
     @check_arguments(seed=Seed())

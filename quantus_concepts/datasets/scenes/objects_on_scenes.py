@@ -118,7 +118,7 @@ class ObjectsOnScenes(ComposedDataset):
 
     Train and test share neither a group of cut-outs nor a scene. Within a split, each cut-out and each scene of a
     class is used once in random order before one is used again. The same arguments give the same bits, in any order
-    of access. Images are composed when asked for; of the sources, 64 MiB of cut-outs and of scenes each are kept at
+    of access. Images are composed on access; of the sources, 64 MiB of cut-outs and of scenes each are kept at
     most.
 
     Parameters
@@ -166,7 +166,7 @@ class ObjectsOnScenes(ComposedDataset):
         If a number of something is not a whole number.
     ValueError
         If an argument is outside its range, there is no such class, a source contradicts itself, or a class has too
-        few cut-outs or scenes for two splits. When an image is asked for: if the source's cut-out or scene has not
+        few cut-outs or scenes for two splits. On access to an image: if the source's cut-out or scene has not
         the shape it should.
     """
 

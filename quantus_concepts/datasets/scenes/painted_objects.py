@@ -275,12 +275,12 @@ _HALF_SIDE = 127.5
 class PaintedObjects(ObjectSource):
     """Ten classes of painted objects: aeroplane, bird, boat, butterfly, car, fish, house, key, mug, umbrella.
 
-    What tells a class is its shape. Colours come from one palette for all classes, and every object has a dark line
+    A class is defined by its shape. Colours come from one palette for all classes, and every object has a dark line
     with a light rim around it, like a sticker, so that it stands out from any background. Proportions, mirroring, a
     small rotation, a pattern (none, stripes, dots or two halves) and a shading are drawn for each object. The class has
     no influence on colours and pattern.
 
-    Objects are painted when asked for, and not kept. Object i depends on `seed`, `size` and i only, so that the first
+    Objects are painted on access, and not kept. Object i depends on `seed`, `size` and i only, so that the first
     objects of a larger source are those of a smaller one, and the same arguments give the same bits in any order of
     access. The classes take turns: label i is i modulo 10. Each object is a group of its own.
 

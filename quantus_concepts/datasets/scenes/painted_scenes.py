@@ -29,7 +29,7 @@ class PaintedScenes(SceneSource):
     painted between two colours, each of which changes a little from one end to the other; they come from the palette of
     the painted objects, and the class has no influence on them, nor on which of the two is the ground.
 
-    Scenes are painted when asked for, and not kept. Scene i depends on `seed`, `size` and i only, so that the first
+    Scenes are painted on access, and not kept. Scene i depends on `seed`, `size` and i only, so that the first
     scenes of a larger source are those of a smaller one, and the same arguments give the same bits in any order of
     access. The classes take turns: label i is i modulo 10.
 

@@ -55,7 +55,7 @@ class PaintedSubstitutions(Dataset[SubstitutionSample]):
     own attributes, what was put in is not its class's, and the labels of exactly these two concepts change. So what
     reads the picture scores S+ = S- = 1, and what recites the class 0 and 0. Birds that have none such are left out.
 
-    Only labels are kept; images are painted when asked for. The same arguments give the same substitutions, in any
+    Only labels are kept; images are painted on access. The same arguments give the same substitutions, in any
     order of access.
 
     Parameters
@@ -87,7 +87,7 @@ class PaintedSubstitutions(Dataset[SubstitutionSample]):
     class_concepts : Tensor
         (K, L) of 0 and 1: the concepts that define each class.
     class_names, concept_names, group_names, part_names : list of str
-        Of the birds.
+        Names and groups of the birds.
     part_of_concept, group_of_concept : Tensor
         (L,) of int64, of the birds.
 

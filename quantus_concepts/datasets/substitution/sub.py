@@ -74,7 +74,7 @@ class SUB(Dataset[SUBSample]):
     root : str or Path
         The folder of the Parquet files, or the one around ``data``.
     cub : ConceptDataset, optional
-        What the concept model knows: its concepts and classes, and which concepts are which class's. For SUB
+        Data set of the concept model: its concepts and classes, and which concepts are which class's. For SUB
         ``CUB200(root, class_concepts="majority")``; the names of the release are mapped to its (``--`` to ``::``,
         "Blue_Jay" to "073.Blue_Jay"). Without it concepts and classes are those that the files name, and nothing is
         known of what was taken out.
@@ -96,15 +96,15 @@ class SUB(Dataset[SUBSample]):
     pairs : Tensor
         (N,) of int64: which pair of bird and attribute, the images of which are no independent samples.
     attribute_names, bird_names : list of str
-        What the release names, attributes as "group::option".
+        Names of the release, attributes as "group::option".
     concept_names, class_names : list of str
-        Of `cub`; without it those of the release.
+        Names of `cub`; without it those of the release.
     options : list of str
         All attributes that could be named: the 312 of `cub` where it has ``attribute_names``, else `concept_names`.
     class_concepts : Tensor or None
         (K, L), of `cub`.
     licence : str
-        What the files say, else that of SUB.
+        Licence in the files, else that of SUB.
 
     Raises
     ------

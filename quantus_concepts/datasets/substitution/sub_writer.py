@@ -62,7 +62,7 @@ def write_sub(
     Parameters
     ----------
     samples : iterable
-        Of (image, attribute, bird): the image as a path or the bytes of a file, kept as it is, a Pillow image, or a
+        Tuples (image, attribute, bird): the image as a path or the bytes of a file, kept as it is, a Pillow image, or a
         tensor (3, H, W) in [0, 1], both written as PNG; what was put in, "group::option", and the reference bird, by
         name.
     out : str or Path
@@ -72,7 +72,7 @@ def write_sub(
     bird_names : sequence of str
         All birds.
     licence : str
-        Of the images, shown when they are read.
+        Licence of the images, shown when they are read.
     rows_per_group : int
         Images in a row group.
     overwrite : bool

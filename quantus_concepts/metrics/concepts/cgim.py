@@ -75,7 +75,7 @@ class CGIM(UpdatedMetric):
     Notes
     -----
     Scores are in [-1, 1], higher is better. There is no chance value (``records[-1].chance`` is NaN): 0 is not what
-    directions that know nothing reach. Type 3 is positive for any fitted head, random directions had .32 where it was
+    random directions reach. Type 3 is positive for any fitted head, random directions had .32 where it was
     measured; hold a score against its own distribution over random concept banks. NaN, counted in
     ``records[-1].reasons``: a class without a correctly predicted sample (it is left out of the concepts' scores), and
     a concept or class whose row is zero on either side. The scores of the last

@@ -63,7 +63,7 @@ class CLM(UpdatedMetric):
       ``y_batch``, takes the first `top_l`, drops those whose part is not visible and averages the rest.
       The explanation method then plays no role.
 
-    Where the backbone does not pool by the mean (``model.linear_pool`` is false), maps are local evidence and
+    If the backbone does not pool by the mean (``model.linear_pool`` is false), maps are local evidence and
     not a decomposition of the concept value.
 
     Parameters

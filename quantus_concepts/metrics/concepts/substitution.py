@@ -51,7 +51,7 @@ class SubstitutionScore(UpdatedMetric):
         (N,) of int: which images share a recipe (class and concept put in) and are no independent samples. By default
         from ``y_batch`` and `added`, which is right where ``y_batch`` is the bird's class.
     **quantus : Unpack[QuantusArguments]
-        `abs`, `normalise` and what else every Quantus metric takes, by keyword; they say nothing here, where no
+        `abs`, `normalise` and what else every Quantus metric takes, by keyword; they have no effect here, where no
         attribution enters. The default aggregate is the mean of the defined scores.
 
     Raises

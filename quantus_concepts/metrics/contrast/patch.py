@@ -37,7 +37,7 @@ class Patch:
         (N, C, H, W) aligned with ``x_batch``, or (C, H, W) for all: images that show the object inside the mask, in the
         same units as ``x_batch``.
     mean : sequence of float, optional
-        Of the normalisation of ``x_batch``, for each channel; undone for the range of the pixels.
+        Mean of the normalisation of ``x_batch``, for each channel; undone for the range of the pixels.
     std : sequence of float, optional
         Standard deviation of the normalisation.
     pixel_range : tuple of float

@@ -101,7 +101,7 @@ def optimise_patch(
     A step is a forward and a backward pass. On one core of a CPU, 300 steps take about a minute an image with a
     ResNet-18 at 224 px, and half a second with the small network of the benchmark at 64 px (a quarter at 32 px); less
     where patches converge.
-    Where that is too long, take fewer images rather than fewer steps; where few patches converge, a smaller
+    If that is too long, take fewer images rather than fewer steps; where few patches converge, a smaller
     `step_size` or `eta1` does more than more steps.
 
     Parameters
@@ -119,7 +119,7 @@ def optimise_patch(
     pixel_range : tuple of float
         Lowest and highest value of a pixel in image space.
     steps : int
-        Of gradient descent; the release takes 300.
+        Steps of gradient descent; the release takes 300.
     step_size : float, optional
         On pixels of 0 to 255, whatever `pixel_range` is; None for the release's 500, which suits norms that are
         not squared and networks like ResNet-50. Where few patches converge, smaller steps do.

@@ -60,9 +60,9 @@ class Premise:
     name : str
         "removed", "remain correct", "alone" or "learned".
     value : float
-        What was measured, as a share; NaN where it is not known.
+        Measured share; NaN if unknown.
     limit : float
-        What it is held against.
+        Limit of the value.
     holds : bool
         Whether it does.
     sentence : str
@@ -81,7 +81,7 @@ class Premise:
 
 @dataclass(frozen=True)
 class PremiseCheck:
-    """What a model does when the common feature is removed, and when nothing else is left.
+    """Predictions of a model without the common feature, and with this feature only.
 
     The quantities are those of Figure 3 (top) of Yang and Kim (2019), "BIM".
 
@@ -109,7 +109,7 @@ class PremiseCheck:
     n : int
         Images.
     limits : Limits
-        What the premises are held against.
+        Limits of the premises.
     """
 
     model: str
@@ -232,9 +232,9 @@ def check_premise(
     labels : array_like
         (N,) of int: the classes that the model has to find.
     name : str
-        Of the model, for the sentences.
+        Name of the model, for the sentences.
     feature : str
-        What the feature is, for the sentences.
+        Name of the feature, for the sentences.
     limits : Limits, optional
         How much may be missing; 2 points, 95 % and 5 points if None.
     batch_size : int

@@ -226,16 +226,16 @@ Masks = Tensor | Callable[[list[int]], Tensor]
 
 @dataclass
 class RegionAttributions:
-    """What one method says of the region in the images of each subject.
+    """Attributions of one method to the region in the images of each subject.
 
     Attributes
     ----------
     inside : dict
         From subject to concept attributions (N,) of float64 under the masks.
     elsewhere : dict
-        The same under other masks, of the subjects that were asked for them.
+        The same under other masks, of the subjects for which they were requested.
     maps : dict
-        From subject to the normalised maps (n, H, W) of the images that were asked for.
+        From subject to the normalised maps (n, H, W) of the requested images.
     failure : str
         Why the method has no numbers; empty where it has.
     """
@@ -259,9 +259,9 @@ def attribute_regions(
     batch_size: int = 64,
     display_progressbar: bool = False,
 ) -> dict[str, RegionAttributions]:
-    """Explain every subject with every method once, and reduce each explanation to a number at once.
+    """Explain every subject with every method once, and reduce each explanation to a number immediately.
 
-    What `score_contrasts` rests on: maps scaled by `positive_percentile`, each by itself, and averaged over a region.
+    `score_contrasts` uses it: maps scaled by `positive_percentile`, each by itself, and averaged over a region.
     A method that raises, or gives what is no map, has NaN throughout and a reason; the others go on, and it is not
     asked again. A map with NaN or infinity costs its own image only.
 
@@ -271,7 +271,7 @@ def attribute_regions(
         From name to ``explain_func(model, inputs, targets)``, as Quantus takes it, `captum_concepts.explain_func` for
         instance.
     subjects : iterable of Subject
-        What is explained.
+        Models and images to explain.
     masks : array_like or callable
         (N, 1, H, W) or (N, H, W) of 0 and 1: the region in image 0, 1, ... of every subject; or a function from a list
         of n rows to (n, 1, H, W).

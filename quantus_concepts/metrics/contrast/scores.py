@@ -86,7 +86,7 @@ def score_contrasts(
     ----------
     methods : dict
         From name to ``explain_func(model, inputs, targets)`` as Quantus takes it; `captum_concepts.explain_func` and
-        `captum_concepts.build_method` make them, "random" and "Sobel edges" among them, which know nothing.
+        `captum_concepts.build_method` make them, "random" and "Sobel edges" among them, as baselines.
     masks : array_like or callable
         (N, 1, H, W) or (N, H, W) of 0 and 1: the region in image 0, 1, ... of every subject; or a function from a list
         of n rows to (n, 1, H, W). An image whose mask is empty or full has no score.
@@ -103,7 +103,7 @@ def score_contrasts(
     threshold : float
         The relative change that IIR counts, above 0.
     seed : int
-        Random seed of the random places of the masks whose MCS stands beside each method's own.
+        Random seed of the random places of the masks whose MCS is the baseline of each method.
     batch_size : int
         Images that are explained together.
     per_image : bool
@@ -126,7 +126,7 @@ def score_contrasts(
     TypeError
         If a method cannot be called, a pair holds no Subjects, or an argument is of the wrong kind.
     ValueError
-        If no pair is given, the subjects of a pair differ in number, IDR or IIR is asked of two models, there are
+        If no pair is given, the subjects of a pair differ in number, IDR or IIR is requested for two models, there are
         fewer masks than images, all masks are empty or full, or a number is out of its range.
     """
     pairs = {name: pair for name, pair in (("MCS", mcs), ("IDR", idr), ("IIR", iir)) if pair is not None}

@@ -54,11 +54,11 @@ class Faithfulness(ImageMetric):
         Black and white, in place of `mean` and `std`. With neither, black is 0 and white 1, unless the image has
         darker and brighter pixels: then they are its darkest and its brightest value, as Quantus's baseline "black".
     outputs : str
-        What the model returns: "logits", of which the softmax is taken, or "probabilities".
+        Outputs of the model: "logits", of which the softmax is taken, or "probabilities".
     chunk_size : int, optional
         Images the model sees at a time; if None, as many as there are samples in a batch.
     seed : int
-        Of the noise and of the order of equally relevant pixels. What is drawn for an image depends on this and on
+        Seed of the noise and of the order of equally relevant pixels. The draw for an image depends on this and on
         the image only.
     **quantus : Unpack[QuantusArguments]
         `abs`, `normalise` and what else every Quantus metric takes, by keyword. Only the order of the pixels counts,

@@ -42,7 +42,7 @@ class PASTAScore(ConceptMetric):
     their names in the order of importance and encoded as text, and a small network that was trained on people's
     ratings turns the embedding into a score. Maps and concepts are therefore on one scale.
 
-    What is scored: attributions (N, 1, H, W) or (N, C, H, W) of images, summed over the channels, or attributions
+    Scores attributions (N, 1, H, W) or (N, C, H, W) of images, summed over the channels, or attributions
     (N, L) of concepts, whose names are `concept_names`.
 
     Parameters
@@ -50,7 +50,7 @@ class PASTAScore(ConceptMetric):
     scorer : Scorer or path
         Trained by `quantus_concepts.pasta.train_scorer`, or a file of one, of the release too.
     encoder : Embedder, Encoder, str or object, optional
-        What embeds: a preset ("siglip", "clip", "eva02"), an encoder, any object with `encode_image`,
+        Encoder: a preset ("siglip", "clip", "eva02"), an encoder, any object with `encode_image`,
         `encode_text`, `preprocess` and `tokenizer`, or an `Embedder` that settles how explanations are shown.
         Otherwise this is as the scorer was trained; with None so is the encoder.
     question : str, optional

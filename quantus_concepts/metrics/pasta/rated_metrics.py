@@ -48,7 +48,7 @@ SENSITIVITY = {"MaxSensitivity (uniform)": "uniform", "MaxSensitivity (Gaussian)
 
 @dataclass(frozen=True)
 class Explainer:
-    """What made the explanations of one explainer id: a classifier and, where it is known, the method.
+    """Explainer of one explainer id: a classifier and, where it is known, the method.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ class Explainer:
     explain_func_kwargs : mapping
         Its keyword arguments.
     mean, std : sequence of float, optional
-        What images in [0, 1] are normalised by before they go into the model, a number for each channel.
+        Normalisation of images in [0, 1] before they go into the model, a number for each channel.
     size : tuple of int, optional
         (H, W) that images and maps are resized to before; as they are if None.
 
@@ -156,7 +156,7 @@ def metric_values(
     explainers : mapping of str to Explainer, optional
         By explainer id; those without one have NaN.
     thresholds : sequence of int
-        Of `Faithfulness`.
+        Thresholds of `Faithfulness`.
     noise : float
         Half the width of uniform noise and standard deviation of Gaussian noise, as a share of the range from black to
         white; for `Faithfulness` and `MaxSensitivity`. Imputation keeps the noise of ROAD.

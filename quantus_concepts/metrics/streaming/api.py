@@ -118,7 +118,7 @@ def score_concepts(
         of the same image and at the parts of another image, the norm of the backbone's features (undefined without
         ``feature_maps`` of the model), and a Gaussian at the centre of every image.
     controls : sequence or dict
-        Concept models that know nothing (`quantus_concepts.functional.random_banks`), or such by one name. Of each
+        Baseline models (`quantus_concepts.functional.random_banks`), or a dict of them by one name. Of each
         number the mean is given, and as ``low`` and ``high`` where 95 % of them lie. By default the random banks that
         a single model was fitted with (``PostHocCBM.fit(random_banks=39)``), as "random banks", with a `control_stride`
         for which each is scored for CLM on 200 images of the loader's data set.
@@ -143,7 +143,7 @@ def score_concepts(
         Random seed of the other-image baseline.
     n_threads : int
         How many models and controls that share their features are scored at the same time, where all are on the CPU.
-        Each computes with as many threads as PyTorch is set to: more than one pays beside ``torch.set_num_threads(1)``,
+        Each computes with as many threads as PyTorch is set to: more than one helps with ``torch.set_num_threads(1)``,
         and then more than PyTorch's own threads do. The numbers are the same to the bit.
     display_progressbar : bool
         Whether a bar shows the batches, where the output is a terminal or a notebook.
@@ -272,7 +272,7 @@ def score_substitutions(
         Batches of images without substitution, of the kind models are trained on, with concept labels: a loader over
         the test set, for the paper's T_A and T.
     controls : sequence or dict
-        Concept models that know nothing, or such by one name. Of each number the mean is given, and as ``low`` and
+        Baseline models, or a dict of them by one name. Of each number the mean is given, and as ``low`` and
         ``high`` where 95 % of them lie.
     concept_names : sequence of str, optional
         L names, "group::option"; the numbers of the concepts where none are known.

@@ -63,7 +63,7 @@ def intervention_curve(
     counts : sequence of int, optional
         After how many answers; by default 0, 1, 2, 4, ... and all (`functional.intervention_counts`).
     orders : sequence of str
-        Which concept of an image is asked for first: "random", "uncertainty" or "contribution"
+        Order in which the concepts of an image are corrected: "random", "uncertainty" or "contribution"
         (`functional.intervention_ranks`; the last one needs the answers to choose, and is an upper bound).
     groups : array_like, optional
         (L,) of int from 0: concepts that are answered together, and counted as one.
@@ -72,7 +72,7 @@ def intervention_curve(
         `captum_concepts.PostHocCBM.value_levels` of the training images. Elsewhere 0 and 1.
     value_threshold : float or dict, optional
         Value at which a concept is as likely there as not, for "uncertainty"; by default the middle of the levels.
-        Of margins it is 0.
+        It is 0 for margins.
     seed : int
         Random seed of the random order, which is another one for each image.
     display_progressbar : bool
@@ -130,7 +130,7 @@ def plot_interventions(table: pd.DataFrame, ax: Any = None, *, control: pd.DataF
     ax : matplotlib Axes or array of them, optional
         One for each model; a new figure if None.
     control : DataFrame, optional
-        Rows of the same columns, of models that know nothing: where 95 % of them lie is a grey band in every panel.
+        Rows with the same columns, of baseline models: the range of 95 % of them is a grey band in every panel.
 
     Returns
     -------

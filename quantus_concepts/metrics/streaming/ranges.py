@@ -138,7 +138,7 @@ class ConceptRanges:
         Parameters
         ----------
         rows : DataFrame
-            What `rows` gave for one range after another, joined: what `score_shards` returns.
+            Joined results of `rows` for all ranges: the result of `score_shards`.
         per_image : bool
             As in `score_concepts`.
 

@@ -67,7 +67,7 @@ def score_vision_language(
     ----------
     encoder : Encoder, str or object
         The name of a preset, an encoder (`quantus_concepts.pasta.OpenClipEncoder`), or any object with `encode_image`,
-        `encode_text`, `preprocess` and `tokenizer`. "embedded" is untrained and knows nothing: all options are equal to
+        `encode_text`, `preprocess` and `tokenizer`. "embedded" is untrained, a baseline: all options are equal to
         it, and it takes the first.
     loader : iterable
         Batches of images (B, 3, H, W) in [0, 1] and classes, as `score_concepts` takes them.

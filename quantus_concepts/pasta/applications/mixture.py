@@ -92,7 +92,7 @@ class Mixture:
         Parameters
         ----------
         maps : mapping of str to array or tensor
-            Of every explainer (N, ...), all of one shape; more names than the mixture's are left out.
+            Maps of every explainer (N, ...), all of one shape; more names than the mixture's are left out.
 
         Returns
         -------
@@ -133,7 +133,7 @@ class Mixture:
         Parameters
         ----------
         values : mapping of str to array_like
-            Of every explainer (N,) values; NaN where undefined.
+            Values (N,) of every explainer; NaN if undefined.
 
         Returns
         -------
@@ -187,7 +187,7 @@ def best_explainer(scores: Mapping[str, Any], question: str = "Q1") -> Mixture:
     Parameters
     ----------
     scores : mapping of str to array_like
-        Of every explainer (N,) scores, all on the same images: `PASTAScore`'s, for instance.
+        Scores (N,) of every explainer, all on the same images: `PASTAScore`'s, for instance.
     question : str
         "Q1" to "Q6", which the scores answer. Best is highest, but for Q5, where it is lowest.
 
@@ -238,7 +238,7 @@ def plot_mixture(mixture: Mixture, ax: Axes | None = None) -> tuple[Figure, Axes
     Parameters
     ----------
     mixture : Mixture
-        Of `best_explainer`.
+        Result of `best_explainer`.
     ax : Axes, optional
         Axes to draw on; a new figure if None.
 

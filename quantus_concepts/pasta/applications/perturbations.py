@@ -54,7 +54,7 @@ class Perturbation:
         (N, `n_draws`), float64 in [0, 1) on the CPU, from which each image takes what it needs by chance;
         returns the images changed.
     meaning : str
-        What the magnitude does.
+        Meaning of the magnitude.
     light : float
         Magnitude of a light perturbation (Q5).
     strong : float

@@ -141,7 +141,7 @@ def robustness_pairs(
     perturbations : iterable of str or Perturbation, optional
         Those tried; all of `PERTURBATIONS` by default.
     magnitude : float, optional
-        Of all of them, above 0; by default each has its own, `light` for Q5 and `strong` for Q6.
+        Magnitude of all perturbations, above 0; by default each has its own, `light` for Q5 and `strong` for Q6.
     seed : int
         Random seed of what is left to chance. No global generator is touched.
     mean : sequence of float, optional

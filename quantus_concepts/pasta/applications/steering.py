@@ -43,7 +43,7 @@ def score_masks(
     question : str
         "Q1" to "Q6", one that the scorer answers.
     labels : str, int or sequence, optional
-        What the scorer calls the class explained: a name or index among its labels for all classes of the
+        Label of the explained class in the scorer: a name or index among its labels for all classes of the
         model, or a sequence of one for each of the K classes, None among them where it knows none. None scores without
         label; a scorer that was trained with labels has never seen such input.
     mean : sequence of float, optional

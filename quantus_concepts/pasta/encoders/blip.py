@@ -69,7 +69,7 @@ def blip_encoder(
     processor : object, optional
         The model's ``BlipProcessor``; has to be given with a module, and is otherwise read from where the model is.
     name : str, optional
-        What it is called; by default "blip", or the name of the model.
+        Name; by default "blip", or the name of the model.
     revision : str, optional
         Which commit of the repository is fetched, where `model` is a name on Hugging Face: the whole hash, for
         embeddings that stay the same. By default the newest.

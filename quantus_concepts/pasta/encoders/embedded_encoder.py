@@ -104,7 +104,7 @@ class EmbeddedEncoder(BatchEncoder):
 
     @property
     def device(self) -> torch.device | None:
-        """Where it computes; None for the device of the images."""
+        """Device of the encoder; None for the device of the images."""
         return self._device
 
     @property

@@ -30,7 +30,7 @@ class ObjectEncoder(BatchEncoder):
         attribute ``batched`` that is true; ``tokenizer``, from a list of n texts to tokens. What open_clip gives will
         do; its preprocessing is recognised and done in batches.
     name : str, optional
-        What it is called; by default its attribute `name`, or the name of its class.
+        Name; by default its attribute `name`, or the name of its class.
     fingerprint : str, optional
         Identity for the cache, another text wherever embeddings may differ; by default its attribute `fingerprint`.
         Only a cache needs it.
@@ -38,7 +38,7 @@ class ObjectEncoder(BatchEncoder):
     Attributes
     ----------
     name : str
-        What it is called.
+        Name of the encoder.
 
     Raises
     ------
@@ -71,7 +71,7 @@ class ObjectEncoder(BatchEncoder):
 
     @property
     def device(self) -> torch.device | None:
-        """Where the model is; None for an object without modules."""
+        """Device of the model; None for an object without modules."""
         first = next((tensor for each in self.modules for tensor in (*each.parameters(), *each.buffers())), None)
         return None if first is None else first.device
 

@@ -71,7 +71,7 @@ class OpenClipEncoder(BatchEncoder):
     model_config : mapping, optional
         Configuration of a model that open_clip does not know: "embed_dim", "vision_cfg", "text_cfg", as in its files.
     tag : str, optional
-        Where `pretrained` is a file: tag of open_clip whose images are prepared, and whose activation is built, as
+        If `pretrained` is a file: tag of open_clip whose images are prepared, and whose activation is built, as
         these weights want it. By default that of the preset, or what all tags of the model have in common.
     tokenizer : callable or Path, optional
         From a list of n texts to tokens (n, length), or the folder of a tokenizer of Hugging Face; by default the
@@ -185,7 +185,7 @@ class OpenClipEncoder(BatchEncoder):
 
     @property
     def device(self) -> torch.device | None:
-        """Where the model is, or will be; None where the first images decide."""
+        """Device of the model; None if the first images decide."""
         return self._built_on
 
     @property
@@ -199,7 +199,7 @@ class OpenClipEncoder(BatchEncoder):
         Parameters
         ----------
         hashes : FileHashes or None
-            Where hashes of files are remembered.
+            Store of the hashes of files.
 
         Returns
         -------

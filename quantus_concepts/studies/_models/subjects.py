@@ -33,7 +33,7 @@ BACKBONE = "backbone"
 
 @dataclass(frozen=True)
 class PaintedSubject:
-    """What `painted_subject` makes."""
+    """Result of `painted_subject`."""
 
     #: Painted birds, with their classes, concepts, parts and the concepts of each class.
     train: ConceptDataset
