@@ -185,7 +185,7 @@ def _urgency(order: str, values: Tensor, targets: Tensor, weights: Tensor | None
             )
         return -(values - limit).abs()
     if weights is None:
-        raise ValueError("Expected argument `weights` (N, L) beside the order 'contribution' but it is None.")
+        raise ValueError("Expected argument `weights` (N, L) with the order 'contribution' but it is None.")
     return (weights.to(values) * (targets - values)).abs()
 
 

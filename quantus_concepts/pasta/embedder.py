@@ -385,7 +385,7 @@ def embedder_for(scorer: Scorer, encoder: Any = None, *, cache: Any = None, **ov
     """Return an embedder that shows explanations as a scorer saw them when it was trained."""
     if isinstance(encoder, Embedder):
         if cache is not None:
-            raise ValueError("Argument `cache` says nothing beside an Embedder, which has its own: leave it out.")
+            raise ValueError("Argument `cache` has no effect with an Embedder, which has its own: leave it out.")
         embedder = encoder
     else:
         if encoder is None:

@@ -148,7 +148,7 @@ class Presentation:
         if self.sentence == "release" and changed:
             raise ValueError(
                 "Expected arguments `template`, `concepts`, `ascending` and `trailing_comma` as they are by default "
-                'beside sentence="release", which is fixed. Leave them out.'
+                'with sentence="release", which is fixed. Leave them out.'
             )
         # As JSON can hold them.
         self.weight = float(self.weight)

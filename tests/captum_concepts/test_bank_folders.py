@@ -212,7 +212,7 @@ FAULTS = {
     ),
     "one image": (lambda r: write(r / "blue", 1), r"at least 2 images in .*blue, .* but there is 1"),
     "a folder inside": (lambda r: write(r / "red" / "more", 2), r"images in .*red but there is a folder 'more'"),
-    "no positive": (lambda r: write(r / "blue" / "negative", 2), r"folder `positive` beside `negative` in .*blue"),
+    "no positive": (lambda r: write(r / "blue" / "negative", 2), r"folder `positive` next to `negative` in .*blue"),
     "images beside": (
         lambda r: (write(r / "blue" / "positive", 2), write(r / "blue", 2)),
         r"nothing but the folders `positive` and `negative` in .*blue",
@@ -251,7 +251,7 @@ def test_roots_without_concepts(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"holds no folder\."):
         ConceptBank.from_folders(Colours(), tmp_path)
     write(tmp_path / "random", 2)
-    with pytest.raises(ValueError, match=r"holds no folder beside those of random images \(random\)"):
+    with pytest.raises(ValueError, match=r"holds no folder besides those of random images \(random\)"):
         ConceptBank.from_folders(Colours(), tmp_path)
 
 

@@ -616,8 +616,8 @@ def test_fit_with_a_bank_of_the_user(values):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"concept_labels": np.ones((90, 2)), "names": ["a", "b"]}, "alone but got `concept_labels`, `names` beside"),
-        ({"method": "mean", "n_neg": 10, "C": 0.1}, "alone but got `method`, `n_neg`, `C` beside it"),
+        ({"concept_labels": np.ones((90, 2)), "names": ["a", "b"]}, "alone but got `concept_labels`, `names` with"),
+        ({"method": "mean", "n_neg": 10, "C": 0.1}, "alone but got `method`, `n_neg`, `C` with it"),
         ({"bank": ConceptBank(np.zeros((1, 3)))}, "no CAV of length 0"),
     ],
 )

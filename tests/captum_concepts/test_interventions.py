@@ -67,9 +67,9 @@ def test_labels_stand_for_levels_where_values_are_not_bounded() -> None:
     found = cbm.intervene(INPUTS, ["red", "long"], [[0, 1], [1, 0]], levels)
     torch.testing.assert_close(found, torch.tensor([[-1.0 + 40 + 9, 1.0], [1.0 + 2 - 9, -1.0]]))
     for labels in ([1, 0], [True, False]):
-        with pytest.raises(ValueError, match="`levels` beside labels"):
+        with pytest.raises(ValueError, match="`levels` with labels"):
             cbm.intervene(INPUTS, ["red", "long"], labels)
-    with pytest.raises(ValueError, match="`levels` beside labels"):
+    with pytest.raises(ValueError, match="`levels` with labels"):
         bottleneck(activation=None).intervene(INPUTS, 0, 1)
 
 

@@ -96,7 +96,7 @@ BAD: dict[str, tuple[Callable[[np.ndarray], Any], str]] = {
     "fewer samples": (lambda values: values[:2], r"of shape \(2, .* for 6 samples"),
     "no samples": (lambda values: values[:0], r"of shape \(0, .* for 6 samples"),
     "no values": (lambda values: values.reshape(N, -1)[:, :0], "without a value"),
-    "another shape": (lambda values: values.reshape(N, -1)[:, :3], "shape|agree|asked again"),
+    "another shape": (lambda values: values.reshape(N, -1)[:, :3], "shape|agree|called again"),
     "five axes": (lambda values: values.reshape(N, 1, 1, 1, -1), "shape"),
     "NaN": (lambda values: values * np.nan, "NaN or infinity"),
     "hidden": (lambda values: np.ma.masked_array(values, mask=True), "NaN or infinity"),

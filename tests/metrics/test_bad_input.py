@@ -286,7 +286,7 @@ VALUES: dict[str, tuple[Callable[[World], object], str]] = {
     "NaN in the object": (lambda w: Patch(w.photographs[0] * np.nan), r"`init` to be finite"),
     "squared norms without a step": (
         lambda w: Patch(w.photographs[0], squared=True),
-        r"`step_size` beside squared=True but got None.* Start with 1 or less",
+        r"`step_size` with squared=True but got None.* Start with 1 or less",
     ),
     "no steps": (lambda w: w.optimise(steps=0), r"`steps` to be at least 1"),
     "no images to patch": (

@@ -243,7 +243,7 @@ def test_relative_mcs_leaves_out_an_image_without_a_region_and_a_broken_map(worl
 @pytest.mark.parametrize(
     ("levels", "model", "told"),
     [
-        ((0.5,), "f_0", "two k beside the largest"),
+        ((0.5,), "f_0", "two k besides the largest"),
         ((0.25, 0.5), "f_0", "the accuracy drop is the same at every k"),
         ((0.25, 0.5), "f_o", "no image has a score at k = 0.25, 0.5"),
     ],

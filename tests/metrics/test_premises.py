@@ -118,7 +118,7 @@ def test_a_model_that_needs_both_is_not_verified():
     assert failed["removed"].value == pytest.approx(2 / 3)
     assert failed["removed"].sentence == "Removing the scene costs f_o 66.7 points, more than the 2 allowed."
     assert failed["remain correct"].sentence == (
-        "33.3 % of the correct predictions of f_o stay correct without the scene, fewer than the 95 % asked for."
+        "33.3 % of the correct predictions of f_o stay correct without the scene, fewer than the 95 % required."
     )
     assert check.median_kl_changed > 0.5
     assert not check.verified

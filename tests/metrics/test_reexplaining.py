@@ -232,7 +232,7 @@ class TestTheSameMethod:
         arguments = call(name, world, explain_func=known_truth.random, a_batch=self.given(name, world)[:, :1] * 0 + 1)
         arguments["a_batch"] = np.random.default_rng(5).normal(size=(N, 1, 12, 12))
         with pytest.warns(
-            UserWarning, match=r"asked again about 2 samples it gave other .*\(8 of 8 samples\)"
+            UserWarning, match=r"called again for 2 samples, it gave other .*\(8 of 8 samples\)"
         ) as caught:
             scores = metric(name, world)(**arguments)
         assert np.isnan(scores).all()
@@ -370,7 +370,7 @@ class TestInEvaluate:
         assert len(ours) == 3
         for name, message in zip(NAMES, ours, strict=True):
             assert np.isnan(results[method][name]).all()
-            assert message.startswith(f"{name}: scores are NaN where the explanation method '{method}' failed: asked")
+            assert message.startswith(f"{name}: scores are NaN where the explanation method '{method}' failed: called")
             assert 'write {"Saliency": {"method": "Saliency"}}' in message
         assert np.isfinite(evaluate({method: {"method": method}})[method]["MCS"]).any()
 
@@ -381,7 +381,7 @@ class TestInEvaluate:
             results = evaluate({"mine": np.random.default_rng(0).normal(size=(N, 1, 12, 12))})
         ours = [str(w.message) for w in caught if "scores are NaN" in str(w.message)]
         assert len(ours) == 3
-        assert all("'mine' failed: asked again about 2 samples it was unknown" in message for message in ours)
+        assert all("'mine' failed: called again for 2 samples, it was unknown" in message for message in ours)
         assert all("give a callable in place of an array" in message for message in ours)
         assert all(np.isnan(results["mine"][name]).all() for name in NAMES)
 

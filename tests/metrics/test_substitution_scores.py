@@ -125,7 +125,7 @@ def test_score_concepts_tells_the_same_where_it_knows_when_a_concept_is_present(
     first, second = (each[columns].reset_index(drop=True) for each in chosen)
     pd.testing.assert_frame_equal(first, second)
     assert not set(score_concepts(models["a"], loader, top_l=(1,))["metric"]) & {"S+", "S-", "recital"}
-    with pytest.raises(ValueError, match="`value_threshold` beside `added`"):
+    with pytest.raises(ValueError, match="`value_threshold` with `added`"):
         score_concepts(models["a"], loader, added=pairs.added, top_l=(1,))
 
 

@@ -367,7 +367,7 @@ def test_bad_concepts(values, names, message, concepts):
         ({"batch_size": 0}, "`batch_size` to be at least 1"),
         ({"cache": __file__}, "`cache` to be a folder"),
         ({"sentence": "theirs"}, "`sentence` to be one of"),
-        ({"sentence": "release", "template": "a {}"}, 'beside sentence="release", which is fixed'),
+        ({"sentence": "release", "template": "a {}"}, 'with sentence="release", which is fixed'),
     ],
 )
 def test_bad_settings(settings, message):

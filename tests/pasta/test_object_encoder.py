@@ -132,7 +132,7 @@ def test_bad_objects(parts):
         as_encoder(parts[0])
     with pytest.raises(TypeError, match="lacks preprocess"):
         ObjectEncoder(bundle(parts, preprocess=None))
-    with pytest.raises(ValueError, match="`weights` only beside the name"):
+    with pytest.raises(ValueError, match="`weights` only with the name"):
         as_encoder(bundle(parts), weights="a.pt")
     wrong = as_encoder(bundle(parts, encode_image=lambda images: images))
     with pytest.raises(ValueError, match=r"`encode_image` to have shape \(N, dim\)"):

@@ -128,7 +128,7 @@ BAD_COMPOSING = {
     "unknown option": ("--sizes 3", "No such option:? .?--sizes"),
     "no folder": ("--objects nowhere", "`--objects` to name 'painted' or a folder but .* at nowhere"),
     "no scenes": ("--scenes nowhere", "`--scenes` to name 'painted' or a folder but .* at nowhere"),
-    "annotations of painted objects": ("--annotations objects/cat/0.png", "COCO's photographs beside `--annotations`"),
+    "annotations of painted objects": ("--annotations objects/cat/0.png", "COCO's photographs with `--annotations`"),
     "test share": ("--test-share 0", r"in \(0, 1\) but got 0"),
     "no images": ("--n-per-pair 0", "`--n-per-pair` to lie in"),
     "too small": ("--image-size 4", "`--image-size` to lie in"),

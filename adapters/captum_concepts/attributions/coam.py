@@ -111,7 +111,7 @@ class CoAM(LayerAttribution):
         if layer is None or cavs is None:
             missing = "layer" if layer is None else "cavs"
             raise ValueError(
-                f"Expected argument `{missing}` beside the other of `layer` and `cavs` but got None. A concept model "
+                f"Expected argument `{missing}` with the other of `layer` and `cavs` but got None. A concept model "
                 "needs neither."
             )
         if isinstance(layer, str):

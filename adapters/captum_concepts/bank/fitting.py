@@ -330,7 +330,7 @@ def check_given(backbone: Any, bank: Any, **replaced: Any) -> int:
     ]
     if beside:
         raise ValueError(
-            f"Expected argument `bank`, which is fitted already, alone but got `{'`, `'.join(beside)}` beside it. "
+            f"Expected argument `bank`, which is fitted already, alone but got `{'`, `'.join(beside)}` with it. "
             "Leave one or the other out; `bank.rename` gives other names."
         )
     width = None if isinstance(backbone, nn.Module) else getattr(backbone, "channels", None)

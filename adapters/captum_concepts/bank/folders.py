@@ -68,7 +68,7 @@ def find_concept_folders(root: str | os.PathLike[str], random: str) -> ConceptFo
     if not concepts:
         raise ValueError(
             f"Expected argument `root` to hold one folder for each concept but {folder} holds no folder"
-            + (f" beside those of random images ({folders[0].name})." if folders else ".")
+            + (f" besides those of random images ({folders[0].name})." if folders else ".")
         )
     _check_names([each.name for each in concepts], folder)
     alone = [each.name for each in concepts if each.negative is None]
@@ -88,11 +88,11 @@ def _concept(folder: Path) -> ConceptImages:
     if inside.keys().isdisjoint(_SIDES):
         return ConceptImages(folder.name, _images(folder), None)
     if "positive" not in inside:
-        raise ValueError(f"Expected a folder `positive` beside `negative` in {folder} but there is none.")
+        raise ValueError(f"Expected a folder `positive` next to `negative` in {folder} but there is none.")
     if len(inside) > ("negative" in inside) + 1 or image_files(folder, SUFFIXES):
         raise ValueError(
             f"Expected nothing but the folders `positive` and `negative` in {folder} but there are other folders, or "
-            "images, of which nobody knows on which side they are. Move them into one of the two."
+            "images, which belong to neither side. Move them into one of the two."
         )
     negative = _images(inside["negative"]) if "negative" in inside else None
     return ConceptImages(folder.name, _images(inside["positive"]), negative)

@@ -459,7 +459,7 @@ def _fit_head(
     seed: int,
 ) -> nn.Module:
     if labels is None:
-        raise ValueError("Expected argument `loader` to give class labels beside the images but it gives none.")
+        raise ValueError("Expected argument `loader` to give class labels with the images but it gives none.")
     if not isinstance(head, str):
         made = head(values, labels)
         check_module("head", made)

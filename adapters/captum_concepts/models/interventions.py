@@ -82,7 +82,7 @@ def replacements(
     if levels is None:
         if not bounded:
             raise ValueError(
-                "Expected argument `levels` beside labels, since the values of this model are not bounded: "
+                "Expected argument `levels` with labels, since the values of this model are not bounded: "
                 "`model.value_levels(loader)` gives the percentiles that stand for 0 and 1. To set the values "
                 "themselves, pass `values` of a floating-point type."
             )

@@ -24,7 +24,7 @@ _BUILD = (
 )
 
 _EMBEDDINGS = (
-    "Its tasks read embeddings of the image beside the concept values, so no head reads the values alone. What each "
+    "Its tasks read embeddings of the image besides the concept values, so no head reads the values alone. What each "
     "concept contributes is its value times the gradient of model(query=[task], evidence={'input': images, 'concepts': "
     "values}) by it: give that to quantus.evaluate as an explanation of `x_batch=values`, or to "
     "quantus_concepts.functional.cem and cgim."

@@ -307,7 +307,7 @@ def fit_residual(
     _check_without_residual("cbm", cbm)
     embedding, labels, _ = cbm.embedded(loader, 2, display_progressbar)
     if labels is None:
-        raise ValueError("Expected argument `loader` to give class labels beside the images but it gives none.")
+        raise ValueError("Expected argument `loader` to give class labels with the images but it gives none.")
     check_shape("labels", labels, ("N",), (len(embedding),))
     check_finite("loader", embedding)
     with evaluation_mode(cbm), torch.no_grad():

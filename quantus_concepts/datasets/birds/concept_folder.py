@@ -126,7 +126,7 @@ class ConceptFolder(ConceptDataset):
         part_of_concept: Mapping[str, str] | str | Path | None = None,
     ) -> None:
         if parts is None and part_of_concept is not None:
-            raise ValueError("Expected argument `parts` beside `part_of_concept`: without points no part has a place.")
+            raise ValueError("Expected argument `parts` with `part_of_concept`: without points no part has a place.")
         self.root, concepts, parts = Path(root), Path(concepts), None if parts is None else Path(parts)
         if part_of_concept is not None and not isinstance(part_of_concept, Mapping):
             part_of_concept = check_file("part_of_concept", part_of_concept, "a CSV file")

@@ -318,9 +318,7 @@ class ObjectsOnScenes(ComposedDataset):
         if self.commonality is None:
             for name, value in (("common_object", common_object), ("target_scene", target_scene)):
                 if value is not None:
-                    raise ValueError(
-                        f"Expected argument `commonality` beside `{name}`: without it there are all pairs."
-                    )
+                    raise ValueError(f"Expected argument `commonality` with `{name}`: without it there are all pairs.")
             return None, None, list(range(n_scenes))
         common = find_class("common_object", common_object, self.object_names, PAPER_OBJECT)
         target = find_class("target_scene", target_scene, self.scene_names, PAPER_SCENE)

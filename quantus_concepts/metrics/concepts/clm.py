@@ -151,9 +151,7 @@ class CLM(UpdatedMetric):
                 raise ValueError("Expected argument `specificity` without `threshold` and `masks`: it compares parts.")
             self.bounds = (-1.0, 1.0)
         if points is not None and part_of_concept is None:
-            raise ValueError(
-                "Argument `points` needs `part_of_concept` beside it, to know which part a concept is about."
-            )
+            raise ValueError("Argument `points` also needs `part_of_concept`, the part of each concept.")
         self.alpha = alpha
         self.threshold = threshold
         self.top_l = top_l

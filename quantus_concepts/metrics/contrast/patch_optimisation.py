@@ -351,7 +351,7 @@ def check_settings(
         check_weight("step_size", step_size, positive=True)
     elif squared:
         raise ValueError(
-            "Expected argument `step_size` beside squared=True but got None: the release's 500 makes squared norms "
+            "Expected argument `step_size` with squared=True but got None: the release's 500 makes squared norms "
             "diverge. Start with 1 or less."
         )
 

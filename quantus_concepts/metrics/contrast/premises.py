@@ -165,7 +165,7 @@ class PremiseCheck:
             verdict = "at least" if holds else "fewer than"
             sentence = (
                 f"{_number(share, limit)} % of the correct predictions of {self.model} stay correct without the "
-                f"{self.feature}, {verdict} the {_number(limit)} % asked for."
+                f"{self.feature}, {verdict} the {_number(limit)} % required."
             )
         return Premise("remain correct", share, limit, holds, sentence)
 

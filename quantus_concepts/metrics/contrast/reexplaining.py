@@ -248,7 +248,7 @@ class ReExplainingMetric(ImageMetric):
             what_to_do += ", and for a key of your own, as `captum_concepts.explain_func` makes one"
         else:
             what_to_do += "; seed a method that draws at random, or lower `agreement`"
-        self.fail(f"asked again about {len(rows)} samples it {answer}. {what_to_do}", self.call.n_samples)
+        self.fail(f"called again for {len(rows)} samples, it {answer}. {what_to_do}", self.call.n_samples)
 
     def _treated(self, a_batch: np.ndarray) -> np.ndarray:
         # Maps of another shape are refused later, with a reason.

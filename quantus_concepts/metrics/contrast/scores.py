@@ -454,7 +454,7 @@ def _no_correlation(result: RelativeContrast, levels: list[float]) -> str:
     if not result.correlation.value.isnan():
         return ""
     if len(levels) < 2:
-        return "a correlation needs two k beside the largest"
+        return "a correlation needs two k besides the largest"
     if missing := [f"{k:g}" for k, value in zip(levels, curve.tolist(), strict=True) if math.isnan(value)]:
         return f"no image has a score at k = {', '.join(missing)}"
     return f"the {'accuracy drop' if drop.std() <= curve.std() else RELATIVE} is the same at every k"

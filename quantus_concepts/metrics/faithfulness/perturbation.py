@@ -60,7 +60,7 @@ class PixelPerturbation:
         check_seed(self.seed)
         if self.noise is not None:
             if self.kind == "black":
-                raise ValueError("Expected no argument `noise` beside perturbation 'black', which has none.")
+                raise ValueError("Expected no argument `noise` with perturbation 'black', which has none.")
             check_range("noise", self.noise, 0, float("inf"), open_low=self.kind != "road")
             check_finite("noise", self.noise)
         object.__setattr__(self, "level", NOISE[self.kind] if self.noise is None else float(self.noise))

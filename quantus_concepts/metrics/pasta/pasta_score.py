@@ -161,7 +161,7 @@ class PASTAScore(ConceptMetric):
         """Return labels, by name or index, as indices among the scorer's."""
         if self.scorer.labels is None:
             raise ValueError(
-                f"Argument `{name}` says nothing to a scorer that was trained without labels: leave it out."
+                f"Argument `{name}` has no effect on a scorer that was trained without labels: leave it out."
             )
         given = to_numpy(value) if isinstance(value, Tensor) else as_list(name, value, "labels")
         try:

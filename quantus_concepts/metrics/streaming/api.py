@@ -200,7 +200,7 @@ def score_concepts(
         levels=levels,
     )
     if value_threshold is None and not (added is None and removed is None):
-        raise ValueError("Expected argument `value_threshold` beside `added` and `removed` but it is None.")
+        raise ValueError("Expected argument `value_threshold` with `added` and `removed` but it is None.")
     substituted = {
         name: None if value is None or value_threshold is None else checked_substitutes(name, value)
         for name, value in (("added", known("added", added)), ("removed", known("removed", removed)))

@@ -91,7 +91,7 @@ class ConceptBatches:
         given |= {name: whole[n_seen : n_seen + len(images)] for name, whole in self._bound.items()}
         if "labels" not in given:
             raise ValueError(
-                "Expected argument `loader` to give (images, labels), or argument `labels` beside it, but the classes "
+                "Expected argument `loader` to give (images, labels), or argument `labels` with it, but the classes "
                 "of the images are missing."
             )
         labels = to_tensor("labels", given["labels"])

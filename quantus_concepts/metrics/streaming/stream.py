@@ -278,7 +278,7 @@ def _levels(levels: Any, name: str, model: ConceptModel) -> Levels | None:
         return check_levels(found, None)
     if not getattr(model, "bounded", True):
         raise ValueError(
-            f"Expected argument `levels` to say what stands for an absent and a present concept of {name!r}, since its "
+            f"Expected argument `levels` to give the values of an absent and a present concept of {name!r}, since its "
             "values are not bounded: `model.value_levels(loader)` of the training images does."
         )
     return None

@@ -29,7 +29,7 @@ def as_encoder(
     if isinstance(value, str):
         return OpenClipEncoder.preset(value, weights=weights, tokenizer=tokenizer, device=device)
     if given:
-        raise ValueError(f"Expected argument `{given[0]}` only beside the name of an encoder; an object has its own.")
+        raise ValueError(f"Expected argument `{given[0]}` only with the name of an encoder; an object has its own.")
     if is_encoder(value):
         return value
     missing = [part for part in PARTS if not hasattr(value, part)]

@@ -293,7 +293,7 @@ class OpenClipEncoder(BatchEncoder):
         if self.model_config is not None:
             if self.tag is not None and self.weights is None:
                 raise ValueError(
-                    f"Expected argument `pretrained` to be a file or None beside `model_config` but got {self.tag!r}: "
+                    f"Expected argument `pretrained` to be a file or None with `model_config` but got {self.tag!r}: "
                     "open_clip has no weights of a model it does not know."
                 )
             check_whole("embed_dim", config["embed_dim"], 1)

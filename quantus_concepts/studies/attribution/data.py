@@ -164,7 +164,7 @@ def load_data(options: AttributionOptions) -> AttributionData:
 
 def _bam(options: AttributionOptions) -> AttributionData:
     if options.root is None:
-        raise ValueError("Expected argument `--root` beside `--data bam` but it is missing.")
+        raise ValueError("Expected argument `--root` with `--data bam` but it is missing.")
     train, test = (BAMFolder(options.root, split=split, image_size=_size(options)) for split in ("train", "test"))
     # What would be missed only after the training.
     for data, view in ((train, "0s"), (test, "0s"), (test, "og")):
@@ -234,7 +234,7 @@ def _sources(options: AttributionOptions) -> tuple[ObjectSource, SceneSource, st
     scenes: SceneSource = SceneFolder(options.scenes)
     if options.data == COCO:
         if options.annotations is None:
-            raise ValueError("Expected argument `--annotations` beside `--data coco-miniplaces` but it is missing.")
+            raise ValueError("Expected argument `--annotations` with `--data coco-miniplaces` but it is missing.")
         try:
             objects = COCOObjects(options.annotations, options.objects)
         except ImportError as error:  # reported in one line, as other bad input

@@ -153,7 +153,7 @@ class AttributionOptions(NetworkOptions, RunOptions):
             path = getattr(self, name)
             if path is None:
                 if name in needed:
-                    raise ValueError(f"Expected argument `--{name}` beside `--data {self.data}` but it is missing.")
+                    raise ValueError(f"Expected argument `--{name}` with `--data {self.data}` but it is missing.")
                 continue
             if name not in needed:
                 raise ValueError(

@@ -52,7 +52,7 @@ def page(frame: pd.DataFrame, run: Run[AttributionOptions]) -> Page:
     sections = [
         Section(
             "Does the ground truth hold?",
-            "f_o learns the object, f_s the scene, each from images in which every object stands on every scene. So "
+            "f_o learns the object, f_s the scene, each from images in which every object is on every scene. So "
             "f_o should ignore the scene and f_s the object: removing it should cost nothing, and alone it should be "
             "worth no more than a guess.",
             tables=[premise_table(truth, paper), *([commonality_table(truth, paper)] if len(truth.drops) else [])],

@@ -46,4 +46,4 @@ class ComposeOptions(ProgressOptions, OutOptions):
         if self.annotations is not None:
             check_file("--annotations", self.annotations)
             if self.objects == PAINTED:
-                raise ValueError("Expected `--objects` to be the folder of COCO's photographs beside `--annotations`.")
+                raise ValueError("Expected `--objects` to be the folder of COCO's photographs with `--annotations`.")

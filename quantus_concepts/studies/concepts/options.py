@@ -146,7 +146,7 @@ class ConceptOptions(NetworkOptions, EngineOptions, RunOptions):
 
         for name in _NEEDED[self.data]:
             if getattr(self, name) is None:
-                raise ValueError(f"Expected argument `--{name}` beside `--data {self.data}` but it is missing.")
+                raise ValueError(f"Expected argument `--{name}` with `--data {self.data}` but it is missing.")
         for name in _ALLOWED[FOLDER]:
             path = getattr(self, name)
             if path is None:

@@ -119,7 +119,7 @@ def page(frame: pd.DataFrame, run: Run[ConceptOptions]) -> Page:
             charts=[
                 Chart(
                     "clm",
-                    "Is the map's strongest region where the concept is? Dashed lines know nothing of the concept, and "
+                    "Is the map's strongest region where the concept is? Dashed lines are baselines without it, and "
                     "the grey band is what 95 % of random banks score, the maps of each on some 200 of the images.",
                     location(rows),
                 )

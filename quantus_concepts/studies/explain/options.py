@@ -70,16 +70,16 @@ class ExplainOptions(NetworkOptions, ProgressOptions, OutOptions, SeedOptions, D
         if len(given) > 1:
             raise ValueError(f"Expected one of {', '.join(sources)} but got {' and '.join(given)}.")
         if self.image and not given:
-            raise ValueError("Expected argument `--concepts`, `--text` or `--cbm` beside `--image` but got none.")
+            raise ValueError("Expected argument `--concepts`, `--text` or `--cbm` with `--image` but got none.")
         if given and not self.image:
-            raise ValueError(f"Expected argument `--image` beside `{given[0]}` but it is missing.")
+            raise ValueError(f"Expected argument `--image` with `{given[0]}` but it is missing.")
         if self.trains and self.image and self.cbm is None:
-            raise ValueError("Expected argument `--backbone` beside `--image`: the network that is explained.")
+            raise ValueError("Expected argument `--backbone` with `--image`: the network that is explained.")
         if not self.trains and not self.image:
-            raise ValueError("Expected argument `--image` beside `--backbone` but it is missing.")
+            raise ValueError("Expected argument `--image` with `--backbone` but it is missing.")
         if self.text and not self.backbone_name.startswith("open_clip:"):
             raise ValueError(
-                f"Expected argument `--backbone` to be a model of open_clip beside `--text`, "
+                f"Expected argument `--backbone` to be a model of open_clip with `--text`, "
                 f"open_clip:ViT-B-32:openai for instance, but got {self.backbone_name!r}."
             )
         # Read here, so that wrong numbers are refused before anything is loaded.

@@ -30,7 +30,7 @@ DRAWING = "drawing"
 SIMULATED = "simulated raters"
 SIMULATED_TEXT = (
     "The raters are simulated: a stated function of how well an explanation matches a known truth, with noise and a "
-    "bias for each rater. No person was asked, and no number here says how people would judge."
+    "bias for each rater. No person rated anything, and no number here says how people would judge."
 )
 SOURCE = "Kazmierczak et al., Benchmarking XAI Explanations with Human-Aligned Evaluations"
 TABLE_1_SOURCE = "Kazmierczak et al., Table 1: 5 splits of the PASTA data set, 21,110 rated explanations"

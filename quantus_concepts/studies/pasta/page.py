@@ -190,10 +190,9 @@ def ceiling_table(means: pd.DataFrame, simulated: bool) -> Table:
         parts.append(_rows(pick(of_all, model=SHUFFLED, measure="SCC"), SHUFFLED))
     return Table(
         "Share of the ceiling",
-        "Spearman's correlation of scores with the joined votes, beside that of votes without the raters' noise."
+        "Spearman's correlation of scores with the joined votes, compared with that of votes without the raters' noise."
         if simulated
-        else "Spearman's correlation of scores with the joined votes, beside what is estimated from how far the raters "
-        "agree.",
+        else "Spearman's correlation of scores with the joined votes, with an estimate from how far the raters agree.",
         pd.concat([part for part in parts if len(part)] or parts),
         ["label"],
         ["question"],

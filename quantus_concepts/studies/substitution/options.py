@@ -98,7 +98,7 @@ class SubstitutionOptions(NetworkOptions, RunOptions):
             return
         for name, path in (("--root", self.root), ("--cub-root", self.cub_root)):
             if path is None:
-                raise ValueError(f"Expected argument `{name}` beside `--data {SUB}` but it is missing.")
+                raise ValueError(f"Expected argument `{name}` with `--data {SUB}` but it is missing.")
             check_folder(name, path)
         if self.cbm is not None:
             check_file("--cbm", self.cbm)

@@ -245,7 +245,7 @@ def test_bad_parts_of_concepts(root, table, given, message):
         ({"test_share": 0.0}, r"`test_share` to lie in \(0"),
         ({"test_share": 1.0}, r"`test_share` to lie in \(0, 1\)"),
         ({"image_size": -3}, "`image_size`"),
-        ({"part_of_concept": {"fur": "ear"}}, "`parts` beside `part_of_concept`"),
+        ({"part_of_concept": {"fur": "ear"}}, "`parts` with `part_of_concept`"),
     ],
 )
 def test_arguments(root, table, arguments, message):

@@ -85,8 +85,8 @@ BAD = {
     ),
     "option": ("--sede 3", "No such option:? .?--sede"),
     "no number": ("--seed x", "--seed"),
-    "objects missing": ("--data folders --scenes scenes", "`--objects` beside `--data folders` but it is missing"),
-    "root missing": ("--data bam", "`--root` beside `--data bam`"),
+    "objects missing": ("--data folders --scenes scenes", "`--objects` with `--data folders` but it is missing"),
+    "root missing": ("--data bam", "`--root` with `--data bam`"),
     "folder that is none": ("--data folders --objects nowhere --scenes scenes", "folder but there is none at nowhere"),
     "annotations": (
         "--data coco-miniplaces --objects cutouts --scenes scenes --annotations nowhere.json",

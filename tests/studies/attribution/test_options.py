@@ -25,8 +25,8 @@ PATHS = ("objects", "annotations", "scenes", "root", "models")
 FOLDERS = {"data": "folders"}
 BAD = {
     "data": ({"data": "folder"}, r"`--data` to be one of .* but got 'folder'. Did you mean 'folders'\?"),
-    "no objects": (FOLDERS, "`--objects` beside `--data folders`"),
-    "no root": ({"data": "bam"}, "`--root` beside `--data bam`"),
+    "no objects": (FOLDERS, "`--objects` with `--data folders`"),
+    "no root": ({"data": "bam"}, "`--root` with `--data bam`"),
     "root of no bam": ({"root": "bam"}, "`--root` has no effect with `--data painted`.*belongs to: bam"),
     "scenes of no folders": ({"scenes": "scenes"}, "belongs to: coco-miniplaces, folders"),
     "no folder": (FOLDERS | {"objects": "instances.json", "scenes": "scenes"}, "`--objects` to name a folder but"),
