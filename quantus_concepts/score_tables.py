@@ -38,7 +38,7 @@ SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars", " ": "spaces"}
 def to_markdown(table: pd.DataFrame, digits: int = 3) -> str:
     """Write a score table as a Markdown table, for a README, an issue or a paper's draft.
 
-    A number stands in one cell with its interval, "0.410 (0.305 to 0.515)"; columns that hold nothing are left out,
+    A number shares a cell with its interval, "0.410 (0.305 to 0.515)"; columns that hold nothing are left out,
     chance and control stay. A value that is NaN is "undefined". What Markdown would read in a name is escaped.
 
     Parameters
@@ -137,7 +137,7 @@ def read_scores(path: str | os.PathLike[str]) -> pd.DataFrame:
 def summary_metrics(table: pd.DataFrame, only: str | None = None) -> dict[str, float]:
     """Flatten a score table to one dictionary of numbers, for `mlflow.log_metrics` or `wandb.log`.
 
-    A number's key is what its row is about, ``"Saliency/CEM"``, and beside it are ``"Saliency/CEM_low"``, ``_high``,
+    A number's key describes its row, ``"Saliency/CEM"``; further keys are ``"Saliency/CEM_low"``, ``_high``,
     ``_n``, ``_undefined``, ``_chance``, ``_control`` and what else the table has. What is NaN is left out, for a
     tracker would draw it as 0 or break the line: where a key is missing and its ``_undefined`` is not, the score is
     undefined. Keys have two parts, by which MLflow and W&B group them, and hold what MLflow allows, letters, digits and

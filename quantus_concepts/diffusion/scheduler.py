@@ -30,7 +30,7 @@ class TiedScheduler:
     Bader et al. (2025), "SUB", Eqs. 3 to 6, as its text tells them. Whether the quantile is over elements of the latent
     or over its places, all channels together, is left open there ("elements (i.e. image pixels)").
 
-    What is made is an object of a class of its own, derived from the scheduler's, with a copy of its state; the
+    The result is an object of its own class, derived from the scheduler's, with a copy of its state; the
     scheduler itself is left as it was. The two halves stay equal only from equal noise (`tied_pair` sees to that), and
     under a scheduler that draws noise from the generators it is given, or none.
 

@@ -201,7 +201,7 @@ def movement(before: Tensor, after: Tensor, added: Tensor, removed: Tensor) -> M
 def group_choice(similarity: Tensor, groups: Tensor, wanted: Tensor, none: Tensor | None = None) -> Tensor:
     """Which option of one group is the most similar to each sample, or none of them.
 
-    Bader et al. (2025), "SUB", Section 5.6: a vision-language model is asked for one of a group's options, beside
+    Bader et al. (2025), "SUB", Section 5.6: a vision-language model chooses one of a group's options, next to
     "none" in the paper and without it in the authors' release. Of equal ones the first, before "none".
 
     Parameters

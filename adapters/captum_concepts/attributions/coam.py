@@ -46,7 +46,7 @@ class CoAM(LayerAttribution):
     with tokens, channels last, or layers between the pool and the concepts. ``CoAM(forward_func, layer, cavs)``
     weights a layer of any model.
 
-    Where values are raw, ``u = C mean(E)``, the map times ``d / (h w)`` is what Captum's
+    If values are raw, ``u = C mean(E)``, the map times ``d / (h w)`` is what Captum's
     ``LayerGradCam(concept_predictor, layer)`` gives with ``relu_attributions=False``; for margins that is
     divided by the norm of the CAV as well. Behind any other pooling (class token, attention, norm after the
     pool) the map is local evidence and not a decomposition of the value.
@@ -214,7 +214,7 @@ class CoAM(LayerAttribution):
             If `target` is out of range, no name of a concept, or has another length than the inputs; if the model
             fails on what is no batch of images as it takes them; if the layer is not run, its output is not one
             (N, d, h, w) tensor with the d of the CAVs, or not the maps of the concept model that the CAVs are of; if
-            maps cannot take the shape of the input; if a concept model is asked for anything but images; if the model
+            maps cannot take the shape of the input; if a concept model gets anything but images; if the model
             is on the meta device.
         """
         is_tuple = isinstance(inputs, tuple)

@@ -66,8 +66,8 @@ class ResidualCBM(StoredCBM):
     ``g(u) + r(f)`` of Yuksekgonul et al. (2023), "Post-hoc Concept Bottleneck Models"; `fit_residual` makes one.
 
     The concept metrics read concept values and `head`, as of every concept model: CGIM, CEM and CLM, `score_concepts`
-    and its accuracy are those of the bottleneck without the residual, and say nothing of what the residual adds. Tell
-    `contributions` beside them: a model whose residual decides is not explained by its concepts.
+    and its accuracy are those of the bottleneck without the residual, and do not describe what it adds. Report
+    `contributions` too: a model whose residual decides is not explained by its concepts.
 
     `save`, `load`, `push_to_hub` and `from_hub` are as of `PostHocCBM`, which the bottleneck then is.
 

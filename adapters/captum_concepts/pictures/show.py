@@ -61,7 +61,7 @@ def show_concepts(
     contributions (weight times value) from zero to the logit of that class. All maps share one scale, that of the
     colour bar, so that they can be compared; it is in units of the concept values where the model's formula tells how
     (`PostHocCBM`, linear `BottleneckCBM`), and begins at the threshold from which on a concept is present, where there
-    is one. Under the class stands where 95 % of the values of random directions lie, of a model with random banks
+    is one. Below the class is the range of 95 % of the values of random directions, for a model with random banks
     (``PostHocCBM.fit(random_banks=39)``). Nothing is shown or saved, and pyplot does not know of the figure.
 
     Parameters

@@ -49,7 +49,7 @@ class PastaRatings(RatedExplanations):
     ``activations`` instead of ``expl``: a map in ``.npy``, or concepts and their values in ``.json``. Published as
     ENSTA-U2IS/PASTA on the Hugging Face hub.
 
-    What people rated of a map is the drawing, and so it is the explanation, as in the release; concepts are a text
+    People rated the drawing of a map, so the drawing is the explanation, as in the release; concepts are a text
     there and here. Where a drawing is missing, or with `drawings=False`, the map is drawn by the `Embedder`, that of
     the released explainers SHAP and LIME scaled as the release scales them; a note counts these.
 

@@ -148,7 +148,7 @@ class BAMFolder(ComposedDataset):
         FOLDER/val_mask         the masks of the validation images
 
     ``scene_only`` is needed only for the view "0s". Images are JPEG or PNG; the release's are JPEG, so that a scene
-    with and without its object differs a little beside the object, too. There is no set of objects on grey in the
+    with and without its object differs a little outside the object, too. There is no set of objects on grey in the
     layout: the view "og" is made from image and mask.
 
     *Masks.* The release holds them as a pickled array, which is not loaded; the error says how to convert it to

@@ -44,8 +44,8 @@ class CutoutFolder(ObjectSource):
     FileNotFoundError
         If `root` is no folder.
     ValueError
-        If there are no class folders, one has no PNG file, or a file has no alpha channel. When a cut-out is asked
-        for: if the file cannot be read, or all or nothing of it is transparent.
+        If there are no class folders, one has no PNG file, or a file has no alpha channel. On access to a cut-out:
+        if the file cannot be read, or all or nothing of it is transparent.
     """
 
     @check_arguments(root=Location(), group_of=Function())

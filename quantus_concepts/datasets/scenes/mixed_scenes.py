@@ -17,7 +17,7 @@ _STREAM = 71
 class MixedScenes(SceneSource):
     """Scenes blended with scenes of other classes, so that an object which goes with a scene helps to tell it.
 
-    Where scenes are recognised without fail, no classifier needs a common feature, and its importance cannot fall as it
+    If scenes are always recognised, no classifier needs a common feature, and its importance cannot fall as it
     becomes more common. Each scene of `others` is blended into one scene only: where a split parts the scenes, their
     admixtures are parted too.
 

@@ -78,7 +78,7 @@ def score_contrasts(
     """Score attribution methods by MCS, IDR and IIR, each explanation computed once.
 
     The numbers are those of the metrics `MCS`, `IDR` and `IIR`, which see one method at a time and explain the same
-    images again for each metric. Here a `Subject` that stands in two pairs is explained once: with MCS of models f_o
+    images again for each metric. Here a `Subject` in two pairs is explained once: with MCS of models f_o
     and f_s on images x, IDR of f_s on x and on images without the object, and IIR of f_0, that is five sets of
     explanations for each method in place of six.
 

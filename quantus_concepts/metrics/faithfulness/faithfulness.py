@@ -37,7 +37,7 @@ class Faithfulness(ImageMetric):
     ----------
     perturbation : str
         "black"; "uniform" or "gaussian" noise, added to the pixels as Quantus's functions do; or "road", which
-        imputes them from their neighbours as Quantus's `noisy_linear_imputation` does: on an accelerator all at once
+        imputes them from their neighbours as Quantus's `noisy_linear_imputation` does: on an accelerator in one step
         by conjugate gradients, to 1e-10 of the equations; on a CPU exactly, which takes a multiple of the time of a
         small network (20 ms for most of 64 x 64 px) and up to half a second for most of 224 x 224.
     thresholds : sequence of int

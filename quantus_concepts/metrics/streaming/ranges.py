@@ -32,7 +32,7 @@ SETTINGS = (
 class ConceptRanges:
     """`score_concepts` by ranges of a data set: the rows of a range, and the table of the rows of all ranges.
 
-    What `score_shards` needs, for CGIM and all intervals are about all images together: a row holds, beside the scores
+    For `score_shards`: CGIM and all intervals need all images together, so a row holds, besides the scores
     of an image by one model, the importance of its concepts (12 bytes a concept), and `table` adds them up in the order
     of one pass. The numbers are those of `score_concepts` to the bit.
 

@@ -56,8 +56,8 @@ def score_vision_language(
 
     Bader et al. (2025), "SUB: Benchmarking CBM Generalization via Synthetic Attribute Substitutions", Section 5.6,
     Table 2 and Appendix F. Of the options of the substituted attribute's group the one whose text is the most similar
-    to the image (cosine) is present, the others are absent. The paper has "none" beside them, the file of prompts in
-    the authors' release has not: both are reported. Which text stands for "none" is not said; it is an argument.
+    to the image (cosine) is present, the others are absent. The paper adds "none" to them, the file of prompts in
+    the authors' release has not: both are reported. The text for "none" is not stated; it is an argument.
     Texts are embedded once, images once.
 
     Missing values are read from the samples and from ``loader.dataset``
