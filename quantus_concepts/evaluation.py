@@ -377,7 +377,7 @@ def _explainer(method: str, value: Any, given: Mapping[str, Any] | None) -> dict
 
 
 def _method_kwargs(value: Any, given: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Return the keyword arguments of a method; Quantus wants some for a callable, and none beside a dict."""
+    """Return the keyword arguments of a method; Quantus needs some for a callable, and none with a dict."""
     if _names_method(value):
         return {}
     return None if isinstance(value, Mapping) else dict(given or {})

@@ -1,4 +1,4 @@
-"""What an evaluation found, in one tidy table: each number beside its interval, chance and a control."""
+"""Summary of an evaluation in one tidy table: each number with its interval, chance and a baseline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A summary drawn: each number beside its interval, chance and a control."""
+"""Plot of a summary: each number with its interval, chance and a baseline."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def plot_summary(summary: pd.DataFrame, ax: Any = None, *, metrics: Mapping[str,
 
 
 def _of_scores(table: pd.DataFrame) -> pd.DataFrame:
-    """Return a table of `score_concepts` in the columns of a summary: the models as methods, controls beside them."""
+    """Return a table of `score_concepts` in the columns of a summary: the models as methods, with their baselines."""
     whole = table[(table["item"] == "") & (table["baseline"] == "")]
     keys = ["metric", "explanation", "item_kind"]
     rows = whole.sort_values(["l", "alpha", "set"], kind="stable").drop_duplicates(["model", *keys]).sort_index()

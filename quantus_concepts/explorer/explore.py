@@ -267,7 +267,7 @@ def _numbers(views: ConceptViews, model: Any) -> dict[str, Any]:
 
 
 def _ends(views: ConceptViews, *, bounded: bool) -> tuple[Tensor, Tensor]:
-    """Return what stands for each concept's absence and presence, (L,) each, between which its slider moves."""
+    """Return each concept's values of absence and presence, (L,) each: the ends of its slider."""
     low, high = views.values.amin(0), views.values.amax(0)
     if bounded:
         return torch.zeros_like(low), torch.ones_like(high)

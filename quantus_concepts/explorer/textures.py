@@ -39,7 +39,7 @@ def map_uri(maps: Tensor, low: float, high: float) -> str:
 
 
 def tile_columns(count: int) -> int:
-    """Return how many maps lie beside each other on a sheet."""
+    """Return the number of maps in a row of a sheet."""
     return math.ceil(math.sqrt(count))
 
 

@@ -171,7 +171,7 @@ def split_interval(values: np.ndarray) -> tuple[float, float]:
 
 
 def quadratic_kappa(predicted: Tensor, given: Tensor) -> Tensor:
-    """Quadratic weighted kappa of several questions at once, on their device."""
+    """Quadratic weighted kappa of several questions, on their device."""
     # Kazmierczak et al., PASTA, Eq. 7.
     known = ~given.isnan() if given.is_floating_point() else torch.ones_like(given, dtype=torch.bool)
     cells = (given - MIN_VOTE) * N_VOTES + (predicted - MIN_VOTE)

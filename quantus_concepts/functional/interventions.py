@@ -1,4 +1,4 @@
-"""Interventions on concept values: in which order concepts are asked for, and the values after so many answers."""
+"""Interventions on concept values: the order in which concepts are corrected, and the values after some corrections."""
 
 from __future__ import annotations
 

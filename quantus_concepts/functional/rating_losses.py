@@ -1,4 +1,4 @@
-"""Losses between predicted and given ratings of a batch, of several questions at once."""
+"""Losses between predicted and given ratings of a batch, for several questions."""
 
 from __future__ import annotations
 

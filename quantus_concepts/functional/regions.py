@@ -74,7 +74,7 @@ def hits_of_pixels(
     alphas: Sequence[float],
     finite: Tensor | None = None,
 ) -> Tensor:
-    """Do what `point_hits` does, of several sets of places at once; nothing waits for the device.
+    """Do what `point_hits` does, for several sets of places together; nothing waits for the device.
 
     Set k holds the pixels (n_k, Q) of places in the first n_k maps, as `pixels_of` returns them. The result has the
     rows of one set after another, (n_1 + n_2 + ..., len(alphas)). `finite` (B,) are the `finite_rows` of the maps.

@@ -1,4 +1,4 @@
-"""Packages whose names are imported when they are asked for (PEP 562)."""
+"""Packages whose names are imported on access (PEP 562)."""
 
 from __future__ import annotations
 

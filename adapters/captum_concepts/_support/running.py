@@ -218,7 +218,7 @@ USER_FILE = "_captum_concepts_user_file_"
 
 
 class _WithoutCache(importlib.machinery.SourceFileLoader):
-    """Loads a file and leaves no bytecode beside it, where the user may not look for it."""
+    """Loads a file and leaves no bytecode next to it, where the user may not look for it."""
 
     def set_data(self, path: str, data: Any, *, _mode: int = 0o666) -> None:
         """Write nothing."""

@@ -1,4 +1,4 @@
-"""Control attributions that know nothing of what a model has learned: random numbers, and edges."""
+"""Baseline attributions that do not use the model: random numbers, and edges."""
 
 from __future__ import annotations
 

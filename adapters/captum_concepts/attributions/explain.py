@@ -118,7 +118,7 @@ def takes_target(attribution: Any) -> bool:
 
 
 def check_same_model(attribution: Any, model: Any) -> None:
-    """Raise if an attribution explains a model that shares nothing with the one asked for."""
+    """Raise if an attribution explains a model that shares nothing with the requested one."""
     explained = getattr(attribution, "forward_func", None)
     if not isinstance(explained, nn.Module) or not isinstance(model, nn.Module):
         return

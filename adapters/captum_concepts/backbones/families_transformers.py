@@ -126,7 +126,7 @@ class SwinMaps(nn.Module):
 
 
 class ClassAndMean(nn.Module):
-    """The class token beside the mean of the patch tokens: Dinov2's classifier."""
+    """The class token and the mean of the patch tokens: Dinov2's classifier."""
 
     def __init__(self, prefix: int) -> None:
         super().__init__()

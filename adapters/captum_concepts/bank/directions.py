@@ -206,7 +206,7 @@ def warn_of_twins(present: np.ndarray, names: list[str]) -> None:
 def tell_short(
     names: list[str], positives: np.ndarray, negatives: np.ndarray, n_pos: int, n_neg: int, hold_back: float
 ) -> None:
-    """Warn of concepts with fewer images than asked for."""
+    """Warn of concepts with fewer images than requested."""
     too_few = (drawn_of(positives, n_pos, hold_back) < n_pos) | (drawn_of(negatives, n_neg, hold_back) < n_neg)
     short = np.flatnonzero(too_few)
     if len(short):

@@ -92,7 +92,7 @@ def replacements(
 
 
 def check_levels(levels: Any, n_concepts: int | None) -> Levels:
-    """Return what stands for absence and presence, or raise."""
+    """Return the values of absence and presence, or raise."""
     pair = as_list("levels", levels, "two arrays, `low` and `high`")
     if len(pair) != 2:
         raise ValueError(f"Expected argument `levels` to be (low, high) but got {len(pair)} items.")

@@ -1,4 +1,4 @@
-"""PCBM-h: a concept bottleneck, and beside it a residual on the embedding that sees what concepts do not say."""
+"""PCBM-h: a concept bottleneck plus a residual on the embedding for what the concepts miss."""
 
 from __future__ import annotations
 

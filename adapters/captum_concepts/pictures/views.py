@@ -163,7 +163,7 @@ def _map_units(model: ConceptChain) -> tuple[Tensor, Tensor]:
 
 
 def bank_views(model: nn.Module, layer: str, bank: Any, images: Any, batch_size: int = 64) -> ConceptViews:
-    """Return the values and maps of a bank at a layer of any model, whose classes know nothing of the concepts."""
+    """Return the values and maps of a bank at a layer of any model, whose classes do not use the concepts."""
     from captum_concepts.backbones.layers import LayerFeatures
     from captum_concepts.models.cbm import PostHocCBM
 

@@ -1,4 +1,4 @@
-"""TCAV scores of several concepts, drawn beside those of random images."""
+"""Plot TCAV scores of several concepts next to those of random images."""
 
 from __future__ import annotations
 

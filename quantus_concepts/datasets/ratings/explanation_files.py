@@ -253,7 +253,7 @@ def _image_problem(path: Path, name: FileName, candidates: Sequence[Path]) -> st
 
 
 def with_labels(files: Sequence[ExplanationFile], labels_from: str) -> list[ExplanationFile]:
-    """Return explanations with the labels that are asked for."""
+    """Return explanations with the given labels."""
     if labels_from == FROM_FILE_NAME:
         return list(files)
     if labels_from == FROM_IMAGE_NAME:

@@ -86,7 +86,7 @@ Explanation = MapExplanation | DrawingExplanation | ConceptExplanation
 
 
 class LazyExplanations(Sequence[Explanation]):
-    """Explanations that are read, or drawn, each time they are asked for; a slice reads none."""
+    """Explanations that are read, or drawn, on each access; a slice reads none."""
 
     def __init__(self, read: Callable[[Any], Explanation], keys: Sequence[Any]) -> None:
         self._read = read

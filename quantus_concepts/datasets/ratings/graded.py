@@ -1,4 +1,4 @@
-"""Explanations of painted birds by explainers of known quality, drawn when asked for."""
+"""Explanations of painted birds by explainers of known quality, drawn on access."""
 
 from __future__ import annotations
 

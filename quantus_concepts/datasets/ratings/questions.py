@@ -1,4 +1,4 @@
-"""The six questions people were asked about an explanation."""
+"""The six questions about an explanation that people answered."""
 
 from __future__ import annotations
 

@@ -263,7 +263,7 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
         custom_batch: Any,
         **kwargs: Any,
     ) -> dict[str, Any]:
-        """Put in the explanations and the ground truth that `general_preprocess` knows nothing of."""
+        """Add the explanations and the ground truth that `general_preprocess` does not handle."""
         module = None if model is None else model.get_model()
         # Quantus has moved channels that came last.
         self.call.layout = x_batch.shape[1:]
@@ -405,7 +405,7 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
         self.evaluation_scores = scores.tolist() if self.call.is_update else self._finished(scores)
 
     def _remember(self, scores: Any) -> None:
-        """Keep what the call knows beside its scores."""
+        """Keep the call's record, without its scores."""
         self.records.append(self.call.record(scores, self.bounds, self.of_samples))
 
     def _finished(self, scores: np.ndarray) -> list[float]:
@@ -529,7 +529,7 @@ class UpdatedMetric(ConceptMetric):
             self._updates += copy.deepcopy(other._updates)
 
     def _settings(self) -> dict[str, Any]:
-        """Return what scores depend on beside the batches."""
+        """Return what scores depend on besides the batches."""
         return {name: value for name, value in vars(self).items() if name in self.settings}
 
     def _remember(self, scores: Any) -> None:

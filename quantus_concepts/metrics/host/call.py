@@ -82,7 +82,7 @@ def nanmean(scores: Any) -> float:
 
 @dataclass(frozen=True)
 class Record:
-    """What a finished call of a metric knows beside its scores."""
+    """Record of a finished call of a metric: everything but its scores."""
 
     scores: tuple[float, ...]
     values: np.ndarray
@@ -153,7 +153,7 @@ class Call:
 
 
 class Explanations(Sequence[Any]):
-    """Attributions of a data set that are computed when a batch of them is asked for."""
+    """Attributions of a data set that are computed batch by batch on access."""
 
     # Quantus slices whatever is a `Sequence`.
 

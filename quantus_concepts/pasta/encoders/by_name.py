@@ -1,4 +1,4 @@
-"""The encoder that a name or an object stands for."""
+"""Encoder of a name or an object."""
 
 from __future__ import annotations
 

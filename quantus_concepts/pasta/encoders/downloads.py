@@ -72,7 +72,7 @@ def _kept(repository: str, names: tuple[str, ...], revision: str = REVISION) -> 
 
 
 def _check_reachable(address: str, *, hub: bool) -> None:
-    """Raise the library's own error at once where a server does not answer."""
+    """Raise the library's own error immediately if a server does not answer."""
     if hub:
         # Knows the user's proxies and certificates, as the download does; any answer will do.
         huggingface_hub.get_session().head(address, timeout=PATIENCE)

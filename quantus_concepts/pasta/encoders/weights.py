@@ -19,7 +19,7 @@ SHOWN = 4
 
 
 def read_state(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Read tensors by name from a file, and the metadata beside them in a safetensors file."""
+    """Read tensors by name from a file, and the metadata of a safetensors file."""
     try:
         if kind := no_file(path):
             raise ValueError(f"it is {kind}")

@@ -104,7 +104,7 @@ class Options:
 
     @property
     def idle(self) -> tuple[str, ...]:
-        """Options that play no role beside what the others say."""
+        """Options that have no effect with the other options."""
         return ()
 
     def identity(self) -> dict[str, str]:
@@ -161,7 +161,7 @@ class DeviceOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions(ProgressOptions, OutOptions, SeedOptions, DeviceOptions):
-    """What every study is asked for."""
+    """Options of every study."""
 
 
 def option_name(field: str) -> str:

@@ -95,7 +95,7 @@ def sentence(
     write: Writer = percent,
     more: str = "",
 ) -> str:
-    """Return `text`, with the number for ``{}``, and how it stands to baselines by name; "" without the number.
+    """Return `text`, with the number for ``{}``, compared with baselines by name; "" without the number.
 
     Of `draws`, which are many random models, the range of 95 % is written.
     """

@@ -30,7 +30,7 @@ def write_csv(frame: pd.DataFrame, path: str | os.PathLike[str] | Path) -> None:
 
 
 def as_cell(value: Any) -> Any:
-    """Return what stands for a value in a cell."""
+    """Return the text of a value in a cell."""
     # A text that begins as a guarded one is guarded too, or `from_cell` would take its sign away.
     if not isinstance(value, str) or not value.lstrip("'").startswith(STARTS) or _is_number(value):
         return value
@@ -38,7 +38,7 @@ def as_cell(value: Any) -> Any:
 
 
 def from_cell(value: Any) -> Any:
-    """Return the value that a cell stands for."""
+    """Return the value of a cell."""
     guarded = isinstance(value, str) and value.startswith("'") and as_cell(value[1:]) == value
     return value[1:] if guarded else value
 

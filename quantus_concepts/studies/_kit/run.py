@@ -35,7 +35,7 @@ _FACT = "fact "
 
 @dataclass
 class Run(Generic[O]):
-    """One run of a study: its options and folder, and what the report says beside the numbers."""
+    """One run of a study: its options and folder, and the notes of its report."""
 
     options: O
     folder: OutputFolder

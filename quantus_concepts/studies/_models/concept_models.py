@@ -17,7 +17,7 @@ NARROW = (2, 4)
 
 
 class JointNetwork(nn.Module):
-    """Encoder, concepts and classes trained at once; gives both, the concepts' logits first (N, L + K)."""
+    """Encoder, concepts and classes trained together; gives both, the concepts' logits first (N, L + K)."""
 
     def __init__(self, n_concepts: int, n_classes: int, seed: int = 0) -> None:
         super().__init__()

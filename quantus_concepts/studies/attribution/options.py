@@ -198,7 +198,7 @@ class AttributionOptions(NetworkOptions, RunOptions):
 
     @property
     def method_names(self) -> list[str] | None:
-        """The methods asked for; None for those of the paper and the controls."""
+        """The requested methods; None for those of the paper and the baselines."""
         if self.methods is None:
             return None
         names = [name.strip() for name in self.methods.split(",")]

@@ -117,7 +117,7 @@ def tidy(tables: list[pd.DataFrame], seed: int) -> pd.DataFrame:
 
 
 def trained_models(run: Run[AttributionOptions], data: AttributionData) -> dict[str, nn.Module]:
-    """Train f_o, f_s and f_0, and the f_s^k where they are asked for, or take those of an interrupted run."""
+    """Train f_o, f_s and f_0, and the f_s^k if requested, or take those of an interrupted run."""
     options = run.options
     jobs = [
         Job("f_o", data.train, "object", len(data.train.object_names)),

@@ -216,7 +216,7 @@ def _folder(options: ConceptOptions, network: Network | None) -> BenchmarkData:
 
 
 def _size(options: ConceptOptions, network: Network | None) -> int | None:
-    """Return the size asked for, or what the network is made for; None for that of the images."""
+    """Return the requested size, or the network's; None for that of the images."""
     return options.image_size or (None if network is None else network.image_size)
 
 

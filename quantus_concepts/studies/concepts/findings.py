@@ -117,7 +117,7 @@ def chance(row: pd.Series | None, text: str) -> str:
 
 
 def of(frame: pd.DataFrame, text: str, row: pd.Series | None, more: str = "", **look: Any) -> str:
-    """Return a sentence on a number and how it stands to random directions."""
+    """Return a sentence that compares a number with random directions."""
     control = None if row is None else baseline_of(frame, row, RANDOM)
     return sentence(text, row, {RANDOM: control}, draws=[RANDOM], more=more, **look)
 
@@ -133,7 +133,7 @@ def map_baselines(frame: pd.DataFrame, row: pd.Series) -> dict[str, Row]:
 
 
 def location_finding(frame: pd.DataFrame, model: str) -> str:
-    """Say how often the map of the first concept holds its part, and how that stands to what knows nothing of it."""
+    """Say how often the map of the first concept contains its part, compared with baselines."""
     rows = places(frame, model)
     if rows.empty:
         return ""
@@ -213,7 +213,7 @@ def importance_finding(frame: pd.DataFrame) -> str:
 
 
 def interventions_finding(frame: pd.DataFrame) -> str:
-    """Say what corrections of a quarter of the concepts do to the class accuracy, beside wrong ones."""
+    """Say what corrections of a quarter of the concepts do to the class accuracy, compared with wrong ones."""
     curves = intervention_rows(frame)
     rows = pick(curves, model=POST_HOC)
     counts = sorted(set(rows["count"]))

@@ -1,4 +1,4 @@
-"""What `quantus-concepts benchmark concepts` is asked for: each option declared once, checked before any work."""
+"""Options of `quantus-concepts benchmark concepts`: each option declared once, checked before any work."""
 
 from __future__ import annotations
 

@@ -540,7 +540,7 @@ def leveled(cells: pd.DataFrame) -> pd.DataFrame:
 
 
 def model_order(frame: pd.DataFrame) -> list[str]:
-    """Return the models of a table, the paper beside ours and chance last."""
+    """Return the models of a table, the paper next to ours and chance last."""
     others = [name for name in names(frame, "model") if name not in (*MODELS, PAPER, CHANCE)]
     return [POST_HOC, PAPER, *MODELS[1:], *others, CHANCE]
 

@@ -122,7 +122,7 @@ def steering_table(steering: pd.DataFrame) -> Table:
 
 
 def correlation_table(related: pd.DataFrame) -> Table:
-    """Return the correlations of votes with metrics, as the paper's Tables 7 to 9, with its own beside them."""
+    """Return the correlations of votes with metrics, as the paper's Tables 7 to 9, with its own next to them."""
     printed = pd.concat([paper_table(table) for table in (7, 8, 9)])
     parts = []
     for metric, rows in related.sort_values("question", kind="stable").groupby("metric", sort=False):

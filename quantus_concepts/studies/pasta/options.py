@@ -1,4 +1,4 @@
-"""Options of the PASTA commands, and the ablations that can be asked for."""
+"""Options of the PASTA commands, and the available ablations."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ def check_encoder_files(options: Any) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceCheckedOptions(RunOptions):
-    """What every run is asked for, on a device that is there."""
+    """Options of every run; the device must exist."""
 
     def __post_init__(self) -> None:
         """Raise ValueError for what lies out of bounds or is no choice."""
@@ -410,7 +410,7 @@ class SizesOptions(ScorersOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class MetricsOptions(RatingsOptions):
-    """Votes on explanations beside other measures of them: robustness, sparseness, marked pixels (Tables 2, 8, 10, 11).
+    """Votes on explanations and other measures of them: robustness, sparseness, marked pixels (Tables 2, 8, 10, 11).
 
     With no option: methods that explain a small network, rated by simulated raters. With --data: the votes of a folder
     by explainer, and the sparseness of its maps; the rest would need the networks that were explained.

@@ -31,7 +31,7 @@ ROWS_SHOWN = 1000
 
 @dataclass(frozen=True)
 class Card:
-    """An explanation beside its image."""
+    """An explanation next to its image."""
 
     title: str
     below: str

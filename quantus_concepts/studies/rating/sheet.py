@@ -147,7 +147,7 @@ DEFAULT_QUESTIONS = ("Q1", "Q2", "Q3", "Q4")
 
 @named_as_typed(SheetOptions, question="--questions")
 def make_sheet(options: SheetOptions) -> str:
-    """Write the page, and beside it images and explanations in the layout of the release; return what to do next."""
+    """Write the page, and next to it images and explanations in the layout of the release; return what to do next."""
     questions = asked_questions(options)
     with OutputFolder("pasta-sheet", options.out, options.identity(), overwrite=options.overwrite) as folder:
         found = find_explanations(

@@ -59,7 +59,7 @@ class FolderOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddingOptions(Options):
-    """What stands for an explanation."""
+    """Representation of an explanation."""
 
     encoder: str = option(
         "siglip",
@@ -101,7 +101,7 @@ class EmbeddingOptions(Options):
 class TrainOptions(EmbeddingOptions, SplitOptions, FolderOptions):
     """Train a scorer that predicts how people rate explanations, and test it on images and explainers it never saw.
 
-    Writes the scorers, a table in the form of the paper's Table 1 with its figures beside ours, and learning curves.
+    Writes the scorers, a table in the form of the paper's Table 1 with its figures next to ours, and learning curves.
     """
 
     examples = (

@@ -43,7 +43,7 @@ def generate(options: GenerateOptions) -> str:
 
 
 def image_seed(seed: int, pair: Pair, number: int) -> int:
-    """Return the seed of an image: the same whatever else is generated beside it."""
+    """Return the seed of an image: independent of the other images of a run."""
     return int(
         np.random.SeedSequence([seed, zlib.crc32(pair.name.encode()), number]).generate_state(1, np.uint64)[0] >> 1
     )

@@ -1,4 +1,4 @@
-"""Which birds get which attribute, and with which words they are asked for."""
+"""Pairs of birds and attributes, and their prompts."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def options_of(group: str) -> list[str]:
 
 
 def words_of(group: str) -> str:
-    """Return a group as it is asked for."""
+    """Return a group in the words of the prompt."""
     return group.removeprefix("has_").replace("_", " ")
 
 

@@ -272,7 +272,7 @@ def painted_models(
     networks: Mapping[tuple[str, str], Any],
     seed: int,
 ) -> Made:
-    """Make concept models of the networks, and those that are known to see all, to recite, or to know nothing."""
+    """Make concept models of the networks, an oracle, a memoriser and random baselines."""
     small, train = networks[BACKBONE, ""], data.train.images
     recital = Recital(small.classifier, data.pairs.class_concepts)
     backbone = small_backbone(small)

@@ -230,7 +230,7 @@ def main_table(frame: pd.DataFrame, options: SubstitutionOptions) -> Table:
 
 
 def paper_table(frame: pd.DataFrame) -> Table:
-    """Return Table 1 of the paper beside ours, and below it what it has of people."""
+    """Return Table 1 of the paper next to ours, and below it the paper's scores of people."""
     metrics = ("S+", "S-", "T_A", "T")
     paper = published(__package__).assign(source=PAPER, style=PAPER).drop(columns="model")
     paper = paper[~paper["labels"].isin(ASKED)].rename(columns={"of": "model"}).replace({"labels": {"": OTHERS}})
