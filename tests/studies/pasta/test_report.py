@@ -98,7 +98,7 @@ def test_simulated_raters_are_said_everywhere():
     html = html_of(page)
     assert "<h1>Training (simulated raters)</h1>" in html
     assert "<title>Training (simulated raters)</title>" in html
-    assert "No person was asked" in html[html.index('class="banner"') :][:300]
+    assert "No person rated anything" in html[html.index('class="banner"') :][:300]
     captions = re.findall(r"<(caption|figcaption)>(.*?)</\1>", html, flags=re.DOTALL)
     texts = [re.sub(r"<[^>]+>", "", text).strip() for _, text in captions]
     # The paper's own figures, which people gave.
