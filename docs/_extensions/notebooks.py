@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
-from myst_nb.core.config import NbParserConfig
 from myst_nb.core.read import read_myst_markdown_notebook
 from sphinx.application import Sphinx
 
@@ -23,7 +22,7 @@ def is_notebook(text: str) -> bool:
 
 def as_notebook(text: str, examples: Path) -> nbformat.NotebookNode:
     """Return a page as a notebook that installs the package and writes the modules of `examples` it imports."""
-    notebook = read_myst_markdown_notebook(text, NbParserConfig())
+    notebook = read_myst_markdown_notebook(text)
     first = [nbformat.v4.new_code_cell(INSTALL)]
     for name in sorted(set(re.findall(r"^from (\w+) import", text, flags=re.M))):
         path = examples / f"{name}.py"
