@@ -15,14 +15,30 @@ ROOT = Path(__file__).parent.parent
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 
 
-@pytest.fixture
-def versions() -> Any:
-    spec = importlib.util.spec_from_file_location("versions", ROOT / "docs" / "_extensions" / "versions.py")
+def extension(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / "_extensions" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture
+def versions() -> Any:
+    return extension("versions")
+
+
+def test_a_page_is_a_notebook_that_brings_what_it_imports() -> None:
+    pytest.importorskip("myst_nb")
+    notebooks = extension("notebooks")
+    text = (ROOT / "docs" / "quickstart.md").read_text("utf-8")
+    notebook = notebooks.as_notebook(text, ROOT / "docs" / "examples")
+    install, module, *cells = notebook.cells
+    assert "quantus-concepts" in install.source
+    assert module.source.startswith("%%writefile small_network.py")
+    assert {"markdown", "code"} == {cell.cell_type for cell in cells}
+    assert not notebooks.is_notebook((ROOT / "docs" / "faq.md").read_text("utf-8"))
 
 
 def test_sites_of_versions_lie_side_by_side(versions: Any, tmp_path: Path) -> None:
