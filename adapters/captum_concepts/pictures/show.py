@@ -342,7 +342,8 @@ def _class_title(views: ConceptViews, i: int, names: list[str], truth: Tensor | 
 def _grid(rows: int, tiles: int, ratio: float, *, waterfall: bool) -> tuple[Figure, np.ndarray]:
     """Return a figure of rows of square tiles, each with a wider one for a waterfall at its end."""
     widths = [1.0] * tiles + [2.6] * waterfall
-    size = (TILE * sum(widths) + 0.9, (TILE * ratio + 0.55) * rows + 0.2)
+    # Titles have up to five lines.
+    size = (TILE * sum(widths) + 0.9, (TILE * ratio + 0.95) * rows + 0.2)
     figure = Figure(figsize=size, layout="constrained")
     return figure, figure.subplots(rows, len(widths), squeeze=False, width_ratios=widths)
 
