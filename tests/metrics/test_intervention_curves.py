@@ -121,7 +121,7 @@ def test_levels_are_those_of_the_model() -> None:
     cbm = PostHocCBM(nn.Identity(), ConceptBank(torch.eye(3)[:2]), head).eval()
     present = nn.functional.one_hot(labels, 2)
     loader = [(images, labels, present)]
-    with pytest.raises(ValueError, match="`levels` to say"):
+    with pytest.raises(ValueError, match="`levels` to give the values"):
         intervention_curve(cbm, loader)
     levels = Levels(torch.tensor([-5.0, -5.0]), torch.tensor([5.0, 5.0]))
     table = intervention_curve(cbm, loader, counts=[1], orders=["random"], levels=levels)
