@@ -63,9 +63,9 @@ def to_markdown(table: pd.DataFrame, digits: int = 3) -> str:
 
     Examples
     --------
-    >>> from quantus_concepts import summarise
-    >>> summary = summarise({"Saliency": {"CEM": [1.0, 0.0, 1.0, 1.0]}, "random": {"CEM": [0.0, 0.5]}}, {"CEM": None})
-    >>> print(to_markdown(summary, digits=2))
+    >>> from quantus_concepts import summarise, to_markdown
+    >>> scores = {"Saliency": {"CEM": [1.0, 0.0, 1.0, 1.0]}, "random": {"CEM": [0.0, 0.5]}}
+    >>> print(to_markdown(summarise(scores, {"CEM": None}), digits=2))
     | method   | metric | value                |    n | undefined |
     | :------- | :----- | :------------------- | ---: | --------: |
     | Saliency | CEM    | 0.75 (0.30 to 0.95)  |    4 |         0 |
@@ -111,12 +111,10 @@ def read_scores(path: str | os.PathLike[str]) -> pd.DataFrame:
 
     Examples
     --------
-    >>> import tempfile
-    >>> from quantus_concepts import summarise
+    >>> from quantus_concepts import read_scores, summarise
     >>> summary = summarise({"NA": {"CEM": [1.0, float("nan")]}}, {"CEM": None})
-    >>> with tempfile.NamedTemporaryFile(suffix=".csv") as file:
-    ...     summary.to_csv(file.name, index=False)
-    ...     read_scores(file.name).equals(summary)
+    >>> summary.to_csv("summary.csv", index=False)
+    >>> read_scores("summary.csv").equals(summary)
     True
     """
     file = check_path("path", path)
@@ -166,10 +164,12 @@ def summary_metrics(table: pd.DataFrame, only: str | None = None) -> dict[str, f
 
     Examples
     --------
-    >>> from quantus_concepts import summarise
+    >>> from quantus_concepts import summarise, summary_metrics
     >>> summary = summarise({"Saliency": {"CEM": [1.0, 0.0, 1.0, 1.0]}}, {"CEM": None})
-    >>> list(summary_metrics(summary))
-    ['Saliency/CEM', 'Saliency/CEM_low', 'Saliency/CEM_high', 'Saliency/CEM_n', 'Saliency/CEM_undefined']
+    >>> list(summary_metrics(summary))[:3]
+    ['Saliency/CEM', 'Saliency/CEM_low', 'Saliency/CEM_high']
+    >>> summary_metrics(summary)["Saliency/CEM"]
+    0.75
     """
     _check_table(table)
     if "value" not in table:

@@ -59,6 +59,7 @@ def summarise(results: Any, metrics: Mapping[str, Any], control: Any = None) -> 
 
     Examples
     --------
+    >>> from quantus_concepts import summarise
     >>> scores = {"Saliency": {"Sparseness": [1.0, 0.0, 1.0, 1.0]}}
     >>> summarise(scores, {"Sparseness": None})["value"].tolist()
     [0.75]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import math
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import pandas as pd
 import pytest
 import torch
 
-from quantus_concepts import CEM, read_scores, score_concepts, score_tables, summarise, summary_metrics, to_markdown
+from quantus_concepts import CEM, read_scores, score_concepts, summarise, summary_metrics, to_markdown
 from quantus_concepts.metrics.streaming.api import score_substitutions
 from refused.metric_classes import CLASSES, IMAGES, LABELS, MODEL, TRUTH
 from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel
@@ -49,11 +48,6 @@ def tables() -> dict[str, pd.DataFrame]:
         ),
         "undefined": summarise({name: {"CEM": [math.nan]} for name in HOSTILE}, {"CEM": None}),
     }
-
-
-def test_examples_of_the_docstrings() -> None:
-    found = doctest.testmod(score_tables)
-    assert (found.failed, found.attempted > 5) == (0, True)
 
 
 def test_markdown_by_hand(summary: pd.DataFrame) -> None:

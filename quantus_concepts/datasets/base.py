@@ -86,6 +86,16 @@ class ConceptDataset(Dataset[ConceptSample], ABC):
         (N,) of int64: the class of each image.
     concept_labels : Tensor
         (N, L) of 0 and 1, float32.
+
+    Examples
+    --------
+    >>> from quantus_concepts.datasets import ConceptDataset, PaintedBirds
+    >>> birds = PaintedBirds(n_images=6, image_size=32, n_classes=3, n_concepts=12)
+    >>> isinstance(birds, ConceptDataset)
+    True
+    >>> two = birds.select(birds.concept_names[:2])
+    >>> two.concept_labels.shape, two.class_concepts.shape
+    (torch.Size([6, 2]), torch.Size([3, 2]))
     """
 
     class_names: list[str]

@@ -56,6 +56,17 @@ def apply_transform(image: Tensor, points: Tensor, transform: Transform | None) 
         moves them; if it does not return a tensor.
     ValueError
         If a shape is wrong, or the transform treats image and points differently.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from torchvision.transforms import v2
+    >>> from quantus_concepts.datasets import apply_transform
+    >>> points = torch.tensor([[[2.0, 1.0]]])  # x and y of one part
+    >>> flip = v2.RandomHorizontalFlip(p=1)
+    >>> image, moved = apply_transform(torch.zeros(3, 4, 10), points, flip)
+    >>> moved.tolist()
+    [[[7.0, 1.0]]]
     """
     for name, value in (("image", image), ("points", points)):
         if not isinstance(value, Tensor):
@@ -120,6 +131,15 @@ def default_transform(
     ------
     ValueError
         If an argument is not as said.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from quantus_concepts.datasets import default_transform
+    >>> transform = default_transform(8, mean=[0.5, 0.5, 0.5], std=[0.5, 0.5, 0.5])
+    >>> image = transform(torch.ones(3, 20, 30))
+    >>> image.shape, image.max().item()
+    (torch.Size([3, 8, 8]), 1.0)
     """
     size = check_image_size(image_size)
     steps: list[nn.Module] = [v2.Resize(size, antialias=True) if mode == "resize" else v2.CenterCrop(size)]

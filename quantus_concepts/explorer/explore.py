@@ -159,7 +159,15 @@ def explore(
 
     Examples
     --------
-    >>> explore(cbm, test_loader, "explore.html")
+    >>> import torch
+    >>> from torch import nn
+    >>> from captum_concepts import ConceptBank, PostHocCBM
+    >>> from quantus_concepts import explore
+    >>> bank = ConceptBank(torch.eye(4), names=["red", "long", "striped", "hooked"])
+    >>> cbm = PostHocCBM(nn.Conv2d(3, 4, 3), bank, nn.Linear(4, 5))
+    >>> page = explore(cbm, torch.rand(2, 3, 32, 32), "explore.html")
+    >>> page.path.name
+    'explore.html'
     """
     target = None if out is None else check_target(out, "the page")
     given = {"labels": labels, "concept_labels": concept_labels, "points": points}

@@ -60,6 +60,7 @@ def interval(scores: Any, bounds: tuple[float, float] = (0.0, 1.0), clusters: An
 
     Examples
     --------
+    >>> from quantus_concepts.functional import interval
     >>> low, high = interval([1, 0, 1, 1])
     >>> round(low, 2), round(high, 2)
     (0.3, 0.95)
@@ -107,7 +108,9 @@ def baseline_range(draws: Any) -> tuple[float, float]:
 
     Examples
     --------
-    >>> baseline_range(range(39))
+    >>> from quantus_concepts.functional import baseline_range
+    >>> low, high = baseline_range(range(39))
+    >>> round(low, 2), round(high, 2)
     (0.0, 38.0)
     """
     values = np.asarray(draws, dtype=np.float64).ravel()

@@ -48,7 +48,10 @@ def part_specificity(hits: Tensor, parts: Tensor, weights: Tensor | None = None)
 
     Examples
     --------
-    >>> others, difference = part_specificity(torch.tensor([[1.0, 0.0, 0.5]]), torch.tensor([0]))
+    >>> import torch
+    >>> from quantus_concepts.functional import part_specificity
+    >>> hits, parts = torch.tensor([[1.0, 0.0, 0.5]]), torch.tensor([0])
+    >>> others, difference = part_specificity(hits, parts)
     >>> others, difference
     (tensor([0.2500]), tensor([0.7500]))
     """

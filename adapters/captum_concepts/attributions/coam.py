@@ -75,8 +75,12 @@ class CoAM(LayerAttribution):
 
     Examples
     --------
+    >>> import torch
+    >>> from torch import nn
+    >>> from captum_concepts import CoAM
     >>> model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU())
-    >>> CoAM(model, "1", torch.ones(5, 4)).attribute(torch.rand(2, 3, 8, 8), target=0).shape
+    >>> coam = CoAM(model, layer="1", cavs=torch.ones(5, 4))  # 5 concepts
+    >>> coam.attribute(torch.rand(2, 3, 8, 8), target=0).shape
     torch.Size([2, 1, 6, 6])
     """
 

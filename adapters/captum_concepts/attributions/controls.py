@@ -50,8 +50,15 @@ class RandomAttribution(Attribution):
 
     Examples
     --------
-    >>> control = RandomAttribution(nn.Identity())
-    >>> bool((control.attribute(torch.ones(2, 3, 4, 4)) == control.attribute(torch.ones(1, 3, 4, 4))).all())
+    >>> import torch
+    >>> from torch import nn
+    >>> from captum_concepts import RandomAttribution
+    >>> baseline = RandomAttribution(nn.Identity())
+    >>> images = torch.ones(2, 3, 4, 4)
+    >>> maps = baseline.attribute(images, target=0)
+    >>> maps.shape
+    torch.Size([2, 3, 4, 4])
+    >>> bool((maps == baseline.attribute(images, target=0)).all())
     True
     """
 
@@ -123,6 +130,15 @@ class SobelEdges(Attribution):
     ----------
     forward_func : callable or nn.Module
         Kept, and never run.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from torch import nn
+    >>> from captum_concepts import SobelEdges
+    >>> image = torch.tensor([0.0, 0, 0, 1, 1]).expand(1, 1, 3, 5)  # one vertical edge
+    >>> SobelEdges(nn.Identity()).attribute(image)[0, 0, 0].tolist()
+    [0.0, 0.0, 4.0, 4.0, 0.0]
     """
 
     def __repr__(self) -> str:

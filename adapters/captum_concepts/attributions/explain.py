@@ -219,11 +219,16 @@ def explain_func(
 
     Examples
     --------
-    >>> from captum.attr import LayerGradCam, Saliency
-    >>> explain_func(LayerGradCam, layer="features")
-    explain_func(LayerGradCam, layer='features')
-    >>> explain_func(Saliency, abs=False)
-    explain_func(Saliency, abs=False)
+    >>> import numpy as np
+    >>> from captum.attr import LayerGradCam
+    >>> from torch import nn
+    >>> from captum_concepts import explain_func
+    >>> grad_cam = explain_func(LayerGradCam, layer="0")
+    >>> grad_cam
+    explain_func(LayerGradCam, layer='0')
+    >>> model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(4 * 36, 2))
+    >>> grad_cam(model, np.ones((2, 3, 8, 8)), np.array([0, 1])).shape
+    (2, 1, 8, 8)
     """
     check_factory(factory, layer)
     to_attribute = dict(attribute_kwargs or {})

@@ -105,6 +105,15 @@ def build_methods(names: Iterable[str] | None = None, **settings: Any) -> dict[s
         If a name is not known, or a setting is out of range.
     TypeError
         If `names` is one string, or a setting of the wrong kind.
+
+    Examples
+    --------
+    >>> from captum_concepts import build_methods
+    >>> methods = build_methods(["Grad-CAM", "vanilla gradient", "random"], layer="layer4")
+    >>> list(methods)  # goes into `xai_methods` of `quantus.evaluate`
+    ['Grad-CAM', 'vanilla gradient', 'random']
+    >>> len(build_methods())
+    10
     """
     chosen = [*PAPER_METHODS, *CONTROL_METHODS] if names is None else names
     return {name: build_method(name, **settings) for name in chosen}
@@ -183,6 +192,16 @@ def build_method(
     ValueError
         If the name is not known, or a setting is out of range; in a call of one of the guided methods, if
         the model has no `nn.ReLU` to guide, and of one with Grad-CAM, if it has no layer with maps or works on tokens.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from torch import nn
+    >>> from captum_concepts import build_method
+    >>> model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 2))
+    >>> explain = build_method("SmoothGrad", n_samples=4, seed=0)
+    >>> explain(model, np.ones((2, 3, 8, 8)), np.array([0, 1])).shape
+    (2, 3, 8, 8)
     """
     steps: dict[str, Any] = {"n_steps": n_steps, "internal_batch_size": batch_size, "baselines": Baseline(baseline)}
     guided_cam = partial(AtLayer, attribution=GuidedGradCam, layer=layer)
@@ -300,6 +319,16 @@ def method_from_spec(
         itself.
     TypeError
         If the user's object is no function.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from torch import nn
+    >>> from captum_concepts import method_from_spec
+    >>> model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 16 * 16, 2))
+    >>> occlusion = method_from_spec("Occlusion")
+    >>> occlusion(model, np.ones((2, 3, 16, 16)), np.array([0, 1])).shape
+    (2, 3, 16, 16)
     """
     common: dict[str, Any] = {"batch_size": batch_size, "device": device, "seed": seed}
     named = {name.lower(): name for name in METHOD_NAMES}

@@ -134,8 +134,13 @@ class SteeredRISE(Attribution):
 
     Examples
     --------
-    >>> model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 8 * 8, 5))
-    >>> SteeredRISE(model).attribute(torch.rand(2, 3, 8, 8), target=1, lam=0, n_masks=10, cells=4).shape
+    >>> import torch
+    >>> from torch import nn
+    >>> from captum_concepts import SteeredRISE
+    >>> model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 5))
+    >>> rise = SteeredRISE(model)
+    >>> images = torch.rand(2, 3, 8, 8)
+    >>> rise.attribute(images, target=1, lam=0, n_masks=10, cells=4).shape
     torch.Size([2, 1, 8, 8])
     """
 

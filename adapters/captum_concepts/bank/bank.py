@@ -79,6 +79,7 @@ class ConceptBank(FittedBank):
 
     Examples
     --------
+    >>> from captum_concepts import ConceptBank
     >>> bank = ConceptBank([[1.0, 0.0], [0.0, 2.0]], names=["red wing", "long tail"])
     >>> bank.select(["long tail"]).cavs
     tensor([[0., 2.]])
@@ -237,8 +238,15 @@ class ConceptBank(FittedBank):
 
         Examples
         --------
-        >>> bank = ConceptBank.from_activations(backbone, images, 10)
-        >>> figure, axes = show_top_images(model, images, "concept 3", layer="layer4", bank=bank)
+        >>> import torch
+        >>> from torch import nn
+        >>> from captum_concepts import ConceptBank, show_top_images
+        >>> model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU())
+        >>> images = torch.rand(6, 3, 16, 16)
+        >>> bank = ConceptBank.from_activations(model, images, 3)
+        >>> bank.names
+        ['concept 1', 'concept 2', 'concept 3']
+        >>> figure, axes = show_top_images(model, images, "concept 3", layer="1", bank=bank)
         """
         # scikit-learn's decompositions take a while to load.
         from captum_concepts.bank.activations import activations, autoencode, factorise
@@ -274,7 +282,9 @@ class ConceptBank(FittedBank):
 
         Examples
         --------
-        >>> ConceptBank([[1.0, 0.0]], names=["striped"]).to_captum("layer4")[0].concepts[0].name
+        >>> from captum_concepts import ConceptBank
+        >>> bank = ConceptBank([[1.0, 0.0]], names=["striped"])
+        >>> bank.to_captum("layer4")[0].concepts[0].name
         'striped'
         """
         return write_cavs(self.names, self.cavs, layer)
@@ -354,8 +364,10 @@ class ConceptBank(FittedBank):
 
         Examples
         --------
+        >>> from captum_concepts import ConceptBank
         >>> colours = ConceptBank([[1.0, 0.0]], names=["red"])
-        >>> ConceptBank.join([colours, ConceptBank([[0.0, 2.0]], names=["long"])]).names
+        >>> shapes = ConceptBank([[0.0, 2.0]], names=["long"])
+        >>> ConceptBank.join([colours, shapes]).names
         ['red', 'long']
         """
         parts = [*banks]

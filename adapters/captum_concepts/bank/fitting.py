@@ -267,9 +267,16 @@ class FittedBank(BankValue):
 
         Examples
         --------
-        >>> bank = ConceptBank.from_folders(backbone, "concepts", transform=weights.transforms())
-        >>> bank.select(bank.p_values < 0.05).names
+        >>> from torch import nn
+        >>> from torchvision.transforms.functional import to_tensor
+        >>> from captum_concepts import ConceptBank
+        >>> backbone = nn.Conv2d(3, 4, 3)
+        >>> bank = ConceptBank.from_folders(backbone, "concepts", transform=to_tensor)
+        >>> bank.names  # the folders in "concepts", without those of random images
         ['dotted', 'striped']
+        >>> significant = bank.p_values < 0.05  # bank.select(significant) keeps these
+        >>> significant.shape
+        torch.Size([2])
         """
         module, pooling = resolve_stages(backbone, pool, maps, "backbone")
         found = find_concept_folders(root, random)

@@ -180,11 +180,14 @@ class PostHocCBM(StoredCBM):
 
     Examples
     --------
-    >>> backbone = nn.Conv2d(3, 2, 3)
-    >>> bank = ConceptBank([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
-    >>> cbm = PostHocCBM(backbone, bank, nn.Linear(3, 5))
-    >>> cbm.concept_predictor(torch.rand(4, 3, 8, 8)).shape
-    torch.Size([4, 3])
+    >>> import torch
+    >>> from torch import nn
+    >>> from captum_concepts import ConceptBank, PostHocCBM
+    >>> bank = ConceptBank([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])  # 3 concepts
+    >>> cbm = PostHocCBM(nn.Conv2d(3, 2, 3), bank, nn.Linear(3, 5))  # 5 classes
+    >>> images = torch.rand(4, 3, 8, 8)
+    >>> cbm(images).shape, cbm.concept_predictor(images).shape
+    (torch.Size([4, 5]), torch.Size([4, 3]))
     """
 
     concept_layer: ConceptLayer

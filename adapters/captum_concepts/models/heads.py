@@ -91,8 +91,11 @@ def fit_logistic(
 
     Examples
     --------
+    >>> import torch
+    >>> from captum_concepts import fit_logistic
     >>> values = torch.tensor([[-2.0, 0.0], [-1.0, 1.0], [1.0, 0.0], [2.0, 1.0]])
-    >>> fit_logistic(values, [0, 0, 1, 1])(values).argmax(1).tolist()
+    >>> head = fit_logistic(values, [0, 0, 1, 1])
+    >>> head(values).argmax(1).tolist()
     [0, 0, 1, 1]
     """
     x, y, k = _check(values, labels, n_classes)

@@ -114,7 +114,14 @@ def show_concepts(
 
     Examples
     --------
-    >>> figure, axes = show_concepts(cbm, images[:4], top=3)
+    >>> import torch
+    >>> from torch import nn
+    >>> from captum_concepts import ConceptBank, PostHocCBM, show_concepts
+    >>> bank = ConceptBank(torch.eye(4), names=["red", "long", "striped", "hooked"])
+    >>> cbm = PostHocCBM(nn.Conv2d(3, 4, 3), bank, nn.Linear(4, 5))
+    >>> figure, axes = show_concepts(cbm, torch.rand(2, 3, 16, 16), top=3)
+    >>> axes.shape  # the image, three maps, the contributions
+    (2, 5)
     >>> figure.savefig("concepts.png")
     """
     views = _views(model, images, layer, bank, batch_size)

@@ -199,6 +199,17 @@ def tcav_score(
         has no output `target`, or it has no gradients (quantised), weights (meta device) or hooks (ScriptModule).
     TypeError
         If `layers` is one string, `target` holds no integers, or a number is none.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from torch import nn
+    >>> from captum_concepts import tcav_score
+    >>> model = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())  # logit: brightness
+    >>> dark = torch.rand(8, 1, 4, 4) / 2
+    >>> found = tcav_score(model, ["0"], dark + 0.5, dark, dark, 0, n_random=5, n_samples=4)
+    >>> found.layers["0"].scores  # the logit of all images rises along "bright"
+    (1.0, 1.0, 1.0, 1.0, 1.0)
     """
     explained = prepared(model, layers, inputs, target, method, C, batch_size, device, seed)
     why = f" for n_samples={n_samples}, which may be lower,"
@@ -243,7 +254,10 @@ def tcav_contrast(first: TCAVScore, second: TCAVScore) -> TCAVContrast:
 
     Examples
     --------
-    >>> tcav_contrast(TCAVScore(0.75, 0.5, {}), TCAVScore(0.25, 0.75, {}))
+    >>> from captum_concepts import TCAVScore, tcav_contrast
+    >>> needs_it = TCAVScore(score=0.75, random_mean=0.5, layers={})
+    >>> ignores_it = TCAVScore(score=0.25, random_mean=0.75, layers={})
+    >>> tcav_contrast(needs_it, ignores_it)
     TCAVContrast(score=0.5, baseline=-0.25)
     """
     return TCAVContrast(first.score - second.score, first.random_mean - second.random_mean)

@@ -115,8 +115,15 @@ def tcav_folders(
 
     Examples
     --------
-    >>> found = tcav_folders(model, ["layer3"], "concepts", zebras, 340, transform=weights.transforms())
-    >>> found["striped"].layers["layer3"].p_value  # NaN for fewer than five random sets
+    >>> import torch
+    >>> from torch import nn
+    >>> from torchvision.transforms.functional import to_tensor
+    >>> from captum_concepts import tcav_folders
+    >>> model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.LazyLinear(2))
+    >>> images = torch.rand(4, 3, 32, 32)
+    >>> found = tcav_folders(model, ["0"], "concepts", images, 0, transform=to_tensor)
+    >>> list(found)  # the folders in "concepts", without those of random images
+    ['dotted', 'striped']
     >>> figure, ax = found.plot()
     """
     explained = prepared(model, layers, inputs, target, method, C, batch_size, device, seed)

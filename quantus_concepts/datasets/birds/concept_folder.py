@@ -59,7 +59,9 @@ class ConceptFolder(ConceptDataset):
 
     A concept is about the part that bears its name or the first half of it (``ear`` or ``ear::pointed``). Any other
     assignment is given as `part_of_concept`, a mapping or a CSV file with the columns ``concept,part``; concepts not
-    in it are then about no part::
+    in it are then about no part:
+
+    .. code-block:: text
 
         concept,part
         pointed_ears,ear
@@ -103,6 +105,18 @@ class ConceptFolder(ConceptDataset):
         If an argument or a row of a table is not as said (file and line are named), if there are no images, or if
         images differ in size and neither `transform` nor `image_size` is given. On access to an image: if it
         cannot be read.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from quantus_concepts.datasets import ConceptFolder
+    >>> table = pd.DataFrame({"class": ["beach", "forest"], "sand": [1, 0], "leaves": [0, 1]})
+    >>> table.to_csv("concepts.csv", index=False)
+    >>> data = ConceptFolder("scenes", "concepts.csv", image_size=32)
+    >>> data.class_names, data.concept_names
+    (['beach', 'forest'], ['sand', 'leaves'])
+    >>> data[0].image.shape, data[0].concepts.tolist()
+    (torch.Size([3, 32, 32]), [1.0, 0.0])
     """
 
     @check_arguments(

@@ -97,6 +97,18 @@ class CUB200(ConceptDataset):
     ValueError
         If an argument is none of the choices, or a file is empty, cut off, in another order or malformed, or names an
         image outside the folder; file and line are named.
+
+    Examples
+    --------
+    >>> from quantus_concepts.datasets import CUB200, default_transform
+    >>> cub = CUB200("CUB_200_2011", split="test", transform=default_transform(224))
+    >>> len(cub.concept_names), len(cub.part_names), len(cub.attribute_names)
+    (112, 12, 312)
+    >>> cub[0].image.shape
+    torch.Size([3, 224, 224])
+    >>> wings = CUB200("CUB_200_2011", concepts="has_wing_pattern*")
+    >>> wings.concept_names[0]
+    'has_wing_pattern::solid'
     """
 
     @check_arguments(

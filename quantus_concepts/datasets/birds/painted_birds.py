@@ -102,6 +102,16 @@ class PaintedBirds(ConceptDataset):
         If a number of something is not a whole number.
     ValueError
         If an argument is outside its range, or the concepts cannot tell the classes apart.
+
+    Examples
+    --------
+    >>> from quantus_concepts.datasets import PaintedBirds
+    >>> birds = PaintedBirds(n_images=6, image_size=32, n_classes=3, n_concepts=12)
+    >>> image, label, concepts, points = birds[0]
+    >>> image.shape, concepts.shape, points.shape
+    (torch.Size([3, 32, 32]), torch.Size([12]), torch.Size([12, 1, 2]))
+    >>> birds.class_concepts.shape
+    torch.Size([3, 12])
     """
 
     @check_arguments(

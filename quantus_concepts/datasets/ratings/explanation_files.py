@@ -64,6 +64,15 @@ class ExplanationFile:
         Whether small values mean important.
     note : str
         Why it cannot be used, "" where it can.
+
+    Examples
+    --------
+    >>> from quantus_concepts.datasets import find_explanations
+    >>> file = find_explanations("images", "explanations")[0]
+    >>> file.explainer, file.label, file.path.suffix, file.note
+    ('grad-cam', 'cat', '.npy', '')
+    >>> file.read().map.shape
+    torch.Size([5, 5])
     """
 
     path: Path
@@ -142,8 +151,13 @@ def find_explanations(
 
     Examples
     --------
-    >>> files = find_explanations("images", "maps")
-    >>> loader = [file.read() for file in files if not file.note]
+    >>> from quantus_concepts.datasets import find_explanations
+    >>> files = find_explanations("images", "explanations")
+    >>> sorted({file.explainer for file in files})  # explanations/grad-cam, ...
+    ['grad-cam', 'lime_2', 'words']
+    >>> files[0].image.name, files[0].label
+    ('pets_000_cat.png', 'cat')
+    >>> explanations = [file.read() for file in files if not file.note]
     """
     images, root = _folder("images", images), _folder("explanations", explanations)
     index = _image_index(images)

@@ -55,6 +55,19 @@ class RatedExplanations:
     ValueError
         If a shape does not fit the number of explanations, votes are outside 1 to 5, a modality is unknown, or an image
         id is used by two data sets.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from quantus_concepts.datasets import RatedExplanations
+    >>> from quantus_concepts.pasta import ConceptExplanation
+    >>> words = [ConceptExplanation(("fur", "wings"), (0.5, v)) for v in (0.2, 0.9)]
+    >>> ids, votes = np.array(["1", "2"]), np.full((2, 3, 6), 4.0)  # three raters
+    >>> methods, labels = np.array(["LIME", "LIME"]), np.array(["cat", "bird"])
+    >>> names = np.array(["mine"] * 2), np.array(["concepts"] * 2)
+    >>> rated = RatedExplanations(words, votes, ids, methods, labels, *names, "mine")
+    >>> rated.targets().shape
+    (2, 6)
     """
 
     explanations: Sequence[Explanation]

@@ -47,6 +47,15 @@ class SimulatedRaters:
         In points, of the most lenient rater.
     noise : float
         Standard deviation, in points.
+
+    Examples
+    --------
+    >>> from quantus_concepts.datasets import SimulatedRaters, simulated_ratings
+    >>> agreeing = SimulatedRaters(n_raters=3, bias=0, noise=0)
+    >>> size = {"n_images": 2, "n_per_image": 2, "image_size": 32, "n_classes": 2}
+    >>> votes = simulated_ratings(**size, raters=agreeing).votes
+    >>> votes.shape, bool((votes.max(1) == votes.min(1)).all())
+    ((4, 3, 6), True)
     """
 
     n_raters: int = 5
@@ -168,6 +177,14 @@ class SimulatedRatings(RatedExplanations):
     ----------
     expected : np.ndarray
         (N, 6) of float64 in [1, 5].
+
+    Examples
+    --------
+    >>> from quantus_concepts.datasets import simulated_ratings
+    >>> size = {"n_images": 2, "n_per_image": 2, "image_size": 32, "n_classes": 2}
+    >>> ratings = simulated_ratings(**size)
+    >>> ratings.expected.shape, ratings.votes.shape
+    ((4, 6), (4, 5, 6))
     """
 
     expected: np.ndarray = None  # type: ignore[assignment]
@@ -242,6 +259,14 @@ def simulated_ratings(
         If a number of something is not a whole number.
     ValueError
         If an argument is out of its range.
+
+    Examples
+    --------
+    >>> from quantus_concepts.datasets import simulated_ratings
+    >>> size = {"n_images": 3, "n_per_image": 2, "image_size": 32, "n_classes": 2}
+    >>> ratings = simulated_ratings(**size)
+    >>> len(ratings), ratings.simulated, ratings.votes.shape
+    (6, True, (6, 5, 6))
     """
     raters = SimulatedRaters() if raters is None else raters
     birds = PaintedBirds(n_images, image_size=image_size, n_classes=n_classes, n_concepts=n_concepts, seed=seed)

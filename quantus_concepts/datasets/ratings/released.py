@@ -91,6 +91,17 @@ class PastaRatings(RatedExplanations):
     ValueError
         If the JSON file has not this format, votes are outside 1 to 5, there is no such data set or nothing is left.
         On access to an explanation: if its files cannot be read.
+
+    Examples
+    --------
+    >>> from quantus_concepts.datasets import PastaRatings
+    >>> ratings = PastaRatings("PASTA", datasets="coco")
+    >>> ratings.votes.shape[1:]  # annotators and questions
+    (5, 6)
+    >>> set(ratings.datasets.tolist()), sorted(set(ratings.modalities.tolist()))
+    ({'coco'}, ['concepts', 'drawing'])
+    >>> ratings.questions[0]
+    'Q1'
     """
 
     @check_arguments(

@@ -36,6 +36,14 @@ class Split:
         For "train", "validation" and "test": the ids of the images of its items, sorted.
     explainers : dict of str to list of str
         Likewise, of the explainers.
+
+    Examples
+    --------
+    >>> from quantus_concepts.datasets import leak_free_split
+    >>> images = [image for image in "abcdefghij" for _ in range(10)]
+    >>> split = leak_free_split(images, list("0123456789") * 10)
+    >>> len(split.train) + len(split.validation) + len(split.test) + split.dropped
+    100
     """
 
     train: np.ndarray
@@ -100,6 +108,16 @@ def leak_free_split(image_ids: Any, explainer_ids: Any, *, train_share: float = 
     ------
     ValueError
         If there are fewer than three images or three explainers, or a part gets no item.
+
+    Examples
+    --------
+    >>> from quantus_concepts.datasets import leak_free_split
+    >>> images = [image for image in "abcdefghij" for _ in range(10)]
+    >>> split = leak_free_split(images, list("0123456789") * 10)
+    >>> len(split.train), split.dropped
+    (49, 46)
+    >>> set(split.images["train"]) & set(split.images["test"])
+    set()
     """
     images, explainers = (np.asarray(to_numpy(ids), dtype=str) for ids in (image_ids, explainer_ids))
     check_shape("image_ids", images, ("N",), (None,))

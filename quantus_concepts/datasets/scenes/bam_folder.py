@@ -186,6 +186,17 @@ class BAMFolder(ComposedDataset):
     ValueError
         If a list is malformed, lists or folders contradict each other, masks are pickled, or the view needs masks
         and there are none. On access to an image: if it or its mask cannot be read or has another size.
+
+    Examples
+    --------
+    >>> from quantus_concepts.datasets import BAMFolder, CutoutFolder, SceneFolder, write_bam
+    >>> sources = CutoutFolder("cutouts"), SceneFolder("scenes")
+    >>> folder = write_bam(*sources, "bam", n_per_pair=4, image_size=32, test_share=0.25)
+    >>> data = BAMFolder(folder, split="test", view="os")
+    >>> len(data), data[0].image.shape, data.has_masks
+    (4, torch.Size([3, 32, 32]), True)
+    >>> data.object_names, data.scene_names
+    (['leaf', 'stone'], ['beach', 'forest'])
     """
 
     @check_arguments(root=Location(), split=Choice(SPLITS), view=Choice(VIEWS), image_size=Whole(1))

@@ -105,6 +105,14 @@ def write_bam(
         written; if names of classes become the same as folders; and what `ObjectsOnScenes` raises.
     OSError
         If a file cannot be written, on a full disk for instance.
+
+    Examples
+    --------
+    >>> from quantus_concepts.datasets import CutoutFolder, SceneFolder, write_bam
+    >>> objects, scenes = CutoutFolder("cutouts"), SceneFolder("scenes")
+    >>> folder = write_bam(objects, scenes, "my_bam", n_per_pair=4, image_size=32)
+    >>> sorted(path.name for path in folder.iterdir() if path.is_dir())
+    ['obj', 'scene', 'scene_only']
     """
     settings = {"command": "write_bam", "seed": str(seed), "n_per_pair": str(n_per_pair), "image_size": str(image_size)}
     # A link is written through, and even "." then has a name.

@@ -80,6 +80,17 @@ class COCOObjects(ObjectSource):
         If the file is not in COCO's format, has no segmentations or names a photograph outside the folder, there is
         no such category, or a class has no object. On access to an object: if the photograph cannot be read or
         has not the size annotated.
+
+    Examples
+    --------
+    >>> from quantus_concepts.datasets import COCOObjects
+    >>> names = ["dog", "kite"]
+    >>> objects = COCOObjects("instances_train2017.json", "train2017", class_names=names)
+    >>> objects.class_names
+    ['dog', 'kite']
+    >>> pixels, mask = objects[0]  # one dog, without its background
+    >>> pixels.shape[:2] == mask.shape
+    True
     """
 
     @check_arguments(

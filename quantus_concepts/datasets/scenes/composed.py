@@ -80,6 +80,17 @@ class ComposedDataset(Dataset[ComposedSample], ABC):
         Height and width H = W in pixels.
     transform : callable or None
         From image (3, H, W) to image.
+
+    Examples
+    --------
+    >>> from quantus_concepts.datasets import ComposedDataset, ObjectsOnScenes
+    >>> from quantus_concepts.datasets import PaintedObjects, PaintedScenes
+    >>> sources = PaintedObjects(n_per_class=4, size=24), PaintedScenes(n_per_class=4, size=32)
+    >>> data = ObjectsOnScenes(*sources, n_per_pair=1, image_size=32)
+    >>> isinstance(data, ComposedDataset), data.view
+    (True, 'os')
+    >>> data.object_labels.shape, data.scene_labels.shape
+    (torch.Size([100]), torch.Size([100]))
     """
 
     object_names: list[str]

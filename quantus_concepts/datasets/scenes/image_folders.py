@@ -46,6 +46,16 @@ class CutoutFolder(ObjectSource):
     ValueError
         If there are no class folders, one has no PNG file, or a file has no alpha channel. On access to a cut-out:
         if the file cannot be read, or all or nothing of it is transparent.
+
+    Examples
+    --------
+    >>> from quantus_concepts.datasets import CutoutFolder
+    >>> objects = CutoutFolder("cutouts")  # cutouts/leaf/*.png, cutouts/stone/*.png
+    >>> objects.class_names
+    ['leaf', 'stone']
+    >>> pixels, mask = objects[0]
+    >>> pixels.shape[:2] == mask.shape, mask.dtype
+    (True, dtype('bool'))
     """
 
     @check_arguments(root=Location(), group_of=Function())
@@ -99,6 +109,15 @@ class SceneFolder(SceneSource):
     ValueError
         If there are no class folders, one has no image, or a file is no image. On access to a scene: if the
         file cannot be read.
+
+    Examples
+    --------
+    >>> from quantus_concepts.datasets import SceneFolder
+    >>> scenes = SceneFolder("scenes")  # scenes/beach/*.jpg, scenes/forest/*.jpg
+    >>> scenes.class_names
+    ['beach', 'forest']
+    >>> len(scenes) == len(scenes.paths), scenes[0].shape[2]
+    (True, 3)
     """
 
     @check_arguments(root=Location())

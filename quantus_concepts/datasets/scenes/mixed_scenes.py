@@ -37,6 +37,17 @@ class MixedScenes(SceneSource):
     ValueError
         If classes or numbers of the two sources differ, there is only one class, or `share` is out of its range.
         On access to a scene: if the two have different sizes.
+
+    Examples
+    --------
+    >>> from quantus_concepts.datasets import MixedScenes, PaintedScenes
+    >>> scenes = PaintedScenes(n_per_class=2, size=32, seed=0)
+    >>> others = PaintedScenes(n_per_class=2, size=32, seed=1)
+    >>> mixed = MixedScenes(scenes, others, share=(0.3, 0.4))
+    >>> len(mixed), mixed[0].shape
+    (20, (32, 32, 3))
+    >>> (mixed.labels == scenes.labels).all().item()
+    True
     """
 
     @check_arguments(seed=Seed())

@@ -168,6 +168,18 @@ class ObjectsOnScenes(ComposedDataset):
         If an argument is outside its range, there is no such class, a source contradicts itself, or a class has too
         few cut-outs or scenes for two splits. On access to an image: if the source's cut-out or scene has not
         the shape it should.
+
+    Examples
+    --------
+    >>> from quantus_concepts.datasets import ObjectsOnScenes, PaintedObjects, PaintedScenes
+    >>> sources = PaintedObjects(n_per_class=4, size=24), PaintedScenes(n_per_class=4, size=32)
+    >>> data = ObjectsOnScenes(*sources, n_per_pair=1, image_size=32)
+    >>> without = ObjectsOnScenes(*sources, n_per_pair=1, image_size=32, view="0s")
+    >>> len(data), data[0].image.shape, data[0].mask.shape
+    (100, torch.Size([3, 32, 32]), torch.Size([1, 32, 32]))
+    >>> same = data[0].image == without[0].image
+    >>> bool(same[:, ~data[0].mask[0]].all())  # they differ inside the mask only
+    True
     """
 
     @check_arguments(

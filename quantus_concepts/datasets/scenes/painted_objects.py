@@ -299,6 +299,16 @@ class PaintedObjects(ObjectSource):
         If an argument is not a whole number.
     ValueError
         If an argument is outside its range.
+
+    Examples
+    --------
+    >>> from quantus_concepts.datasets import PaintedObjects
+    >>> objects = PaintedObjects(n_per_class=2, size=24)
+    >>> len(objects), objects.class_names[:3]
+    (20, ['aeroplane', 'bird', 'boat'])
+    >>> pixels, mask = objects[0]
+    >>> pixels.shape[2], pixels.shape[:2] == mask.shape
+    (3, True)
     """
 
     @check_arguments(n_per_class=Whole(1, 10**6), size=Whole(24, 512), seed=Whole(0, 2**32 - 1))

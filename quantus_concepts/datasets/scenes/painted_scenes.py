@@ -48,6 +48,15 @@ class PaintedScenes(SceneSource):
         If an argument is not a whole number.
     ValueError
         If an argument is outside its range.
+
+    Examples
+    --------
+    >>> from quantus_concepts.datasets import PaintedScenes
+    >>> scenes = PaintedScenes(n_per_class=2, size=32)
+    >>> len(scenes), scenes.class_names[:2]
+    (20, ['bamboo forest', 'brick wall'])
+    >>> scenes[0].shape
+    (32, 32, 3)
     """
 
     @check_arguments(n_per_class=Whole(1, 10**6), size=Whole(32, 512), seed=Whole(0, 2**32 - 1))

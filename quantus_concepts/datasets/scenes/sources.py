@@ -44,6 +44,19 @@ class ObjectSource(ABC):
         (n,) of int64: the class of each cut-out.
     groups : np.ndarray
         (n,) of int64: cut-outs of one photograph share a group, and a group is never split.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from quantus_concepts.datasets import Cutout, ObjectSource
+    >>> class Squares(ObjectSource):
+    ...     class_names, labels, groups = ["dark", "light"], np.arange(2), np.arange(2)
+    ...
+    ...     def __getitem__(self, index):
+    ...         pixels = np.full((24, 24, 3), (50, 200)[index], np.uint8)
+    ...         return Cutout(pixels, np.ones((24, 24), bool))
+    >>> len(Squares()), Squares()[1].mask.shape
+    (2, (24, 24))
     """
 
     class_names: list[str]
@@ -70,6 +83,18 @@ class SceneSource(ABC):
         K names.
     labels : np.ndarray
         (n,) of int64: the class of each scene.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from quantus_concepts.datasets import SceneSource
+    >>> class Greys(SceneSource):
+    ...     class_names, labels = ["dark", "light"], np.arange(2)
+    ...
+    ...     def __getitem__(self, index):
+    ...         return np.full((32, 32, 3), (50, 200)[index], np.uint8)
+    >>> len(Greys()), Greys()[0].shape
+    (2, (32, 32, 3))
     """
 
     class_names: list[str]

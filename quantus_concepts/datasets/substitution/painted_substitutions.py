@@ -97,6 +97,17 @@ class PaintedSubstitutions(Dataset[SubstitutionSample]):
         If `birds` are no painted birds, or a number is not whole.
     ValueError
         If there is no such concept, an argument is out of its range, or no bird has a substitution.
+
+    Examples
+    --------
+    >>> from quantus_concepts.datasets import PaintedBirds, PaintedSubstitutions
+    >>> birds = PaintedBirds(n_images=8, image_size=32, n_classes=4, n_concepts=20)
+    >>> images = PaintedSubstitutions(birds)
+    >>> images[0].image.shape, images[0].before.shape
+    (torch.Size([3, 32, 32]), torch.Size([3, 32, 32]))
+    >>> labels, before = images.concept_labels, images.concept_labels_before
+    >>> (labels - before).abs().sum(1).unique().tolist()  # one in and one out
+    [2.0]
     """
 
     @check_arguments(birds=Instance(PaintedBirds, "PaintedBirds"), per_bird=Whole(1), seed=Seed())

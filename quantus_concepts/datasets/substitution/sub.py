@@ -115,6 +115,16 @@ class SUB(Dataset[SUBSample]):
     ValueError
         If pyarrow is missing, a file is damaged, has other columns, no names or labels beyond them, files name
         different labels, a name is unknown to `cub` (the nearest is named), or no attribute is one of its concepts.
+
+    Examples
+    --------
+    >>> from quantus_concepts.datasets import CUB200, SUB
+    >>> cub = CUB200("CUB_200_2011", class_concepts="majority")
+    >>> sub = SUB("SUB", cub, transform="release", per_pair=1)
+    >>> sub[0].image.shape
+    torch.Size([3, 299, 299])
+    >>> sub.added.shape == sub.removed.shape == sub.labels.shape
+    True
     """
 
     @check_arguments(

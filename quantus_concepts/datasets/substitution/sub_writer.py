@@ -93,6 +93,18 @@ def write_sub(
         If an image is none.
     ValueError
         If pyarrow is missing, a name is unknown, or there is no image.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from quantus_concepts.datasets import SUB, write_sub
+    >>> names = {"attribute_names": ["wing::red", "wing::blue"], "bird_names": ["jay", "wren"]}
+    >>> image = torch.zeros(3, 32, 32)
+    >>> samples = [(image, "wing::red", "wren"), (image, "wing::blue", "jay")]
+    >>> path = write_sub(samples, "my_sub", **names, licence="CC0-1.0")
+    >>> data = SUB("my_sub")
+    >>> data.concept_names, data.added.tolist(), data.bird.tolist()
+    (['wing::red', 'wing::blue'], [0, 1], [1, 0])
     """
     if isinstance(samples, str | bytes) or not isinstance(samples, Iterable):
         raise TypeError(

@@ -80,6 +80,17 @@ class CGIM(UpdatedMetric):
     ``records[-1].reasons``: a class without a correctly predicted sample (it is left out of the concepts' scores), and
     a concept or class whose row is zero on either side. The scores of the last
     call are for concepts or classes, not for samples, so their number differs from ``len(x_batch)``.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from quantus_concepts import CGIM
+    >>> head = torch.nn.Linear(2, 2, bias=False)  # concept values to class logits
+    >>> head.weight.data = torch.eye(2)
+    >>> values = 3 * torch.eye(2)  # each image shows the concept of its class
+    >>> metric = CGIM(class_concepts=[[1, 0], [0, 1]])
+    >>> metric(head, values, y_batch=torch.tensor([0, 1]), a_batch=values)
+    [1.0, 1.0]
     """
 
     name = "CGIM"

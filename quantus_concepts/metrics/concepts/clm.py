@@ -110,6 +110,19 @@ class CLM(UpdatedMetric):
     ``records[-1].reasons``: no annotated pixel, no visible part, a map that cannot be used. Values, maps and hits are
     compared in float32; a model in half precision gives other, coarser maps, and with them ties. The paper's Table 2,
     ranked by contribution, l = 1, alpha = 1 / 3 / 6: 13.3 / 33.4 / 59.0 %.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from torch import nn
+    >>> from quantus_concepts import CLM
+    >>> model = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    >>> images = np.zeros((2, 3, 12, 12), dtype="float32")
+    >>> maps = np.zeros((2, 1, 12, 12), dtype="float32")
+    >>> maps[:, :, 3] = 1  # row 3 is a twelfth of the image
+    >>> metric = CLM(alpha=1, points=[[[4, 3]], [[9, 9]]], part_of_concept=[0])
+    >>> metric(model, images, y_batch=np.array([0, 0]), a_batch=maps)
+    [1.0, 0.0]
     """
 
     name = "CLM"

@@ -69,6 +69,16 @@ class SubstitutionScore(UpdatedMetric):
     whose `added` is -1, of S+ and S-, as in the authors' release; of S- also images whose `removed` is -1 or equal to
     `added`; and values that are NaN. The paper's Table 1: a concept bottleneck model trained jointly 34.3 and 54.0 %, a
     concept embedding model 45.7 and 87.2 %, people 94.0 and 96.8 %.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from torch import nn
+    >>> from quantus_concepts import SubstitutionScore
+    >>> values = np.array([[0.9, 0.2], [0.4, 0.8]], dtype="float32")
+    >>> metric = SubstitutionScore(added=[0, 0], threshold=0.5)
+    >>> metric(nn.Linear(2, 2), values, y_batch=np.array([0, 1]))
+    [1.0, 0.0]
     """
 
     name = "SubstitutionScore"

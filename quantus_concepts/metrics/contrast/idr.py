@@ -46,6 +46,20 @@ class IDR(ReExplainingMetric):
     Notes
     -----
     Higher is better. A random attribution scores 0.5.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from captum.attr import InputXGradient
+    >>> from captum_concepts import explain_func
+    >>> from quantus_concepts import IDR
+    >>> model = torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d((2, 1)), torch.nn.Flatten())
+    >>> without = torch.tensor([1.0, 1, 0, 0]).view(4, 1).expand(2, 1, 4, 4)
+    >>> masks = torch.tensor([1.0, 0, 0, 0]).view(4, 1).expand(2, 1, 4, 4)
+    >>> images = without - 0.5 * masks  # the feature: a darker first row
+    >>> metric, explain = IDR(without, masks=masks), explain_func(InputXGradient)
+    >>> metric(model, images, y_batch=torch.tensor([0, 0]), explain_func=explain)
+    [1.0, 1.0]
     """
 
     name = "IDR"

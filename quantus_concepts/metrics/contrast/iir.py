@@ -87,6 +87,20 @@ class IIR(ReExplainingMetric):
     Notes
     -----
     Higher is better. There is no chance value: how far a random map changes depends on its grain.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from captum.attr import Saliency
+    >>> from captum_concepts import explain_func
+    >>> from quantus_concepts import IIR
+    >>> model = torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d((2, 1)), torch.nn.Flatten())
+    >>> images = torch.tensor([1.0, 1, 0, 0]).view(4, 1).expand(2, 1, 4, 4)
+    >>> patch = torch.zeros(2, 1, 4, 4)
+    >>> patch[:, :, 0, :2] = torch.tensor([0.5, -0.5])  # the mean, and so the logits, stay
+    >>> metric, explain = IIR(images + patch, masks=patch != 0), explain_func(Saliency)
+    >>> metric(model, images, y_batch=torch.tensor([0, 0]), explain_func=explain)
+    [1.0, 1.0]
     """
 
     name = "IIR"

@@ -65,6 +65,20 @@ class MCS(ReExplainingMetric):
     Notes
     -----
     Higher is better; in [-1, 1]. A random attribution scores 0, and so does any that does not look at the model.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from captum.attr import Saliency
+    >>> from captum_concepts import explain_func
+    >>> from quantus_concepts import MCS
+    >>> top = torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d((2, 1)), torch.nn.Flatten())
+    >>> left = torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d((1, 2)), torch.nn.Flatten())
+    >>> images = torch.arange(16, 0, -1.0).view(1, 1, 4, 4).expand(2, 1, 4, 4)
+    >>> masks, y = torch.zeros(2, 1, 4, 4), torch.tensor([0, 0])
+    >>> masks[:, :, :2, 2:] = 1  # top right: only the first model needs it
+    >>> MCS(left, y, masks=masks)(top, images, y, explain_func=explain_func(Saliency))
+    [1.0, 1.0]
     """
 
     name = "MCS"

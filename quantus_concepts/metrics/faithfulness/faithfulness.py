@@ -88,6 +88,19 @@ class Faithfulness(ImageMetric):
     for sufficiency, where the fewest pixels are gone; compare scores of the same list only. On small images black and
     noisy pixels are so far from what a network knows that any scattered map moves it: hold a method against a random
     one (`captum_concepts.RandomAttribution`), not against 0.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from torch import nn
+    >>> from quantus_concepts import Faithfulness
+    >>> model = nn.Sequential(nn.AdaptiveAvgPool2d((2, 1)), nn.Flatten())  # top or bottom?
+    >>> images = torch.tensor([1.0, 1, 0, 0]).view(4, 1).expand(1, 1, 4, 4)
+    >>> metric, y = Faithfulness(thresholds=[50]), torch.tensor([0])
+    >>> right = metric(model, images, y, a_batch=images)
+    >>> wrong = metric(model, images, y, a_batch=1 - images)
+    >>> right > wrong
+    True
     """
 
     name = "Faithfulness"

@@ -96,6 +96,20 @@ class PASTAScore(ConceptMetric):
     In [1, 5], or above where not clipped. NaN where a map is constant, is not finite or has another size than its
     image, and where a sample's concepts are not finite. A scorer with labels that is given none has never seen such
     input: that is warned of.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from torch import nn
+    >>> from quantus_concepts import PASTAScore
+    >>> from quantus_concepts.pasta import Embedder, Scorer
+    >>> embedder = Embedder("embedded")  # random weights, in place of "siglip"
+    >>> metric = PASTAScore(Scorer(embedder.encoder.dim, labels=None), embedder)
+    >>> images = np.full((2, 3, 32, 32), 0.5, dtype="float32")
+    >>> maps = np.random.default_rng(0).random((2, 1, 32, 32))
+    >>> scores = metric(nn.Identity(), images, y_batch=np.array([0, 0]), a_batch=maps)
+    >>> [1 <= score <= 5 for score in scores]
+    [True, True]
     """
 
     name = "PASTA-score"

@@ -205,6 +205,7 @@ def best_explainer(scores: Mapping[str, Any], question: str = "Q1") -> Mixture:
 
     Examples
     --------
+    >>> from quantus_concepts.pasta import best_explainer
     >>> best_explainer({"Grad-CAM": [3.0, 2.0], "LIME": [2.5, 4.0]}).wins
     {'Grad-CAM': 1, 'LIME': 1}
     """

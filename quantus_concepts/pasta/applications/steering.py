@@ -70,7 +70,9 @@ def score_masks(
     --------
     Given a model, a scorer and an embedder::
 
-        steered = SteeredRISE(model, score_masks(scorer, embedder, labels=class_names, mean=MEAN, std=STD))
+        steered = SteeredRISE(
+            model, score_masks(scorer, embedder, labels=class_names, mean=MEAN, std=STD)
+        )
         maps = steered.attribute(images, target, lam=0.7)
     """
     for name, value, member in (("scorer", scorer, "questions"), ("embedder", embedder, "embed_maps")):

@@ -103,14 +103,14 @@ def painted_subject(
 
     Examples
     --------
-    >>> subject = painted_subject()
-    >>> score_concepts(
-    ...     subject.models,
-    ...     subject.loader(),
-    ...     class_concepts=subject.test.class_concepts,
-    ...     part_of_concept=subject.test.part_of_concept,
-    ...     controls=subject.baselines,
-    ... )
+    >>> from quantus_concepts import score_concepts
+    >>> from quantus_concepts.studies import painted_subject
+    >>> subject = painted_subject(n_train=60, n_test=20, image_size=32, epochs=1)
+    >>> birds, models, baselines = subject.test, subject.models, subject.baselines
+    >>> truth = {name: getattr(birds, name) for name in ("class_concepts", "part_of_concept")}
+    >>> table = score_concepts(models, subject.loader(), **truth, controls=baselines)
+    >>> {"CGIM", "CEM", "CLM"} <= set(table["metric"])
+    True
     """
     settings = birds | {"image_size": image_size, "n_classes": n_classes, "n_concepts": n_concepts, "seed": seed}
     train, test = painted_birds(

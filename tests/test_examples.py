@@ -1,0 +1,143 @@
+"""The examples in the docstrings of what users import run as they are pasted, and give what they say."""
+
+from __future__ import annotations
+
+import contextlib
+import doctest
+import importlib
+import importlib.util
+import inspect
+import io
+import json
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import explanation_folders
+import fixtures_attribution
+import fixtures_cub
+import fixtures_pasta
+
+PACKAGES = [
+    "captum_concepts",
+    "quantus_concepts",
+    *(f"quantus_concepts.{name}" for name in ("datasets", "diffusion", "functional", "metrics", "pasta", "studies")),
+]
+#: Names whose examples need a package that may be missing.
+NEEDS = {"SUB": "pyarrow", "write_sub": "pyarrow"}
+#: Attributions that are no class of Captum's.
+MADE_ATTRIBUTIONS = ("explain_func", "build_method", "build_methods", "method_from_spec", "tcav_score", "tcav_folders")
+#: Warnings of an example: a licence that the files name, and tiny data.
+EXPECTED = "The images of .* are licensed|.* concepts have"
+#: Lines of code of an example.
+MOST_LINES = 10
+
+
+def public_objects(package: str) -> dict[str, Any]:
+    if package.endswith("diffusion"):
+        pytest.importorskip("diffusers")
+    module = importlib.import_module(package)
+    objects = {name: getattr(module, name) for name in module.__all__}
+    return {name: value for name, value in objects.items() if inspect.isclass(value) or inspect.isfunction(value)}
+
+
+def examples(value: Any, name: str) -> list[doctest.DocTest]:
+    # Without any global names: an example imports what it uses.
+    return doctest.DocTestFinder(exclude_empty=True).find(value, name, module=False, globs={})
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Work in a folder that has what the examples read."""
+    root = tmp_path_factory.mktemp("examples")
+    fixtures_attribution.write_folders(root)
+    fixtures_cub.write_cub(root)
+    fixtures_pasta.write_pasta_release(root / "PASTA")
+    explanation_folders.write_folders(root)
+    if importlib.util.find_spec("pyarrow"):
+        import fixtures_sub
+
+        fixtures_sub.write_release(root / "SUB", [(0, 0), (1, 1), (2, 2), (3, 0)])
+    rng = np.random.default_rng(0)
+    for name in ("striped", "dotted", *(f"random_{number}" for number in range(5))):
+        (root / "concepts" / name).mkdir(parents=True)
+        for number in range(4):
+            pixels = rng.integers(0, 256, (32, 32, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(root / "concepts" / name / f"{number}.png")
+    _write_coco(root)
+    with contextlib.chdir(root):
+        yield
+
+
+def _write_coco(root: Path) -> None:
+    def annotation(category: int, left: int) -> dict[str, Any]:
+        outline = [left, 5, left + 20, 5, left + 20, 25, left, 25]
+        return {"id": category, "image_id": 1, "category_id": category, "segmentation": [outline], "area": 400}
+
+    (root / "train2017").mkdir()
+    Image.new("RGB", (60, 40)).save(root / "train2017" / "1.png")
+    content = {
+        "images": [{"id": 1, "file_name": "1.png", "height": 40, "width": 60}],
+        "categories": [{"id": 18, "name": "dog"}, {"id": 38, "name": "kite"}],
+        "annotations": [annotation(18, 8), annotation(38, 32)],
+    }
+    (root / "instances_train2017.json").write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_examples_give_what_they_say(package: str) -> None:
+    said = io.StringIO()
+    runner = doctest.DocTestRunner()
+    for name, value in public_objects(package).items():
+        if name in NEEDS and not importlib.util.find_spec(NEEDS[name]):
+            continue
+        for test in examples(value, name):
+            # An example that warns would teach to ignore warnings.
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", UserWarning)
+                warnings.filterwarnings("ignore", EXPECTED)
+                runner.run(test, out=said.write)
+    assert not runner.failures, said.getvalue()
+
+
+def metrics_attributions_and_data_sets() -> dict[str, Any]:
+    from captum.attr import Attribution
+
+    from quantus_concepts import AVAILABLE_METRICS
+
+    ours = public_objects("captum_concepts")
+    data = public_objects("quantus_concepts.datasets")
+    return (
+        {name: metric for group in AVAILABLE_METRICS.values() for name, metric in group.items()}
+        | {name: each for name, each in ours.items() if inspect.isclass(each) and issubclass(each, Attribution)}
+        | {name: ours[name] for name in MADE_ATTRIBUTIONS}
+        # Rows of data sets are tuples.
+        | {name: each for name, each in data.items() if not (inspect.isclass(each) and issubclass(each, tuple))}
+    )
+
+
+def test_every_metric_attribution_and_data_set_has_an_example() -> None:
+    objects = metrics_attributions_and_data_sets()
+    assert {"CEM", "CoAM", "PaintedBirds"} <= {*objects}
+    without = []
+    for name, value in objects.items():
+        shown = [example for test in examples(value, name)[:1] for example in test.examples]
+        # A line of code and its result at least.
+        if not any(example.want for example in shown):
+            without.append(name)
+    assert without == []
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_examples_are_short(package: str) -> None:
+    lengths = {}
+    for name, value in public_objects(package).items():
+        for test in examples(value, name):
+            if test.examples:
+                lengths[test.name] = sum(len(example.source.splitlines()) for example in test.examples)
+    assert {name: n for name, n in lengths.items() if n > MOST_LINES} == {}
