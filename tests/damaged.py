@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ import pytest
 
 from refusals import in_time
 
+resource = pytest.importorskip("resource", reason="limits on memory are those of Unix")
 #: Room that a refusal may take, above what the process has: a file of a few bytes needs none.
 ROOM = 1 << 29
 

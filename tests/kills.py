@@ -11,8 +11,14 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import pytest
+
 from captum_concepts._support.whole_folder import MANIFEST, WORK
 
+#: Windows has no such signal, and no fork.
+KILL = getattr(signal, "SIGKILL", signal.SIGTERM)
+NO_FORK = "needs fork"
+needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason=NO_FORK)
 #: By which files change their names, or come and go; before each of them a process may be killed.
 OPERATIONS = ("rename", "replace", "link", "symlink", "unlink", "mkdir", "rmdir")
 
@@ -34,13 +40,15 @@ def changes(do: Callable[[int], object], operations: tuple[str, ...] = OPERATION
         yield count
 
 
-def killed(work: Callable[[], object], number: int, sign: int = signal.SIGKILL) -> int:
+def killed(work: Callable[[], object], number: int, sign: int = KILL) -> int:
     """Do some work in a child that gets a signal before its change of the given number; return how it ended."""
 
     def strike(count: int) -> None:
         if count == number:
             os.kill(os.getpid(), sign)
 
+    if not hasattr(os, "fork"):
+        pytest.skip(NO_FORK)
     child = os.fork()
     if child == 0:
         code = 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import ctypes
+import errno
 import importlib
 import importlib.metadata
 import io
@@ -41,6 +42,9 @@ PLAIN_SIGNS = str.maketrans("−–—≈▼↑↓·±θαλ…“”✓✗→",
 
 #: Of malloc.h: from which size memory is mapped for one array alone, and how much of the freed rest is kept.
 _M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD = -3, -1
+
+#: What writing fails with where nobody reads any more; the second on Windows.
+_NO_READER = (errno.EPIPE, errno.EINVAL)
 
 app = typer.Typer(name="quantus-concepts", cls=CommandGroup, add_completion=False, pretty_exceptions_enable=False)
 
@@ -121,7 +125,9 @@ class _Pipe(io.FileIO):
     def write(self, data: Any, /) -> Any:
         try:
             return super().write(data)
-        except BrokenPipeError:
+        except OSError as error:
+            if error.errno not in _NO_READER:
+                raise
             return len(data)
 
 

@@ -16,7 +16,7 @@ import pytest
 import folder_kills
 from captum_concepts._support.whole_folder import MANIFEST, WORK, WholeFolder, WriteError, interrupted
 from folder_kills import MINE, NEW, NEW_FILES, OLD, OLD_FILES, texts, write, write_old
-from kills import changes, contents
+from kills import changes, contents, needs_fork
 
 
 def interrupt_keeping(path, settings, **options):
@@ -59,6 +59,7 @@ def test_an_earlier_run_is_replaced_and_the_users_files_stay(folder, links, monk
     assert file_of(folder / "mine.txt") == before
 
 
+@needs_fork
 @pytest.mark.parametrize("check", folder_kills.CHECKS)
 def test_a_process_killed_at_any_change_leaves_one_run_or_the_other(check, tmp_path):
     """SIGKILL before every rename, link, unlink and mkdir."""

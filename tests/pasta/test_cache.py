@@ -3,16 +3,18 @@ import os
 import pathlib
 import signal
 import warnings
+from typing import Any
 
 import pytest
 import torch
 
 from captum_concepts._support.disk_cache import DiskCache
+from kills import NO_FORK, needs_fork
 from quantus_concepts.pasta.cache import EmbeddingCache
 
 KEYS = [f"{i:064x}" for i in range(1000)]
 # Processes of their own that need no seconds to import torch.
-FORK = multiprocessing.get_context("fork")
+FORK: Any = multiprocessing.get_context("fork") if hasattr(os, "fork") else None
 
 
 def write(folder, rounds):
@@ -26,6 +28,8 @@ def write(folder, rounds):
 @pytest.fixture
 def writer(tmp_path):
     """Start other processes that write."""
+    if FORK is None:
+        pytest.skip(NO_FORK)
     started = []
 
     def start(rounds):
@@ -118,6 +122,7 @@ def die_writing(folder, moment):
     EmbeddingCache(folder).put({KEYS[5]: torch.full((4096,), 5.0)})
 
 
+@needs_fork
 @pytest.mark.parametrize(("moment", "left", "there"), [("written", 1, 0), ("renamed", 0, 1)])
 def test_a_kill_in_the_middle_of_a_file(tmp_path, moment, left, there):
     process = FORK.Process(target=die_writing, args=(tmp_path, moment))

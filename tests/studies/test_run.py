@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from captum_concepts._support.whole_folder import WORK
+from kills import needs_fork
 from quantus_concepts.metrics.host.call import DurationWarning
 from quantus_concepts.studies import app
 from quantus_concepts.studies._kit.command import OutOptions, ProgressOptions, command, option
@@ -112,6 +113,7 @@ def ends(folder: Path, begun: int) -> None:
         os._exit(code)
 
 
+@needs_fork
 def test_sigterm_ends_a_run_as_ctrl_c_does(tmp_path):
     begun, begin = os.pipe()
     child = os.fork()

@@ -24,6 +24,8 @@ _KINDS = (
     (stat.S_ISBLK, "a device"),
 )
 _SHOWN = 300
+#: Whether this is Linux, macOS or another Unix, and not Windows.
+POSIX = os.name == "posix"
 
 
 def no_file(path: Path) -> str:
@@ -141,7 +143,7 @@ def clear_abandoned(folder: Path) -> None:
 
 def is_alive(process: int) -> bool:
     """Tell whether a process of this machine runs; where that cannot be asked, it may."""
-    if os.name != "posix":  # there the question would end it
+    if not POSIX:  # there the question would end it
         return True
     try:
         os.kill(process, 0)

@@ -18,7 +18,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from captum_concepts._support.files import is_alive, written
+from captum_concepts._support.files import POSIX, is_alive, written
 
 #: Lists the files of a finished run, and what it was.
 MANIFEST = ".quantus-concepts.json"
@@ -216,11 +216,13 @@ class WholeFolder:
             if not unfinished and not self.started and not self.new.exists():
                 # The lock goes last, while it is held: another process finds all of it or nothing.
                 for entry in sorted(self._work.glob("*"), key=lambda entry: entry.name == "lock"):
-                    shutil.rmtree(entry) if entry.is_dir() else entry.unlink(missing_ok=True)
-                with suppress(OSError):
-                    self._work.rmdir()
+                    # Windows removes no open file: there FileLock removes its own on release.
+                    with suppress(PermissionError):
+                        shutil.rmtree(entry) if entry.is_dir() else entry.unlink(missing_ok=True)
             self._lock.release()
             self._entered = False
+            with suppress(OSError):  # holds what the same run goes on from
+                self._work.rmdir()
         for folder in reversed(self._made):
             with suppress(OSError):  # holds files, which stay
                 folder.rmdir()
@@ -359,6 +361,8 @@ def _write(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def _has_links(folder: Path) -> bool:
+    if not POSIX:  # Windows replaces no link to a folder, where it makes links at all
+        return False
     try:
         with written(folder / "probe") as link:
             link.symlink_to("probe")

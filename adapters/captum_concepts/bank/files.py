@@ -70,7 +70,8 @@ def read_tensors(source: Path, device: str, what: str, writer: str) -> tuple[dic
         raise FileNotFoundError(f"There is no {what} at {source}: no such file.")
     try:
         with safe_open(source, framework="pt", device=device) as file:
-            return {name: file.get_tensor(name) for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
+            # Copies: as long as tensors lie in the file, Windows cannot replace it.
+            return {name: file.get_tensor(name).clone() for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
     except SafetensorError as error:
         raise ValueError(
             f"{source} is not a complete safetensors file ({shortened(error)}). It may be cut short or of another "

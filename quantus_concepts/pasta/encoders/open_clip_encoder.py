@@ -361,6 +361,6 @@ def _packaged_config(model_name: str) -> dict[str, Any] | None:
     for folder in (package.submodule_search_locations or []) if package is not None else []:
         path = Path(folder) / "model_configs" / f"{model_name}.json"
         if path.is_file():
-            config: dict[str, Any] = json.loads(path.read_text())
+            config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
             return config
     return None

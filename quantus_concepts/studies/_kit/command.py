@@ -272,9 +272,9 @@ def _without_tilde(value: Any) -> Any:
 def _stamp(value: Any) -> str:
     """Return what changes with a file that an option names."""
     try:
-        # The file of a network comes with the name of a function in it.
-        file = Path(value if isinstance(value, Path) else value.partition(":")[0]).stat()
-    except (AttributeError, OSError, ValueError):
+        # The file of a network comes with the name of a function in it; a path of Windows has a colon of its own.
+        file = Path(value.rpartition(":")[0] if ".py:" in str(value) else value).stat()
+    except (TypeError, OSError, ValueError):
         return ""
     return f" ({file.st_size} bytes of {file.st_mtime_ns})" if stat.S_ISREG(file.st_mode) else ""
 
