@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 from block_sources import Blocks, Plains
+from quantus_concepts import datasets
 from quantus_concepts.datasets.scenes.bam_folder import BAMFolder
 from quantus_concepts.studies.app import main
 from quantus_concepts.studies.compose import study as command
@@ -79,21 +80,24 @@ def test_painted_sources_are_named(folders, tmp_path, monkeypatch):
 
 
 def test_sources_of_the_package():
-    assert len(load_objects("painted").class_names) == 10
+    assert len(load_objects(ComposeOptions()).class_names) == 10
     assert len(load_scenes("painted").class_names) == 10
 
 
 def test_photographs_of_coco(folders, tmp_path, monkeypatch):
     seen = []
     (tmp_path / "instances.json").write_text("{}")
-    monkeypatch.setattr(command, "COCOObjects", lambda *paths: seen.append(paths) or Blocks())
-    compose(_options(folders, tmp_path / "bam", annotations=tmp_path / "instances.json"))
-    assert seen == [(tmp_path / "instances.json", str(folders[0]))]
+    monkeypatch.setattr(datasets, "COCOObjects", lambda *given, **chosen: seen.append((given, chosen)) or Blocks())
+    chosen = {"object_classes": "dog, cat", "min_photographs": 2}
+    compose(_options(folders, tmp_path / "bam", annotations=tmp_path / "instances.json", **chosen))
+    assert seen == [((tmp_path / "instances.json", str(folders[0]), ["dog", "cat"]), {"min_photographs": 2})]
+    with pytest.raises(ValueError, match="`--min-photographs` has no effect without `--annotations`"):
+        _options(folders, tmp_path / "bam", min_photographs=2)
 
-    def missing(*_):
+    def missing(*_, **__):
         raise ImportError("pip install pycocotools")
 
-    monkeypatch.setattr(command, "COCOObjects", missing)
+    monkeypatch.setattr(datasets, "COCOObjects", missing)
     with pytest.raises(ValueError, match="pip install pycocotools"):
         compose(_options(folders, tmp_path / "other", annotations=tmp_path / "instances.json"))
 

@@ -21,6 +21,7 @@ from captum_concepts._support.checks import (
 from captum_concepts._support.constraints import SHARE, Flag, Location, Whole, check_arguments
 from captum_concepts._support.files import quoted, read_json, reason_of
 from captum_concepts._support.images import MAX_PIXELS, image_head, load_pixels, turned
+from captum_concepts._support.running import warn_user
 from quantus_concepts.datasets.folders import inside, some_names
 from quantus_concepts.datasets.scenes.sources import Cutout, ObjectSource, cut_out
 
@@ -62,9 +63,14 @@ class COCOObjects(ObjectSource):
         Whether to take objects that touch the border of their photograph.
     max_per_class : int, optional
         The first so many of each class; None for all.
+    min_photographs : int, optional
+        Leave out classes with objects in fewer photographs, of which a warning tells, in place of an error for a class
+        that the file lacks or that has no object: for a part of COCO. `ObjectsOnScenes` requires 2.
 
     Attributes
     ----------
+    class_names : list of str
+        The classes that are not left out.
     annotation_ids : np.ndarray
         (n,) of int64: the number of each object's annotation.
     paths : list of Path
@@ -100,6 +106,7 @@ class COCOObjects(ObjectSource):
         largest_only=Flag(),
         truncated=Flag(),
         max_per_class=Whole(1),
+        min_photographs=Whole(1),
     )
     def __init__(
         self,
@@ -111,6 +118,7 @@ class COCOObjects(ObjectSource):
         largest_only: bool = True,
         truncated: bool = True,
         max_per_class: int | None = None,
+        min_photographs: int | None = None,
     ) -> None:
         if not isinstance(class_names, Collection) or isinstance(class_names, str) or not _all_different(class_names):
             raise ValueError(f"Expected argument `class_names` to be different names but got {class_names!r}.")
@@ -119,7 +127,11 @@ class COCOObjects(ObjectSource):
             raise FileNotFoundError(f"Expected argument `images` to be the folder of photographs but got {images}.")
         self.class_names = list(class_names)
         content = _read(self.annotations)
-        labels = _find_categories(content["categories"], self.class_names)
+        categories = {category["name"]: category["id"] for category in content["categories"]}
+        if min_photographs is None:
+            for name in self.class_names:
+                check_choice("class_names", name, categories)
+        labels = _labels(categories, self.class_names)
         photographs = {image["id"]: image for image in content["images"]}
         wanted = [
             annotation
@@ -135,6 +147,10 @@ class COCOObjects(ObjectSource):
             with _named(a["id"], self.annotations):
                 if _fits(a, photographs[a["image_id"]], min_area, truncated):
                     fitting.append(a)
+        if min_photographs is not None:
+            self._leave_out(fitting, categories, min_photographs)
+            labels = _labels(categories, self.class_names)
+            wanted, fitting = ([a for a in each if a["category_id"] in labels] for each in (wanted, fitting))
         if largest_only:
             fitting = [
                 max(same, key=lambda a: _area(a, _size(photographs[a["image_id"]])))
@@ -174,12 +190,34 @@ class COCOObjects(ObjectSource):
             )
         return cut_out(pixels, mask)
 
+    def _leave_out(self, fitting: list[dict[str, Any]], categories: dict[str, Any], min_photographs: int) -> None:
+        """Keep the classes with objects in enough photographs; warn of the others."""
+        counts = Counter(category for category, _ in {(a["category_id"], a["image_id"]) for a in fitting})
+        few = {name: counts[categories.get(name)] for name in self.class_names}
+        few = {name: count for name, count in few.items() if count < min_photographs}
+        if not few:
+            return
+        names = some_names([f"{name} ({count})" for name, count in few.items()])
+        kept = [name for name in self.class_names if name not in few]
+        if not kept:
+            raise ValueError(
+                f"Expected argument `min_photographs` to be at most {max(few.values())}, the most photographs with "
+                f"objects of a class in {self.annotations}, but got {min_photographs}. Lower it or choose other "
+                f"classes than {names}"
+            )
+        warn_user(
+            f"{len(few)} of {len(self.class_names)} classes have objects in fewer than {min_photographs} photographs "
+            f"of {self.annotations} and are left out (`min_photographs`): {names}"
+        )
+        self.class_names = kept
+
     def _check_counts(self, before: Counter[int], there: set[int]) -> None:
         for label, name in enumerate(self.class_names):
             if label not in there:
                 raise ValueError(
                     f"Expected objects of class {name!r} in {self.annotations} but {before[label]} are annotated and 0 "
-                    "are left after `min_area` and `truncated`. Lower `min_area` or leave the class out."
+                    "are left after `min_area` and `truncated`. Lower `min_area`, or leave such classes out with "
+                    "`min_photographs`."
                 )
 
 
@@ -215,12 +253,9 @@ def _all_different(names: Collection[str]) -> bool:
     return 0 < len(names) == len(set(names))
 
 
-def _find_categories(categories: list[dict[str, Any]], class_names: list[str]) -> dict[Any, int]:
-    """Return the label of each category wanted."""
-    numbers = {category["name"]: category["id"] for category in categories}
-    for name in class_names:
-        check_choice("class_names", name, numbers)
-    return {numbers[name]: label for label, name in enumerate(class_names)}
+def _labels(categories: dict[str, Any], class_names: list[str]) -> dict[Any, int]:
+    """Return the label of each category wanted that the file has."""
+    return {categories[name]: label for label, name in enumerate(class_names) if name in categories}
 
 
 def _check_segmentations(wanted: list[dict[str, Any]], photographs: dict[Any, Any], path: Path) -> None:

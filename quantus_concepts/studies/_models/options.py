@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from quantus_concepts.studies._kit.command import Options, option
+from quantus_concepts.studies._kit.command import MANY, Options, named_as_typed, option, option_name
+
+if TYPE_CHECKING:
+    from quantus_concepts.datasets import COCOObjects
 
 SMALL = "small"
-_PANEL = "Backbone"
+_PANEL, _COCO_PANEL = "Backbone", "Objects of COCO"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,3 +51,40 @@ class NetworkOptions(Options):
         from quantus_concepts.studies._models.networks import said_normalisation
 
         return said_normalisation(self.mean, self.std, self.unnormalised)
+
+
+@dataclass(frozen=True, kw_only=True)
+class COCOOptions(Options):
+    """Which classes of COCO are used."""
+
+    late: ClassVar[int] = 1
+
+    object_classes: str | None = option(
+        None, "Classes, with commas between; by default the ten of the paper's release.", panel=_COCO_PANEL
+    )
+    min_photographs: int | None = option(
+        None,
+        "Leave out classes with objects in fewer photographs; by default a class without any raises an error. "
+        "2 or more suits a part of COCO.",
+        panel=_COCO_PANEL,
+        bounds=(1, MANY),
+    )
+
+    def check_coco(self, used: bool, needed: str) -> None:
+        """Raise if classes of COCO are chosen but COCO is not used."""
+        for name in ("object_classes", "min_photographs"):
+            if getattr(self, name) is not None and not used:
+                raise ValueError(f"Argument `{option_name(name)}` has no effect without {needed}. Leave it out.")
+
+    def coco_objects(self, annotations: Path, images: str | Path) -> COCOObjects:
+        """Open the objects of COCO."""
+        from quantus_concepts.datasets import COCOObjects
+        from quantus_concepts.datasets.scenes.coco_objects import RELEASE_OBJECTS
+
+        names = RELEASE_OBJECTS if self.object_classes is None else self.object_classes.split(",")
+        chosen = [name.strip() for name in names]
+        with named_as_typed(type(self), class_names="--object-classes", images="--objects"):
+            try:
+                return COCOObjects(annotations, images, chosen, min_photographs=self.min_photographs)
+            except ImportError as error:  # reported in one line, as other bad input
+                raise ValueError(str(error)) from error

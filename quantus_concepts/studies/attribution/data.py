@@ -15,7 +15,6 @@ from torch import Tensor
 from captum_concepts._support.checks import check_choice
 from quantus_concepts.datasets import (
     BAMFolder,
-    COCOObjects,
     ComposedDataset,
     CutoutFolder,
     MixedScenes,
@@ -27,6 +26,7 @@ from quantus_concepts.datasets import (
     SceneSource,
 )
 from quantus_concepts.datasets.scenes.bam_layout import SETTINGS
+from quantus_concepts.datasets.scenes.coco_objects import RELEASE_OBJECTS
 from quantus_concepts.datasets.scenes.composed import Box
 from quantus_concepts.datasets.scenes.sources import Pasted
 from quantus_concepts.studies.attribution.options import BAM, COCO, PAINTED, AttributionOptions
@@ -220,7 +220,7 @@ def _composed(options: AttributionOptions) -> AttributionData:
         Interleaved(compose("test", options.n_test)),
         lambda commonality, split: compose(split, counts[split], commonality),
         changed,
-        paper=options.data == COCO,
+        paper=options.data == COCO and objects.class_names == list(RELEASE_OBJECTS),
         settings={"data": description} | _relative_settings(options),
     )
 
@@ -235,11 +235,8 @@ def _sources(options: AttributionOptions) -> tuple[ObjectSource, SceneSource, st
     if options.data == COCO:
         if options.annotations is None:
             raise ValueError("Expected argument `--annotations` with `--data coco-miniplaces` but it is missing.")
-        try:
-            objects = COCOObjects(options.annotations, options.objects)
-        except ImportError as error:  # reported in one line, as other bad input
-            raise ValueError(str(error)) from error
-        return objects, scenes, "COCO objects on MiniPlaces scenes"
+        objects = options.coco_objects(options.annotations, options.objects)
+        return objects, scenes, f"COCO objects on {options.scenes.name}"
     return CutoutFolder(options.objects), scenes, f"cut-outs of {options.objects.name} on {options.scenes.name}"
 
 

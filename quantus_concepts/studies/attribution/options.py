@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quantus_concepts.studies._kit.command import MANY, RunOptions, option
-from quantus_concepts.studies._models.options import NetworkOptions
+from quantus_concepts.studies._models.options import COCOOptions, NetworkOptions
 
 if TYPE_CHECKING:
     from quantus_concepts.metrics import Limits
@@ -33,7 +33,7 @@ _above_zero = partial(option, bounds=(0, MANY), open_low=True)
 
 
 @dataclass(frozen=True, kw_only=True)
-class AttributionOptions(NetworkOptions, RunOptions):
+class AttributionOptions(COCOOptions, NetworkOptions, RunOptions):
     """Ask attribution methods for the importance of what provably does not matter: MCS, IDR, IIR.
 
     With no option: objects are painted on scenes, small networks are trained on the objects and on the scenes, it is
@@ -142,6 +142,7 @@ class AttributionOptions(NetworkOptions, RunOptions):
                     f"{COCO} or --data {FOLDERS}."
                 )
         self._check_files()
+        self.check_coco(self.data == COCO, f"`--data {COCO}`")
         _ = self.method_names
         self.torch_device()
 

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from quantus_concepts.studies._kit.command import MANY, RUN, OutOptions, ProgressOptions, option
+from quantus_concepts.studies._models.options import COCOOptions
 
 PAINTED = "painted"
 _SOURCES, _IMAGES = "Objects and scenes", "Images"
 
 
 @dataclass(frozen=True, kw_only=True)
-class ComposeOptions(ProgressOptions, OutOptions):
+class ComposeOptions(COCOOptions, ProgressOptions, OutOptions):
     """Compose objects on scenes and write them in the layout of the paper's release, which --data bam reads."""
 
     examples = (
@@ -43,6 +44,7 @@ class ComposeOptions(ProgressOptions, OutOptions):
         for name in ("objects", "scenes"):
             if (place := getattr(self, name)) != PAINTED:
                 check_folder(f"--{name}", place, f"{PAINTED!r} or a folder")
+        self.check_coco(self.annotations is not None, "`--annotations`")
         if self.annotations is not None:
             check_file("--annotations", self.annotations)
             if self.objects == PAINTED:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from quantus_concepts.datasets.scenes.bam_writer import compose_files
-from quantus_concepts.datasets.scenes.coco_objects import COCOObjects
 from quantus_concepts.datasets.scenes.image_folders import CutoutFolder, SceneFolder
 from quantus_concepts.datasets.scenes.painted_objects import PaintedObjects
 from quantus_concepts.datasets.scenes.painted_scenes import PaintedScenes
@@ -18,7 +17,7 @@ def compose(options: ComposeOptions) -> Path:
     """Compose images and write them in the layout that `BAMFolder` reads."""
     with OutputFolder("compose", options.out, options.identity(), overwrite=options.overwrite) as folder:
         compose_files(
-            load_objects(options.objects, options.annotations, options.seed),
+            load_objects(options),
             load_scenes(options.scenes, options.seed),
             folder.new,
             n_per_pair=options.n_per_pair,
@@ -31,16 +30,13 @@ def compose(options: ComposeOptions) -> Path:
     return folder.path
 
 
-def load_objects(objects: str, annotations: Path | None = None, seed: int = 0) -> ObjectSource:
-    """Open the source of objects that an option names."""
-    if objects == PAINTED:
-        return PaintedObjects(seed=seed)
-    if annotations is None:
-        return CutoutFolder(objects)
-    try:
-        return COCOObjects(annotations, objects)
-    except ImportError as error:  # the command reports what is missing in one line, as it does other bad input
-        raise ValueError(str(error)) from error
+def load_objects(options: ComposeOptions) -> ObjectSource:
+    """Open the source of objects that the options name."""
+    if options.objects == PAINTED:
+        return PaintedObjects(seed=options.seed)
+    if options.annotations is None:
+        return CutoutFolder(options.objects)
+    return options.coco_objects(options.annotations, options.objects)
 
 
 def load_scenes(scenes: str, seed: int = 0) -> SceneSource:

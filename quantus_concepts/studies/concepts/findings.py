@@ -44,8 +44,11 @@ def answers(frame: pd.DataFrame) -> list[Finding]:
         asked = {how: (row, None if row is None else baseline_of(frame, row, RANDOM)) for how, row in rows.items()}
         return answer(asked, RANDOM, **look)
 
+    shown = short(present)
+    if any(row is not None and row["set"] == "correct" for row in present.values()):
+        shown += ", in correctly classified images"
     return said(
-        Finding(short(present), "Present"),
+        Finding(shown, "Present"),
         Finding(short(located), "In the right place"),
         Finding(short(important, write=number), "Important where it belongs"),
         Finding(accuracy, "Class accuracy"),

@@ -78,7 +78,7 @@ LABELS = RANKINGS | SETS | {"accuracy": "class accuracy"}
 KEY = "Small numbers are 95 % intervals; of random directions, where 95 % of the banks lie. ≈ the interval meets what "
 KEY += "95 % of the random banks score; ▼ it lies below."
 SUMMARY: dict[str, dict[str, Any]] = {
-    "first concept present (CEM)": {"metric": "CEM", "set": "correct", "l": 1},
+    "first concept present (CEM, correctly classified)": {"metric": "CEM", "set": "correct", "l": 1},
     "in the right place (CLM, α = 1)": {"metric": "CLM", "alpha": 1, "l": 1},
     "its part, not others (part specificity, α = 1)": {"metric": PART_SPECIFICITY, "alpha": 1, "l": 1},
     "important where it belongs (CGIM)": {"metric": "CGIM", "item_kind": "concept", "item": ""},

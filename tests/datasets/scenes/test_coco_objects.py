@@ -163,6 +163,29 @@ def test_the_ten_classes_of_the_release(files):
         files.open(class_names=RELEASE_OBJECTS)
 
 
+def test_classes_in_too_few_photographs_are_left_out_and_named(files):
+    files.content["annotations"].append(_annotation(19, 4, 1, [_rectangle(5, 5, 35, 35)], 900.0))
+    names = ["kite", "zebra", "person", "dog"]  # "zebra" is not in the file; in photographs: 2, 0, 2, 2
+    with pytest.warns(UserWarning, match=r"1 of 4 classes .* fewer than 2 photographs of .*left out .*: zebra \(0\)$"):
+        source = files.open(class_names=names, min_photographs=2)
+    assert source.class_names == ["kite", "person", "dog"]
+    assert source.annotation_ids.tolist() == [14, 15, 16, 19, 12, 11]
+    assert source.labels.tolist() == [0, 0, 1, 1, 2, 2]
+    # Photographs count after `min_area` and `truncated`, and not annotations: the two dogs of photograph 1 are one.
+    with pytest.warns(UserWarning, match=r"2 of 3 classes .*: kite \(1\), person \(1\)$"):
+        source = files.open(class_names=["kite", "person", "dog"], min_photographs=2, truncated=False)
+    assert source.annotation_ids.tolist() == [12, 11]
+    with pytest.raises(ValueError, match=r"`min_photographs` to be at most 2, .* got 3.*dog \(2\), kite \(2\)"):
+        files.open(min_photographs=3)
+
+
+def test_enough_photographs_of_each_class_change_nothing(files, recwarn):
+    source = files.open(min_photographs=2)
+    assert not recwarn
+    assert source.class_names == NAMES
+    assert source.annotation_ids.tolist() == files.open().annotation_ids.tolist()
+
+
 def test_objects_are_composed_without_sharing_photographs(files):
     for number, image in ((21, 2), (22, 3), (23, 4)):
         files.content["annotations"].append(_annotation(number, image, 18, [_rectangle(5, 5, 35, 35)], 900.0))
@@ -297,7 +320,12 @@ def test_files_of_another_kind(files):
 
 @pytest.mark.parametrize(
     ("settings", "error"),
-    [({"min_area": 1.5}, ValueError), ({"max_per_class": 0}, ValueError), ({"max_per_class": 1.5}, TypeError)],
+    [
+        ({"min_area": 1.5}, ValueError),
+        ({"max_per_class": 0}, ValueError),
+        ({"max_per_class": 1.5}, TypeError),
+        ({"min_photographs": 0}, ValueError),
+    ],
 )
 def test_bad_arguments(files, settings, error):
     with pytest.raises(error, match=next(iter(settings))):

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -135,7 +136,7 @@ def test_bam_without_masks_is_refused_before_any_training(files):
         (files / "mask").rename(folder)
 
 
-def coco(files: Path, segmentation: object) -> AttributionOptions:
+def coco(files: Path, segmentation: object, **changes: object) -> AttributionOptions:
     names = ["backpack", "bird", "dog", "elephant", "kite", "pizza", "stop sign", "toilet", "truck", "zebra"]
     photographs = files / "photographs"
     photographs.mkdir(exist_ok=True)
@@ -149,23 +150,45 @@ def coco(files: Path, segmentation: object) -> AttributionOptions:
     path = files / "instances.json"
     path.write_text(json.dumps({"images": images, "annotations": annotations, "categories": categories}))
     given = {"data": "coco-miniplaces", "objects": photographs, "annotations": path, "scenes": files / "scenes"}
-    return AttributionOptions(**given, n_train=1, n_test=1, image_size=16, test_share=0.25, device="cpu")
+    return AttributionOptions(**given, n_train=1, n_test=1, image_size=16, test_share=0.25, device="cpu", **changes)
 
 
 def test_coco(files):
     data = load_data(coco(files, [[5, 5, 25, 5, 25, 25, 5, 25]]))
     assert data.paper
     assert len(data.test.object_names) == 10
-    assert data.settings["data"] == "COCO objects on MiniPlaces scenes"
+    assert data.settings["data"] == "COCO objects on scenes"
     composed = data.at_commonality(1.0, "test")
     assert composed.object_names[composed.common_object] == "dog"
 
 
+def test_a_part_of_coco(files):
+    options = coco(files, [[5, 5, 25, 5, 25, 25, 5, 25]], object_classes="zebra, bird, kite", min_photographs=2)
+    path = options.annotations
+    content = json.loads(path.read_text())
+    content["annotations"] = [a for a in content["annotations"] if a["id"] not in (1, 11, 14)]  # birds, and a kite
+    path.write_text(json.dumps(content))
+    with pytest.warns(UserWarning, match=r"2 of 3 classes .*: bird \(0\), kite \(1\)"):
+        data = load_data(options)
+    assert data.test.object_names == ["zebra"]
+    assert not data.paper  # its figures are about ten classes
+    with pytest.raises(ValueError, match=r"class 'bird' .*leave such classes out with `--min-photographs`"):
+        load_data(dataclasses.replace(options, min_photographs=None))
+    with pytest.raises(ValueError, match=r"`--object-classes` to be one of .* Did you mean 'zebra'"):
+        load_data(dataclasses.replace(options, object_classes="zebr", min_photographs=None))
+
+
+@pytest.mark.parametrize("name", ["object_classes", "min_photographs"])
+def test_classes_of_coco_belong_to_coco(files, name):
+    with pytest.raises(ValueError, match=rf"`--{name.replace('_', '-')}` has no effect without `--data coco"):
+        own(files, **{name: "dog" if name == "object_classes" else 2})
+
+
 def test_what_coco_needs_besides_is_said(files, monkeypatch):
-    def missing(*_: object) -> None:
+    def missing(*_: object, **__: object) -> None:
         raise ImportError("Run-length encoded masks need pycocotools")
 
-    monkeypatch.setattr(module, "COCOObjects", missing)
+    monkeypatch.setattr("quantus_concepts.datasets.COCOObjects", missing)
     with pytest.raises(ValueError, match="need pycocotools"):
         load_data(coco(files, []))
 

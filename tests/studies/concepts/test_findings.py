@@ -88,7 +88,7 @@ def test_answers_in_one_line_each(rows):
     rows += [specific(POST_HOC, 0.06), specific(RANDOM, 0.01, low=-0.02, high=0.03)]
     assert {finding.topic: finding.text for finding in answers(joined(frame_of(rows)))} == {
         "Present": "yes by value (85 %, random 25 %) and by contribution (55 %, random 20 %); "
-        "not distinguishable from random directions by weight (21 %, random 22 %)",
+        "not distinguishable from random directions by weight (21 %, random 22 %), in correctly classified images",
         "In the right place": "yes more than other parts of the same image at α = 1 (6.0 %, random 1.0 %)",
         "Important where it belongs": "by contribution (0.14)",
         "Class accuracy": "60 % (the backbone alone 75 %)",
