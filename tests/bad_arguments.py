@@ -14,6 +14,8 @@ import numpy as np
 import torch
 
 from captum_concepts._support import constraints as rules
+from quantus_concepts.metrics.host.checks import ClassIndices, Masks, Numbers, Points
+from quantus_concepts.metrics.host.model import ConceptModels, Controls
 
 NAN, INF = math.nan, math.inf
 Bad = dict[str, Any]
@@ -70,6 +72,16 @@ class Other:
     """What no argument can be."""
 
 
+#: What is no array of numbers.
+NO_ARRAY: Bad = {
+    "a text": "a",
+    "texts": np.array([["a", "b"]]),
+    "objects": np.array([[Other(), None]]),
+    "complex": np.array([[1j, 0]]),
+    "ragged": [[1.0], [1.0, 2.0]],
+    "masked": np.ma.masked_invalid([[NAN, 1.0]]),
+    "a number": 3.0,
+}
 #: Texts, numbers and containers that are no whole number.
 NO_WHOLE: Bad = {"a fraction": 1.5, "a bool": True, "a text": "many", "NaN": NAN, "a list": [1]}
 NO_NUMBER: Bad = {"a text": "much", "a list": [1.0], "complex": 1j, "a bool": True, "NaN": NAN}
@@ -210,6 +222,12 @@ def _(rule: rules.Items, good: Any, sizes: dict[str, int]) -> Bad:
     }
 
 
+@bad_values.register
+def _(rule: rules.ByName, good: Any, sizes: dict[str, int]) -> Bad:
+    broken = bad_values(rule.item, good, sizes)
+    return broken | {f"by name, {what}": {"model": value} for what, value in broken.items()}
+
+
 @good_value.register
 def _(rule: rules.Ends, sizes: dict[str, int]) -> Any:
     return (0.0, 1.0)
@@ -320,17 +338,10 @@ def _(rule: rules.Arrays, sizes: dict[str, int]) -> Any:
 def _(rule: rules.Arrays, good: Any, sizes: dict[str, int]) -> Bad:
     if good is None:
         good = good_value(rule, sizes | dict.fromkeys(rule.axes.split(", "), 3))
-    bad: Bad = {
-        "a text": "a",
-        "texts": np.array([["a", "b"]]),
-        "objects": np.array([[Other(), None]]),
-        "complex": np.array([[1j, 0]]),
-        "ragged": [[1.0], [1.0, 2.0]],
-        "masked": np.ma.masked_invalid([[NAN, 1.0]]),
-    }
     array = np.asarray(good)
+    bad: Bad = {what: value for what, value in NO_ARRAY.items() if rule.axes or what != "a number"}
     if rule.axes:
-        bad |= {"a number": 3.0, "of one axis less": array[0]}
+        bad["of one axis less"] = array[0]
     if rule.axes and "..." not in rule.axes:
         bad["of one more axis"] = array[..., None]
     if rule.binary:
@@ -342,6 +353,44 @@ def _(rule: rules.Arrays, good: Any, sizes: dict[str, int]) -> Bad:
     if rule.high is not None:
         bad["too large"] = array * 0.0 + rule.high + 1
     return bad
+
+
+@bad_values.register
+def _(rule: ClassIndices, good: Any, sizes: dict[str, int]) -> Bad:
+    good = np.asarray(good)
+    wrong = {"names": ["cat"] * len(good), "fractions": good / 2 + 0.1, "NaN": good * NAN, "infinite": good + INF}
+    return NO_ARRAY | wrong | {"negative": -good - 1, "bools": good > 1, "of rank 2": good[:, None]}
+
+
+@bad_values.register
+def _(rule: Numbers, good: Any, sizes: dict[str, int]) -> Bad:
+    good = np.asarray(good)
+    wrong = {"names": ["red"] * len(good), "fractions": good / 2, "bools": good > 1, "below -1": good - 99}
+    return NO_ARRAY | wrong | {"unsigned": good.astype(np.uint8), "of rank 2": good[:, None]}
+
+
+@bad_values.register
+def _(rule: Points, good: Any, sizes: dict[str, int]) -> Bad:
+    return NO_ARRAY | {"of rank 2": good[0], "of three coordinates": np.concatenate([good, good], -1)}
+
+
+@bad_values.register
+def _(rule: Masks, good: Any, sizes: dict[str, int]) -> Bad:
+    all_alike = {"empty": good * 0, "full": good * 0 + 1} if rule.usable else {}
+    wrong = {"negative": -good, "NaN": good * NAN, "probabilities": good / 2, "levels of a picture": good * 255}
+    return NO_ARRAY | wrong | all_alike | {"of rank 2": good[0, 0], "of three channels": np.repeat(good, 3, 1)}
+
+
+@bad_values.register
+def _(rule: ConceptModels, good: Any, sizes: dict[str, int]) -> Bad:
+    network = torch.nn.Linear(1, 1)
+    return {"a text": "a", "a plain network": network, "none": {}, "by name": {"a": "b"}, "a class": torch.nn.Linear}
+
+
+@bad_values.register
+def _(rule: Controls, good: Any, sizes: dict[str, int]) -> Bad:
+    two = {"a": [], "b": []}
+    return {"a number": 3, "no concept models": [torch.nn.Linear(1, 1)], "by name": {"a": ["b"]}, "two names": two}
 
 
 def good_values(function: Any, given: Mapping[str, Any], sizes: dict[str, int]) -> dict[str, Any]:

@@ -6,10 +6,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+import torch
+from torch.utils.data import TensorDataset
 
 from quantus_concepts import metrics as package
 from quantus_concepts.datasets import simulated_ratings
-from quantus_concepts.metrics import Subject
+from quantus_concepts.metrics import ConceptRanges, Subject
 from refused.metric_classes import (
     CHANGED,
     CLASSES,
@@ -27,6 +29,11 @@ from refused.metric_classes import (
 PACKAGE = package
 SUBJECT = Subject(OTHER, IMAGES, CLASSES)
 CHECK = {"model": OTHER, "with_feature": IMAGES, "without_feature": IMAGES, "only_feature": IMAGES, "labels": CLASSES}
+LOADER = [(IMAGES, CLASSES, LABELS, POINTS)]
+LOADER_OF_UNIT_IMAGES = [(torch.from_numpy(IMAGES).sigmoid(), *LOADER[0][1:])]
+SAMPLES = TensorDataset(*map(torch.from_numpy, LOADER[0]))
+RANGES = ConceptRanges(OTHER, SAMPLES, batch_size=2, top_l=(1,))
+SUBSTITUTED = {"added": CLASSES, "removed": CLASSES, "labels": CLASSES}
 RATINGS = simulated_ratings(2, 1, 32, n_classes=2, n_concepts=26)
 
 
@@ -34,25 +41,39 @@ def explain(model: Any, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray:
     return np.ones_like(inputs)
 
 
-OBJECTS: Mapping[str, Callable[[], Any]] = {}
+OBJECTS: Mapping[str, Callable[[], Any]] = {"ConceptRanges": lambda: RANGES}
 GOOD: Mapping[str, Mapping[str, Any]] = {
-    "CEM": {"concept_labels": LABELS},
-    "CGIM": {"class_concepts": TRUTH},
-    "CLM": {"points": POINTS, "part_of_concept": PARTS},
+    "CEM": {"concept_labels": LABELS, "labels": CLASSES},
+    "CGIM": {"class_concepts": TRUTH, "labels": CLASSES},
+    "CLM": {"points": POINTS, "part_of_concept": PARTS, "masks": MASKS},
+    "ConceptRanges": {"model": OTHER, "data": SAMPLES, "top_l": (1,)},
+    "ConceptRanges.rows": {"start": 0, "stop": 2},
+    "ConceptRanges.table": {"rows": RANGES.rows(0, len(SAMPLES))},
     "Faithfulness": {"perturbation": "uniform"},
-    "IDR": {"counterpart": CHANGED},
-    "IIR": {"patched": CHANGED},
-    "MCS": {"contrast_model": OTHER, "contrast_labels": CLASSES},
+    "IDR": {"counterpart": CHANGED, "masks": MASKS, "labels": CLASSES},
+    "IIR": {"patched": CHANGED, "masks": MASKS, "labels": CLASSES},
+    "MCS": {"contrast_model": OTHER, "contrast_labels": CLASSES, "masks": MASKS, "labels": CLASSES},
     "PASTAScore": {"scorer": SCORER, "encoder": PoolingEncoder()},
-    "SubstitutionScore": {"added": CLASSES, "removed": CLASSES},
+    "SubstitutionScore": {"added": CLASSES, "removed": CLASSES, "pairs": CLASSES},
     "check_premise": CHECK,
+    "intervention_curve": {"model": OTHER, "loader": LOADER, "concept_labels": LABELS, "labels": CLASSES},
     "metric_values": {"ratings": RATINGS},
+    "score_concepts": {
+        **{"model": OTHER, "loader": LOADER, "class_concepts": TRUTH, "part_of_concept": PARTS, "points": POINTS},
+        **{"top_l": (1,), "concept_labels": LABELS, "value_threshold": 0.5, **SUBSTITUTED},
+    },
     "score_contrasts": {"methods": {"a": explain}, "masks": MASKS, "mcs": (SUBJECT, SUBJECT)},
     "score_explanations": {"scorer": SCORER, "loader": [], "encoder": PoolingEncoder()},
     "score_relative": {
         **{"methods": {"a": explain}, "models": {0.5: OTHER, 1.0: OTHER}, "images": IMAGES, "without": IMAGES},
         **{"masks": MASKS, "labels": CLASSES},
     },
+    "score_substitutions": {"model": OTHER, "loader": LOADER, **SUBSTITUTED, "pairs": CLASSES},
+    "score_vision_language": {
+        **{"encoder": PoolingEncoder(), "loader": LOADER_OF_UNIT_IMAGES, **SUBSTITUTED, "pairs": CLASSES},
+        "concept_names": [f"wing::{j}" for j in range(LABELS.shape[1])],
+    },
+    "shared_passes": {"memory": 1.0},
 }
 #: It needs explanations of its scorer's labels.
 NOT_RUN = {"score_explanations"}

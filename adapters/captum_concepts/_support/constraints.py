@@ -274,6 +274,21 @@ class Items(Constraint):
 
 
 @dataclass(frozen=True)
+class ByName(Constraint):
+    """A value under a constraint, or a dict of such values by name; of `gaps`, None for some."""
+
+    item: Constraint
+    gaps: bool = False
+
+    def check(self, name: str, value: Any, sizes: Sizes) -> Any:
+        """Return the value, or a dict, in its plain form, or raise."""
+        if not isinstance(value, Mapping):
+            return self.item.check(name, value, sizes)
+        kept = {key: each for key, each in value.items() if self.gaps and each is None}
+        return {key: None if key in kept else self.item.check(name, each, sizes) for key, each in value.items()}
+
+
+@dataclass(frozen=True)
 class Ends(Constraint):
     """Two numbers in ascending order."""
 
@@ -443,6 +458,7 @@ class Arrays(Constraint):
     low: float | None = None
     high: float | None = None
     kind: str = "array"
+    remedy: str = ""
 
     def check(self, name: str, value: Any, sizes: Sizes) -> Any:
         """Return an array on the CPU, or raise."""
@@ -460,9 +476,10 @@ class Arrays(Constraint):
         elif self.finite:
             checks.check_finite(name, array)
         if self.low is not None and ((array < self.low) | (array > self.high)).any():
+            unknown = "" if self.finite else ", with NaN where unknown,"
             raise ValueError(
-                f"Expected argument `{name}` to lie in [{self.low:g}, {self.high:g}], with NaN where unknown, but got "
-                f"values from {array.min().item():g} to {array.max().item():g}."
+                f"Expected argument `{name}` to lie in [{self.low:g}, {self.high:g}]{unknown} but got values from "
+                f"{array.min().item():g} to {array.max().item():g}.{self.remedy and ' '}{self.remedy}"
             )
         return value if self.kind == "same" and is_tensor else array
 

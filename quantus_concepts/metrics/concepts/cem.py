@@ -15,11 +15,11 @@ from quantus_concepts.functional.ranking import first_concepts
 from quantus_concepts.metrics.host.base import UpdatedMetric
 from quantus_concepts.metrics.host.call import QuantusArguments
 from quantus_concepts.metrics.host.checks import (
+    CLASSES,
+    PRESENCE,
     SELECT,
     check_concept_order,
     checked_classes,
-    checked_presence,
-    class_labels,
     concepts_of,
 )
 from quantus_concepts.metrics.host.model import IMPORTANCES, concept_importance, is_concept_model
@@ -97,7 +97,9 @@ class CEM(UpdatedMetric):
     settings = ("top_l", "only_correct", "importance")
     concept_labels: np.ndarray | None
 
-    @check_arguments(top_l=Whole(1), only_correct=Flag(), importance=Choice(IMPORTANCES))
+    @check_arguments(
+        concept_labels=PRESENCE, labels=CLASSES, top_l=Whole(1), only_correct=Flag(), importance=Choice(IMPORTANCES)
+    )
     def __init__(
         self,
         concept_labels: Any = None,
@@ -116,16 +118,15 @@ class CEM(UpdatedMetric):
         self._columns = concepts_of(concept_labels)
         self._bind(concept_labels=concept_labels, labels=labels)
 
-    def _checked(self, name: str, value: Any) -> np.ndarray:
-        if name == "labels":
-            return class_labels("labels", value)
-        labels = checked_presence(value)
-        if self.top_l > labels.shape[1]:
+    def _fitting(self, name: str, value: Any) -> np.ndarray:
+        # Torch warns of what cannot be written, as the array of a DataFrame is.
+        array = np.require(value, requirements=("C", "W"))
+        if name == "concept_labels" and self.top_l > array.shape[1]:
             raise ValueError(
-                f"Expected argument `top_l` to be at most the number of concepts, {labels.shape[1]}, but got "
+                f"Expected argument `top_l` to be at most the number of concepts, {array.shape[1]}, but got "
                 f"{self.top_l}."
             )
-        return labels
+        return array
 
     def _works_on_images(self, model: Any, x_batch: np.ndarray) -> bool:
         return x_batch.ndim in (2, 4) and is_concept_model(model)

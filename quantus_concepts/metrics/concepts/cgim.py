@@ -15,11 +15,11 @@ from quantus_concepts.functional.cgim import ClassSums, agreement
 from quantus_concepts.metrics.host.base import UpdatedMetric
 from quantus_concepts.metrics.host.call import Call, QuantusArguments
 from quantus_concepts.metrics.host.checks import (
+    CLASS_CONCEPTS,
+    CLASSES,
     SELECT,
     check_concept_order,
-    checked_class_concepts,
     checked_classes,
-    class_labels,
     concepts_of,
 )
 from quantus_concepts.metrics.host.model import IMPORTANCES, concept_importance, is_concept_model, linear_weights
@@ -101,7 +101,12 @@ class CGIM(UpdatedMetric):
     sample_truth = ("labels",)
     settings = ("class_concepts", "per", "importance")
 
-    @check_arguments(per=Choice(("concept", "class")), importance=Choice(IMPORTANCES))
+    @check_arguments(
+        class_concepts=CLASS_CONCEPTS,
+        labels=CLASSES,
+        per=Choice(("concept", "class")),
+        importance=Choice(IMPORTANCES),
+    )
     def __init__(
         self,
         class_concepts: Any,
@@ -115,7 +120,7 @@ class CGIM(UpdatedMetric):
         A score of 0 says that the two have nothing in common, a negative one that they are opposed.
         """
         super().__init__(**quantus)
-        self.class_concepts = checked_class_concepts(class_concepts)
+        self.class_concepts = np.array(class_concepts, dtype=float)
         self._columns = concepts_of(class_concepts)
         self.per = per
         self.importance = importance
@@ -125,8 +130,8 @@ class CGIM(UpdatedMetric):
         self._theta: Tensor | None = None
         self._explained = False
 
-    def _checked(self, name: str, value: Any) -> np.ndarray:
-        labels = class_labels(name, value)
+    def _fitting(self, name: str, value: Any) -> np.ndarray:
+        labels = super()._fitting(name, value)
         n_classes = len(self.class_concepts)
         if (labels >= n_classes).any():
             raise ValueError(
@@ -151,7 +156,7 @@ class CGIM(UpdatedMetric):
                 "concept model (captum_concepts.BottleneckCBM) with its own inputs."
             )
         if "labels" not in self.call.truth:
-            self._checked("y_batch", y_batch)
+            self._fitting("y_batch", y_batch)
         check_concept_order("class_concepts", self._columns, model)
         self._sums = self._updates[-1].state.sums if self.call.is_update and self._updates else None
         head = model.head if self.call.on_images else model

@@ -28,12 +28,13 @@ from quantus_concepts.functional.regions import (
 from quantus_concepts.metrics.host.base import UpdatedMetric
 from quantus_concepts.metrics.host.call import QuantusArguments
 from quantus_concepts.metrics.host.checks import (
+    MASKS,
+    PARTS,
+    POINTS,
     SELECT,
-    binary_masks,
     check_images,
+    check_parts,
     checked_classes,
-    checked_parts,
-    checked_points,
 )
 from quantus_concepts.metrics.host.model import (
     IMPORTANCES,
@@ -134,6 +135,9 @@ class CLM(UpdatedMetric):
     settings = ("alpha", "threshold", "top_l", "mask_hit", "importance", "part_of_concept", "specificity")
 
     @check_arguments(
+        points=POINTS,
+        part_of_concept=PARTS,
+        masks=MASKS,
         alpha=Number(0, 12, open_low=True),
         threshold=FINITE,
         top_l=Whole(1),
@@ -171,25 +175,22 @@ class CLM(UpdatedMetric):
         self.mask_hit = mask_hit
         self.importance = importance
         self.specificity = specificity
-        self.part_of_concept = None if part_of_concept is None else self._checked_parts(part_of_concept)
-        self._bind(points=points, masks=masks)
-
-    def _checked_parts(self, value: Any) -> np.ndarray:
-        parts = checked_parts(value)
-        localisable = int((parts >= 0).sum())
-        if self.top_l > localisable:
+        self.part_of_concept = part_of_concept
+        localisable = int((self._parts >= 0).sum())
+        if part_of_concept is not None and top_l > localisable:
             raise ValueError(
                 f"Expected argument `top_l` to be at most the number of concepts with a part, {localisable}, but got "
-                f"{self.top_l}."
+                f"{top_l}."
             )
-        return parts
+        self._bind(points=points, masks=masks)
 
-    def _checked(self, name: str, value: Any) -> np.ndarray:
+    def _fitting(self, name: str, value: Any) -> np.ndarray:
         if name == "masks":
-            return binary_masks(name, value)[:, 0]
+            return super()._fitting(name, value[:, 0])
         if self.part_of_concept is None:
             raise ValueError("Argument `points` needs `part_of_concept` in the constructor.")
-        return checked_points(value, self.part_of_concept)
+        check_parts(self.part_of_concept, value)
+        return super()._fitting(name, value)
 
     def _works_on_images(self, model: Any, x_batch: np.ndarray) -> bool:
         return is_concept_model(model) and "points" in self.call.truth
@@ -223,7 +224,7 @@ class CLM(UpdatedMetric):
         if "masks" in self.call.truth:
             masks = self.call.truth["masks"]
         elif s_batch is not None:
-            masks = binary_masks("s_batch", s_batch)[:, 0]
+            masks = MASKS.check("s_batch", s_batch, {})[:, 0]
             if len(masks) != len(x_batch):
                 raise ValueError(
                     f"Expected argument `s_batch` to have {len(x_batch)} samples, as `x_batch`, but got {len(masks)}."

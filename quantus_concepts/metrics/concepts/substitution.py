@@ -14,7 +14,7 @@ from captum_concepts._support.running import predict_logits
 from quantus_concepts.functional import substitution
 from quantus_concepts.metrics.host.base import UpdatedMetric
 from quantus_concepts.metrics.host.call import QuantusArguments
-from quantus_concepts.metrics.host.checks import checked_classes, checked_substitutes, class_labels
+from quantus_concepts.metrics.host.checks import CLASSES, SUBSTITUTES, checked_classes
 from quantus_concepts.metrics.host.model import is_concept_model
 
 SCORES = ("added", "removed")
@@ -88,7 +88,7 @@ class SubstitutionScore(UpdatedMetric):
     sample_truth = ("added", "removed", "pairs")
     settings = ("score", "threshold")
 
-    @check_arguments(score=Choice(SCORES), threshold=FINITE)
+    @check_arguments(added=SUBSTITUTES, removed=SUBSTITUTES, score=Choice(SCORES), threshold=FINITE, pairs=CLASSES)
     def __init__(
         self,
         added: Any = None,
@@ -105,9 +105,6 @@ class SubstitutionScore(UpdatedMetric):
         super().__init__(**quantus)
         self.score, self.threshold = score, float(threshold)
         self._bind(added=added, removed=removed, pairs=pairs)
-
-    def _checked(self, name: str, value: Any) -> np.ndarray:
-        return class_labels(name, value) if name == "pairs" else checked_substitutes(name, value)
 
     def _works_on_images(self, model: Any, x_batch: np.ndarray) -> bool:
         # Neither do explanations say anything about values.

@@ -12,6 +12,7 @@ from captum_concepts._support.constraints import check_arguments
 from quantus_concepts.functional import idr
 from quantus_concepts.metrics.contrast.reexplaining import AGREEMENT, ReExplainingMetric
 from quantus_concepts.metrics.host.call import QuantusArguments
+from quantus_concepts.metrics.host.checks import CLASSES, IMAGES, REGIONS
 
 
 class IDR(ReExplainingMetric):
@@ -71,7 +72,7 @@ class IDR(ReExplainingMetric):
     paired = ("counterpart", "it still has the feature")
     chance = 0.5
 
-    @check_arguments(agreement=AGREEMENT)
+    @check_arguments(counterpart=IMAGES, masks=REGIONS, labels=CLASSES, agreement=AGREEMENT)
     def __init__(
         self,
         counterpart: Any = None,

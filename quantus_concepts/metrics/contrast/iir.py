@@ -21,7 +21,7 @@ from quantus_concepts.metrics.contrast.patch import Patch
 from quantus_concepts.metrics.contrast.patch_optimisation import patch_progress
 from quantus_concepts.metrics.contrast.reexplaining import AGREEMENT, ReExplainingMetric
 from quantus_concepts.metrics.host.call import OF_REGIONS, QuantusArguments, WholeProgress
-from quantus_concepts.metrics.host.checks import check_same_shape
+from quantus_concepts.metrics.host.checks import CLASSES, IMAGES, REGIONS, check_same_shape
 
 #: Why a score is undefined whose patch was not made well enough.
 UNCONVERGED = "the model sees the patch (`converged` is false)"
@@ -113,6 +113,9 @@ class IIR(ReExplainingMetric):
     quantus_defaults: ClassVar[QuantusArguments] = {**OF_REGIONS, "display_progressbar": None}
 
     @check_arguments(
+        patched=IMAGES,
+        masks=REGIONS,
+        labels=CLASSES,
         patch=Instance(Patch, "a quantus_concepts.Patch (images with their patches go into `patched`)"),
         threshold=POSITIVE,
         average=Flag(),

@@ -9,14 +9,16 @@ import torch
 from quantus.helpers.enums import EvaluationCategory, ScoreDirection
 from torch import nn
 
-from captum_concepts._support.checks import (
-    check_materialised,
-)
+from captum_concepts._support.checks import check_materialised
 from captum_concepts._support.constraints import Flag, Module, Seed, check_arguments
 from captum_concepts._support.running import evaluation_mode
 from quantus_concepts.functional import mcs, random_masks
 from quantus_concepts.metrics.contrast.reexplaining import AGREEMENT, ReExplainingMetric
 from quantus_concepts.metrics.host.call import QuantusArguments
+from quantus_concepts.metrics.host.checks import CLASSES, REGIONS, ClassIndices
+
+#: None where every call passes them.
+CONTRAST_LABELS = ClassIndices(optional=True)
 
 
 class MCS(ReExplainingMetric):
@@ -89,7 +91,15 @@ class MCS(ReExplainingMetric):
     other_side = "under the contrast model"
     chance = 0.0
 
-    @check_arguments(contrast_model=Module(), random_region=Flag(), seed=Seed(), agreement=AGREEMENT)
+    @check_arguments(
+        contrast_model=Module(),
+        contrast_labels=CONTRAST_LABELS,
+        masks=REGIONS,
+        labels=CLASSES,
+        random_region=Flag(),
+        seed=Seed(),
+        agreement=AGREEMENT,
+    )
     def __init__(
         self,
         contrast_model: nn.Module,

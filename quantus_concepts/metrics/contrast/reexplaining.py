@@ -18,15 +18,13 @@ from quantus_concepts.functional import positive_percentile
 from quantus_concepts.metrics.contrast.regions import region_attribution
 from quantus_concepts.metrics.host.call import OF_REGIONS, WholeProgress, missing
 from quantus_concepts.metrics.host.checks import (
+    REGIONS,
     check_aligned,
     check_differs,
     check_images,
     check_mask_size,
     check_same_shape,
-    class_labels,
-    image_batch,
     listed,
-    region_masks,
     unusable_masks,
 )
 from quantus_concepts.metrics.host.images import ImageMetric
@@ -74,11 +72,6 @@ class ReExplainingMetric(ImageMetric):
         """Take the arguments that all three share."""
         self.agreement = float(agreement)
         self._bind(**truth)
-
-    def _checked(self, name: str, value: Any) -> np.ndarray:
-        if self.paired is not None and name == self.paired[0]:
-            return image_batch(name, value)
-        return region_masks(name, value) if name == "masks" else class_labels(name, value)
 
     def _check_call(
         self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, s_batch: np.ndarray | None
@@ -129,7 +122,7 @@ class ReExplainingMetric(ImageMetric):
                     f"{self.name} needs to know which region it asks about: pass `s_batch` (N, 1, H, W), or bind "
                     "`masks` in the constructor."
                 )
-            masks = region_masks(name, s_batch)
+            masks = REGIONS.check(name, s_batch, {})
         else:
             masks = self.call.truth["masks"]
         check_mask_size(name, masks, x_batch)

@@ -27,7 +27,7 @@ from captum_concepts._support.running import evaluation_mode, floating_images, p
 from captum_concepts._support.shown import one_line
 from captum_concepts.backbones.batches import read_batch
 from quantus_concepts.functional import concept_attribution, positive_percentile
-from quantus_concepts.metrics.host.checks import check_explains, check_mask_size, class_labels, region_masks
+from quantus_concepts.metrics.host.checks import CLASSES, REGIONS, check_explains, check_mask_size
 from quantus_concepts.metrics.host.row_buffer import RowBuffer
 
 
@@ -67,7 +67,7 @@ class Subject:
     def __post_init__(self) -> None:
         """Take arrays as tensors."""
         check_module("model", self.model)
-        object.__setattr__(self, "labels", torch.as_tensor(class_labels("labels", self.labels)).long())
+        object.__setattr__(self, "labels", torch.as_tensor(CLASSES.check("labels", self.labels, {})).long())
         if not len(self.labels):
             raise ValueError("Expected argument `labels` to hold the class of at least one image but it is empty.")
         if not callable(self.images) and not gives_batches("images", self.images):
@@ -375,7 +375,7 @@ def checked_masks(masks: Any, count: int, name: str = "masks") -> Masks:
     """Return masks as a function or a tensor, at least one for each of `count` images, or raise."""
     if callable(masks):
         return masks
-    regions = torch.from_numpy(region_masks(name, masks))
+    regions = torch.from_numpy(REGIONS.check(name, masks, {}))
     if len(regions) < count:
         raise ValueError(
             f"Expected argument `{name}` to have a mask for each of {count} images but got {len(regions)}."

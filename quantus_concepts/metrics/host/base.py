@@ -7,7 +7,7 @@ import itertools
 import math
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, TypeVar, Unpack
 
@@ -26,6 +26,7 @@ from captum_concepts._support.checks import (
     to_array,
     to_numpy,
 )
+from captum_concepts._support.constraints import Constraint
 from captum_concepts._support.running import alone_with, evaluation_mode, predict_logits, warn_user
 from quantus_concepts.metrics.host.call import (
     DEFAULTS,
@@ -214,9 +215,9 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
         }
 
     def _bind(self, **truth: Any) -> None:
-        """Keep ground truth under the name of its argument, checked; None where calls pass it."""
+        """Keep ground truth under the name of its argument; None where calls pass it."""
         for name, value in truth.items():
-            setattr(self, name, None if value is None else np.asarray(self._checked(name, value), order="C"))
+            setattr(self, name, None if value is None else self._fitting(name, value))
 
     def _needed(self, name: str) -> np.ndarray:
         """Return the ground truth of this call under a name, or raise where there is none."""
@@ -229,18 +230,21 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
     def _truth(self, n_samples: int, custom_batch: Any) -> dict[str, np.ndarray]:
         """Collect bound and passed ground truth, each array with one row for each sample."""
         passed = check_passed(custom_batch, self.sample_truth)
-        truth = {}
-        for name in self.sample_truth:
-            value = getattr(self, name) if name not in passed else passed[name]
+        # What the constructor declares holds for calls, too.
+        constraints: Mapping[str, Constraint] = getattr(type(self).__init__, "constraints", {})
+        truth = {name: getattr(self, name) for name in self.sample_truth}
+        for name, value in passed.items():
             if value is not None:
-                value = self._checked(name, value) if name in passed else value
-                truth[name] = np.asarray(value, order="C")
+                value = constraints[name].check(name, value, {}) if name in constraints else to_numpy(value)
+                value = self._fitting(name, value)
+            truth[name] = value
+        truth = {name: value for name, value in truth.items() if value is not None}
         check_aligned_truth(truth, n_samples)
         return truth
 
-    def _checked(self, name: str, value: Any) -> np.ndarray:
-        """Check the ground truth `name` by itself; subclasses do it for what they bind."""
-        return to_numpy(value)
+    def _fitting(self, name: str, value: Any) -> np.ndarray:
+        """Return checked ground truth as an array, or raise if it does not go with the metric's other arguments."""
+        return np.asarray(value, order="C")
 
     def _works_on_images(self, model: Any, x_batch: np.ndarray) -> bool:
         """Whether to compute values, importance and maps from images; else explanations are evaluated."""

@@ -1,8 +1,9 @@
-"""Checks of what a metric's caller hands over: images, labels, masks, counterparts."""
+"""Constraints of a metric's ground truth, and checks of its call: images, labels, masks, counterparts."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,17 +16,23 @@ from torch import Tensor, nn
 from captum_concepts._support.checks import (
     check_binary,
     check_callable,
-    check_finite,
     check_materialised,
     check_module,
+    check_shape,
     to_array,
 )
+from captum_concepts._support.constraints import Arrays, Constraint, Sizes
 
 
-def known_to(loader: Any) -> Callable[[str, Any], Any]:
-    """Return what looks up in the data set of a loader, by its name, a ground truth that is not given."""
+def known_to(loader: Any) -> Callable[..., Any]:
+    """Return a function that looks up ground truth that is not given in the data set of a loader, and checks it."""
     dataset = getattr(loader, "dataset", None)
-    return lambda name, given: getattr(dataset, name, None) if given is None else given
+
+    def known(name: str, given: Any, constraint: Constraint | None = None) -> Any:
+        found = getattr(dataset, name, None) if given is None else given
+        return found if constraint is None or found is None or given is not None else constraint.check(name, found, {})
+
+    return known
 
 
 def names_known_to(model: Any) -> tuple[Any, Any]:
@@ -34,42 +41,120 @@ def names_known_to(model: Any) -> tuple[Any, Any]:
     return getattr(first, "class_names", None), getattr(getattr(first, "concept_layer", None), "names", None)
 
 
-def class_labels(name: str, value: Any) -> np.ndarray:
-    """Return (N,) class indices, or raise for anything else."""
-    labels = to_array(name, value)
-    if labels.ndim != 1:
-        raise ValueError(f"Expected argument `{name}` to have shape (N,) but got {labels.shape}.")
-    # Infinity, too, is its own floor.
-    whole = labels.dtype.kind in "iu" or (
-        labels.dtype.kind == "f" and bool((np.isfinite(labels) & (labels == np.floor(labels))).all())
-    )
-    if not whole or (labels < 0).any():
-        raise ValueError(f"Expected argument `{name}` to hold class indices 0, 1, 2, ... but got {labels[:5]}...")
-    return labels.astype(int)
+@dataclass(frozen=True)
+class ClassIndices(Constraint):
+    """Class indices 0, 1, 2, ... of N samples; floats that are whole are such."""
 
-
-def checked_class_concepts(value: Any) -> np.ndarray:
-    """Return how far concepts belong to classes, (K, L) in [0, 1] of float64, or raise."""
-    truth = to_array("class_concepts", value)
-    if truth.ndim != 2 or not truth.size:
-        raise ValueError(f"Expected argument `class_concepts` to have shape (K, L) but got {truth.shape}.")
-    check_finite("class_concepts", truth)
-    if truth.min() < 0 or truth.max() > 1:
-        raise ValueError(
-            f"Expected argument `class_concepts` to lie in [0, 1] but got values from {truth.min()} to "
-            f"{truth.max()}. Divide percentages by 100."
+    def check(self, name: str, value: Any, sizes: Sizes) -> np.ndarray:
+        """Return (N,) of int, or raise."""
+        labels = to_array(name, value)
+        check_shape(name, labels, ("N",), (None,))
+        # Infinity, too, is its own floor.
+        whole = labels.dtype.kind in "iu" or (
+            labels.dtype.kind == "f" and bool((np.isfinite(labels) & (labels == np.floor(labels))).all())
         )
-    return truth.astype(float)
+        if not whole or (labels < 0).any():
+            raise ValueError(f"Expected argument `{name}` to hold class indices 0, 1, 2, ... but got {labels[:5]}...")
+        return labels.astype(int)
 
 
-def checked_presence(value: Any) -> np.ndarray:
-    """Return which concepts images show, (N, L) of 0 and 1, or raise."""
-    labels = to_array("concept_labels", value)
-    if labels.ndim != 2:
-        raise ValueError(f"Expected argument `concept_labels` to have shape (N, L) but got {labels.shape}.")
-    check_binary("concept_labels", labels)
-    # Torch warns of what cannot be written, as the array of a DataFrame is.
-    return np.require(labels, requirements="W")
+@dataclass(frozen=True)
+class ConceptTable(Arrays):
+    """Numbers by concept, a column each; a DataFrame is returned as it is, for the names of its columns."""
+
+    def check(self, name: str, value: Any, sizes: Sizes) -> Any:
+        """Return an array or the DataFrame, or raise."""
+        array = super().check(name, value, sizes)
+        return value if isinstance(value, pd.DataFrame) else array
+
+
+@dataclass(frozen=True)
+class Numbers(Constraint):
+    """Whole numbers from 0 of parts or concepts, one for each item of an axis; -1 stands for none."""
+
+    axis: str = "N"
+
+    def check(self, name: str, value: Any, sizes: Sizes) -> np.ndarray:
+        """Return an array of int64, or raise."""
+        numbers = to_array(name, value)
+        if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
+            raise ValueError(
+                f"Expected argument `{name}` to have shape ({self.axis},) and whole numbers but got shape "
+                f"{numbers.shape} and dtype {numbers.dtype}."
+            )
+        if numbers.dtype.kind == "u":
+            raise ValueError(
+                f"Expected argument `{name}` to have a signed dtype, in which -1 means none, but got {numbers.dtype}, "
+                "in which -1 becomes a large number. Pass whole numbers as int64."
+            )
+        if (numbers < -1).any():
+            raise ValueError(
+                f"Expected argument `{name}` to hold numbers from 0, or -1 for none, but got {int(numbers.min())}."
+            )
+        return numbers.astype(np.int64)
+
+
+@dataclass(frozen=True)
+class Points(Constraint):
+    """Places (x, y) of P parts in N images, or up to Q places of each part; NaN where not visible."""
+
+    def check(self, name: str, value: Any, sizes: Sizes) -> np.ndarray:
+        """Return (N, P, Q, 2) of float64, or raise."""
+        array = to_array(name, value)
+        if array.ndim == 3:
+            array = array[:, :, None]
+        if array.ndim != 4 or array.shape[-1] != 2:
+            raise ValueError(
+                f"Expected argument `{name}` to have shape (N, P, 2) or (N, P, Q, 2), x and y of each part with NaN "
+                f"where it is not visible, but got {np.shape(value)}."
+            )
+        return array.astype(float)
+
+
+@dataclass(frozen=True)
+class Masks(Constraint):
+    """Masks (N, 1, H, W) or (N, H, W) of 0 and 1; with `usable`, of which not all are empty or full."""
+
+    usable: bool = False
+
+    def check(self, name: str, value: Any, sizes: Sizes) -> np.ndarray:
+        """Return (N, 1, H, W) of bool, or raise."""
+        given = to_array(name, value)
+        masks = given[:, None] if given.ndim == 3 else given
+        if masks.ndim != 4 or masks.shape[1] != 1:
+            raise ValueError(
+                f"Expected argument `{name}` to have shape (N, 1, H, W) or (N, H, W), one mask for each image, but got "
+                f"{given.shape}."
+            )
+        check_binary(name, masks)
+        masks = masks.astype(bool)
+        if self.usable and len(masks) and unusable_masks(masks).all():
+            kind = "full" if masks.all() else "empty" if not masks.any() else "empty or full"
+            raise ValueError(
+                f"Expected argument `{name}` to mark the pixels of the region the metric asks about but all "
+                f"{len(masks)} masks are {kind}."
+            )
+        return masks
+
+
+CLASSES = ClassIndices()
+#: How far concepts belong to classes, and which concepts images show.
+CLASS_CONCEPTS = ConceptTable("K, L", finite=True, filled=True, low=0, high=1, remedy="Divide percentages by 100.")
+PRESENCE = ConceptTable("N, L", binary=True)
+#: The part of each concept, and the concept put into, or taken out of, each image.
+PARTS, SUBSTITUTES = Numbers("L"), Numbers()
+POINTS = Points()
+MASKS, REGIONS = Masks(), Masks(usable=True)
+IMAGES = Arrays("N, C, H, W", finite=True)
+
+
+def check_parts(parts: np.ndarray, points: np.ndarray) -> None:
+    """Raise if a concept is about a part that the points (N, P, Q, 2) do not have."""
+    if parts.max(initial=-1) >= points.shape[1]:
+        raise ValueError(
+            f"Expected argument `part_of_concept` to name parts below P = {points.shape[1]}, the parts in `points`, "
+            f"but got {parts.max()}."
+        )
 
 
 def concepts_of(table: Any) -> list[str] | None:
@@ -92,62 +177,6 @@ def check_concept_order(name: str, columns: Sequence[str] | None, model: Any) ->
                 f"Expected argument `{name}` to have the concepts of the model in their order but column {place} is "
                 f"{column!r}, the model's concept {known.index(column)}. Pass `table[model.bank.names]`."
             )
-
-
-def checked_parts(value: Any) -> np.ndarray:
-    """Return the part of each concept, (L,) of int with -1 for none, or raise."""
-    parts = to_array("part_of_concept", value)
-    if parts.ndim != 1 or parts.dtype.kind not in "iu":
-        raise ValueError(
-            f"Expected argument `part_of_concept` to have shape (L,) and whole numbers but got shape {parts.shape} "
-            f"and dtype {parts.dtype}."
-        )
-    _check_signed("part_of_concept", parts)
-    if (parts < -1).any():
-        raise ValueError(f"Expected argument `part_of_concept` to be at least -1 but got {parts.min()}.")
-    return parts
-
-
-def _check_signed(name: str, indices: np.ndarray) -> None:
-    if indices.dtype.kind == "u":
-        raise ValueError(
-            f"Expected argument `{name}` to have a signed dtype, in which -1 means none, but got {indices.dtype}, in "
-            "which -1 becomes a large number. Pass whole numbers as int64."
-        )
-
-
-def checked_substitutes(name: str, value: Any) -> np.ndarray:
-    """Return the concept put into, or taken out of, each image, (N,) of int with -1 for none, or raise."""
-    concepts = to_array(name, value)
-    if concepts.ndim != 1 or concepts.dtype.kind not in "iu":
-        raise ValueError(
-            f"Expected argument `{name}` to have shape (N,) and whole numbers but got shape {concepts.shape} and dtype "
-            f"{concepts.dtype}."
-        )
-    _check_signed(name, concepts)
-    if (concepts < -1).any():
-        raise ValueError(
-            f"Expected argument `{name}` to hold concepts from 0, or -1 for none, but got {int(concepts.min())}."
-        )
-    return concepts.astype(np.int64)
-
-
-def checked_points(value: Any, parts: np.ndarray) -> np.ndarray:
-    """Return the places of the parts, (N, P, Q, 2) of float64 with NaN where not visible, or raise."""
-    array = to_array("points", value)
-    if array.ndim == 3:
-        array = array[:, :, None]
-    if array.ndim != 4 or array.shape[-1] != 2:
-        raise ValueError(
-            "Expected argument `points` to have shape (N, P, 2) or (N, P, Q, 2), x and y of each part with NaN where "
-            f"it is not visible, but got {np.shape(value)}."
-        )
-    if parts.max(initial=-1) >= array.shape[1]:
-        raise ValueError(
-            f"Expected argument `part_of_concept` to name parts below P = {array.shape[1]}, the parts in `points`, "
-            f"but got {parts.max()}."
-        )
-    return array.astype(float)
 
 
 def checked_classes(y_batch: np.ndarray, logits: Tensor) -> Tensor:
@@ -246,32 +275,6 @@ def check_aligned_truth(truth: Mapping[str, np.ndarray], n_samples: int) -> None
 SHOWN = 5
 
 
-def binary_masks(name: str, value: Any) -> np.ndarray:
-    """Return masks (N, 1, H, W) or (N, H, W) of 0 and 1 as (N, 1, H, W) of bool, or raise and name the first other."""
-    masks = to_array(name, value)
-    if masks.ndim == 3:
-        masks = masks[:, None]
-    if masks.ndim != 4 or masks.shape[1] != 1:
-        raise ValueError(
-            f"Expected argument `{name}` to have shape (N, 1, H, W) or (N, H, W), one mask for each image, but got "
-            f"{np.shape(value)}."
-        )
-    check_binary(name, masks)
-    return masks.astype(bool)
-
-
-def region_masks(name: str, value: Any) -> np.ndarray:
-    """Return masks as `binary_masks` does; raise too where all of them are empty or full."""
-    masks = binary_masks(name, value)
-    if len(masks) and unusable_masks(masks).all():
-        kind = "full" if masks.all() else "empty" if not masks.any() else "empty or full"
-        raise ValueError(
-            f"Expected argument `{name}` to mark the pixels of the region the metric asks about but all {len(masks)} "
-            f"masks are {kind}."
-        )
-    return masks
-
-
 def check_mask_size(name: str, masks: np.ndarray, x_batch: np.ndarray) -> None:
     """Raise unless there is one mask for each image, of the same size."""
     if len(masks) != len(x_batch):
@@ -301,16 +304,6 @@ def listed(indices: np.ndarray) -> str:
 COMPARED = 32
 #: Distance of the pixels by which most images are seen to differ.
 FEW = 8
-
-
-def image_batch(name: str, value: Any) -> np.ndarray:
-    """Return images as an array, or raise for what cannot be any."""
-    # Torch knows no negative strides.
-    images = np.ascontiguousarray(to_array(name, value))
-    if images.ndim != 4:
-        raise ValueError(f"Expected argument `{name}` to have shape (N, C, H, W) but got {images.shape}.")
-    check_finite(name, images)
-    return images
 
 
 def check_same_shape(name: str, images: np.ndarray, x_batch: np.ndarray) -> None:

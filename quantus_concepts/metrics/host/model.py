@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeGuard, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from captum_concepts._support.checks import check_weight
+from captum_concepts._support import checks
+from captum_concepts._support.constraints import WEIGHT, Constraint, Sizes, check_arguments
 from captum_concepts._support.running import (
     alone_with,
     at_least_float32,
@@ -87,6 +89,44 @@ def lacking(model: Any) -> str:
         elif name in ("concept_predictor", "head") and inspect.isroutine(member) and not absent:
             return f"whose `{name}` is a method in place of a module"
     return f"without {', '.join(absent)}" if absent else ""
+
+
+def _check_concept_model(name: str, model: Any) -> None:
+    if wrong := lacking(model):
+        raise TypeError(
+            f"Expected argument `{name}` to be a concept model, with modules `features`, `concept_predictor` and "
+            f"`head`, and `concept_maps`, but got {type(model).__name__} {wrong}. {REMEDY}."
+        )
+
+
+@dataclass(frozen=True)
+class ConceptModels(Constraint):
+    """A concept model, or several by name."""
+
+    def check(self, name: str, value: Any, sizes: Sizes) -> Any:
+        """Return them as they are, or raise."""
+        models = list(value.values()) if isinstance(value, Mapping) else [value]
+        if not models:
+            raise ValueError(f"Expected argument `{name}` to hold at least one model but it is empty.")
+        for model in models:
+            _check_concept_model(name, model)
+        return value
+
+
+@dataclass(frozen=True)
+class Controls(Constraint):
+    """Concept models of one name: a sequence of them, or a dict from the name to one."""
+
+    def check(self, name: str, value: Any, sizes: Sizes) -> Any:
+        """Return a list, or a dict of one, or raise."""
+        groups = value if isinstance(value, Mapping) else {"": value}
+        if len(groups) > 1:
+            raise ValueError(f"Expected argument `{name}` to hold models of one name but got {list(groups)}.")
+        groups = {group: checks.as_list(name, models, "concept models") for group, models in groups.items()}
+        for models in groups.values():
+            for model in models:
+                _check_concept_model(name, model)
+        return groups if isinstance(value, Mapping) else groups[""]
 
 
 def shares_features(model: Any) -> TypeGuard[FeatureSharing]:
@@ -216,6 +256,7 @@ def _head_gradient(model: ConceptModel, values: Tensor, classes: Tensor) -> Tens
 _OPEN: ContextVar[_Block | None] = ContextVar("shared_passes", default=None)
 
 
+@check_arguments(memory=WEIGHT)
 def shared_passes(memory: float = 256.0) -> AbstractContextManager[None]:
     """Let the metrics called inside the block share what a model gives for the same images.
 
@@ -258,7 +299,6 @@ def shared_passes(memory: float = 256.0) -> AbstractContextManager[None]:
         with quantus_concepts.shared_passes():
             results = quantus.evaluate(metrics, xai_methods, model, x_batch, y_batch)
     """
-    check_weight("memory", memory)
     return _opened(int(memory * 2**20))
 
 

@@ -7,25 +7,47 @@ from typing import Any
 
 import pandas as pd
 
-from captum_concepts._support.checks import check_flag, check_loader, check_seed, check_whole
+from captum_concepts._support.constraints import (
+    FINITE,
+    ByName,
+    Choice,
+    Constraint,
+    Flag,
+    Instance,
+    Items,
+    Loader,
+    Number,
+    Seed,
+    Whole,
+    check_arguments,
+)
 from captum_concepts.models.interventions import Levels
 from quantus_concepts.metrics.host.checks import (
-    checked_points,
-    checked_presence,
-    checked_substitutes,
-    class_labels,
+    CLASS_CONCEPTS,
+    CLASSES,
+    PARTS,
+    POINTS,
+    PRESENCE,
+    SUBSTITUTES,
+    check_parts,
     known_to,
     names_known_to,
 )
-from quantus_concepts.metrics.host.model import IMPORTANCES, RANDOM_BANKS, ConceptModel, random_models
+from quantus_concepts.metrics.host.model import (
+    IMPORTANCES,
+    RANDOM_BANKS,
+    ConceptModel,
+    ConceptModels,
+    Controls,
+    random_models,
+)
 from quantus_concepts.metrics.streaming.baselines import EarlierPoints
 from quantus_concepts.metrics.streaming.batches import ADDED_REQUIRED, with_concepts_of
 from quantus_concepts.metrics.streaming.interventions import in_every_order
 from quantus_concepts.metrics.streaming.rows import (
+    SUBSTITUTED,
     about_images,
-    bound_pairs,
     bound_substitutions,
-    checked_seen,
     concept_images,
     concept_table,
     substitution_images,
@@ -35,8 +57,38 @@ from quantus_concepts.metrics.streaming.stream import concept_stream, substituti
 
 #: On how many images each random bank of a model is scored for CLM.
 RANDOM_MAPS = 200
+NAMED = Items(Instance(object, "a name"), "names")
+#: What holds for all images, of concept scores.
+SETTINGS: dict[str, Constraint] = {
+    "class_concepts": CLASS_CONCEPTS,
+    "part_of_concept": PARTS,
+    "explanations": Items(Choice(IMPORTANCES), "names", least=1),
+    "top_l": Items(Whole(1), "whole numbers", least=1),
+    "alphas": Items(Number(0, 12, open_low=True), "sizes of the region", least=1),
+    "value_threshold": ByName(FINITE, gaps=True),
+    "controls": Controls(),
+    "control_stride": Whole(1),
+    "interventions": Items(Whole(0), "whole numbers"),
+    "concept_names": NAMED,
+    "class_names": NAMED,
+}
 
 
+@check_arguments(
+    model=ConceptModels(),
+    loader=Loader(),
+    concept_labels=PRESENCE,
+    labels=CLASSES,
+    points=POINTS,
+    added=SUBSTITUTES,
+    removed=SUBSTITUTES,
+    baselines=Flag(),
+    per_image=Flag(),
+    seed=Seed(),
+    n_threads=Whole(1),
+    display_progressbar=Flag(),
+    **SETTINGS,
+)
 def score_concepts(
     model: ConceptModel | Mapping[str, ConceptModel],
     loader: Iterable[Any],
@@ -174,12 +226,9 @@ def score_concepts(
     ValueError
         If an argument is out of its range, shapes do not go together, or an image, a value or a map is not finite.
     """
-    loader = check_loader(loader)
     if concept_labels is None:
         loader = with_concepts_of([*model.values()] if isinstance(model, Mapping) else [model], loader)
     known = known_to(loader)
-    check_seed(seed)
-    check_whole("n_threads", n_threads, 1)
     own_controls = [] if controls or per_image or isinstance(model, Mapping) else random_models(model)
     if own_controls:
         # Which images they are counts for little beside which bank it is, and maps take most of the time.
@@ -188,8 +237,8 @@ def score_concepts(
         controls, control_stride = {RANDOM_BANKS: own_controls}, max(control_stride, n_images // RANDOM_MAPS)
     stream = concept_stream(
         model,
-        class_concepts=known("class_concepts", class_concepts),
-        part_of_concept=known("part_of_concept", part_of_concept),
+        class_concepts=known("class_concepts", class_concepts, CLASS_CONCEPTS),
+        part_of_concept=known("part_of_concept", part_of_concept, PARTS),
         explanations=explanations,
         top_l=top_l,
         alphas=alphas,
@@ -201,16 +250,11 @@ def score_concepts(
     )
     if value_threshold is None and not (added is None and removed is None):
         raise ValueError("Expected argument `value_threshold` with `added` and `removed` but it is None.")
-    substituted = {
-        name: None if value is None or value_threshold is None else checked_substitutes(name, value)
-        for name, value in (("added", known("added", added)), ("removed", known("removed", removed)))
-    }
-    bound = {
-        "labels": None if labels is None else class_labels("labels", labels),
-        "concept_labels": None if concept_labels is None else checked_presence(concept_labels),
-        "points": None if points is None else checked_points(points, stream.variants.parts),
-        **substituted,
-    }
+    bound: dict[str, Any] = {"labels": labels, "concept_labels": concept_labels, "points": points}
+    if points is not None:
+        check_parts(stream.variants.parts, points)
+    if value_threshold is not None:
+        bound |= {"added": known("added", added, SUBSTITUTES), "removed": known("removed", removed, SUBSTITUTES)}
     elsewhere = EarlierPoints(seed) if baselines else None
     stream.run(loader, bound, elsewhere, n_threads=n_threads, display_progressbar=display_progressbar)
     if per_image:
@@ -222,6 +266,15 @@ def score_concepts(
     )
 
 
+@check_arguments(
+    model=ConceptModels(),
+    loader=Loader(),
+    **SUBSTITUTED,
+    class_concepts=CLASS_CONCEPTS,
+    threshold=ByName(FINITE),
+    controls=Controls(),
+    concept_names=NAMED,
+)
 def score_substitutions(
     model: ConceptModel | Mapping[str, ConceptModel],
     loader: Iterable[Any],
@@ -307,16 +360,12 @@ def score_substitutions(
         If it is not known what was put in, no concept is the model's, an argument is out of its range, shapes do not go
         together, or an image or a value is not finite.
     """
-    loader = check_loader(loader)
     known = known_to(loader)
-    check_flag("per_image", per_image)
-    stream = substitution_stream(
-        model, class_concepts=known("class_concepts", class_concepts), threshold=threshold, controls=controls
-    )
-    bound = bound_substitutions(known("added", added), known("removed", removed), labels)
-    recipes = bound_pairs(known("pairs", pairs))
-    seen = checked_seen(seen)
+    truth = known("class_concepts", class_concepts, CLASS_CONCEPTS)
+    stream = substitution_stream(model, class_concepts=truth, threshold=threshold, controls=controls)
+    bound = bound_substitutions(known, added, removed, labels)
     stream.run(loader, bound, required=ADDED_REQUIRED, display_progressbar=display_progressbar)
+    recipes = known("pairs", pairs, CLASSES)
     about = about_images(stream, recipes, known("class_names", class_names), known("concept_names", concept_names))
     if per_image:
         return substitution_images(stream, about)

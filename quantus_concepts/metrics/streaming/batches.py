@@ -62,7 +62,7 @@ class ConceptBatches:
                 "shuffle=False."
             )
         # Copies: of arrays from the store of Ray, which cannot be written to, torch warns.
-        self._bound = {name: torch.tensor(whole) for name, whole in bound.items() if whole is not None}
+        self._bound = {name: torch.tensor(np.asarray(whole)) for name, whole in bound.items() if whole is not None}
         self._n_classes, self._n_concepts, self._last_part = n_classes, n_concepts, last_part
         self._elsewhere = elsewhere
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captum_concepts._support.checks import check_choice, check_range, check_shape, check_whole, to_numpy
+from captum_concepts._support.checks import check_shape, to_numpy
 from captum_concepts._support.running import to_model
 from captum_concepts.models.interventions import Levels
 from quantus_concepts.functional.cem import ranked_presence
@@ -19,7 +19,6 @@ from quantus_concepts.functional.clm import running_means
 from quantus_concepts.functional.ranking import first_concepts
 from quantus_concepts.functional.substitution import MAJORITY, movement, recital, substitution
 from quantus_concepts.metrics.host.model import (
-    IMPORTANCES,
     ConceptModel,
     concept_importances,
     concept_outputs,
@@ -53,10 +52,6 @@ class Variants:
     moves: bool = False
 
     def __post_init__(self) -> None:
-        for explanation in self.explanations:
-            check_choice("explanations", explanation, IMPORTANCES)
-        for alpha in self.alphas:
-            check_range("alphas", alpha, 0, 12, open_low=True)
         if len(self.parts):
             check_shape("part_of_concept", self.parts, ("L",), (self.n_concepts,))
         self.check_tops(self.n_concepts)
@@ -80,8 +75,6 @@ class Variants:
 
     def check_tops(self, n_concepts: int | None) -> None:
         """Raise for an l that is larger than the number of concepts."""
-        for top in self.top_l:
-            check_whole("top_l", top, 1)
         most = max(self.top_l, default=1)
         if n_concepts is not None and most > n_concepts:
             fitting = [top for top in self.top_l if top <= n_concepts] or [n_concepts]

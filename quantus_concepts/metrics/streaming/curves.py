@@ -10,11 +10,21 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
-from captum_concepts._support.checks import as_list, check_loader
+from captum_concepts._support.constraints import (
+    FINITE,
+    ByName,
+    Choice,
+    Flag,
+    Items,
+    Loader,
+    Seed,
+    Whole,
+    check_arguments,
+)
 from captum_concepts.models.interventions import Levels
 from quantus_concepts.functional.interventions import ORDERS
-from quantus_concepts.metrics.host.checks import checked_presence, class_labels
-from quantus_concepts.metrics.host.model import ConceptModel
+from quantus_concepts.metrics.host.checks import CLASSES, PRESENCE
+from quantus_concepts.metrics.host.model import ConceptModel, ConceptModels
 from quantus_concepts.metrics.host.plotting import check_table, checked_axes
 from quantus_concepts.metrics.streaming.interventions import Interventions
 from quantus_concepts.metrics.streaming.names import INTERVENED, WRONG_LABELS
@@ -28,6 +38,17 @@ CONTROL = "#B4B4B4"
 COLOURS = dict(zip(ORDERS, ("#0072B2", "#009E73", "#D55E00"), strict=True))
 
 
+@check_arguments(
+    model=ConceptModels(),
+    loader=Loader(),
+    concept_labels=PRESENCE,
+    labels=CLASSES,
+    counts=Items(Whole(), "whole numbers", least=1),
+    orders=Items(Choice(ORDERS), "names", least=1),
+    value_threshold=ByName(FINITE, gaps=True),
+    seed=Seed(),
+    display_progressbar=Flag(),
+)
 def intervention_curve(
     model: ConceptModel | Mapping[str, ConceptModel],
     loader: Iterable[Any],
@@ -96,19 +117,11 @@ def intervention_curve(
         explanations=("value",),
         top_l=(1,),
         value_threshold=value_threshold,
-        interventions=Interventions(
-            None if counts is None else tuple(as_list("counts", counts, "whole numbers")),
-            tuple(as_list("orders", orders, "names")),
-            groups,
-            seed,
-        ),
+        interventions=Interventions(None if counts is None else tuple(counts), tuple(orders), groups, seed),
         levels=levels,
     )
-    bound = {
-        "labels": None if labels is None else class_labels("labels", labels),
-        "concept_labels": None if concept_labels is None else checked_presence(concept_labels),
-    }
-    stream.run(check_loader(loader), bound, display_progressbar=display_progressbar)
+    bound = {"labels": labels, "concept_labels": concept_labels}
+    stream.run(loader, bound, display_progressbar=display_progressbar)
     return curves_of(concept_table(stream, None, None))
 
 

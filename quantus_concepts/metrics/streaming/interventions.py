@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from captum_concepts._support.checks import as_list, check_choice, check_seed, check_shape, check_whole
+from captum_concepts._support.checks import check_shape, check_whole
 from captum_concepts.models.interventions import Levels
 from quantus_concepts.functional.interventions import (
     ORDERS,
@@ -22,10 +22,9 @@ from quantus_concepts.metrics.host.model import ConceptModel, class_logits, conc
 from quantus_concepts.metrics.streaming.names import WRONG_LABELS
 
 
-def in_every_order(interventions: Any, seed: int) -> Interventions | None:
+def in_every_order(interventions: Sequence[int], seed: int) -> Interventions | None:
     """Return what is asked for by numbers of answers alone; None where there are none."""
-    counts = tuple(check_whole("interventions", each, 0) for each in as_list("interventions", interventions, "numbers"))
-    return Interventions(counts, ORDERS, None, seed) if counts else None
+    return Interventions(tuple(interventions), ORDERS, None, seed) if interventions else None
 
 
 @dataclass(frozen=True)
@@ -37,15 +36,6 @@ class Interventions:
     groups: Any
     seed: int
     answers: tuple[str, ...] = ("", WRONG_LABELS)
-
-    def __post_init__(self) -> None:
-        for order in self.orders:
-            check_choice("orders", order, ORDERS)
-        if not self.orders or self.counts == ():
-            raise ValueError("Expected arguments `orders` and `counts` to hold something.")
-        for count in self.counts or ():
-            check_whole("counts", count, 0)
-        check_seed(self.seed)
 
     def of_controls(self) -> Interventions:
         """Return what is asked of models that know nothing, of which there are many: one order, and right answers."""

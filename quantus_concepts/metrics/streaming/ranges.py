@@ -11,22 +11,18 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Subset
 
-from captum_concepts._support.checks import check_flag, check_seed, check_whole
+from captum_concepts._support.constraints import Flag, Instance, Seed, Whole, check_arguments, data_frame
 from captum_concepts._support.shown import described
 from captum_concepts.backbones.batches import FIELDS
-from quantus_concepts.metrics.host.checks import checked_substitutes
-from quantus_concepts.metrics.host.model import ConceptModel
+from quantus_concepts.metrics.host.checks import SUBSTITUTES
+from quantus_concepts.metrics.host.model import ConceptModel, ConceptModels
+from quantus_concepts.metrics.streaming.api import SETTINGS
 from quantus_concepts.metrics.streaming.baselines import EarlierPoints
 from quantus_concepts.metrics.streaming.interventions import in_every_order
 from quantus_concepts.metrics.streaming.rows import concept_images, concept_table
 from quantus_concepts.metrics.streaming.stream import ConceptStream, concept_stream
 
 NAMES = ("class_names", "concept_names")
-#: Of what `score_concepts` takes beside models and images, what holds for all images.
-SETTINGS = (
-    *("class_concepts", "part_of_concept", "explanations", "top_l", "alphas", "value_threshold", "controls"),
-    *("control_stride", "interventions", "levels", *NAMES),
-)
 
 
 class ConceptRanges:
@@ -64,6 +60,7 @@ class ConceptRanges:
         If an argument is out of its range, or `data` is empty.
     """
 
+    @check_arguments(model=ConceptModels(), batch_size=Whole(1), num_workers=Whole(), baselines=Flag(), seed=Seed())
     def __init__(
         self,
         model: ConceptModel | Mapping[str, ConceptModel],
@@ -81,15 +78,19 @@ class ConceptRanges:
             )
         if not len(data):
             raise ValueError("Expected argument `data` to hold at least one image but it is empty.")
-        if unknown := sorted(settings.keys() - set(SETTINGS)):
-            raise TypeError(f"Expected further arguments among {list(SETTINGS)} but got `{unknown[0]}`.")
+        further = [*SETTINGS, "levels"]
+        if unknown := sorted(settings.keys() - set(further)):
+            raise TypeError(f"Expected further arguments among {further} but got `{unknown[0]}`.")
         self.model, self.data = model, data
-        self.batch_size = check_whole("batch_size", batch_size, 1)
-        self.num_workers = check_whole("num_workers", num_workers, 0)
-        self.baselines, self.seed = check_flag("baselines", baselines), check_seed(seed)
-        known = ((name, getattr(data, name, None)) for name in ("class_concepts", "part_of_concept", *NAMES))
-        given: dict[str, Any] = dict(known) | settings
-        self._names = {name: given.pop(name) for name in NAMES}
+        self.batch_size, self.num_workers = batch_size, num_workers
+        self.baselines, self.seed = baselines, seed
+        known = {name: getattr(data, name, None) for name in ("class_concepts", "part_of_concept", *NAMES)}
+        given: dict[str, Any] = {
+            name: SETTINGS[name].check(name, value, {}) if name in SETTINGS else value
+            for name, value in (known | settings).items()
+            if value is not None
+        }
+        self._names = {name: given.pop(name, None) for name in NAMES}
         self._asked = given | {"interventions": in_every_order(given.get("interventions", ()), seed)}
         # Validate the settings now.
         self._stream()
@@ -97,6 +98,7 @@ class ConceptRanges:
     def __repr__(self) -> str:
         return described(self, f"{len(self.data)} images", model=self.model, batch_size=self.batch_size)
 
+    @check_arguments(lambda self: {"N": len(self.data)}, start=Whole(), stop=Whole(1, "N", "images"))
     def rows(self, start: int, stop: int) -> pd.DataFrame:
         """Score some images.
 
@@ -117,12 +119,13 @@ class ConceptRanges:
         ValueError
             If there is no such range, or `score_concepts` would refuse the images.
         """
-        if check_whole("start", start, 0, len(self.data) - 1) % self.batch_size:
+        if start % self.batch_size:
             raise ValueError(
                 f"Expected argument `start` to be a multiple of the batch size, {self.batch_size}, so that batches are "
                 f"those of a single pass, but got {start}. Pass the same `batch_size` to `score_shards`."
             )
-        check_whole("stop", stop, start + 1, len(self.data))
+        if stop <= start:
+            raise ValueError(f"Expected argument `stop` to lie above `start`, {start}, but got {stop}.")
         images = range(start, stop)
         loader: DataLoader[Any] = DataLoader(
             Subset(self.data, images), self.batch_size, num_workers=self.num_workers, generator=torch.Generator()
@@ -132,6 +135,7 @@ class ConceptRanges:
         stream.run(loader, {name: each[start:stop] for name, each in self._substituted().items()}, elsewhere)
         return stream.rows()
 
+    @check_arguments(rows=Instance(data_frame, "a pandas.DataFrame"), per_image=Flag())
     def table(self, rows: pd.DataFrame, *, per_image: bool = False) -> pd.DataFrame:
         """Put the rows of all images together.
 
@@ -154,9 +158,6 @@ class ConceptRanges:
         ValueError
             If `rows` is not of all images, or of other models.
         """
-        if not isinstance(rows, pd.DataFrame):
-            raise TypeError(f"Expected argument `rows` to be a DataFrame but got {type(rows).__name__}.")
-        check_flag("per_image", per_image)
         stream = self._stream()
         counts = rows["model"].value_counts() if {"model", "columns", "shape"} <= {*rows} else pd.Series(dtype=int)
         expected = dict.fromkeys(range(len(stream.columns)), len(self.data))
@@ -175,7 +176,7 @@ class ConceptRanges:
         if self._asked.get("value_threshold") is None:
             return {}
         known = {name: getattr(self.data, name, None) for name in ("added", "removed")}
-        return {name: checked_substitutes(name, each) for name, each in known.items() if each is not None}
+        return {name: SUBSTITUTES.check(name, each, {}) for name, each in known.items() if each is not None}
 
     def _points_of(self, images: Sequence[int]) -> Tensor:
         samples = (self.data[image] for image in images)

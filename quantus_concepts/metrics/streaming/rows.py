@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
 
-from captum_concepts._support.checks import as_list, to_numpy
+from captum_concepts._support.checks import to_numpy
+from captum_concepts._support.constraints import Constraint, Flag, Instance, Items, Loader
 from quantus_concepts.functional.intervals import distribution
 from quantus_concepts.functional.substitution import pair_numbers
 from quantus_concepts.metrics.host.call import nanmean
-from quantus_concepts.metrics.host.checks import checked_substitutes, class_labels
+from quantus_concepts.metrics.host.checks import CLASSES, SUBSTITUTES
 from quantus_concepts.metrics.host.rows import Row, score_row
 from quantus_concepts.metrics.streaming import names as col
 from quantus_concepts.metrics.streaming.batches import SEEN_REQUIRED
@@ -88,7 +89,7 @@ def _names(
 
 
 def _named_or_numbered(argument: str, names: Sequence[str] | None, count: int) -> list[str]:
-    if names is not None and len(as_list(argument, names, "names")) != count:
+    if names is not None and len(names) != count:
         raise ValueError(f"Expected argument `{argument}` to hold {count} names but got {len(names)}.")
     return [str(number) for number in range(count)] if names is None else list(names)
 
@@ -181,31 +182,30 @@ def _image_table(model_columns: ModelColumns, model: str) -> pd.DataFrame:
     return table
 
 
-def bound_substitutions(added: Any, removed: Any, labels: Any) -> dict[str, np.ndarray | None]:
-    """Validate per-image arrays given next to a loader."""
-    concepts = {
-        name: None if value is None else checked_substitutes(name, value)
-        for name, value in (("added", added), ("removed", removed))
-    }
-    put_in = concepts["added"]
+#: Arguments of both functions that score images with a substitution.
+SUBSTITUTED: dict[str, Constraint] = {
+    "added": SUBSTITUTES,
+    "removed": SUBSTITUTES,
+    "labels": CLASSES,
+    "pairs": CLASSES,
+    "class_names": Items(Instance(object, "a name"), "names"),
+    "seen": Loader(),
+    "per_image": Flag(),
+    "display_progressbar": Flag(),
+}
+
+
+def bound_substitutions(
+    known: Callable[..., Any], added: Any, removed: Any, labels: np.ndarray | None
+) -> dict[str, np.ndarray | None]:
+    """Return arrays with a row for each image that go before those of the loader's batches."""
+    put_in = known("added", added, SUBSTITUTES)
     if put_in is not None and not (put_in >= 0).any():
         raise ValueError(
             "Expected argument `added` to hold a concept of the model but all are -1: what was put in and the model's "
             "concepts have nothing in common. Name the concepts as the data set does."
         )
-    return concepts | {"labels": None if labels is None else class_labels("labels", labels)}
-
-
-def checked_seen(seen: Any) -> Iterable[Any] | None:
-    """Return batches of images without substitution, or raise where nothing can be gone through."""
-    if isinstance(seen, str) or not isinstance(seen, Iterable | None):
-        raise TypeError(f"Expected argument `seen` to give batches, as a DataLoader does, but got {seen!r:.80}.")
-    return seen
-
-
-def bound_pairs(pairs: Any) -> np.ndarray | None:
-    """Validate the numbers of the images' recipes."""
-    return None if pairs is None else class_labels("pairs", pairs)
+    return {"added": put_in, "removed": known("removed", removed, SUBSTITUTES), "labels": labels}
 
 
 class AboutImages:

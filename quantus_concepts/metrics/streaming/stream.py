@@ -14,19 +14,16 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from captum_concepts._support.checks import as_list, check_finite, check_number, check_whole
+from captum_concepts._support.checks import as_list
 from captum_concepts._support.progress import progress
 from captum_concepts._support.running import device_of, evaluation_mode
 from captum_concepts.models.interventions import Levels, check_levels
-from quantus_concepts.metrics.host.checks import check_concept_order, checked_class_concepts, checked_parts, concepts_of
+from quantus_concepts.metrics.host.checks import check_concept_order, concepts_of
 from quantus_concepts.metrics.host.model import (
     IMPORTANCES,
-    REMEDY,
     ConceptModel,
     FeatureSharing,
     backbone_features,
-    is_concept_model,
-    lacking,
     shares_features,
 )
 from quantus_concepts.metrics.streaming.baselines import EarlierPoints
@@ -178,29 +175,26 @@ def concept_stream(
     start: int = 0,
     record: bool = False,
 ) -> ConceptStream:
-    """Return the stream of CGIM, CEM, CLM and interventions; arguments as `score_concepts`."""
+    """Return the stream of CGIM, CEM, CLM and interventions; arguments as `score_concepts`, checked."""
     # With `start` the first image is that of a larger data set; with `record` what `rows` returns is kept.
-    models, drawn = named_models(model), named_controls(controls)
+    models, drawn = _named_models(model), _named_controls(controls)
     variants = Variants(
-        tuple(as_list("explanations", explanations, "names")),
-        tuple(as_list("top_l", top_l, "whole numbers")),
-        tuple(as_list("alphas", alphas, "sizes of the region")),
-        None if class_concepts is None else checked_class_concepts(class_concepts),
-        np.empty(0, int) if part_of_concept is None else checked_parts(part_of_concept),
+        tuple(explanations),
+        tuple(top_l),
+        tuple(alphas),
+        None if class_concepts is None else np.array(class_concepts, dtype=float),
+        np.empty(0, int) if part_of_concept is None else part_of_concept,
         accuracies={CONCEPT_ACCURACY: None},
     )
-    if not variants.top_l or not variants.explanations or not variants.alphas:
-        raise ValueError("Expected arguments `top_l`, `alphas` and `explanations` to hold something.")
     for _, concept_model in models:
         check_concept_order("class_concepts", concepts_of(class_concepts), concept_model)
-    check_whole("control_stride", control_stride, 1)
     columns = []
     for offset, (name, each) in enumerate(models):
         own = replace(variants, interventions=interventions)
         own_levels = None if interventions is None else _levels(levels, name, each)
         columns.append(
             ModelColumns(
-                each, own, threshold_of(value_threshold, name), 1, offset, start, levels=own_levels, record=record
+                each, own, _threshold_of(value_threshold, name), 1, offset, start, levels=own_levels, record=record
             )
         )
     for offset, ((name, each), own_levels) in enumerate(zip(drawn, _control_levels(levels, drawn), strict=True)):
@@ -209,7 +203,7 @@ def concept_stream(
             ModelColumns(
                 each,
                 replace(variants, interventions=intervened),
-                threshold_of(value_threshold, name),
+                _threshold_of(value_threshold, name),
                 control_stride,
                 len(models) + offset,
                 start,
@@ -228,48 +222,28 @@ def substitution_stream(
     threshold: float | Mapping[str, float] = CHANCE,
     controls: Sequence[ConceptModel] | Mapping[str, Sequence[ConceptModel]] = (),
 ) -> ConceptStream:
-    """Return the stream of S+, S-, recital and movements; arguments as `score_substitutions`."""
-    models, drawn = named_models(model), named_controls(controls)
-    truth = None if class_concepts is None else checked_class_concepts(class_concepts)
+    """Return the stream of S+, S-, recital and movements; arguments as `score_substitutions`, checked."""
+    models, drawn = _named_models(model), _named_controls(controls)
+    truth = None if class_concepts is None else np.array(class_concepts, dtype=float)
     variants = Variants(class_concepts=truth, moves=True)
-    columns = [
-        ModelColumns(each, variants, threshold_of(threshold, name, "threshold", CHANCE))
-        for name, each in [*models, *drawn]
-    ]
+    columns = [ModelColumns(each, variants, _threshold_of(threshold, name, CHANCE)) for name, each in [*models, *drawn]]
     return ConceptStream(columns, [name for name, _ in models], drawn[0][0] if drawn else "")
 
 
-def named_models(model: Any) -> list[tuple[str, ConceptModel]]:
-    """Return concept models with their names."""
-    named = list(model.items()) if isinstance(model, Mapping) else [(MODEL, model)]
-    if not named:
-        raise ValueError("Expected argument `model` to hold at least one model but it is empty.")
-    return [(str(name), _concept_model("model", each)) for name, each in named]
+def _named_models(model: Any) -> list[tuple[str, ConceptModel]]:
+    named = model if isinstance(model, Mapping) else {MODEL: model}
+    return [(str(name), each) for name, each in named.items()]
 
 
-def named_controls(controls: Any) -> list[tuple[str, ConceptModel]]:
+def _named_controls(controls: Any) -> list[tuple[str, ConceptModel]]:
     """Return control models, all under one name."""
-    named = controls if isinstance(controls, Mapping) else {CONTROL: as_list("controls", controls, "concept models")}
-    if len(named) > 1:
-        raise ValueError(f"Expected argument `controls` to hold models of one name but got {list(named)}.")
-    return [(str(name), _concept_model("controls", each)) for name, models in named.items() for each in models]
+    named = controls if isinstance(controls, Mapping) else {CONTROL: controls}
+    return [(str(name), each) for name, models in named.items() for each in models]
 
 
-def _concept_model(argument: str, model: Any) -> ConceptModel:
-    if not is_concept_model(model):
-        raise TypeError(
-            f"Expected argument `{argument}` to be a concept model, with modules `features`, `concept_predictor` and "
-            f"`head`, and `concept_maps`, but got {type(model).__name__} {lacking(model)}. {REMEDY}."
-        )
-    return model
-
-
-def threshold_of(threshold: Any, name: str, argument: str = "value_threshold", default: float | None = None) -> Any:
+def _threshold_of(threshold: Any, name: str, default: float | None = None) -> Any:
     """Return the threshold of a model: one for all models, or its own of a mapping."""
-    found = threshold.get(name, default) if isinstance(threshold, Mapping) else threshold
-    if found is not None or default is not None:
-        check_finite(argument, check_number(argument, found))
-    return found
+    return threshold.get(name, default) if isinstance(threshold, Mapping) else threshold
 
 
 def _levels(levels: Any, name: str, model: ConceptModel) -> Levels | None:

@@ -11,19 +11,19 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from captum_concepts._support.checks import as_list, check_flag, check_kind, check_loader, check_shape, to_numpy
+from captum_concepts._support.checks import check_shape, to_numpy
+from captum_concepts._support.constraints import NAMES, Instance, Loader, check_arguments
 from captum_concepts._support.progress import progress
 from quantus_concepts.functional.substitution import group_choice
-from quantus_concepts.metrics.host.checks import known_to
+from quantus_concepts.metrics.host.checks import CLASSES, known_to
 from quantus_concepts.metrics.host.row_buffer import RowBuffer
 from quantus_concepts.metrics.host.rows import Row
 from quantus_concepts.metrics.streaming.batches import ADDED_REQUIRED, SEEN_REQUIRED, ConceptBatches
 from quantus_concepts.metrics.streaming.names import ADDED, LABEL, MINUS, PLUS, REMOVED
 from quantus_concepts.metrics.streaming.rows import (
+    SUBSTITUTED,
     AboutImages,
-    bound_pairs,
     bound_substitutions,
-    checked_seen,
     mean_row,
     score_table,
 )
@@ -35,6 +35,14 @@ WITH_NONE, WITHOUT_NONE = "with none", "without none"
 TEMPLATE, NONE = "a bird with {}", "none"
 
 
+@check_arguments(
+    loader=Loader(),
+    **SUBSTITUTED,
+    concept_names=NAMES,
+    options=NAMES,
+    prompts=Instance((str, Iterable), "a text or texts"),
+    none=Instance(str, "a text", optional=True),
+)
 def score_vision_language(
     encoder: Encoder | str | Any,
     loader: Iterable[Any],
@@ -113,16 +121,13 @@ def score_vision_language(
         If it is not known what was put in or what concepts are called, no concept is among the options, a prompt is
         missing, shapes do not go together, images lie outside [0, 1], or an embedding is NaN.
     """
-    loader = check_loader(loader)
     known = known_to(loader)
-    check_flag("per_image", per_image)
-    seen = checked_seen(seen)
-    bound = bound_substitutions(known("added", added), known("removed", removed), labels)
-    recipes = bound_pairs(known("pairs", pairs))
+    bound = bound_substitutions(known, added, removed, labels)
+    recipes = known("pairs", pairs, CLASSES)
     concept_names = known("concept_names", concept_names)
     if concept_names is None:
         raise ValueError("Expected argument `concept_names` to tell what the concepts are called but it is None.")
-    of_concepts = as_list("concept_names", concept_names, "names")
+    of_concepts = list(concept_names)
     options = known("options", options)
     asker = _Asker(as_encoder(encoder), of_concepts, of_concepts if options is None else options, prompts, none)
     found = RowBuffer()
@@ -133,7 +138,7 @@ def score_vision_language(
     columns = to_numpy(found.rows).astype(np.int64).T
     about_columns = dict(zip((LABEL, ADDED, REMOVED), columns, strict=False))
     n_classes = int(columns[0].max()) + 1
-    of_classes = as_list("class_names", known("class_names", class_names) or map(str, range(n_classes)), "names")
+    of_classes = list(known("class_names", class_names) or map(str, range(n_classes)))
     if len(of_classes) < n_classes:
         raise ValueError(
             f"Expected argument `class_names` to hold a name for each class, at least {n_classes}, but got "
@@ -162,8 +167,7 @@ class _Asker:
     def __init__(
         self, encoder: Encoder, concept_names: Sequence[str], options: Any, prompts: Any, none: str | None
     ) -> None:
-        check_kind("none", none, str | None, "a text or None")
-        self.encoder, self.options = encoder, as_list("options", options, "names")
+        self.encoder, self.options = encoder, list(options)
         places = {name: place for place, name in enumerate(self.options)}
         #: (L + 1,): the option that each concept is; of none, none.
         self.option_of = np.array([*(places.get(name, -1) for name in concept_names), -1])
@@ -262,7 +266,7 @@ def _texts(options: Sequence[str], prompts: Any) -> list[str]:
         if prompts.count("{}") != 1:
             raise ValueError(f"Expected argument `prompts` to hold {{}} once, or to be texts, but got {prompts!r}.")
         return [prompts.format(described(name)) for name in options]
-    texts = as_list("prompts", prompts, "texts")
+    texts = list(prompts)
     if len(texts) != len(options) or not all(isinstance(text, str) for text in texts):
         raise ValueError(
             f"Expected argument `prompts` to hold {len(options)} texts, one an option, but got {len(texts)}."
