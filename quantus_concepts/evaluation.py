@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import itertools
-import warnings
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,23 +15,16 @@ from quantus.evaluation import evaluate as quantus_evaluate
 from quantus.functions.explanation_func import explain
 from quantus.helpers.constants import AVAILABLE_XAI_METHODS_CAPTUM as QUANTUS_METHODS
 
-from captum_concepts._support.checks import (
-    as_list,
-    check_callable,
-    check_flag,
-    check_mapping,
-    check_materialised,
-    check_shape,
-    to_array,
-)
-from captum_concepts._support.running import evaluation_mode
+from captum_concepts._support.checks import as_list, check_materialised
+from captum_concepts._support.constraints import Arrays, Constraint, Dictionary, Flag, Function, Sizes, check_arguments
+from captum_concepts._support.running import evaluation_mode, warn_user
 from captum_concepts._support.shown import one_line
 from captum_concepts.attributions.controls import RandomAttribution
 from captum_concepts.attributions.explain import explain_func
 from quantus_concepts.functional.intervals import N_DRAWS
 from quantus_concepts.metrics.host.base import ConceptMetric
 from quantus_concepts.metrics.host.call import Record
-from quantus_concepts.metrics.host.checks import check_explains
+from quantus_concepts.metrics.host.checks import EXPLAINER
 from quantus_concepts.metrics.host.model import one_block, random_models
 from quantus_concepts.summary import COLUMNS, summary_row, with_control
 
@@ -62,6 +54,56 @@ class Evaluation(NamedTuple):
         return str(shown.to_html(index=False, border=0, float_format="{:.3f}".format, na_rep=""))
 
 
+@dataclass(frozen=True)
+class _Metric(Constraint):
+    """A metric that can be called."""
+
+    def check(self, name: str, value: Any, sizes: Sizes) -> Any:
+        if isinstance(value, type) or not callable(value):
+            write = f" Write {value.__name__}(...)." if isinstance(value, type) else ""
+            raise TypeError(f"Expected argument `{name}` to be a metric but got {value!r:.80}.{write}")
+        return value
+
+
+@dataclass(frozen=True)
+class _Method(Constraint):
+    """Arguments of `quantus.explain`, a function or an array."""
+
+    def check(self, name: str, value: Any, sizes: Sizes) -> Any:
+        if value is None or isinstance(value, str | int | float):
+            raise TypeError(
+                f"Expected argument `{name}` to be a dict, a function or an array but got {value!r}. The method of "
+                'Quantus is named in a dict: {"method": "Saliency"}.'
+            )
+        if not isinstance(value, Mapping) and (callable(value) or hasattr(value, "attribute")):
+            EXPLAINER.check(name, value, sizes)
+        return value
+
+
+@dataclass(frozen=True)
+class _Model(Constraint):
+    """A model with weights that can be called, or None."""
+
+    def check(self, name: str, value: Any, sizes: Sizes) -> Any:
+        if isinstance(value, type) or not callable(value):
+            got = value.__name__ if isinstance(value, type) else type(value).__name__
+            raise TypeError(f"Expected argument `{name}` to be a torch.nn.Module but got {got}.")
+        check_materialised(name, value)
+        return value
+
+
+@check_arguments(
+    metrics=Dictionary(_Metric(), filled=True, remedy='Write {"CEM": CEM(...)}.'),
+    xai_methods=Dictionary(_Method(), filled=True, remedy='Write {"Saliency": {"method": "Saliency"}}.'),
+    model=_Model(optional=True),
+    x_batch=Arrays("N, ...", filled=True, kind="same"),
+    y_batch=Arrays("N", kind="same"),
+    s_batch=Arrays("N, ...", kind="same"),
+    agg_func=Function(),
+    explain_func_kwargs=Dictionary(),
+    call_kwargs=Dictionary(Dictionary(), filled=True),
+    baselines=Flag(),
+)
 def evaluate(
     metrics: Mapping[str, Any],
     xai_methods: Mapping[str, Any],
@@ -144,29 +186,8 @@ def evaluate(
     UserWarning
         If what is evaluated raises, or two methods have the same scores of a metric that depends on the method.
     """
-    _check_mappings(metrics=metrics, xai_methods=xai_methods, call_kwargs=call_kwargs)
-    for name, metric in metrics.items():
-        if isinstance(metric, type) or not callable(metric):
-            raise TypeError(
-                f"Expected argument `metrics` to hold metric objects but {name!r} is {metric!r}. Write {name}(...)."
-            )
-    _check_call(model, x_batch, y_batch, s_batch, xai_methods)
-    if agg_func is not None:
-        check_callable("agg_func", agg_func)
-    if explain_func_kwargs is not None:
-        check_mapping("explain_func_kwargs", explain_func_kwargs)
-    for name, keywords in (call_kwargs or {}).items():
-        check_mapping(f"call_kwargs[{name!r}]", keywords)
-    if control is not None and not isinstance(control, str):
-        as_list("control", control, "names or results")
-    names = [control] if isinstance(control, str) else control
-    if isinstance(names, list | tuple):
-        if not names:
-            raise ValueError(f"Expected argument `control` to name methods of {list(xai_methods)} but it is empty.")
-        absent = [name for name in names if isinstance(name, str) and name not in xai_methods]
-        if absent:
-            raise ValueError(f"Expected argument `control` to name methods of {list(xai_methods)} but got {absent}.")
-    if check_flag("baselines", baselines) and control is not None:
+    _check_control(control, xai_methods)
+    if baselines and control is not None:
         raise ValueError("Expected either `control` or `baselines=True` but got both.")
     # Quantus takes a dict without a method for the plain gradient, whatever its key.
     xai_methods = {
@@ -199,7 +220,7 @@ def evaluate(
                 )
             except Exception as error:
                 failure = f"the explanation method raised {type(error).__name__}: {error}"
-                warnings.warn(f"{method}: {failure}", UserWarning, stacklevel=2)
+                warn_user(f"{method}: {failure}")
                 # Quantus refuses maps that are constant or nowhere positive; the metrics of this package score them.
                 for guard in guards.values():
                     for keywords in calls.values() if isinstance(guard.metric, ConceptMetric) else ():
@@ -281,7 +302,7 @@ def _warn_of_same(
                 continue
             both = "Both were computed with Gradient: pass `method` in their dicts."
             why = both if {first, second} <= {*unnamed} else "Is it the same explanation under two names?"
-            warnings.warn(f"{metric}: {first} and {second} have the same scores. {why}", UserWarning, stacklevel=3)
+            warn_user(f"{metric}: {first} and {second} have the same scores. {why}")
 
 
 def _same(first: Any, second: Any) -> bool:
@@ -318,7 +339,7 @@ class _Outcome:
             return agg_func(self.scores)
         except Exception as error:
             self.error = self.error or f"agg_func raised {type(error).__name__}: {error}"
-            warnings.warn(self.error, UserWarning, stacklevel=2)
+            warn_user(self.error)
             return float("nan")
 
 
@@ -341,7 +362,7 @@ class _Guard:
             scores = self.metric(**kwargs)
         except Exception as error:
             outcome = self.failed(f"{type(error).__name__}: {error}")
-            warnings.warn(f"{self.name} failed. {outcome.error}", UserWarning, stacklevel=2)
+            warn_user(f"{self.name} failed. {outcome.error}")
         else:
             records = getattr(self.metric, "records", None)
             outcome = _Outcome(scores, records[-1] if records else None)
@@ -383,37 +404,15 @@ def _method_kwargs(value: Any, given: Mapping[str, Any] | None) -> dict[str, Any
     return None if isinstance(value, Mapping) else dict(given or {})
 
 
-def _check_call(model: Any, x_batch: Any, y_batch: Any, s_batch: Any, xai_methods: Mapping[str, Any]) -> None:
-    """Raise for what would leave every metric without a score."""
-    if isinstance(model, type) or not (model is None or callable(model)):
-        got = model.__name__ if isinstance(model, type) else type(model).__name__
-        raise TypeError(f"Expected argument `model` to be a torch.nn.Module but got {got}.")
-    check_materialised("model", model)
-    inputs = to_array("x_batch", x_batch)
-    if inputs.ndim < 2 or not len(inputs):
-        raise ValueError(
-            f"Expected argument `x_batch` to have shape (N, ...) with N of at least 1 but got {inputs.shape}."
-        )
-    check_shape("y_batch", to_array("y_batch", y_batch), ("N",), (len(inputs),))
-    if s_batch is not None and (masks := to_array("s_batch", s_batch)).shape[:1] != (len(inputs),):
-        raise ValueError(f"Expected argument `s_batch` to hold N = {len(inputs)} masks but got shape {masks.shape}.")
-    for name, value in xai_methods.items():
-        if value is None or isinstance(value, str | int | float):
-            raise TypeError(
-                f"Expected argument `xai_methods` to hold dicts, functions or arrays but {name!r} is {value!r}. The "
-                'method of Quantus is named in a dict: {"method": "Saliency"}.'
-            )
-        if not isinstance(value, Mapping) and (callable(value) or hasattr(value, "attribute")):
-            check_explains(f"xai_methods[{name!r}]", value)
-
-
-def _check_mappings(**mappings: Any) -> None:
-    for name, value in mappings.items():
-        if value is None and name == "call_kwargs":
-            continue
-        if not isinstance(value, Mapping):
-            write = {"metrics": '{"CEM": CEM(...)}', "xai_methods": '{"Saliency": {"method": "Saliency"}}'}
-            hint = f" Write {write[name]}." if name in write else ""
-            raise TypeError(f"Expected argument `{name}` to be a dict by name but got {type(value).__name__}.{hint}")
-        if not value:
-            raise ValueError(f"Expected argument `{name}` to hold at least one entry but it is empty.")
+def _check_control(control: Any, xai_methods: Mapping[str, Any]) -> None:
+    """Raise for a control that names no method, before anything is evaluated."""
+    if control is not None and not isinstance(control, str):
+        as_list("control", control, "names or results")
+    names = [control] if isinstance(control, str) else control
+    if not isinstance(names, list | tuple):
+        return
+    if not names:
+        raise ValueError(f"Expected argument `control` to name methods of {list(xai_methods)} but it is empty.")
+    absent = [name for name in names if isinstance(name, str) and name not in xai_methods]
+    if absent:
+        raise ValueError(f"Expected argument `control` to name methods of {list(xai_methods)} but got {absent}.")

@@ -8,12 +8,14 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from captum_concepts._support.checks import check_choice, check_path, check_whole
+from captum_concepts._support.checks import check_kind
+from captum_concepts._support.constraints import Choice, Constraint, Location, Sizes, Whole, check_arguments
 from captum_concepts._support.files import check_plain_file, printable, shortened
 
 #: Columns that hold numbers; of the first, those that share a cell with the two ends of their interval.
@@ -35,6 +37,19 @@ MAX_BYTES, MAX_CELLS, MAX_COLUMNS = 100 * 2**20, 10_000_000, 1000
 SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars", " ": "spaces"}
 
 
+@dataclass(frozen=True)
+class ScoreTable(Constraint):
+    """A DataFrame with at least one row and one column."""
+
+    def check(self, name: str, value: Any, sizes: Sizes) -> pd.DataFrame:
+        """Return it as it is, or raise."""
+        check_kind(name, value, pd.DataFrame, "a DataFrame of scores")
+        if value.empty:
+            raise ValueError(f"Expected argument `{name}` to hold at least one row and one column but it is empty.")
+        return value
+
+
+@check_arguments(table=ScoreTable(), digits=Whole(0, 15))
 def to_markdown(table: pd.DataFrame, digits: int = 3) -> str:
     """Write a score table as a Markdown table, for a README, an issue or a paper's draft.
 
@@ -72,8 +87,6 @@ def to_markdown(table: pd.DataFrame, digits: int = 3) -> str:
     | random   | CEM    | 0.25 (-2.93 to 3.43) |    2 |         0 |
     <BLANKLINE>
     """
-    _check_table(table)
-    check_whole("digits", digits, 0, 15)
     if not isinstance(table.index, pd.RangeIndex):
         table = table.reset_index()
     ends = {end for name, both in INTERVALS.items() if {name, *both} <= {*table} for end in both}
@@ -86,6 +99,7 @@ def to_markdown(table: pd.DataFrame, digits: int = 3) -> str:
     return "".join(f"| {' | '.join(row)} |\n" for row in zip(*columns, strict=True))
 
 
+@check_arguments(path=Location())
 def read_scores(path: str | os.PathLike[str]) -> pd.DataFrame:
     """Read a score table that pandas' ``table.to_csv(path, index=False)`` wrote: the same rows, types and NaN.
 
@@ -117,7 +131,7 @@ def read_scores(path: str | os.PathLike[str]) -> pd.DataFrame:
     >>> read_scores("summary.csv").equals(summary)
     True
     """
-    file = check_path("path", path)
+    file = Path(path)
     if not file.exists():
         raise FileNotFoundError(f"There is no table {file}.")
     check_plain_file(file, "The table")
@@ -132,6 +146,7 @@ def read_scores(path: str | os.PathLike[str]) -> pd.DataFrame:
     return pd.DataFrame({name: texts[name] if name in names else _numbers(file, texts[name]) for name in texts})
 
 
+@check_arguments(table=ScoreTable(), only=Choice(("headline",)))
 def summary_metrics(table: pd.DataFrame, only: str | None = None) -> dict[str, float]:
     """Flatten a score table to one dictionary of numbers, for `mlflow.log_metrics` or `wandb.log`.
 
@@ -171,17 +186,14 @@ def summary_metrics(table: pd.DataFrame, only: str | None = None) -> dict[str, f
     >>> summary_metrics(summary)["Saliency/CEM"]
     0.75
     """
-    _check_table(table)
     if "value" not in table:
         raise ValueError(
             f"Expected argument `table` to have a column `value` but it has {[str(name) for name in table]}. Give what "
             "`summarise` returns, or a `score_` function that sums up."
         )
     if only is not None:
-        check_choice("only", only, ("headline",))
-        headline = _headline(table)
-        found = summary_metrics(headline[[name for name in ("model", "method", "metric", "value") if name in headline]])
-        return {key.replace(" ", "_"): value for key, value in found.items()}
+        table = _headline(table)
+        table = table[[name for name in ("model", "method", "metric", "value") if name in table]]
     labels = [name for name in table if name not in NUMBERS and name != "reason"]
     suffixes = {name: "" if name == "value" else f"_{name}" for name in NUMBERS if name in table}
     found = {}
@@ -194,7 +206,7 @@ def summary_metrics(table: pd.DataFrame, only: str | None = None) -> dict[str, f
         key = next(name for name in _numbered(key) if not taken & {name + suffix for suffix in suffixes.values()})
         taken |= {key + suffix for suffix in suffixes.values()}
         found |= {key + suffix: float(row[name]) for name, suffix in suffixes.items() if not pd.isna(row[name])}
-    return found
+    return found if only is None else {key.replace(" ", "_"): value for key, value in found.items()}
 
 
 def _headline(table: pd.DataFrame) -> pd.DataFrame:
@@ -241,13 +253,6 @@ def _read_rows(file: Path) -> tuple[list[str], list[list[str]]]:
             if len(kept) * len(head) > MAX_CELLS:
                 raise ValueError(f"it has more than {MAX_CELLS:,} cells")
     return head, kept
-
-
-def _check_table(table: Any) -> None:
-    if not isinstance(table, pd.DataFrame):
-        raise TypeError(f"Expected argument `table` to be a DataFrame of scores but got {type(table).__name__}.")
-    if table.empty:
-        raise ValueError("Expected argument `table` to hold at least one row and one column but it is empty.")
 
 
 def _holds(column: pd.Series) -> bool:

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from captum_concepts._support.checks import as_list, check_mapping
+from captum_concepts._support.checks import as_list
+from captum_concepts._support.constraints import Dictionary, check_arguments
 from quantus_concepts.functional.intervals import baseline_coverage, distribution
 from quantus_concepts.metrics.host.call import Record
 from quantus_concepts.metrics.host.rows import score_row
@@ -17,6 +18,7 @@ from quantus_concepts.metrics.host.rows import score_row
 COLUMNS = ["method", "metric", "value", "low", "high", "n", "undefined", "reason", "chance", "control"]
 
 
+@check_arguments(metrics=Dictionary())
 def summarise(results: Any, metrics: Mapping[str, Any], control: Any = None) -> pd.DataFrame:
     """Turn what `quantus.evaluate` returned into one tidy table.
 
@@ -64,7 +66,6 @@ def summarise(results: Any, metrics: Mapping[str, Any], control: Any = None) -> 
     >>> summarise(scores, {"Sparseness": None})["value"].tolist()
     [0.75]
     """
-    check_mapping("metrics", metrics)
     table = _checked_results("results", results, metrics)
     rows = [
         _row(method, metric, found, _remembered(metrics[metric], found))

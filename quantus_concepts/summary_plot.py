@@ -11,7 +11,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 
-from captum_concepts._support.checks import check_mapping
+from captum_concepts._support.constraints import Dictionary, check_arguments
 from quantus_concepts.functional.intervals import baseline_coverage
 from quantus_concepts.metrics.host.model import RANDOM_BANKS
 from quantus_concepts.metrics.host.plotting import (
@@ -30,6 +30,7 @@ from quantus_concepts.summary import COLUMNS
 _PER_ROW, _METHOD, _METRIC = 4, 32, 26
 
 
+@check_arguments(metrics=Dictionary())
 def plot_summary(summary: pd.DataFrame, ax: Any = None, *, metrics: Mapping[str, Any] | None = None) -> tuple[Any, Any]:
     """Draw a summary: a panel for each metric, a point with its interval for each method, chance and control as lines.
 
@@ -60,7 +61,7 @@ def plot_summary(summary: pd.DataFrame, ax: Any = None, *, metrics: Mapping[str,
     if isinstance(summary, pd.DataFrame) and {"model", "explanation", "item"} <= {*summary}:
         summary = _of_scores(summary)
     check_table("summary", summary, COLUMNS, "summarise")
-    metrics = {} if metrics is None else check_mapping("metrics", metrics)
+    metrics = metrics or {}
     if "call" in summary:
         summary = summary.assign(method=summary["method"].astype(str) + ", " + summary["call"].astype(str))
     names = list(dict.fromkeys(summary["metric"]))

@@ -10,12 +10,15 @@ from functools import singledispatch
 from types import ModuleType
 from typing import Any
 
+import captum.attr
 import numpy as np
 import torch
 
 from captum_concepts._support import constraints as rules
-from quantus_concepts.metrics.host.checks import ClassIndices, Masks, Numbers, Points
+from quantus_concepts.metrics.contrast.regions import Images, RegionMasks
+from quantus_concepts.metrics.host.checks import REGIONS, ClassIndices, Explainer, Masks, Numbers, Points
 from quantus_concepts.metrics.host.model import ConceptModels, Controls
+from quantus_concepts.score_tables import ScoreTable
 
 NAN, INF = math.nan, math.inf
 Bad = dict[str, Any]
@@ -180,7 +183,9 @@ def _(rule: rules.Module, good: Any, sizes: dict[str, int]) -> Bad:
 
 @bad_values.register
 def _(rule: rules.Dictionary, good: Any, sizes: dict[str, int]) -> Bad:
-    return {"a text": "a", "a list": [1], "a set": {"a"}}
+    broken = {} if rule.item is None else bad_values(rule.item, next(iter((good or {}).values()), None), sizes)
+    entries = {f"of {what}": {"a": value} for what, value in broken.items()}
+    return {"a text": "a", "a list": [1], "a set": {"a"}, **entries} | ({"empty": {}} if rule.filled else {})
 
 
 @bad_values.register
@@ -379,6 +384,29 @@ def _(rule: Masks, good: Any, sizes: dict[str, int]) -> Bad:
     all_alike = {"empty": good * 0, "full": good * 0 + 1} if rule.usable else {}
     wrong = {"negative": -good, "NaN": good * NAN, "probabilities": good / 2, "levels of a picture": good * 255}
     return NO_ARRAY | wrong | all_alike | {"of rank 2": good[0, 0], "of three channels": np.repeat(good, 3, 1)}
+
+
+@bad_values.register
+def _(rule: RegionMasks, good: Any, sizes: dict[str, int]) -> Bad:
+    return bad_values(REGIONS, good, sizes)
+
+
+@bad_values.register
+def _(rule: Images, good: Any, sizes: dict[str, int]) -> Bad:
+    good = np.asarray(good)
+    generator = (each for each in [good])
+    damaged = {"NaN": good * NAN, "infinite": good + INF} if rule.finite else {}
+    return NO_ARRAY | damaged | {"of rank 1": good[:, 0, 0, 0], "a generator": generator}
+
+
+@bad_values.register
+def _(rule: Explainer, good: Any, sizes: dict[str, int]) -> Bad:
+    return {"a text": "Saliency", "a number": 3, "an attribution": captum.attr.Saliency}
+
+
+@bad_values.register
+def _(rule: ScoreTable, good: Any, sizes: dict[str, int]) -> Bad:
+    return {"a text": "scores.csv", "a dict": {"value": [1.0]}, "without rows": good[:0]}
 
 
 @bad_values.register

@@ -172,10 +172,10 @@ def test_model_in_train_mode_is_put_back(call, labels):
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"metrics": [CEM]}, TypeError, "`metrics` to be a dict by name but got list"),
+        ({"metrics": [CEM]}, TypeError, "`metrics` to be a dict but got list"),
         ({"metrics": {}}, ValueError, "`metrics` to hold at least one entry"),
-        ({"metrics": {"CEM": CEM}}, TypeError, r"'CEM' is <class .*Write CEM\(...\)"),
-        ({"xai_methods": "Saliency"}, TypeError, "`xai_methods` to be a dict by name but got str"),
+        ({"metrics": {"CEM": CEM}}, TypeError, r"`metrics\['CEM'\]` to be a metric but got <class .*Write CEM\(...\)"),
+        ({"xai_methods": "Saliency"}, TypeError, "`xai_methods` to be a dict but got str"),
         ({"xai_methods": ["Saliency"]}, TypeError, r'got list. Write {"Saliency": {"method": "Saliency"}}'),
         ({"xai_methods": {"S": Saliency}}, TypeError, r"captum_concepts.explain_func\(Saliency\)"),
         ({"xai_methods": {"S": Saliency(torch.nn.Identity())}}, TypeError, r"`xai_methods\['S'\]` to be a function"),

@@ -25,7 +25,7 @@ from captum_concepts.models.chain import linear_part
 from captum_concepts.pictures.views import ConceptViews, as_pictures, checked_images, class_labels, concept_views
 from quantus_concepts.explorer.scores import image_scores
 from quantus_concepts.explorer.textures import floats, map_uri, picture_uri, smaller_maps, tile_columns
-from quantus_concepts.metrics.host.checks import known_to
+from quantus_concepts.metrics.host.checks import CLASSES, PARTS, POINTS, PRESENCE, known_to
 
 _MEGABYTE = 1_000_000
 #: Largest page, which a browser still opens at once.
@@ -88,7 +88,17 @@ class Explorer:
         self.path = target
 
 
-@check_arguments(out=Location(), title=TEXT, n_images=Whole(1), picture_size=Whole(32), batch_size=Whole(1))
+@check_arguments(
+    out=Location(),
+    labels=CLASSES,
+    concept_labels=PRESENCE,
+    points=POINTS,
+    part_of_concept=PARTS,
+    title=TEXT,
+    n_images=Whole(1),
+    picture_size=Whole(32),
+    batch_size=Whole(1),
+)
 def explore(
     model: Any,
     images: Any,
@@ -197,7 +207,7 @@ def explore(
         found.get("labels"),
         found.get("concept_labels"),
         found.get("points"),
-        known("part_of_concept", part_of_concept),
+        known("part_of_concept", part_of_concept, PARTS),
     )
     content = {
         "classes": class_labels(named, logits.shape[1]),

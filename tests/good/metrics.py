@@ -41,7 +41,7 @@ def explain(model: Any, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray:
     return np.ones_like(inputs)
 
 
-OBJECTS: Mapping[str, Callable[[], Any]] = {"ConceptRanges": lambda: RANGES}
+OBJECTS: Mapping[str, Callable[[], Any]] = {"ConceptRanges": lambda: RANGES, "Subject": lambda: SUBJECT}
 GOOD: Mapping[str, Mapping[str, Any]] = {
     "CEM": {"concept_labels": LABELS, "labels": CLASSES},
     "CGIM": {"class_concepts": TRUTH, "labels": CLASSES},
@@ -55,8 +55,12 @@ GOOD: Mapping[str, Mapping[str, Any]] = {
     "MCS": {"contrast_model": OTHER, "contrast_labels": CLASSES, "masks": MASKS, "labels": CLASSES},
     "PASTAScore": {"scorer": SCORER, "encoder": PoolingEncoder()},
     "SubstitutionScore": {"added": CLASSES, "removed": CLASSES, "pairs": CLASSES},
+    "Patch": {"init": IMAGES[0]},
+    "Subject": {"model": OTHER, "images": IMAGES, "labels": CLASSES},
+    "attribute_regions": {"methods": {"a": explain}, "subjects": [SUBJECT], "masks": MASKS},
     "check_premise": CHECK,
     "intervention_curve": {"model": OTHER, "loader": LOADER, "concept_labels": LABELS, "labels": CLASSES},
+    "optimise_patch": {"model": OTHER, "images": IMAGES, "masks": MASKS, "init": IMAGES[0], "steps": 1},
     "metric_values": {"ratings": RATINGS},
     "score_concepts": {
         **{"model": OTHER, "loader": LOADER, "class_concepts": TRUTH, "part_of_concept": PARTS, "points": POINTS},

@@ -291,7 +291,7 @@ VALUES: dict[str, tuple[Callable[[World], object], str]] = {
     "no steps": (lambda w: w.optimise(steps=0), r"`steps` to be at least 1"),
     "no images to patch": (
         lambda w: w.optimise(images=w.photographs[:0], masks=w.masks[:0]),
-        r"`images` to hold at least one image",
+        r"`images` to hold at least one number",
     ),
     "NaN in images to patch": (
         lambda w: w.optimise(images=w.spoilt("photographs", (0, 0, 0, 0), np.nan)),

@@ -219,7 +219,7 @@ def test_relative_mcs_is_the_contrast_with_the_last_model(world):
     assert drop[0.25] == pytest.approx(expected.drop.value[0].item(), abs=1e-12)
     assert len(drop) == 3
     with pytest.raises(ValueError, match="two models"):
-        score_relative({}, world.masks, {1.0: world.f_o}, world.full, world.bare, world.scenes)
+        score_relative({"a": np.ones_like}, world.masks, {1.0: world.f_o}, world.full, world.bare, world.scenes)
 
 
 @pytest.mark.parametrize("form", ["array", "function"])

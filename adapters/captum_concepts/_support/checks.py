@@ -167,10 +167,12 @@ def check_loader(loader: Any, name: str = "loader") -> Iterable[Any]:
     return loader
 
 
-def check_mapping(name: str, value: Any) -> Mapping[Any, Any]:
+def check_mapping(name: str, value: Any, remedy: str = "") -> Mapping[Any, Any]:
     """Return a mapping, or raise."""
     if not isinstance(value, Mapping):
-        raise TypeError(f"Expected argument `{name}` to be a dict but got {_shown(value)}.")
+        raise TypeError(
+            f"Expected argument `{name}` to be a dict but got {type(value).__name__}.{remedy and ' '}{remedy}"
+        )
     return value
 
 

@@ -220,11 +220,20 @@ class Loader(Constraint):
 
 @dataclass(frozen=True)
 class Dictionary(Constraint):
-    """A mapping."""
+    """A mapping, not empty if `filled`, with entries under a constraint if there is one."""
+
+    item: Constraint | None = None
+    filled: bool = False
+    remedy: str = ""
 
     def check(self, name: str, value: Any, sizes: Sizes) -> Mapping[Any, Any]:
         """Return it as it is, or raise."""
-        return checks.check_mapping(name, value)
+        mapping = checks.check_mapping(name, value, self.remedy)
+        if self.filled and not mapping:
+            raise ValueError(f"Expected argument `{name}` to hold at least one entry but it is empty.")
+        for key, each in mapping.items() if self.item else ():
+            self.item.check(f"{name}[{key!r}]", each, sizes)
+        return mapping
 
 
 @dataclass(frozen=True)

@@ -10,15 +10,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from captum_concepts._support.checks import check_finite, to_array, to_numpy
+from captum_concepts._support.checks import to_array, to_numpy
+from captum_concepts._support.constraints import Arrays, check_arguments
 from captum_concepts._support.running import to_model
 from captum_concepts._support.shown import one_line
 from quantus_concepts.metrics.contrast.patch_optimisation import (
     ETA1,
+    SETTINGS,
     PatchResult,
     as_tensor,
     check_pixel_range,
-    check_settings,
+    check_step_size,
     optimise_patch,
 )
 from quantus_concepts.metrics.host.call import WholeProgress
@@ -27,6 +29,7 @@ from quantus_concepts.metrics.host.call import WholeProgress
 OF_IMAGES = ("init", "mean", "std")
 
 
+@check_arguments(init=Arrays(finite=True, kind="same"), **SETTINGS)
 @dataclass(frozen=True, eq=False)
 class Patch:
     """How `IIR` makes its patches: arguments of `optimise_patch` for images that are already normalised.
@@ -78,11 +81,10 @@ class Patch:
             if not (np.isfinite(numbers) & (numbers > least)).all():
                 above = " above 0" if name == "std" else ""
                 raise ValueError(f"Expected argument `{name}` to hold finite numbers{above} but got {values}.")
-        check_settings(**{name: value for name, value in self._settings.items() if name != "early_stop"})
-        shape = to_array("init", self.init).shape
+        check_step_size(self.squared, self.step_size)
+        shape = np.shape(self.init)
         if len(shape) not in (3, 4):
             raise ValueError(f"Expected argument `init` to have shape (N, C, H, W) or (C, H, W) but got {shape}.")
-        check_finite("init", self.init)
 
     @property
     def _settings(self) -> dict[str, Any]:

@@ -10,23 +10,24 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from captum_concepts._support.checks import (
-    check_binary,
-    check_callable,
-    check_finite,
-    check_module,
-    check_shape,
-    check_weight,
-    check_whole,
-    to_array,
-    to_tensor,
+from captum_concepts._support.checks import check_shape, to_array, to_tensor
+from captum_concepts._support.constraints import (
+    POSITIVE,
+    WEIGHT,
+    Arrays,
+    Constraint,
+    Ends,
+    Flag,
+    Function,
+    Module,
+    Whole,
+    check_arguments,
 )
-from captum_concepts._support.constraints import Ends
 from captum_concepts._support.running import alone_with, evaluation_mode, tensor_output, to_host, to_model
 from captum_concepts._support.shown import one_line
 from quantus_concepts.functional.patch_objective import patch_objective
 from quantus_concepts.metrics.host.call import WholeProgress
-from quantus_concepts.metrics.host.checks import listed
+from quantus_concepts.metrics.host.checks import MASKS, listed
 
 #: Of the release: step size and weight of the patch's size.
 STEP_SIZE, ETA1 = 500.0, 0.01
@@ -67,6 +68,28 @@ class PatchResult(NamedTuple):
         return one_line(self)
 
 
+#: Constraints of the descent.
+SETTINGS: dict[str, Constraint] = {
+    "pixel_range": Ends(),
+    "steps": Whole(1),
+    "step_size": POSITIVE,
+    "eta1": WEIGHT,
+    "eta2": WEIGHT,
+    "squared": Flag(),
+    "tolerance": POSITIVE,
+    "early_stop": Flag(),
+    "chunk_size": Whole(1),
+}
+
+
+@check_arguments(
+    model=Module(),
+    images=Arrays("N, C, H, W", filled=True, finite=True, kind="same"),
+    masks=MASKS,
+    init=Arrays(finite=True, kind="same"),
+    preprocess=Function(),
+    **SETTINGS,
+)
 def optimise_patch(
     model: nn.Module,
     images: Any,
@@ -155,11 +178,8 @@ def optimise_patch(
         If a shape is wrong, values are not finite or contradict `pixel_range`, a mask is empty, or an argument is
         out of its range.
     """
-    check_module("model", model)
-    if preprocess is not None:
-        check_callable("preprocess", preprocess)
-    check_settings(pixel_range, steps, step_size, eta1, eta2, squared, tolerance, chunk_size)
-    x, inside, start = _checked(images, masks, init, pixel_range)
+    check_step_size(squared, step_size)
+    x, inside, start = _fitting(images, masks, init, pixel_range)
     step_size = STEP_SIZE if step_size is None else step_size
     if chunk_size is None:
         on_cpu = to_model(model, x[:0]).device.type == "cpu"
@@ -297,28 +317,23 @@ def _measure(
     return PatchResult(patched, distance, relative, size, _near(before, after, tolerance))
 
 
-def _checked(images: Any, masks: Any, init: Any, pixel_range: tuple[float, float]) -> tuple[Tensor, Tensor, Tensor]:
+def _fitting(
+    images: Any, masks: np.ndarray, init: Any, pixel_range: tuple[float, float]
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return images, masks and objects as tensors (N, ., H, W), or raise if they do not go together."""
     x, start = to_host(as_tensor("images", images), as_tensor("init", init))
-    check_shape("images", x, ("N", "C", "H", "W"), (None, None, None, None))
-    if not len(x):
-        raise ValueError("Expected argument `images` to hold at least one image but it is empty.")
-    check_finite("images", x)
     if start.ndim == 3:
         start = start.expand(len(x), *start.shape)
     check_shape("init", start, ("N", "C", "H", "W"), tuple(x.shape))
-    check_finite("init", start)
-    region = to_array("masks", masks)
-    region = region[:, None] if region.ndim == 3 else region
-    check_shape("masks", region, ("N", "1", "H", "W"), (len(x), 1, *x.shape[2:]))
-    check_binary("masks", region)
-    empty = np.flatnonzero(~region.reshape(len(region), -1).any(1))
+    check_shape("masks", masks, ("N", "1", "H", "W"), (len(x), 1, *x.shape[2:]))
+    empty = np.flatnonzero(~masks.reshape(len(masks), -1).any(1))
     if empty.size:
         raise ValueError(
             f"Expected argument `masks` to say where each patch goes but it is empty for image {listed(empty)}."
         )
     check_pixel_range(x, "images", pixel_range)
     check_pixel_range(start, "init", pixel_range)
-    return x, as_tensor("masks", region), start
+    return x, as_tensor("masks", masks), start
 
 
 def as_tensor(name: str, value: Any) -> Tensor:
@@ -329,27 +344,9 @@ def as_tensor(name: str, value: Any) -> Tensor:
     return torch.as_tensor(np.require(to_array(name, value), requirements=("C", "W")))
 
 
-def check_settings(
-    pixel_range: tuple[float, float],
-    steps: int,
-    step_size: float | None,
-    eta1: float,
-    eta2: float,
-    squared: bool,
-    tolerance: float,
-    chunk_size: int | None,
-) -> None:
-    """Raise where settings of `optimise_patch` are out of range, or `squared` comes without a `step_size`."""
-    Ends().check("pixel_range", pixel_range, {})
-    check_whole("steps", steps, 1)
-    if chunk_size is not None:
-        check_whole("chunk_size", chunk_size, 1)
-    check_weight("tolerance", tolerance, positive=True)
-    check_weight("eta1", eta1)
-    check_weight("eta2", eta2)
-    if step_size is not None:
-        check_weight("step_size", step_size, positive=True)
-    elif squared:
+def check_step_size(squared: bool, step_size: float | None) -> None:
+    """Raise if `squared` comes without a `step_size`."""
+    if squared and step_size is None:
         raise ValueError(
             "Expected argument `step_size` with squared=True but got None: the release's 500 makes squared norms "
             "diverge. Start with 1 or less."

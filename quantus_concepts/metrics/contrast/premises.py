@@ -10,18 +10,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from captum_concepts._support.checks import (
-    check_finite,
-    check_materialised,
-    check_shape,
-    to_tensor,
-)
-from captum_concepts._support.constraints import SHARE, Instance, Module, Whole, check_arguments
+from captum_concepts._support.checks import check_finite, check_materialised
+from captum_concepts._support.constraints import SHARE, TEXT, Flag, Instance, Module, Whole, check_arguments
 from captum_concepts._support.progress import progress
 from captum_concepts._support.running import evaluation_mode, tensor_output, to_model
 from captum_concepts._support.shown import one_line
-from quantus_concepts.metrics.contrast.regions import Subject, batches
+from quantus_concepts.metrics.contrast.regions import Images, Subject, batches
+from quantus_concepts.metrics.host.checks import ClassIndices
 
+FINITE_IMAGES = Images(finite=True, batches=False)
 # Accuracies are quotients: a drop of exactly the limit must not exceed it by rounding.
 _ROUNDING = 1e-9
 
@@ -199,7 +196,18 @@ class PremiseCheck:
         return Premise("learned", above, limit, holds, sentence)
 
 
-@check_arguments(model=Module(), limits=Instance(Limits, "Limits"), batch_size=Whole(1))
+@check_arguments(
+    model=Module(),
+    with_feature=FINITE_IMAGES,
+    without_feature=FINITE_IMAGES,
+    only_feature=FINITE_IMAGES,
+    labels=ClassIndices(filled=True),
+    name=TEXT,
+    feature=TEXT,
+    limits=Instance(Limits, "Limits"),
+    batch_size=Whole(1),
+    display_progressbar=Flag(),
+)
 def check_premise(
     model: nn.Module,
     with_feature: Any,
@@ -255,16 +263,9 @@ def check_premise(
         If images and labels differ in number, a label names no class, or the logits are not finite.
     """
     check_materialised("model", model)
-    labels = _checked_labels(labels)
+    sets = [Subject(model, images, labels) for images in (with_feature, without_feature, only_feature)]
+    labels = sets[0].labels
     n = len(labels)
-    sets = {
-        argument: Subject(model, _checked_images(argument, images, n), labels)
-        for argument, images in (
-            ("with_feature", with_feature),
-            ("without_feature", without_feature),
-            ("only_feature", only_feature),
-        )
-    }
     predicted = np.empty((3, n), dtype=np.int64)
     divergence = np.empty(n)
     chance = math.nan
@@ -273,7 +274,7 @@ def check_premise(
     with evaluation_mode(model), shown as bar:
         for rows in batches(n, batch_size):
             here = slice(rows[0], rows[-1] + 1)
-            logits = [_logits(model, name, subject.batch(rows)) for subject in sets.values()]
+            logits = [_logits(model, name, subject.batch(rows)) for subject in sets]
             chance = 1 / logits[0].shape[1]
             _check_classes(labels[here], logits[0].shape[1])
             predicted[:, here] = torch.stack(logits).argmax(2).numpy()
@@ -310,22 +311,6 @@ def _logits(model: nn.Module, name: str, images: Tensor) -> Tensor:
     return scores
 
 
-def _checked_labels(labels: Any) -> Tensor:
-    labels = to_tensor("labels", labels).cpu()
-    check_shape("labels", labels, ("N",), (None,))
-    n = len(labels)
-    if n == 0:
-        raise ValueError("Expected argument `labels` to hold at least one image's but it is empty.")
-    if labels.is_floating_point() or labels.dtype == torch.bool:
-        raise TypeError(f"Expected argument `labels` to hold classes of int64 but got {labels.dtype}.")
-    if (labels < 0).any():
-        raise ValueError(
-            f"Expected argument `labels` to hold classes from 0 but {int((labels < 0).sum())} of {n} are negative. "
-            "Every image needs an object."
-        )
-    return labels.long()
-
-
 def _check_classes(labels: Tensor, n_classes: int) -> None:
     wrong = labels[labels >= n_classes]
     if len(wrong):
@@ -333,17 +318,6 @@ def _check_classes(labels: Tensor, n_classes: int) -> None:
             f"Expected argument `labels` to lie in [0, {n_classes - 1}], the classes of the model, but got "
             f"{int(wrong[0])}."
         )
-
-
-def _checked_images(argument: str, images: Any, n: int) -> Any:
-    if callable(images):
-        return images
-    images = to_tensor(argument, images)
-    check_shape(argument, images, ("N", "C", "H", "W"), (None,) * 4)
-    check_finite(argument, images)
-    if len(images) != n:
-        raise ValueError(f"Expected argument `{argument}` to hold N = {n} images, one a label, but got {len(images)}.")
-    return images
 
 
 def _share(right: np.ndarray) -> float:

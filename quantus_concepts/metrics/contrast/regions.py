@@ -13,8 +13,7 @@ from torch.utils.data import Dataset, IterableDataset, RandomSampler
 
 from captum_concepts._support.checks import (
     as_list,
-    check_mapping,
-    check_module,
+    check_finite,
     check_range,
     check_shape,
     check_whole,
@@ -22,15 +21,54 @@ from captum_concepts._support.checks import (
     to_numpy,
     to_tensor,
 )
+from captum_concepts._support.constraints import (
+    Constraint,
+    Dictionary,
+    Flag,
+    Instance,
+    Items,
+    Module,
+    Sizes,
+    Whole,
+    check_arguments,
+)
 from captum_concepts._support.progress import progress
 from captum_concepts._support.running import evaluation_mode, floating_images, predict_logits
 from captum_concepts._support.shown import one_line
 from captum_concepts.backbones.batches import read_batch
 from quantus_concepts.functional import concept_attribution, positive_percentile
-from quantus_concepts.metrics.host.checks import CLASSES, REGIONS, check_explains, check_mask_size
+from quantus_concepts.metrics.host.checks import METHODS, REGIONS, ClassIndices, check_mask_size
 from quantus_concepts.metrics.host.row_buffer import RowBuffer
 
 
+@dataclass(frozen=True)
+class Images(Constraint):
+    """Images (N, C, H, W), a function from rows to them, or batches of them that can be gone through again."""
+
+    finite: bool = False
+    batches: bool = True
+
+    def check(self, name: str, value: Any, sizes: Sizes) -> Any:
+        """Return an array as a tensor and anything else as it is, or raise."""
+        if callable(value) or (self.batches and gives_batches(name, value)):
+            return value
+        images = torch.as_tensor(to_array(name, value))
+        check_shape(name, images, ("N", "C", "H", "W"), (None,) * 4)
+        if self.finite:
+            check_finite(name, images)
+        return images
+
+
+@dataclass(frozen=True)
+class RegionMasks(Constraint):
+    """Masks (N, 1, H, W) or (N, H, W) of which not all are empty or full, or a function from rows to such."""
+
+    def check(self, name: str, value: Any, sizes: Sizes) -> Masks:
+        """Return a function as it is and anything else as a tensor of bool, or raise."""
+        return value if callable(value) else torch.from_numpy(REGIONS.check(name, value, sizes))
+
+
+@check_arguments(model=Module(), labels=ClassIndices(filled=True), images=Images())
 @dataclass(frozen=True, eq=False)
 class Subject:
     """A model, and the images and classes it is explained for; one object is explained once.
@@ -65,20 +103,12 @@ class Subject:
         return one_line(self)
 
     def __post_init__(self) -> None:
-        """Take arrays as tensors."""
-        check_module("model", self.model)
-        object.__setattr__(self, "labels", torch.as_tensor(CLASSES.check("labels", self.labels, {})).long())
-        if not len(self.labels):
-            raise ValueError("Expected argument `labels` to hold the class of at least one image but it is empty.")
-        if not callable(self.images) and not gives_batches("images", self.images):
-            images = torch.as_tensor(to_array("images", self.images))
-            check_shape("images", images, ("N", "C", "H", "W"), (None,) * 4)
-            object.__setattr__(self, "images", images)
-            if len(self.images) != len(self.labels):
-                raise ValueError(
-                    f"Expected argument `labels` to have shape (N,) = ({len(self.images)},), a class for each image, "
-                    f"but got {tuple(self.labels.shape)}."
-                )
+        object.__setattr__(self, "labels", torch.as_tensor(self.labels).long())
+        if isinstance(self.images, Tensor) and len(self.images) != len(self.labels):
+            raise ValueError(
+                f"Expected argument `labels` to have shape (N,) = ({len(self.images)},), a class for each image, "
+                f"but got {tuple(self.labels.shape)}."
+            )
 
     def __len__(self) -> int:
         """Return N."""
@@ -109,6 +139,7 @@ class Subject:
             )
         return floating_images(taken(self.images, rows))
 
+    @check_arguments(batch_size=Whole(1))
     def batches(self, batch_size: int = 64) -> Iterator[tuple[list[int], Tensor]]:
         """Go through all images.
 
@@ -127,7 +158,6 @@ class Subject:
         ValueError
             If there are more or fewer images than labels.
         """
-        check_whole("batch_size", batch_size, 1)
         if callable(self.images) or isinstance(self.images, Tensor):
             for rows in batches(len(self), batch_size):
                 yield rows, self.batch(rows)
@@ -151,6 +181,7 @@ class Subject:
                 f"got {len(self)}."
             )
 
+    @check_arguments(batch_size=Whole(1))
     def logits(self, batch_size: int = 64) -> Tensor:
         """Return what the model answers.
 
@@ -170,6 +201,7 @@ class Subject:
                 logits.add(predict_logits(self.model, images).cpu())
         return logits.rows
 
+    @check_arguments(batch_size=Whole(1))
     def correct(self, batch_size: int = 64) -> Tensor:
         """Tell which images the model classifies correctly.
 
@@ -249,6 +281,15 @@ class RegionAttributions:
         return one_line(self)
 
 
+@check_arguments(
+    methods=METHODS,
+    subjects=Items(Instance(Subject, "a Subject"), "Subjects"),
+    masks=RegionMasks(),
+    elsewhere=Dictionary(),
+    keep=Dictionary(),
+    batch_size=Whole(1),
+    display_progressbar=Flag(),
+)
 def attribute_regions(
     methods: Mapping[str, ExplainFunc],
     subjects: Iterable[Subject],
@@ -296,26 +337,31 @@ def attribute_regions(
     ValueError
         If there are fewer masks than images or of another size, or they hold something else than 0 and 1.
     """
-    check_methods(methods)
-    check_whole("batch_size", batch_size, 1)
-    subjects = list(dict.fromkeys(as_list("subjects", subjects, "Subjects")))
-    for subject in subjects:
-        check_subject("subjects", subject)
-    keep = {} if keep is None else check_mapping("keep", keep)
+    subjects, keep = list(dict.fromkeys(subjects)), keep or {}
     for subject, rows in keep.items():
         if subject not in subjects:
             raise ValueError("Expected the keys of argument `keep` to be among `subjects` but got another.")
         for row in as_list("keep", rows, "rows"):
             check_range("keep", check_whole("keep", row, 0), 0, len(subject) - 1)
-    masks = checked_masks(masks, max((len(subject) for subject in subjects), default=0))
-    if not callable(masks):
-        for subject in subjects:
-            if isinstance(subject.images, Tensor):
-                check_mask_size("masks", masks[: len(subject)].numpy(), subject.images.numpy())
-    others_of = {} if elsewhere is None else check_mapping("elsewhere", elsewhere)
-    if any(subject not in subjects for subject in others_of):
-        raise ValueError("Expected the keys of argument `elsewhere` to be among `subjects` but got another.")
-    elsewhere = {subject: checked_masks(each, len(subject), "elsewhere") for subject, each in others_of.items()}
+    check_masks("masks", masks, subjects)
+    elsewhere = {subject: RegionMasks().check("elsewhere", each, {}) for subject, each in (elsewhere or {}).items()}
+    for subject, each in elsewhere.items():
+        if subject not in subjects:
+            raise ValueError("Expected the keys of argument `elsewhere` to be among `subjects` but got another.")
+        check_masks("elsewhere", each, [subject])
+    return explain_subjects(methods, subjects, masks, elsewhere, keep, batch_size, display_progressbar)
+
+
+def explain_subjects(
+    methods: Mapping[str, ExplainFunc],
+    subjects: Sequence[Subject],
+    masks: Masks,
+    elsewhere: Mapping[Subject, Masks],
+    keep: Mapping[Subject, Sequence[int]],
+    batch_size: int,
+    display_progressbar: bool,
+) -> dict[str, RegionAttributions]:
+    """Return what `attribute_regions` does, of arguments that are checked."""
     found = {name: RegionAttributions() for name in methods}
     total = sum(len(subject) for subject in subjects) * len(methods)
     with progress(description="explaining", total=total, unit="image", show=display_progressbar) as bar:
@@ -354,33 +400,16 @@ def region_attribution(maps: Tensor, regions: Tensor) -> Tensor:
     return concept_attribution(maps, regions).double()
 
 
-def check_methods(methods: Any) -> None:
-    """Raise unless methods are functions by name."""
-    for name, method in check_mapping("methods", methods).items():
-        if not callable(method):
-            raise TypeError(
-                f"Expected argument `methods` to hold explanation functions but {name!r} is {type(method).__name__}. "
-                "`captum_concepts.explain_func` makes one of any Captum attribution."
+def check_masks(name: str, masks: Masks, subjects: Iterable[Subject]) -> None:
+    """Raise if there are fewer masks than images of a subject, or of another size."""
+    for subject in subjects if isinstance(masks, Tensor) else ():
+        count = len(subject)
+        if len(masks) < count:
+            raise ValueError(
+                f"Expected argument `{name}` to have a mask for each of {count} images but got {len(masks)}."
             )
-        check_explains(f"methods[{name!r}]", method)
-
-
-def check_subject(name: str, subject: Any) -> None:
-    """Raise unless a subject is one."""
-    if not isinstance(subject, Subject):
-        raise TypeError(f"Expected argument `{name}` to hold a Subject but got {type(subject).__name__}.")
-
-
-def checked_masks(masks: Any, count: int, name: str = "masks") -> Masks:
-    """Return masks as a function or a tensor, at least one for each of `count` images, or raise."""
-    if callable(masks):
-        return masks
-    regions = torch.from_numpy(REGIONS.check(name, masks, {}))
-    if len(regions) < count:
-        raise ValueError(
-            f"Expected argument `{name}` to have a mask for each of {count} images but got {len(regions)}."
-        )
-    return regions
+        if isinstance(subject.images, Tensor):
+            check_mask_size(name, masks[:count].numpy(), subject.images.numpy())
 
 
 class _Parts(NamedTuple):

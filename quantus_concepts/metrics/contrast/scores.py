@@ -12,13 +12,19 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from captum_concepts._support.checks import (
-    check_binary,
-    check_module,
-    check_shape,
-    to_array,
+from captum_concepts._support.checks import check_shape
+from captum_concepts._support.constraints import (
+    POSITIVE,
+    Arrays,
+    Dictionary,
+    Flag,
+    Instance,
+    Module,
+    Number,
+    Seed,
+    Whole,
+    check_arguments,
 )
-from captum_concepts._support.constraints import POSITIVE, Dictionary, Flag, Number, Seed, Whole, check_arguments
 from quantus_concepts.functional import idr, iir, mcs, perturbation, random_masks, relative_contrast
 from quantus_concepts.functional.relative import RelativeContrast
 from quantus_concepts.metrics.contrast.idr import IDR
@@ -27,20 +33,20 @@ from quantus_concepts.metrics.contrast.mcs import MCS
 from quantus_concepts.metrics.contrast.reexplaining import first_unmet
 from quantus_concepts.metrics.contrast.regions import (
     ExplainFunc,
+    Images,
     Masks,
     RegionAttributions,
+    RegionMasks,
     Subject,
-    attribute_regions,
     batches,
-    check_methods,
-    check_subject,
-    checked_masks,
-    gives_batches,
+    check_masks,
+    explain_subjects,
     taken,
 )
-from quantus_concepts.metrics.host.checks import unusable_masks
+from quantus_concepts.metrics.host.checks import CLASSES, METHODS, unusable_masks
 from quantus_concepts.metrics.host.rows import score_row
 
+SUBJECT = Instance(Subject, "two Subjects")
 #: Two subjects that are compared image by image.
 Pair = tuple[Subject, Subject]
 UNMARKED = "masks are empty or full"
@@ -52,7 +58,9 @@ COLUMNS = ["method", "metric", "value", "low", "high", "n", "undefined", "reason
 
 
 @check_arguments(
-    methods=Dictionary(),
+    methods=METHODS,
+    masks=RegionMasks(),
+    converged=Arrays("N", binary=True),
     tolerance=POSITIVE,
     threshold=Number(0, open_low=True),
     seed=Seed(),
@@ -130,33 +138,21 @@ def score_contrasts(
         fewer masks than images, all masks are empty or full, or a number is out of its range.
     """
     pairs = {name: pair for name, pair in (("MCS", mcs), ("IDR", idr), ("IIR", iir)) if pair is not None}
-    check_methods(methods)
-    if not methods:
-        raise ValueError("Expected argument `methods` to hold at least one explanation function but it is empty.")
     _check_pairs(pairs)
-    if converged is not None:
-        converged = to_array("converged", converged)
-        check_shape("converged", converged, ("N",), (len(iir[0]) if iir else None,))
-        check_binary("converged", converged)
-    regions = checked_masks(masks, max(len(first) for first, _ in pairs.values()))
+    if converged is not None and iir is not None:
+        check_shape("converged", converged, ("N",), (len(iir[0]),))
     every = dict.fromkeys(subject for pair in pairs.values() for subject in pair)
+    check_masks("masks", masks, every)
     elsewhere = {}
     if mcs is not None:
-        moved = random_regions(regions, len(mcs[0]), seed)
+        moved = random_regions(masks, len(mcs[0]), seed)
         elsewhere = dict.fromkeys(mcs, moved)
-    found = attribute_regions(
-        methods,
-        every,
-        regions,
-        elsewhere=elsewhere,
-        batch_size=batch_size,
-        display_progressbar=display_progressbar,
-    )
+    found = explain_subjects(methods, list(every), masks, elsewhere, {}, batch_size, display_progressbar)
     logits = {subject: subject.logits(batch_size) for subject in every}
     if iir is not None and converged is None:
         _, converged = patch_effect(logits[iir[0]], logits[iir[1]], tolerance)
     overlooked = np.asarray(converged, dtype=bool) if iir is not None else np.empty(0, dtype=bool)
-    marked = marked_rows(regions, max(len(first) for first, _ in pairs.values()), batch_size)
+    marked = marked_rows(masks, max(len(first) for first, _ in pairs.values()), batch_size)
     why = undefined_reasons(pairs, logits, overlooked, marked)
     scores = contrast_scores(found, pairs, why, threshold=threshold)
     return scores if per_image else contrast_table(scores, unconverged=int((~overlooked).sum()))
@@ -272,8 +268,8 @@ def _check_pairs(pairs: Mapping[str, Pair]) -> None:
         if not isinstance(pair, tuple | list) or len(pair) != 2:
             raise TypeError(f"Expected argument `{name}` to be two Subjects but got {type(pair).__name__}.")
         first, second = pair
-        check_subject(name, first)
-        check_subject(name, second)
+        SUBJECT.check(name, first, {})
+        SUBJECT.check(name, second, {})
         if len(first) != len(second):
             raise ValueError(
                 f"Expected the subjects of argument `{name}` to show the same images but they have {len(first)} and "
@@ -289,7 +285,15 @@ RELATIVE_COLUMNS = ["method", "metric", "k", "value", "low", "high", "n", "undef
 
 
 @check_arguments(
-    models=Dictionary(), methods=Dictionary(), seed=Seed(), batch_size=Whole(1), display_progressbar=Flag()
+    methods=METHODS,
+    masks=RegionMasks(),
+    models=Dictionary(Module()),
+    images=Images(),
+    without=Images(),
+    labels=CLASSES,
+    seed=Seed(),
+    batch_size=Whole(1),
+    display_progressbar=Flag(),
 )
 def score_relative(
     methods: Mapping[str, ExplainFunc],
@@ -348,29 +352,21 @@ def score_relative(
     """
     if len(models) < 2:
         raise ValueError(f"Expected argument `models` to hold at least two models but got {len(models)}.")
-    check_methods(methods)
-    if not methods:
-        raise ValueError("Expected argument `methods` to hold at least one explanation function but it is empty.")
-    for k, model in models.items():
+    for k in models:
         Number(0, 1, open_low=True).check("models", k, {})
-        check_module("models", model)
-    streamed = [
-        callable(each) or gives_batches(name, each) for name, each in (("without", without), ("images", images))
-    ]
-    if not any(streamed) and np.shape(to_array("without", without)) != np.shape(images):
+    both = isinstance(images, Tensor) and isinstance(without, Tensor)
+    if both and without.shape != images.shape:
         raise ValueError(
-            f"Expected argument `without` to have the shape of `images`, {np.shape(images)}, but got "
-            f"{np.shape(without)}."
+            f"Expected argument `without` to have the shape of `images`, {tuple(images.shape)}, but got "
+            f"{tuple(without.shape)}."
         )
     subjects = {k: Subject(models[k], images, labels) for k in sorted(models)}
     bare = {k: Subject(models[k], without, labels) for k in subjects}
     right = right_by_commonality(subjects, bare, batch_size)
     count = len(next(iter(subjects.values())))
-    regions = checked_masks(masks, count)
-    found = attribute_regions(
-        methods, subjects.values(), regions, batch_size=batch_size, display_progressbar=display_progressbar
-    )
-    marked = marked_rows(regions, count, batch_size)
+    check_masks("masks", masks, subjects.values())
+    found = explain_subjects(methods, list(subjects.values()), masks, {}, {}, batch_size, display_progressbar)
+    marked = marked_rows(masks, count, batch_size)
     return pd.concat([relative_table(found, subjects, right, seed, marked), accuracy_table(right, list(subjects))])
 
 

@@ -21,7 +21,7 @@ from captum_concepts._support.checks import (
     check_shape,
     to_array,
 )
-from captum_concepts._support.constraints import Arrays, Constraint, Sizes
+from captum_concepts._support.constraints import Arrays, Constraint, Dictionary, Sizes
 
 
 def known_to(loader: Any) -> Callable[..., Any]:
@@ -43,12 +43,16 @@ def names_known_to(model: Any) -> tuple[Any, Any]:
 
 @dataclass(frozen=True)
 class ClassIndices(Constraint):
-    """Class indices 0, 1, 2, ... of N samples; floats that are whole are such."""
+    """Class indices 0, 1, 2, ... of N samples, at least one if `filled`; floats that are whole are such."""
+
+    filled: bool = False
 
     def check(self, name: str, value: Any, sizes: Sizes) -> np.ndarray:
         """Return (N,) of int, or raise."""
         labels = to_array(name, value)
         check_shape(name, labels, ("N",), (None,))
+        if self.filled and not len(labels):
+            raise ValueError(f"Expected argument `{name}` to hold the class of at least one image but it is empty.")
         # Infinity, too, is its own floor.
         whole = labels.dtype.kind in "iu" or (
             labels.dtype.kind == "f" and bool((np.isfinite(labels) & (labels == np.floor(labels))).all())
@@ -137,6 +141,24 @@ class Masks(Constraint):
         return masks
 
 
+@dataclass(frozen=True)
+class Explainer(Constraint):
+    """A function that explains any model it is given, as a Captum attribution does not by itself."""
+
+    def check(self, name: str, value: Any, sizes: Sizes) -> Any:
+        """Return it as it is, or raise."""
+        # The method of an attribution is bound to one model.
+        owner = getattr(value, "__self__", None) if getattr(value, "__name__", "") == "attribute" else value
+        made = owner if isinstance(owner, type) else type(owner)
+        if issubclass(made, Attribution) and (made is value or owner is not value or not callable(value)):
+            raise TypeError(
+                f"Expected argument `{name}` to be a function (model, inputs, targets, **kwargs) but got Captum's "
+                f"{made.__name__}. Wrap the class: captum_concepts.explain_func({made.__name__})."
+            )
+        check_callable(name, value)
+        return value
+
+
 CLASSES = ClassIndices()
 #: How far concepts belong to classes, and which concepts images show.
 CLASS_CONCEPTS = ConceptTable("K, L", finite=True, filled=True, low=0, high=1, remedy="Divide percentages by 100.")
@@ -146,6 +168,9 @@ PARTS, SUBSTITUTES = Numbers("L"), Numbers()
 POINTS = Points()
 MASKS, REGIONS = Masks(), Masks(usable=True)
 IMAGES = Arrays("N, C, H, W", finite=True)
+EXPLAINER = Explainer()
+#: Explanation methods by name.
+METHODS = Dictionary(EXPLAINER, filled=True)
 
 
 def check_parts(parts: np.ndarray, points: np.ndarray) -> None:
@@ -221,21 +246,8 @@ def check_inputs(
             "`y_batch.astype(int)`."
         )
     if explain_func is not None:
-        check_explains("explain_func", explain_func)
+        EXPLAINER.check("explain_func", explain_func, {})
         asserts.assert_explain_func(explain_func=explain_func)
-
-
-def check_explains(name: str, function: Any) -> None:
-    """Raise unless a function explains any model it is given, as a Captum attribution does not by itself."""
-    # The method of an attribution is bound to one model.
-    owner = getattr(function, "__self__", None) if getattr(function, "__name__", "") == "attribute" else function
-    made = owner if isinstance(owner, type) else type(owner)
-    if issubclass(made, Attribution) and (made is function or owner is not function or not callable(function)):
-        raise TypeError(
-            f"Expected argument `{name}` to be a function (model, inputs, targets, **kwargs) but got Captum's "
-            f"{made.__name__}. Wrap the class: captum_concepts.explain_func({made.__name__})."
-        )
-    check_callable(name, function)
 
 
 def check_images(x_batch: np.ndarray) -> None:
