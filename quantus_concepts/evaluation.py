@@ -55,10 +55,11 @@ class Evaluation(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Metric(Constraint):
+class MetricObject(Constraint):
     """A metric that can be called."""
 
     def check(self, name: str, value: Any, sizes: Sizes) -> Any:
+        """Return it as it is, or raise."""
         if isinstance(value, type) or not callable(value):
             write = f" Write {value.__name__}(...)." if isinstance(value, type) else ""
             raise TypeError(f"Expected argument `{name}` to be a metric but got {value!r:.80}.{write}")
@@ -66,10 +67,11 @@ class _Metric(Constraint):
 
 
 @dataclass(frozen=True)
-class _Method(Constraint):
+class XaiMethod(Constraint):
     """Arguments of `quantus.explain`, a function or an array."""
 
     def check(self, name: str, value: Any, sizes: Sizes) -> Any:
+        """Return it as it is, or raise."""
         if value is None or isinstance(value, str | int | float):
             raise TypeError(
                 f"Expected argument `{name}` to be a dict, a function or an array but got {value!r}. The method of "
@@ -81,10 +83,11 @@ class _Method(Constraint):
 
 
 @dataclass(frozen=True)
-class _Model(Constraint):
+class EvaluatedModel(Constraint):
     """A model with weights that can be called, or None."""
 
     def check(self, name: str, value: Any, sizes: Sizes) -> Any:
+        """Return it as it is, or raise."""
         if isinstance(value, type) or not callable(value):
             got = value.__name__ if isinstance(value, type) else type(value).__name__
             raise TypeError(f"Expected argument `{name}` to be a torch.nn.Module but got {got}.")
@@ -93,9 +96,9 @@ class _Model(Constraint):
 
 
 @check_arguments(
-    metrics=Dictionary(_Metric(), filled=True, remedy='Write {"CEM": CEM(...)}.'),
-    xai_methods=Dictionary(_Method(), filled=True, remedy='Write {"Saliency": {"method": "Saliency"}}.'),
-    model=_Model(optional=True),
+    metrics=Dictionary(MetricObject(), filled=True, remedy='Write {"CEM": CEM(...)}.'),
+    xai_methods=Dictionary(XaiMethod(), filled=True, remedy='Write {"Saliency": {"method": "Saliency"}}.'),
+    model=EvaluatedModel(optional=True),
     x_batch=Arrays("N, ...", filled=True, kind="same"),
     y_batch=Arrays("N", kind="same"),
     s_batch=Arrays("N, ...", kind="same"),

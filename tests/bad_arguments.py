@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import suppress
 from functools import singledispatch
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -15,6 +16,7 @@ import numpy as np
 import torch
 
 from captum_concepts._support import constraints as rules
+from quantus_concepts.evaluation import EvaluatedModel, MetricObject, XaiMethod
 from quantus_concepts.metrics.contrast.regions import Images, RegionMasks
 from quantus_concepts.metrics.host.checks import REGIONS, ClassIndices, Explainer, Masks, Numbers, Points
 from quantus_concepts.metrics.host.model import ConceptModels, Controls
@@ -346,7 +348,7 @@ def _(rule: rules.Arrays, good: Any, sizes: dict[str, int]) -> Bad:
     array = np.asarray(good)
     bad: Bad = {what: value for what, value in NO_ARRAY.items() if rule.axes or what != "a number"}
     if rule.axes:
-        bad["of one axis less"] = array[0]
+        bad["of too few axes"] = array.ravel() if "..." in rule.axes else array[0]
     if rule.axes and "..." not in rule.axes:
         bad["of one more axis"] = array[..., None]
     if rule.binary:
@@ -405,6 +407,21 @@ def _(rule: Explainer, good: Any, sizes: dict[str, int]) -> Bad:
 
 
 @bad_values.register
+def _(rule: MetricObject, good: Any, sizes: dict[str, int]) -> Bad:
+    return {"a text": "CEM", "a class": Other, "None": None}
+
+
+@bad_values.register
+def _(rule: XaiMethod, good: Any, sizes: dict[str, int]) -> Bad:
+    return {"a text": "Saliency", "a number": 3, "None": None, "an attribution": captum.attr.Saliency}
+
+
+@bad_values.register
+def _(rule: EvaluatedModel, good: Any, sizes: dict[str, int]) -> Bad:
+    return {"a text": "resnet18", "a class": torch.nn.Linear, "without weights": torch.nn.Linear(3, 2, device="meta")}
+
+
+@bad_values.register
 def _(rule: ScoreTable, good: Any, sizes: dict[str, int]) -> Bad:
     return {"a text": "scores.csv", "a dict": {"value": [1.0]}, "without rows": good[:0]}
 
@@ -442,3 +459,42 @@ def resized(
         if axis not in ("", "...") and (len(sharing) > 1 or axis.isdigit() or axis in fixed):
             array = torch.as_tensor(good[name])
             yield array.index_select(place, torch.tensor([*range(array.shape[place]), 0])), sharing
+
+
+#: A call and what the message of its error has to say.
+Case = tuple[Callable[[], object], str]
+
+
+def spoilt(
+    call: Callable[..., object], good: Callable[[], Mapping[str, Any]] | Mapping[str, Any], **bad: Any
+) -> dict[str, Case]:
+    """Return a case for each bad value of each argument of an otherwise good call."""
+
+    def case(name: str, value: Any) -> Case:
+        return lambda: call(**{**(good() if callable(good) else good), name: value}), f"`{name}"
+
+    return {
+        f"{name}: {what}": case(name, value)
+        for name, values in bad.items()
+        for what, value in (values if isinstance(values, Mapping) else dict(enumerate(values))).items()
+    }
+
+
+def assert_refused(cases: Mapping[str, Case]) -> None:
+    """Assert that each call raises an error that says what it has to, and writes no file here."""
+    before, wrong = files_below(Path()), {}
+    for what, (call, said) in cases.items():
+        try:
+            call()
+        except (ValueError, TypeError, OSError, IndexError) as error:
+            if said not in str(error) or len(str(error).split()) < 4:
+                wrong[what] = f"{type(error).__name__}: {error}"
+        else:
+            wrong[what] = "not refused"
+    assert not wrong, "\n".join(f"{what}: {problem}" for what, problem in wrong.items())
+    assert files_below(Path()) == before
+
+
+def files_below(folder: Path) -> set[tuple[str, int]]:
+    """Return what lies below a folder: names and, but for folders, sizes."""
+    return {(str(path), 0 if path.is_dir() else path.lstat().st_size) for path in folder.rglob("*")}

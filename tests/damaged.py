@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from refusals import in_time
+from time_limit import in_time
 
 resource = pytest.importorskip("resource", reason="limits on memory are those of Unix")
 #: Room that a refusal may take, above what the process has: a file of a few bytes needs none.

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from PIL import Image
 
@@ -14,9 +17,12 @@ import explanation_folders
 import fixtures_attribution
 import fixtures_pasta
 import generated_folders
+from bad_arguments import files_below
 from quantus_concepts.pasta import Scorer, save_scorer
 from quantus_concepts.studies._kit.command import Options
 from quantus_concepts.studies.app import COMMANDS as EXPORTED
+from quantus_concepts.studies.app import EXIT_BAD_INPUT, main
+from time_limit import in_time
 
 NETWORK = """
 import sys
@@ -107,3 +113,18 @@ def write_place(root: Path) -> Path:
             Scorer(384, ("Q1", "Q2"), ["cat", "dog", "bird"], (6, 5), encoder=encoder), root / "scorer.safetensors"
         )
     return root
+
+
+def check_command(arguments: Sequence[str], names: str, capsys: pytest.CaptureFixture[Any]) -> None:
+    """Assert that a command ends with the code of bad input and one line that names it, and writes nothing."""
+    before = files_below(Path())
+    with in_time():
+        code = main(arguments)
+    told = capsys.readouterr()
+    assert code == EXIT_BAD_INPUT, (arguments, told)
+    lines = [line for line in told.err.splitlines() if line.startswith("Error: ")]
+    assert len(lines) == 1, told.err
+    assert names in lines[0], lines[0]
+    assert "Traceback" not in told.err
+    assert told.out == ""
+    assert files_below(Path()) == before

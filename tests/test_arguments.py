@@ -13,6 +13,7 @@ import pytest
 
 import good.captum_concepts
 import good.datasets
+import good.evaluation
 import good.functional
 import good.metrics
 import good.pasta
@@ -24,6 +25,7 @@ PACKAGES = {
     "datasets": good.datasets,
     "pasta": good.pasta,
     "metrics": good.metrics,
+    "evaluation": good.evaluation,
 }
 if find_spec("diffusers"):  # of the extra
     import good.diffusion

@@ -36,9 +36,9 @@ from captum_concepts import (
 )
 from captum_concepts._support.shown import described, written
 from captum_concepts.tcav.score import LayerScore
+from metric_inputs import IMAGES, METRICS, MODEL, SCORER
 from one_line import all_say_what_they_are, check_one_line
 from quantus_concepts import functional, metrics
-from refused.metric_classes import IMAGES, METRICS, MODEL, SCORER
 
 LONG = "a name of\nmany lines " * 20
 WIDE = torch.arange(400.0).view(20, 20)

@@ -11,9 +11,9 @@ import pandas as pd
 import pytest
 import torch
 
+from metric_inputs import CLASSES, IMAGES, LABELS, MODEL, TRUTH
 from quantus_concepts import CEM, read_scores, score_concepts, summarise, summary_metrics, to_markdown
 from quantus_concepts.metrics.streaming.api import score_substitutions
-from refused.metric_classes import CLASSES, IMAGES, LABELS, MODEL, TRUTH
 from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel
 
 HOSTILE = ["NA", "1", "", 'a "b", c', "x|y\\", "<b>*z*</b>", "umlaut ä\nsecond line", "../..", "nan"]

@@ -16,7 +16,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from torch import Tensor
 
-from captum_concepts._support.checks import check_binary, check_path, check_shape, to_tensor
+from captum_concepts._support.checks import check_binary, check_shape, to_tensor
 from captum_concepts._support.constraints import TEXT, Location, Whole, check_arguments
 from captum_concepts._support.files import check_target, written
 from captum_concepts._support.shown import described
@@ -67,6 +67,7 @@ class Explorer:
         style = "width:100%;height:760px;border:1px solid #8886;border-radius:6px"
         return f'<iframe title="Concept explorer" sandbox="allow-scripts" style="{style}" srcdoc="{source}"></iframe>'
 
+    @check_arguments(path=Location())
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the page as one file, which needs no network.
 
@@ -82,7 +83,7 @@ class Explorer:
         FileNotFoundError
             If its folder does not exist.
         """
-        target = check_target(check_path("path", path), "the page")
+        target = check_target(Path(path), "the page")
         with written(target) as temporary:
             temporary.write_text(self.html, encoding="utf-8")
         self.path = target
@@ -237,7 +238,7 @@ def _collected(images: Any, given: dict[str, Any], n_images: int) -> dict[str, T
     fields: dict[str, list[Tensor]] = {}
     whole = isinstance(images, Tensor | np.ndarray) or not isinstance(images, Iterable)
     for batch in [_rows("images", images)] if whole else images:
-        for name, value in read_batch(batch).items():
+        for name, value in read_batch(batch, "images").items():
             if name in USUAL:
                 fields.setdefault(name, []).append(_rows(name, value))
         if sum(map(len, fields["images"])) >= n_images:

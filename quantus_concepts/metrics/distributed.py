@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -12,21 +11,24 @@ from typing import Any
 import pandas as pd
 from filelock import FileLock, Timeout
 
-from captum_concepts._support.checks import (
-    as_list,
-    check_callable,
-    check_choice,
-    check_flag,
-    check_kind,
-    check_mapping,
-    check_path,
-    check_weight,
-    check_whole,
+from captum_concepts._support.constraints import (
+    TEXT,
+    WEIGHT,
+    Choice,
+    Dictionary,
+    Flag,
+    Function,
+    Instance,
+    Items,
+    Location,
+    Whole,
+    check_arguments,
 )
 from captum_concepts._support.disk_cache import DiskCache, frame_of, frame_tensors
 from captum_concepts._support.files import reason_of, shortened
 from captum_concepts._support.fingerprints import fingerprint_of
 from captum_concepts._support.progress import progress
+from captum_concepts._support.running import warn_user
 from quantus_concepts.metrics.ray_workers import (
     ENGINES,
     LOCAL,
@@ -48,6 +50,21 @@ _SHOWN = 5
 _HOPELESS = 8
 
 
+@check_arguments(
+    make_scorer=Function(),
+    n_items=Whole(1),
+    out=Location(),
+    fingerprint=Dictionary(),
+    shard_size=Whole(1),
+    batch_size=Whole(1),
+    names=Items(Instance(object, "a name"), "names"),
+    engine=Choice(ENGINES),
+    address=TEXT,
+    n_workers=Whole(1),
+    num_cpus=WEIGHT,
+    num_gpus=WEIGHT,
+    display_progressbar=Flag(),
+)
 def score_shards(
     make_scorer: Callable[[], Callable[[int, int], pd.DataFrame]],
     n_items: int,
@@ -125,35 +142,25 @@ def score_shards(
     UserWarning
         If a file of a range is damaged, or cannot be written. Warnings of workers are raised here, once each.
     """
-    check_callable("make_scorer", make_scorer)
-    check_whole("n_items", n_items, 1)
-    check_whole("batch_size", batch_size, 1)
-    if check_whole("shard_size", shard_size, 1) % batch_size:
+    if shard_size % batch_size:
         raise ValueError(
             f"Expected argument `shard_size` to be a multiple of `batch_size`, {batch_size}, so that batches are those "
             f"of a single pass, but got {shard_size}."
         )
-    if names is not None and len(as_list("names", names, "names")) != n_items:
+    if names is not None and len(names) != n_items:
         raise ValueError(f"Expected argument `names` to hold {n_items} names, one an item, but got {len(names)}.")
-    check_choice("engine", engine, ENGINES)
-    check_kind("address", address, str | None, "the address of a cluster, or None")
     if address in ("", "local"):
         raise ValueError(
             f"Expected argument `address` to be HOST:PORT of a running Ray cluster, ray://HOST:PORT or auto, but got "
             f"{address!r}. Leave it out, and a cluster is started for this call."
         )
-    check_whole("n_workers", n_workers, 1)
-    check_weight("num_cpus", num_cpus)
-    check_weight("num_gpus", num_gpus)
-    check_flag("display_progressbar", display_progressbar)
-    folder = check_path("out", out)
+    folder = Path(out)
     _check_writable(folder)
     if engine == RAY:
         needed("ray")
     else:
         _check_alone(address=(address, None), n_workers=(n_workers, 1), num_gpus=(num_gpus, 0))
-    settings = dict(check_mapping("fingerprint", fingerprint))
-    run = _fingerprint({**settings, "batch size": batch_size})
+    run = _fingerprint({**fingerprint, "batch size": batch_size})
     ranges = [(start, min(start + shard_size, n_items)) for start in range(0, n_items, shard_size)]
     cache = DiskCache(folder, "out")
     failed: list[Outcome] = []
@@ -221,11 +228,7 @@ def _only_driver(out: Path) -> Iterator[None]:
             f"{out}. Wait until it ends, or choose another folder."
         ) from error
     except (OSError, NotImplementedError) as error:
-        warnings.warn(
-            f"{out / LOCK} cannot be locked ({reason_of(error)}): let no second run score into that folder.",
-            UserWarning,
-            stacklevel=4,
-        )
+        warn_user(f"{out / LOCK} cannot be locked ({reason_of(error)}): let no second run score into that folder.")
     try:
         yield
     finally:

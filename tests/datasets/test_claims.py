@@ -37,7 +37,7 @@ from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.encoders.weights import load_weights
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import load_scorer, save_scorer
-from refusals import in_time
+from time_limit import in_time
 
 pytestmark = pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
 #: Of which each claim would take many times as much.

@@ -13,7 +13,7 @@ from torch import nn
 
 import captum_concepts as package
 from captum_concepts import SteeredRISE, TCAVScore, TCAVScores
-from refused.concept_models import (
+from concept_inputs import (
     BACKBONE,
     BANK,
     BOTTLENECK,

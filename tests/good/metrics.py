@@ -6,32 +6,30 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-import torch
-from torch.utils.data import TensorDataset
 
-from quantus_concepts import metrics as package
-from quantus_concepts.datasets import simulated_ratings
-from quantus_concepts.metrics import ConceptRanges, Subject
-from refused.metric_classes import (
+from metric_inputs import (
     CHANGED,
     CLASSES,
     IMAGES,
     LABELS,
+    LOADER,
+    LOADER_OF_UNIT_IMAGES,
     MASKS,
     OTHER,
     PARTS,
     POINTS,
+    SAMPLES,
     SCORER,
     TRUTH,
-    PoolingEncoder,
 )
+from pooling_encoder import PoolingEncoder
+from quantus_concepts import metrics as package
+from quantus_concepts.datasets import simulated_ratings
+from quantus_concepts.metrics import ConceptRanges, Subject
 
 PACKAGE = package
 SUBJECT = Subject(OTHER, IMAGES, CLASSES)
 CHECK = {"model": OTHER, "with_feature": IMAGES, "without_feature": IMAGES, "only_feature": IMAGES, "labels": CLASSES}
-LOADER = [(IMAGES, CLASSES, LABELS, POINTS)]
-LOADER_OF_UNIT_IMAGES = [(torch.from_numpy(IMAGES).sigmoid(), *LOADER[0][1:])]
-SAMPLES = TensorDataset(*map(torch.from_numpy, LOADER[0]))
 RANGES = ConceptRanges(OTHER, SAMPLES, batch_size=2, top_l=(1,))
 SUBSTITUTED = {"added": CLASSES, "removed": CLASSES, "labels": CLASSES}
 RATINGS = simulated_ratings(2, 1, 32, n_classes=2, n_concepts=26)
@@ -68,6 +66,7 @@ GOOD: Mapping[str, Mapping[str, Any]] = {
     },
     "score_contrasts": {"methods": {"a": explain}, "masks": MASKS, "mcs": (SUBJECT, SUBJECT)},
     "score_explanations": {"scorer": SCORER, "loader": [], "encoder": PoolingEncoder()},
+    "score_shards": {"make_scorer": list, "n_items": 8, "out": "out", "fingerprint": {"run": 1}},
     "score_relative": {
         **{"methods": {"a": explain}, "models": {0.5: OTHER, 1.0: OTHER}, "images": IMAGES, "without": IMAGES},
         **{"masks": MASKS, "labels": CLASSES},
@@ -79,5 +78,5 @@ GOOD: Mapping[str, Mapping[str, Any]] = {
     },
     "shared_passes": {"memory": 1.0},
 }
-#: It needs explanations of its scorer's labels.
-NOT_RUN = {"score_explanations"}
+#: They need explanations of the scorer's labels, and a scorer.
+NOT_RUN = {"score_explanations", "score_shards"}

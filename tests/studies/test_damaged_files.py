@@ -16,9 +16,9 @@ from PIL import Image
 from damaged import DAMAGES, in_room
 from explanation_folders import write_folders
 from fixtures_attribution import write_folders as write_sources
+from fixtures_commands import check_command
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import save_scorer
-from refusals import check_command
 
 RECORD = {"img": "images/a_1_cat.png", "explication": "expl/a_1_lime_cat.png", "Annotation": [{"Q1": 3}]}
 SHOWN = "--images images --explanations explanations --no-progress --out result"

@@ -12,12 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from fixtures_commands import COMMANDS, write_place
+from fixtures_commands import COMMANDS, check_command, write_place
 from quantus_concepts.datasets.birds.attributes import MAX_CONCEPTS, MIN_CONCEPTS, SPECIES
 from quantus_concepts.studies._kit.command import option_name
 from quantus_concepts.studies.app import COMMANDS as EXPORTED
 from quantus_concepts.studies.concepts.options import PAINTED_SIZES, ConceptOptions
-from refusals import check_command
 
 LONG = "x" * 300
 LOADED = [

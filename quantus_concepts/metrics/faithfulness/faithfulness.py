@@ -10,10 +10,10 @@ import torch
 from quantus.helpers.enums import DataType, EvaluationCategory, ScoreDirection
 from torch import Tensor, nn
 
-from captum_concepts._support.constraints import Choice, Seed, Whole, check_arguments
+from captum_concepts._support.constraints import WEIGHT, Choice, Ends, Seed, Whole, check_arguments
 from captum_concepts._support.running import alone_with, tensor_output, to_model
 from quantus_concepts.functional.faithfulness import PERCENTAGES, faithfulness, pixel_counts, pixel_ranks
-from quantus_concepts.metrics.faithfulness.perturbation import PixelPerturbation, Prepared
+from quantus_concepts.metrics.faithfulness.perturbation import PERTURBATIONS, PixelPerturbation, Prepared
 from quantus_concepts.metrics.host.call import QuantusArguments, WholeProgress
 from quantus_concepts.metrics.host.checks import check_images, checked_classes
 from quantus_concepts.metrics.host.images import ImageMetric
@@ -114,7 +114,15 @@ class Faithfulness(ImageMetric):
     sufficiency: list[float]
     necessity: list[float]
 
-    @check_arguments(thresholds=PERCENTAGES, outputs=Choice(OUTPUTS), chunk_size=Whole(1), seed=Seed())
+    @check_arguments(
+        perturbation=Choice(PERTURBATIONS),
+        thresholds=PERCENTAGES,
+        noise=WEIGHT,
+        pixel_range=Ends(),
+        outputs=Choice(OUTPUTS),
+        chunk_size=Whole(1),
+        seed=Seed(),
+    )
     def __init__(
         self,
         perturbation: str = "black",

@@ -12,13 +12,15 @@ import pytest
 import torch
 from torch import nn
 
-from bad_arguments import public_functions
-from one_by_one import INF, NAN, NO_PATHS, refusals
+from bad_arguments import assert_refused, public_functions, spoilt
 from one_line import all_say_what_they_are, public_classes
 from quantus_concepts import pasta
 from quantus_concepts.pasta import EmbeddedEncoder, Embedder, Regressor, Scorer, best_explainer
-from refusals import Refusal, check_all
 
+NAN, INF = float("nan"), float("inf")
+#: Paths of nothing that is there.
+NO_PATHS = ("", "nowhere", "a\0b", "~nosuchuser/x", "x" * 300, "file.txt/x", None, 3)
+NO_FOLDERS, NO_FILES = (*NO_PATHS, "file.txt"), (*NO_PATHS, "folder")
 #: Records and results: nothing of them is checked before they are used.
 BARE = {"ConceptExplanation", "DrawingExplanation", "MapExplanation", "RatingCorrelation", "RobustnessPairs"}
 BARE |= {"Training", "Mixture", "Regressor", "EmbeddingCache"}
@@ -169,12 +171,12 @@ TABLE = {
         {"explanations": (None, 3, [np.ones(3)], [np.ones((1, 1, 2, 2))], ["map"], [None])},
     ),
 }
-CASES = {name: refusals(name, getattr(pasta, name), good, bad) for name, (good, bad) in TABLE.items()}
+CASES = {name: spoilt(getattr(pasta, name), good, **bad) for name, (good, bad) in TABLE.items()}
 
 
 @pytest.mark.parametrize("cases", CASES.values(), ids=CASES)
 def test_bad_arguments_are_refused_by_name(cases):
-    check_all(cases)
+    assert_refused(cases)
 
 
 def encoded(texts):
@@ -188,7 +190,7 @@ def maps(images=IMAGES, heat=IMAGES[:, 0]):
 EMBEDDINGS = random(2, DIM)
 MIXTURE = best_explainer({"a": [1.0, 2.0], "b": [2.0, 1.0]})
 METHODS = {
-    f"{noun} {number}": Refusal(call, "`images`")
+    f"{noun} {number}": (call, "`images`")
     for number, bad in enumerate(NO_IMAGES)
     for noun, call in (
         ("encoded images", partial(EmbeddedEncoder().encode_images, bad)),
@@ -196,77 +198,78 @@ METHODS = {
         ("drawings", partial(embedder().embed_drawings, bad)),
     )
 } | {
-    "text of nothing": Refusal(lambda: encoded(None), "`texts`"),
-    "text in one piece": Refusal(lambda: encoded("wing"), "`texts`"),
-    "texts of numbers": Refusal(lambda: encoded([3]), "`texts`"),
-    "maps of nothing": Refusal(maps(heat=None), "`maps`"),
-    "maps of arrays": Refusal(maps(heat=np.ones((2, 4, 4))), "`maps`"),
-    "one map": Refusal(maps(heat=random(4, 4)), "`maps`"),
-    "too few maps": Refusal(maps(heat=random(1, 4, 4)), "`maps`"),
-    "maps of NaN": Refusal(maps(heat=torch.full((2, 4, 4), NAN)), "`maps`"),
-    "maps of infinity": Refusal(maps(heat=torch.full((2, 4, 4), INF)), "`maps`"),
-    "maps of whole numbers": Refusal(maps(heat=torch.ones(2, 4, 4).long()), "`maps`"),
-    "concepts on one axis": Refusal(lambda: embedder().embed_concepts(np.ones(2), ["a", "b"]), "`values`"),
-    "concepts of NaN": Refusal(lambda: embedder().embed_concepts(np.full((1, 2), NAN), ["a", "b"]), "`values`"),
-    "concepts of words": Refusal(lambda: embedder().embed_concepts(np.array([["x", "y"]]), ["a", "b"]), "`values`"),
-    "concepts of nothing": Refusal(lambda: embedder().embed_concepts(None, ["a"]), "`values`"),
-    "concepts without names": Refusal(lambda: embedder().embed_concepts(np.ones((1, 2)), []), "`values`"),
-    "concepts with too few names": Refusal(lambda: embedder().embed_concepts(np.ones((1, 2)), ["a"]), "`values`"),
-    "concepts of one name": Refusal(lambda: embedder().embed_concepts(np.ones((1, 2)), ["a", "a"]), "`names`"),
-    "concepts with no names at all": Refusal(lambda: embedder().embed_concepts(np.ones((1, 2)), None), "`names`"),
-    "explanations of nothing": Refusal(lambda: embedder().embed(None), "`explanations`"),
-    "explanations of maps": Refusal(lambda: embedder().embed([random(4, 4)]), "`explanations`"),
-    "explanation of a list": Refusal(lambda: embedder().embed([pasta.ConceptExplanation({})]), "`values`"),
-    "explanation of NaN": Refusal(lambda: embedder().embed([pasta.ConceptExplanation({"a": NAN})]), "`values`"),
-    "unknown settings": Refusal(lambda: Embedder.from_settings("embedded", {"colour": "bwr"}), "`settings`"),
-    "preset of nothing": Refusal(lambda: pasta.OpenClipEncoder.preset(None), "`encoder`"),
-    "preset of no model": Refusal(lambda: pasta.OpenClipEncoder.preset("a/b"), "a"),
-    "preset with no weights": Refusal(lambda: pasta.OpenClipEncoder.preset("clip", weights="nowhere"), "`pretrained`"),
-    "scores of arrays": Refusal(lambda: scorer().score(np.ones((2, DIM))), "`embeddings`"),
-    "scores of nothing": Refusal(lambda: scorer().score(None), "`embeddings`"),
-    "scores of one": Refusal(lambda: scorer().score(random(DIM)), "`embeddings`"),
-    "scores of a number": Refusal(lambda: scorer().score(torch.tensor(1.0)), "`embeddings`"),
-    "scores of another encoder": Refusal(lambda: scorer().score(random(2, 5)), "`embeddings`"),
-    "scores of whole numbers": Refusal(lambda: scorer().score(torch.ones(2, DIM).long()), "`embeddings`"),
-    "scores of no label": Refusal(lambda: scorer().score(EMBEDDINGS, ["cat", "bird"]), "`labels`"),
-    "scores of a label": Refusal(lambda: scorer().score(EMBEDDINGS, "cat"), "`labels`"),
-    "scores of one label": Refusal(lambda: scorer().score(EMBEDDINGS, ["cat"]), "`labels`"),
-    "scores of label 2": Refusal(lambda: scorer().score(EMBEDDINGS, [0, 2]), "`labels`"),
-    "scores of label -2": Refusal(lambda: scorer().score(EMBEDDINGS, [0, -2]), "`labels`"),
-    "scores of half labels": Refusal(lambda: scorer().score(EMBEDDINGS, [0.5, 1]), "`labels`"),
-    "scores of a number as labels": Refusal(lambda: scorer().score(EMBEDDINGS, 1), "`labels`"),
-    "scores without labels": Refusal(lambda: Scorer(DIM, labels=None).score(EMBEDDINGS, [0, 1]), "`labels`"),
-    "select nothing": Refusal(lambda: scorer().select([]), "`questions`"),
-    "select no question": Refusal(lambda: scorer().select(None), "`questions`"),
-    "select another question": Refusal(lambda: scorer().select("Q2"), "Q2"),
-    "select a question twice": Refusal(lambda: scorer().select(["Q1", "Q1"]), "`questions`"),
-    "join one question twice": Refusal(lambda: Scorer.join([scorer(), scorer()]), "`questions`"),
-    "join other sizes": Refusal(lambda: Scorer.join([scorer(), Scorer(5, ("Q2",))]), "`dim`"),
-    "encoder of another size": Refusal(lambda: scorer().check_encoder(embedder()), "`encoder`"),
-    "chosen of one": Refusal(lambda: MIXTURE.chosen({"a": np.ones(2)}), "`maps`"),
-    "chosen of two lengths": Refusal(lambda: MIXTURE.chosen({"a": np.ones(2), "b": np.ones(3)}), "`maps['b']`"),
-    "chosen of too many": Refusal(lambda: MIXTURE.chosen({"a": np.ones(3), "b": np.ones(3)}), "`maps['a']`"),
-    "compare one": Refusal(lambda: MIXTURE.compare({"a": np.ones(2)}), "`values`"),
-    "compare two lengths": Refusal(lambda: MIXTURE.compare({"a": np.ones(2), "b": np.ones(3)}), "`values['b']`"),
-    "compare words": Refusal(lambda: MIXTURE.compare({"a": np.ones(2), "b": ["x", "y"]}), "`values['b']`"),
-    "perturb with draws of others": Refusal(
-        lambda: pasta.PERTURBATIONS["brightness jitter"](IMAGES, 1.0, draws=random(3, 1)), "`draws`"
+    "text of nothing": (lambda: encoded(None), "`texts`"),
+    "text in one piece": (lambda: encoded("wing"), "`texts`"),
+    "texts of numbers": (lambda: encoded([3]), "`texts`"),
+    "maps of nothing": (maps(heat=None), "`maps`"),
+    "maps of arrays": (maps(heat=np.ones((2, 4, 4))), "`maps`"),
+    "one map": (maps(heat=random(4, 4)), "`maps`"),
+    "too few maps": (maps(heat=random(1, 4, 4)), "`maps`"),
+    "maps of NaN": (maps(heat=torch.full((2, 4, 4), NAN)), "`maps`"),
+    "maps of infinity": (maps(heat=torch.full((2, 4, 4), INF)), "`maps`"),
+    "maps of whole numbers": (maps(heat=torch.ones(2, 4, 4).long()), "`maps`"),
+    "concepts on one axis": (lambda: embedder().embed_concepts(np.ones(2), ["a", "b"]), "`values`"),
+    "concepts of NaN": (lambda: embedder().embed_concepts(np.full((1, 2), NAN), ["a", "b"]), "`values`"),
+    "concepts of words": (lambda: embedder().embed_concepts(np.array([["x", "y"]]), ["a", "b"]), "`values`"),
+    "concepts of nothing": (lambda: embedder().embed_concepts(None, ["a"]), "`values`"),
+    "concepts without names": (lambda: embedder().embed_concepts(np.ones((1, 2)), []), "`values`"),
+    "concepts with too few names": (lambda: embedder().embed_concepts(np.ones((1, 2)), ["a"]), "`values`"),
+    "concepts of one name": (lambda: embedder().embed_concepts(np.ones((1, 2)), ["a", "a"]), "`names`"),
+    "concepts with no names at all": (lambda: embedder().embed_concepts(np.ones((1, 2)), None), "`names`"),
+    "explanations of nothing": (lambda: embedder().embed(None), "`explanations`"),
+    "explanations of maps": (lambda: embedder().embed([random(4, 4)]), "`explanations`"),
+    "explanation of a list": (lambda: embedder().embed([pasta.ConceptExplanation({})]), "`values`"),
+    "explanation of NaN": (lambda: embedder().embed([pasta.ConceptExplanation({"a": NAN})]), "`values`"),
+    "unknown settings": (lambda: Embedder.from_settings("embedded", {"colour": "bwr"}), "`settings`"),
+    "preset of nothing": (lambda: pasta.OpenClipEncoder.preset(None), "`encoder`"),
+    "preset of no model": (lambda: pasta.OpenClipEncoder.preset("a/b"), "a"),
+    "preset with no weights": (lambda: pasta.OpenClipEncoder.preset("clip", weights="nowhere"), "`pretrained`"),
+    "scores of arrays": (lambda: scorer().score(np.ones((2, DIM))), "`embeddings`"),
+    "scores of nothing": (lambda: scorer().score(None), "`embeddings`"),
+    "scores of one": (lambda: scorer().score(random(DIM)), "`embeddings`"),
+    "scores of a number": (lambda: scorer().score(torch.tensor(1.0)), "`embeddings`"),
+    "scores of another encoder": (lambda: scorer().score(random(2, 5)), "`embeddings`"),
+    "scores of whole numbers": (lambda: scorer().score(torch.ones(2, DIM).long()), "`embeddings`"),
+    "scores of no label": (lambda: scorer().score(EMBEDDINGS, ["cat", "bird"]), "`labels`"),
+    "scores of a label": (lambda: scorer().score(EMBEDDINGS, "cat"), "`labels`"),
+    "scores of one label": (lambda: scorer().score(EMBEDDINGS, ["cat"]), "`labels`"),
+    "scores of label 2": (lambda: scorer().score(EMBEDDINGS, [0, 2]), "`labels`"),
+    "scores of label -2": (lambda: scorer().score(EMBEDDINGS, [0, -2]), "`labels`"),
+    "scores of half labels": (lambda: scorer().score(EMBEDDINGS, [0.5, 1]), "`labels`"),
+    "scores of a number as labels": (lambda: scorer().score(EMBEDDINGS, 1), "`labels`"),
+    "scores without labels": (lambda: Scorer(DIM, labels=None).score(EMBEDDINGS, [0, 1]), "`labels`"),
+    "select nothing": (lambda: scorer().select([]), "`questions`"),
+    "select no question": (lambda: scorer().select(None), "`questions`"),
+    "select another question": (lambda: scorer().select("Q2"), "Q2"),
+    "select a question twice": (lambda: scorer().select(["Q1", "Q1"]), "`questions`"),
+    "join one question twice": (lambda: Scorer.join([scorer(), scorer()]), "`questions`"),
+    "join other sizes": (lambda: Scorer.join([scorer(), Scorer(5, ("Q2",))]), "`dim`"),
+    "encoder of another size": (lambda: scorer().check_encoder(embedder()), "`encoder`"),
+    "chosen of one": (lambda: MIXTURE.chosen({"a": np.ones(2)}), "`maps`"),
+    "chosen of two lengths": (lambda: MIXTURE.chosen({"a": np.ones(2), "b": np.ones(3)}), "`maps['b']`"),
+    "chosen of too many": (lambda: MIXTURE.chosen({"a": np.ones(3), "b": np.ones(3)}), "`maps['a']`"),
+    "compare one": (lambda: MIXTURE.compare({"a": np.ones(2)}), "`values`"),
+    "compare two lengths": (lambda: MIXTURE.compare({"a": np.ones(2), "b": np.ones(3)}), "`values['b']`"),
+    "compare words": (lambda: MIXTURE.compare({"a": np.ones(2), "b": ["x", "y"]}), "`values['b']`"),
+    "perturb with draws of others": (
+        lambda: pasta.PERTURBATIONS["brightness jitter"](IMAGES, 1.0, draws=random(3, 1)),
+        "`draws`",
     ),
-    "too many patches": Refusal(lambda: pasta.perturb(IMAGES, "random patches", 40), "`magnitude`"),
+    "too many patches": (lambda: pasta.perturb(IMAGES, "random patches", 40), "`magnitude`"),
     **{
-        f"{name} of {bad}": Refusal(
+        f"{name} of {bad}": (
             partial(pasta.score_masks, scorer(), embedder(), **{"mean": (0.5,) * 3, "std": (0.5,) * 3} | {name: bad}),
             f"`{name}`",
         )
         for name in ("mean", "std")
         for bad in NO_STATISTICS
     },
-    "deviation of 0": Refusal(lambda: pasta.score_masks(scorer(), embedder(), mean=(0,) * 3, std=(0,) * 3), "`std`"),
+    "deviation of 0": (lambda: pasta.score_masks(scorer(), embedder(), mean=(0,) * 3, std=(0,) * 3), "`std`"),
 }
 
 
 def test_bad_calls_of_methods_are_refused_by_name():
-    check_all(METHODS)
+    assert_refused(METHODS)
 
 
 def test_everything_public_has_constraints_or_cases():

@@ -13,21 +13,17 @@ import torch
 from PIL import Image
 from torchvision.transforms import v2
 
-from bad_arguments import public_functions
+from bad_arguments import assert_refused, public_functions, spoilt
 from block_sources import Blocks, Plains
 from fixtures_cub import write_cub
 from good.datasets import GOOD
-from one_by_one import (
-    INF,
-    NAN,
-    NO_FILES,
-    NO_FOLDERS,
-    refusals,
-)
 from one_line import all_say_what_they_are, public_classes
 from quantus_concepts import datasets
-from refusals import Refusal, check_all
 
+NAN, INF = float("nan"), float("inf")
+#: Paths of nothing that is there.
+NO_PATHS = ("", "nowhere", "a\0b", "~nosuchuser/x", "x" * 300, "file.txt/x", None, 3)
+NO_FOLDERS, NO_FILES = (*NO_PATHS, "file.txt"), (*NO_PATHS, "folder")
 #: Records: nothing of them is checked before a data set is made of it.
 BARE = {"ExplanationFile", "Split", "find_explanations"}
 
@@ -189,12 +185,12 @@ TABLE = {
         },
     ),
 }
-CASES = {name: refusals(name, getattr(datasets, name), good, bad) for name, (good, bad) in TABLE.items()}
+CASES = {name: spoilt(getattr(datasets, name), good, **bad) for name, (good, bad) in TABLE.items()}
 
 
 @pytest.mark.parametrize("cases", CASES.values(), ids=CASES)
 def test_bad_arguments_are_refused_by_name(cases):
-    check_all(cases)
+    assert_refused(cases)
 
 
 def folder_of_concepts(**changes):
@@ -202,86 +198,88 @@ def folder_of_concepts(**changes):
 
 
 METHODS = {
-    "bird past the end": Refusal(lambda: birds()[2], "`index`", IndexError),
-    "bird before the start": Refusal(lambda: birds()[-3], "`index`", IndexError),
-    "bird of a half": Refusal(lambda: birds()[0.5], "`index`"),
-    "bird of no number": Refusal(lambda: birds()["first"], "`index`"),
-    "bird of nothing": Refusal(lambda: birds()[None], "`index`"),
-    "birds past the end": Refusal(lambda: birds().images([0, 2]), "`index`", IndexError),
-    "birds of no list": Refusal(lambda: birds().images(3), "`indices`"),
-    "substitute past the end": Refusal(lambda: birds().substitute(2, 0), "`index`", IndexError),
-    "substitute no concept": Refusal(lambda: birds().substitute(0, "red"), "`concept`"),
-    "substitute concept 99": Refusal(lambda: birds().substitute(0, 99), "`concept`"),
-    "substitute nothing": Refusal(lambda: birds().substitute(0, None), "`concept`"),
-    "substitution past the end": Refusal(lambda: datasets.PaintedSubstitutions(birds())[99], "`index`", IndexError),
-    "masks past the end": Refusal(lambda: birds().part_masks(2), "`index`", IndexError),
-    "masks of concept -1": Refusal(lambda: birds().part_masks(0, -1), "`concept`"),
-    "masks of half a concept": Refusal(lambda: birds().part_masks(0, 0.5), "`concept`"),
-    "object past the end": Refusal(lambda: datasets.PaintedObjects(1)[10], "`index`", IndexError),
-    "object of no number": Refusal(lambda: datasets.PaintedObjects(1)["first"], "`index`"),
-    "scene past the end": Refusal(lambda: datasets.PaintedScenes(1)[10], "`index`", IndexError),
-    "scene of a half": Refusal(lambda: datasets.PaintedScenes(1)[0.5], "`index`"),
-    "composed past the end": Refusal(lambda: composed()[99], "`index`", IndexError),
-    "composed of no number": Refusal(lambda: composed()["first"], "`index`"),
-    "composed images past the end": Refusal(lambda: composed().images([99]), "`indices`", IndexError),
-    "composed masks of halves": Refusal(lambda: composed().masks([0.5]), "`indices`"),
-    "composed boxes of bools": Refusal(lambda: composed().boxes([True]), "`indices`"),
-    "composed images of one number": Refusal(lambda: composed().images(3), "`indices`"),
-    "composed images of words": Refusal(lambda: composed().images(["first"]), "`indices`"),
-    "composed scene past the end": Refusal(lambda: composed().scene(99), "`index`", IndexError),
-    "composed object past the end": Refusal(lambda: composed().pasted(99), "`index`", IndexError),
-    "BAM past the end": Refusal(lambda: datasets.BAMFolder("bam")[99], "`index`", IndexError),
-    "BAM of no number": Refusal(lambda: datasets.BAMFolder("bam")["first"], "`index`"),
-    "own image past the end": Refusal(lambda: folder_of_concepts()[2], "`index`", IndexError),
-    "own image of a half": Refusal(lambda: folder_of_concepts()[0.5], "`index`"),
-    "cut-out past the end": Refusal(lambda: datasets.CutoutFolder("cutouts")[2], "`index`", IndexError),
-    "cut-out of no number": Refusal(lambda: datasets.CutoutFolder("cutouts")["first"], "`index`"),
-    "own scene past the end": Refusal(lambda: datasets.SceneFolder("scenes")[2], "`index`", IndexError),
-    "photograph past the end": Refusal(
-        lambda: datasets.COCOObjects("coco.json", "photographs", ("dog",))[1], "`index`", IndexError
+    "bird past the end": (lambda: birds()[2], "`index`"),
+    "bird before the start": (lambda: birds()[-3], "`index`"),
+    "bird of a half": (lambda: birds()[0.5], "`index`"),
+    "bird of no number": (lambda: birds()["first"], "`index`"),
+    "bird of nothing": (lambda: birds()[None], "`index`"),
+    "birds past the end": (lambda: birds().images([0, 2]), "`index`"),
+    "birds of no list": (lambda: birds().images(3), "`indices`"),
+    "substitute past the end": (lambda: birds().substitute(2, 0), "`index`"),
+    "substitute no concept": (lambda: birds().substitute(0, "red"), "`concept`"),
+    "substitute concept 99": (lambda: birds().substitute(0, 99), "`concept`"),
+    "substitute nothing": (lambda: birds().substitute(0, None), "`concept`"),
+    "substitution past the end": (lambda: datasets.PaintedSubstitutions(birds())[99], "`index`"),
+    "masks past the end": (lambda: birds().part_masks(2), "`index`"),
+    "masks of concept -1": (lambda: birds().part_masks(0, -1), "`concept`"),
+    "masks of half a concept": (lambda: birds().part_masks(0, 0.5), "`concept`"),
+    "object past the end": (lambda: datasets.PaintedObjects(1)[10], "`index`"),
+    "object of no number": (lambda: datasets.PaintedObjects(1)["first"], "`index`"),
+    "scene past the end": (lambda: datasets.PaintedScenes(1)[10], "`index`"),
+    "scene of a half": (lambda: datasets.PaintedScenes(1)[0.5], "`index`"),
+    "composed past the end": (lambda: composed()[99], "`index`"),
+    "composed of no number": (lambda: composed()["first"], "`index`"),
+    "composed images past the end": (lambda: composed().images([99]), "`indices`"),
+    "composed masks of halves": (lambda: composed().masks([0.5]), "`indices`"),
+    "composed boxes of bools": (lambda: composed().boxes([True]), "`indices`"),
+    "composed images of one number": (lambda: composed().images(3), "`indices`"),
+    "composed images of words": (lambda: composed().images(["first"]), "`indices`"),
+    "composed scene past the end": (lambda: composed().scene(99), "`index`"),
+    "composed object past the end": (lambda: composed().pasted(99), "`index`"),
+    "BAM past the end": (lambda: datasets.BAMFolder("bam")[99], "`index`"),
+    "BAM of no number": (lambda: datasets.BAMFolder("bam")["first"], "`index`"),
+    "own image past the end": (lambda: folder_of_concepts()[2], "`index`"),
+    "own image of a half": (lambda: folder_of_concepts()[0.5], "`index`"),
+    "cut-out past the end": (lambda: datasets.CutoutFolder("cutouts")[2], "`index`"),
+    "cut-out of no number": (lambda: datasets.CutoutFolder("cutouts")["first"], "`index`"),
+    "own scene past the end": (lambda: datasets.SceneFolder("scenes")[2], "`index`"),
+    "photograph past the end": (
+        lambda: datasets.COCOObjects("coco.json", "photographs", ("dog",))[1],
+        "`index`",
     ),
-    "mixed scene past the end": Refusal(lambda: datasets.MixedScenes(Plains(), Plains())[999], "`index`", IndexError),
-    "ratings past the end": Refusal(lambda: rated().select([99]), "`items`"),
-    "ratings of nothing": Refusal(lambda: rated().select(None), "`items`"),
-    "ratings of words": Refusal(lambda: rated().select(["first"]), "`items`"),
-    "ratings by too many bools": Refusal(lambda: rated().select(np.ones(9, bool)), "`items`"),
-    "votes joined in no way": Refusal(lambda: rated().targets("most"), "`how`"),
-    "votes joined by nothing": Refusal(lambda: rated().targets(None), "`how`"),
-    "votes on one axis": Refusal(lambda: datasets.SimulatedRaters().vote(np.ones(6)), "`expected`"),
-    "votes on nothing": Refusal(lambda: datasets.SimulatedRaters().vote(None), "`expected`"),
-    "votes on words": Refusal(lambda: datasets.SimulatedRaters().vote([["a"]]), "`expected`"),
-    "votes with a negative seed": Refusal(lambda: datasets.SimulatedRaters().vote(np.ones((1, 6)), -1), "`seed`"),
-    "votes with half a seed": Refusal(lambda: datasets.SimulatedRaters().vote(np.ones((1, 6)), 0.5), "`seed`"),
-    "expected votes of others": Refusal(
-        lambda: datasets.SimulatedRatings(**votes(), expected=np.ones((2, 6))), "`expected`"
-    ),
-    "parts without points": Refusal(lambda: folder_of_concepts(part_of_concept={"red": "red"}), "`parts`"),
-    "no points and a word": Refusal(
+    "mixed scene past the end": (lambda: datasets.MixedScenes(Plains(), Plains())[999], "`index`"),
+    "ratings past the end": (lambda: rated().select([99]), "`items`"),
+    "ratings of nothing": (lambda: rated().select(None), "`items`"),
+    "ratings of words": (lambda: rated().select(["first"]), "`items`"),
+    "ratings by too many bools": (lambda: rated().select(np.ones(9, bool)), "`items`"),
+    "votes joined in no way": (lambda: rated().targets("most"), "`how`"),
+    "votes joined by nothing": (lambda: rated().targets(None), "`how`"),
+    "votes on one axis": (lambda: datasets.SimulatedRaters().vote(np.ones(6)), "`expected`"),
+    "votes on nothing": (lambda: datasets.SimulatedRaters().vote(None), "`expected`"),
+    "votes on words": (lambda: datasets.SimulatedRaters().vote([["a"]]), "`expected`"),
+    "votes with a negative seed": (lambda: datasets.SimulatedRaters().vote(np.ones((1, 6)), -1), "`seed`"),
+    "votes with half a seed": (lambda: datasets.SimulatedRaters().vote(np.ones((1, 6)), 0.5), "`seed`"),
+    "expected votes of others": (lambda: datasets.SimulatedRatings(**votes(), expected=np.ones((2, 6))), "`expected`"),
+    "parts without points": (lambda: folder_of_concepts(part_of_concept={"red": "red"}), "`parts`"),
+    "no points and a word": (
         lambda: datasets.apply_transform(torch.zeros(3, 4, 4), torch.zeros(0, 1, 2), lambda image: "image"),
         "`transform`",
     ),
-    "points and a function": Refusal(
-        lambda: datasets.apply_transform(torch.zeros(3, 4, 4), torch.zeros(1, 1, 2), lambda image: image), "`transform`"
+    "points and a function": (
+        lambda: datasets.apply_transform(torch.zeros(3, 4, 4), torch.zeros(1, 1, 2), lambda image: image),
+        "`transform`",
     ),
-    "points and a number": Refusal(
-        lambda: datasets.apply_transform(torch.zeros(3, 4, 4), torch.zeros(1, 1, 2), 3), "`transform`"
+    "points and a number": (
+        lambda: datasets.apply_transform(torch.zeros(3, 4, 4), torch.zeros(1, 1, 2), 3),
+        "`transform`",
     ),
-    "no points and a number": Refusal(
-        lambda: datasets.apply_transform(torch.zeros(3, 4, 4), torch.zeros(0, 1, 2), 3), "`transform`"
+    "no points and a number": (
+        lambda: datasets.apply_transform(torch.zeros(3, 4, 4), torch.zeros(0, 1, 2), 3),
+        "`transform`",
     ),
-    "points dropped": Refusal(
+    "points dropped": (
         lambda: datasets.apply_transform(
             torch.zeros(3, 4, 4), torch.ones(1, 1, 2), v2.Lambda(lambda each: each[..., :1])
         ),
         "`transform`",
     ),
-    "out is a file": Refusal(lambda: datasets.write_bam(Blocks(), Plains(), "file.txt"), "file.txt` is a file"),
-    "out holds files": Refusal(lambda: datasets.write_bam(Blocks(), Plains(), "scenes"), "already holds files"),
+    "out is a file": (lambda: datasets.write_bam(Blocks(), Plains(), "file.txt"), "file.txt` is a file"),
+    "out holds files": (lambda: datasets.write_bam(Blocks(), Plains(), "scenes"), "already holds files"),
 }
 
 
 def test_bad_calls_of_methods_are_refused_by_name():
-    check_all(METHODS)
+    assert_refused(METHODS)
 
 
 MADE = ("PaintedBirds", "PaintedObjects", "PaintedScenes", "ConceptFolder", "COCOObjects", "BAMFolder")

@@ -1,0 +1,559 @@
+"""Bad arguments that no constraint describes: those that do not fit each other, and what models and loaders give."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import captum.attr
+import numpy as np
+import pytest
+import torch
+from captum.attr import LayerGradCam, Saliency
+from torch import Tensor, nn
+
+import captum_concepts
+from bad_arguments import Case, assert_refused, public_functions, spoilt
+from captum_concepts import (
+    Backbone,
+    BottleneckCBM,
+    CoAM,
+    ConceptBank,
+    LayerFeatures,
+    PostHocCBM,
+    RandomAttribution,
+    ResidualCBM,
+    SobelEdges,
+    SteeredRISE,
+    build_method,
+    embed,
+    explain_func,
+    fit_elastic_net,
+    fit_logistic,
+    fit_residual,
+    from_open_clip,
+    from_pyc,
+    from_timm,
+    from_torchvision,
+    from_transformers,
+    gallery,
+    method_from_spec,
+    overlay,
+    plot_coam,
+    plot_contributions,
+    prune,
+    show_concepts,
+    show_top_images,
+    tcav_folders,
+    tcav_score,
+)
+from concept_inputs import (
+    BACKBONE,
+    BANK,
+    BOTTLENECK,
+    CBM,
+    CLASSES,
+    CUT,
+    FEATURES,
+    IMAGES,
+    LOADER,
+    NET,
+    PRESENT,
+    RESIDUAL,
+    Tower,
+    tokens,
+    trained_cav,
+)
+
+Bad = Mapping[str, Any]
+NAN = float("nan")
+#: What is no array of numbers, and what is no module.
+NO_ARRAY: Bad = {
+    "text": np.array([["a", "b"]]),
+    "objects": np.array([[object(), None]]),
+    "complex": np.array([[1j, 0]]),
+    "ragged": [[1.0], [1.0, 2.0]],
+    "a number": 3.0,
+}
+NO_MODULE: Bad = {"None": None, "text": "resnet18", "a list": [1], "a class": torch.nn.Linear}
+NO_IMAGES: Bad = {"None": None, "text": "birds.png", "a list": [[1.0]], "of rank 3": IMAGES[0]}
+NO_DEVICE: Bad = {"text": "gpu number one", "a list": ["cpu"], "a fraction": 0.5}
+NO_LOADER: Bad = {
+    "of numbers": [1, 2],
+    "of texts": [("a", "b", "c")],
+    "of images of text": [(np.array(["a"]), CLASSES, CLASSES)],
+    "of None": [None],
+}
+NO_FIT: dict[str, Bad] = {
+    "labels": {"of one class": CLASSES * 0, "negative": CLASSES - 1, "halves": CLASSES / 2},
+    "n_classes": {"too few": 1},
+}
+#: Where None stands for the one that is named.
+NO_BACKBONE: Bad = {what: value for what, value in NO_MODULE.items() if value is not None}
+NO_SOURCE: Bad = {"no model": "timm", "unknown": "keras:resnet50", "no weights": "open_clip:ViT-B-32"}
+NO_REPOSITORY: Bad = {"too deep": "a/b/c", "with a space": "my birds"}
+NO_CONCEPTS: Bad = {"text": "red", "None in it": [None], "NaN": [NAN], "too large": [3], "nested": [[[0]]]}
+
+
+NO_INPUTS: Bad = {"None": None, "text": "birds.png", "of rank 1": IMAGES[0, 0, 0]}
+ONE_CONCEPT: Bad = {
+    **NO_CONCEPTS,
+    "text": "rde",
+    "unknown": ["rde"],
+    "twice the same": [1, 1],
+    "empty": torch.zeros(0, dtype=torch.int64),
+}
+NO_LEVELS: Bad = {
+    "a number": 1.0,
+    "text": ("a", "b"),
+    "one": [[0.0] * 3],
+    "NaN": np.full((2, 3), NAN),
+    "of two concepts": np.zeros((2, 2)),
+    "descending": np.array([[1.0] * 3, [0.0] * 3]),
+}
+INTERVENTION = {"inputs": IMAGES, "concepts": [0, 1], "values": [0, 1], "levels": (np.zeros(3), np.ones(3))}
+
+
+def stored(model: Any) -> dict[str, dict[str, Case]]:
+    """Bad input to how a model is written and read, by method."""
+    hub, file = {"repo_id": "someone/birds"}, {"path": "cbm.safetensors"}
+    return {
+        "save": spoilt(model.save, file, backbone=NO_SOURCE),
+        "load": spoilt(model.load, file, features=NO_BACKBONE),
+        "push_to_hub": spoilt(model.push_to_hub, hub, repo_id=NO_REPOSITORY, backbone=NO_SOURCE),
+        "from_hub": spoilt(model.from_hub, hub, repo_id=NO_REPOSITORY, features=NO_BACKBONE),
+    }
+
+
+STORED = {"PostHocCBM": CBM, "ResidualCBM": RESIDUAL}
+
+
+def intervention(model: Any) -> dict[str, Case]:
+    """Return the cases of `intervene`."""
+    return spoilt(
+        model.intervene,
+        INTERVENTION,
+        inputs=NO_INPUTS,
+        concepts=ONE_CONCEPT,
+        values={"None": None, "text": "a", "NaN": [NAN, 0.0], "one too few": [1], "no labels": [2, 0]},
+        levels=NO_LEVELS,
+    )
+
+
+def levels(model: Any) -> dict[str, Case]:
+    """Return the cases of `value_levels`."""
+    loaders = {**NO_LOADER, "empty": [], "with NaN": [(IMAGES * NAN,)]}
+    return spoilt(model.value_levels, {}, loader=loaders)
+
+
+HEADS: Bad = {"of other concepts": nn.Linear(4, 2)}
+TABLE: dict[str, dict[str, Case]] = {
+    "ConceptBank": spoilt(ConceptBank, {"cavs": np.eye(3)}, cavs={"bools": np.eye(3, dtype=bool)}),
+    # Below the working directory, which is empty, so that a good call would stop at `root` and name that.
+    "ConceptBank.from_folders": spoilt(
+        ConceptBank.from_folders,
+        {"backbone": BACKBONE, "root": "."},
+        backbone=NO_MODULE,
+        root={"without folders": "."},
+        random={"None": None, "a number": 3, "empty": "", "a path": "../random"},
+    ),
+    "ConceptBank.join": spoilt(ConceptBank.join, {"banks": [BANK]}, banks={"of one name": [BANK, BANK]}),
+    "ConceptBank.from_text": spoilt(
+        ConceptBank.from_text,
+        {"model": Tower(), "tokenizer": tokens, "prompts": ["a", "b"]},
+        model={"None": None, "text": "ViT-B-32", "a class": Tower},
+        tokenizer={"that gives no tensor": lambda texts: texts},
+        names={"a number": 3, "text": "ab", "twice the same": ["a", "a"]},
+        templates={"without a place": ["a photo"]},
+    )
+    | {
+        f"model that gives {what}": (
+            lambda given=given: ConceptBank.from_text(Tower(given), tokens, ["a", "b"]),
+            "`model`",
+        )
+        for what, given in {"a text": "a", "one row": torch.ones(1, 2), "rank 1": torch.ones(2)}.items()
+    },
+    "ConceptBank.from_captum": spoilt(
+        ConceptBank.from_captum,
+        {"cavs": trained_cav()},
+        cavs={"text": "cavs.pt", "a number": 3, "None": None},
+        concept={"None": None, "a fraction": 0.5, "a bool": True, "a list": [0], "negative": -1},
+        layer={"unknown": "head"},
+    ),
+    "ConceptBank.random": spoilt(
+        ConceptBank.random,
+        {"n_concepts": 2, "n_features": 3},
+        mean={"text": ["a", "b", "c"], "a number": 1.0, "NaN": [NAN, 0, 0], "of rank 2": np.eye(3)},
+    ),
+    "ConceptBank.index": {
+        "name: None": (lambda: BANK.index(None), "`name`"),  # type: ignore[arg-type]
+        "name: a list": (lambda: BANK.index(["red"]), "`name`"),  # type: ignore[arg-type]
+        "name: unknown": (lambda: BANK.index("rde"), "`name`"),
+    },
+    "ConceptBank.select": spoilt(
+        BANK.select,
+        {},
+        concepts={"None": None, "a bool": True, "a fraction": 1.5, "of rank 2": np.array([[0, 1]]), "NaN": [NAN]},
+    ),
+    "ConceptBank.rename": spoilt(BANK.rename, {}, mapping={"unknown": {"rde": "a"}, "to one name": {"red": "blue"}}),
+    "ConceptBank.to": spoilt(BANK.to, {}, dtype={"integers": torch.int64, "complex": torch.complex64}),
+    "ConceptBank.save": {
+        "settings: with what JSON cannot": (
+            lambda: ConceptBank(np.eye(2), settings={"a": object()}).save("bank"),  # type: ignore[dict-item]
+            "`settings`",
+        )
+    },
+    "PostHocCBM": spoilt(
+        PostHocCBM,
+        {"features": BACKBONE, "bank": BANK, "head": nn.Linear(3, 2)},
+        features=NO_MODULE,
+        head={"of other concepts": nn.Linear(4, 2)},
+    ),
+    "PostHocCBM.fit": spoilt(
+        PostHocCBM.fit,
+        {"features": BACKBONE, "loader": LOADER, "n_pos": 2, "n_neg": 2, "min_images": 1},
+        features=NO_MODULE,
+        bank={"beside numbers of images": BANK},
+        loader={**NO_LOADER, "of bool classes": [(IMAGES, CLASSES > 0, torch.from_numpy(PRESENT))]},
+        concept_labels={**NO_ARRAY, "of rank 1": PRESENT[:, 0], "halves": PRESENT / 2, "one too few": PRESENT[:7]},
+        names={"a number": 3, "text": "ab", "one too few": ["a"], "twice the same": ["a", "a"]},
+        head={"that gives no module": lambda u, y: u},
+        n_classes={"too few": 1},
+        concepts={"a number": 2, "unknown": "concept 9", "a pattern of none": "wing*", "nothing": []},
+    ),
+    **{f"{name}.{method}": cases for name, model in STORED.items() for method, cases in stored(model).items()},
+    "PostHocCBM.save": stored(CBM)["save"]
+    | {
+        "head: of another kind": (
+            lambda: PostHocCBM(BACKBONE, BANK, nn.Bilinear(3, 3, 2)).save("cbm.safetensors"),
+            "`head`",
+        )
+    },
+    "ResidualCBM.save": stored(RESIDUAL)["save"]
+    | {
+        "residual: of another kind": (
+            lambda: ResidualCBM(CBM, nn.Bilinear(2, 2, 2)).save("cbm.safetensors"),
+            "`residual`",
+        ),
+        "bottleneck: of another kind": (
+            lambda: ResidualCBM(BOTTLENECK, nn.Linear(2, 2)).save("cbm.safetensors"),
+            "a PostHocCBM but got Bottleneck",
+        ),
+    },
+    "PostHocCBM.concept_maps": spoilt(CBM.concept_maps, {"images": IMAGES}, concepts={**NO_CONCEPTS, "a number": 3.5}),
+    "PostHocCBM.maps_from_features": spoilt(
+        CBM.maps_from_features,
+        {"features": BACKBONE(IMAGES)},
+        features={"None": None, "text": "a", "of another width": IMAGES, "of rank 3": IMAGES[0]},
+        concepts=NO_CONCEPTS,
+    ),
+    "PostHocCBM.values_from_features": spoilt(
+        CBM.values_from_features,
+        {},
+        features={"None": None, "text": "a", "of another width": IMAGES, "of rank 3": IMAGES[0]},
+    ),
+    "BottleneckCBM": spoilt(
+        BottleneckCBM,
+        {"features": BACKBONE, "concept_layer": nn.Linear(2, 3), "head": nn.Linear(3, 2)},
+        features=NO_MODULE,
+        concept_layer={"with a sigmoid": nn.Sequential(nn.Linear(2, 3), nn.Sigmoid())},
+        head={"of other concepts": nn.Linear(4, 2)},
+    ),
+    "BottleneckCBM.concept_maps": spoilt(BOTTLENECK.concept_maps, {"images": IMAGES}, concepts=NO_CONCEPTS),
+    **{
+        f"{name}.{method}": cases
+        for name, model in (("PostHocCBM", CBM), ("BottleneckCBM", BOTTLENECK), ("ResidualCBM", RESIDUAL))
+        for method, cases in (
+            ("intervene", intervention(model)),
+            ("value_levels", levels(model)),
+            ("with_head", spoilt(model.with_head, {}, head=HEADS)),
+        )
+    },
+    "ResidualCBM": spoilt(
+        ResidualCBM,
+        {"bottleneck": CBM, "residual": nn.Linear(2, 2)},
+        bottleneck={"with a residual": RESIDUAL},
+        residual={"of another width": nn.Linear(3, 2), "of one class": nn.Linear(2, 1)},
+    ),
+    "ResidualCBM.of_classifier": spoilt(
+        ResidualCBM.of_classifier,
+        {"features": NET, "bank": CBM.bank, "classifier": nn.Linear(CBM.bank.cavs.shape[1], 4)},
+        features=NO_MODULE,
+        classifier={"of another width": nn.Linear(9, 4)},
+    ),
+    "ResidualCBM.contributions": spoilt(RESIDUAL.contributions, {}, inputs=NO_INPUTS),
+    "fit_residual": spoilt(
+        fit_residual,
+        {"cbm": CBM, "loader": LOADER},
+        cbm={"with a residual": RESIDUAL},
+        loader={**NO_LOADER, "empty": [], "of other classes": [(IMAGES, CLASSES + 1)]},
+    ),
+    "prune": spoilt(
+        prune,
+        {"cbm": CBM, "concepts": "red"},
+        concepts=ONE_CONCEPT,
+        classes={"text": "bird", "a fraction": [0.5], "too large": [2], "bools": [True, False], "nested": [[[0]]]},
+    ),
+    "Backbone": spoilt(
+        Backbone,
+        {"features": BACKBONE, "pool": "mean", "maps": None, "channels": 2},
+        normalisation={
+            "text": "imagenet",
+            "a mean alone": (0.5, 0.5, 0.5),
+            "of two lengths": ((0.5,) * 3, (0.5,)),
+            "a deviation of 0": ((0.5,) * 3, (0.5, 0.5, 0.0)),
+            "NaN": ((NAN,) * 3, (0.5,) * 3),
+        },
+    ),
+    "Backbone.normalise": spoilt(
+        Backbone(BACKBONE, "mean", None, 2, ((0.5,) * 3, (0.5,) * 3)).normalise,
+        {},
+        images={
+            "None": None,
+            "text": "birds.png",
+            "bytes": IMAGES.byte(),
+            "of two channels": IMAGES[:, :2],
+            "of rank 2": IMAGES[0, 0],
+        },
+    )
+    | {"normalisation: unknown": (lambda: CUT.normalise(IMAGES), "`normalisation`")},
+    "embed": spoilt(
+        embed, {"features": BACKBONE, "loader": LOADER}, features=NO_MODULE, loader={**NO_LOADER, "empty": []}
+    ),
+    "fit_logistic": spoilt(fit_logistic, {"values": FEATURES, "labels": CLASSES}, **NO_FIT),
+    "fit_elastic_net": spoilt(fit_elastic_net, {"values": FEATURES, "labels": CLASSES}, **NO_FIT),
+    **{
+        function.__name__: spoilt(function, {}, model={"None": None, "a number": 3, "a class": nn.Linear})
+        for function in (from_open_clip, from_timm, from_torchvision)
+    },
+    # What else it takes is tried where a model of PyC's is at hand.
+    "from_pyc": spoilt(from_pyc, {}, model={"of another library": nn.Linear(2, 2)}),
+    "from_transformers": spoilt(
+        from_transformers,
+        {"model": NET},
+        model={"None": None, "a number": 3, "a class": nn.Linear, "of another library": nn.Linear(2, 2)},
+        processor={"text": "google/vit", "a function": tokens},
+    ),
+    "LayerFeatures": spoilt(
+        LayerFeatures,
+        {"model": NET, "layer": "0"},
+        layer={"None": None, "a number": 0, "unknown": "head", "empty": "", "of another": nn.Linear(1, 1)},
+    ),
+}
+
+PICTURE, MAP = np.zeros((4, 5, 3)), np.eye(2)
+
+NO_TARGET: Bad = {
+    "text": "cat",
+    "a fraction": 0.5,
+    "a bool": True,
+    "complex": torch.zeros(8, dtype=torch.complex64),
+    "too large": 7,
+    "negative": -1,
+    "one too few": CLASSES[:7],
+}
+NO_ATTRIBUTED: Bad = {"None": None, "text": "birds", "a list": [[1.0]], "an array": IMAGES.numpy()}
+
+
+def call_explainer(**changes: Any) -> object:
+    return explain_func(Saliency)(**{"model": NET, "inputs": IMAGES.numpy(), "targets": CLASSES.numpy(), **changes})
+
+
+def random(**changes: Any) -> object:
+    return RandomAttribution(NET).attribute(**{"inputs": IMAGES, **changes})
+
+
+def steered(**changes: Any) -> object:
+    good = {"inputs": IMAGES, "target": CLASSES, "lam": 0, "n_masks": 2, "cells": 2}
+    return SteeredRISE(NET).attribute(**{**good, **changes})
+
+
+class Answers(nn.Module):
+    """A model that answers with what it is told, whatever it is asked."""
+
+    def __init__(self, answer: Any) -> None:
+        super().__init__()
+        self.answer = answer
+
+    def forward(self, images: Tensor) -> Any:
+        return self.answer
+
+
+TABLE |= {
+    "CoAM": spoilt(
+        CoAM,
+        {"forward_func": NET, "layer": "0", "cavs": np.eye(2)},
+        forward_func={"None": None, "text": "resnet18", "a list": [NET]},
+        layer={"None": None, "a number": 0, "unknown": "head", "a list": ["0"]},
+        cavs={**NO_ARRAY, "None": None, "of rank 1": np.ones(2), "NaN": np.eye(2) * NAN, "empty": np.ones((0, 2))},
+        device_ids={"text": "cuda:0", "a number": 0},
+    ),
+    "CoAM.of": spoilt(CoAM.of, {}, model=NO_MODULE),
+    "CoAM.attribute": spoilt(
+        CoAM(CBM).attribute, {"inputs": IMAGES}, inputs={**NO_ATTRIBUTED, "an empty tuple": ()}, target=NO_TARGET
+    ),
+    "RandomAttribution.attribute": spoilt(
+        random, {}, inputs={**NO_ATTRIBUTED, "an empty tuple": ()}, target={"one too few": CLASSES[:7], "NaN": [NAN]}
+    ),
+    "SobelEdges.attribute": spoilt(
+        SobelEdges(NET).attribute, {}, inputs={**NO_ATTRIBUTED, "integers": torch.ones(1, 1, 4, 4, dtype=torch.int64)}
+    ),
+    "SteeredRISE.attribute": spoilt(
+        steered,
+        {},
+        inputs={**NO_ATTRIBUTED, "an empty tuple": ()},
+        target=NO_TARGET,
+        cells={"None": None, "text": "77", "a bool": True, "a fraction": 2.5, "NaN": (NAN, NAN)},
+        baselines={"None": None, "text": "black", "a list": [[0.0]], "NaN": NAN, "complex": 1j},
+    ),
+    "build_method": spoilt(
+        build_method,
+        {"name": "IG + SmoothGrad"},
+        baseline={
+            "text": "black",
+            "None": None,
+            "complex": 1j,
+            "NaN": NAN,
+            "of rank 2": np.ones((2, 2)),
+            "ragged": [[1], []],
+        },
+    ),
+    "method_from_spec": spoilt(
+        method_from_spec,
+        {"spec": "Occlusion"},
+        spec={"empty": "", "no function": ":", "a file that is not there": "method.py:f"},
+        baseline={"text": "black", "None": None, "NaN": NAN},
+    ),
+    "explain_func": spoilt(explain_func, {"factory": Saliency}, factory={"None": None, "a number": 3})
+    | {
+        "internal_batch_size: text": (
+            lambda: explain_func(captum.attr.IntegratedGradients, internal_batch_size="64"),
+            "`internal_batch_size`",
+        ),
+        "internal_batch_size: negative": (
+            lambda: explain_func(captum.attr.IntegratedGradients, internal_batch_size=-1),
+            "`internal_batch_size`",
+        ),
+    },
+    "explain_func.__call__": spoilt(
+        call_explainer,
+        {},
+        model={"None": None, "text": "resnet18", "a list": [NET]},
+        inputs={**NO_ARRAY, "None": None},
+        targets={**NO_TARGET, "text": ["cat"] * 8, "objects": np.array([None] * 8)},
+    )
+    | spoilt(call_explainer, {"model": Answers(None)}, device=NO_DEVICE)
+    | {
+        f"model that returns {what}": (lambda answer=answer: call_explainer(model=Answers(answer)), names)
+        for what, answer, names in (
+            ("nothing", None, "return"),
+            ("an empty tuple", (), "return"),
+            ("texts", ["a"], "return"),
+            ("a vector", torch.ones(8, requires_grad=True), "return"),
+            ("nothing of the inputs", torch.ones(8, 2), "gradient"),
+        )
+    }
+    | {
+        "layer of no module": (
+            lambda: explain_func(LayerGradCam, layer="0")(lambda x: x, IMAGES.numpy(), CLASSES.numpy()),
+            "`model`",
+        )
+    },
+    "tcav_score": spoilt(
+        tcav_score,
+        {
+            "model": NET,
+            "layers": ["0"],
+            "concept_images": IMAGES,
+            "negative_images": IMAGES,
+            "inputs": IMAGES,
+            "target": 0,
+            "n_random": 2,
+            "n_samples": 2,
+        },
+        concept_images=NO_IMAGES | {"none": IMAGES[:0]},
+        inputs=NO_IMAGES | {"none": IMAGES[:0]},
+        target={"None": None, **NO_TARGET},
+    ),
+    "tcav_folders": spoilt(
+        tcav_folders,
+        {"model": NET, "layers": ["0"], "root": ".", "inputs": IMAGES, "target": 0},
+        root={"without folders": "."},
+        inputs=NO_IMAGES | {"none": IMAGES[:0]},
+        target={"None": None, "text": "cat", "a fraction": 0.5, "a bool": True},
+        random={"None": None, "a number": 3, "empty": "", "a path": "../random"},
+    ),
+    "overlay": spoilt(
+        overlay, {"image": PICTURE, "map": MAP}, image={**NO_ARRAY, "None": None, "empty": np.zeros((0, 4, 3))}
+    ),
+    "plot_coam": spoilt(plot_coam, {"image": PICTURE, "map": MAP}, image={"text": "bird.png", "None": None}),
+    "gallery": spoilt(
+        gallery,
+        {"images": PICTURE[None], "maps": MAP[None, None], "names": ["red"]},
+        images={"None": None, "a number": 3, "text": "birds"},
+        names={"None": None, "a number": 3},
+        axes={"a number": 3, "a list": [1, 2], "of texts": np.array([["a", "b"]])},
+    ),
+    "show_concepts": spoilt(
+        show_concepts,
+        {"model": CBM, "images": IMAGES},
+        model={"None": None, "a module": NET, "text": "cbm"},
+        images={**NO_IMAGES, "none": IMAGES[:0]},
+        layer={"without a bank": "features"},
+        bank={"without a layer": CBM.bank},
+        concepts={"a fraction": 0.5, "unknown": ["rde"]},
+        concept_labels={"of one": [[1]]},
+        labels={"too few": [0]},
+        class_names={"too few": ["a"]},
+        pictures={"text": "bird.png", "too few": IMAGES[:1]},
+    ),
+    "show_top_images": spoilt(
+        show_top_images,
+        {"model": CBM, "images": IMAGES, "concept": 0},
+        model={"None": None, "a module": NET},
+        images={**NO_IMAGES, "none": IMAGES[:0]},
+        concept={"None": None, "unknown": "rde", "too large": 99},
+        layer={"without a bank": "features"},
+        bank={"without a layer": CBM.bank},
+        concept_labels={"of one": [[1]]},
+        pictures={"text": "bird.png", "too few": IMAGES[:1]},
+    ),
+    "plot_contributions": spoilt(
+        plot_contributions,
+        {"contributions": np.ones(2), "names": ["a", "b"], "total": 1.0},
+        contributions={"of one": np.ones(1)},
+    ),
+}
+
+#: Results, and what is tried under the name of the class that has it.
+EXCEPTIONS = {
+    "TCAVScore": "a result",
+    "Backbone.embed_features": "takes what its own features give",
+    "Backbone.feature_maps": "takes what its own features give",
+    "PostHocCBM.project_features": "maps_from_features by another name",
+    "BottleneckCBM.embed_features": "as of PostHocCBM",
+    "BottleneckCBM.feature_maps": "as of Backbone",
+    "BottleneckCBM.forward": "PyTorch's own errors",
+    "BottleneckCBM.maps_from_features": "as of PostHocCBM",
+    "BottleneckCBM.project_features": "as of PostHocCBM",
+    "BottleneckCBM.values_from_features": "as of PostHocCBM",
+    "ResidualCBM.project_features": "as of PostHocCBM",
+    "BottleneckCBM.embedded": "as of PostHocCBM",
+    "BottleneckCBM.own_inputs": "as of PostHocCBM",
+    "BottleneckCBM.logits_from_features": "as of PostHocCBM",
+    "LayerFeatures.forward": "PyTorch's own errors",
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("cases", TABLE.values(), ids=TABLE)
+@pytest.mark.usefixtures("empty_folder")
+def test_refused(cases: Mapping[str, Case]) -> None:
+    assert_refused(cases)
+
+
+def test_every_callable_has_constraints_or_is_in_the_table() -> None:
+    unconstrained = {
+        name for name, function in public_functions(captum_concepts) if not hasattr(function, "constraints")
+    }
+    assert unconstrained - TABLE.keys() == EXCEPTIONS.keys()
