@@ -15,8 +15,9 @@ import pytest
 from fixtures_commands import COMMANDS, check_command, write_place
 from quantus_concepts.datasets.birds.attributes import MAX_CONCEPTS, MIN_CONCEPTS, SPECIES
 from quantus_concepts.studies._kit.command import option_name
+from quantus_concepts.studies._models.options import PAINTED_SIZES
 from quantus_concepts.studies.app import COMMANDS as EXPORTED
-from quantus_concepts.studies.concepts.options import PAINTED_SIZES, ConceptOptions
+from quantus_concepts.studies.concepts.options import ConceptOptions
 
 LONG = "x" * 300
 LOADED = [
@@ -46,22 +47,8 @@ BESIDE = {
     "pasta score": dict.fromkeys(("encoder_weights", "encoder_tokenizer"), "--encoder clip"),
     "pasta ablate": dict.fromkeys(("encoder_weights", "encoder_tokenizer"), "--encoder clip"),
 }
-#: Paths that may name what is not there yet, and what is no place for it.
-MADE = {"models": ("file.txt",), "cache": ("file.txt",), "out": ()}
-#: Paths of folders; the others are of files. A scorer is either.
-FOLDERS = {
-    "objects",
-    "scenes",
-    "root",
-    "cub_root",
-    "data",
-    "images",
-    "explanations",
-    "light",
-    "strong",
-    "encoder_tokenizer",
-}
-FOLDERS |= {"generated", "filtered"}
+#: What a path cannot name, by what it has to name; a scorer may be a file or a folder.
+PATHS = {"file": ("nowhere", "empty"), "folder": ("nowhere", "file.txt"), "new folder": ("file.txt",), "": ()}
 
 
 @pytest.fixture(scope="module")
@@ -92,11 +79,10 @@ def bad_values(field: dataclasses.Field, hint: object) -> tuple[str, ...]:
     said, found = field.metadata, kinds(hint)
     values: tuple[str, ...] = ()
     if Path in found:
-        there = ("nowhere", "file.txt" if field.name in FOLDERS else "empty")
-        values = ("a\0b", *(() if field.name == "out" else (LONG,)), *MADE.get(field.name, there))
+        values = ("a\0b", *(() if field.name == "out" else (LONG,)), *PATHS[said["path"]])
     if said["bounds"] is not None:
         low, high = said["bounds"]
-        values = (f"{low if said['open_low'] else low - 1}", f"{high + 1}", "x")
+        values = (f"{low if said['open']['open_low'] else low - 1}", f"{high + (not said['open']['open_high'])}", "x")
         values += ("nan", "inf", "-inf") if float in found else ("1.5",)
     if said["choices"] is not None:
         values = ("", "nonsense")
@@ -114,7 +100,7 @@ def declared():
     for command, (options, good) in COMMANDS.items():
         hints = typing.get_type_hints(options)
         for field in dataclasses.fields(options):
-            if field.metadata["argument"] or (command, field.name) == ("pasta score", "scorer"):
+            if field.metadata["argument"]:
                 continue
             if values := bad_values(field, hints[field.name]):
                 name = typed(field)
@@ -143,9 +129,8 @@ BAD = {
         "--scenes nowhere": "--scenes",
         "--scenes file.txt": "--scenes",
         "--annotations file.txt": "--objects",
-        "--test-share 0": "--test-share",
-        "--test-share 1": "--test-share",
-        "--test-share nan": "--test-share",
+        "--object-classes dog": "--object-classes",
+        "--min-photographs 2": "--min-photographs",
         "--out file.txt": "file.txt",
         "--out images": "images",
         "--out images --overwrite": "images",
@@ -220,11 +205,10 @@ BAD = {
         f"{OWN} --backbone network.py:grey": "--image-size",
     },
     "benchmark attribution": {
-        "--test-share 0": "--test-share",
-        "--test-share 1": "--test-share",
-        "--test-share nan": "--test-share",
         "--image-size 20": "--image-size",
         "--objects cutouts": "--objects",
+        "--object-classes dog": "--object-classes",
+        "--min-photographs 2": "--min-photographs",
         "--data folders": "--objects",
         "--data folders --objects cutouts": "--scenes",
         "--data coco-miniplaces --objects cutouts --scenes scenes": "--annotations",
@@ -303,9 +287,6 @@ BAD = {
         "--question Q7": "--question",
         "--question=": "--question",
         "--question Q1,,Q2": "--question",
-        "--train-share 0": "--train-share",
-        "--train-share 1": "--train-share",
-        "--train-share nan": "--train-share",
         "--n-per-image 1000": "--n-per-image",
         **ENGINE,
         "--out file.txt": "--out",
@@ -316,8 +297,6 @@ BAD = {
         "--datasets=": "--datasets",
         "--datasets coco,": "--datasets",
         "--question Q7": "--question",
-        "--train-share 0": "--train-share",
-        "--train-share 1": "--train-share",
         "--encoder=": "--encoder",
         "--encoder siglop": "--encoder",
         "--encoder a/b": "a",

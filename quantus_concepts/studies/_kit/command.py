@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -51,21 +51,30 @@ def option(
     flag: str | None = None,
     bounds: tuple[float, float] | None = None,
     open_low: bool = False,
+    open_high: bool = False,
     choices: Sequence[str] | str | None = None,
+    path: Literal["", "file", "folder", "new folder"] = "",
     argument: bool = False,
     shown: bool = True,
     matters: bool = True,
 ) -> Any:
     """Declare an option as the field of a dataclass.
 
-    `bounds` and `choices` are checked where the options are made, by a command or by a call; None passes. `choices`
-    may name where they stand, ``"package.module:NAME"``, so that ``--help`` need not load it. `flag` replaces the
-    name on the command line, `argument` makes it positional, and without `shown` no report lists it. Where it does not
-    `matters`, results are the same, and an interrupted run goes on with another value.
+    `bounds`, `choices` and `path`, which says what has to be there or may be made, are checked where the options are
+    made, by a command or by a call; None passes. `choices` may name where they stand, ``"package.module:NAME"``, so
+    that ``--help`` need not load it. `flag` replaces the name on the command line, `argument` makes it positional, and
+    without `shown` no report lists it. Where it does not `matters`, results are the same, and an interrupted run goes
+    on with another value.
     """
-    metadata: dict[str, Any] = {"help": help, "panel": panel, "flag": flag, "bounds": bounds, "open_low": open_low}
-    metadata |= {"choices": choices, "argument": argument, "shown": shown, "matters": matters}
-    return dataclasses.field(default=default, metadata=metadata)
+    metadata: dict[str, Any] = {"help": help, "panel": panel, "flag": flag, "bounds": bounds, "choices": choices}
+    metadata |= {"open": {"open_low": open_low, "open_high": open_high}, "path": path, "argument": argument}
+    return dataclasses.field(default=default, metadata=metadata | {"shown": shown, "matters": matters})
+
+
+def redeclared(options: type[Options], name: str, default: Any, **changed: Any) -> Any:
+    """Declare an option of a mixin again, with another default."""
+    (known,) = (field for field in dataclasses.fields(options) if field.name == name)
+    return dataclasses.field(default=default, metadata={**known.metadata, **changed})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,10 +97,13 @@ class Options:
             value, said = getattr(self, field.name), field.metadata
             if value is None or not said:
                 continue
+            name = field.name if said["argument"] else option_name(field.name)
             if said["choices"] is not None:
-                check_choice(option_name(field.name), value, resolve(said["choices"]))
+                check_choice(name, value, resolve(said["choices"]))
             if said["bounds"] is not None:
-                check_range(option_name(field.name), value, *said["bounds"], open_low=said["open_low"])
+                check_range(name, value, *said["bounds"], **said["open"])
+            for path in (value if isinstance(value, list) else [value]) if said["path"] else ():
+                _check_there(name, path, said["path"])
 
     def settings(self) -> dict[str, str]:
         """Return what a report lists: the options by name, without those that were not given or play no role."""
@@ -154,9 +166,18 @@ class DeviceOptions(Options):
     device: str = option(AUTO, "cpu, cuda, cuda:1, ...; auto takes a GPU where there is one.", panel=RUN)
     batch_size: int = option(64, "Batch size.", panel=RUN, bounds=(1, MANY))
 
+    def __post_init__(self) -> None:
+        """Raise ValueError for a device that this machine does not have, too."""
+        super().__post_init__()
+        self.torch_device()
+
     def torch_device(self) -> torch.device:
         """Return the device of the models."""
         return torch_device(self.device)
+
+    def settings(self) -> dict[str, str]:
+        """Return what a report lists, with the device that was chosen."""
+        return super().settings() | {"device": str(self.torch_device())}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -260,6 +281,15 @@ def _path(text: str) -> Path:
     if not text or "\0" in text:
         raise typer.BadParameter(f"Expected a path but got {text!r}.")
     return Path(text)
+
+
+def _check_there(name: str, path: Any, kind: str) -> None:
+    from captum_concepts._support.checks import check_file, check_folder, check_path
+
+    if kind != "new folder":
+        (check_file if kind == "file" else check_folder)(name, path)
+    elif check_path(name, path).exists() and not Path(path).is_dir():
+        raise ValueError(f"Expected argument `{name}` to name a folder but {path} is a file.")
 
 
 def _without_tilde(value: Any) -> Any:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import base64
 import io
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.figure import Figure
@@ -20,6 +23,9 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from captum_concepts._support.checks import check_shape
+from captum_concepts._support.fingerprints import fingerprint_of
+from captum_concepts._support.images import load_image
+from quantus_concepts.datasets.ratings.explanation_files import ExplanationFile
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, DrawingExplanation, MapExplanation
 from quantus_concepts.functional.overlay import overlay, unit_maps
 from quantus_concepts.studies._kit.charts import INK
@@ -253,3 +259,64 @@ def short_number(value: float) -> str:
     else:
         text = f"{value:.1e}"
     return minus(text)
+
+
+MEGABYTE = 1_000_000
+#: The page on which people answer.
+RATING_PAGE = "rate.html"
+
+
+def embedded(content: dict[str, Any]) -> Markup:
+    """Return what a page asks as it stands in its script element, with a name by which answers are kept."""
+    content = content | {"id": fingerprint_of(content["questions"], content["items"], content["seed"])[:12]}
+    # "<" is all that could end the script element early.
+    return Markup(json.dumps(content, ensure_ascii=False).replace("<", "\\u003c"))
+
+
+def readable(label: str) -> str:
+    """Return a label as people read it: spaces for "_"."""
+    return label.replace("_", " ")
+
+
+class Gallery:
+    """The pictures of a page, each once."""
+
+    def __init__(self, size: int, max_megabytes: float) -> None:
+        self.size = size
+        self.max_megabytes = max_megabytes
+        self.pictures: dict[str, str] = {}
+        self.n_bytes = 0
+        self._names: dict[Path, str] = {}
+
+    def section(self, file: ExplanationFile, told: str = "") -> dict[str, Any]:
+        """Return an image and its explanation."""
+        if file.image is None:
+            raise ValueError(f"People rate an explanation beside its image, but {file.path} has none. Leave it out.")
+        section: dict[str, Any] = {"image": self.image(file.image), "told": readable(told)}
+        explanation = file.read()
+        if isinstance(explanation, ConceptExplanation):
+            section["concepts"] = [[name, text, round(share, 4)] for name, text, share in listed_concepts(explanation)]
+        else:
+            section["drawn"] = file.modality == "drawing"
+            section["map"] = self._add(file.path, shown_picture(explanation, self.size))
+        return section
+
+    def image(self, path: Path) -> str:
+        """Return the name of an image on the page."""
+        return self._names.get(path) or self._add(path, resized(load_image(path), self.size))
+
+    def check(self, n_done: int, n_all: int, noun: str = "explanations", fewer: str = "--n-items") -> None:
+        """Raise where the pictures are too many."""
+        if self.n_bytes > self.max_megabytes * MEGABYTE:
+            raise ValueError(
+                f"The page would be larger than {self.max_megabytes:g} MB: {n_done} of {n_all} {noun} "
+                f"fill it. Take fewer with {fewer}, smaller pictures with --picture-size, or allow more with "
+                "--max-megabytes."
+            )
+
+    def _add(self, path: Path, picture: Tensor) -> str:
+        # The name tells nothing of the file, so that nobody reads an explainer's name from the page.
+        name = self._names[path] = f"p{len(self._names)}"
+        self.pictures[name] = data_url(picture)
+        self.n_bytes += len(self.pictures[name])
+        return name

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import math
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
@@ -20,8 +19,8 @@ from captum_concepts._support.running import error_text, nearest_functions, run_
 from captum_concepts.backbones import Backbone, from_timm, from_torchvision
 from captum_concepts.backbones.layers import LayerFeatures, last_spatial_layer, layer_channels, layer_name
 from quantus_concepts.pasta.encoders.weights import load_weights
+from quantus_concepts.studies._models.options import SMALL
 
-SMALL = "small"
 RESNET18_CUB = "resnet18_cub"
 NO_WEIGHTS = "none"
 #: Images are read as RGB.
@@ -40,31 +39,6 @@ class Network:
     std: tuple[float, ...] | None = None
     image_size: int | None = None
     mode: str = "resize"
-
-
-def channel_numbers(name: str, text: str | None) -> tuple[float, ...] | None:
-    """Read the numbers of `--mean` or `--std`, one a channel."""
-    if text is None:
-        return None
-    try:
-        numbers = tuple(float(part) for part in text.replace(" ", ",").split(",") if part)
-    except ValueError:
-        numbers = ()
-    if not numbers or not all(math.isfinite(number) for number in numbers):
-        raise ValueError(f"Expected argument `{name}` to be one number a channel, 0.5,0.5,0.5, but got {text!r}.")
-    return numbers
-
-
-def said_normalisation(mean: str | None, std: str | None, unnormalised: bool) -> dict[str, Any]:
-    """Check `--mean`, `--std` and `--unnormalised`, and return what `load_network` takes of them."""
-    numbers = channel_numbers("--mean", mean), channel_numbers("--std", std)
-    if (numbers[0] is None) != (numbers[1] is None):
-        raise ValueError("Expected arguments `--mean` and `--std` to be given together but got only one of them.")
-    if unnormalised and numbers[0] is not None:
-        raise ValueError("Expected either `--mean` and `--std` or `--unnormalised` but got both.")
-    if numbers[1] is not None and min(numbers[1]) <= 0:
-        raise ValueError(f"Expected argument `--std` to hold numbers above 0 but got {std}.")
-    return {"mean": numbers[0], "std": numbers[1], "unnormalised": unnormalised}
 
 
 def load_network(

@@ -23,7 +23,6 @@ LEARNING_RATE = 2e-2
 WEIGHT_DECAY = 5e-2
 # Of the two streams of random numbers in a step.
 _AUGMENTATION, _NETWORK = 1, 2
-STRIDE = 8
 
 
 def processor_has_bfloat16() -> bool:

@@ -6,6 +6,7 @@ import copy
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
@@ -29,7 +30,8 @@ from quantus_concepts.datasets.scenes.bam_layout import SETTINGS
 from quantus_concepts.datasets.scenes.coco_objects import RELEASE_OBJECTS
 from quantus_concepts.datasets.scenes.composed import Box
 from quantus_concepts.datasets.scenes.sources import Pasted
-from quantus_concepts.studies.attribution.options import BAM, COCO, PAINTED, AttributionOptions
+from quantus_concepts.studies._models.options import PAINTED
+from quantus_concepts.studies.attribution.options import BAM, COCO, AttributionOptions
 
 
 class Interleaved(ComposedDataset):
@@ -163,14 +165,13 @@ def load_data(options: AttributionOptions) -> AttributionData:
 
 
 def _bam(options: AttributionOptions) -> AttributionData:
-    if options.root is None:
-        raise ValueError("Expected argument `--root` with `--data bam` but it is missing.")
-    train, test = (BAMFolder(options.root, split=split, image_size=_size(options)) for split in ("train", "test"))
+    root = options.root or Path()
+    train, test = (BAMFolder(root, split=split, image_size=_size(options)) for split in ("train", "test"))
     # What would be missed only after the training.
     for data, view in ((train, "0s"), (test, "0s"), (test, "og")):
         data.with_view(view)
-    released = not (options.root / SETTINGS).exists()
-    name = "BAM, the paper's release" if released else f"composed images of {options.root.name}"
+    released = not (root / SETTINGS).exists()
+    name = "BAM, the paper's release" if released else f"composed images of {root.name}"
     return AttributionData(Interleaved(train), Interleaved(test), paper=released, settings={"data": name})
 
 
@@ -229,15 +230,12 @@ def _sources(options: AttributionOptions) -> tuple[ObjectSource, SceneSource, st
     if options.data == PAINTED:
         objects: ObjectSource = PaintedObjects(N_PAINTED, seed=options.seed)
         return objects, _painted_scenes(options, options.seed), "painted objects on painted scenes"
-    if options.objects is None or options.scenes is None:
-        raise ValueError("Expected arguments `--objects` and `--scenes` but one is missing.")
-    scenes: SceneSource = SceneFolder(options.scenes)
+    objects_in, scenes_in = options.objects or Path(), options.scenes or Path()
+    scenes: SceneSource = SceneFolder(scenes_in)
     if options.data == COCO:
-        if options.annotations is None:
-            raise ValueError("Expected argument `--annotations` with `--data coco-miniplaces` but it is missing.")
-        objects = options.coco_objects(options.annotations, options.objects)
-        return objects, scenes, f"COCO objects on {options.scenes.name}"
-    return CutoutFolder(options.objects), scenes, f"cut-outs of {options.objects.name} on {options.scenes.name}"
+        objects = options.coco_objects(options.annotations or Path(), objects_in)
+        return objects, scenes, f"COCO objects on {scenes_in.name}"
+    return CutoutFolder(objects_in), scenes, f"cut-outs of {objects_in.name} on {scenes_in.name}"
 
 
 def _painted_scenes(options: AttributionOptions, seed: int) -> PaintedScenes:

@@ -5,24 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from quantus_concepts.studies._kit.command import MANY, RunOptions, option
-from quantus_concepts.studies._models.options import COCOOptions, NetworkOptions
+from quantus_concepts.studies._models.options import PAINTED, Belongs, COCOOptions, DataOptions, SmallNetworkOptions
 
 if TYPE_CHECKING:
     from quantus_concepts.metrics import Limits
 
-PAINTED, COCO, FOLDERS, BAM = "painted", "coco-miniplaces", "folders", "bam"
+COCO, FOLDERS, BAM = "coco-miniplaces", "folders", "bam"
 DATA = (PAINTED, COCO, FOLDERS, BAM)
-#: What each kind of data needs.
-FILES: dict[str, tuple[str, ...]] = {
-    PAINTED: (),
-    COCO: ("objects", "annotations", "scenes"),
-    FOLDERS: ("objects", "scenes"),
-    BAM: ("root",),
-}
-NO_WEIGHTS = "none"
 #: The small network's logits change so little with a pixel that the usual weight of the patch's size would outdo them.
 SMALL_STEP_SIZE, SMALL_ETA1 = 5000.0, 0.001
 #: Panels of the help.
@@ -33,7 +25,7 @@ _above_zero = partial(option, bounds=(0, MANY), open_low=True)
 
 
 @dataclass(frozen=True, kw_only=True)
-class AttributionOptions(COCOOptions, NetworkOptions, RunOptions):
+class AttributionOptions(COCOOptions, SmallNetworkOptions, DataOptions, RunOptions):
     """Ask attribution methods for the importance of what provably does not matter: MCS, IDR, IIR.
 
     With no option: objects are painted on scenes, small networks are trained on the objects and on the scenes, it is
@@ -50,15 +42,25 @@ class AttributionOptions(COCOOptions, NetworkOptions, RunOptions):
         "--n-images 12 --n-patches 4 --patch-steps 5 --n-samples 2 --n-steps 3"
     )
 
+    needs: ClassVar[Belongs] = {
+        PAINTED: (),
+        COCO: ("objects", "annotations", "scenes"),
+        FOLDERS: ("objects", "scenes"),
+        BAM: ("root",),
+    }
+    takes: ClassVar[Belongs] = {COCO: ("object_classes", "min_photographs")}
+    not_small = ("weights", "mean", "std", "unnormalised")
+
     data: str = option(PAINTED, f"Which images: {', '.join(DATA)}.", panel=_DATA, choices=DATA)
     objects: Path | None = option(
         None,
         "folders: RGBA cut-outs, a folder for each class. coco-miniplaces: the photographs of COCO.",
         panel=_DATA,
+        path="folder",
     )
-    annotations: Path | None = option(None, "coco-miniplaces: instances_*.json.", panel=_DATA)
-    scenes: Path | None = option(None, "Scenes, a folder for each class.", panel=_DATA)
-    root: Path | None = option(None, "bam: folder in the layout of the paper's release.", panel=_DATA)
+    annotations: Path | None = option(None, "coco-miniplaces: instances_*.json.", panel=_DATA, path="file")
+    scenes: Path | None = option(None, "Scenes, a folder for each class.", panel=_DATA, path="folder")
+    root: Path | None = option(None, "bam: folder in the layout of the paper's release.", panel=_DATA, path="folder")
     image_size: int | None = option(
         None,
         "Height and width in pixels; by default 64, and 224 with another backbone.",
@@ -67,7 +69,14 @@ class AttributionOptions(COCOOptions, NetworkOptions, RunOptions):
     )
     n_train: int = option(60, "Training images of each pair of object and scene.", panel=_DATA, bounds=_COUNT)
     n_test: int = option(8, "Test images of each pair.", panel=_DATA, bounds=_COUNT)
-    test_share: float = option(0.1, "Share of cut-outs and scenes that only tests see.", panel=_DATA)
+    test_share: float = option(
+        0.1,
+        "Share of cut-outs and scenes that only tests see.",
+        panel=_DATA,
+        bounds=_SHARE,
+        open_low=True,
+        open_high=True,
+    )
     epochs: int = option(6, "Passes over the training images.", panel=_MODELS, bounds=_COUNT)
     # Batch norm cannot learn from a single image.
     train_batch_size: int = option(64, "Batch size of the training.", panel=_MODELS, bounds=(2, MANY))
@@ -78,6 +87,7 @@ class AttributionOptions(COCOOptions, NetworkOptions, RunOptions):
         "Folder of trained models: saved models are reused, and an interrupted training resumes. By "
         "default a new one in --out.",
         panel=_MODELS,
+        path="new folder",
         shown=False,
         matters=False,
     )
@@ -125,13 +135,7 @@ class AttributionOptions(COCOOptions, NetworkOptions, RunOptions):
 
     def __post_init__(self) -> None:
         """Raise ValueError for what cannot be run."""
-        from captum_concepts._support.checks import check_range
-
         super().__post_init__()
-        _ = self.normalisation
-        check_range("--test-share", self.test_share, 0, 1, open_low=True, open_high=True)
-        if self.trains:
-            self._check_small()
         for name, needed in (
             ("relative", "images with the common feature in a share of the classes"),
             ("robustness", "images composed with objects of other sizes and at other places"),
@@ -141,44 +145,7 @@ class AttributionOptions(COCOOptions, NetworkOptions, RunOptions):
                     f"Argument `--{name}` needs {needed}, which the BAM layout does not hold. Compose them: --data "
                     f"{COCO} or --data {FOLDERS}."
                 )
-        self._check_files()
-        self.check_coco(self.data == COCO, f"`--data {COCO}`")
         _ = self.method_names
-        self.torch_device()
-
-    def _check_files(self) -> None:
-        from captum_concepts._support.checks import check_file, check_folder, check_path
-
-        needed = FILES[self.data]
-        for name in ("objects", "annotations", "scenes", "root"):
-            path = getattr(self, name)
-            if path is None:
-                if name in needed:
-                    raise ValueError(f"Expected argument `--{name}` with `--data {self.data}` but it is missing.")
-                continue
-            if name not in needed:
-                raise ValueError(
-                    f"Argument `--{name}` has no effect with `--data {self.data}`. Leave it out, or choose the data it "
-                    f"belongs to: {', '.join(kind for kind in DATA if name in FILES[kind])}."
-                )
-            (check_file if name == "annotations" else check_folder)(f"--{name}", path)
-        if self.models is not None and check_path("--models", self.models).exists() and not self.models.is_dir():
-            raise ValueError(f"Expected argument `--models` to name a folder but {self.models} is a file.")
-
-    def _check_small(self) -> None:
-        from quantus_concepts.studies._models.training import STRIDE
-
-        if self.weights not in (None, NO_WEIGHTS):
-            raise ValueError("Argument `--weights` belongs to a network of your own: name it with --backbone.")
-        if self.image_size is not None and self.image_size % STRIDE:
-            raise ValueError(
-                f"Expected argument `--image-size` to be a multiple of {STRIDE}, the stride of the small network, "
-                f"but got {self.image_size}."
-            )
-
-    def settings(self) -> dict[str, str]:
-        """Return what a report lists, the backbone that is the default among it."""
-        return super().settings() | {"backbone": self.backbone_name}
 
     @property
     def limits(self) -> Limits:

@@ -51,8 +51,6 @@ COLUMNS = {
 }
 #: Of the folder of results: trained models, which another run takes with --models.
 MODELS = "models"
-#: That explain at the same time, at most; each takes some 500 MB.
-PROCESSES = 4
 #: Of what a run keeps: f_o, f_s, f_0 and the f_s^k, not its patches and explanations.
 MODEL_FILES = "f_*"
 #: What a premise check measures, by the name it has in premises.csv.
@@ -72,7 +70,7 @@ def collect(options: AttributionOptions, run: Run[AttributionOptions]) -> pd.Dat
     """Return a row for each number of each method; what was checked of the models goes into premises.csv."""
     methods = methods_asked_for(options)
     data = load_data(options)
-    run.settings |= {"device": str(options.torch_device())} | data.settings | {"methods": ", ".join(methods)}
+    run.settings |= data.settings | {"methods": ", ".join(methods)}
     models = trained_models(run, data)
     if options.models is None:
         for path in sorted(run.folder.kept.glob(MODEL_FILES)):

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from quantus_concepts.studies._kit.command import MANY, RUN, OutOptions, ProgressOptions, option
-from quantus_concepts.studies._models.options import COCOOptions
+from quantus_concepts.studies._kit.command import MANY, RUN, OutOptions, ProgressOptions, option, option_name
+from quantus_concepts.studies._models.options import PAINTED, COCOOptions
 
-PAINTED = "painted"
 _SOURCES, _IMAGES = "Objects and scenes", "Images"
 
 
@@ -28,24 +27,30 @@ class ComposeOptions(COCOOptions, ProgressOptions, OutOptions):
         panel=_SOURCES,
     )
     scenes: str = option(PAINTED, "painted, or a folder of scenes by class.", panel=_SOURCES)
-    annotations: Path | None = option(None, "COCO's instances_*.json.", panel=_SOURCES)
+    annotations: Path | None = option(None, "COCO's instances_*.json.", panel=_SOURCES, path="file")
     n_per_pair: int = option(100, "Images of each pair of object and scene.", panel=_IMAGES, bounds=(2, MANY))
     image_size: int = option(128, "Height and width in pixels.", panel=_IMAGES, bounds=(16, 4096))
-    test_share: float = option(0.1, "Share of images, cut-outs and scenes for validation.", panel=_IMAGES)
+    test_share: float = option(
+        0.1,
+        "Share of images, cut-outs and scenes for validation.",
+        panel=_IMAGES,
+        bounds=(0, 1),
+        open_low=True,
+        open_high=True,
+    )
     lossless: bool = option(False, "PNG in place of JPEG.", panel=_IMAGES)
     seed: int = option(0, "Random seed.", panel=RUN, bounds=(0, 2**31))
 
     def __post_init__(self) -> None:
         """Raise for what cannot be composed."""
-        from captum_concepts._support.checks import check_file, check_folder, check_range
+        from captum_concepts._support.checks import check_folder
 
         super().__post_init__()
-        check_range("--test-share", self.test_share, 0, 1, open_low=True, open_high=True)
         for name in ("objects", "scenes"):
             if (place := getattr(self, name)) != PAINTED:
                 check_folder(f"--{name}", place, f"{PAINTED!r} or a folder")
-        self.check_coco(self.annotations is not None, "`--annotations`")
-        if self.annotations is not None:
-            check_file("--annotations", self.annotations)
-            if self.objects == PAINTED:
-                raise ValueError("Expected `--objects` to be the folder of COCO's photographs with `--annotations`.")
+        for name in ("object_classes", "min_photographs"):
+            if self.annotations is None and getattr(self, name) is not None:
+                raise ValueError(f"Argument `{option_name(name)}` has no effect without `--annotations`. Leave it out.")
+        if self.annotations is not None and self.objects == PAINTED:
+            raise ValueError("Expected `--objects` to be the folder of COCO's photographs with `--annotations`.")

@@ -10,7 +10,8 @@ from quantus_concepts.datasets.scenes.painted_objects import PaintedObjects
 from quantus_concepts.datasets.scenes.painted_scenes import PaintedScenes
 from quantus_concepts.datasets.scenes.sources import ObjectSource, SceneSource
 from quantus_concepts.studies._kit.output import OutputFolder
-from quantus_concepts.studies.compose.options import PAINTED, ComposeOptions
+from quantus_concepts.studies._models.options import PAINTED
+from quantus_concepts.studies.compose.options import ComposeOptions
 
 
 def compose(options: ComposeOptions) -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
@@ -16,7 +16,8 @@ from captum_concepts.bank.learnable import find_learnable
 from quantus_concepts.datasets import PaintedBirds
 from quantus_concepts.datasets.base import ConceptDataset
 from quantus_concepts.studies._models.loading import KeptImages, painted_birds
-from quantus_concepts.studies.concepts.options import CUB, FOLDER, PAINTED, ConceptOptions
+from quantus_concepts.studies._models.options import PAINTED
+from quantus_concepts.studies.concepts.options import CUB, FOLDER, ConceptOptions
 
 if TYPE_CHECKING:
     from torchvision.transforms import v2
@@ -80,17 +81,19 @@ def load_data(options: ConceptOptions, network: Network | None) -> Iterator[Benc
     # Painted birds are other individuals of the same classes for each seed, so that intervals over seeds cover the
     # data too; photographs are the same for all.
     if network is None and options.data == PAINTED:
+        size = options.image_size or PAINTED_SIZE
+        birds = options.birds(size, options.seed)
         for number in range(options.n_seeds):
             with part(f"seed {options.seed + number}: painting birds", DRAWING):
                 # A seed begins with a turn of all classes.
                 train, test = painted_birds(
                     *(
-                        (_birds(options, split), number * -(-count // options.n_classes) * options.n_classes, count)
+                        (birds | {"split": split}, number * -(-count // options.n_classes) * options.n_classes, count)
                         for split, count in (("train", options.n_train), ("test", options.n_test))
                     ),
                     display_progressbar=options.progress,
                 )
-            data = _learnable(options, _of_birds(options, train, test, options.image_size or PAINTED_SIZE))
+            data = _learnable(options, _of_birds(train, test, size))
             _describe(data)
             yield data
         return
@@ -125,19 +128,7 @@ def _learnable(options: ConceptOptions, data: BenchmarkData) -> BenchmarkData:
     )
 
 
-def _birds(options: ConceptOptions, split: str) -> dict[str, Any]:
-    return {
-        "split": split,
-        "image_size": options.image_size or PAINTED_SIZE,
-        "n_classes": options.n_classes,
-        "n_concepts": options.n_concepts,
-        "deviation": options.deviation,
-        "correlation": options.correlation,
-        "seed": options.seed,
-    }
-
-
-def _of_birds(options: ConceptOptions, train: ConceptDataset, test: ConceptDataset, size: int) -> BenchmarkData:
+def _of_birds(train: ConceptDataset, test: ConceptDataset, size: int) -> BenchmarkData:
     data = BenchmarkData(train, test, train.class_concepts, has_oracle=True)
     data.settings["data"] = "painted birds"
     data.settings["images"] = f"{size} px"
@@ -148,12 +139,10 @@ def _painted(options: ConceptOptions, network: Network | None) -> BenchmarkData:
     size = _size(options, network) or PAINTED_SIZE
     mean, std = _normalisation(network)
     train, test = (
-        PaintedBirds(
-            **_birds(options, split) | {"n_images": count, "image_size": size, "transform": _normalise(mean, std)}
-        )
+        PaintedBirds(**options.birds(size, options.seed), split=split, n_images=count, transform=_normalise(mean, std))
         for count, split in ((options.n_train, "train"), (options.n_test, "test"))
     )
-    data = _of_birds(options, train, test, size)
+    data = _of_birds(train, test, size)
     # The oracle knows an image by its 8-bit content, which normalisation hides.
     return dataclasses.replace(data, mean=mean, std=std, has_oracle=mean is None)
 

@@ -4,34 +4,36 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
-from quantus_concepts.studies._kit.command import AUTO, MANY, RUN, RunOptions, option, option_name
+from quantus_concepts.studies._kit.command import AUTO, MANY, RUN, RunOptions, option
 from quantus_concepts.studies._kit.engine import EngineOptions
-from quantus_concepts.studies._models.options import SMALL, NetworkOptions
+from quantus_concepts.studies._models.options import (
+    N_BANKS,
+    PAINTED,
+    PAINTED_PANEL,
+    SMALL,
+    Belongs,
+    PaintedOptions,
+    SmallNetworkOptions,
+)
 
-PAINTED, CUB, FOLDER = "painted", "cub", "folder"
+CUB, FOLDER = "cub", "folder"
 DATA = (PAINTED, CUB, FOLDER)
 LABELS = ("image", "majority")
 FLOAT32, BFLOAT16 = "float32", "bfloat16"
-#: What takes part where the option is not given; for "folder" None says that the images keep their size.
+#: What takes part where the option is not given.
 DEFAULT_BACKBONE = {PAINTED: SMALL, CUB: "resnet18_cub", FOLDER: "resnet18"}
 DEFAULT_SEEDS = {PAINTED: 4, CUB: 1, FOLDER: 1}
-#: Of painted birds, in pixels.
-PAINTED_SIZES = 32, 512
-#: The range of so many is their smallest to their largest; `functional.intervals.N_DRAWS`, which loads NumPy.
-N_BANKS = 39
 #: As in `captum_concepts.bank.directions`, `bank.learnable` and `models.cbm`, whose import takes seconds.
 METHODS, MIN_IMAGES, VALUES = ("svm", "mean"), 10, ("margin", "raw")
 
 _DATA, _BANK = "Data", "Concept bank"
-_PAINTED = "Painted birds, and the small network's training"
-_NEEDED: dict[str, tuple[str, ...]] = {PAINTED: (), CUB: ("root",), FOLDER: ("root", "concepts")}
 _OF_PAINTED = ("n_train", "n_test", "n_classes", "n_concepts", "correlation", "deviation")
-_ALLOWED = _NEEDED | {CUB: ("root", "concepts"), FOLDER: ("root", "concepts", "parts", "part_of_concept")}
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConceptOptions(NetworkOptions, EngineOptions, RunOptions):
+class ConceptOptions(SmallNetworkOptions, PaintedOptions, EngineOptions, RunOptions):
     """Evaluate a post-hoc concept bottleneck model: are its concepts real, present, and in the right place?
 
     With no option: painted birds are drawn, a small network is trained, and the post-hoc model is compared with
@@ -45,8 +47,11 @@ class ConceptOptions(NetworkOptions, EngineOptions, RunOptions):
     )
     quick = "--n-train 60 --n-test 18 --n-classes 3 --n-concepts 8 --image-size 32 --epochs 1 --seeds 1 --no-sweep"
 
+    needs: ClassVar[Belongs] = {PAINTED: (), CUB: ("root",), FOLDER: ("root", "concepts")}
+    takes: ClassVar[Belongs] = {CUB: ("concepts",), FOLDER: ("parts", "part_of_concept")}
+
     data: str = option(PAINTED, f"Which images: {', '.join(DATA)}.", panel=_DATA, choices=DATA)
-    root: Path | None = option(None, "Folder of the images (cub: the official layout).", panel=_DATA)
+    root: Path | None = option(None, "Folder of the images (cub: the official layout).", panel=_DATA, path="folder")
     concepts: str | None = option(
         None,
         "folder: CSV of concepts per image or per class. cub: names or patterns of concepts, with commas between.",
@@ -58,21 +63,15 @@ class ConceptOptions(NetworkOptions, EngineOptions, RunOptions):
         panel=_DATA,
         bounds=(1, MANY),
     )
-    parts: Path | None = option(None, "folder: CSV of part points, for CLM.", panel=_DATA)
+    parts: Path | None = option(None, "folder: CSV of part points, for CLM.", panel=_DATA, path="file")
     part_of_concept: Path | None = option(
-        None, "folder: CSV of concept and part, where names do not tell.", panel=_DATA
+        None, "folder: CSV of concept and part, where names do not tell.", panel=_DATA, path="file"
     )
     labels: str = option(
         "image",
         "cub: concept labels per image, or by majority of the class (majority).",
         panel=_DATA,
         choices=LABELS,
-    )
-    image_size: int | None = option(
-        None,
-        "Height and width in pixels; by default the size for which the backbone is made.",
-        panel=_DATA,
-        bounds=(8, 4096),
     )
     method: str = option("svm", "svm, or mean (FastCAV).", panel=_BANK, choices=METHODS)
     C: float = option(1.0, "Regularisation of the SVM.", panel=_BANK, flag="--C", bounds=(0, MANY), open_low=True)
@@ -83,17 +82,10 @@ class ConceptOptions(NetworkOptions, EngineOptions, RunOptions):
     interventions: bool = option(True, "Accuracy while people correct concepts.", panel=_BANK)
     sweep: bool = option(True, "Try other C and numbers of images (Table 3).", panel=_BANK)
     explore: bool = option(False, "Write explore.html, a page to explore test images and correct concepts.", panel=RUN)
-    n_train: int = option(2400, "Training images.", panel=_PAINTED, bounds=(1, MANY))
-    n_test: int = option(600, "Test images.", panel=_PAINTED, bounds=(1, MANY))
-    n_classes: int = option(20, "Classes.", panel=_PAINTED, bounds=(2, 60))
-    n_concepts: int = option(69, "Concepts.", panel=_PAINTED, bounds=(4, 104))
-    correlation: float = option(0.0, "Correlation of attributes, 0 to 1.", panel=_PAINTED, bounds=(0, 1))
-    deviation: float = option(0.1, "Share of attributes that deviate from the class.", panel=_PAINTED, bounds=(0, 1))
-    epochs: int = option(9, "Passes over the training images.", panel=_PAINTED, bounds=(1, MANY))
     precision: str = option(
         AUTO,
         "float32, bfloat16 (weights stay float32), or auto: bfloat16 where the processor multiplies in it.",
-        panel=_PAINTED,
+        panel=PAINTED_PANEL,
         choices=(AUTO, FLOAT32, BFLOAT16),
     )
     readers: int = option(
@@ -108,29 +100,11 @@ class ConceptOptions(NetworkOptions, EngineOptions, RunOptions):
 
     def __post_init__(self) -> None:
         """Raise ValueError for what is out of bounds or does not go together."""
-        from captum_concepts._support.checks import check_range
-        from quantus_concepts.studies._models.training import STRIDE
+        from captum_concepts._support.checks import check_file
 
         super().__post_init__()
-        if self.data == PAINTED:
-            for name in ("n_train", "n_test"):
-                # Each class has to occur.
-                check_range(option_name(name), getattr(self, name), self.n_classes, MANY)
-            if self.image_size is not None:
-                check_range("--image-size", self.image_size, *PAINTED_SIZES)
-        if self.trains and self.image_size is not None and self.image_size % STRIDE:
-            raise ValueError(
-                f"Expected argument `--image-size` to be a multiple of {STRIDE}, the stride of the small network, "
-                f"but got {self.image_size}."
-            )
-        if self.trains and (self.layer is not None or self.weights is not None):
-            raise ValueError(
-                "Arguments `--layer` and `--weights` belong to a network of your own: name it with --backbone."
-            )
-        self._check_files()
-        if self.normalisation["mean"] is None and self.unnormalised and self.trains:
-            raise ValueError("Argument `--unnormalised` belongs to a network of your own: name it with --backbone.")
-        self.torch_device()
+        if self.data == FOLDER:
+            check_file("--concepts", self.concepts)
 
     @property
     def in_bfloat16(self) -> bool:
@@ -140,26 +114,6 @@ class ConceptOptions(NetworkOptions, EngineOptions, RunOptions):
         if self.precision == AUTO:
             return self.torch_device().type == "cpu" and processor_has_bfloat16()
         return self.precision == BFLOAT16
-
-    def _check_files(self) -> None:
-        from captum_concepts._support.checks import check_file, check_folder
-
-        for name in _NEEDED[self.data]:
-            if getattr(self, name) is None:
-                raise ValueError(f"Expected argument `--{name}` with `--data {self.data}` but it is missing.")
-        for name in _ALLOWED[FOLDER]:
-            path = getattr(self, name)
-            if path is None:
-                continue
-            if name not in _ALLOWED[self.data]:
-                raise ValueError(
-                    f"Argument `{option_name(name)}` has no effect with `--data {self.data}`. Leave it out, or choose "
-                    f"the data it belongs to: `--data {FOLDER}`."
-                )
-            if name == "root":
-                check_folder(option_name(name), path)
-            elif self.data == FOLDER:
-                check_file(option_name(name), path)
 
     @property
     def concept_patterns(self) -> list[str] | None:
@@ -182,9 +136,8 @@ class ConceptOptions(NetworkOptions, EngineOptions, RunOptions):
         return 0.0 if self.values == "margin" else None
 
     def settings(self) -> dict[str, str]:
-        """Return what a report lists, with what is meant where nothing was said."""
-        said = super().settings() | {"backbone": self.backbone_name, "seeds": str(self.n_seeds)}
-        return said | {"device": str(self.torch_device())}
+        """Return what a report lists, with the number of seeds that is the default."""
+        return super().settings() | {"seeds": str(self.n_seeds)}
 
     @property
     def idle(self) -> tuple[str, ...]:

@@ -33,18 +33,15 @@ class ExplainOptions(NetworkOptions, ProgressOptions, OutOptions, SeedOptions, D
     )
     quick = "--n-train 40"
 
-    image: list[Path] | None = option(None, "Photograph; may be given several times.", panel=_WHAT)
+    image: list[Path] | None = option(None, "Photograph; may be given several times.", panel=_WHAT, path="file")
     concepts: Path | None = option(
-        None, "Folder with one folder of example images per concept, and folders of random images.", panel=_WHAT
+        None,
+        "Folder with one folder of example images per concept, and folders of random images.",
+        panel=_WHAT,
+        path="folder",
     )
     text: list[str] | None = option(None, "Concept as a text, for a backbone of open_clip; several times.", panel=_WHAT)
-    cbm: Path | None = option(None, "File of a concept model, in place of concepts.", panel=_WHAT)
-    image_size: int | None = option(
-        None,
-        "Height and width in pixels; by default the size for which the backbone is made.",
-        panel=_WHAT,
-        bounds=(8, 4096),
-    )
+    cbm: Path | None = option(None, "File of a concept model, in place of concepts.", panel=_WHAT, path="file")
     top: int = option(4, "Concepts of each image in the table and the pictures.", panel=_WHAT, bounds=(1, 20))
     random_banks: int = option(
         39,
@@ -56,15 +53,7 @@ class ExplainOptions(NetworkOptions, ProgressOptions, OutOptions, SeedOptions, D
 
     def __post_init__(self) -> None:
         """Raise ValueError for what does not go together."""
-        from captum_concepts._support.checks import check_file, check_folder
-
         super().__post_init__()
-        for path in self.image or ():
-            check_file("--image", path)
-        if self.concepts is not None:
-            check_folder("--concepts", self.concepts)
-        if self.cbm is not None:
-            check_file("--cbm", self.cbm)
         sources = {"--concepts": self.concepts, "--text": self.text, "--cbm": self.cbm}
         given = [name for name, value in sources.items() if value]
         if len(given) > 1:
@@ -82,13 +71,9 @@ class ExplainOptions(NetworkOptions, ProgressOptions, OutOptions, SeedOptions, D
                 f"Expected argument `--backbone` to be a model of open_clip with `--text`, "
                 f"open_clip:ViT-B-32:openai for instance, but got {self.backbone_name!r}."
             )
-        # Read here, so that wrong numbers are refused before anything is loaded.
-        said = self.normalisation
-        alone = {"layer": self.layer, "weights": self.weights, "mean": said["mean"], "image_size": self.image_size}
-        for name, value in alone.items():
-            if value is not None and not self.image:
+        for name in ("layer", "weights", "mean", "image_size"):
+            if getattr(self, name) is not None and not self.image:
                 raise ValueError(f"Argument `{option_name(name)}` belongs to a network of your own: give --image.")
-        self.torch_device()
 
     @property
     def idle(self) -> tuple[str, ...]:

@@ -23,12 +23,11 @@ from quantus_concepts.studies._kit.tables import Table
 from quantus_concepts.studies.pasta.evaluation import (
     Keep,
     Plan,
-    Trainer,
-    figure_rows,
     kept_embeddings,
     not_kept,
     over_splits,
     splits_of,
+    variant_figures,
 )
 from quantus_concepts.studies.pasta.findings import in_cells, paper_table, span, splits_text, study_page, sure
 from quantus_concepts.studies.pasta.options import (
@@ -40,7 +39,6 @@ from quantus_concepts.studies.pasta.options import (
     SHOWN,
     SHUFFLED,
     AblateOptions,
-    Variant,
 )
 from quantus_concepts.studies.pasta.preparing import study_embedder, study_plan, study_ratings
 
@@ -61,7 +59,7 @@ def collect(options: AblateOptions, run: Run[AblateOptions]) -> pd.DataFrame:
     embedder = study_embedder(options, options.encoder, options.encoder_weights, options.encoder_tokenizer)
     ratings = study_ratings(options)
     run.note(*ratings.notes)
-    run.settings |= {"encoder": embedder.name, "device": str(options.torch_device())}
+    run.settings["encoder"] = embedder.name
     run.facts["simulated"] = ratings.simulated
     run.say(f"Embedding {len(ratings)} explanations with {embedder.name}")
     maps = None
@@ -141,28 +139,6 @@ def _embedded_anew(
     found = known.clone()
     found[rows] = kept_embeddings(keep, other, source.select(rows), f"embeddings of {modality}")
     return found
-
-
-def variant_figures(
-    ratings: RatedExplanations, embeddings: Tensor, variant: Variant, plan: Plan, keep: Keep = not_kept
-) -> pd.DataFrame:
-    """Train one variant on every split, with the votes and with shuffled votes, and compare it with the test votes."""
-    plan = replace(plan, votes=variant.votes, label_names=plan.label_names if variant.labelled else None)
-    if variant.training:
-        # The weights of another loss are none that were asked for.
-        plan = replace(plan, settings=replace(plan.settings, **{"weights": None, **dict(variant.training)}))
-    trainer = Trainer(ratings, embeddings, plan, keep)
-    # A drawing is of a map.
-    modalities = np.where(ratings.modalities == DRAWING, "map", ratings.modalities)
-    kinds = sorted(set(modalities.tolist()))
-    rows = []
-    for seed, split in trainer.splits.items():
-        for model, goal in ((SCORER, trainer.targets), (SHUFFLED, trainer.shuffled(split, seed))):
-            scores = trainer.scores(model, goal, split, seed, variant.regressor)
-            found = (model, scores, trainer.targets[split.test], plan.questions, seed, modalities[split.test])
-            rows += figure_rows(*found, kinds)
-    frame = pd.DataFrame(rows, columns=["model", "question", "modality", "measure", "value", "n", "seed"])
-    return frame[frame["measure"].isin(SHOWN)].reset_index(drop=True)
 
 
 def page(frame: pd.DataFrame, run: Run[AblateOptions]) -> Page:

@@ -1,4 +1,4 @@
-"""What a PASTA-score is used for: mixtures, steering, subsets of concepts."""
+"""What a PASTA-score is used for, mixtures, steering, robustness, and what the page shows of it."""
 
 from __future__ import annotations
 
@@ -26,16 +26,30 @@ from quantus_concepts.metrics.faithfulness.faithfulness import Faithfulness
 from quantus_concepts.metrics.pasta.pasta_score import PASTAScore
 from quantus_concepts.metrics.pasta.rated_metrics import Explainer, metric_values
 from quantus_concepts.pasta.applications.correlations import rating_correlations
-from quantus_concepts.pasta.applications.mixture import best_explainer
+from quantus_concepts.pasta.applications.mixture import Mixture, best_explainer, plot_mixture
 from quantus_concepts.pasta.applications.perturbations import PERTURBATIONS
 from quantus_concepts.pasta.applications.robustness import RobustnessPairs, robustness_pairs
 from quantus_concepts.pasta.applications.steering import score_masks
 from quantus_concepts.pasta.embedder import Embedder
-from quantus_concepts.studies._kit.pictures import PictureRow, shown_picture, top_concepts
+from quantus_concepts.studies._kit.charts import Bars, Chart
+from quantus_concepts.studies._kit.findings import (
+    Finding,
+    minus,
+    number,
+    relation_to,
+    said,
+    sentence,
+    trend,
+    with_interval,
+)
+from quantus_concepts.studies._kit.page import Section
+from quantus_concepts.studies._kit.pictures import PictureGrid, PictureRow, shown_picture, top_concepts
+from quantus_concepts.studies._kit.results import names, one, pick
 from quantus_concepts.studies._kit.run import Run
+from quantus_concepts.studies._kit.tables import Table
 from quantus_concepts.studies.pasta.evaluation import UNBOUNDED, SplitResult, identity_of_ratings, kept_arrays
-from quantus_concepts.studies.pasta.metrics import CORRELATED_THRESHOLDS
-from quantus_concepts.studies.pasta.options import N_CLASSIFIER, SIMULATED, PastaOptions
+from quantus_concepts.studies.pasta.findings import in_cells, paper_table, three
+from quantus_concepts.studies.pasta.options import CORRELATED_THRESHOLDS, N_CLASSIFIER, SIMULATED, PastaOptions
 from quantus_concepts.studies.pasta.preparing import Classifier, RatedBirds, train_classifier
 
 
@@ -257,3 +271,226 @@ def _correlated(
 def _picture(image: Tensor) -> np.ndarray:
     """Return an image (3, H, W) as (H, W, 3)."""
     return image.detach().cpu().clamp(0, 1).permute(1, 2, 0).numpy()
+
+
+#: Rows of the comparison of the mixture, as `Mixture.compare` calls the first two.
+CHOICE, AVERAGE = "mixture", "average of explainers"
+CHOSEN = {CHOICE: "chosen by the score", AVERAGE: "average of the explainers"}
+FAITHFULNESS = "faithfulness correlation"
+#: A correlation weaker than this is called weak.
+WEAK = 0.4
+PERTURBED = ["perturbed", "explanation before", "explanation after"]
+
+
+def application_sections(
+    facts: Mapping[str, Any], frames: Mapping[str, pd.DataFrame], simulated: bool
+) -> list[Section]:
+    """Return the sections of what the score was used for; what it was not used for has none."""
+    sections = []
+    if "ranked" in facts:
+        charts = [
+            Chart(
+                name,
+                f"The explanations with the {name} score ({facts['question']}).",
+                PictureGrid(name, ["explanation"], rows),
+            )
+            for name, rows in facts["ranked"].items()
+        ]
+        sections.append(Section("What scores best and worst", charts=charts, beside=True))
+    if "mixture" in facts:
+        faithful = frames["faithfulness"]
+        figure, ax = plot_mixture(facts["mixture"])
+        scorer = f", scorer of {SIMULATED}" if simulated else ""
+        ax.set_xlabel((ax.get_xlabel() + scorer).replace(", scorer", ",\nscorer"))
+        caption = "What the choice does to faithfulness: means over images with 95 % intervals."
+        charts = [
+            Chart("wins", "How often each explainer is chosen.", figure),
+            Chart("faithfulness", caption, faithfulness_bars(faithful, scorer)),
+        ]
+        heading = "Choosing the explainer for each image"
+        sections.append(Section(heading, charts=charts, tables=[faithfulness_table(faithful)]))
+    if "steering" in facts:
+        columns = [f"λ = {weight}" for weight in names(facts["steering"], "name")]
+        caption = "Images explained by RISE with growing weight λ of the score."
+        chart = Chart("steering", caption, PictureGrid("steering", columns, facts["steered"]), wide=True)
+        sections.append(Section("Steering RISE", tables=[steering_table(facts["steering"])], charts=[chart]))
+    captions = {
+        "light": "Light perturbations, as question Q5 asks of them: the explanation should stay.",
+        "strong": "Strong perturbations that change the prediction, as question Q6 asks of them: the explanation "
+        "should change with it.",
+    }
+    pairs = [
+        Chart(name, f"{caption} Below each name its magnitude.", PictureGrid(name, PERTURBED, facts[name]))
+        for name, caption in captions.items()
+        if facts.get(name)
+    ]
+    if pairs:
+        sections.append(Section("Perturbations", charts=pairs, beside=True))
+    if "correlations" in frames:
+        sections.append(Section("Do other metrics say the same?", tables=[correlation_table(frames["correlations"])]))
+    return sections
+
+
+def faithfulness_table(faithful: pd.DataFrame) -> Table:
+    """Return the mean faithfulness of the choice, of each explainer alone and of their average."""
+    label = faithful["name"].replace({CHOICE: CHOSEN[CHOICE]})
+    means = in_cells(faithful.assign(value=faithful["mean"], head="mean"), small=["interval"])
+    ends = {"low": faithful["difference_low"], "high": faithful["difference_high"]}
+    away = in_cells(faithful.assign(value=faithful["difference"], **ends), small=["interval"])
+    away["text"] = ["" if math.isnan(value) else minus(f"{value:+z.3f}") for value in away["value"]]
+    counts = faithful.assign(head="images", text=faithful["n"].astype(str), small="")
+    parts = [means, away.assign(head="choice minus this"), counts]
+    printed = paper_table("text").set_index("row")["value"]
+    return Table(
+        "Faithfulness",
+        f"Mean {FAITHFULNESS} over images; higher is better.",
+        pd.concat([part.assign(label=label) for part in parts]),
+        ["label"],
+        ["head"],
+        heads={"choice minus this": "paired"},
+        key="Small numbers are 95 % intervals over images. For orientation, the paper on its own images: "
+        f"{printed[CHOICE]:.4f} for the choice, {printed[AVERAGE]:.4f} on average.",
+    )
+
+
+def steering_table(steering: pd.DataFrame) -> Table:
+    """Return mean score and faithfulness of steered explanations by the weight of the score."""
+    shown = steering.assign(value=steering["mean"], row="mean " + steering["measure"], head="λ = " + steering["name"])
+    return Table(
+        "Steering",
+        "RISE whose masks are weighted by λ · score + (1 − λ) · class probability; λ = 0 is RISE itself.",
+        in_cells(shown, small=["interval"]),
+        ["row"],
+        ["head"],
+        key="Small numbers are 95 % intervals over images. The score is what steers: that it rises says only that "
+        "steering works.",
+    )
+
+
+def correlation_table(related: pd.DataFrame) -> Table:
+    """Return the correlations of votes with metrics, as the paper's Tables 7 to 9, with its own next to them."""
+    printed = pd.concat([paper_table(table) for table in (7, 8, 9)])
+    parts = []
+    for metric, rows in related.sort_values("question", kind="stable").groupby("metric", sort=False):
+        counts = sorted(set(rows["n"]))
+        group = f"{metric}, n = {counts[0]}" + (f"–{counts[-1]}" if len(counts) > 1 else "")
+        for name, measure in (("Spearman", "SCC"), ("Pearson", "PCC")):
+            ours = rows.assign(value=rows[name.lower()], p=rows[f"{name.lower()}_p"], label=name, model="")
+            asked = pick(printed, row=metric, measure=measure, question=list(rows["question"]))
+            beside = asked.assign(label=f"paper, {name}")
+            parts += [each.assign(group=group) for each in (ours, beside) if len(each)]
+    shown = in_cells(pd.concat(parts), number, small=[])
+    shown["small"] = ["" if math.isnan(p) else "p < 0.001" if p < 0.001 else f"p = {p:.3f}" for p in shown["p"]]
+    return Table(
+        "Votes and metrics",
+        "Correlation of the joined votes with what metrics say of the same explanations.",
+        shown,
+        ["group", "label"],
+        ["question"],
+        heads={"Q5": "low is good"},
+        key="Small numbers are p-values, which take explanations for independent; several of one image or of one "
+        "explainer are not. For orientation: Kazmierczak et al., Tables 7, 8 and 9: image-level attributions of the "
+        "PASTA data set.",
+    )
+
+
+def faithfulness_bars(faithful: pd.DataFrame, scorer: str) -> Bars:
+    """Declare the mean faithfulness of the choice, of their average, and of each explainer alone."""
+    first = faithful["name"].isin([CHOICE, AVERAGE])
+    rows = pd.concat([faithful[first], faithful[~first].sort_values("mean", ascending=False, kind="stable")])
+    shown = rows.assign(value=rows["mean"], name=rows["name"].replace(CHOSEN))
+    label = f"{FAITHFULNESS} (higher is better){scorer}"
+    return Bars(frame=shown, groups="name", label=label, reference=(0, ""), flat=True, points=True, gap_after=2)
+
+
+def application_answers(facts: Mapping[str, Any], frames: Mapping[str, pd.DataFrame]) -> list[Finding]:
+    """Return one short line on the choice among explainers, with what it is held against."""
+    if "mixture" not in facts:
+        return []
+    frame = frames["faithfulness"]
+    chosen, average = (one(frame.assign(value=frame["mean"]), name=name) for name in (CHOICE, AVERAGE))
+    if chosen is None or average is None:
+        return []
+    relation = relation_to(_difference(average), 0.0)
+    verdict = {"above": "yes", "below": "no, less than their average"}.get(relation, "not distinguishable from average")
+    numbers = f"{three(chosen['value'])}, average of the explainers {three(average['value'])}"
+    return [Finding(f"{verdict} ({FAITHFULNESS} {numbers})", "Chooses more faithful explanations")]
+
+
+def _difference(row: pd.Series) -> dict[str, float]:
+    """Return by how much the choice is above a row, image by image."""
+    return {"value": row["difference"], "low": row["difference_low"], "high": row["difference_high"]}
+
+
+def application_findings(
+    facts: Mapping[str, Any], frames: Mapping[str, pd.DataFrame], simulated: bool
+) -> list[Finding]:
+    """Return what can be said of the uses."""
+    texts = []
+    if "mixture" in facts:
+        texts += [("Mixture", said_of_wins(facts["mixture"])), ("Mixture", said_of_choice(frames["faithfulness"]))]
+    if "steering" in facts:
+        texts += [("Steering", text) for text in said_of_steering(facts["steering"])]
+    if "correlations" in frames:
+        texts.append(("Other metrics", said_of_metrics(frames["correlations"], simulated)))
+    return said(*(Finding(text, topic) for topic, text in texts))
+
+
+def said_of_wins(mixture: Mixture) -> str:
+    """Say which explainer is chosen most often."""
+    wins, total = mixture.wins, sum(mixture.wins.values()) + mixture.tied
+    tied = f" {mixture.tied} images have several explainers with the best score." if mixture.tied else ""
+    if not any(wins.values()):
+        return tied.strip()
+    name, count = max(wins.items(), key=lambda pair: pair[1])
+    never = sum(not won for won in wins.values())
+    return (
+        f"{name} has the best score ({mixture.question}) most often, for {count} of {total} images; {never} of "
+        f"{len(wins)} explainers never have it alone.{tied}"
+    )
+
+
+def said_of_choice(faithful: pd.DataFrame) -> str:
+    """Say what the choice does to faithfulness, against the average and against the best explainer for all images."""
+    known = faithful.assign(value=faithful["mean"]).dropna(subset=["value"])
+    chosen = one(known, name=CHOICE)
+    if chosen is None:
+        return ""
+    parts = [sentence(f"The chosen explanations have a mean {FAITHFULNESS} of {{}}", chosen, write=three)]
+    alone = known[~known["name"].isin([CHOICE, AVERAGE])].sort_values("value", kind="stable").tail(1)
+    for _, row in pd.concat([pick(known, name=AVERAGE), alone]).iterrows():
+        name = "the average of the explainers" if row["name"] == AVERAGE else f"{row['name']} (the most faithful alone)"
+        apart = _difference(row)
+        parts.append(
+            sentence(f"The choice minus {name} is {{}}", apart, {"no difference": _NOTHING}, write=three)
+            or f"{name[0].upper()}{name[1:]} has {with_interval(row, three)}."
+        )
+    return " ".join(parts)
+
+
+_NOTHING = {"value": 0.0, "low": 0.0, "high": 0.0}
+
+
+def said_of_steering(steering: pd.DataFrame) -> list[str]:
+    """Say whether score and faithfulness change with the weight of the score."""
+    made = []
+    for measure, rows in steering.assign(value=steering["mean"]).groupby("measure", sort=False):
+        first, last = rows.iloc[0], rows.iloc[-1]
+        if len(rows) > 1 and not math.isnan(first["value"] + last["value"]):
+            weights = f"λ = {first['name']} to {last['name']}, {first['n']} images"
+            made.append(f"The mean {measure} goes {trend(first, last, three)} ({weights}).")
+    return made
+
+
+def said_of_metrics(related: pd.DataFrame, simulated: bool) -> str:
+    """Say which metric goes most closely with the votes."""
+    found = related.dropna(subset=["spearman"])
+    if found.empty:
+        return ""
+    most = found.loc[found["spearman"].abs().idxmax()]
+    raters = "the simulated raters' votes" if simulated else "the votes"
+    weak = ", which is weak" if abs(most["spearman"]) < WEAK else ""
+    return (
+        f"{most['metric']} goes most closely with {raters}: Spearman {number(most['spearman'])} on {most['question']} "
+        f"(n = {most['n']}){weak}."
+    )

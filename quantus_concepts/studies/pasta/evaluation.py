@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache, partial
 from threading import Event
 from typing import Any
@@ -18,7 +18,8 @@ from scipy import stats
 from torch import Tensor
 
 from captum_concepts._support.fingerprints import fingerprint_of
-from quantus_concepts.datasets.ratings.explanations import Explanation
+from quantus_concepts.datasets.ratings.annotations import PREDICTED
+from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, Explanation
 from quantus_concepts.datasets.ratings.questions import QUESTIONS
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.datasets.ratings.split import Split, leak_free_split
@@ -34,18 +35,23 @@ from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.labels import label_indices
 from quantus_concepts.pasta.regressors import KINDS, fit_regressor
 from quantus_concepts.pasta.scorer import Scorer
+from quantus_concepts.pasta.scorer_files import save_scorer
 from quantus_concepts.pasta.training import Training, TrainingSettings, train_scorer
 from quantus_concepts.studies._kit.engine import score_by_ranges
+from quantus_concepts.studies._kit.results import pick
 from quantus_concepts.studies._kit.run import Run
 from quantus_concepts.studies._models.training import run_together
 from quantus_concepts.studies.pasta.options import (
     CEILING,
+    DRAWING,
     HUMAN,
     MEASURES,
     REGRESSORS,
     SCORER,
+    SHOWN,
     SHUFFLED,
     SIMULATED_HUMAN,
+    Variant,
 )
 
 #: Batches of a range: what is lost where a worker dies.
@@ -485,3 +491,77 @@ def over_splits(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
             }
         )
     return pd.DataFrame(rows)
+
+
+def variant_figures(
+    ratings: RatedExplanations, embeddings: Tensor, variant: Variant, plan: Plan, keep: Keep = not_kept
+) -> pd.DataFrame:
+    """Train one variant on every split, with the votes and with shuffled votes, and compare it with the test votes."""
+    plan = replace(plan, votes=variant.votes, label_names=plan.label_names if variant.labelled else None)
+    if variant.training:
+        # The weights of another loss are none that were asked for.
+        plan = replace(plan, settings=replace(plan.settings, **{"weights": None, **dict(variant.training)}))
+    trainer = Trainer(ratings, embeddings, plan, keep)
+    # A drawing is of a map.
+    modalities = np.where(ratings.modalities == DRAWING, "map", ratings.modalities)
+    kinds = sorted(set(modalities.tolist()))
+    rows = []
+    for seed, split in trainer.splits.items():
+        for model, goal in ((SCORER, trainer.targets), (SHUFFLED, trainer.shuffled(split, seed))):
+            scores = trainer.scores(model, goal, split, seed, variant.regressor)
+            found = (model, scores, trainer.targets[split.test], plan.questions, seed, modalities[split.test])
+            rows += figure_rows(*found, kinds)
+    frame = pd.DataFrame(rows, columns=["model", "question", "modality", "measure", "value", "n", "seed"])
+    return frame[frame["measure"].isin(SHOWN)].reset_index(drop=True)
+
+
+def trained(
+    run: Run[Any],
+    ratings: RatedExplanations,
+    embedder: Embedder,
+    plan: Plan,
+    expected: np.ndarray | None = None,
+) -> tuple[pd.DataFrame, list[SplitResult]]:
+    """Embed ratings, train and test on every split, and say what a page shows of it."""
+    run.note(*ratings.notes)
+    # Before anything expensive.
+    splits_of(ratings, plan)
+    run.say(f"Embedding {len(ratings)} explanations with {embedder.name}")
+    embeddings = embedded_ratings(run, embedder, ratings)
+    frame, results = train_splits(Trainer(ratings, embeddings, plan, run.kept), expected=expected, say=run.say)
+    run.settings["encoder"] = embedder.name
+    run.facts |= {"ratings": ratings, "splits": results}
+    run.note(*(note for result in results for note in result.training.notes))
+    return frame, results
+
+
+def save_scorers(
+    run: Run[Any],
+    frame: pd.DataFrame,
+    results: Sequence[SplitResult],
+    embedder: Embedder,
+    ratings: RatedExplanations,
+    labels_from: str = PREDICTED,
+) -> None:
+    """Let the scorer of every split be written, and once more the one that did best on its validation explanations."""
+    lists = (ratings.explanations[int(row)] for row in np.flatnonzero(ratings.modalities == "concepts"))
+    concepts = {name for each in lists if isinstance(each, ConceptExplanation) for name in each.values}
+    for result in results:
+        scorer = result.training.scorer
+        scorer.encoder, scorer.settings = embedder.encoder.name, embedder.settings
+        figures = pick(frame, model=SCORER, modality="all", seed=result.seed, measure=list(SHOWN))
+        scorer.metadata |= {
+            "ratings": ratings.name,
+            "simulated": ratings.simulated,
+            "labels_from": labels_from,
+            "seed": result.seed,
+            "images": result.split.images,
+            "explainers": result.split.explainers,
+            "concept_names": sorted(concepts),
+            "figures": {
+                question: dict(zip(of["measure"], of["value"].tolist(), strict=True))
+                for question, of in figures.groupby("question")
+            },
+        }
+        run.files[f"scorer-{result.seed}.safetensors"] = partial(save_scorer, scorer)
+    run.files["scorer.safetensors"] = partial(save_scorer, best_split(results).training.scorer)

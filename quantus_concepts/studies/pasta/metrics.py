@@ -51,7 +51,7 @@ from quantus_concepts.studies.pasta.evaluation import (
     train_splits,
 )
 from quantus_concepts.studies.pasta.findings import in_cells, in_order, paper_table, span, study_page
-from quantus_concepts.studies.pasta.options import SCORER, MetricsOptions
+from quantus_concepts.studies.pasta.options import CORRELATED_THRESHOLDS, SCORER, MetricsOptions
 from quantus_concepts.studies.pasta.preparing import (
     CONTROLS,
     EMBEDDED_SETTINGS,
@@ -66,8 +66,6 @@ from quantus_concepts.studies.pasta.preparing import (
 
 IMAGE, EXPLAINER, MODALITY = "image", "explainer", "modality"
 RISE, MASK_ERROR = "RISE", "MAE"
-#: ROAD is slow, so only few of the most and least relevant pixels are gone.
-CORRELATED_THRESHOLDS = (6, 12)
 #: Resamplings of the images behind an interval, and deals behind the range of what knows nothing.
 N_DRAWN = 200
 ENDS = ("low", "high", "control low", "control high")
@@ -84,7 +82,6 @@ def collect(options: MetricsOptions, run: Run[MetricsOptions]) -> pd.DataFrame:
         make = partial(metric_values, ratings, display_progressbar=options.progress)
         values = kept_arrays(run.kept, "metrics", {"ratings": identity_of_ratings(ratings)}, make)
     run.note(*ratings.notes)
-    run.settings["device"] = str(options.torch_device())
     run.facts["ratings"] = ratings
     frame = run.frames["explanations"] = explanation_frame(ratings, values | more)
     return related_frame(frame, ratings.questions, list(values), options.seed)

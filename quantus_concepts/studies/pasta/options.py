@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from quantus_concepts.studies._kit.command import MANY, Options, RunOptions, option, option_name
+from quantus_concepts.studies._kit.command import MANY, Options, RunOptions, option, option_name, redeclared
 
 SCORER = "PASTA-score"
 SHUFFLED = "shuffled votes"
@@ -138,9 +138,11 @@ ANNOTATIONS = "human_annotations.json"
 EMBEDDED = "embedded"
 #: Of the embedded encoder, found by trial on simulated ratings.
 EMBEDDED_EPOCHS, EMBEDDED_LEARNING_RATE = 20, 3e-3
+#: ROAD is slow, so only few of the most and least relevant pixels are gone.
+CORRELATED_THRESHOLDS = (6, 12)
 #: Birds that a network which is explained learns from.
 N_CLASSIFIER = 2000
-RATINGS, TRAINING = "Ratings", "Training"
+RATINGS, TRAINING, EMBEDDING = "Ratings", "Training", "Embedding"
 BIRDS, APPLICATIONS = "Painted birds and simulated raters", "What the score is used for"
 
 
@@ -187,65 +189,72 @@ def whole_numbers(text: str, argument: str) -> tuple[int, ...]:
     return tuple(found)
 
 
-def check_folder(data: Path | None) -> None:
-    """Raise unless a folder of ratings that is named is there, and holds some."""
-    from captum_concepts._support.checks import check_file, check_folder
+def check_annotations(data: Path | None) -> None:
+    """Raise unless a folder of ratings that is named holds some."""
+    from captum_concepts._support.checks import check_file
 
     if data is not None:
-        check_folder("--data", data)
         check_file("--data", data / ANNOTATIONS)
 
 
-def check_cache(cache: Path | None) -> None:
-    """Raise where no folder can be made, or is, at the place of a cache."""
-    from captum_concepts._support.checks import check_path
+@dataclass(frozen=True, kw_only=True)
+class CacheOptions(Options):
+    """Where embeddings are kept."""
 
-    if cache is not None and check_path("--cache", cache).exists() and not cache.is_dir():
-        raise ValueError(f"Expected argument `--cache` to name a folder but {cache} is a file.")
+    cache: Path | None = option(
+        None,
+        "Folder that keeps embeddings for the next run.",
+        panel=EMBEDDING,
+        path="new folder",
+        shown=False,
+        matters=False,
+    )
 
 
-def check_encoder_files(options: Any) -> None:
-    """Raise unless the files of an encoder are there, and it is one that takes files."""
-    from captum_concepts._support.checks import check_file, check_folder
+@dataclass(frozen=True, kw_only=True)
+class EncoderOptions(CacheOptions):
+    """Which encoder embeds explanations; its files, where it has some."""
 
-    for name, check in (("encoder_weights", check_file), ("encoder_tokenizer", check_folder)):
-        if (path := getattr(options, name)) is not None:
-            check(option_name(name), path)
-            if (options.encoder or "").partition(" ")[0] == EMBEDDED:
+    encoder: str | None = option(
+        "siglip",
+        "siglip, clip, eva02, embedded (untrained, to try things), or MODEL/TAG of open_clip.",
+        panel=EMBEDDING,
+    )
+    encoder_weights: Path | None = option(
+        None,
+        "File of the encoder's weights; by default open_clip downloads them.",
+        panel=EMBEDDING,
+        path="file",
+        shown=False,
+    )
+    encoder_tokenizer: Path | None = option(
+        None,
+        "Folder of the encoder's tokenizer, if it is from transformers.",
+        panel=EMBEDDING,
+        path="folder",
+        shown=False,
+    )
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for files of the embedded encoder, which takes none."""
+        super().__post_init__()
+        for name in ("encoder_weights", "encoder_tokenizer"):
+            if getattr(self, name) is not None and (self.encoder or "").partition(" ")[0] == EMBEDDED:
                 raise ValueError(
                     f"Argument `{option_name(name)}` has no effect on the embedded encoder, which has its own."
                 )
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeviceCheckedOptions(RunOptions):
-    """Options of every run; the device must exist."""
-
-    def __post_init__(self) -> None:
-        """Raise ValueError for what lies out of bounds or is no choice."""
-        super().__post_init__()
-        self.torch_device()
-
-
-@dataclass(frozen=True, kw_only=True)
-class SplitOptions(DeviceCheckedOptions):
-    """How scorers are trained, and tested over several splits."""
+class SplitOptions(Options):
+    """For which questions scorers are trained, and on how many splits."""
 
     question: str = option(ALL, "Q1 to Q6, some with commas, or all in one training.", panel=TRAINING)
     seeds: int = option(5, "Splits to train and test on.", panel=TRAINING, bounds=(1, MANY))
-    epochs: int = option(EMBEDDED_EPOCHS, "Passes over the training explanations.", panel=TRAINING, bounds=(1, MANY))
-    learning_rate: float = option(
-        EMBEDDED_LEARNING_RATE, "Learning rate (Adam).", panel=TRAINING, bounds=(0, 1000), open_low=True
-    )
-    train_share: float = option(0.7, "Share of images, and of explainers, to train on.", panel=TRAINING)
-    regressors: bool = option(False, "Also ridge, lasso and SVM.", panel=TRAINING)
 
     def __post_init__(self) -> None:
-        """Raise ValueError for what lies out of bounds or is no choice."""
+        """Raise ValueError for what is no question."""
         super().__post_init__()
-        from captum_concepts._support.checks import check_range
-
-        check_range("--train-share", self.train_share, 0, 1, open_low=True, open_high=True)
         _ = self.questions
 
     @property
@@ -255,16 +264,26 @@ class SplitOptions(DeviceCheckedOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PaintedOptions(Options):
-    """Which explanations are drawn and rated."""
+class TrainingOptions(SplitOptions, RunOptions):
+    """How scorers are trained."""
 
-    n_images: int = option(240, "Painted birds whose explanations are rated.", panel=BIRDS, bounds=(1, MANY))
-    n_per_image: int = option(21, "Explanations of each that are rated.", panel=BIRDS, bounds=(1, MANY))
-    image_size: int = option(64, "Height and width in pixels.", panel=BIRDS, bounds=(32, 512))
+    epochs: int = option(EMBEDDED_EPOCHS, "Passes over the training explanations.", panel=TRAINING, bounds=(1, MANY))
+    learning_rate: float = option(
+        EMBEDDED_LEARNING_RATE, "Learning rate (Adam).", panel=TRAINING, bounds=(0, 1000), open_low=True
+    )
+    train_share: float = option(
+        0.7,
+        "Share of images, and of explainers, to train on.",
+        panel=TRAINING,
+        bounds=(0, 1),
+        open_low=True,
+        open_high=True,
+    )
+    regressors: bool = option(False, "Also ridge, lasso and SVM.", panel=TRAINING)
 
 
 @dataclass(frozen=True, kw_only=True)
-class PastaOptions(SplitOptions, PaintedOptions):
+class PastaOptions(TrainingOptions):
     """Train a scorer on simulated ratings and test it on images and explainers it never saw: the PASTA-score.
 
     With no option: explanations of known quality are drawn for painted birds, five simulated raters answer six
@@ -279,6 +298,9 @@ class PastaOptions(SplitOptions, PaintedOptions):
     )
     quick = "--n-per-image 12 --image-size 32 --no-uses --n-images 20 --seeds 1 --epochs 1"
 
+    n_images: int = option(240, "Painted birds whose explanations are rated.", panel=BIRDS, bounds=(1, MANY))
+    n_per_image: int = option(21, "Explanations of each that are rated.", panel=BIRDS, bounds=(1, MANY))
+    image_size: int = option(64, "Height and width in pixels.", panel=BIRDS, bounds=(32, 512))
     uses: bool = option(True, "Mixture, steered RISE, robustness, other metrics.", panel=APPLICATIONS)
     n_explained: int = option(48, "Birds that Captum's methods explain.", panel=APPLICATIONS, bounds=(1, MANY))
     n_masks: int = option(400, "Masks of the steered RISE.", panel=APPLICATIONS, bounds=(1, MANY))
@@ -288,33 +310,33 @@ class PastaOptions(SplitOptions, PaintedOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RatingsOptions(DeviceCheckedOptions):
+class RatingsOptions(RunOptions):
     """Whose votes: people's of a folder, or simulated raters'."""
 
     data: Path | None = option(
-        None, "Folder with human_annotations.json; by default simulated raters of painted birds.", panel=RATINGS
+        None,
+        "Folder with human_annotations.json; by default simulated raters of painted birds.",
+        panel=RATINGS,
+        path="folder",
     )
     n_images: int = option(120, "Number of painted birds, if no folder is given.", panel=RATINGS, bounds=(1, MANY))
 
     def __post_init__(self) -> None:
-        """Raise ValueError for what lies out of bounds or is no choice."""
-        check_folder(self.data)
+        """Raise ValueError for a folder without ratings."""
         super().__post_init__()
+        check_annotations(self.data)
 
-    def settings(self) -> dict[str, str]:
-        """Return what a report lists, without the number of birds where there are none."""
-        found = super().settings()
-        if self.data is not None:
-            del found["n images"]
-        return found
+    @property
+    def idle(self) -> tuple[str, ...]:
+        """The number of birds where there are none."""
+        return () if self.data is None else ("n_images",)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScorersOptions(RatingsOptions):
+class ScorersOptions(SplitOptions, CacheOptions, RatingsOptions):
     """How scorers are trained on an encoder, whose own epochs and learning rate are the default."""
 
     question: str = option("Q1", "Q1 to Q6, some with commas, or all.", panel=TRAINING)
-    seeds: int = option(5, "Splits to train and test on.", panel=TRAINING, bounds=(1, MANY))
     epochs: int | None = option(
         None,
         "Passes over the training explanations; by default 20 with the embedded encoder, else the paper's 600.",
@@ -328,24 +350,10 @@ class ScorersOptions(RatingsOptions):
         bounds=(0, 1000),
         open_low=True,
     )
-    cache: Path | None = option(
-        None, "Folder that keeps embeddings for the next run.", panel=TRAINING, shown=False, matters=False
-    )
-
-    def __post_init__(self) -> None:
-        """Raise ValueError for what lies out of bounds or is no choice."""
-        check_cache(self.cache)
-        super().__post_init__()
-        _ = self.questions
-
-    @property
-    def questions(self) -> tuple[str, ...]:
-        """The questions to train for."""
-        return question_names(self.question)
 
 
 @dataclass(frozen=True, kw_only=True)
-class AblateOptions(ScorersOptions):
+class AblateOptions(EncoderOptions, ScorersOptions):
     """Which choices of the PASTA-score matter: votes, labels, scoring function, embedding, loss (Tables 15 to 20).
 
     Every choice is trained and tested on the same splits, with the votes and with shuffled votes. The paper's figures
@@ -359,15 +367,12 @@ class AblateOptions(ScorersOptions):
     quick = "--tables labels --n-images 20 --seeds 1 --epochs 1"
 
     tables: str = option(ALL, f"{ALL}, or some of {', '.join(ABLATIONS)}, with commas.", shown=False)
-    encoder: str = option(EMBEDDED, "siglip, clip, eva02, embedded (untrained), or MODEL/TAG of open_clip.")
-    encoder_weights: Path | None = option(None, "File of the encoder's weights.", shown=False)
-    encoder_tokenizer: Path | None = option(None, "Folder of the encoder's tokenizer.", shown=False)
+    encoder: str = redeclared(EncoderOptions, "encoder", EMBEDDED, shown=False)
 
     def __post_init__(self) -> None:
-        """Raise ValueError for what lies out of bounds or is no choice."""
-        _ = self.ablations
-        check_encoder_files(self)
+        """Raise ValueError for what is no ablation."""
         super().__post_init__()
+        _ = self.ablations
 
     @property
     def ablations(self) -> tuple[str, ...]:

@@ -23,7 +23,6 @@ from quantus_concepts.studies._kit.page import Page, Section
 from quantus_concepts.studies._kit.results import names, pick
 from quantus_concepts.studies._kit.run import Run, Study
 from quantus_concepts.studies._kit.tables import Table
-from quantus_concepts.studies.pasta.ablate import variant_figures
 from quantus_concepts.studies.pasta.evaluation import (
     Trainer,
     best_split,
@@ -31,6 +30,7 @@ from quantus_concepts.studies.pasta.evaluation import (
     over_splits,
     splits_of,
     train_splits,
+    variant_figures,
 )
 from quantus_concepts.studies.pasta.findings import between, in_cells, in_order, span, study_page, sure
 from quantus_concepts.studies.pasta.options import (
@@ -78,7 +78,6 @@ def collect(options: SizesOptions, run: Run[SizesOptions]) -> pd.DataFrame:
     ratings = study_ratings(options)
     run.note(*ratings.notes)
     run.settings["encoder"] = ", ".join(embedder.name for embedder in embedders.values())
-    run.settings["device"] = str(options.torch_device())
     run.facts["simulated"] = ratings.simulated
     frames = []
     # Before anything expensive.

@@ -2,35 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
-from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from quantus_concepts.datasets.ratings.annotations import PREDICTED
-from quantus_concepts.datasets.ratings.explanations import ConceptExplanation
-from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.datasets.ratings.raters import simulated_ratings
-from quantus_concepts.pasta.embedder import Embedder
-from quantus_concepts.pasta.scorer_files import save_scorer
 from quantus_concepts.studies._kit.command import named_as_typed
 from quantus_concepts.studies._kit.page import Page
-from quantus_concepts.studies._kit.results import pick
 from quantus_concepts.studies._kit.run import Run, Study
 from quantus_concepts.studies.pasta.applications import apply_score
 from quantus_concepts.studies.pasta.evaluation import (
     Plan,
-    SplitResult,
-    Trainer,
     best_split,
-    embedded_ratings,
-    splits_of,
-    train_splits,
+    save_scorers,
+    trained,
 )
-from quantus_concepts.studies.pasta.options import SCORER, SHOWN, PastaOptions
+from quantus_concepts.studies.pasta.options import PastaOptions
 from quantus_concepts.studies.pasta.page import training_page
 from quantus_concepts.studies.pasta.preparing import EMBEDDED_SETTINGS, RatedBirds, embedded_embedder
 
@@ -70,55 +57,3 @@ def page(frame: pd.DataFrame, run: Run[PastaOptions]) -> Page:
 
 
 STUDY = Study("pasta", collect, page)
-
-
-def trained(
-    run: Run[Any],
-    ratings: RatedExplanations,
-    embedder: Embedder,
-    plan: Plan,
-    expected: np.ndarray | None = None,
-) -> tuple[pd.DataFrame, list[SplitResult]]:
-    """Embed ratings, train and test on every split, and say what a page shows of it."""
-    run.note(*ratings.notes)
-    # Before anything expensive.
-    splits_of(ratings, plan)
-    run.say(f"Embedding {len(ratings)} explanations with {embedder.name}")
-    embeddings = embedded_ratings(run, embedder, ratings)
-    frame, results = train_splits(Trainer(ratings, embeddings, plan, run.kept), expected=expected, say=run.say)
-    run.settings |= {"encoder": embedder.name, "device": str(plan.device)}
-    run.facts |= {"ratings": ratings, "splits": results}
-    run.note(*(note for result in results for note in result.training.notes))
-    return frame, results
-
-
-def save_scorers(
-    run: Run[Any],
-    frame: pd.DataFrame,
-    results: Sequence[SplitResult],
-    embedder: Embedder,
-    ratings: RatedExplanations,
-    labels_from: str = PREDICTED,
-) -> None:
-    """Let the scorer of every split be written, and once more the one that did best on its validation explanations."""
-    lists = (ratings.explanations[int(row)] for row in np.flatnonzero(ratings.modalities == "concepts"))
-    concepts = {name for each in lists if isinstance(each, ConceptExplanation) for name in each.values}
-    for result in results:
-        scorer = result.training.scorer
-        scorer.encoder, scorer.settings = embedder.encoder.name, embedder.settings
-        figures = pick(frame, model=SCORER, modality="all", seed=result.seed, measure=list(SHOWN))
-        scorer.metadata |= {
-            "ratings": ratings.name,
-            "simulated": ratings.simulated,
-            "labels_from": labels_from,
-            "seed": result.seed,
-            "images": result.split.images,
-            "explainers": result.split.explainers,
-            "concept_names": sorted(concepts),
-            "figures": {
-                question: dict(zip(of["measure"], of["value"].tolist(), strict=True))
-                for question, of in figures.groupby("question")
-            },
-        }
-        run.files[f"scorer-{result.seed}.safetensors"] = partial(save_scorer, scorer)
-    run.files["scorer.safetensors"] = partial(save_scorer, best_split(results).training.scorer)

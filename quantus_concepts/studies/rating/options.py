@@ -1,4 +1,4 @@
-"""The options of `pasta score`, `pasta sheet` and `pasta join`."""
+"""The options of `pasta train`, `pasta score`, `pasta sheet` and `pasta join`; no library is loaded for them."""
 
 from __future__ import annotations
 
@@ -7,18 +7,27 @@ from pathlib import Path
 
 from quantus_concepts.studies._kit.command import (
     MANY,
-    RUN,
     DeviceOptions,
     Options,
     OutOptions,
     ProgressOptions,
     SeedOptions,
     option,
+    redeclared,
 )
 from quantus_concepts.studies._kit.engine import EngineOptions
+from quantus_concepts.studies.pasta.options import (
+    ALL,
+    EMBEDDING,
+    RATINGS,
+    TRAINING,
+    EncoderOptions,
+    TrainingOptions,
+    check_annotations,
+    question_names,
+)
 
-SCORER, PAGE, PERTURBED = "Scorer and encoder", "Page", "For Q5 and Q6"
-ALL = "all"
+SCORER, PAGE, PERTURBED = "Scorer", "Page", "For Q5 and Q6"
 #: What labels are taken from, where not from a file.
 FROM_FILE_NAME, FROM_IMAGE_NAME, NO_LABELS = "file-name", "image-name", "none"
 LABELS = (
@@ -31,21 +40,20 @@ LABELS = (
 class ExplanationOptions(Options):
     """Which explanations, of which images."""
 
-    images: Path = option(help="Folder of images called {dataset}_{image id}_{label}.png or .jpg.")
+    images: Path = option(help="Folder of images called {dataset}_{image id}_{label}.png or .jpg.", path="folder")
     explanations: Path = option(
         help="Folder of .npy maps, .png drawings and .json concepts called like their images, or with one such folder "
-        "for each explainer."
+        "for each explainer.",
+        path="folder",
     )
     labels_from: str | None = option(FROM_FILE_NAME, LABELS + ".")
     ascending: str | None = option(None, "Explainers whose small values mean important, with commas.")
 
     def __post_init__(self) -> None:
         """Raise for what is out of bounds or is not there."""
-        from captum_concepts._support.checks import check_file, check_folder
+        from captum_concepts._support.checks import check_file
 
         super().__post_init__()
-        check_folder("--images", self.images)
-        check_folder("--explanations", self.explanations)
         if self.labels_from not in (None, FROM_FILE_NAME, FROM_IMAGE_NAME, NO_LABELS):
             check_file("--labels-from", self.labels_from, f"{FROM_FILE_NAME}, {FROM_IMAGE_NAME}, {NO_LABELS} or a file")
         if self.ascending is not None and not words(self.ascending):
@@ -53,7 +61,7 @@ class ExplanationOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScoreOptions(ExplanationOptions, EngineOptions, ProgressOptions, OutOptions, DeviceOptions):
+class ScoreOptions(EncoderOptions, ExplanationOptions, EngineOptions, ProgressOptions, OutOptions, DeviceOptions):
     """Predict how people would rate explanations on disk: maps, drawings and lists of concepts, on one scale.
 
     Prints a table of the explainers; the last line is the folder with scores.csv (a row for each explanation), and
@@ -80,28 +88,18 @@ class ScoreOptions(ExplanationOptions, EngineOptions, ProgressOptions, OutOption
     encoder: str | None = option(
         None,
         "siglip, clip, eva02, embedded or MODEL/TAG of open_clip; by default what the scorer was trained on.",
-        panel=SCORER,
+        panel=EMBEDDING,
         shown=False,
-    )
-    encoder_weights: Path | None = option(
-        None, "File of the encoder's weights; by default open_clip downloads them.", panel=SCORER
-    )
-    encoder_tokenizer: Path | None = option(
-        None, "Folder of the encoder's tokenizer, if it is from transformers.", panel=SCORER
     )
     clip: bool = option(True, "Set scores above 5 to 5; the release leaves them.", panel=SCORER, shown=False)
     n_shown: int = option(
         12, "Number of the best, and of the worst, explanations on the page.", bounds=(0, MANY), shown=False
     )
-    cache: Path | None = option(
-        None, "Folder of embeddings: saved embeddings are reused.", panel=SCORER, shown=False, matters=False
-    )
-    batch_size: int = option(16, "Batch size.", panel=RUN, bounds=(1, MANY), shown=False)
+    batch_size: int = redeclared(DeviceOptions, "batch_size", 16, shown=False)
 
     def __post_init__(self) -> None:
         """Raise for what is out of bounds or is not there."""
         from captum_concepts._support.checks import check_path
-        from quantus_concepts.studies.pasta.options import check_cache, check_encoder_files, question_names
 
         super().__post_init__()
         if self.scorer is not None and not check_path("--scorer", self.scorer).exists():
@@ -109,9 +107,6 @@ class ScoreOptions(ExplanationOptions, EngineOptions, ProgressOptions, OutOption
                 f"Expected argument `--scorer` to name a file or folder but there is none at {self.scorer}."
             )
         question_names(self.question)
-        check_encoder_files(self)
-        check_cache(self.cache)
-        self.torch_device()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,12 +136,16 @@ class SheetOptions(ExplanationOptions, ProgressOptions, OutOptions, SeedOptions)
         50.0, "Maximum size of the page in megabytes.", panel=PAGE, bounds=(0, 2000), open_low=True
     )
     light: Path | None = option(
-        None, "Folder with the folders images and explanations of the same images, lightly perturbed.", panel=PERTURBED
+        None,
+        "Folder with the folders images and explanations of the same images, lightly perturbed.",
+        panel=PERTURBED,
+        path="folder",
     )
     strong: Path | None = option(
         None,
         "The same, perturbed until the prediction changed; the label of their names is the new prediction.",
         panel=PERTURBED,
+        path="folder",
     )
 
     def __post_init__(self) -> None:
@@ -157,7 +156,7 @@ class SheetOptions(ExplanationOptions, ProgressOptions, OutOptions, SeedOptions)
         for name in ("light", "strong"):
             if (root := getattr(self, name)) is not None:
                 for part in ("images", "explanations"):
-                    check_folder(f"--{name}", check_folder(f"--{name}", root) / part)
+                    check_folder(f"--{name}", root / part)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,19 +168,106 @@ class JoinOptions(OutOptions):
         "pasta join *.json --data sheet --out ratings",
     )
 
-    files: list[Path] = option(help="Files that the annotators saved.", argument=True)
-    data: Path = option(help="The folder that `pasta sheet` wrote.")
-
-    def __post_init__(self) -> None:
-        """Raise for what is not there."""
-        from captum_concepts._support.checks import check_file, check_folder
-
-        super().__post_init__()
-        for file in self.files:
-            check_file("files", file)
-        check_folder("--data", self.data)
+    files: list[Path] = option(help="Files that the annotators saved.", argument=True, path="file")
+    data: Path = option(help="The folder that `pasta sheet` wrote.", path="folder")
 
 
 def words(text: str | None) -> list[str]:
     """Split what was given with commas."""
     return [word.strip() for word in (text or "").split(",") if word.strip()]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FolderOptions(Options):
+    """Which ratings of a folder a scorer learns from, and how."""
+
+    data: Path = option(
+        help="Folder with human_annotations.json, as published (ENSTA-U2IS/PASTA) or made with `pasta sheet`.",
+        panel=RATINGS,
+        path="folder",
+        shown=False,
+    )
+    datasets: str | None = option(None, "Only these data sets, with commas.", panel=RATINGS)
+    modality: str | None = option(
+        None,
+        "Only explanations of this kind: drawing, concepts, or map (drawn anew from its values).",
+        panel=RATINGS,
+        choices="quantus_concepts.datasets.ratings.explanations:MODALITIES",
+    )
+    drawings: bool = option(
+        True,
+        "Show maps by the pictures people rated, or draw them anew from their values.",
+        panel=RATINGS,
+        flag="--drawings/--redraw",
+    )
+    labels: str = option(
+        "predicted",
+        "predicted: the class predicted. image-name: the one in the name of the image's file, as the release.",
+        panel=RATINGS,
+        choices="quantus_concepts.datasets.ratings.annotations:LABELS",
+    )
+    votes: str = option(
+        "mode",
+        "How the votes on one explanation are joined: mode, mean, median.",
+        panel=RATINGS,
+        choices="quantus_concepts.functional.votes:JOINS",
+    )
+    sparseness: bool = option(
+        False, "Also correlate the votes with the sparseness of the maps (Table 9).", panel=RATINGS, shown=False
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbeddingOptions(EncoderOptions):
+    """Representation of an explanation."""
+
+    saliency: str = option(
+        "overlay",
+        "overlay: the map laid over the image. masked: image times map.",
+        panel=EMBEDDING,
+        choices=("overlay", "masked"),
+    )
+    n_top: int = option(15, "Concepts named in the sentence.", panel=EMBEDDING, bounds=(1, MANY))
+    template: str = option("", "A sentence with {} where the names of the concepts go.", panel=EMBEDDING)
+    concepts: str = option(
+        "sentence",
+        "sentence: of the top concepts. weighted: mean of all concepts' embeddings.",
+        panel=EMBEDDING,
+        choices=("sentence", "weighted"),
+    )
+    sentence: str = option(
+        "ours",
+        "Sentence of the concepts: ours, or release for exactly that of the released code.",
+        panel=EMBEDDING,
+        choices="quantus_concepts.pasta.presentation:SENTENCES",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainOptions(EmbeddingOptions, TrainingOptions, FolderOptions):
+    """Train a scorer that predicts how people rate explanations, and test it on images and explainers it never saw.
+
+    Writes the scorers, a table in the form of the paper's Table 1 with its figures next to ours, and learning curves.
+    """
+
+    examples = (
+        "pasta train --data PASTA --encoder clip",
+        "pasta train --data PASTA --question Q1 --out scorer",
+    )
+
+    # As in the paper.
+    epochs: int = redeclared(TrainingOptions, "epochs", 600)
+    learning_rate: float = redeclared(TrainingOptions, "learning_rate", 2e-6)
+    batch_size: int = redeclared(DeviceOptions, "batch_size", 16)
+    loss: str = option(
+        "paper",
+        "As in the paper, or as in its release.",
+        panel=TRAINING,
+        choices="quantus_concepts.functional.rating_losses:LOSS_WEIGHTS",
+    )
+    labelled: bool = option(True, "Whether the scorer sees the class.", panel=TRAINING)
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for a folder without ratings."""
+        super().__post_init__()
+        check_annotations(self.data)

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from markupsafe import Markup
-from torch import Tensor
 
-from captum_concepts._support.fingerprints import fingerprint_of
-from captum_concepts._support.images import load_image
 from captum_concepts._support.progress import progress
 from quantus_concepts.datasets.ratings.explanation_files import (
     SHOWN,
@@ -23,16 +18,14 @@ from quantus_concepts.datasets.ratings.explanation_files import (
     problems,
     usable,
 )
-from quantus_concepts.datasets.ratings.explanations import ConceptExplanation
 from quantus_concepts.datasets.ratings.questions import Question, question_named
 from quantus_concepts.studies._kit.command import named_as_typed
 from quantus_concepts.studies._kit.output import OutputFolder
 from quantus_concepts.studies._kit.page import render_page
-from quantus_concepts.studies._kit.pictures import data_url, listed_concepts, resized, shown_picture
+from quantus_concepts.studies._kit.pictures import MEGABYTE, RATING_PAGE, Gallery, embedded, readable
 from quantus_concepts.studies.rating.options import FROM_FILE_NAME, SheetOptions, words
 from quantus_concepts.studies.rating.release import check_explainers, empty_record, write_rated
 
-MEGABYTE = 1_000_000
 #: What the ends of the five points say.
 ENDS = ("not at all", "fully")
 ENDS_OF_CHANGE = ("not at all", "completely")
@@ -75,65 +68,9 @@ def sheet_page(
     )
 
 
-def embedded(content: dict[str, Any]) -> Markup:
-    """Return what a page asks as it stands in its script element, with a name by which answers are kept."""
-    content = content | {"id": fingerprint_of(content["questions"], content["items"], content["seed"])[:12]}
-    # "<" is all that could end the script element early.
-    return Markup(json.dumps(content, ensure_ascii=False).replace("<", "\\u003c"))
-
-
 def change_key(file: ExplanationFile) -> tuple[str, str]:
     """Return what an explanation and that of the perturbed image share: explainer and image."""
     return file.explainer, file.name.image_id
-
-
-def readable(label: str) -> str:
-    """Return a label as people read it: spaces for "_"."""
-    return label.replace("_", " ")
-
-
-class Gallery:
-    """The pictures of a page, each once."""
-
-    def __init__(self, size: int, max_megabytes: float) -> None:
-        self.size = size
-        self.max_megabytes = max_megabytes
-        self.pictures: dict[str, str] = {}
-        self.n_bytes = 0
-        self._names: dict[Path, str] = {}
-
-    def section(self, file: ExplanationFile, told: str = "") -> dict[str, Any]:
-        """Return an image and its explanation."""
-        if file.image is None:
-            raise ValueError(f"People rate an explanation beside its image, but {file.path} has none. Leave it out.")
-        section: dict[str, Any] = {"image": self.image(file.image), "told": readable(told)}
-        explanation = file.read()
-        if isinstance(explanation, ConceptExplanation):
-            section["concepts"] = [[name, text, round(share, 4)] for name, text, share in listed_concepts(explanation)]
-        else:
-            section["drawn"] = file.modality == "drawing"
-            section["map"] = self._add(file.path, shown_picture(explanation, self.size))
-        return section
-
-    def image(self, path: Path) -> str:
-        """Return the name of an image on the page."""
-        return self._names.get(path) or self._add(path, resized(load_image(path), self.size))
-
-    def check(self, n_done: int, n_all: int, noun: str = "explanations", fewer: str = "--n-items") -> None:
-        """Raise where the pictures are too many."""
-        if self.n_bytes > self.max_megabytes * MEGABYTE:
-            raise ValueError(
-                f"The page would be larger than {self.max_megabytes:g} MB: {n_done} of {n_all} {noun} "
-                f"fill it. Take fewer with {fewer}, smaller pictures with --picture-size, or allow more with "
-                "--max-megabytes."
-            )
-
-    def _add(self, path: Path, picture: Tensor) -> str:
-        # The name tells nothing of the file, so that nobody reads an explainer's name from the page.
-        name = self._names[path] = f"p{len(self._names)}"
-        self.pictures[name] = data_url(picture)
-        self.n_bytes += len(self.pictures[name])
-        return name
 
 
 def _question_fields(question: Question) -> dict[str, Any]:
@@ -141,7 +78,6 @@ def _question_fields(question: Question) -> dict[str, Any]:
     return {"name": question.name, "text": question.text, "ends": ends, "change": CHANGES.get(question.name, "")}
 
 
-PAGE = "rate.html"
 DEFAULT_QUESTIONS = ("Q1", "Q2", "Q3", "Q4")
 
 
@@ -165,7 +101,7 @@ def make_sheet(options: SheetOptions) -> str:
         check_explainers(files)
         page = sheet_page(files, questions, changed, options)
         write_rated(folder, files, options.picture_size)
-        size = folder.write_text(PAGE, page).stat().st_size / MEGABYTE
+        size = folder.write_text(RATING_PAGE, page).stat().st_size / MEGABYTE
     return _closing_text(folder.path, files, questions, size, [file for file in checked if file.note])
 
 
@@ -228,12 +164,12 @@ def _closing_text(
     n_explainers = len({file.explainer for file in files})
     lines = [
         f"{len(files)} explanations of {n_images} images by {n_explainers} explainers; {', '.join(questions)}. "
-        f"{PAGE} has {size:.1f} MB and needs no network."
+        f"{RATING_PAGE} has {size:.1f} MB and needs no network."
     ]
     if left_out:
         lines.append(f"Left out, {len(left_out)}: {problems(left_out, SHOWN)}.")
     lines += [
-        f"Send {PAGE} to every annotator. When their files are back, join them:",
+        f"Send {RATING_PAGE} to every annotator. When their files are back, join them:",
         f"  quantus-concepts pasta join human_annotations_*.json --data {out}",
         str(out),
     ]

@@ -14,11 +14,10 @@ from quantus_concepts.pasta.training import TrainingSettings
 from quantus_concepts.studies._kit.command import named_as_typed
 from quantus_concepts.studies._kit.page import Page
 from quantus_concepts.studies._kit.run import Run, Study
-from quantus_concepts.studies.pasta.evaluation import Plan, identity_of_ratings, kept_arrays
+from quantus_concepts.studies.pasta.evaluation import Plan, identity_of_ratings, kept_arrays, save_scorers, trained
 from quantus_concepts.studies.pasta.page import training_page
 from quantus_concepts.studies.pasta.preparing import known_labels, load_encoder
-from quantus_concepts.studies.pasta.study import save_scorers, trained
-from quantus_concepts.studies.rating.train_options import TrainOptions
+from quantus_concepts.studies.rating.options import TrainOptions
 
 
 @named_as_typed(TrainOptions, weights="--encoder-weights", tokenizer="--encoder-tokenizer")

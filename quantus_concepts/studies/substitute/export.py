@@ -17,8 +17,7 @@ from quantus_concepts.studies._kit.output import OutputFolder
 from quantus_concepts.studies._kit.results import write_csv
 from quantus_concepts.studies.rating.release import VOTES
 from quantus_concepts.studies.substitute.filtering import kept_images
-from quantus_concepts.studies.substitute.options import ExportOptions
-from quantus_concepts.studies.substitute.sheet import ATTRIBUTE, BIRD, CHOICE, YES
+from quantus_concepts.studies.substitute.options import ATTRIBUTE, BIRD, CHOICE, YES, ExportOptions
 
 ANSWERS = "answers.csv"
 #: Images of a row group, the least that is read at once.

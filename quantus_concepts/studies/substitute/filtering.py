@@ -19,7 +19,6 @@ from quantus_concepts.datasets.folders import inside
 from quantus_concepts.pasta.encoders.downloads import first_line
 from quantus_concepts.studies._kit.output import OutputFolder
 from quantus_concepts.studies._kit.results import from_cell, write_csv
-from quantus_concepts.studies.substitute.generate import dtype_of
 from quantus_concepts.studies.substitute.options import FilterOptions
 from quantus_concepts.studies.substitute.pairs import OTHER, Pair, images_of, options_of, read_pairs, words_of
 
@@ -87,7 +86,7 @@ class LetterModel:
         return answers
 
 
-def load_letter_model(model: str, precision: str, device: torch.device) -> LetterModel:
+def load_letter_model(model: str, dtype: torch.dtype, device: torch.device) -> LetterModel:
     """Load a model from a folder or from Hugging Face; none of its code is run."""
     check_extra("transformers", "diffusion", "Filtering")
     # Imported only where they are needed, for they take long.
@@ -96,7 +95,7 @@ def load_letter_model(model: str, precision: str, device: torch.device) -> Lette
     try:
         processor = AutoProcessor.from_pretrained(model, trust_remote_code=False)
         loaded: Any = AutoModelForImageTextToText.from_pretrained(
-            model, dtype=dtype_of(precision, device), use_safetensors=True, trust_remote_code=False
+            model, dtype=dtype, use_safetensors=True, trust_remote_code=False
         )
     except Exception as error:  # of the library, for whatever is wrong
         raise ValueError(
@@ -125,7 +124,7 @@ def filter_images(options: FilterOptions) -> str:
             if kept.is_file():
                 answers = _read(kept)
             else:
-                model = model or load_letter_model(options.model, options.precision, options.torch_device())
+                model = model or load_letter_model(options.model, options.torch_dtype(), options.torch_device())
                 answers = _ask(model, pair, images, options)
                 _check_letters([*decided, answers])
                 _keep(answers, kept)

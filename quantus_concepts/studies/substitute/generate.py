@@ -49,12 +49,12 @@ def image_seed(seed: int, pair: Pair, number: int) -> int:
     )
 
 
-def load_pipeline(model: str, precision: str, device: torch.device) -> Any:
+def load_pipeline(model: str, dtype: torch.dtype, device: torch.device) -> Any:
     """Load a pipeline of diffusers from a folder or from Hugging Face."""
     from diffusers import DiffusionPipeline
 
     try:
-        pipeline = DiffusionPipeline.from_pretrained(model, dtype=dtype_of(precision, device), use_safetensors=True)
+        pipeline = DiffusionPipeline.from_pretrained(model, dtype=dtype, use_safetensors=True)
     except Exception as error:  # of the libraries, for whatever is wrong
         raise ValueError(
             f"Expected argument `--model` to be a pipeline of diffusers but {model} cannot be loaded "
@@ -64,19 +64,12 @@ def load_pipeline(model: str, precision: str, device: torch.device) -> Any:
     return pipeline.to(device)
 
 
-def dtype_of(precision: str, device: torch.device) -> torch.dtype:
-    """Return the type of a model's numbers that `--precision` names."""
-    name = {"auto": "bfloat16" if device.type == "cuda" else "float32"}.get(precision, precision)
-    found: torch.dtype = getattr(torch, name)
-    return found
-
-
 class _Generator:
     """A pipeline, and how it is called."""
 
     def __init__(self, options: GenerateOptions) -> None:
         self.options = options
-        self.pipeline = load_pipeline(options.model, options.precision, options.torch_device())
+        self.pipeline = load_pipeline(options.model, options.torch_dtype(), options.torch_device())
         self.settings: dict[str, Any] = {"guidance_scale": options.guidance, "output_type": "pil"}
         if options.steps is not None:
             self.settings["num_inference_steps"] = options.steps

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from quantus_concepts.studies._kit.command import (
     AUTO,
@@ -14,17 +15,46 @@ from quantus_concepts.studies._kit.command import (
     ProgressOptions,
     SeedOptions,
     option,
+    redeclared,
 )
 from quantus_concepts.studies.rating.options import words
 
+if TYPE_CHECKING:
+    import torch
+
 _MODEL, _PAIRS, _TIE, _PAGE = "Model", "Pairs", "Tied Diffusion Guidance", "Page"
-PRECISIONS = ("auto", "float32", "bfloat16", "float16")
+PRECISIONS = (AUTO, "float32", "bfloat16", "float16")
 #: What people are asked: whether what was asked for is there, or which of the group's attributes.
 VERIFY, CHOOSE = "verify", "choose"
+#: Names of the questions in files of answers, and what is answered to the first two.
+ATTRIBUTE, BIRD, CHOICE = "attribute_there", "still_the_bird", "choice"
+YES, SOMEWHAT, NO = "yes", "somewhat", "no"
 
 
 @dataclass(frozen=True, kw_only=True)
-class GenerateOptions(ProgressOptions, SeedOptions, DeviceOptions):
+class ModelOptions(DeviceOptions):
+    """The model of a library, and in which numbers it computes."""
+
+    model: str = option("", "A folder, or a name on Hugging Face.", panel=_MODEL)
+    precision: str = option(AUTO, "auto: bfloat16 on a GPU, else float32.", panel=_MODEL, choices=PRECISIONS)
+
+    def __post_init__(self) -> None:
+        """Raise for a model without a name."""
+        super().__post_init__()
+        if not self.model:
+            raise ValueError("Expected argument `--model` to name a model but got ''.")
+
+    def torch_dtype(self) -> torch.dtype:
+        """Return the type of the model's numbers."""
+        import torch
+
+        automatic = "bfloat16" if self.torch_device().type == "cuda" else "float32"
+        found: torch.dtype = getattr(torch, automatic if self.precision == AUTO else self.precision)
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerateOptions(ModelOptions, ProgressOptions, SeedOptions):
     """Generate birds with one attribute replaced, as SUB was made: Tied Diffusion Guidance on a diffusers pipeline.
 
     Writes a folder for each pair of bird and attribute. An interrupted generation goes on with the same command, and
@@ -38,7 +68,6 @@ class GenerateOptions(ProgressOptions, SeedOptions, DeviceOptions):
 
     out: Path = option(help="Output folder; an interrupted run in it resumes.", panel=RUN, matters=False)
     model: str = option("black-forest-labs/FLUX.1-dev", "A folder of diffusers, or a name there.", panel=_MODEL)
-    precision: str = option("auto", "auto: bfloat16 on a GPU, else float32.", panel=_MODEL, choices=PRECISIONS)
     steps: int | None = option(
         None, "Denoising steps; by default the pipeline's own.", panel=_MODEL, bounds=(1, 10_000)
     )
@@ -63,7 +92,7 @@ class GenerateOptions(ProgressOptions, SeedOptions, DeviceOptions):
     quantile: str = option(
         "element", "Quantile over elements or over pixels.", panel=_TIE, choices=("element", "pixel")
     )
-    device: str = option(AUTO, "cpu, cuda, cuda:1, ...; auto takes a GPU where there is one.", panel=RUN, matters=False)
+    device: str = redeclared(DeviceOptions, "device", AUTO, matters=False)
     batch_size: int = option(1, "Number of pairs in a batch.", panel=RUN, bounds=(1, MANY), matters=False)
 
     def __post_init__(self) -> None:
@@ -74,8 +103,6 @@ class GenerateOptions(ProgressOptions, SeedOptions, DeviceOptions):
 
         super().__post_init__()
         check_path("--out", self.out)
-        if not self.model:
-            raise ValueError("Expected argument `--model` to name a pipeline but got ''.")
         for name in ("birds", "attributes"):
             if getattr(self, name) is not None and not words(getattr(self, name)):
                 raise ValueError(f"Expected argument `--{name}` to name some but got {getattr(self, name)!r}.")
@@ -83,27 +110,24 @@ class GenerateOptions(ProgressOptions, SeedOptions, DeviceOptions):
             choose_pairs(words(self.birds), words(self.attributes))
         if self.t_2 < self.t_1:
             raise ValueError(f"Expected argument `--t-2` to be at least `--t-1`, {self.t_1}, but got {self.t_2}.")
-        self.torch_device()
 
 
 @dataclass(frozen=True, kw_only=True)
 class GeneratedOptions(ProgressOptions, OutOptions):
     """What was generated."""
 
-    generated: Path = option(help="Folder that `substitute generate` wrote.")
+    generated: Path = option(help="Folder that `substitute generate` wrote.", path="folder")
 
     def __post_init__(self) -> None:
         """Raise for what is not there."""
-        from captum_concepts._support.checks import check_folder
         from quantus_concepts.studies.substitute.pairs import read_pairs
 
         super().__post_init__()
-        check_folder("--generated", self.generated)
         read_pairs(self.generated)
 
 
 @dataclass(frozen=True, kw_only=True)
-class FilterOptions(GeneratedOptions, DeviceOptions):
+class FilterOptions(ModelOptions, GeneratedOptions):
     """Keep the generated images of which a model that answers questions is surest that they show their attribute.
 
     It is asked for the attribute with all of its group and "Other" as lettered choices. Wrong answers are dropped, and
@@ -122,33 +146,19 @@ class FilterOptions(GeneratedOptions, DeviceOptions):
         "paper's is InternVL2.5-8B, whose repository needs code of its own, which is not run.",
         panel=_MODEL,
     )
-    precision: str = option("auto", "auto: bfloat16 on a GPU, else float32.", panel=_MODEL, choices=PRECISIONS)
     keep_share: float = option(
         0.1, "Share of each pair's images that is kept.", panel=_PAIRS, bounds=(0, 1), open_low=True
     )
-    batch_size: int = option(8, "Batch size.", panel=RUN, bounds=(1, MANY), matters=False)
-
-    def __post_init__(self) -> None:
-        """Raise for what is out of bounds or is not there."""
-        super().__post_init__()
-        if not self.model:
-            raise ValueError("Expected argument `--model` to name a model but got ''.")
-        self.torch_device()
+    batch_size: int = redeclared(DeviceOptions, "batch_size", 8, matters=False)
 
 
 @dataclass(frozen=True, kw_only=True)
 class FilteredOptions(GeneratedOptions):
     """What was kept of it."""
 
-    filtered: Path | None = option(None, "Folder that `substitute filter` wrote; by default all images count.")
-
-    def __post_init__(self) -> None:
-        """Raise for what is not there."""
-        from captum_concepts._support.checks import check_folder
-
-        super().__post_init__()
-        if self.filtered is not None:
-            check_folder("--filtered", self.filtered)
+    filtered: Path | None = option(
+        None, "Folder that `substitute filter` wrote; by default all images count.", path="folder"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,10 +178,7 @@ class VerifyOptions(FilteredOptions, SeedOptions):
         VERIFY,
         "verify (attribute and bird) or choose (among the group's).",
         panel=_PAGE,
-        choices=(
-            VERIFY,
-            CHOOSE,
-        ),
+        choices=(VERIFY, CHOOSE),
     )
     n_per_attribute: int = option(40, "Images of each attribute, drawn with --seed.", panel=_PAGE, bounds=(1, MANY))
     picture_size: int = option(512, "Longer side of the pictures in pixels.", panel=_PAGE, bounds=(32, 2048))
@@ -192,14 +199,8 @@ class ExportOptions(FilteredOptions):
         "substitute export --generated generated --ratings ann.json --ratings ben.json --out SUB",
     )
 
-    ratings: list[Path] | None = option(None, "File that a person saved on the page; may be given several times.")
+    ratings: list[Path] | None = option(
+        None, "File that a person saved on the page; may be given several times.", path="file"
+    )
     min_yes: float = option(0.5, "Share of the answers that must find a pair's attribute.", bounds=(0, 1))
     rows_per_file: int = option(5000, "Images of each Parquet file.", bounds=(1, MANY), matters=False)
-
-    def __post_init__(self) -> None:
-        """Raise for what is out of bounds or is not there."""
-        from captum_concepts._support.checks import check_file
-
-        super().__post_init__()
-        for file in self.ratings or ():
-            check_file("--ratings", file)

@@ -10,14 +10,19 @@ import pandas as pd
 from captum_concepts._support.progress import progress
 from quantus_concepts.studies._kit.output import OutputFolder
 from quantus_concepts.studies._kit.page import render_page
-from quantus_concepts.studies.rating.sheet import MEGABYTE, PAGE, Gallery, embedded, readable
+from quantus_concepts.studies._kit.pictures import MEGABYTE, RATING_PAGE, Gallery, embedded, readable
 from quantus_concepts.studies.substitute.filtering import kept_images
-from quantus_concepts.studies.substitute.options import CHOOSE, VerifyOptions
+from quantus_concepts.studies.substitute.options import (
+    ATTRIBUTE,
+    BIRD,
+    CHOICE,
+    CHOOSE,
+    NO,
+    SOMEWHAT,
+    YES,
+    VerifyOptions,
+)
 from quantus_concepts.studies.substitute.pairs import OTHER, options_of, words_of
-
-#: Names of the questions in files of answers, and what is answered to the first two.
-ATTRIBUTE, BIRD, CHOICE = "attribute_there", "still_the_bird", "choice"
-YES, SOMEWHAT, NO = "yes", "somewhat", "no"
 
 
 def make_sheet(options: VerifyOptions) -> str:
@@ -25,11 +30,13 @@ def make_sheet(options: VerifyOptions) -> str:
     with OutputFolder("substitute-sheet", options.out, options.identity(), overwrite=options.overwrite) as folder:
         images = _drawn(kept_images(options.generated, options.filtered), options)
         page = _page(images, options)
-        size = folder.write_text(PAGE, page).stat().st_size / MEGABYTE
+        size = folder.write_text(RATING_PAGE, page).stat().st_size / MEGABYTE
     return "\n".join(
         [
-            f"{len(images)} images of {images['pair'].nunique()} pairs. {PAGE} has {size:.1f} MB and needs no network.",
-            f"Send {PAGE} to whoever checks. Their files go to quantus-concepts substitute export --ratings FILE.",
+            f"{len(images)} images of {images['pair'].nunique()} pairs. "
+            f"{RATING_PAGE} has {size:.1f} MB and needs no network.",
+            f"Send {RATING_PAGE} to whoever checks. Their files go to "
+            "quantus-concepts substitute export --ratings FILE.",
             str(folder.path),
         ]
     )

@@ -2,19 +2,143 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import nullcontext
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 import pandas as pd
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import one_hot
 
+from captum_concepts._support.files import shortened
 from captum_concepts._support.progress import whole_run
+from captum_concepts.backbones import Backbone
+from captum_concepts.models.cbm import PostHocCBM
+from quantus_concepts.datasets import CUB200, SUB
+from quantus_concepts.datasets.base import ConceptDataset
+from quantus_concepts.datasets.transforms import default_transform
 from quantus_concepts.pasta.encoders.by_name import as_encoder
+from quantus_concepts.pasta.encoders.encoder import Encoder
 from quantus_concepts.studies._kit.command import named_as_typed
 from quantus_concepts.studies._kit.run import Run, Study
-from quantus_concepts.studies.substitution.evaluation import DRAWING, SCORING, TRAINING, score_point
-from quantus_concepts.studies.substitution.names import CURVE, OF, ROWS
-from quantus_concepts.studies.substitution.options import SUB, SubstitutionOptions
+from quantus_concepts.studies._models.concept_models import Recital
+from quantus_concepts.studies._models.loading import KeptImages, sample_loader
+from quantus_concepts.studies._models.networks import Network, cut_network, load_network
+from quantus_concepts.studies._models.subjects import BACKBONE, small_backbone
+from quantus_concepts.studies._models.training import one_thread
+from quantus_concepts.studies.substitution.evaluation import (
+    DRAWING,
+    SCORING,
+    TRAINING,
+    Made,
+    Training,
+    ask,
+    concept_models,
+    in_order,
+    score_point,
+    scored,
+    thresholds,
+    trained,
+)
+from quantus_concepts.studies.substitution.names import CURVE, OF, POST_HOC, ROWS, SAVED
+from quantus_concepts.studies.substitution.options import SUB as PUBLISHED
+from quantus_concepts.studies.substitution.options import SubstitutionOptions
 from quantus_concepts.studies.substitution.report import main_table, page
-from quantus_concepts.studies.substitution.sub_evaluation import score_sub
+
+#: Takes images as they are, stretched to its size, as `benchmark concepts` feeds it.
+SMALL_NETWORK = Network(nn.Identity(), "small networks, trained on these images", image_size=96)
+#: Of a network that does not say.
+IMAGE_SIZE = 224
+
+
+def score_sub(run: Run[SubstitutionOptions], encoders: Mapping[str, Encoder]) -> pd.DataFrame:
+    """Make models of the training images of CUB, and score them on SUB; T_A and T on CUB's test images."""
+    options = run.options
+    small = options.trains
+    network = SMALL_NETWORK if small else load_network(options.backbone_name, options.weights, **options.normalisation)
+    size = options.image_size or network.image_size or IMAGE_SIZE
+    transform = default_transform(size, network.mode, network.mean, network.std)
+    train, test = (
+        CUB200(options.cub_root or "", split, transform=transform, class_concepts="majority")
+        for split in ("train", "test")
+    )
+    sub = SUB(options.root or "", cub=train, transform=transform, per_pair=options.per_pair)
+    run.settings |= {"data": repr(sub), "backbone": network.source, "images": f"{size} px, {network.mode}"}
+    n_threads = torch.get_num_threads()
+    # As of painted birds: what is done on each core, and so every number, does not depend on how many there are.
+    with one_thread() if small else nullcontext():
+        if small:
+            models, random = trained_models(run, train, n_threads)
+        else:
+            models, random = models_of_network(run, network, train, sub[0].image)
+        seen = sample_loader(test, options.batch_size)
+        scores = scored(run, SUB.__name__, models, random, sub, seen, thresholds(models))
+    if not encoders:
+        return scores
+    # As they are: encoders bring their own preparation.
+    plain = SUB(options.root or "", cub=train, per_pair=options.per_pair)
+    asked = ask(encoders, in_order(plain, options.batch_size), show=run.progress)
+    return pd.concat([scores, *asked], ignore_index=True)
+
+
+def trained_models(run: Run[SubstitutionOptions], train: CUB200, n_threads: int) -> Made:
+    """Train the networks of painted birds on the images of CUB, kept in memory, and make the same models of them."""
+    # Every image is needed in every epoch, and in 8 bits six thousand small ones take little room.
+    training, seed = known_classes(train, KeptImages(train)), run.options.seed
+    networks = trained(run, training, ROWS, seed, n_threads)
+    small: Any = networks[BACKBONE, ""]
+    recital = Recital(small.classifier, training.own)
+    return concept_models(run, SUB.__name__, training, small_backbone(small), recital, ROWS, networks, seed)
+
+
+def models_of_network(run: Run[SubstitutionOptions], network: Network, train: CUB200, image: Tensor) -> Made:
+    """Fit post-hoc models of a network that is used as it is, and read the one that was saved."""
+    options = run.options
+    network.module.to(options.torch_device())
+    backbone, run.settings["maps"] = cut_network(network, options.layer, image[None].to(options.torch_device()))
+    # Before anything is fitted: a file that cannot be used raises now.
+    saved = {} if options.cbm is None else {SAVED: saved_model(options.cbm, backbone, network, train)}
+    training, rows = known_classes(train, train), {POST_HOC: ROWS[POST_HOC]}
+    models, random = concept_models(run, SUB.__name__, training, backbone, None, rows, {}, options.seed)
+    return models | saved, random
+
+
+def known_classes(train: CUB200, images: ConceptDataset) -> Training:
+    """Return images with the concepts of their classes: those that the majority votes for, and the shares of marks."""
+    members = one_hot(train.labels, len(train.class_names)).float()
+    return Training(images, train.class_concepts, (members.T @ train.concept_labels) / members.sum(0)[:, None])
+
+
+def saved_model(path: Path, backbone: Backbone, network: Network, train: ConceptDataset) -> PostHocCBM:
+    """Read a post-hoc model of the backbone, whose values are margins of CUB's concepts."""
+    try:
+        model = PostHocCBM.load(path, backbone).eval()
+    except ValueError as error:
+        reason, _, of_backbone = str(error).partition(" Give that one")
+        remedy = " Name it with --backbone, --layer and --weights." if of_backbone else ""
+        raise ValueError(f"Argument `--cbm` names what cannot be used. {reason}{remedy}") from error
+    if model.bank.names != train.concept_names:
+        unknown = [name for name in model.bank.names if name not in set(train.concept_names)]
+        text = f", {shortened(', '.join(unknown))} among them" if unknown else " in another"
+        raise ValueError(
+            f"Expected argument `--cbm` to have the {len(train.concept_names)} concepts of CUB200 in their order but "
+            f"it has {len(model.bank)}{text}. Fit it with `concept_names` of CUB200."
+        )
+    with torch.no_grad():
+        n_classes = model.head(model.bank.cavs.new_zeros(1, len(model.bank))).shape[1]
+    own = None if network.mean is None or network.std is None else (network.mean, network.std)
+    for what, wanted, found, remedy in (
+        ("classes of CUB200 in its head", len(train.class_names), n_classes, "Fit the head to CUB200."),
+        ("for values, above 0 where a concept is", "margin", model.values, "Make it with `values='margin'`."),
+        ("for mean and deviation of images", own, model.normalisation or own, "Give its own with --mean and --std."),
+    ):
+        if found != wanted:
+            raise ValueError(f"Expected argument `--cbm` to have {wanted} {what}, but it has {found}. {remedy}")
+    return model
+
 
 COLUMNS = ["model", "labels", "correlation", "metric", "item_kind", "item"]
 COLUMNS += ["value", "low", "high", "n", "undefined", "chance", "seed"]
@@ -34,7 +158,7 @@ def collect(options: SubstitutionOptions, run: Run[SubstitutionOptions]) -> pd.D
         for number, (seed, correlation) in enumerate(points):
             run.say(f"Seed {seed}, correlation {correlation:g} ({number + 1} of {len(points)})")
             main = correlation == options.correlation
-            if options.data == SUB:
+            if options.data == PUBLISHED:
                 score = partial(score_sub, run, encoders)
             else:
                 rows = ROWS if main else CURVE

@@ -180,7 +180,9 @@ def test_a_part_of_coco(files):
 
 @pytest.mark.parametrize("name", ["object_classes", "min_photographs"])
 def test_classes_of_coco_belong_to_coco(files, name):
-    with pytest.raises(ValueError, match=rf"`--{name.replace('_', '-')}` has no effect without `--data coco"):
+    with pytest.raises(
+        ValueError, match=rf"`--{name.replace('_', '-')}` has no effect with `--data folders`.*belongs to: coco"
+    ):
         own(files, **{name: "dog" if name == "object_classes" else 2})
 
 

@@ -17,8 +17,8 @@ from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.encoders.embedded_encoder import EmbeddedEncoder
 from quantus_concepts.pasta.training import TrainingSettings
 from quantus_concepts.studies.app import main
-from quantus_concepts.studies.pasta.ablate import ablated, answers, differences, finding, variant_figures
-from quantus_concepts.studies.pasta.evaluation import Plan
+from quantus_concepts.studies.pasta.ablate import ablated, answers, differences, finding
+from quantus_concepts.studies.pasta.evaluation import Plan, variant_figures
 from quantus_concepts.studies.pasta.options import ABLATIONS, SCORER, SHUFFLED, Variant, table_names
 
 QUICK = ["--no-progress", "--device", "cpu", "--epochs", "2"]

@@ -13,7 +13,7 @@ import pytest
 from fixtures_pasta_report import made_outcome, made_ratings, rows_of
 from quantus_concepts.pasta.applications.mixture import best_explainer
 from quantus_concepts.studies._kit.page import render
-from quantus_concepts.studies.pasta.applications_page import (
+from quantus_concepts.studies.pasta.applications import (
     application_answers,
     correlation_table,
     said_of_choice,

@@ -19,7 +19,7 @@ from quantus_concepts.studies._kit.charts import png
 from quantus_concepts.studies._kit.pictures import PictureGrid
 from quantus_concepts.studies.app import main
 from quantus_concepts.studies.pasta import applications, study
-from quantus_concepts.studies.pasta.applications_page import PERTURBED
+from quantus_concepts.studies.pasta.applications import PERTURBED
 from quantus_concepts.studies.pasta.options import CEILING, SCORER, SHUFFLED, SIMULATED_HUMAN
 
 #: As the run that is recorded.

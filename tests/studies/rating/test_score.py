@@ -16,7 +16,7 @@ from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import save_scorer
 from quantus_concepts.studies.app import main
 from quantus_concepts.studies.pasta import preparing
-from quantus_concepts.studies.rating import score_page
+from quantus_concepts.studies.rating import score as score_study
 from quantus_concepts.studies.rating.options import ScoreOptions
 from quantus_concepts.studies.rating.score import STUDY, by_explainer, mixture_of
 
@@ -136,7 +136,7 @@ def test_report_has_everything_in_it(root, capsys):
 
 def test_a_long_table_of_explainers_is_folded(root, monkeypatch):
     for most, is_folded in ((20, False), (2, True)):
-        monkeypatch.setattr(score_page, "EXPLAINERS_SHOWN", most)
+        monkeypatch.setattr(score_study, "EXPLAINERS_SHOWN", most)
         page = (STUDY(_options(root, out=root / str(most))) / "report.html").read_text()
         assert (page.index("<details") < page.index("Best, by")) == is_folded
         assert "lime_2" in page

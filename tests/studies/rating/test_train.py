@@ -16,7 +16,7 @@ from quantus_concepts import PASTAScore
 from quantus_concepts.pasta.scorer_files import load_scorer
 from quantus_concepts.pasta.training import TrainingSettings
 from quantus_concepts.studies.app import main
-from quantus_concepts.studies.rating.train_options import TrainOptions
+from quantus_concepts.studies.rating.options import TrainOptions
 
 EXPLAINERS = ("0", "3", "6", "9", "12", "15", "39", "40", "41", "46")
 QUICK = [

@@ -165,7 +165,7 @@ def test_letters_are_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 def test_the_batch_changes_no_answer(tmp_path: Path) -> None:
     from quantus_concepts.studies.substitute.filtering import load_letter_model
 
-    model = load_letter_model(str(write_letter_model(tmp_path / "model")), "float32", torch.device("cpu"))
+    model = load_letter_model(str(write_letter_model(tmp_path / "model")), torch.float32, torch.device("cpu"))
     images = [Image.new("RGB", (20 + 9 * k, 16), (200 * k, 90, 10)) for k in range(2)]
     both = model.answer(images, "has_eye_color")
     alone = [model.answer([image], "has_eye_color")[0] for image in images]

@@ -30,7 +30,7 @@ from quantus_concepts.studies._models.concept_models import (
 )
 from quantus_concepts.studies._models.networks import cut_network, load_network
 from quantus_concepts.studies.app import main
-from quantus_concepts.studies.substitution import evaluation, findings, sub_evaluation
+from quantus_concepts.studies.substitution import evaluation, report, study
 from quantus_concepts.studies.substitution import report as charts
 from quantus_concepts.studies.substitution.names import (
     ASKED,
@@ -151,10 +151,10 @@ def test_above_chance_is_said_only_against_the_random_banks(scores):
     of_post_hoc = (changed["model"] == POST_HOC) & (changed["labels"] == CLASS_HARD) & (changed["metric"] == "S+")
     here = of_post_hoc & (changed["item_kind"] == "") & (changed["correlation"] == 0)
     changed.loc[here, ["value", "low", "high"]] = (0.99, 0.98, 1.0)
-    told = [str(each) for each in findings.findings(changed, 0.0)]
+    told = [str(each) for each in report.findings(changed, 0.0)]
     (text,) = (text for text in told if "S+ above random directions" in text)
     assert f"): {POST_HOC} ({CLASS_HARD}); " in text
-    assert f"; most often by the {POST_HOC} ({CLASS_HARD}), 99.0 %" in str(findings.answers(changed, 0.0)[0])
+    assert f"; most often by the {POST_HOC} ({CLASS_HARD}), 99.0 %" in str(report.answers(changed, 0.0)[0])
 
 
 def test_the_papers_rows_are_ours():
@@ -247,7 +247,7 @@ def test_sub_is_scored_beside_the_paper(sub_place):
 
 @pytest.mark.filterwarnings("ignore")
 def test_end_to_end_models_are_trained_on_cub(sub_place, monkeypatch):
-    monkeypatch.setattr(sub_evaluation, "ROWS", {INDEPENDENT: (CLASS_SOFT,), JOINT: (CLASS_HARD,)})
+    monkeypatch.setattr(study, "ROWS", {INDEPENDENT: (CLASS_SOFT,), JOINT: (CLASS_HARD,)})
     given = sub_place.replace("network.py:model --weights weights.pth", "small --epochs 1")
     assert main(f"{given} --out out".split()) == 0
     whole = pick(pd.read_csv("out/results.csv").fillna({"labels": "", "item": ""}), item="")
@@ -259,7 +259,7 @@ def test_end_to_end_models_are_trained_on_cub(sub_place, monkeypatch):
 
 def test_classes_of_cub_have_what_most_say_and_the_share_that_say_so(tmp_path):
     train = CUB200(write_cub(tmp_path), class_concepts="majority")
-    training = sub_evaluation.known_classes(train, train)
+    training = study.known_classes(train, train)
     first = train.concept_labels[train.labels == 1]
     assert torch.equal(training.targets(CLASS_SOFT)[train.labels == 1][0], first.mean(0))
     assert torch.equal(training.targets(CLASS_HARD), train.class_concepts[train.labels])
