@@ -25,7 +25,7 @@ LAYERS = (
     "quantus_concepts.studies",
 )
 #: Folders of more than a dozen files: one formula a file; and those that are still to be put in order.
-MORE_FILES = {"quantus_concepts.functional": 23}
+MORE_FILES = {"quantus_concepts.functional": 22}
 ROOTS = {package.__name__: Path(package.__file__).parent for package in (captum_concepts, quantus_concepts)}
 
 

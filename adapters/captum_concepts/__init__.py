@@ -30,8 +30,7 @@ if TYPE_CHECKING:
     from captum_concepts.bank.bank import ConceptBank
     from captum_concepts.models.bottleneck import BottleneckCBM
     from captum_concepts.models.cbm import PostHocCBM
-    from captum_concepts.models.editing import prune
-    from captum_concepts.models.heads import fit_elastic_net, fit_logistic
+    from captum_concepts.models.heads import fit_elastic_net, fit_logistic, prune
     from captum_concepts.models.interventions import Levels
     from captum_concepts.models.pyc import from_pyc
     from captum_concepts.models.residual import Contributions, ResidualCBM, fit_residual

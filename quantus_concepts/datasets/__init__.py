@@ -19,11 +19,10 @@ if TYPE_CHECKING:
     from quantus_concepts.datasets.scenes.coco_objects import COCOObjects
     from quantus_concepts.datasets.scenes.composed import ComposedDataset, ComposedSample
     from quantus_concepts.datasets.scenes.image_folders import CutoutFolder, SceneFolder
-    from quantus_concepts.datasets.scenes.mixed_scenes import MixedScenes
     from quantus_concepts.datasets.scenes.objects_on_scenes import ObjectsOnScenes
     from quantus_concepts.datasets.scenes.painted_objects import PaintedObjects
     from quantus_concepts.datasets.scenes.painted_scenes import PaintedScenes
-    from quantus_concepts.datasets.scenes.sources import Cutout, ObjectSource, SceneSource
+    from quantus_concepts.datasets.scenes.sources import Cutout, MixedScenes, ObjectSource, SceneSource
     from quantus_concepts.datasets.substitution.painted_substitutions import PaintedSubstitutions, SubstitutionSample
     from quantus_concepts.datasets.substitution.sub import SUB, SUBSample
     from quantus_concepts.datasets.substitution.sub_writer import write_sub

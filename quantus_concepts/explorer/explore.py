@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import json
+import math
 import os
 from collections.abc import Iterable, Sequence
 from html import escape
@@ -14,22 +17,30 @@ import numpy as np
 import torch
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
+from PIL import Image
 from torch import Tensor
+from torch.nn.functional import interpolate
 
 from captum_concepts._support.checks import check_binary, check_shape, to_tensor
 from captum_concepts._support.constraints import TEXT, Location, Whole, check_arguments
 from captum_concepts._support.files import check_target, written
 from captum_concepts._support.shown import described
+from captum_concepts._support.visualise import as_picture
 from captum_concepts.backbones.batches import USUAL, read_batch
 from captum_concepts.models.chain import linear_part
 from captum_concepts.pictures.views import ConceptViews, as_pictures, checked_images, class_labels, concept_views
-from quantus_concepts.explorer.scores import image_scores
-from quantus_concepts.explorer.textures import floats, map_uri, picture_uri, smaller_maps, tile_columns
+from quantus_concepts.functional import cem
+from quantus_concepts.functional.regions import point_hits
 from quantus_concepts.metrics.host.checks import CLASSES, PARTS, POINTS, PRESENCE, known_to
 
 _MEGABYTE = 1_000_000
 #: Largest page, which a browser still opens at once.
 MAX_MEGABYTES = 20.0
+#: Maps of more places are averaged down to so many a side.
+MAX_PLACES = 16
+_QUALITY = 85
+#: Concepts that the scores of single images count.
+TOP = 3
 
 
 class Explorer:
@@ -331,3 +342,74 @@ def _page(title: str, content: dict[str, Any]) -> str:
     page = environment.get_template("page.html.j2").render(title=title, data=Markup(data))
     # A name need not be text that UTF-8 can hold; in a string of JSON this writes it as it was.
     return page.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def image_scores(
+    views: ConceptViews, labels: Tensor | None, concept_labels: Tensor | None, points: Tensor | None, parts: Any
+) -> dict[str, tuple[Tensor, bool]]:
+    """Return the scores (N,) of the images that are known by name, and whether the lowest is the worst."""
+    found: dict[str, tuple[Tensor, bool]] = {}
+    ranked, logits = views.contributions, views.logits
+    assert ranked is not None
+    assert logits is not None
+    shares = logits.softmax(1)
+    if labels is not None:
+        # Undefined, and so last, where the prediction is right.
+        found["confidence when wrong"] = shares.amax(1).masked_fill(logits.argmax(1) == labels, torch.nan), False
+    found["confidence"] = shares.amax(1), True
+    if concept_labels is not None:
+        top = min(TOP, ranked.shape[1])
+        found[f"CEM of the first {top}"] = cem(ranked, concept_labels, top), True
+        if views.threshold is not None:
+            present = views.values >= views.threshold
+            found["disagreement with the labels"] = (present != concept_labels.bool()).double().mean(1), False
+    if points is not None and parts is not None:
+        located = torch.as_tensor(parts)
+        chosen = ranked.masked_fill(located < 0, -torch.inf).argmax(1)
+        rows = torch.arange(len(ranked))
+        size = (views.images.shape[2], views.images.shape[3])
+        hits = point_hits(views.maps[rows, chosen], points[rows, located[chosen]].to(views.maps), size)
+        found["CLM of the first located"] = hits[:, 0], True
+    return found
+
+
+def picture_uri(image: Tensor, size: int) -> str:
+    """Return an image (1 or 3, H, W) in [0, 1], at most so many pixels a side, as the address of a WebP picture."""
+    levels = np.round(as_picture("images", image) * 255).astype(np.uint8)
+    picture = Image.fromarray(levels)
+    picture.thumbnail((size, size), Image.Resampling.LANCZOS)
+    return _uri(picture, "WEBP", "webp", quality=_QUALITY, method=4)
+
+
+def map_uri(maps: Tensor, low: float, high: float) -> str:
+    """Return the maps (L, h, w) of an image as the address of one grey PNG picture: tiles in rows, of 256 levels."""
+    count, h, w = maps.shape
+    columns = tile_columns(count)
+    sheet = np.zeros((math.ceil(count / columns) * h, columns * w), dtype=np.uint8)
+    levels = ((maps.numpy() - low) / (high - low) * 255).clip(0, 255).round().astype(np.uint8)
+    for j, level in enumerate(levels):
+        row, column = divmod(j, columns)
+        sheet[row * h : (row + 1) * h, column * w : (column + 1) * w] = level
+    return _uri(Image.fromarray(sheet), "PNG", "png", optimize=True)
+
+
+def tile_columns(count: int) -> int:
+    """Return the number of maps in a row of a sheet."""
+    return math.ceil(math.sqrt(count))
+
+
+def smaller_maps(maps: Tensor) -> Tensor:
+    """Return maps (N, L, h, w) of at most `MAX_PLACES` a side, averaged where they are larger."""
+    size = tuple(min(side, MAX_PLACES) for side in maps.shape[2:])
+    return maps if size == tuple(maps.shape[2:]) else interpolate(maps, size, mode="area")
+
+
+def floats(values: Tensor) -> str:
+    """Return numbers as base64 of float32, least byte first."""
+    return base64.b64encode(values.detach().cpu().numpy().astype("<f4").tobytes()).decode()
+
+
+def _uri(picture: Image.Image, kind: str, suffix: str, **settings: object) -> str:
+    held = io.BytesIO()
+    picture.save(held, kind, **settings)
+    return f"data:image/{suffix};base64,{base64.b64encode(held.getvalue()).decode()}"

@@ -23,9 +23,8 @@ if TYPE_CHECKING:
     from quantus_concepts.metrics.pasta.explanation_scores import score_explanations
     from quantus_concepts.metrics.pasta.pasta_score import PASTAScore
     from quantus_concepts.metrics.pasta.rated_metrics import Explainer, metric_values
-    from quantus_concepts.metrics.streaming.api import score_concepts, score_substitutions
+    from quantus_concepts.metrics.streaming.api import ConceptRanges, score_concepts, score_substitutions
     from quantus_concepts.metrics.streaming.curves import intervention_curve, plot_interventions
-    from quantus_concepts.metrics.streaming.ranges import ConceptRanges
     from quantus_concepts.metrics.streaming.vision_language import score_vision_language
 else:
     from quantus_concepts.metrics.host.errors import explaining

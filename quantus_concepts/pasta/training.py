@@ -34,8 +34,7 @@ from captum_concepts._support.running import warn_user
 from captum_concepts._support.shown import one_line
 from quantus_concepts.datasets.ratings.questions import QUESTIONS, check_questions
 from quantus_concepts.functional.agreement import quadratic_kappa
-from quantus_concepts.functional.rating_losses import LOSS_WEIGHTS, check_weights
-from quantus_concepts.functional.rating_slopes import pasta_slopes
+from quantus_concepts.functional.rating_losses import LOSS_WEIGHTS, check_weights, pasta_slopes
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
 from quantus_concepts.pasta.labels import label_indices
 from quantus_concepts.pasta.scorer import Scorer, as_votes

@@ -19,7 +19,7 @@ from captum_concepts.models.chain import ConceptChain
 from captum_concepts.pictures.views import concept_views
 from chromium import Visit, visit_all
 from quantus_concepts import CEM, explore
-from quantus_concepts.explorer.textures import map_uri
+from quantus_concepts.explorer.explore import map_uri
 from tiny_models import TinyConceptModel
 
 DRAWN = torch.Generator().manual_seed(1)

@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from quantus_concepts.functional.rating_losses import LOSS_WEIGHTS, pasta_loss
-from quantus_concepts.functional.rating_slopes import pasta_slopes
+from quantus_concepts.functional.rating_losses import LOSS_WEIGHTS, pasta_loss, pasta_slopes
 
 
 def batch(seed, n=40, questions=3):

@@ -17,7 +17,7 @@ from captum_concepts._support.checks import (
 )
 from captum_concepts._support.constraints import TEXT, Choice, Function, Instance, Items, Seed, Whole, check_arguments
 from captum_concepts.backbones.pooling import Maps, Pool, resolve_stages
-from captum_concepts.bank.directions import as_embeddings, some
+from captum_concepts.bank.directions import activations, as_embeddings, autoencode, factorise, some
 from captum_concepts.bank.files import P_VALUES, TENSORS
 from captum_concepts.bank.fitting import FittedBank
 from captum_concepts.bank.sources import embed_texts, read_cavs, write_cavs
@@ -248,9 +248,6 @@ class ConceptBank(FittedBank):
         ['concept 1', 'concept 2', 'concept 3']
         >>> figure, axes = show_top_images(model, images, "concept 3", layer="1", bank=bank)
         """
-        # scikit-learn's decompositions take a while to load.
-        from captum_concepts.bank.activations import activations, autoencode, factorise
-
         features, pooling = resolve_stages(backbone, pool, maps, "backbone")
         places, embeddings = activations(features, pooling, images, batch_size)
         check_finite("images", places)

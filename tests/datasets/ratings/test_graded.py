@@ -12,7 +12,7 @@ import torch
 from quantus_concepts.datasets.birds.painted_birds import PaintedBirds
 from quantus_concepts.datasets.ratings.explainers import EXPLAINERS, LIST_LENGTH, GradedExplainer
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, LazyExplanations, MapExplanation
-from quantus_concepts.datasets.ratings.graded import SITUATIONS, GradedExplanations, plain_name
+from quantus_concepts.datasets.ratings.raters import SITUATIONS, GradedExplanations, plain_name
 
 PLACES = {explainer.name: place for place, explainer in enumerate(EXPLAINERS)}
 

@@ -11,9 +11,9 @@ from scipy.stats import spearmanr
 
 from quantus_concepts.datasets.birds.painted_birds import PaintedBirds
 from quantus_concepts.datasets.ratings.explainers import EXPLAINERS
-from quantus_concepts.datasets.ratings.graded import GradedExplanations
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.datasets.ratings.raters import (
+    GradedExplanations,
     SimulatedRaters,
     SimulatedRatings,
     expected_votes,
