@@ -265,7 +265,7 @@ def _cells(table: pd.DataFrame, place: int, digits: int) -> tuple[list[str], boo
     head = _escaped(" ".join(map(str, name)) if isinstance(name, tuple) else name)
     if not pd.api.types.is_numeric_dtype(column) or pd.api.types.is_bool_dtype(column):
         return [head, *("" if pd.isna(each) else _escaped(each) for each in column)], False
-    if pd.api.types.is_integer_dtype(column) or name == "alpha":
+    if pd.api.types.is_integer_dtype(column) or name in ("l", "alpha"):
         return [head, *("" if pd.isna(each) else f"{each:.10g}" for each in column)], True
     texts = [_rounded(each, digits) or ("undefined" if name == "value" else "") for each in column]
     low, high = INTERVALS.get(name, ("", ""))
@@ -301,8 +301,6 @@ def _escaped(name: Any) -> str:
 def _numbers(file: Path, texts: pd.Series) -> pd.Series:
     """Return a column as it was: whole numbers, others, truths, or names where it is none of the scores."""
     values = [text for text in texts if text]
-    if texts.name == "l":
-        return pd.Series([int(text) if text else None for text in texts], dtype="Int64")
     if values and set(values) <= {"True", "False"}:
         return texts == "True"
     try:

@@ -17,7 +17,7 @@ EXTRAS = PROJECT["optional-dependencies"]
 #: neither is diffusion, which needs newer versions of huggingface_hub and safetensors than the rest.
 INSTALLED = [
     *PROJECT["dependencies"],
-    *(each for name in ("cub", "coco", "blip", "ray", "sub") for each in EXTRAS[name]),
+    *(each for name in ("cub", "coco", "blip", "ray", "sub", "xlsx") for each in EXTRAS[name]),
 ]
 TESTING = [each for each in EXTRAS["test"] if each.startswith("pytest")]
 SOURCES = sorted(path for folder in ("quantus_concepts", "adapters") for path in (ROOT / folder).rglob("*.py"))

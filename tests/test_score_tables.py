@@ -209,3 +209,22 @@ def test_the_headline_is_one_number_a_metric() -> None:
     assert summary_metrics(summary, only="headline") == {"a_b/CEM": 0.5}
     with pytest.raises(ValueError, match="`only`"):
         summary_metrics(summary, only="all")
+
+
+def test_numbers_are_plain(tables: dict[str, pd.DataFrame]) -> None:
+    # Nullable types of pandas are read by few others.
+    for name in ("concepts", "images", "substitutions"):
+        numbers = tables[name].select_dtypes("number")
+        assert {"l", "alpha", "value"} <= {*numbers}
+        assert {str(dtype) for dtype in numbers.dtypes} <= {"float64", "int64"}
+    ranked = tables["concepts"]["metric"] == "CEM"
+    assert set(tables["concepts"].loc[ranked, "l"]) == {1.0}
+
+
+def test_a_table_of_weights_and_biases_holds_the_scores(tables: dict[str, pd.DataFrame]) -> None:
+    wandb = pytest.importorskip("wandb")
+    for name in ("concepts", "images", "substitutions"):
+        shown = wandb.Table(dataframe=tables[name])
+        assert list(shown.columns) == list(tables[name])
+        held = pd.DataFrame(shown.data, columns=shown.columns)
+        pd.testing.assert_frame_equal(held, tables[name].reset_index(drop=True), check_dtype=False)

@@ -14,7 +14,7 @@ from captum_concepts._support.checks import (
     find_names,
 )
 from captum_concepts._support.constraints import Number
-from captum_concepts._support.shown import described, one_line
+from captum_concepts._support.shown import described, one_line, sample_html
 
 SPLITS = ("train", "test")
 
@@ -63,6 +63,9 @@ class ConceptSample(NamedTuple):
 
     def __repr__(self) -> str:
         return one_line(self)
+
+    def _repr_html_(self) -> str:
+        return sample_html(self, "image")
 
 
 class ConceptDataset(Dataset[ConceptSample], ABC):

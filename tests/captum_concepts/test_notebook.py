@@ -1,14 +1,24 @@
-"""Banks and concept models in a notebook: well-formed, what they hold, and no name that is anything but text."""
+"""Banks, models, samples and records in a notebook: well-formed, what they hold, and no name that is not a text."""
 
 from __future__ import annotations
 
+import base64
+import io
+import math
+import re
+from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import nn
 
 from captum_concepts import BottleneckCBM, ConceptBank, LayerFeatures, PostHocCBM
+from captum_concepts._support.shown import sample_html
+from quantus_concepts.datasets import PaintedBirds, PaintedSubstitutions
+from quantus_concepts.metrics.host.call import Record
 
 HOSTILE = ["<script>alert(1)</script>", '"><img src=x onerror=1>', "&amp; $x$", "a\x00\u202eb", "x" * 500]
 
@@ -86,3 +96,61 @@ def test_hostile_names_are_text() -> None:
         assert "\u202e" not in shown
     assert rows_of(bank._repr_html_())[0] == [HOSTILE[0]]
     assert len(rows_of(bank._repr_html_())[4][0]) == 60
+
+
+def pictures_of(html: str) -> list[np.ndarray]:
+    addresses = re.findall(r' src="data:image/png;base64,([^"]*)"', html)
+    return [np.asarray(Image.open(io.BytesIO(base64.b64decode(each)))) for each in addresses]
+
+
+class Sample(NamedTuple):
+    image: Any
+    label: Any
+    concepts: Any
+
+
+def test_a_sample_shows_its_picture_and_concepts() -> None:
+    html = PaintedBirds(20, image_size=32, n_classes=4, n_concepts=10)[1]._repr_html_()
+    sample = PaintedBirds(20, image_size=32, n_classes=4, n_concepts=10)[1]
+    (picture,) = pictures_of(html)
+    assert np.array_equal(picture, (sample.image * 255).round().byte().permute(1, 2, 0).numpy())
+    cells = dict(rows_of(re.sub(r"<img[^>]*/>", "", html)))
+    assert cells["label"] == str(sample.label)
+    present = sample.concepts.nonzero().flatten().tolist()
+    assert cells["concepts"] == f"{len(present)} of {len(sample.concepts)} present: {', '.join(map(str, present))}"
+    birds = PaintedSubstitutions(PaintedBirds(20, image_size=32, n_classes=4, n_concepts=10))
+    assert len(pictures_of(birds[0]._repr_html_())) == 2
+
+
+def test_a_sample_of_any_kind_is_shown() -> None:
+    normalised = torch.full((3, 400, 200), -3.0)
+    normalised[:, 200:] = 2
+    (picture,) = pictures_of(sample_html(Sample(normalised, "<b>", torch.zeros(500)), "image"))
+    assert picture.shape == (160, 80, 3)
+    assert (picture.min(), picture.max()) == (0, 255)
+    (grey,) = pictures_of(sample_html(Sample(torch.full((5, 2, 2), 0.2), 0, None), "image"))
+    assert (grey == 51).all()
+    (whole,) = pictures_of(sample_html(Sample(torch.full((1, 2, 2), 51, dtype=torch.uint8), 0, None), "image"))
+    assert (whole == 51).all()
+    for image in (torch.zeros(2, 3, 8, 8), torch.zeros(7), torch.zeros(3, 0, 4), "<script>", None):
+        html = sample_html(Sample(image, torch.arange(2), torch.zeros(2, 4)), "image")
+        assert pictures_of(html) == []
+        assert "<script>" not in html
+        assert dict(rows_of(html)).keys() == {"image", "label", "concepts"}
+
+
+def test_a_record_shows_what_is_undefined_and_why() -> None:
+    reasons = {"<script>": 2}
+    record = Record((0.5, 1.0, math.nan, math.nan), np.empty(0), 0.25, reasons, None, (0.0, 1.0), True)
+    html = record._repr_html_()
+    assert rows_of(html) == [
+        ["mean", "0.750"],
+        ["chance", "0.250"],
+        ["defined", "2"],
+        ["undefined", "2"],
+        ["undefined: <script>", "2"],
+    ]
+    assert "4 scores" in html
+    nothing = Record((math.nan,), np.empty(0), math.nan, {}, None, (0.0, 1.0), True)
+    assert rows_of(nothing._repr_html_()) == [["mean", "unknown"], ["defined", "0"], ["undefined", "1"]]
+    assert len(repr(Record((0.5,) * 10_000, np.empty(0), 0.25, reasons, None, (0.0, 1.0), True))) < 200

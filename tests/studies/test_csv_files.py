@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -157,6 +158,8 @@ def test_names_on_a_page_are_texts() -> None:
     assert "alert(1)" in page
     for tag in ("<script>alert", "<img", "onerror=alert(1)>", "49"):
         assert tag not in page.replace("&#34;", '"') if tag != "49" else "{{ 7 * 7 }}" in page
+    # Whatever a file is called, its link is one of a file.
+    assert all(link.startswith("./") for link in re.findall(r'href="([^"]*)', page))
     page.encode("utf-8")
 
 

@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 
 from golden.runs import RUNS
+from quantus_concepts.studies._kit.page import site_address
+
+ROOT = Path(__file__).parent.parent.parent
 
 
 class Balance(HTMLParser):
@@ -36,13 +39,20 @@ class Balance(HTMLParser):
 
 @pytest.mark.parametrize("name", [*(name for name, run in RUNS.items() if "results.csv" in run.tables), "pasta-score"])
 def test_a_page_is_well_formed_and_self_contained(name: str, golden: Callable[[str], Path]) -> None:
-    text = (golden(name) / "report.html").read_text("utf-8")
+    folder = golden(name)
+    text = (folder / "report.html").read_text("utf-8")
     page = Balance()
     page.feed(text)
     assert not page.open
     assert not {"script", "link"} & set(page.tags)
     assert {"table", "dl"} <= set(page.tags)
-    assert all(source.startswith(("data:image/", "#")) for source in page.sources)
+    links = [source for source in page.sources if not source.startswith(("data:image/", "#"))]
+    # A link is no request: tables that lie next to the page, and pages of the site that explain its metrics.
+    explained = [link for link in links if link.startswith(site_address())]
+    assert explained
+    assert [link for link in explained if not (ROOT / f"docs{link[len(site_address()) : -5]}.md").is_file()] == []
+    tables = [f"./{path.name}" for path in folder.glob("*.csv")]
+    assert sorted(links) == sorted([*explained, *tables])
     assert "<td>nan" not in text.lower()
     # The two splits of one run lie as far apart as its choices: there is nothing to answer.
     if name != "pasta-ablate":

@@ -17,7 +17,7 @@ from captum_concepts._support.whole_folder import WORK
 from kills import needs_fork
 from quantus_concepts.metrics.host.call import DurationWarning
 from quantus_concepts.studies import app
-from quantus_concepts.studies._kit.command import OutOptions, ProgressOptions, command, option
+from quantus_concepts.studies._kit.command import ProgressOptions, TableOptions, command, option
 from quantus_concepts.studies._kit.kept import Kept
 from quantus_concepts.studies._kit.output import OutputFolder
 from quantus_concepts.studies._kit.run import Run, Study, warnings_as_notes
@@ -34,7 +34,7 @@ FRAME = pd.DataFrame(
 
 
 @dataclass(frozen=True, kw_only=True)
-class FewOptions(ProgressOptions, OutOptions):
+class FewOptions(ProgressOptions, TableOptions):
     """Do little."""
 
     count: int = option(1, "How many.", bounds=(0, 9))
@@ -98,7 +98,7 @@ def test_what_matters_tells_runs_apart(tmp_path):
 def ends(folder: Path, begun: int) -> None:
     """End this process as a command does that is told to stop while it works."""
 
-    def collect(options: OutOptions, run: Run) -> None:
+    def collect(options: TableOptions, run: Run) -> None:
         run.kept("model", {}, lambda _: {"x": torch.zeros(1)})
         os.write(begun, b"!")
         time.sleep(60)
@@ -107,7 +107,7 @@ def ends(folder: Path, begun: int) -> None:
     try:
         os.chdir(folder)
         with Path("told.txt").open("w") as told, redirect_stderr(told):
-            app.app.command("wait")(command(OutOptions, Study("wait", collect, None)))
+            app.app.command("wait")(command(TableOptions, Study("wait", collect, None)))
             code = app.main(["wait", "--out", "run"])
     finally:
         os._exit(code)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import functools
+import io
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
@@ -12,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor, nn
 
 from captum_concepts._support.files import printable
@@ -91,8 +94,10 @@ def _own(value: Any) -> str:
     return text if fits else type(value).__name__
 
 
-#: Rows of a table, concepts listed for a class, letters of a name.
-ROWS, STRONGEST, NAME = 20, 3, 60
+#: Rows of a table, concepts listed for a class, letters of a name, pixels a side of a picture.
+ROWS, STRONGEST, NAME, PICTURE = 20, 3, 60, 160
+#: Numbers of an array that are written out.
+_SHORT = 8
 # No colour of its own: legible on a light page and on a dark one.
 _FAINT = "opacity:0.65;font-size:90%"
 _LEFT = "text-align:left"
@@ -142,9 +147,56 @@ def chain_html(model: Any) -> str:
     return title + _table(["class", "strongest concepts by weight"], rows, len(theta), "")
 
 
+def sample_html(sample: Any, *pictures: str) -> str:
+    """Return a sample of a data set: the fields that are pictures, and the others in words."""
+    fields = sample._asdict()
+    shown = {name: fields.pop(name) for name in pictures if _is_picture(fields[name])}
+    addresses = {name: _picture_uri(image) for name, image in shown.items()}
+    images = "".join(f'<img alt="{name}" style="margin:4px" src="{each}"/>' for name, each in addresses.items())
+    rows = [[name, escape(clipped(printable(_in_words(name, value)), LINE))] for name, value in fields.items()]
+    note = "concepts are counted from 0, as in the data set's concept_names" if "concepts" in fields else ""
+    title = _titled(type(sample).__name__, "")
+    return f"{title}<div>{images}</div>{_table(['field', 'value'], rows, len(rows), note)}"
+
+
+def record_html(record: Any) -> str:
+    """Return the record of a metric's call: the mean of its scores, chance, and why scores are undefined."""
+    defined = [score for score in record.scores if not math.isnan(score)]
+    rows = [["mean", _share(sum(defined) / len(defined) if defined else math.nan)]]
+    rows += [["chance", _share(record.chance)]] if not math.isnan(record.chance) else []
+    rows += [["defined", str(len(defined))], ["undefined", str(len(record.scores) - len(defined))]]
+    rows += [[f"undefined: {shown_name(why)}", str(count)] for why, count in record.reasons.items()]
+    return _titled(type(record).__name__, _count(len(record.scores), "score")) + _table(["", ""], rows, len(rows), "")
+
+
 def shown_name(name: str) -> str:
     """Return a name of any content as HTML shows it."""
     return escape(clipped(printable(name), NAME))
+
+
+def _in_words(name: str, value: Any) -> str:
+    if name == "concepts" and isinstance(value, Tensor) and value.ndim == 1:
+        present = value.nonzero().flatten().tolist()
+        return f"{len(present)} of {len(value)} present: {', '.join(map(str, present))}"
+    short = isinstance(value, Tensor) and value.ndim == 1 and len(value) <= _SHORT
+    return written(value.tolist()) if short else written(value)
+
+
+def _is_picture(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.ndim == 3 and value.numel() > 0 and not value.is_complex()
+
+
+def _picture_uri(image: Tensor) -> str:
+    """Return an image (C, H, W) as the address of a small PNG picture; what is not in [0, 1] is scaled into it."""
+    pixels = image.detach().cpu().float().nan_to_num() / (255 if image.dtype == torch.uint8 else 1)
+    pixels = pixels if len(pixels) in (1, 3) else pixels.mean(0, keepdim=True)
+    low, high = min(0.0, pixels.min().item()), max(1.0, pixels.max().item())
+    levels = ((pixels - low) / (high - low) * 255).round().byte().expand(3, -1, -1).permute(1, 2, 0).numpy()
+    picture = Image.fromarray(levels)
+    picture.thumbnail((PICTURE, PICTURE))
+    held = io.BytesIO()
+    picture.save(held, "PNG")
+    return f"data:image/png;base64,{base64.b64encode(held.getvalue()).decode()}"
 
 
 def _weights(head: nn.Module) -> Tensor | None:

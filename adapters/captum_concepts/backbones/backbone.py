@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import difflib
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,6 +57,8 @@ class Backbone:
     source : str, optional
         Origin of the model, as "library:model:weights", if known: files of concept models name
         it.
+    image_size : int, optional
+        Height and width of the images that the model is made for, where that is known.
 
     Raises
     ------
@@ -73,6 +75,7 @@ class Backbone:
     channels: int
     normalisation: Normalisation | None = None
     source: str | None = None
+    image_size: int | None = None
 
     def __repr__(self) -> str:
         return one_line(self)
@@ -168,6 +171,12 @@ def check_normalisation(value: Any) -> None:
             f"Expected argument `normalisation` to be two sequences of numbers, the mean of each channel and its "
             f"deviation above 0, but got {value!r:.80}."
         )
+
+
+def square(size: Any) -> int | None:
+    """Return the side of images of a size, a number or two; None where it is not known or they are not square."""
+    sides = {*size} if isinstance(size, Sequence) else {size}
+    return int(sides.pop()) if len(sides) == 1 and None not in sides else None
 
 
 def is_family(model: nn.Module, family: type) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from captum_concepts.backbones.backbone import Backbone, check_model, is_family, refusal, width
+from captum_concepts.backbones.backbone import Backbone, check_model, is_family, refusal, square, width
 from captum_concepts.backbones.families_timm import from_timm
 from captum_concepts.backbones.pools import (
     AttentionPool,
@@ -71,7 +71,8 @@ def from_open_clip(model: nn.Module) -> Backbone:
             mean, std = getattr(tower, "image_mean", None), getattr(tower, "image_std", None)
             known = None if mean is None or std is None else (tuple(mean), tuple(std))
             # That of a tower of timm's own configuration is not open_clip's.
-            return replace(cut(tower), normalisation=known, source=None)
+            size = square(getattr(tower, "image_size", None))
+            return replace(cut(tower), normalisation=known, source=None, image_size=size)
     raise refusal(tower, "open_clip", _KNOWN)
 
 

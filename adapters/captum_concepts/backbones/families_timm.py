@@ -8,7 +8,15 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from captum_concepts.backbones.backbone import Backbone, as_model, check_model, is_family, refusal, shared_copy
+from captum_concepts.backbones.backbone import (
+    Backbone,
+    as_model,
+    check_model,
+    is_family,
+    refusal,
+    shared_copy,
+    square,
+)
 from captum_concepts.backbones.pools import LatentPool, MeanThen, TokenPool, token_backbone
 
 _KNOWN = (
@@ -76,13 +84,14 @@ def from_timm(model: nn.Module | str) -> Backbone:
 
 
 def _described(model: Any) -> dict[str, Any]:
-    """Return normalisation and source of a model, as its configuration tells them."""
+    """Return normalisation, source and image size of a model, as its configuration tells them."""
     config = getattr(model, "pretrained_cfg", None) or {}
     name = ".".join(filter(None, (config.get("architecture"), config.get("tag"))))
     mean, std = config.get("mean"), config.get("std")
     return {
         "normalisation": None if mean is None or std is None else (tuple(mean), tuple(std)),
         "source": f"timm:{name}" if name else None,
+        "image_size": square(tuple(config.get("input_size", ()))[1:]),
     }
 
 

@@ -13,7 +13,15 @@ import torch
 from torch import Tensor, nn
 
 from captum_concepts._support.checks import image_remedy
-from captum_concepts.backbones.backbone import Backbone, Normalisation, check_model, is_family, refusal, shared_copy
+from captum_concepts.backbones.backbone import (
+    Backbone,
+    Normalisation,
+    check_model,
+    is_family,
+    refusal,
+    shared_copy,
+    square,
+)
 from captum_concepts.backbones.pools import MeanThen, TokenPool, to_grid, token_backbone
 
 _KNOWN = ("ResNet", "ConvNext", "Swin", "ViT", "DeiT", "Dinov2", "CLIP vision", "Siglip vision")
@@ -69,7 +77,9 @@ def from_transformers(model: nn.Module, processor: Any = None) -> Backbone:
         )
     model = check_model(model)
     normalisation = _normalisation(processor)
-    return replace(_cut(model), normalisation=normalisation, source=_source(model))
+    return replace(
+        _cut(model), normalisation=normalisation, source=_source(model), image_size=_image_size(model, processor)
+    )
 
 
 class HiddenStates(nn.Module):
@@ -292,6 +302,17 @@ def _normalisation(processor: Any) -> Normalisation | None:
     # Processors start from 0 to 255; almost all of them divide by 255 first.
     full = 255 * getattr(images, "rescale_factor", 1 / 255) if getattr(images, "do_rescale", True) else 255.0
     return tuple(float(each) / full for each in mean), tuple(float(each) / full for each in std)
+
+
+def _image_size(model: Any, processor: Any) -> int | None:
+    """Return the size to which a processor crops or resizes; without one that of the configuration."""
+    images = getattr(processor, "image_processor", processor)
+    crop = getattr(images, "crop_size", None) if getattr(images, "do_center_crop", False) else None
+    size = crop or getattr(images, "size", None)
+    if size is None:
+        config = getattr(model.config, "vision_config", model.config)
+        return square(getattr(config, "image_size", None))
+    return square((size["height"], size["width"]) if "height" in size else size.get("shortest_edge"))
 
 
 def _source(model: Any) -> str | None:

@@ -168,6 +168,8 @@ class PostHocCBM(StoredCBM):
         From what a Backbone was built, as files of the model name it.
     normalisation : tuple or None
         Mean and standard deviation of the images, as in a Backbone.
+    image_size : int or None
+        Height and width of the images that a Backbone is made for; not in files.
     random_banks : tuple of RandomBank
         Random banks made by `fit(random_banks=)`.
 
@@ -220,6 +222,7 @@ class PostHocCBM(StoredCBM):
         super().__init__(module, pooling, layer, head, bank.cavs.shape[1])
         if isinstance(features, Backbone):
             self.source, self.normalisation = features.source, features.normalisation
+            self.image_size = features.image_size
 
     @property
     def bank(self) -> ConceptBank:

@@ -105,6 +105,7 @@ class ResidualCBM(StoredCBM):
             self.random_banks = bottleneck.random_banks
         if isinstance(bottleneck, StoredCBM):
             self.source, self.normalisation = bottleneck.source, bottleneck.normalisation
+            self.image_size = bottleneck.image_size
 
     @classmethod
     @check_arguments(

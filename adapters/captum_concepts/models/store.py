@@ -36,6 +36,7 @@ class StoredCBM(ConceptChain):
     #: Of the backbone, where it is known.
     source: str | None = None
     normalisation: Any = None
+    image_size: int | None = None
     #: Name of the class in files.
     _kind: str
 

@@ -17,7 +17,7 @@ from captum_concepts._support.checks import (
     to_numpy,
 )
 from captum_concepts._support.constraints import Choice, check_arguments
-from captum_concepts._support.shown import described, one_line
+from captum_concepts._support.shown import described, one_line, sample_html
 
 #: The object on its scene, the object on grey, the scene alone.
 VIEWS = ("os", "og", "0s")
@@ -56,6 +56,9 @@ class ComposedSample(NamedTuple):
 
     def __repr__(self) -> str:
         return one_line(self)
+
+    def _repr_html_(self) -> str:
+        return sample_html(self, "image", "mask")
 
 
 class ComposedDataset(Dataset[ComposedSample], ABC):

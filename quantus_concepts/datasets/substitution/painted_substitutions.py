@@ -17,7 +17,7 @@ from captum_concepts._support.checks import (
     check_whole,
 )
 from captum_concepts._support.constraints import Instance, Seed, Whole, check_arguments
-from captum_concepts._support.shown import described, one_line
+from captum_concepts._support.shown import described, one_line, sample_html
 from quantus_concepts.datasets.birds.painted_birds import PaintedBirds
 
 
@@ -46,6 +46,9 @@ class SubstitutionSample(NamedTuple):
 
     def __repr__(self) -> str:
         return one_line(self)
+
+    def _repr_html_(self) -> str:
+        return sample_html(self, "image", "before")
 
 
 class PaintedSubstitutions(Dataset[SubstitutionSample]):

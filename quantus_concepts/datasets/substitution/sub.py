@@ -19,7 +19,7 @@ from captum_concepts._support.checks import (
 from captum_concepts._support.constraints import Function, Instance, Whole, check_arguments
 from captum_concepts._support.files import printable, shortened
 from captum_concepts._support.running import warn_user
-from captum_concepts._support.shown import one_line
+from captum_concepts._support.shown import one_line, sample_html
 from quantus_concepts.datasets.base import ConceptDataset
 from quantus_concepts.datasets.substitution.sub_files import (
     LICENCE,
@@ -56,6 +56,9 @@ class SUBSample(NamedTuple):
 
     def __repr__(self) -> str:
         return one_line(self)
+
+    def _repr_html_(self) -> str:
+        return sample_html(self, "image")
 
 
 class SUB(Dataset[SUBSample]):

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from captum_concepts._support.checks import check_callable, check_flag, check_mapping, to_numpy
 from captum_concepts._support.progress import progress
+from captum_concepts._support.shown import one_line, record_html
 from quantus_concepts.functional.normalisation import positive_percentile
 
 
@@ -80,7 +81,7 @@ def nanmean(scores: Any) -> float:
     return float(np.nanmean(values)) if np.isfinite(values).any() else float("nan")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Record:
     """Record of a finished call of a metric: everything but its scores."""
 
@@ -93,6 +94,12 @@ class Record:
     of_samples: bool
     #: Whether the scores would be others with another explanation method.
     of_explanations: bool = True
+
+    def __repr__(self) -> str:
+        return one_line(self)
+
+    def _repr_html_(self) -> str:
+        return record_html(self)
 
 
 @dataclass

@@ -45,7 +45,7 @@ COLUMNS: dict[str, Any] = {
 
 def score_table(rows: Sequence[Row]) -> pd.DataFrame:
     """Return rows as a table of `COLUMNS`; what a row does not name is empty."""
-    return pd.DataFrame([COLUMNS | row for row in rows], columns=list(COLUMNS)).astype({"l": "Int64"})
+    return pd.DataFrame([COLUMNS | row for row in rows], columns=list(COLUMNS)).astype({"l": "float64"})
 
 
 def mean_row(scores: Any, clusters: Any, *, chances: Any = None, intervals: bool = True, **fields: Any) -> Row:
@@ -175,7 +175,7 @@ def _image_table(model_columns: ModelColumns, model: str) -> pd.DataFrame:
     }
     labels, predicted = (columns.pop(score).astype(np.int64) for score in (col.LABEL, col.PREDICTED))
     table = pd.concat([pd.DataFrame({**score._asdict(), "value": column}) for score, column in columns.items()])
-    table = table.rename_axis("image").reset_index().astype({"l": "Int64", "alpha": "float64"})
+    table = table.rename_axis("image").reset_index().astype({"l": "float64", "alpha": "float64"})
     table.insert(1, "label", labels[table["image"]])
     table.insert(2, "predicted", predicted[table["image"]])
     table.insert(0, "model", model)

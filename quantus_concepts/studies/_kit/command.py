@@ -149,6 +149,29 @@ class OutOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
+class TableOptions(OutOptions):
+    """Where a run that prints tables writes them."""
+
+    late: ClassVar[int] = 3
+
+    xlsx: bool = option(
+        False,
+        "Also write the printed tables as sheets of a workbook, results.xlsx (needs the extra xlsx).",
+        panel=RUN,
+        shown=False,
+        matters=False,
+    )
+
+    def __post_init__(self) -> None:
+        """Raise ImportError where the package that writes workbooks is missing."""
+        from captum_concepts._support.lazy import check_extra
+
+        super().__post_init__()
+        if self.xlsx:
+            check_extra("openpyxl", "xlsx", "--xlsx")
+
+
+@dataclass(frozen=True, kw_only=True)
 class SeedOptions(Options):
     """What is drawn."""
 
@@ -181,7 +204,7 @@ class DeviceOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOptions(ProgressOptions, OutOptions, SeedOptions, DeviceOptions):
+class RunOptions(ProgressOptions, TableOptions, SeedOptions, DeviceOptions):
     """Options of every study."""
 
 

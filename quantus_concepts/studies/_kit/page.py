@@ -38,7 +38,8 @@ class Page:
 
     `answers` are one short line each, before the findings with all intervals; the terminal shows them with the tables
     of `main` and the findings of `printed`. `template` may extend ``page.html.j2`` from
-    the study's own folder, and finds `content` beside what every page has; `banner` stands above all else.
+    the study's own folder, and finds `content` beside what every page has; `banner` stands above all else. `metrics`
+    are those that the site explains: by name, the page in its folder ``metrics``.
     """
 
     title: str
@@ -49,6 +50,7 @@ class Page:
     answers: Sequence[Finding] = ()
     banner: str = ""
     source: str = ""
+    metrics: Mapping[str, str] = field(default_factory=dict)
     template: str = "page.html.j2"
     content: Mapping[str, Any] = field(default_factory=dict)
 
@@ -79,6 +81,7 @@ def render(
         notes=notes,
         versions=versions(),
         files=files,
+        site=site_address(),
         **page.content,
     )
 
@@ -103,6 +106,13 @@ def render_page(template: str, **content: Any) -> str:
 def _signs(text: str) -> Markup:
     """Escape a text, and keep a number and its sign of percent on one line."""
     return escape(text).replace(" %", "\u00a0%")
+
+
+def site_address() -> str:
+    """Return where the site of this version is."""
+    about = importlib.metadata.metadata("quantus-concepts")
+    urls = dict(url.split(", ", 1) for url in about.get_all("Project-URL") or ())
+    return f"{urls['Documentation']}/{about['Version']}"
 
 
 def versions() -> dict[str, str]:

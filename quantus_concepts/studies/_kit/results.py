@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,12 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
+from captum_concepts._support.files import printable
 from quantus_concepts.functional.intervals import CONFIDENCE, relation
 
 #: What a spreadsheet takes for the beginning of a formula; those of full width are read as the others.
 STARTS = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
+WORKBOOK = "results.xlsx"
 
 
 def write_csv(frame: pd.DataFrame, path: str | os.PathLike[str] | Path) -> None:
@@ -27,6 +30,30 @@ def write_csv(frame: pd.DataFrame, path: str | os.PathLike[str] | Path) -> None:
             cells = pd.Series([as_cell(value) for value in column], frame.index, object)
             shown.isetitem(place, cells)
     shown.to_csv(path, index=False, errors="backslashreplace")
+
+
+def write_workbook(sheets: Iterable[tuple[str, Sequence[Sequence[Any]]]], path: str | os.PathLike[str]) -> None:
+    """Write sheets, each a name and rows of cells, to a workbook in which no text is computed; numbers are numbers."""
+    from openpyxl import Workbook
+
+    book = Workbook()
+    book.remove(book.active)
+    for name, rows in sheets:
+        # Of a sheet's 31 letters the last ones tell apart those of one name.
+        title = re.sub(r"[][:*?/\\]", " ", printable(name))[:28].strip(" '")
+        sheet = book.create_sheet(title or None)
+        for place, row in enumerate(rows, start=1):
+            for at, value in enumerate(row, start=1):
+                cell = sheet.cell(place, at, as_cell(printable(value)) if isinstance(value, str) else value)
+                if isinstance(value, str):
+                    # It would take "#N/A" for an error.
+                    cell.data_type = "s"
+    book.save(path)
+
+
+def frame_grid(frame: pd.DataFrame) -> list[list[Any]]:
+    """Return a frame as rows of cells for a workbook, the head first; what is NaN is empty."""
+    return [list(frame), *frame.astype(object).where(frame.notna(), None).to_numpy().tolist()]
 
 
 def as_cell(value: Any) -> Any:

@@ -19,16 +19,16 @@ from captum_concepts._support.disk_cache import bytes_tensor, frame_of, frame_te
 from captum_concepts._support.files import printable
 from captum_concepts._support.progress import beside_bars
 from quantus_concepts.metrics.host.call import DurationWarning
-from quantus_concepts.studies._kit.command import OutOptions
+from quantus_concepts.studies._kit.command import TableOptions
 from quantus_concepts.studies._kit.kept import Kept
 from quantus_concepts.studies._kit.output import OutputFolder
-from quantus_concepts.studies._kit.results import write_csv
-from quantus_concepts.studies._kit.tables import Table, print_table, terminal
+from quantus_concepts.studies._kit.results import WORKBOOK, write_csv, write_workbook
+from quantus_concepts.studies._kit.tables import Table, print_table, table_grid, terminal
 
 if TYPE_CHECKING:
     from quantus_concepts.studies._kit.page import Page
 
-O = TypeVar("O", bound=OutOptions)  # noqa: E741
+O = TypeVar("O", bound=TableOptions)  # noqa: E741
 #: Before the name of a fact of bytes, a picture for instance, among kept tensors.
 _FACT = "fact "
 
@@ -171,6 +171,10 @@ def write(page: Page, frame: pd.DataFrame, run: Run[Any]) -> None:
     saved = save_figures(run.folder, {chart.name: chart.figure for chart in page.charts})
     drawn = {chart.name: path.read_bytes() for chart, path in zip(page.charts, saved, strict=True)}
     files = [f"{name}.csv" for name in ("results", *run.frames)]
+    if run.options.xlsx and page.main:
+        files.append(WORKBOOK)
+        with run.folder.file(WORKBOOK) as path:
+            write_workbook([(table.title, table_grid(table)) for table in page.main], path)
     run.folder.write_text("report.html", render(page, settings=run.settings, notes=run.notes, files=files, drawn=drawn))
 
 

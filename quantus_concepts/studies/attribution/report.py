@@ -80,6 +80,7 @@ def page(frame: pd.DataFrame, run: Run[AttributionOptions]) -> Page:
         answers=answers(frame, truth),
         banner=banner(frame, truth),
         source=f"Metrics: {SOURCE}.",
+        metrics={"MCS": "mcs", "IDR": "idr", "IIR": "iir"},
         template="attribution/page.html.j2",
         content={"seed": run.options.seed, "signs": signs},
     )

@@ -174,6 +174,7 @@ def page(frame: pd.DataFrame, run: Run[ConceptOptions]) -> Page:
         main=[summary_table(rows)],
         answers=answers(rows),
         source=f"Metrics: {SOURCE}.",
+        metrics={"CEM": "cem", "CLM": "clm", "CGIM": "cgim"},
         template="concepts/page.html.j2",
         content={
             "legend": {name: text for name, text in LEGEND.items() if name in shown},

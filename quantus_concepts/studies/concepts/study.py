@@ -66,7 +66,8 @@ def _named(frame: pd.DataFrame) -> pd.DataFrame:
         baseline_name(baseline, model) if baseline else model
         for baseline, model in zip(frame["baseline"], frame["model"], strict=True)
     ]
-    return frame.assign(model=named)[COLUMNS]
+    # Whole numbers in the file.
+    return frame.assign(model=named)[COLUMNS].astype({"l": "Int64"})
 
 
 def _user_network(options: ConceptOptions) -> Network:

@@ -8,19 +8,21 @@ from typing import ClassVar
 
 from quantus_concepts.studies._kit.command import (
     DeviceOptions,
-    OutOptions,
     ProgressOptions,
     SeedOptions,
+    TableOptions,
     option,
     option_name,
 )
 from quantus_concepts.studies._models.options import NetworkOptions
 
 _WHAT = "Images and concepts"
+_LIBRARIES = ("torchvision", "timm", "open_clip", "transformers")
+_WITH_TEXTS = ("open_clip:", "transformers:CLIPModel:", "transformers:SiglipModel:")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExplainOptions(NetworkOptions, ProgressOptions, OutOptions, SeedOptions, DeviceOptions):
+class ExplainOptions(NetworkOptions, ProgressOptions, TableOptions, SeedOptions, DeviceOptions):
     """Show which concepts a network sees in images, where, and what they add to its prediction.
 
     With no option: painted birds and a small network that is trained on them. Prints a table; the last line is the
@@ -40,7 +42,7 @@ class ExplainOptions(NetworkOptions, ProgressOptions, OutOptions, SeedOptions, D
         panel=_WHAT,
         path="folder",
     )
-    text: list[str] | None = option(None, "Concept as a text, for a backbone of open_clip; several times.", panel=_WHAT)
+    text: list[str] | None = option(None, "Concept as a text, for CLIP and SigLIP; several times.", panel=_WHAT)
     cbm: Path | None = option(None, "File of a concept model, in place of concepts.", panel=_WHAT, path="file")
     top: int = option(4, "Concepts of each image in the table and the pictures.", panel=_WHAT, bounds=(1, 20))
     random_banks: int = option(
@@ -66,14 +68,36 @@ class ExplainOptions(NetworkOptions, ProgressOptions, OutOptions, SeedOptions, D
             raise ValueError("Expected argument `--backbone` with `--image`: the network that is explained.")
         if not self.trains and not self.image:
             raise ValueError("Expected argument `--image` with `--backbone` but it is missing.")
-        if self.text and not self.backbone_name.startswith("open_clip:"):
+        if self.library:
+            from captum_concepts.backbones.named import check_source
+
+            check_source("--backbone", self.backbone_name)
+            for name in ("layer", "weights"):
+                if getattr(self, name) is not None:
+                    raise ValueError(
+                        f"Argument `{option_name(name)}` belongs to another network: the name {self.backbone_name} "
+                        "stands for weights and layer."
+                    )
+        if self.text and not self.backbone_name.startswith(_WITH_TEXTS):
             raise ValueError(
-                f"Expected argument `--backbone` to be a model of open_clip with `--text`, "
-                f"open_clip:ViT-B-32:openai for instance, but got {self.backbone_name!r}."
+                "Expected argument `--backbone` to be a model that reads texts with `--text`, "
+                "open_clip:ViT-B-32:openai or transformers:CLIPModel:openai/clip-vit-base-patch32 for instance, but "
+                f"got {self.backbone_name!r}."
             )
         for name in ("layer", "weights", "mean", "image_size"):
             if getattr(self, name) is not None and not self.image:
                 raise ValueError(f"Argument `{option_name(name)}` belongs to a network of your own: give --image.")
+
+    @property
+    def library(self) -> bool:
+        """Whether the backbone is named with its library, as files of concept models have it."""
+        return self.backbone_name.partition(":")[0] in _LIBRARIES
+
+    @property
+    def classifies(self) -> bool:
+        """Whether a backbone that is named with its library has classes of its own."""
+        library, name, *_ = self.backbone_name.split(":")
+        return library in ("torchvision", "timm") or name.endswith("ForImageClassification")
 
     @property
     def idle(self) -> tuple[str, ...]:

@@ -7,16 +7,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import torch
+import typer
 from PIL import Image
 from torch import Tensor, nn
 from torchvision.transforms.v2.functional import center_crop, pil_to_tensor, resize
 
 from captum_concepts import Backbone, ConceptBank, PostHocCBM, ResidualCBM, show_concepts
+from captum_concepts._support.files import printable
 from captum_concepts._support.images import load_pixels
 from captum_concepts._support.progress import progress
-from captum_concepts.backbones.named import build_backbone, check_source
+from captum_concepts._support.running import tensor_output
+from captum_concepts.backbones.named import build_model, load_tokenizer
 from captum_concepts.bank.folders import find_concept_folders
 from captum_concepts.models.random_banks import RandomBank
 from captum_concepts.models.residual import split_linear
@@ -25,6 +29,8 @@ from quantus_concepts.datasets import PaintedBirds
 from quantus_concepts.explorer.explore import explore
 from quantus_concepts.score_tables import to_markdown
 from quantus_concepts.studies._kit.output import OutputFolder
+from quantus_concepts.studies._kit.results import WORKBOOK, frame_grid, write_csv, write_workbook
+from quantus_concepts.studies._kit.run import warnings_as_notes
 from quantus_concepts.studies._models.loading import KeptImages, sample_loader
 from quantus_concepts.studies._models.networks import Network, cut_network, load_network
 from quantus_concepts.studies._models.training import SmallResNet, folded, train
@@ -37,20 +43,29 @@ N_SHOWN, SIZE, N_CLASSES, N_CONCEPTS = 6, 64, 6, 18
 
 def explain(options: ExplainOptions) -> str:
     """Write the page, the pictures and the table; return the table and the folder."""
-    with OutputFolder("explain", options.out, options.identity(), overwrite=options.overwrite) as folder:
+    # Where pyarrow is installed pandas keeps texts in it, and names of files may hold halves of characters.
+    texts = pd.option_context("mode.string_storage", "python")
+    place = OutputFolder("explain", options.out, options.identity(), overwrite=options.overwrite)
+    with texts, place as folder, warnings_as_notes() as notes:
         truth: dict[str, Any] = {}
         if options.image:
             model, photographs = concept_model(options)
             pictures = torch.stack([photographs.read(path) for path in options.image])
             mean, std = (torch.tensor(each)[:, None, None] for each in (photographs.mean, photographs.std))
-            names, images = [path.stem for path in options.image], (pictures - mean) / std
+            names, images = image_names(options.image), (pictures - mean) / std
         else:
             model, images, truth = _painted(options)
             names, pictures = [f"bird {i}" for i in range(len(images))], images
         views = concept_views(model, images, options.batch_size)
         classes = class_labels(getattr(model, "class_names", None), _logits(views).shape[1])
         table = concept_table(views, names, classes, _p_values(model))
-        folder.write_text(TABLE, table.to_csv(index=False))
+        shown = table.groupby(table.index // len(views.names)).head(options.top)
+        printed = to_markdown(_readable(shown).reset_index(drop=True))
+        with folder.file(TABLE) as path:
+            write_csv(table, path)
+        if options.xlsx:
+            with folder.file(WORKBOOK) as path:
+                write_workbook([("Concepts of the images", frame_grid(shown))], path)
         shared: dict[str, Any] = {"class_names": classes, "batch_size": options.batch_size}
         page = explore(model, images, pictures=pictures, title="Concepts of the images", **shared, **truth)
         folder.write_text(PAGE, page.html)
@@ -61,11 +76,16 @@ def explain(options: ExplainOptions) -> str:
             )
             held = io.BytesIO()
             figure.savefig(held, format="png", dpi=110)
-            folder.write_bytes(f"{i + 1:02d} {name.replace('/', '_')}.png", held.getvalue())
-    shown = table.groupby("image", sort=False).head(options.top)
-    return "\n".join(
-        [to_markdown(_readable(shown).reset_index(drop=True)), "", f"Correct concepts on {PAGE}.", str(folder.path)]
-    )
+            folder.write_bytes(f"{i + 1:02d} {Path(name).name}.png", held.getvalue())
+    for note in notes:
+        typer.echo(f"Note: {printable(note)}", err=True)
+    return "\n".join([printed, "", f"Correct concepts on {PAGE}.", str(folder.path)])
+
+
+def image_names(paths: list[Path]) -> list[str]:
+    """Return the names of files; their paths where two have the same name."""
+    names = [path.stem for path in paths]
+    return names if len({*names}) == len(names) else [str(path) for path in paths]
 
 
 def concept_table(views: ConceptViews, names: list[str], classes: list[str], p_values: list[float]) -> pd.DataFrame:
@@ -75,7 +95,9 @@ def concept_table(views: ConceptViews, names: list[str], classes: list[str], p_v
     shares = logits.softmax(1).amax(1)
     rows = []
     for i, name in enumerate(names):
-        for j in parts[i].abs().argsort(descending=True, stable=True).tolist():
+        # Where classes are concepts themselves, only one of them adds anything: the others come by value.
+        order = np.lexsort((-views.values[i].numpy(), -parts[i].abs().numpy()))
+        for j in order.tolist():
             row = {
                 "image": name,
                 "class": classes[int(logits[i].argmax())],
@@ -83,7 +105,7 @@ def concept_table(views: ConceptViews, names: list[str], classes: list[str], p_v
                 "concept": views.names[j],
                 "value": views.values[i, j].item(),
                 "p_value": p_values[j],
-                "contribution": parts[i, j].item(),
+                "contribution": parts[i, j].item() + 0.0,
             }
             for what in ("value", "contribution"):
                 ends: Tensor | None = getattr(views, f"random_{what}s")
@@ -139,7 +161,6 @@ def _painted(options: ExplainOptions) -> tuple[Any, Tensor, dict[str, Any]]:
 
 #: Images of no concept from which the middle of the embeddings is taken, through which random directions go.
 N_MIDDLE = 50
-LIBRARIES = ("torchvision", "timm", "open_clip", "transformers")
 
 
 @dataclass(frozen=True)
@@ -171,7 +192,7 @@ def concept_model(options: ExplainOptions) -> tuple[Any, Photographs]:
         return _of_texts(options)
     if options.cbm is not None and options.trains:
         model = PostHocCBM.load(options.cbm)
-        return model.to(options.torch_device()).eval(), _usual(options, model.normalisation)
+        return model.to(options.torch_device()).eval(), usual_photographs(options, model)
     backbone, classifier, names, photographs = _backbone(options)
     if options.cbm is not None:
         return PostHocCBM.load(options.cbm, backbone).eval(), photographs
@@ -191,43 +212,51 @@ def concept_model(options: ExplainOptions) -> tuple[Any, Photographs]:
 def _backbone(options: ExplainOptions) -> tuple[Backbone, nn.Linear | None, list[str] | None, Photographs]:
     """Return the network cut where its maps end, its classifier, the names of its classes, and its images."""
     device = options.torch_device()
-    if options.backbone_name.partition(":")[0] in LIBRARIES:
-        backbone = build_backbone(options.backbone_name)
-        backbone.features.to(device)
-        return backbone, None, None, _usual(options, backbone.normalisation)
+    if options.library:
+        built = build_model(options.backbone_name)
+        built.model.to(device)
+        photographs = usual_photographs(options, built.backbone)
+        classifier = _classifier(built.model, built.backbone, photographs.size) if options.classifies else None
+        return built.backbone, classifier, _fitting_names(built.class_names, classifier), photographs
     network = load_network(options.backbone_name, options.weights, **options.normalisation)
     size = options.image_size or network.image_size or 224
     photographs = Photographs(size, network.mean or (0.0,) * 3, network.std or (1.0,) * 3)
     network.module.to(device)
-    blank = torch.zeros(1, 3, size, size, device=device)
-    backbone, _ = cut_network(network, options.layer, blank)
+    backbone, _ = cut_network(network, options.layer, torch.zeros(1, 3, size, size, device=device))
     if network.mean is not None and network.std is not None:
         backbone = replace(backbone, normalisation=(network.mean, network.std))
-    classifier = _classifier(network.module, backbone, blank + torch.linspace(-1, 1, size, device=device))
-    return backbone, classifier, _class_names(network, classifier, options), photographs
+    classifier = _classifier(network.module, backbone, size)
+    return backbone, classifier, _fitting_names(_class_names(network, options), classifier), photographs
 
 
 @torch.no_grad()
-def _classifier(module: nn.Module, backbone: Backbone, images: Tensor) -> nn.Linear | None:
+def _classifier(module: nn.Module, backbone: Backbone, size: int) -> nn.Linear | None:
     """Return the layer that makes the logits from the embedding, where it is a linear one; tried, not guessed."""
+    device = next(module.parameters()).device
+    images = torch.linspace(-1, 1, size, device=device).expand(1, 3, size, size)
     last = [part for part in module.modules() if type(part) is nn.Linear and part.in_features == backbone.channels]
-    logits = module(images)
+    logits = tensor_output(module(images))
     embedding = backbone.embed(images)
     for layer in reversed(last):
         found = layer(embedding)
-        if found.shape == getattr(logits, "shape", None) and torch.allclose(found, logits, atol=1e-4, rtol=1e-4):
+        if found.shape == logits.shape and torch.allclose(found, logits, atol=1e-4, rtol=1e-4):
             return layer
     return None
 
 
-def _class_names(network: Network, classifier: nn.Linear | None, options: ExplainOptions) -> list[str] | None:
+def _class_names(network: Network, options: ExplainOptions) -> list[str] | None:
     """Return the names of ImageNet's classes for a network of torchvision with its own weights."""
-    if network.family != "torchvision" or options.weights is not None or classifier is None:
+    if network.family != "torchvision" or options.weights is not None:
         return None
     from torchvision import models
 
-    names = models.get_model_weights(options.backbone_name)["DEFAULT"].meta.get("categories", [])
-    return list(names) if len(names) == classifier.out_features else None
+    names: list[str] | None = models.get_model_weights(options.backbone_name)["DEFAULT"].meta.get("categories")
+    return names
+
+
+def _fitting_names(names: list[str] | None, classifier: nn.Linear | None) -> list[str] | None:
+    fit = names is not None and classifier is not None and len(names) == classifier.out_features
+    return names if fit else None
 
 
 def _with_classes(
@@ -295,22 +324,23 @@ def _middle(options: ExplainOptions, backbone: Backbone, photographs: Photograph
 
 def _of_texts(options: ExplainOptions) -> tuple[Any, Photographs]:
     """Return a model of texts, each of which is a concept and a class: what CLIP does without training."""
-    import open_clip
-
     assert options.text is not None
-    _, name, weights = check_source("--backbone", options.backbone_name)
-    backbone = build_backbone(options.backbone_name)
-    with torch.random.fork_rng(devices=[]):
-        texts = open_clip.create_model(name, pretrained=weights)
-    bank = ConceptBank.from_text(texts, open_clip.get_tokenizer(name), options.text).to(torch.device("cpu"))
-    backbone.features.to(options.torch_device())
-    model = _of_concepts(backbone, bank, torch.zeros(bank.cavs.shape[1]), options)
-    return model, _usual(options, backbone.normalisation)
+    built = build_model(options.backbone_name)
+    bank = ConceptBank.from_text(built.model, load_tokenizer(options.backbone_name), options.text)
+    built.model.to(options.torch_device())
+    model = _of_concepts(built.backbone, bank, torch.zeros(bank.cavs.shape[1]), options)
+    return model, usual_photographs(options, built.backbone)
 
 
-def _usual(options: ExplainOptions, normalisation: Any) -> Photographs:
+def usual_photographs(options: ExplainOptions, model: Any) -> Photographs:
+    """Return how a backbone, or a concept model of one, takes photographs, unless the options say otherwise."""
     said = options.normalisation
-    mean, std = normalisation if normalisation is not None else ((0.0,) * 3, (1.0,) * 3)
-    if said["mean"] is not None:
-        mean, std = said["mean"], said["std"]
-    return Photographs(options.image_size or 224, tuple(mean), tuple(std))
+    normalisation = model.normalisation if said["mean"] is None else (said["mean"], said["std"])
+    if said["unnormalised"]:
+        normalisation = (0.0,) * 3, (1.0,) * 3
+    if normalisation is None:
+        raise ValueError(
+            "How the model wants its images is not known, and with a wrong normalisation its concepts are those of "
+            "another one. Give --mean and --std, or say --unnormalised if it takes images in [0, 1]."
+        )
+    return Photographs(options.image_size or model.image_size or 224, *map(tuple, normalisation))

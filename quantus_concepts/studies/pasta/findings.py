@@ -126,6 +126,7 @@ def study_page(
         main=[replace(table, unverified=mark) for table in tables],
         printed=() if more.get("answers") else findings,
         banner=Markup("<b>Simulated raters.</b> ") + SIMULATED_TEXT if simulated else "",
+        metrics={"PASTA-score": "pasta_score", "Faithfulness": "faithfulness"},
         **({"source": f"Method and figures of the paper: {SOURCE}."} | more),
     )
 

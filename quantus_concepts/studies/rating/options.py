@@ -12,6 +12,7 @@ from quantus_concepts.studies._kit.command import (
     OutOptions,
     ProgressOptions,
     SeedOptions,
+    TableOptions,
     option,
     redeclared,
 )
@@ -61,7 +62,7 @@ class ExplanationOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScoreOptions(EncoderOptions, ExplanationOptions, EngineOptions, ProgressOptions, OutOptions, DeviceOptions):
+class ScoreOptions(EncoderOptions, ExplanationOptions, EngineOptions, ProgressOptions, TableOptions, DeviceOptions):
     """Predict how people would rate explanations on disk: maps, drawings and lists of concepts, on one scale.
 
     Prints a table of the explainers; the last line is the folder with scores.csv (a row for each explanation), and

@@ -293,6 +293,7 @@ def page(frame: pd.DataFrame, run: Run[ScoreOptions]) -> Page:
         ],
         main=[explainers],
         answers=answers(frame, ranked, first, mixture),
+        metrics={"PASTA-score": "pasta_score"},
         template="rating/score.html.j2",
         content=cards,
     )

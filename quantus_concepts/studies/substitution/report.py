@@ -331,6 +331,7 @@ def page(frame: pd.DataFrame, run: Run[SubstitutionOptions]) -> Page:
         main=[main],
         answers=answers(rows, options.correlation),
         source=f"Scores: {SOURCE}.",
+        metrics={"S+ and S−": "substitution_score"},
         template="substitution/page.html.j2",
         content={
             "legend": {name: text for name, text in LEGEND.items() if name in set(rows["model"])},

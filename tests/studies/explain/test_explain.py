@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import os
+import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import open_clip
 import pandas as pd
 import pytest
 import torch
 from PIL import Image
+from safetensors.torch import save_file
 from torch import nn
 from torchvision.transforms.v2.functional import center_crop, resize
 
@@ -16,6 +22,10 @@ from captum_concepts import ConceptBank, PostHocCBM, ResidualCBM
 from captum_concepts.pictures.views import concept_views
 from quantus_concepts.studies._models.networks import cut_network, load_network
 from quantus_concepts.studies.app import main
+from quantus_concepts.studies.explain.options import ExplainOptions
+from quantus_concepts.studies.explain.study import Photographs, usual_photographs
+from tiny_encoder import CONFIG
+from tiny_pipelines import WORDS, tokenizer
 
 NETWORK = """
 import torch
@@ -62,7 +72,6 @@ def explained(*more: str, images: tuple[str, ...] = ("photos/0.png",)) -> pd.Dat
     return pd.read_csv("out/results.csv")
 
 
-@pytest.mark.filterwarnings("ignore:.*(balanced accuracy|fewer images)")
 def test_a_network_and_a_folder_of_concepts(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     table = explained(
         "--concepts", "concepts", "--backbone", "network.py:network", images=("photos/0.png", "photos/1.png")
@@ -97,7 +106,23 @@ def test_a_network_and_a_folder_of_concepts(place: Path, capsys: pytest.CaptureF
         assert (sizes[:-1] >= sizes[1:]).all()
 
 
-@pytest.mark.filterwarnings("ignore:.*(balanced accuracy|fewer images)")
+def test_names_of_files_are_told_apart_and_are_no_formulas(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    photo, formula = (place / "photos" / "0.png").read_bytes(), "=1+1.png"
+    unreadable = os.fsdecode(b"\xff\x1b.png")
+    for name in (formula, unreadable, "concepts/0.png"):
+        Path(name).write_bytes(photo)
+    words = ("--concepts", "concepts", "--backbone", "network.py:network", "--top", "1")
+    table = explained(*words, images=(formula, unreadable))
+    assert table["image"].unique().tolist() == ["'=1+1", "\\udcff\x1b"]
+    printed = capsys.readouterr().out
+    assert "\x1b" not in printed
+    assert "\\udcff" in printed
+    table = explained(*words, images=("photos/0.png", "concepts/0.png"))
+    assert table["image"].unique().tolist() == ["photos/0.png", "concepts/0.png"]
+    assert {"01 0.png.png", "02 0.png.png"} <= {path.name for path in Path("out").iterdir()}
+    assert len(re.findall("^\\| (photos|concepts)/", capsys.readouterr().out, re.MULTILINE)) == 2
+
+
 def test_without_a_linear_classifier_the_classes_are_the_concepts(place: Path) -> None:
     table = explained("--concepts", "concepts", "--backbone", "network.py:nonlinear")
     assert set(table["class"]) <= {"bright", "dark"}
@@ -119,9 +144,13 @@ def test_a_file_of_a_model(place: Path) -> None:
     assert table[["p_value", "random_value_low"]].isna().all(axis=None)
 
 
-def test_birds_are_painted_where_nothing_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_birds_are_painted_where_nothing_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["explain", "--n-train", "40", "--no-progress", "--device", "cpu", "--out", "out"]) == 0
+    # Forty birds are few.
+    assert re.search("^Note: .* fewer images", capsys.readouterr().err, re.MULTILINE)
     table = pd.read_csv("out/results.csv")
     assert table["image"].nunique() == len(list(Path("out").glob("*.png"))) == 6
     assert "CEM of the first 3" in Path("out/explain.html").read_text(encoding="utf-8")
@@ -137,6 +166,9 @@ def test_birds_are_painted_where_nothing_is_given(tmp_path: Path, monkeypatch: p
         ("--image photos/0.png --text striped --backbone resnet18", "open_clip"),
         ("--image nowhere.png --concepts concepts --backbone resnet18", "--image"),
         ("--backbone resnet18", "--image"),
+        ("--image photos/0.png --text striped --backbone transformers:ViTModel:x", "reads texts"),
+        ("--image photos/0.png --text striped --backbone open_clip:ViT-B-32", "'library:model:weights'"),
+        ("--image photos/0.png --concepts concepts --backbone timm:resnet18 --layer 4", "--layer"),
     ],
 )
 def test_what_does_not_go_together(words: str, named: str, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -164,3 +196,105 @@ def test_a_classifier_is_split_without_changing_its_logits() -> None:
         ResidualCBM.of_classifier(features, bank, nn.Linear(7, 4))
     with pytest.raises(TypeError, match=r"nn\.Linear"):
         ResidualCBM.of_classifier(features, bank, nn.ReLU())
+
+
+TEXTS = ("red bird", "blue crown", "photo")
+
+
+def write_open_clip(folder: Path) -> str:
+    """Write a tiny model as open_clip publishes them, and return its name."""
+    folder.mkdir()
+    config = {"model_cfg": CONFIG, "preprocess_cfg": {"mean": [0.5, 0.4, 0.3], "std": [0.2, 0.25, 0.3]}}
+    (folder / "open_clip_config.json").write_text(json.dumps(config))
+    save_file(open_clip.CLIP(**CONFIG).state_dict(), folder / "open_clip_model.safetensors")
+    return f"open_clip:local-dir:{folder.name}"
+
+
+def write_transformers(folder: Path, kind: str, config: Any, processor: Any) -> str:
+    transformers = pytest.importorskip("transformers")
+    getattr(transformers, kind)(config).save_pretrained(folder)
+    processor.save_pretrained(folder)
+    return f"transformers:{kind}:{folder.name}"
+
+
+def write_clip(folder: Path) -> str:
+    transformers = pytest.importorskip("transformers")
+    layers = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    text = {**layers, "vocab_size": len(WORDS), "max_position_embeddings": 8}
+    text |= {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+    vision = {**layers, "image_size": 32, "patch_size": 8}
+    config = transformers.CLIPConfig(text_config=text, vision_config=vision, projection_dim=12)
+    sizes = {"size": {"shortest_edge": 32}, "crop_size": {"height": 32, "width": 32}}
+    processor = transformers.CLIPImageProcessor(image_mean=[0.5, 0.4, 0.3], image_std=[0.2, 0.25, 0.3], **sizes)
+    tokenizer().save_pretrained(folder)
+    return write_transformers(folder, "CLIPModel", config, processor)
+
+
+def square(size: int) -> torch.Tensor:
+    """Return the photograph as the models above take it."""
+    pixels = torch.from_numpy(np.array(Image.open("photos/0.png"))).permute(2, 0, 1)
+    cut = center_crop(resize(pixels, [size], antialias=True), [size]).float() / 255
+    return ((cut - torch.tensor([0.5, 0.4, 0.3])[:, None, None]) / torch.tensor([0.2, 0.25, 0.3])[:, None, None])[None]
+
+
+@torch.no_grad()
+def by_hand(kind: str, folder: Path) -> dict[str, float]:
+    """Return the product of the image's embedding with that of each text, which has length 1."""
+    if kind == "open_clip":
+        model: Any = open_clip.create_model(f"local-dir:{folder}").eval()
+        image = model.encode_image(square(32))
+        texts = model.encode_text(open_clip.tokenize(list(TEXTS), context_length=32))
+    else:
+        transformers = pytest.importorskip("transformers")
+        model = transformers.CLIPModel.from_pretrained(folder).eval()
+        rows = [model.get_text_features(torch.tensor([[WORDS.index(word) for word in text.split()]])) for text in TEXTS]
+        texts = torch.cat([getattr(row, "pooler_output", row) for row in rows])
+        image = model.get_image_features(square(32))
+        image = getattr(image, "pooler_output", image)
+    return dict(zip(TEXTS, (image @ nn.functional.normalize(texts, dim=1).T)[0].tolist(), strict=True))
+
+
+@pytest.mark.parametrize("kind", ["open_clip", "transformers"])
+def test_texts_are_concepts_of_a_model_in_a_folder(kind: str, place: Path) -> None:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        backbone = {"open_clip": write_open_clip, "transformers": write_clip}[kind](place / "model")
+    words = [word for text in TEXTS for word in ("--text", text)]
+    table = explained(*words, "--backbone", backbone, "--random-banks", "2")
+    found = dict(zip(table["concept"], table["value"], strict=True))
+    expected = by_hand(kind, place / "model")
+    assert found == pytest.approx(expected, abs=1e-4)
+    best = max(expected, key=expected.get)  # type: ignore[arg-type]
+    assert set(table["class"]) == {best}
+    # The other texts add nothing to it, and come by what they say themselves.
+    assert table["concept"].tolist() == sorted(expected, key=expected.get, reverse=True)  # type: ignore[arg-type]
+
+
+def test_a_classifier_of_transformers_keeps_its_classes(place: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    layers = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    names = {0: "wren", 1: "finch", 2: "owl"}
+    config = transformers.ViTConfig(**layers, image_size=24, patch_size=8, id2label=names)
+    sizes = {"height": 24, "width": 24}
+    processor = transformers.ViTImageProcessor(size=sizes, image_mean=[0.5, 0.4, 0.3], image_std=[0.2, 0.25, 0.3])
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        backbone = write_transformers(place / "model", "ViTForImageClassification", config, processor)
+    table = explained("--concepts", "concepts", "--backbone", backbone, "--random-banks", "2")
+    with torch.no_grad():
+        model = transformers.ViTForImageClassification.from_pretrained(place / "model").eval()
+        shares = model(square(24)).logits.softmax(1)
+    assert set(table["class"]) == {names[int(shares.argmax())]}
+    assert table["probability"].iloc[0] == pytest.approx(shares.max().item(), abs=1e-5)
+
+
+def test_a_file_of_which_the_normalisation_is_not_known(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    backbone, _ = cut_network(load_network("network.py:network"), None, torch.zeros(1, 3, 24, 24))
+    with torch.random.fork_rng(devices=[]):
+        model = PostHocCBM(backbone, ConceptBank.random(3, 8, seed=1), nn.Linear(3, 2)).eval()
+    model.save("model.safetensors")
+    options = ExplainOptions(image=[Path("photos/0.png")], cbm=Path("model.safetensors"))
+    with pytest.raises(ValueError, match="--unnormalised"):
+        usual_photographs(options, model)
+    raw = ExplainOptions(image=[Path("photos/0.png")], cbm=Path("model.safetensors"), unnormalised=True)
+    assert usual_photographs(raw, model) == Photographs(224)

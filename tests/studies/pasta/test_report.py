@@ -12,7 +12,7 @@ import pytest
 
 from fixtures_pasta_report import made_outcome, made_ratings, rows_of
 from quantus_concepts.pasta.applications.mixture import best_explainer
-from quantus_concepts.studies._kit.page import render
+from quantus_concepts.studies._kit.page import render, site_address
 from quantus_concepts.studies.pasta.applications import (
     application_answers,
     correlation_table,
@@ -71,7 +71,9 @@ def test_report_is_self_contained_and_well_formed():
     parser.feed(html)
     assert parser.open == []
     assert not {"script", "link"} & set(parser.tags)
-    assert all(source.startswith("data:image/png;base64,") for source in parser.sources)
+    links = [source for source in parser.sources if not source.startswith("data:image/png;base64,")]
+    explained = [f"{site_address()}/metrics/{name}.html" for name in ("pasta_score", "faithfulness")]
+    assert links == [*explained, "./results.csv"]
     images = re.findall(r"data:image/png;base64,([^\"]+)", html)
     assert len(images) == 6
     assert all(base64.b64decode(image).startswith(b"\x89PNG") for image in images)

@@ -14,6 +14,7 @@ from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.encoders.embedded_encoder import EmbeddedEncoder
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import save_scorer
+from quantus_concepts.studies._kit.page import site_address
 from quantus_concepts.studies.app import main
 from quantus_concepts.studies.pasta import preparing
 from quantus_concepts.studies.rating import score as score_study
@@ -123,7 +124,8 @@ def test_questions_are_chosen_and_low_may_be_good(root):
 def test_report_has_everything_in_it(root, capsys):
     out = STUDY(_options(root, n_shown=2))
     page = (out / "report.html").read_text()
-    assert not re.search(r'(src|href)="(?!data:)', page)
+    links = [link for link in re.findall(r'(?:src|href)="([^"]*)', page) if not link.startswith("data:")]
+    assert links == [f"{site_address()}/metrics/pasta_score.html", "./results.csv", "./scores.csv"]
     assert page.count('class="card"') == 4
     assert "rated best" in page
     assert sorted(path.relative_to(out).as_posix() for path in out.rglob("*.*") if path.is_file()) == [
