@@ -14,10 +14,9 @@ from torch.utils.data import Dataset
 
 from quantus_concepts import score_concepts
 from quantus_concepts.datasets.base import ConceptSample
-from quantus_concepts.studies._kit.command import DeviceOptions
-from quantus_concepts.studies._kit.engine import EngineOptions
+from quantus_concepts.studies._kit.command import DeviceOptions, EngineOptions
 from quantus_concepts.studies._models.loading import sample_loader
-from quantus_concepts.studies.concepts.evaluation import scored_by_ranges
+from quantus_concepts.studies.concepts.study import scored_by_ranges
 from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel, TinyConceptModel
 
 N, BATCH = 11, 2

@@ -68,7 +68,7 @@ def few_steps(*arguments: Any, **named: Any) -> Any:
 
 #: Numbers that no option makes smaller.
 FEWER = {
-    "quantus_concepts.studies.concepts.evaluation.random_models": few_random_models,
+    "quantus_concepts.studies.concepts.study.random_models": few_random_models,
     "quantus_concepts.studies.substitution.evaluation.random_models": few_random_models,
     # Dots per inch.
     "quantus_concepts.studies._kit.charts.DPI": 30,

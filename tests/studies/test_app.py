@@ -21,7 +21,7 @@ from golden.runs import smaller
 from quantus_concepts.studies._kit import page as pages
 from quantus_concepts.studies._kit import run as floor
 from quantus_concepts.studies.app import main, tolerant_stream
-from quantus_concepts.studies.concepts import evaluation, study
+from quantus_concepts.studies.concepts import study
 from quantus_concepts.studies.concepts.names import MODELS
 
 COMMAND = ["benchmark", "concepts"]
@@ -326,9 +326,9 @@ def test_an_interrupted_run_leaves_nothing_half_written_goes_on_and_is_replaced_
     tiny = [*TINIEST, "--out", "result"]
     with monkeypatch.context() as trained:
         # Each run goes on from where the one before was interrupted.
-        for module, moment in ((study, "load_data"), (evaluation, "draw_gallery"), (pages, "render")):
+        for module, moment in ((study, "load_data"), (study, "draw_gallery"), (pages, "render")):
             if moment == "render":
-                trained.setattr(evaluation, "train_networks", again)
+                trained.setattr(study, "train_networks", again)
             with monkeypatch.context() as patched:
                 patched.setattr(module, moment, interrupt)
                 assert run(*tiny) == 130

@@ -18,9 +18,8 @@ from kills import needs_fork
 from quantus_concepts.metrics.host.call import DurationWarning
 from quantus_concepts.studies import app
 from quantus_concepts.studies._kit.command import ProgressOptions, TableOptions, command, option
-from quantus_concepts.studies._kit.kept import Kept
 from quantus_concepts.studies._kit.output import OutputFolder
-from quantus_concepts.studies._kit.run import Run, Study, warnings_as_notes
+from quantus_concepts.studies._kit.run import Kept, Run, Study, warnings_as_notes
 
 FRAME = pd.DataFrame(
     {

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from quantus_concepts.metrics.ray_workers import ENGINES, LOCAL
+
 if TYPE_CHECKING:
     import torch
 
@@ -206,6 +208,60 @@ class DeviceOptions(Options):
 @dataclass(frozen=True, kw_only=True)
 class RunOptions(ProgressOptions, TableOptions, SeedOptions, DeviceOptions):
     """Options of every study."""
+
+
+_CLUSTER = "Many machines"
+#: Options that have no effect where this process scores.
+_OF_RAY = ("address", "workers", "gpus_per_worker")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineOptions(Options):
+    """Where the scoring stage of a run computes."""
+
+    late: ClassVar[int] = 2
+
+    engine: str = option(
+        LOCAL,
+        "Where scores are computed: local, or ray, by workers on one machine or many (needs the extra ray).",
+        panel=_CLUSTER,
+        choices=ENGINES,
+        shown=False,
+        matters=False,
+    )
+    address: str | None = option(
+        None,
+        "ray: of a running cluster, auto for the one of this machine; by default one is started for the run.",
+        panel=_CLUSTER,
+        shown=False,
+        matters=False,
+    )
+    workers: int | None = option(
+        None,
+        "ray: how many score at the same time; by default one.",
+        panel=_CLUSTER,
+        bounds=(1, 100_000),
+        shown=False,
+        matters=False,
+    )
+    gpus_per_worker: float | None = option(
+        None,
+        "ray: GPUs of each worker, or a share of one; by default none.",
+        panel=_CLUSTER,
+        bounds=(0, 1024),
+        shown=False,
+        matters=False,
+    )
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for what lies out of bounds, is no choice, or says nothing."""
+        super().__post_init__()
+        for name in _OF_RAY if self.engine == LOCAL else ():
+            if getattr(self, name) is not None:
+                raise ValueError(
+                    f"Argument `{option_name(name)}` has no effect with `--engine {LOCAL}`. Leave it out, or score by "
+                    "the workers of a cluster: --engine ray."
+                )
 
 
 def option_name(field: str) -> str:

@@ -2,31 +2,87 @@
 
 from __future__ import annotations
 
+import io
 import json
+import pickle
+import re
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import pandas as pd
+import torch
 import typer
 from torch import Tensor
 
-from captum_concepts._support.disk_cache import bytes_tensor, frame_of, frame_tensors, tensor_bytes
-from captum_concepts._support.files import printable
+from captum_concepts._support.disk_cache import DiskCache, bytes_tensor, frame_of, frame_tensors, tensor_bytes
+from captum_concepts._support.files import printable, reason_of
+from captum_concepts._support.fingerprints import fingerprint_of
 from captum_concepts._support.progress import beside_bars
 from quantus_concepts.metrics.host.call import DurationWarning
-from quantus_concepts.studies._kit.command import TableOptions
-from quantus_concepts.studies._kit.kept import Kept
+from quantus_concepts.metrics.ray_workers import LOCAL
+from quantus_concepts.studies._kit.command import EngineOptions, TableOptions, named_as_typed
 from quantus_concepts.studies._kit.output import OutputFolder
 from quantus_concepts.studies._kit.results import WORKBOOK, write_csv, write_workbook
 from quantus_concepts.studies._kit.tables import Table, print_table, table_grid, terminal
 
 if TYPE_CHECKING:
     from quantus_concepts.studies._kit.page import Page
+
+
+class Kept:
+    """The tensors of one result, found by its name and a fingerprint of what they depend on, and its checkpoint."""
+
+    def __init__(self, folder: Path, name: str, settings: Mapping[str, Any], seconds: float = 60.0) -> None:
+        self.name = name
+        self.key = f"{re.sub(r'[^A-Za-z0-9_.-]+', '_', name)}-{fingerprint_of(settings)[:16]}"
+        self.seconds = seconds
+        self._cache = DiskCache(folder)
+        self._checkpoint = f"{self.key}.checkpoint"
+        self._written = time.monotonic()
+
+    def load(self) -> dict[str, Tensor] | None:
+        """Read the tensors, None where they are not finished."""
+        return self._cache.get(self.key)
+
+    def save(self, state: Mapping[str, Tensor]) -> None:
+        """Write the finished tensors, and remove the checkpoint."""
+        self._cache.put(self.key, state)
+        self._cache.remove(self._checkpoint)
+
+    def read(self) -> dict[str, Any] | None:
+        """Read the checkpoint."""
+        if (found := self._cache.get(self._checkpoint)) is None:
+            return None
+        try:
+            file = io.BytesIO(tensor_bytes(found["state"]))
+            state: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
+        except (pickle.UnpicklingError, EOFError, RuntimeError, ValueError, KeyError) as error:
+            path = self._cache.path(self._checkpoint)
+            warnings.warn(
+                f"{path} cannot be used ({reason_of(error)}): {self.name} is trained from the start.",
+                UserWarning,
+                stacklevel=2,
+            )
+            return None
+        return state
+
+    def write(self, state: Mapping[str, Any]) -> None:
+        """Write the checkpoint in place of the one before."""
+        file = io.BytesIO()
+        torch.save(dict(state), file)
+        self._cache.put(self._checkpoint, {"state": bytes_tensor(file.getvalue())})
+        self._written = time.monotonic()
+
+    def due(self, *, end_of_epoch: bool) -> bool:
+        """Return whether to write a checkpoint now."""
+        return end_of_epoch or time.monotonic() - self._written >= self.seconds
+
 
 O = TypeVar("O", bound=TableOptions)  # noqa: E741
 #: Before the name of a fact of bytes, a picture for instance, among kept tensors.
@@ -199,3 +255,72 @@ def warnings_as_notes() -> Iterator[list[str]]:
             warnings.filterwarnings("ignore", category=kind)
         yield notes
     notes += dict.fromkeys(" ".join(str(warning.message).split()) for warning in caught)
+
+
+#: Batches of a range: what is lost where a worker dies.
+BATCHES = 2
+
+
+def score_by_ranges(
+    run: Run[Any],
+    name: str,
+    make_scorer: Callable[[], Callable[[int, int], pd.DataFrame]],
+    n_items: int,
+    *,
+    fingerprint: Mapping[str, Any],
+    shard_size: int,
+    names: Sequence[str] | None = None,
+) -> pd.DataFrame:
+    """Return the rows of all items; those of an interrupted run of the same --out are read from there."""
+    from quantus_concepts.metrics import score_shards
+
+    options = run.options
+    cluster: dict[str, Any] = {}
+    if isinstance(options, EngineOptions) and options.engine != LOCAL:
+        cluster = {
+            "engine": options.engine,
+            "address": options.address,
+            "n_workers": options.workers or 1,
+            "num_gpus": options.gpus_per_worker or 0,
+        }
+    with named_as_typed(type(options), n_workers="--workers", num_gpus="--gpus-per-worker"):
+        return score_shards(
+            make_scorer,
+            n_items,
+            run.folder.kept / name,
+            fingerprint=fingerprint,
+            shard_size=shard_size,
+            names=names,
+            display_progressbar=run.progress,
+            **cluster,
+        )
+
+
+def score_by_batches(
+    run: Run[Any],
+    name: str,
+    score: Callable[[range], pd.DataFrame],
+    n_images: int,
+    *,
+    models: Sequence[Any],
+    depends: Mapping[str, Any],
+) -> pd.DataFrame:
+    """Return the rows of all images by ranges of batches, each batch what it is in one pass.
+
+    `score` makes those of some images; they depend on the options, the models and what `depends` holds.
+    """
+    size = run.options.batch_size
+    starts = range(0, n_images, size)
+    return score_by_ranges(
+        run,
+        name,
+        partial(_by_batches, score, size, n_images),
+        len(starts),
+        fingerprint=run.options.identity() | depends | {"models": [*models]},
+        shard_size=BATCHES,
+        names=[f"image {start} ... {min(start + size, n_images) - 1}" for start in starts],
+    )
+
+
+def _by_batches(score: Callable[[range], pd.DataFrame], size: int, n_images: int) -> Callable[[int, int], pd.DataFrame]:
+    return lambda start, stop: score(range(start * size, min(stop * size, n_images)))

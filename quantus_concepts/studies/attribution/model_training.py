@@ -16,7 +16,7 @@ from torch.nn import functional
 from captum_concepts._support.checks import check_range
 from captum_concepts._support.progress import progress
 from quantus_concepts.datasets import ComposedDataset
-from quantus_concepts.studies._kit.kept import Kept
+from quantus_concepts.studies._kit.run import Kept
 from quantus_concepts.studies._models.networks import NO_WEIGHTS, Network, load_network
 from quantus_concepts.studies._models.options import SMALL, STRIDE
 from quantus_concepts.studies._models.training import (

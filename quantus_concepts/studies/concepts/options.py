@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from quantus_concepts.studies._kit.command import AUTO, MANY, RUN, RunOptions, option
-from quantus_concepts.studies._kit.engine import EngineOptions
+from quantus_concepts.studies._kit.command import AUTO, MANY, RUN, EngineOptions, RunOptions, option
 from quantus_concepts.studies._models.options import (
     N_BANKS,
     PAINTED,

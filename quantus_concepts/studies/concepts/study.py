@@ -1,21 +1,449 @@
-"""The study of concept models: from its options to one tidy frame, a row a number."""
+"""The study of concept models: from its options to one tidy frame, a row a number; its models, scores and gallery."""
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
+from typing import Any
 
+import numpy as np
 import pandas as pd
+import torch
+from matplotlib.figure import Figure
+from sklearn.exceptions import ConvergenceWarning
+from threadpoolctl import threadpool_limits
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
 
-from captum_concepts._support.progress import whole_run
+from captum_concepts._support.progress import part, progress, whole_run
+from captum_concepts._support.running import alone_with, device_of, to_model
+from captum_concepts._support.visualise import gallery
+from captum_concepts.backbones import Backbone
+from captum_concepts.backbones.embedding import Embeddings, embed
 from captum_concepts.backbones.layers import find_layer
+from captum_concepts.bank.bank import ConceptBank
+from captum_concepts.models.cbm import ConceptLayer, PostHocCBM
+from captum_concepts.models.heads import fit_logistic
+from captum_concepts.models.random_banks import RandomBank
+from quantus_concepts.datasets.base import ConceptSample
+from quantus_concepts.explorer.explore import explore
+from quantus_concepts.functional import intervention_counts, rank_concepts
+from quantus_concepts.metrics import ConceptRanges, score_concepts
+from quantus_concepts.metrics.host.model import ConceptModel, concept_importance, concept_outputs
+from quantus_concepts.metrics.ray_workers import RAY
+from quantus_concepts.metrics.streaming.rows import item_rows, mean_row, score_table
+from quantus_concepts.studies._kit.charts import png
 from quantus_concepts.studies._kit.command import named_as_typed
-from quantus_concepts.studies._kit.run import Run, Study
-from quantus_concepts.studies._models.networks import Network, load_network
-from quantus_concepts.studies.concepts.data_option import DRAWING, SCORING, TRAINING, load_data
-from quantus_concepts.studies.concepts.evaluation import score_seed
-from quantus_concepts.studies.concepts.names import baseline_name
+from quantus_concepts.studies._kit.run import Run, Study, score_by_batches
+from quantus_concepts.studies._models.loading import batch_labels, better_normalised, collate, sample_loader
+from quantus_concepts.studies._models.networks import Network, cut_network, load_network
+from quantus_concepts.studies._models.subjects import (
+    BACKBONE,
+    ORACLE,
+    POST_HOC,
+    RANDOM,
+    TRADITIONAL,
+    bank_model,
+    folded_batches,
+    kept_images,
+    oracle_model,
+    random_models,
+    traditional_model,
+    train_networks,
+    untrained_networks,
+)
+from quantus_concepts.studies._models.training import SmallResNet, one_thread
+from quantus_concepts.studies.concepts.data_option import (
+    DRAWING,
+    SCORING,
+    TRAINING,
+    BenchmarkData,
+    labels_by_class,
+    load_data,
+)
+from quantus_concepts.studies.concepts.names import PLAIN, SETTINGS, baseline_name, setting_name
 from quantus_concepts.studies.concepts.options import ConceptOptions
 from quantus_concepts.studies.concepts.report import page, summary_so_far
+
+
+def draw_gallery(
+    model: PostHocCBM, data: BenchmarkData, predicted: np.ndarray, seed: int, *, n_images: int = 5, n_wrong: int = 2
+) -> Figure:
+    """Draw some images with the concepts of the largest contributions to the predicted class."""
+    labels = data.test.labels.numpy()
+    right, wrong = (np.flatnonzero(chosen) for chosen in (labels == predicted, labels != predicted))
+    rows = _different_classes(labels, right, n_images, seed)
+    rows += _different_classes(labels, wrong, n_wrong + n_images - len(rows), seed)
+    batch = collate([data.test[index] for index in rows])
+    outputs = concept_outputs(model, batch.image)
+    guessed = outputs.logits.argmax(1)
+    weight = concept_importance(model, outputs.values, guessed, "weight")
+    ranked = rank_concepts(weight * outputs.values, min(4, len(data.concept_names)))
+    with torch.no_grad(), alone_with(model):
+        features = model.features(to_model(model, batch.image))
+        maps = model.maps_from_features(features, ranked)
+        # The class's evidence is the weighted sum of the concepts', in the scale the values have.
+        scale = model.bank.norms if model.values == "margin" else torch.ones_like(model.bank.norms)
+        class_maps = torch.einsum("nl,nlhw->nhw", weight / scale, model.maps_from_features(features))
+    chosen = ranked.cpu()
+    names = [[data.concept_names[j].removeprefix("has_").replace("::", ": ") for j in row] for row in chosen.tolist()]
+    titles = [
+        f"{'' if guess == label else 'WRONG '}true: {data.class_names[label]}\npredicted: {data.class_names[guess]}"
+        for label, guess in zip(batch_labels(batch).tolist(), guessed.tolist(), strict=True)
+    ]
+    figure, _ = gallery(
+        # A float image may be a hair outside [0, 1] after the normalisation is undone.
+        _undo(batch.image, data.mean, data.std).clamp(0, 1),
+        maps.cpu(),
+        names,
+        batch.concepts.gather(1, chosen) > 0.5,
+        class_maps.cpu(),
+        titles,
+        absent=outputs.values.gather(1, ranked) < 0,
+        contributions=(weight * outputs.values).gather(1, ranked),
+    )
+    return figure
+
+
+def draw_explorer(model: PostHocCBM, controls: Sequence[PostHocCBM], data: BenchmarkData, n_images: int = 100) -> str:
+    """Return the page on which test images are looked at and their concepts corrected, spread over the classes."""
+    rows = np.linspace(0, len(data.test) - 1, min(n_images, len(data.test))).astype(int)
+    batch = collate([data.test[int(row)] for row in rows])
+    shown = model.with_head(model.head)
+    heads: list[Any] = [each.head for each in controls]
+    banks = [each.bank for each in controls]
+    shown.random_banks = tuple(
+        RandomBank(bank.cavs, bank.intercepts, head) for bank, head in zip(banks, heads, strict=True)
+    )
+    return explore(
+        shown,
+        batch.image,
+        labels=batch_labels(batch),
+        concept_labels=batch.concepts > 0.5,
+        points=batch.points if batch.points.numel() else None,
+        part_of_concept=data.part_of_concept,
+        class_names=data.class_names,
+        pictures=_undo(batch.image, data.mean, data.std).clamp(0, 1),
+        title="Concepts of the test images",
+    ).html
+
+
+def _different_classes(labels: np.ndarray, images: np.ndarray, count: int, seed: int) -> list[int]:
+    order = np.random.default_rng(seed).permutation(images)
+    seen: dict[int, list[int]] = {}
+    for index in order.tolist():
+        seen.setdefault(int(labels[index]), []).append(index)
+    # First one image of each class, then the second ones, and so on.
+    rounds = max((len(members) for members in seen.values()), default=0)
+    mixed = [members[turn] for turn in range(rounds) for members in seen.values() if turn < len(members)]
+    return mixed[:count]
+
+
+def _undo(images: Tensor, mean: Sequence[float] | None, std: Sequence[float] | None) -> Tensor:
+    if mean is None or std is None:
+        return images
+    shape = (1, -1, 1, 1)
+    return images * torch.tensor(std).view(shape) + torch.tensor(mean).view(shape)
+
+
+def small_networks(run: Run[ConceptOptions], data: BenchmarkData, seed: int) -> tuple[SmallResNet, SmallResNet]:
+    """Return a network trained on the classes and one trained on the concepts."""
+    train, device = kept_images(data.train), run.options.torch_device()
+    settings: dict[str, Any] = {"epochs": run.options.epochs, "bfloat16": run.options.in_bfloat16}
+    networks = untrained_networks(train, seed, device)
+
+    def trained(_: object) -> dict[str, Tensor]:
+        train_networks(networks, train, seed=seed, display_progressbar=run.progress, **settings)
+        return {f"{name}.{key}": each for name in networks for key, each in networks[name].state_dict().items()}
+
+    parts = [train.images, train.labels, train.concept_labels]
+    state = run.kept(f"networks {seed}", {"data": parts, "seed": seed, "device": str(device), **settings}, trained)
+    for name, network in networks.items():
+        own = f"{name}."
+        network.load_state_dict({key.removeprefix(own): each for key, each in state.items() if key.startswith(own)})
+        # As training leaves it: convolutions of another memory format round otherwise.
+        network.eval().to(memory_format=torch.channels_last)
+    return networks[BACKBONE], networks[TRADITIONAL]
+
+
+def scored_by_ranges(
+    run: Run[ConceptOptions],
+    models: Mapping[str, ConceptModel],
+    data: BenchmarkData,
+    seed: int,
+    asked: Mapping[str, Any],
+) -> pd.DataFrame:
+    """Return what `score_concepts` does with these arguments, to the bit."""
+    names: dict[str, Any] = {"class_names": data.class_names, "concept_names": data.concept_names}
+    ranges = ConceptRanges(models, data.test, batch_size=run.options.batch_size, seed=seed, **asked, **names)
+    controls = [each for drawn in asked["controls"].values() for each in drawn]
+    rows = score_by_batches(
+        run,
+        f"concepts {seed}",
+        partial(_rows, ranges),
+        len(data.test),
+        models=[*models.values(), *controls],
+        depends={"seed": seed, "data": data.fingerprint},
+    )
+    return ranges.table(rows)
+
+
+def _rows(ranges: ConceptRanges, images: range) -> pd.DataFrame:
+    return ranges.rows(images.start, images.stop)
+
+
+TOPS = (1, 3, 5)
+#: Images on which the maps of one random bank are scored, at least.
+RANDOM_MAPS = 200
+
+
+def score_seed(
+    run: Run[ConceptOptions],
+    network: Network | None,
+    data: BenchmarkData,
+    seed: int,
+    *,
+    first: bool,
+    show_scores: Callable[[pd.DataFrame], object],
+) -> pd.DataFrame:
+    """Build the models of one seed and score them on the test images; show the scores before the sweep."""
+    if network is not None:
+        with quiet_fits():
+            return _scored(run, network, None, data, seed, first=first, show_scores=show_scores)
+    n_cores = torch.get_num_threads()
+    # As training: what is done on each core, and so every number, does not depend on how many there are.
+    with one_thread():
+        with part(f"seed {seed}: training", TRAINING):
+            networks = small_networks(run, data, seed)
+        with quiet_fits():
+            return _scored(run, None, networks, data, seed, first=first, show_scores=show_scores, n_cores=n_cores)
+
+
+def _scored(
+    run: Run[ConceptOptions],
+    network: Network | None,
+    networks: tuple[SmallResNet, SmallResNet] | None,
+    data: BenchmarkData,
+    seed: int,
+    *,
+    first: bool,
+    show_scores: Callable[[pd.DataFrame], object],
+    n_cores: int = 1,
+) -> pd.DataFrame:
+    options, bars = run.options, run.progress
+    test_loader = sample_loader(data.test, options.batch_size, options.readers)
+    models: dict[str, ConceptModel] = {}
+    if networks is not None:
+        small, of_concepts = networks
+        backbone = Backbone(small.features, "mean", None, small.channels)
+        train_loader: Iterable[Any] = folded_batches(data.train, options.batch_size)
+        description = "stride 8, before the average pool of the small network"
+    elif network is not None:
+        train_loader = sample_loader(data.train, options.batch_size, options.readers)
+        backbone, description = cut_network(network, options.layer, data.test[0].image[None].to(options.torch_device()))
+    run.settings["maps"] = description
+
+    sweep = options.sweep and options.method == "svm"
+    with _step(seed, "reading training images"):
+        if networks is not None:
+            models[TRADITIONAL] = traditional_model(of_concepts, train_loader, data.n_classes)
+        train_set = embed(backbone, train_loader, display_progressbar=bars)
+    with _step(seed, "fitting concepts"):
+        banks = data.concept_names, data.n_classes, options.values
+        controls = random_models(backbone, train_set, *banks, options.random_banks, seed)
+        bank = fit_bank(train_set, data.concept_names, options, seed)
+    if bank.weak:
+        run.note(
+            f"Seed {seed}: the directions of {len(bank.weak)} of {len(bank)} concepts are hardly distinguishable from "
+            "chance on images held back, and say little."
+        )
+    post_hoc = bank_model(backbone, bank, train_set, data.n_classes, options.values)
+    models[POST_HOC] = post_hoc
+    if data.has_oracle:
+        models[ORACLE] = oracle_model(data.train, data.test, data.n_classes).to(options.torch_device())
+    asked: dict[str, Any] = {
+        "part_of_concept": data.part_of_concept,
+        "class_concepts": data.class_concepts,
+        "top_l": tuple(top for top in TOPS if top <= len(data.concept_names)),
+        "value_threshold": {TRADITIONAL: 0.5, POST_HOC: options.threshold, ORACLE: 0.5, RANDOM: options.threshold},
+        "controls": {RANDOM: controls},
+        # Which images they are counts for little beside which bank it is, and maps take most of the time.
+        "control_stride": max(1, len(data.test) // RANDOM_MAPS),
+        "interventions": intervention_counts(len(data.concept_names)) if options.interventions else (),
+        # The others' values lie between 0 and 1.
+        "levels": {
+            POST_HOC: post_hoc.value_levels(train_set),
+            RANDOM: [each.value_levels(train_set) for each in controls],
+        },
+    }
+    # Images are read once: what else is computed of them is recorded while they are scored.
+    test_images = test_loader if network is None else _ClassifiedImages(test_loader, network.module, data.n_classes)
+    with _step(seed, "scoring test images"):
+        if options.engine == RAY:
+            scores = scored_by_ranges(run, models, data, seed, asked)
+            test_features = embed(backbone, test_images, display_progressbar=bars).features
+        else:
+            with _recorded(post_hoc.concept_layer) as embeddings:
+                scores = score_concepts(
+                    models,
+                    test_images,
+                    **asked,
+                    concept_names=data.concept_names,
+                    class_names=data.class_names,
+                    seed=seed,
+                    n_threads=n_cores,
+                    display_progressbar=bars,
+                )
+            test_features = torch.cat(embeddings)
+    if networks is not None:
+        plain = accuracy_rows(data, predicted_classes(small.classifier, test_features), PLAIN)
+    elif isinstance(test_images, _ClassifiedImages):
+        plain = _plain_accuracy(run, test_images, data)
+        if first and plain and network is not None:
+            run.note(*better_normalised(network.module, data.test, data.mean, data.std))
+    directions = item_rows(
+        bank.test_accuracy.double(), data.concept_names, model=POST_HOC, metric="CAV accuracy", item_kind="concept"
+    )
+    known = [
+        score_table(plain),
+        _with_undefined(pd.concat([scores, score_table(directions)], ignore_index=True), data.left_out),
+    ]
+    show_scores(pd.concat(known, ignore_index=True))
+    if first:
+        predicted = predicted_classes(post_hoc.head, post_hoc.concept_layer(test_features))
+        run.facts["gallery"] = png(draw_gallery(post_hoc, data, predicted, seed))
+        if options.explore:
+            run.facts["explorer"] = draw_explorer(post_hoc, controls, data).encode()
+    # The first table comes before what is not in it.
+    with _step(seed, "trying other settings"):
+        if sweep:
+            swept = (
+                _swept(options, train_set, test_features, data, seed, *each)
+                for each in progress(SETTINGS, "settings", show=bars)
+            )
+            known.append(score_table([row for rows in swept for row in rows]))
+    if first:
+        run.facts |= {"linear pool": post_hoc.linear_pool, "by class": labels_by_class(data.train)}
+        run.settings["concept bank"] = repr(bank)
+    return pd.concat(known, ignore_index=True)
+
+
+#: Shares of the time of scoring a seed.
+STEPS = {"reading training images": 5, "fitting concepts": 2, "scoring test images": 8, "trying other settings": 5}
+
+
+def _step(seed: int, name: str) -> AbstractContextManager[None]:
+    """Give one step of scoring its share of the bar."""
+    return part(f"seed {seed}: {name}", SCORING * STEPS[name] / sum(STEPS.values()))
+
+
+@contextmanager
+def _recorded(module: nn.Module) -> Iterator[list[Tensor]]:
+    """Record what a module is given, batch by batch."""
+    batches: list[Tensor] = []
+    hook = module.register_forward_pre_hook(lambda _, given: batches.append(given[0].detach().clone()))
+    try:
+        yield batches
+    finally:
+        hook.remove()
+
+
+class _ClassifiedImages:
+    """The batches of a loader, which a network's own classifier sees too, if it has the classes of the data."""
+
+    def __init__(self, loader: DataLoader[ConceptSample], network: nn.Module, n_classes: int) -> None:
+        self.loader, self.dataset, self.network, self.n_classes = loader, loader.dataset, network, n_classes
+        self.predicted: list[np.ndarray] = []
+        #: What the network gives in place of one output for each class.
+        self.other_output = ""
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    def __iter__(self) -> Iterator[ConceptSample]:
+        for batch in self.loader:
+            if not self.other_output:
+                self._classify(batch.image)
+            yield batch
+
+    @torch.no_grad()
+    def _classify(self, images: Tensor) -> None:
+        logits = self.network(images.to(device_of(self.network)))
+        if isinstance(logits, Tensor) and logits.shape == (len(images), self.n_classes):
+            self.predicted.append(logits.argmax(1).cpu().numpy())
+        else:
+            self.other_output = f"{logits.shape[-1]} outputs" if isinstance(logits, Tensor) else "output"
+
+
+def _with_undefined(scores: pd.DataFrame, left_out: Sequence[str]) -> pd.DataFrame:
+    """Return scores with an undefined one for each concept left out, where there is one for each concept."""
+    by_concept = scores[(scores["item_kind"] == "concept") & (scores["item"] == "")]
+    if not left_out or by_concept.empty:
+        return scores
+    undefined = by_concept.assign(value=np.nan, low=np.nan, high=np.nan, chance=np.nan, n=0, undefined=1)
+    means = scores.index.isin(by_concept.index)
+    scores = scores.assign(undefined=scores["undefined"] + len(left_out) * means)
+    return pd.concat([scores, *(undefined.assign(item=name) for name in left_out)])
+
+
+@contextmanager
+def quiet_fits() -> Iterator[None]:
+    """Fit heads on one thread of BLAS, whose products are too small for more, and without warnings of each fit."""
+    with warnings.catch_warnings(), threadpool_limits(1, "blas"):
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        # Each bank of the sweep has some; those of the bank that is scored are a note.
+        warnings.filterwarnings("ignore", r"\d+ of \d+ concepts have a balanced accuracy")
+        yield
+
+
+def fit_bank(
+    train: Embeddings, names: Sequence[str], options: ConceptOptions, seed: int, **changed: Any
+) -> ConceptBank:
+    """Fit a concept bank to embeddings as the options say, but for what is changed."""
+    asked: dict[str, Any] = {name: getattr(options, name) for name in ("method", "n_pos", "n_neg", "C", "min_images")}
+    return ConceptBank.fit(train.features, train.concept_labels, names, seed=seed, **asked | changed)
+
+
+@torch.no_grad()
+def predicted_classes(head: nn.Module, inputs: Tensor) -> np.ndarray:
+    """Return the classes (N,) that a head predicts for its inputs (N, L)."""
+    return head(inputs).argmax(1).cpu().numpy()
+
+
+def accuracy_rows(data: BenchmarkData, predicted: np.ndarray, model: str, **fields: Any) -> list[dict[str, Any]]:
+    """Return the row of a class accuracy on the test images."""
+    return [mean_row(data.test.labels.numpy() == predicted, None, model=model, metric="accuracy", **fields)]
+
+
+def _plain_accuracy(run: Run[ConceptOptions], images: _ClassifiedImages, data: BenchmarkData) -> list[dict[str, Any]]:
+    """Return the accuracy of the network's own classifier, where it has one for these classes."""
+    if images.other_output:
+        run.note(
+            f"The backbone's own accuracy: not applicable. Its {images.other_output} are not the {data.n_classes} "
+            "classes of the data."
+        )
+        return []
+    return accuracy_rows(data, np.concatenate(images.predicted), PLAIN)
+
+
+def _swept(
+    options: ConceptOptions,
+    train_set: Embeddings,
+    test_features: Tensor,
+    data: BenchmarkData,
+    seed: int,
+    strength: float,
+    count: int,
+) -> list[dict[str, Any]]:
+    """Return the class accuracy for another setting of the bank: a cell of the paper's Table 3."""
+    bank = fit_bank(train_set, data.concept_names, options, seed, C=strength, n_pos=count, n_neg=count)
+    layer = ConceptLayer(bank, options.values)
+    head = fit_logistic(layer(train_set.features), train_set.labels, data.n_classes)
+    predicted = predicted_classes(head, layer(test_features))
+    return accuracy_rows(data, predicted, POST_HOC, item_kind="setting", item=setting_name(strength, count))
+
 
 #: The page on which concepts are corrected.
 EXPLORER = "explore.html"

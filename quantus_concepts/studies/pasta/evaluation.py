@@ -37,9 +37,8 @@ from quantus_concepts.pasta.regressors import KINDS, fit_regressor
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import save_scorer
 from quantus_concepts.pasta.training import Training, TrainingSettings, train_scorer
-from quantus_concepts.studies._kit.engine import score_by_ranges
 from quantus_concepts.studies._kit.results import pick
-from quantus_concepts.studies._kit.run import Run
+from quantus_concepts.studies._kit.run import Run, score_by_ranges
 from quantus_concepts.studies._models.training import run_together
 from quantus_concepts.studies.pasta.options import (
     CEILING,

@@ -8,6 +8,7 @@ from pathlib import Path
 from quantus_concepts.studies._kit.command import (
     MANY,
     DeviceOptions,
+    EngineOptions,
     Options,
     OutOptions,
     ProgressOptions,
@@ -16,7 +17,6 @@ from quantus_concepts.studies._kit.command import (
     option,
     redeclared,
 )
-from quantus_concepts.studies._kit.engine import EngineOptions
 from quantus_concepts.studies.pasta.options import (
     ALL,
     EMBEDDING,

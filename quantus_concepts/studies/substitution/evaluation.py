@@ -30,8 +30,7 @@ from quantus_concepts.metrics.host.rows import Row
 from quantus_concepts.metrics.streaming.rows import mean_row, score_table
 from quantus_concepts.pasta.encoders.encoder import Encoder
 from quantus_concepts.studies._kit.charts import INK, PALETTE, png
-from quantus_concepts.studies._kit.kept import Kept
-from quantus_concepts.studies._kit.run import Run, warnings_as_notes
+from quantus_concepts.studies._kit.run import Kept, Run, warnings_as_notes
 from quantus_concepts.studies._models.concept_models import (
     EmbeddingNetwork,
     JointNetwork,
@@ -41,8 +40,7 @@ from quantus_concepts.studies._models.concept_models import (
     joint_loss,
 )
 from quantus_concepts.studies._models.loading import KeptImages, painted_birds, sample_loader
-from quantus_concepts.studies._models.oracle import Recognition
-from quantus_concepts.studies._models.subjects import BACKBONE, bank_model, random_models, small_backbone
+from quantus_concepts.studies._models.subjects import BACKBONE, Recognition, bank_model, random_models, small_backbone
 from quantus_concepts.studies._models.training import KeptSamples, SmallResNet, fit, one_thread, run_together
 from quantus_concepts.studies.substitution.names import (
     CLASS_HARD,

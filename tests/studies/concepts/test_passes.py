@@ -11,8 +11,8 @@ from quantus_concepts.datasets import CUB200
 from quantus_concepts.studies._kit.run import Run
 from quantus_concepts.studies._models.networks import Network
 from quantus_concepts.studies.concepts.data_option import load_data
-from quantus_concepts.studies.concepts.evaluation import score_seed
 from quantus_concepts.studies.concepts.options import ConceptOptions
+from quantus_concepts.studies.concepts.study import score_seed
 
 
 class Counting(nn.ReLU):
