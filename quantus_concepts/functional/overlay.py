@@ -1,4 +1,4 @@
-"""How a relevance map is shown to a person, or to an encoder, on top of its image."""
+"""How a relevance map is shown to a person, or to an encoder, on top of its image; sizes and levels of pictures."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from captum_concepts._support.constraints import SHARE, Choice, Floats, ImageSize, check_arguments
+from captum_concepts._support.constraints import SHARE, Floats, check_arguments
 from quantus_concepts.functional.normalisation import finite_rows
 from quantus_concepts.functional.upsampling import MAPS
 
@@ -41,7 +41,6 @@ def colour_map(name: str = "bwr") -> Tensor:
     return _table(name).clone()
 
 
-@check_arguments(maps=MAPS, normalise=Choice(NORMALISATIONS))
 @torch.no_grad()
 def unit_maps(maps: Tensor, normalise: str = "min-max") -> Tensor:
     """Scale each map to [0, 1]."""
@@ -140,7 +139,6 @@ def masked_levels(images: Tensor, maps: Tensor) -> Tensor:
     return _truncated(images.float() * (_fitting(images, maps) * _FULL)[:, None])
 
 
-@check_arguments(size=ImageSize())
 @torch.no_grad()
 def resized(pictures: Tensor, size: tuple[int, int]) -> Tensor:
     """Resize images or maps, bilinearly, smoothed before they shrink."""
@@ -154,6 +152,34 @@ def resized(pictures: Tensor, size: tuple[int, int]) -> Tensor:
     new = interpolate(wide, size, mode="bilinear", align_corners=False, antialias=shrinks)
     low, high = torch.aminmax(wide)
     return new.clamp_(low, high)
+
+
+def to_levels(images: Tensor) -> Tensor:
+    """Round images in [0, 1] to 8 bits."""
+    return (images.float() * 255).round_().clamp_(0, 255).to(torch.uint8)
+
+
+def resized_levels(levels: Tensor, size: tuple[int, int], interpolation: str = "bicubic") -> Tensor:
+    """Resize numbers of 8 bits (N, C, H, W) as Pillow does; floating, with whole values, where not on the CPU."""
+    if tuple(levels.shape[-2:]) == size:
+        return levels
+    if not len(levels):
+        return levels.new_empty(0, levels.shape[1], *size)
+    if levels.device.type != "cpu":
+        return _two_passes(levels, size, interpolation)
+    # Torch has a kernel for bytes there that does as Pillow, several times faster than with floats.
+    return interpolate(levels, size, mode=interpolation, antialias=True)
+
+
+def _two_passes(levels: Tensor, size: tuple[int, int], interpolation: str) -> Tensor:
+    levels = levels.float()
+    # The first pass is rounded to 8 bits, and what overshoots is cut off, before the second sees it.
+    for step in ((levels.shape[-2], size[1]), size):
+        if tuple(levels.shape[-2:]) != step:
+            levels = interpolate(levels, step, mode=interpolation, antialias=True)
+            # Halves go up, as in Pillow; a hair more, for they are not exact.
+            levels = levels.add_(0.5 + 1e-4).floor_().clamp_(0, 255)
+    return levels
 
 
 def _blended(images: Tensor, maps: Tensor, weight: float, colours: str) -> tuple[Tensor, Tensor]:

@@ -25,11 +25,12 @@ from quantus_concepts.functional.overlay import (
     masked_levels,
     overlay_levels,
     resized,
+    resized_levels,
+    to_levels,
     unit_maps,
 )
 from quantus_concepts.functional.upsampling import MAPS
 from quantus_concepts.pasta.encoders.encoder import check_image_form, check_image_values
-from quantus_concepts.pasta.encoders.preprocessing import resized_levels, to_levels
 
 SLOT = "{}"
 SENTENCES = ("ours", "release")

@@ -5,6 +5,7 @@ from open_clip.transform import PreprocessCfg, image_transform, image_transform_
 from PIL import Image
 from torchvision.transforms import CenterCrop, Compose, Normalize, Resize, ToTensor
 
+from quantus_concepts.functional import overlay
 from quantus_concepts.pasta.encoders import preprocessing
 from quantus_concepts.pasta.encoders.preprocessing import Preprocessing, translated
 
@@ -52,7 +53,7 @@ def test_agrees_with_open_clip_and_pillow(size, mode, interpolation, shape, kern
     ours = Preprocessing(sides, mode, interpolation)
     if kernel == "floats":
         # What runs on an accelerator.
-        monkeypatch.setattr(preprocessing, "resized_levels", preprocessing._two_passes)
+        monkeypatch.setattr(preprocessing, "resized_levels", overlay._two_passes)
     if shape != (64, 64) or not isinstance(size, int):
         monkeypatch.setattr(Image.Image, "resize", x_before_y)
     levels = picture(*shape)

@@ -23,7 +23,7 @@ from quantus_concepts.functional.normalisation import finite_rows
 from quantus_concepts.functional.overlay import usable_maps
 from quantus_concepts.metrics.host.row_buffer import RowBuffer
 from quantus_concepts.pasta.embedder import Embedder, embedder_for
-from quantus_concepts.pasta.encoders.denormalising import Denormalisation
+from quantus_concepts.pasta.encoders.encoder import Denormalisation
 from quantus_concepts.pasta.labels import UNLABELLED, label_indices
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import scorer_from

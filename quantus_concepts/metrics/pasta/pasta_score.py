@@ -25,7 +25,7 @@ from quantus_concepts.metrics.host.base import ConceptMetric
 from quantus_concepts.metrics.host.call import QuantusArguments
 from quantus_concepts.pasta.cache import EmbeddingCache
 from quantus_concepts.pasta.embedder import Embedder, embedder_for
-from quantus_concepts.pasta.encoders.denormalising import Denormalisation
+from quantus_concepts.pasta.encoders.encoder import Denormalisation
 from quantus_concepts.pasta.labels import UNLABELLED, label_indices
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import scorer_from

@@ -32,7 +32,7 @@ from quantus_concepts.metrics.faithfulness.faithfulness import THRESHOLDS, Faith
 from quantus_concepts.metrics.faithfulness.perturbation import check_normalisation, generator_of
 from quantus_concepts.metrics.host.model import shared_passes
 from quantus_concepts.pasta.applications.correlations import sparseness
-from quantus_concepts.pasta.encoders.denormalising import Denormalisation
+from quantus_concepts.pasta.encoders.encoder import Denormalisation
 
 SPARSENESS = "Sparseness"
 #: From the name in tables to `Faithfulness`'s perturbation, in the order of the paper's Table 7.

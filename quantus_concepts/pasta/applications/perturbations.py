@@ -19,7 +19,7 @@ from captum_concepts._support.checks import (
 )
 from captum_concepts._support.constraints import Choice, Floats, Function, Number, Seed, Whole, check_arguments
 from captum_concepts._support.shown import one_line
-from quantus_concepts.pasta.encoders.denormalising import check_unit
+from quantus_concepts.pasta.encoders.encoder import check_unit
 
 #: The release's seed where it fixes one.
 SEED = 493

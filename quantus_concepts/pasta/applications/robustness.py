@@ -29,7 +29,7 @@ from captum_concepts._support.progress import progress
 from captum_concepts._support.running import evaluation_mode, predict_logits, to_model, warn_user
 from captum_concepts._support.shown import one_line
 from quantus_concepts.pasta.applications.perturbations import LARGEST, SEED, Perturbation, as_perturbations
-from quantus_concepts.pasta.encoders.denormalising import Denormalisation
+from quantus_concepts.pasta.encoders.encoder import Denormalisation
 
 #: The two questions about change.
 QUESTIONS_OF_CHANGE = ("Q5", "Q6")

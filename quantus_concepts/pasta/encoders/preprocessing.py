@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn.functional import interpolate, pad
+from torch.nn.functional import pad
 
 from captum_concepts._support.checks import check_choice, check_size
+from quantus_concepts.functional.overlay import resized_levels, to_levels
 
 RESIZE_MODES = ("squash", "shortest")
 INTERPOLATIONS = ("bicubic", "bilinear")
@@ -49,9 +50,9 @@ class Preprocessing:
         levels = images if images.dtype == torch.uint8 else to_levels(images)
         height, width = images.shape[-2:]
         if self.resize_mode == "squash":
-            levels = self._resized(levels, self.size)
+            levels = resized_levels(levels, self.size, self.interpolation)
         else:
-            levels = _centre_crop(self._resized(levels, self._covering(height, width)), self.size)
+            levels = _centre_crop(resized_levels(levels, self._covering(height, width), self.interpolation), self.size)
         mean = torch.tensor([255 * value for value in self.mean], device=images.device)
         scale = torch.tensor([1 / (255 * value) for value in self.std], device=images.device)
         return levels.float().sub_(mean[:, None, None]).mul_(scale[:, None, None])
@@ -64,38 +65,6 @@ class Preprocessing:
             return (tall, int(tall * width / height)) if height <= width else (int(wide * height / width), wide)
         ratio = min(height / tall, width / wide)
         return round(height / ratio), round(width / ratio)
-
-    def _resized(self, levels: Tensor, size: tuple[int, int]) -> Tensor:
-        """Resize numbers of 8 bits."""
-        if tuple(levels.shape[-2:]) == size:
-            return levels
-        return resized_levels(levels, size, self.interpolation)
-
-
-def to_levels(images: Tensor) -> Tensor:
-    """Round images in [0, 1] to 8 bits."""
-    return (images.float() * 255).round_().clamp_(0, 255).to(torch.uint8)
-
-
-def resized_levels(levels: Tensor, size: tuple[int, int], interpolation: str = "bicubic") -> Tensor:
-    """Resize numbers of 8 bits (N, C, H, W) as Pillow does; floating, with whole values, where not on the CPU."""
-    if not len(levels):
-        return levels.new_empty(0, levels.shape[1], *size)
-    if levels.device.type != "cpu":
-        return _two_passes(levels, size, interpolation)
-    # Torch has a kernel for bytes there that does as Pillow, several times faster than with floats.
-    return interpolate(levels, size, mode=interpolation, antialias=True)
-
-
-def _two_passes(levels: Tensor, size: tuple[int, int], interpolation: str) -> Tensor:
-    levels = levels.float()
-    # The first pass is rounded to 8 bits, and what overshoots is cut off, before the second sees it.
-    for step in ((levels.shape[-2], size[1]), size):
-        if tuple(levels.shape[-2:]) != step:
-            levels = interpolate(levels, step, mode=interpolation, antialias=True)
-            # Halves go up, as in Pillow; a hair more, for they are not exact.
-            levels = levels.add_(0.5 + 1e-4).floor_().clamp_(0, 255)
-    return levels
 
 
 def _centre_crop(pictures: Tensor, size: tuple[int, int]) -> Tensor:
