@@ -16,10 +16,11 @@ from captum_concepts._support.checks import (
     check_shape,
     to_array,
 )
-from captum_concepts._support.constraints import Dictionary, Flag, Instance, Whole, check_arguments
+from captum_concepts._support.constraints import Dictionary, Flag, Floats, Instance, Whole, check_arguments
 from captum_concepts._support.disk_cache import FileHashes
 from captum_concepts._support.fingerprints import fingerprint_of
 from captum_concepts._support.progress import progress
+from captum_concepts._support.running import to_host
 from quantus_concepts.datasets.ratings.explanations import (
     MODALITIES,
     ConceptExplanation,
@@ -27,15 +28,17 @@ from quantus_concepts.datasets.ratings.explanations import (
     Explanation,
     MapExplanation,
 )
+from quantus_concepts.functional.normalisation import finite_rows
 from quantus_concepts.functional.overlay import to_levels, usable_maps
 from quantus_concepts.pasta.cache import EmbeddingCache
 from quantus_concepts.pasta.encoders.by_name import as_encoder
-from quantus_concepts.pasta.encoders.encoder import Encoder, check_images
-from quantus_concepts.pasta.presentation import PRESENTATION, Presentation, check_pairs, checked_names
+from quantus_concepts.pasta.encoders.encoder import Encoder, check_image_form, check_image_values, check_images
+from quantus_concepts.pasta.presentation import PRESENTATION, Presentation, checked_names
 from quantus_concepts.pasta.scorer import Scorer
 
 #: Part of every key; raised whenever the same settings give another picture or text.
 VERSION = 2
+_MAPS = Floats("N, h, w", filled=True)
 
 
 class Embedder:
@@ -386,6 +389,21 @@ class Embedder:
         return shares @ embeddings
 
 
+def check_pairs(images: Tensor, maps: Tensor, *, values: bool = True) -> None:
+    """Raise unless maps are (N, h, w), and of images (N, 3, H, W); and finite, and in [0, 1], where values count."""
+    check_image_form(images)
+    _MAPS.check("maps", maps, {"N": len(images)})
+    if not values or not images.numel():
+        return
+    low, high, finite = to_host(*torch.aminmax(images.detach()), finite_rows(maps))
+    check_image_values(low, high)
+    if not finite.all():
+        raise ValueError(
+            f"Expected argument `maps` to be finite but {int((~finite).sum())} of {len(maps)} hold NaN or infinity. "
+            "Leave them out; Embedder.usable_maps(maps) tells which."
+        )
+
+
 def embedder_for(scorer: Scorer, encoder: Any = None, *, cache: Any = None, **overrides: Any) -> Embedder:
     """Return an embedder that shows explanations as a scorer saw them when it was trained."""
     if isinstance(encoder, Embedder):
@@ -410,6 +428,8 @@ def _by_kind(places: Sequence[int], kinds: Sequence[Any], compute: Callable[[Seq
     groups: dict[Any, list[int]] = {}
     for place, kind in zip(places, kinds, strict=True):
         groups.setdefault(kind, []).append(place)
+    if len(groups) == 1:
+        return compute(places)
     rows = {place: row for group in groups.values() for place, row in zip(group, compute(group), strict=True)}
     return torch.stack([rows[place] for place in places])
 
@@ -501,12 +521,13 @@ class CachedEncoder:
         return keys
 
     def _checked(self, embeddings: Tensor) -> Tensor:
-        check_shape("encoder", embeddings, ("N", "dim"), (None, self.encoder.dim))
+        dim = self.encoder.dim
+        if embeddings.ndim != 2 or embeddings.shape[1] != dim:
+            check_shape("encoder", embeddings, ("N", "dim"), (None, dim))
         return embeddings
 
-    def _batches(self, items: Sequence[int]) -> Iterator[Sequence[int]]:
-        for start in range(0, len(items), self.batch_size):
-            yield items[start : start + self.batch_size]
+    def _batches(self, items: Sequence[int]) -> list[Sequence[int]]:
+        return [items[start : start + self.batch_size] for start in range(0, len(items), self.batch_size)]
 
 
 def _arrays(values: Tensor | Sequence[Tensor]) -> Iterator[np.ndarray]:

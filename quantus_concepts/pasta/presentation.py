@@ -7,18 +7,14 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from captum_concepts._support.checks import (
     check_kind,
-    check_shape,
 )
 from captum_concepts._support.constraints import SHARE, Choice, Constraint, Flag, Whole, check_arguments
-from captum_concepts._support.running import to_host
 from captum_concepts._support.shown import described
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation
-from quantus_concepts.functional.normalisation import finite_rows
 from quantus_concepts.functional.overlay import (
     NORMALISATIONS,
     colour_map,
@@ -29,8 +25,6 @@ from quantus_concepts.functional.overlay import (
     to_levels,
     unit_maps,
 )
-from quantus_concepts.functional.upsampling import MAPS
-from quantus_concepts.pasta.encoders.encoder import check_image_form, check_image_values
 
 SLOT = "{}"
 SENTENCES = ("ours", "release")
@@ -189,20 +183,4 @@ class Presentation:
             ascending=explanation.ascending or self.ascending,
             template=self.template,
             trailing_comma=self.trailing_comma,
-        )
-
-
-def check_pairs(images: Tensor, maps: Tensor, *, values: bool = True) -> None:
-    """Raise unless maps are (N, h, w), and of images (N, 3, H, W); and finite, and in [0, 1], where values count."""
-    check_image_form(images)
-    MAPS.check("maps", maps, {})
-    check_shape("maps", maps, ("N", "h", "w"), (len(images), None, None))
-    if not values or not images.numel():
-        return
-    low, high, finite = to_host(*torch.aminmax(images.detach()), finite_rows(maps))
-    check_image_values(low, high)
-    if not finite.all():
-        raise ValueError(
-            f"Expected argument `maps` to be finite but {int((~finite).sum())} of {len(maps)} hold NaN or infinity. "
-            "Leave them out; Embedder.usable_maps(maps) tells which."
         )

@@ -30,7 +30,9 @@ def check_shape(name: str, value: Any, axes: Sequence[str], sizes: Sequence[int 
     if not isinstance(getattr(value, "shape", None), tuple):
         raise TypeError(f"Expected argument `{name}` to be an array or a tensor but got {type(value).__name__}.")
     shape = tuple(value.shape)
-    fits = len(shape) == len(sizes) and all(want is None or want == got for want, got in zip(sizes, shape, strict=True))
+    fits = len(shape) == len(sizes)
+    for want, got in zip(sizes, shape, strict=False):
+        fits = fits and want in (None, got)
     if not fits:
         comma = "," if len(sizes) == 1 else ""
         known = "(" + ", ".join("*" if size is None else str(size) for size in sizes) + comma + ")"
@@ -305,13 +307,15 @@ def check_binary(name: str, value: Any) -> None:
 
 def check_materialised(name: str, model: Any, inputs: Any = None) -> None:
     """Raise if a model is on the meta device, where it has no weights, and its inputs are not."""
-    parts = model.modules() if isinstance(model, torch.nn.Module) else ()
-    tensors = (each for part in parts for held in (part._parameters, part._buffers) for each in held.values())
-    if any(each is not None and each.is_meta for each in tensors) and not getattr(inputs, "is_meta", False):
-        raise ValueError(
-            f"Expected argument `{name}` to have weights but it is on the meta device. Build it on a real device, or "
-            "call its `to_empty` and load a state dict."
-        )
+    if not isinstance(model, torch.nn.Module) or getattr(inputs, "is_meta", False):
+        return
+    for part in model.modules():
+        for tensor in (*part._parameters.values(), *part._buffers.values()):
+            if tensor is not None and tensor.is_meta:
+                raise ValueError(
+                    f"Expected argument `{name}` to have weights but it is on the meta device. Build it on a real "
+                    "device, or call its `to_empty` and load a state dict."
+                )
 
 
 def is_integral(tensor: torch.Tensor) -> bool:

@@ -508,9 +508,11 @@ def check_axes(name: str, value: Any, axes: str, sizes: Sizes) -> None:
     """Raise unless an array has the axes; add their sizes to those of the call."""
     names, numbers, open_end = _split(axes)
     shape = tuple(value.shape)
-    expected = [sizes.get(axis, number) for axis, number in zip(names, numbers, strict=True)]
     fits = len(shape) > len(names) if open_end else len(shape) == len(names)
-    if not fits or any(want not in (None, size) for want, size in zip(expected, shape, strict=False)):
+    for axis, number, size in zip(names, numbers, shape, strict=False):
+        fits = fits and sizes.get(axis, number) in (None, size)
+    if not fits:
+        expected = [sizes.get(axis, number) for axis, number in zip(names, numbers, strict=True)]
         checks.check_shape(name, value, [*names, *(["..."] * open_end)], [*expected, *([None] * open_end)])
     sizes.update(zip(names, shape, strict=False))
 

@@ -98,7 +98,7 @@ def tensor_output(output: Any, source: str = "the model") -> Tensor:
 
 
 def _parts(modules: tuple[Any, ...]) -> dict[int, nn.Module]:
-    # Asked around every pass; the generators of `nn.Module.modules` take several times as long.
+    # Called around every pass; the generators of `nn.Module.modules` take several times as long.
     found: dict[int, nn.Module] = {}
     waiting = list(modules)
     while waiting:
@@ -117,10 +117,11 @@ _flags: dict[int, tuple[int, bool]] = {}
 @contextmanager
 def evaluation_mode(*modules: Any) -> Iterator[None]:
     """Put modules into eval mode, and every part back into its own mode when the last thread has left."""
-    parts = {key: part for key, part in _parts(modules).items() if hasattr(part, "training")}
+    parts = _parts(modules)
     with _flags_lock:
         for key, part in parts.items():
-            count, training = _flags.get(key, (0, part.training))
+            # A frozen ScriptModule has no mode.
+            count, training = _flags.get(key, (0, getattr(part, "training", False)))
             _flags[key] = count + 1, training
             if training:
                 part.training = False
@@ -132,7 +133,7 @@ def evaluation_mode(*modules: Any) -> Iterator[None]:
                 count, training = _flags.pop(key)
                 if count > 1:
                     _flags[key] = count - 1, training
-                elif part.training != training:
+                elif getattr(part, "training", training) != training:
                     part.training = training
 
 
@@ -150,7 +151,8 @@ def alone_with(*models: Any) -> Iterator[None]:
     parts = _parts(models)
     me = threading.get_ident()
     with _turn:
-        _turn.wait_for(lambda: all(_held.get(part, (me, 0))[0] == me for part in parts))
+        while any(_held.get(part, (me, 0))[0] != me for part in parts):
+            _turn.wait()
         for part in parts:
             _held[part] = me, _held.get(part, (me, 0))[1] + 1
     try:

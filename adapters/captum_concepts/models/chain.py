@@ -36,11 +36,14 @@ def check_width(head: Any, n_concepts: int | None) -> None:
 
 def linear_part(head: nn.Module) -> nn.Linear | None:
     """Return the linear layer of a head that is nothing else in eval mode; None for a head of another form."""
-    parts = list(head.modules())
-    linear = [part for part in parts if type(part) is nn.Linear]
-    # By type: a subclass may do more in its forward pass than its parts tell.
-    known = all(type(part) in (nn.Sequential, nn.Linear, nn.Identity, nn.Dropout) for part in parts)
-    return linear[0] if known and len(linear) == 1 else None
+    linear = None
+    for part in head.modules():
+        # By type: a subclass may do more in its forward pass than its parts tell.
+        if type(part) is nn.Linear and linear is None:
+            linear = part
+        elif type(part) not in (nn.Sequential, nn.Identity, nn.Dropout):
+            return None
+    return linear
 
 
 def check_class_names(names: Any, head: nn.Module) -> list[str]:

@@ -110,6 +110,8 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
         self.undefined = 0
         self.records: deque[Record] = deque(maxlen=N_RECORDS)
         self._call: Call | None = None
+        #: Calls of `update`, of the metrics that have it.
+        self._updates: list[Call] = []
         self._turn = threading.RLock()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -156,7 +158,7 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
             if channel_first is not None:
                 check_flag("channel_first", channel_first)
             check_device("device", device)
-            self._call = Call(
+            call = self._call = Call(
                 self._truth(len(x_batch), custom_batch),
                 n_samples=len(x_batch),
                 inputs=inputs,
@@ -165,10 +167,11 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
                 is_update=isinstance(custom_batch, _Update),
             )
             try:
-                self.call.on_images = self._works_on_images(model, x_batch)
-                if a_batch is not None and not self.call.on_images:
-                    self.call.attributions, failure = as_attributions(a_batch, len(x_batch))
-                    self._note(failure, len(x_batch))
+                call.on_images = self._works_on_images(model, x_batch)
+                if a_batch is not None and not call.on_images:
+                    call.attributions, failure = as_attributions(a_batch, len(x_batch))
+                    if failure:
+                        self.fail(f"it {failure}", len(x_batch))
                 with evaluation_mode(model):
                     scores = super().__call__(
                         model=model,
@@ -232,13 +235,15 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
         passed = check_passed(custom_batch, self.sample_truth)
         # What the constructor declares holds for calls, too.
         constraints: Mapping[str, Constraint] = getattr(type(self).__init__, "constraints", {})
-        truth = {name: getattr(self, name) for name in self.sample_truth}
-        for name, value in passed.items():
-            if value is not None:
+        truth = {}
+        for name in self.sample_truth:
+            value = passed[name] if name in passed else getattr(self, name)
+            if value is None:
+                continue
+            if name in passed:
                 value = constraints[name].check(name, value, {}) if name in constraints else to_numpy(value)
                 value = self._fitting(name, value)
             truth[name] = value
-        truth = {name: value for name, value in truth.items() if value is not None}
         check_aligned_truth(truth, n_samples)
         return truth
 
@@ -268,11 +273,11 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
         **kwargs: Any,
     ) -> dict[str, Any]:
         """Add the explanations and the ground truth that `general_preprocess` does not handle."""
-        module = None if model is None else model.get_model()
+        module, call = None if model is None else model.get_model(), self.call
         # Quantus has moved channels that came last.
-        self.call.layout = x_batch.shape[1:]
+        call.layout = x_batch.shape[1:]
         extra = self._check_call(module, x_batch, y_batch, s_batch)
-        if not self.call.on_images and self.call.attributions is None and not self.can_explain:
+        if not call.on_images and call.attributions is None and not self.can_explain:
             wrong = no_concept_model(self.name, module, x_batch)
             raise ValueError(
                 f"{self.name} needs explanations here: pass `a_batch` or `explain_func`. With images and a concept "
@@ -282,11 +287,11 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
         self.a_axes = ()
 
         given: dict[str, Any] = {"rows_batch": np.arange(len(x_batch)), "a_batch": missing(len(x_batch))}
-        if not self.call.on_images:
+        if not call.on_images:
             given["a_batch"] = Explanations(
                 len(x_batch), lambda rows: self._explain(module, x_batch[rows], y_batch[rows], rows)
             )
-        for name, value in (*self.call.truth.items(), *extra.items()):
+        for name, value in (*call.truth.items(), *extra.items()):
             given[f"{name}_batch"] = value
         return given
 
@@ -324,12 +329,9 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
     def _ask(self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray) -> np.ndarray:
         """Call the explanation function; attributions without a value, and the reason noted, where it fails."""
         a_batch, failure = self._try(model, x_batch, y_batch)
-        self._note(failure, len(x_batch))
-        return a_batch
-
-    def _note(self, failure: str, count: int) -> None:
         if failure:
-            self.fail(f"it {failure}", count)
+            self.fail(f"it {failure}", len(x_batch))
+        return a_batch
 
     def _try(self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray) -> tuple[np.ndarray, str]:
         """Return attributions, and what went wrong if something did."""
@@ -404,28 +406,34 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
         **kwargs: Any,
     ) -> None:
         """Turn scores of an explanation that is zero everywhere into NaN, count, and warn once."""
-        scores = self._collected(np.asarray(self.evaluation_scores, dtype=float))
-        self.call.values = scores
-        self.evaluation_scores = scores.tolist() if self.call.is_update else self._finished(scores)
+        call, scores = self.call, self._collected(np.asarray(self.evaluation_scores, dtype=float))
+        call.values = scores
+        self.evaluation_scores = scores.tolist() if call.is_update else self._finished(scores)
 
     def _remember(self, scores: Any) -> None:
-        """Keep the call's record, without its scores."""
-        self.records.append(self.call.record(scores, self.bounds, self.of_samples))
+        """Keep the call's record, without its scores; or of an update what `compute` needs."""
+        call = self.call
+        if call.is_update:
+            # Without what would keep the batch itself in memory.
+            self._updates.append(replace(call, truth={}, inputs=None, attributions=None, first={}))
+        else:
+            self.records.append(call.record(scores, self.bounds, self.of_samples))
 
     def _finished(self, scores: np.ndarray) -> list[float]:
         """Return the scores of a call, NaN where its explanations say nothing; count and warn once."""
-        silent = self.zero_says_nothing and not self.call.on_images and not self.call.explained_something
-        if silent and not self.call.failures:
-            self.fail("attributions are zero everywhere", self.call.n_samples)
+        call = self.call
+        silent = self.zero_says_nothing and not call.on_images and not call.explained_something
+        if silent and not call.failures:
+            self.fail("attributions are zero everywhere", call.n_samples)
             scores = np.full_like(scores, np.nan)
-        self.call.values = scores
-        if self.call.chances:
-            self.call.chance = nanmean(np.where(np.isnan(scores), np.nan, self.call.chances))
+        call.values = scores
+        if call.chances:
+            call.chance = nanmean(np.where(np.isnan(scores), np.nan, call.chances))
         self.undefined = int(np.isnan(scores).sum())
-        if (self.call.failures or self.call.gaps) and not self._disable_warnings:
+        if (call.failures or call.gaps) and not self._disable_warnings:
             # quantus.evaluate passes the name a method has in `xai_methods`.
             method = self.explain_func_kwargs.get("method")
-            warn_user(f"{self.name}: {self.call.describe(method)}")
+            warn_user(f"{self.name}: {call.describe(method)}")
         return scores.tolist()
 
 
@@ -436,11 +444,6 @@ def _unavailable(**kwargs: Any) -> np.ndarray:
 
 class UpdatedMetric(ConceptMetric):
     """Base of the metrics that can also be computed batch by batch."""
-
-    def __init__(self, **quantus: Unpack[QuantusArguments]) -> None:
-        """Take Quantus's own arguments."""
-        super().__init__(**quantus)
-        self._updates: list[Call] = []
 
     def update(self, model: Any, x_batch: Any, y_batch: Any = None, a_batch: Any = None, **truth: Any) -> None:
         """Add a batch; `compute` then gives what one call with all batches would give.
@@ -535,13 +538,6 @@ class UpdatedMetric(ConceptMetric):
     def _settings(self) -> dict[str, Any]:
         """Return what scores depend on besides the batches."""
         return {name: value for name, value in vars(self).items() if name in self.settings}
-
-    def _remember(self, scores: Any) -> None:
-        if self.call.is_update:
-            # Without what would keep the batch itself in memory.
-            self._updates.append(replace(self.call, truth={}, inputs=None, attributions=None, first={}))
-        else:
-            super()._remember(scores)
 
     def _scores_of_updates(self, calls: list[Call]) -> np.ndarray:
         """Return the scores of all batches."""

@@ -25,7 +25,7 @@ from captum_concepts._support.running import (
     to_model,
     without_autocast,
 )
-from captum_concepts.models.chain import linear_part
+from captum_concepts.models.chain import ConceptChain, linear_part
 
 R = TypeVar("R")
 
@@ -81,6 +81,8 @@ def is_concept_model(model: Any) -> TypeGuard[ConceptModel]:
 
 def lacking(model: Any) -> str:
     """Return which members of `ConceptModel` a model does not have, or has as a method; empty if none."""
+    if isinstance(model, ConceptChain):
+        return ""
     absent = []
     for name in ("features", "concept_predictor", "head", "concept_maps"):
         member = getattr(model, name, None)

@@ -186,7 +186,8 @@ class PASTAScore(ConceptMetric):
     def _check_call(
         self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, s_batch: np.ndarray | None
     ) -> dict[str, np.ndarray]:
-        given = self.call.attributions
+        call = self.call
+        given = call.attributions
         # Explanations that could not be used have two axes and no value.
         concepts = x_batch.ndim == 2 or (given is not None and given.ndim == 2 and given.shape[1] > 0)
         if concepts and self.concept_names is None:
@@ -204,12 +205,10 @@ class PASTAScore(ConceptMetric):
             for start in range(0, len(x_batch), CHECKED_AT_ONCE):
                 self.denormalisation.check(torch.as_tensor(x_batch[start : start + CHECKED_AT_ONCE]))
         self._scores = []
-        return {"labels": self._labels_of(y_batch)}
+        return {"labels": call.truth["labels"] if "labels" in call.truth else self._labels_of(y_batch)}
 
     def _labels_of(self, y_batch: np.ndarray) -> np.ndarray:
-        """Return (N,) label indices of this call; -1 where there is none."""
-        if "labels" in self.call.truth:
-            return self.call.truth["labels"]
+        """Return (N,) label indices by the names of the classes; -1 where there are none."""
         if self._class_labels is not None:
             if y_batch.min() < 0 or y_batch.max() >= len(self._class_labels):
                 raise ValueError(
