@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import asdict, dataclass, field, replace
-from functools import cache, partial
+from functools import partial
 from threading import Event
 from typing import Any
 
@@ -17,6 +17,7 @@ import torch
 from scipy import stats
 from torch import Tensor
 
+from captum_concepts._support.disk_cache import bytes_tensor, tensor_bytes
 from captum_concepts._support.fingerprints import fingerprint_of
 from quantus_concepts.datasets.ratings.annotations import PREDICTED
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, Explanation
@@ -24,7 +25,6 @@ from quantus_concepts.datasets.ratings.questions import QUESTIONS
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.datasets.ratings.split import Split, leak_free_split
 from quantus_concepts.functional.agreement import (
-    Figures,
     ceiling,
     correlation_interval,
     figures,
@@ -159,16 +159,8 @@ def kept_embeddings(keep: Keep, embedder: Embedder, ratings: RatedExplanations, 
 
 def training_tensors(training: Training) -> dict[str, Tensor]:
     """Return all of a training as tensors."""
-    questions = training.scorer.questions
-    curve = {
-        f"curve {name}": torch.tensor(
-            [[point[name][question] for question in questions] for point in training.curve], dtype=torch.float64
-        )
-        for name in ("loss", "qwk")
-    }
-    notes = torch.tensor(list(json.dumps(training.notes).encode()), dtype=torch.uint8)
-    best = torch.tensor([training.best_epoch[question] for question in questions])
-    return {**training.scorer.state_dict(), **curve, "best epoch": best, "notes": notes}
+    about = {"curve": training.curve, "best_epoch": training.best_epoch, "notes": training.notes}
+    return {**training.scorer.state_dict(), "about": bytes_tensor(json.dumps(about).encode())}
 
 
 def training_of(
@@ -177,14 +169,8 @@ def training_of(
     """Return the training that `training_tensors` took apart."""
     scorer = Scorer(dim, questions, label_names)
     scorer.load_state_dict({name: found[name] for name in scorer.state_dict()})
-    curve = [
-        {"epoch": place, "loss": dict(zip(questions, loss, strict=True)), "qwk": dict(zip(questions, qwk, strict=True))}
-        for place, (loss, qwk) in enumerate(
-            zip(found["curve loss"].tolist(), found["curve qwk"].tolist(), strict=True), start=1
-        )
-    ]
-    best = dict(zip(questions, found["best epoch"].tolist(), strict=True))
-    return Training(scorer.eval(), curve, best, tuple(json.loads(bytes(found["notes"].tolist()))))
+    about = json.loads(tensor_bytes(found["about"]))
+    return Training(scorer.eval(), about["curve"], about["best_epoch"], tuple(about["notes"]))
 
 
 #: Measures in [-1, 1], whose intervals are those of their Fisher z.
@@ -252,42 +238,38 @@ class Trainer:
             self.labels = label_indices(plan.label_names, known, len(ratings)).numpy()
         self._identity = fingerprint_of(embeddings, self.labels)
 
-    def together(self, goals: Sequence[np.ndarray], split: Split, seed: int) -> list[Callable[[], Training]]:
-        """Return for each goal what gives its training; the first that is asked trains for all, at the same time."""
-        tasks = [self._task(goal, split, seed) for goal in goals]
+    def trainings(self, goals: Sequence[np.ndarray], split: Split, seed: int) -> list[Training]:
+        """Train a scorer for each goal, at the same time on a CPU, or read those of an interrupted run."""
+        plan, tasks = self.plan, [self._task(goal, split, seed) for goal in goals]
 
-        @cache
-        def trained() -> dict[int, Training]:
-            if len(tasks) == 1 or self.plan.device.type != "cpu" or torch.get_num_threads() == 1:
-                return {place: task() for place, task in enumerate(tasks)}
-            found: dict[int, Training] = {}
-            run_together([partial(_found, found, place, task) for place, task in enumerate(tasks)])
-            return found
+        def make(_: Any) -> dict[str, Tensor]:
+            made: dict[int, Training] = {}
 
-        return [partial(_given, trained, place) for place in range(len(goals))]
+            def run(place: int, stop: Event, _: int) -> None:
+                # One bar for all, which take as long.
+                made[place] = tasks[place](stop=stop, **({"display_progressbar": False} if place else {}))
 
-    def train(self, goal: np.ndarray, split: Split, seed: int, made: Callable[[], Training] | None = None) -> Training:
-        """Train a scorer, or read the one that an interrupted run has trained; `made` gives it in another way."""
-        plan, settings = self.plan, self._settings(goal, split, seed)
-        make = made or self._task(goal, split, seed)
-        found = self.keep(f"scorer {seed}", settings, lambda _: training_tensors(make()))
-        training = training_of(found, plan.questions, plan.label_names, self.embeddings.shape[1])
-        training.scorer.to(plan.device)
-        return training
+            if len(tasks) == 1 or plan.device.type != "cpu" or torch.get_num_threads() == 1:
+                made.update((place, task()) for place, task in enumerate(tasks))
+            else:
+                run_together([partial(run, place) for place in range(len(tasks))])
+            parts = (training_tensors(made[place]).items() for place in range(len(tasks)))
+            return {f"{place} {name}": each for place, part in enumerate(parts) for name, each in part}
 
-    def scores(
-        self,
-        model: str,
-        goal: np.ndarray,
-        split: Split,
-        seed: int,
-        regressor: str = "",
-        made: Callable[[], Training] | None = None,
-    ) -> np.ndarray:
+        settings = self._settings(np.stack(goals), split, seed)
+        found = self.keep(f"scorers {seed}", settings, make)
+        trainings = []
+        for place in range(len(goals)):
+            own = {name.partition(" ")[2]: each for name, each in found.items() if name.startswith(f"{place} ")}
+            trainings.append(training_of(own, plan.questions, plan.label_names, self.embeddings.shape[1]))
+            trainings[-1].scorer.to(plan.device)
+        return trainings
+
+    def scores(self, model: str, goal: np.ndarray, split: Split, seed: int, regressor: str = "") -> np.ndarray:
         """Return what a scorer, or a regressor, that learned from some votes gives the test explanations: (n, Q)."""
 
         def make(_: Any) -> dict[str, Tensor]:
-            fitted = self.fit(regressor, goal, split) if regressor else (made or self._task(goal, split, seed))().scorer
+            fitted = self.fit(regressor, goal, split) if regressor else self._task(goal, split, seed)().scorer
             return {"scores": torch.as_tensor(self.predict(fitted, split.test))}
 
         settings = self._settings(goal, split, seed) | {"regressor": regressor}
@@ -350,15 +332,6 @@ class Trainer:
         return figure_rows(model, scores, self.targets[split.test], self.plan.questions, seed, modalities)
 
 
-def _found(found: dict[int, Training], place: int, task: Callable[..., Training], stop: Event, _: int) -> None:
-    # One bar for all, which take as long.
-    found[place] = task(stop=stop, **({"display_progressbar": False} if place else {}))
-
-
-def _given(trained: Callable[[], dict[int, Training]], place: int) -> Training:
-    return trained()[place]
-
-
 def figure_rows(
     model: str,
     scores: np.ndarray,
@@ -379,17 +352,24 @@ def figure_rows(
     return rows
 
 
-def _rows(model: str, question: str, found: Figures, seed: int, kind: str = "all") -> list[Row]:
-    values = (found.mse, found.qwk, found.spearman, found.spearman_rounded)
+#: Where the figures of a comparison stand.
+ATTRIBUTES = dict(zip(MEASURES, ("mse", "qwk", "spearman", "spearman_rounded"), strict=True))
+
+
+def _rows(
+    model: str, question: str, found: Any, seed: int, kind: str = "all", measures: Iterable[str] = MEASURES
+) -> list[Row]:
+    about = {"n": found.n, "seed": seed, "modality": kind}
     return [
-        _row(model, question, measure, value, found.n, seed, kind)
-        for measure, value in zip(MEASURES, values, strict=True)
+        {
+            "model": model,
+            "question": question,
+            "measure": measure,
+            "value": getattr(found, ATTRIBUTES[measure]),
+            **about,
+        }
+        for measure in measures
     ]
-
-
-def _row(model: str, question: str, measure: str, value: float, n: int, seed: int, kind: str = "all") -> Row:
-    row: Row = {"model": model, "question": question, "measure": measure, "value": value}
-    return row | {"n": n, "seed": seed, "modality": kind}
 
 
 def train_splits(
@@ -403,14 +383,11 @@ def train_splits(
     for seed, split in trainer.splits.items():
         say(f"Split {seed - plan.seed + 1} of {plan.n_splits}: {split.summary()}")
         goals = [trainer.targets, *([trainer.shuffled(split, seed)] if plan.control else [])]
-        made = trainer.together(goals, split, seed)
-        training = trainer.train(goals[0], split, seed, made[0])
-        scores = trainer.predict(training.scorer, split.test)
-        results.append(SplitResult(seed, split, training, scores, trainer.targets[split.test]))
-        rows += trainer.figures(SCORER, scores, split, seed)
-        if plan.control:
-            shuffled = trainer.scores(SHUFFLED, goals[1], split, seed, made=made[1])
-            rows += trainer.figures(SHUFFLED, shuffled, split, seed)
+        trainings = trainer.trainings(goals, split, seed)
+        scored = [trainer.predict(training.scorer, split.test) for training in trainings]
+        results.append(SplitResult(seed, split, trainings[0], scored[0], trainer.targets[split.test]))
+        for model, scores in zip((SCORER, SHUFFLED), scored, strict=False):
+            rows += trainer.figures(model, scores, split, seed)
         for kind in KINDS if plan.regressors else ():
             fitted = trainer.scores(REGRESSORS[kind], trainer.targets, split, seed, kind)
             rows += trainer.figures(REGRESSORS[kind], fitted, split, seed)
@@ -440,9 +417,14 @@ def _rater_rows(trainer: Trainer, split: Split, seed: int, expected: np.ndarray 
         else:
             allowed = figures(expected[split.test, column], trainer.targets[split.test, place])
         if allowed is not None:
-            for measure, value in (("QWK", allowed.qwk), ("SCC", allowed.spearman)):
-                rows.append(_row(CEILING, question, measure, value, allowed.n, seed))
+            rows += _rows(CEILING, question, allowed, seed, measures=("QWK", "SCC"))
     return rows
+
+
+def best_scorer(run: Run[Any], ratings: RatedExplanations, embedder: Embedder, plan: Plan) -> Scorer:
+    """Embed ratings, train on every split, and return the scorer that does best on its own validation explanations."""
+    trainer = Trainer(ratings, kept_embeddings(run.kept, embedder, ratings), plan, run.kept)
+    return best_split(train_splits(trainer)[1]).training.scorer
 
 
 def best_split(results: Sequence[SplitResult]) -> SplitResult:

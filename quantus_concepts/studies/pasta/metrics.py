@@ -41,25 +41,20 @@ from quantus_concepts.studies._kit.results import names, pick
 from quantus_concepts.studies._kit.run import Run, Study
 from quantus_concepts.studies._kit.tables import Table
 from quantus_concepts.studies.pasta.evaluation import (
-    Plan,
-    Trainer,
-    best_split,
+    best_scorer,
     identity_of_ratings,
     kept_arrays,
-    kept_embeddings,
     spearman,
-    train_splits,
 )
 from quantus_concepts.studies.pasta.findings import in_cells, in_order, paper_table, span, study_page
 from quantus_concepts.studies.pasta.options import CORRELATED_THRESHOLDS, SCORER, MetricsOptions
 from quantus_concepts.studies.pasta.preparing import (
     CONTROLS,
-    EMBEDDED_SETTINGS,
     METHODS,
     Classifier,
     RatedBirds,
-    known_labels,
     study_embedder,
+    study_plan,
     study_ratings,
     train_classifier,
 )
@@ -121,17 +116,8 @@ def _of_methods(
 def _scores(options: MetricsOptions, run: Run[MetricsOptions], ratings: RatedExplanations) -> np.ndarray:
     """Return what a scorer says that was trained on graded explanations."""
     graded, embedder = study_ratings(options), study_embedder(options)
-    plan = Plan(
-        questions=("Q1",),
-        label_names=known_labels(graded),
-        settings=EMBEDDED_SETTINGS,
-        seed=options.seed,
-        n_splits=1,
-        control=False,
-        device=options.torch_device(),
-    )
-    trainer = Trainer(graded, kept_embeddings(run.kept, embedder, graded), plan, run.kept)
-    scorer = best_split(train_splits(trainer)[1]).training.scorer
+    plan = study_plan(options, graded, questions=("Q1",), n_splits=1, control=False)
+    scorer = best_scorer(run, graded, embedder, plan)
     return scorer.score(embedder.embed(ratings.explanations).cpu(), ratings.labels.tolist())[:, 0].cpu().numpy()
 
 

@@ -32,6 +32,7 @@ from quantus_concepts.studies.pasta.options import (
     N_CLASSIFIER,
     RatingsOptions,
     ScorersOptions,
+    TrainingOptions,
 )
 
 #: Explanations of the networks; the last two know nothing of them: their ratings must not change with size.
@@ -138,11 +139,6 @@ def train_classifier(
 EMBEDDED_SETTINGS = TrainingSettings(epochs=EMBEDDED_EPOCHS, learning_rate=EMBEDDED_LEARNING_RATE)
 
 
-def embedded_embedder(*, device: torch.device | str | None = None, **settings: Any) -> Embedder:
-    """Return an embedder with the embedded encoder."""
-    return Embedder(EmbeddedEncoder(device=device), size=64, **settings)
-
-
 def study_ratings(options: RatingsOptions) -> RatedExplanations:
     """Return the folder's ratings, or simulated ones."""
     if options.data is not None:
@@ -159,23 +155,24 @@ def study_embedder(options: RatingsOptions, encoder: str = EMBEDDED, *files: Pat
     }
     device = options.torch_device()
     if encoder == EMBEDDED:
-        return embedded_embedder(device=device, **shared)
+        return Embedder(EmbeddedEncoder(device=device), size=64, **shared)
     return Embedder(load_encoder(encoder, *files, device=device), **shared)
 
 
-def study_plan(options: ScorersOptions, ratings: RatedExplanations, encoder: str = EMBEDDED) -> Plan:
-    """Return how scorers are trained on the embeddings of an encoder."""
+def study_plan(
+    options: RatingsOptions | ScorersOptions | TrainingOptions,
+    ratings: RatedExplanations,
+    encoder: str = EMBEDDED,
+    **changed: Any,
+) -> Plan:
+    """Return how scorers are trained on the embeddings of an encoder, as options say and but for what is changed."""
     settings = EMBEDDED_SETTINGS if encoder.startswith(EMBEDDED) else TrainingSettings()
-    given = {name: value for name in ("epochs", "learning_rate") if (value := getattr(options, name)) is not None}
-    return Plan(
-        questions=options.questions,
-        label_names=known_labels(ratings),
-        settings=replace(settings, **given),
-        seed=options.seed,
-        n_splits=options.seeds,
-        device=options.torch_device(),
-        progress=options.progress,
-    )
+    given = {name: getattr(options, name, None) for name in ("epochs", "learning_rate", "loss")}
+    asked = {"questions": "questions", "seeds": "n_splits", "train_share": "train_share", "regressors": "regressors"}
+    plan: dict[str, Any] = {place: getattr(options, name) for name, place in asked.items() if hasattr(options, name)}
+    plan |= {"label_names": known_labels(ratings), "seed": options.seed, "progress": options.progress}
+    plan["settings"] = replace(settings, **{name: value for name, value in given.items() if value is not None})
+    return Plan(**plan | {"device": options.torch_device()} | changed)
 
 
 def known_labels(ratings: RatedExplanations) -> tuple[str, ...]:
@@ -194,12 +191,6 @@ def load_encoder(
     scorer: Scorer | None = None,
 ) -> Encoder | None:
     """Return the encoder by its name, or the one a scorer was trained on."""
-    for option, path, there in (
-        ("--encoder-weights", weights, weights is None or weights.is_file()),
-        ("--encoder-tokenizer", tokenizer, tokenizer is None or tokenizer.is_dir()),
-    ):
-        if not there:
-            raise ValueError(f"Expected argument `{option}` to name what is there but there is nothing at {path}.")
     if name is None and scorer is not None and scorer.encoder is not None:
         name = scorer.encoder
         # The encoder of a file is called "siglip (weights.safetensors)".

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,12 +23,10 @@ from quantus_concepts.studies._kit.results import names, pick
 from quantus_concepts.studies._kit.run import Run, Study
 from quantus_concepts.studies._kit.tables import Table
 from quantus_concepts.studies.pasta.evaluation import (
-    Trainer,
-    best_split,
+    best_scorer,
     kept_embeddings,
     over_splits,
     splits_of,
-    train_splits,
     variant_figures,
 )
 from quantus_concepts.studies.pasta.findings import between, in_cells, in_order, span, study_page, sure
@@ -93,9 +90,8 @@ def collect(options: SizesOptions, run: Run[SizesOptions]) -> pd.DataFrame:
     results = []
     if options.classifiers and options.data is None:
         embedder = study_embedder(options)
-        plan = replace(study_plan(options, ratings), n_splits=1, control=False)
-        trainer = Trainer(ratings, kept_embeddings(run.kept, embedder, ratings), plan, run.kept)
-        scorer = best_split(train_splits(trainer)[1]).training.scorer
+        plan = study_plan(options, ratings, n_splits=1, control=False)
+        scorer = best_scorer(run, ratings, embedder, plan)
         networks = run.frames["networks"] = network_sizes(options, run, scorer, embedder)
         means = over_splits(networks, ("name", "parameters", "measure"))
         steep = slopes(networks, ("name", "measure"))

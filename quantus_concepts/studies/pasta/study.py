@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pandas as pd
 
 from quantus_concepts.datasets.ratings.raters import simulated_ratings
@@ -12,14 +10,13 @@ from quantus_concepts.studies._kit.page import Page
 from quantus_concepts.studies._kit.run import Run, Study
 from quantus_concepts.studies.pasta.applications import apply_score
 from quantus_concepts.studies.pasta.evaluation import (
-    Plan,
     best_split,
     save_scorers,
     trained,
 )
 from quantus_concepts.studies.pasta.options import PastaOptions
 from quantus_concepts.studies.pasta.page import training_page
-from quantus_concepts.studies.pasta.preparing import EMBEDDED_SETTINGS, RatedBirds, embedded_embedder
+from quantus_concepts.studies.pasta.preparing import RatedBirds, study_embedder, study_plan
 
 
 @named_as_typed(PastaOptions)
@@ -30,19 +27,8 @@ def collect(options: PastaOptions, run: Run[PastaOptions]) -> pd.DataFrame:
     ratings = simulated_ratings(
         n_images=options.n_images, n_per_image=options.n_per_image, image_size=options.image_size, seed=options.seed
     )
-    device = options.torch_device()
-    embedder = embedded_embedder(device=device, batch_size=options.batch_size, display_progressbar=options.progress)
-    plan = Plan(
-        questions=options.questions,
-        label_names=tuple(sorted(set(ratings.labels.tolist()))),
-        settings=replace(EMBEDDED_SETTINGS, epochs=options.epochs, learning_rate=options.learning_rate),
-        train_share=options.train_share,
-        seed=options.seed,
-        n_splits=options.seeds,
-        regressors=options.regressors,
-        device=device,
-        progress=options.progress,
-    )
+    embedder = study_embedder(options)
+    plan = study_plan(options, ratings)
     frame, results = trained(run, ratings, embedder, plan, expected=ratings.expected)
     if options.uses:
         run.say("Choosing, steering, perturbing")

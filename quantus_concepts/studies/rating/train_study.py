@@ -10,13 +10,12 @@ from quantus_concepts.datasets.ratings.released import PastaRatings
 from quantus_concepts.metrics.pasta.rated_metrics import metric_values
 from quantus_concepts.pasta.applications.correlations import rating_correlations
 from quantus_concepts.pasta.embedder import Embedder
-from quantus_concepts.pasta.training import TrainingSettings
 from quantus_concepts.studies._kit.command import named_as_typed
 from quantus_concepts.studies._kit.page import Page
 from quantus_concepts.studies._kit.run import Run, Study
-from quantus_concepts.studies.pasta.evaluation import Plan, identity_of_ratings, kept_arrays, save_scorers, trained
+from quantus_concepts.studies.pasta.evaluation import identity_of_ratings, kept_arrays, save_scorers, trained
 from quantus_concepts.studies.pasta.page import training_page
-from quantus_concepts.studies.pasta.preparing import known_labels, load_encoder
+from quantus_concepts.studies.pasta.preparing import known_labels, load_encoder, study_plan
 from quantus_concepts.studies.rating.options import TrainOptions
 
 
@@ -24,8 +23,8 @@ from quantus_concepts.studies.rating.options import TrainOptions
 def collect(options: TrainOptions, run: Run[TrainOptions]) -> pd.DataFrame:
     """Train and test scorers on the ratings of a folder."""
     ratings = _ratings(options, options.modality)
-    device = options.torch_device()
-    encoder = load_encoder(options.encoder, options.encoder_weights, options.encoder_tokenizer, device=device)
+    files = options.encoder_weights, options.encoder_tokenizer
+    encoder = load_encoder(options.encoder, *files, device=options.torch_device())
     embedder = Embedder(
         encoder,
         saliency=options.saliency,
@@ -37,19 +36,9 @@ def collect(options: TrainOptions, run: Run[TrainOptions]) -> pd.DataFrame:
         batch_size=options.batch_size,
         display_progressbar=options.progress,
     )
-    plan = Plan(
-        questions=options.questions,
-        votes=options.votes,
-        label_names=known_labels(ratings) if options.labelled else None,
-        settings=TrainingSettings(epochs=options.epochs, learning_rate=options.learning_rate, loss=options.loss),
-        train_share=options.train_share,
-        seed=options.seed,
-        n_splits=options.seeds,
-        control=False,
-        regressors=options.regressors,
-        device=device,
-        progress=options.progress,
-    )
+    labels = known_labels(ratings) if options.labelled else None
+    # The options have the paper's epochs and learning rate, whatever the encoder.
+    plan = study_plan(options, ratings, votes=options.votes, label_names=labels, control=False)
     frame, results = trained(run, ratings, embedder, plan)
     run.settings |= {name.replace("_", " "): str(value) for name, value in embedder.settings.items()}
     run.facts["encoder"] = embedder.encoder.name
