@@ -122,7 +122,7 @@ def evaluate(
     progress: bool | None = None,
     *,
     control: Any = None,
-    baselines: bool = False,
+    baselines: bool | None = None,
     **kwargs: Any,
 ) -> Evaluation:
     """Evaluate explanation methods with metrics, as `quantus.evaluate` does, and lose nothing.
@@ -163,10 +163,11 @@ def evaluate(
         Quantus's older name of `verbose`.
     control : str, sequence of str, dict or sequence of dict, optional
         As in `summarise`.
-    baselines : bool
+    baselines : bool, optional
         Whether to score random baselines, in place of `control`: of the metrics that look at a concept model on images
         its random banks (``PostHocCBM.fit(random_banks=39)``), at no pass of the backbone; of the others 39 random
-        maps of each image, for which each metric is called 39 times more.
+        maps of each image, for which each metric is called 39 times more. By default the random banks alone, where the
+        model has some and there is no `control`.
     **kwargs : Any
         Passed to every metric's call.
 
@@ -237,9 +238,10 @@ def evaluate(
                     row = summary_row(method, name, outcome.scores, outcome.record, outcome.error)
                     rows.append({**row, "call": call})
         controls = dict.fromkeys(calls, control)
-        if baselines:
+        if baselines or (baselines is None and control is None and random_models(model)):
             batches = {"model": model, "x_batch": x_batch, "y_batch": y_batch, "s_batch": s_batch, **kwargs}
-            controls = {call: _baselines(metrics, batches | keywords) for call, keywords in calls.items()}
+            scored = metrics if baselines else {name: each for name, each in metrics.items() if _on_images(each)}
+            controls = {call: _baselines(scored, batches | keywords) for call, keywords in calls.items()}
     _warn_of_same(found, metrics, xai_methods)
     summary = pd.DataFrame(rows, columns=[*COLUMNS, "call"])
     if len(calls) > 1:

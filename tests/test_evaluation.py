@@ -328,7 +328,21 @@ def test_random_banks_are_the_baseline_of_concept_metrics_at_no_pass(call, label
         assert summary.loc[name, "control"] == pytest.approx(np.mean(values))
         assert summary.loc[name, ["control_low", "control_high"]].tolist() == pytest.approx([min(values), max(values)])
     # The metrics hold what they gave for the model, not for the baseline.
-    assert evaluate({"CEM": metrics["CEM"]}, methods, **call).summary["control"].isna().all()
+    assert evaluate({"CEM": metrics["CEM"]}, methods, **call, baselines=False).summary["control"].isna().all()
+
+
+def test_the_random_banks_of_a_model_are_the_baseline_by_themselves(call, labels):
+    metrics = {"CEM": CEM(labels), "Sparseness": quantus.Sparseness()}
+    call |= {"model": fitted()}
+    summary = evaluate(metrics, METHODS, **call).summary.set_index(["method", "metric"])
+    asked = evaluate({"CEM": metrics["CEM"]}, METHODS, **call, baselines=True).summary.set_index(["method", "metric"])
+    pd.testing.assert_frame_equal(summary.loc[asked.index], asked, check_dtype=False)
+    # Random maps take 39 calls of a metric, and are asked for.
+    assert summary["control"].isna().tolist() == [False, True] * len(METHODS)
+    # What is named goes before them.
+    named = evaluate(metrics, METHODS, **call, control="random").summary
+    assert "control" in named
+    assert named["control"].notna().all()
 
 
 def test_a_metric_holds_the_scores_of_the_methods(call, labels):
@@ -350,8 +364,9 @@ def test_random_maps_are_the_baseline_of_other_metrics(call, monkeypatch):
 
 
 def test_a_model_without_random_banks_has_no_baseline_on_images(call, labels):
-    summary = evaluate({"CEM": CEM(labels)}, METHODS, **call, baselines=True).summary
-    assert summary["control"].isna().all()
+    for baselines in (True, None):
+        summary = evaluate({"CEM": CEM(labels)}, METHODS, **call, baselines=baselines).summary
+        assert summary["control"].isna().all()
     with pytest.raises(ValueError, match="either `control` or `baselines=True`"):
         evaluate({"CEM": CEM(labels)}, METHODS, **call, baselines=True, control="random")
 
