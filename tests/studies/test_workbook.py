@@ -52,10 +52,14 @@ def test_a_study_writes_its_printed_tables(tmp_path: Path, capsys: pytest.Captur
         ["First", None, None],
         [None, "two lines", "y"],
         ["a", 0.25, "–"],
-        ["b", -1.5, "≈3.00"],
+        ["b", -1.5, 3.0],
         ["What it says.", None, None],
     ]
     assert list(found) == ["First", "Second"]
+    # The sign is shown, and the number can be computed with.
+    book = openpyxl.load_workbook(folder / "results.xlsx")
+    assert book["First"]["C4"].number_format == '"≈"General'
+    assert book["First"]["B4"].number_format == "General"
     assert "./results.xlsx" in (folder / "report.html").read_text("utf-8")
     shown = capsys.readouterr().out
     assert all(title in shown for title in found)

@@ -33,7 +33,10 @@ def write_csv(frame: pd.DataFrame, path: str | os.PathLike[str] | Path) -> None:
 
 
 def write_workbook(sheets: Iterable[tuple[str, Sequence[Sequence[Any]]]], path: str | os.PathLike[str]) -> None:
-    """Write sheets, each a name and rows of cells, to a workbook in which no text is computed; numbers are numbers."""
+    """Write sheets, each a name and rows of cells, to a workbook in which no text is computed; numbers are numbers.
+
+    A pair is a number with a sign that is shown in front of it.
+    """
     from openpyxl import Workbook
 
     book = Workbook()
@@ -43,8 +46,11 @@ def write_workbook(sheets: Iterable[tuple[str, Sequence[Sequence[Any]]]], path: 
         title = re.sub(r"[][:*?/\\]", " ", printable(name))[:28].strip(" '")
         sheet = book.create_sheet(title or None)
         for place, row in enumerate(rows, start=1):
-            for at, value in enumerate(row, start=1):
+            for at, content in enumerate(row, start=1):
+                mark, value = content if isinstance(content, tuple) else ("", content)
                 cell = sheet.cell(place, at, as_cell(printable(value)) if isinstance(value, str) else value)
+                if mark:
+                    cell.number_format = f'"{mark}"General'
                 if isinstance(value, str):
                     # It would take "#N/A" for an error.
                     cell.data_type = "s"

@@ -218,23 +218,25 @@ def print_table(table: Table) -> None:
     console.print(whole.caption or "", style="table.caption")
 
 
-def table_grid(table: Table) -> list[list[str | float]]:
+def table_grid(table: Table) -> list[list[Any]]:
     """Return a table as rows of cells for a workbook: what `print_table` prints, with numbers as numbers."""
     keys, subheads = table.column_keys, table.subheads
     first = [""] * len(table.rows)
-    grid: list[list[str | float]] = [[table.title], [*first, *(table.label(key[0]).replace("\n", " ") for key in keys)]]
+    grid: list[list[Any]] = [[table.title], [*first, *(table.label(key[0]).replace("\n", " ") for key in keys)]]
     if subheads:
         grid.append([*first, *subheads])
     for group, rows in table.groups:
         names = [group] if len(table.rows) > 1 else []
-        grid += [[*names, row.label, *(_plain(f"{cell.mark}{cell.text}") for cell in row.cells)] for row in rows]
+        grid += [[*names, row.label, *map(_plain, row.cells)] for row in rows]
     return [*grid, [table.note]]
 
 
-def _plain(text: str) -> str | float:
-    """Return a text as a number where it is one."""
-    number = text.replace("−", "-")
-    return float(number) if re.fullmatch(r"-?\d+(\.\d+)?", number, re.ASCII) else text
+def _plain(cell: Cell) -> str | float | tuple[str, float]:
+    """Return what a cell shows, as a number where it is one."""
+    number = cell.text.replace("−", "-")
+    if not re.fullmatch(r"-?\d+(\.\d+)?", number, re.ASCII):
+        return f"{cell.mark}{cell.text}"
+    return (cell.mark, float(number)) if cell.mark else float(number)
 
 
 def _fits(shown: RichTable, console: Console) -> bool:

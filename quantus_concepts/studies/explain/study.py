@@ -79,7 +79,7 @@ def explain(options: ExplainOptions) -> str:
             folder.write_bytes(f"{i + 1:02d} {Path(name).name}.png", held.getvalue())
     for note in notes:
         typer.echo(f"Note: {printable(note)}", err=True)
-    return "\n".join([printed, "", f"Correct concepts on {PAGE}.", str(folder.path)])
+    return "\n".join([printed, f"Correct concepts on {PAGE}.", str(folder.path)])
 
 
 def image_names(paths: list[Path]) -> list[str]:
