@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from captum_concepts._support.checks import to_array, to_numpy
 from captum_concepts._support.constraints import Arrays, check_arguments
-from captum_concepts._support.running import to_model
+from captum_concepts._support.running import to_host, to_model
 from captum_concepts._support.shown import one_line
 from quantus_concepts.metrics.contrast.patch_optimisation import (
     ETA1,
@@ -169,11 +169,15 @@ class Patch:
             x = to_model(model, as_tensor("x_batch", x_batch))
             start = to_model(model, as_tensor("init", self.init if init is None else init))
             mean, std = self._normalisation(x)
+            # Its arguments are checked on the CPU, where they are read together.
+            images, objects = to_host(
+                x * std + mean, start * std + mean if start.ndim == 4 else start * std[0] + mean[0]
+            )
             result = optimise_patch(
                 model,
-                x * std + mean,
+                images,
                 masks,
-                start * std + mean if start.ndim == 4 else start * std[0] + mean[0],
+                objects,
                 preprocess=lambda pixels: (pixels - mean) / std,
                 display_progressbar=display_progressbar,
                 whole=whole,
