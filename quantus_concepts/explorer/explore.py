@@ -28,7 +28,7 @@ from captum_concepts._support.shown import described
 from captum_concepts._support.visualise import as_picture
 from captum_concepts.backbones.batches import USUAL, read_batch
 from captum_concepts.models.chain import linear_part
-from captum_concepts.pictures.views import ConceptViews, as_pictures, checked_images, class_labels, concept_views
+from captum_concepts.pictures.views import ClassViews, as_pictures, checked_images, class_labels, concept_views
 from quantus_concepts.functional import cem
 from quantus_concepts.functional.regions import point_hits
 from quantus_concepts.metrics.host.checks import CLASSES, PARTS, POINTS, PRESENCE, known_to
@@ -198,7 +198,6 @@ def explore(
     views = concept_views(model, found["images"], batch_size)
     n, n_concepts = views.values.shape
     logits = views.logits
-    assert logits is not None
     own = getattr(model, "class_names", None)
     named = class_names if class_names is not None else own if own is not None else known("class_names", None)
     if "labels" in found:
@@ -268,11 +267,9 @@ def _rows(name: str, value: Any) -> Tensor:
     return tensor
 
 
-def _numbers(views: ConceptViews, model: Any) -> dict[str, Any]:
+def _numbers(views: ClassViews, model: Any) -> dict[str, Any]:
     """Return what the page computes with: values, the head where it is linear, and what is added past the concepts."""
     values, logits, residual = views.values, views.logits, views.residual
-    assert logits is not None
-    assert residual is not None
     linear = linear_part(model.head)
     found: dict[str, Any] = {
         "concepts": views.names,
@@ -288,7 +285,7 @@ def _numbers(views: ConceptViews, model: Any) -> dict[str, Any]:
         found |= {"weight": floats(linear.weight), "bias": floats(bias)}
         if residual.abs().max() > 1e-5 * (1 + logits.abs().max()):
             found["residual"] = floats(residual)
-    elif views.weights is not None:
+    else:
         found["gradient"] = floats(views.weights)
     for name in ("random_values", "random_contributions"):
         if (range_ := getattr(views, name)) is not None:
@@ -296,7 +293,7 @@ def _numbers(views: ConceptViews, model: Any) -> dict[str, Any]:
     return found
 
 
-def _ends(views: ConceptViews, *, bounded: bool) -> tuple[Tensor, Tensor]:
+def _ends(views: ClassViews, *, bounded: bool) -> tuple[Tensor, Tensor]:
     """Return each concept's values of absence and presence, (L,) each: the ends of its slider."""
     low, high = views.values.amin(0), views.values.amax(0)
     if bounded:
@@ -310,7 +307,7 @@ def _ends(views: ConceptViews, *, bounded: bool) -> tuple[Tensor, Tensor]:
     return low, high
 
 
-def _maps(views: ConceptViews) -> dict[str, Any]:
+def _maps(views: ClassViews) -> dict[str, Any]:
     maps = smaller_maps(views.maps)
     low, high = maps.min().item(), maps.max().item()
     high = high if high > low else low + 1.0
@@ -345,13 +342,11 @@ def _page(title: str, content: dict[str, Any]) -> str:
 
 
 def image_scores(
-    views: ConceptViews, labels: Tensor | None, concept_labels: Tensor | None, points: Tensor | None, parts: Any
+    views: ClassViews, labels: Tensor | None, concept_labels: Tensor | None, points: Tensor | None, parts: Any
 ) -> dict[str, tuple[Tensor, bool]]:
     """Return the scores (N,) of the images that are known by name, and whether the lowest is the worst."""
     found: dict[str, tuple[Tensor, bool]] = {}
     ranked, logits = views.contributions, views.logits
-    assert ranked is not None
-    assert logits is not None
     shares = logits.softmax(1)
     if labels is not None:
         # Undefined, and so last, where the prediction is right.

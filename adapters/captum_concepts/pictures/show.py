@@ -22,6 +22,7 @@ from captum_concepts._support.shown import clipped, signed
 from captum_concepts._support.visualise import MARKS, TILE, figure_of, plot_coam
 from captum_concepts.models.interventions import chosen_concepts
 from captum_concepts.pictures.views import (
+    ClassViews,
     ConceptViews,
     as_pictures,
     bank_views,
@@ -125,7 +126,7 @@ def show_concepts(
     >>> figure.savefig("concepts.png")
     """
     views = _views(model, images, layer, bank, batch_size)
-    by = ("value" if views.logits is None else "contribution") if by is None else by
+    by = ("contribution" if isinstance(views, ClassViews) else "value") if by is None else by
     n, n_concepts = views.values.shape
     if concepts is None:
         strength = views.importance(by)
@@ -137,16 +138,16 @@ def show_concepts(
     if truth is not None:
         check_shape("labels", truth, ("N",), (n,))
     names = None
-    if views.logits is not None:
+    if isinstance(views, ClassViews):
         names = class_labels(class_names or getattr(model, "class_names", None), views.logits.shape[1])
     shown = _pictures(pictures, views, model)
     maps = views.maps.gather(1, chosen[:, :, None, None].expand(-1, -1, *views.maps.shape[2:]))
     low, high = scale_of(maps, views.map_threshold)
-    beside = views.residual is not None and bool(views.residual.abs().max() > 1e-4)
-    rest = "residual and bias" if beside else "bias"
+    has_residual = isinstance(views, ClassViews) and bool(views.residual.abs().max() > 1e-4)
+    rest = "residual and bias" if has_residual else "bias"
     figure, axes = _grid(n, 1 + chosen.shape[1], shown.shape[2] / shown.shape[3], waterfall=names is not None)
     for i, row in enumerate(axes):
-        title = "" if names is None else _class_title(views, i, names, truth)
+        title = _class_title(views, i, names, truth) if isinstance(views, ClassViews) and names else ""
         _picture(row[0], shown[i], title)
         for ax, j, map_ in zip(row[1:], chosen[i].tolist(), maps[i], strict=False):
             value = views.values[i, j].item()
@@ -154,7 +155,7 @@ def show_concepts(
             mark = None if marks is None or absent else bool(marks[i, j])
             name = f"{'no ' if absent else ''}{clipped(views.names[j], 60)}\n{signed(value, 2)}"
             plot_coam(shown[i], map_, name, mark, coloured="blend", low=low, high=high, ax=ax)
-        if names is not None and views.contributions is not None and views.logits is not None:
+        if isinstance(views, ClassViews):
             total = views.logits[i].max().item()
             plot_contributions(views.contributions[i], views.names, total, top=chosen.shape[1], rest=rest, ax=row[-1])
     _colour_bar(figure, axes[:, 1:-1] if names is not None else axes[:, 1:], low, high, views)
@@ -334,8 +335,7 @@ def _binary(name: str, value: Any, shape: tuple[int, int]) -> np.ndarray | None:
     return value
 
 
-def _class_title(views: ConceptViews, i: int, names: list[str], truth: Tensor | None) -> str:
-    assert views.logits is not None
+def _class_title(views: ClassViews, i: int, names: list[str], truth: Tensor | None) -> str:
     shares = views.logits[i].softmax(0)
     k = int(shares.argmax())
     title = f"{clipped(names[k], 40)} ({shares[k]:.0%})"

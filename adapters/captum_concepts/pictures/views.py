@@ -35,7 +35,7 @@ _REMEDY = (
 
 @dataclass(frozen=True, eq=False)
 class ConceptViews:
-    """N images, L concepts and K classes; tensors on the CPU.
+    """Values and maps of L concepts for N images; tensors on the CPU.
 
     Maps are in units of the values where the model's own formula tells how: the value that an image would have if all
     of its embedding were like that place.
@@ -44,36 +44,45 @@ class ConceptViews:
     images: Tensor  # (N, C, H, W), as the model takes them
     values: Tensor  # (N, L)
     maps: Tensor  # (N, L, h, w)
-    logits: Tensor | None  # (N, K); None without a head
-    weights: Tensor | None  # (N, L): gradient of the predicted class's logit by each value
-    residual: Tensor | None  # (N, K): what is added to the head's logits, past the concepts
     names: list[str]
     threshold: float | None  # of a value, from which on its concept is present
     map_threshold: float | None  # of a map, likewise
+
+    def importance(self, by: str) -> Tensor:
+        """Return the numbers (N, L) that rank concepts."""
+        if by != "value":
+            raise ValueError(
+                f"Expected argument `by` to be 'value', as the model has no head on the bank, but got {by!r}."
+            )
+        return self.values
+
+
+@dataclass(frozen=True, eq=False)
+class ClassViews(ConceptViews):
+    """What a head makes of the values, too, for K classes."""
+
+    logits: Tensor  # (N, K)
+    weights: Tensor  # (N, L): gradient of the predicted class's logit by each value
+    residual: Tensor  # (N, K): what is added to the head's logits, past the concepts
     random_values: Tensor | None = None  # (N, 2): where 95 % of the values of random directions lie
     random_contributions: Tensor | None = None  # (N, 2): of what they add to the predicted class, likewise
 
     @property
-    def predicted(self) -> Tensor | None:
+    def predicted(self) -> Tensor:
         """The class (N,) of the highest logit."""
-        return None if self.logits is None else self.logits.argmax(1)
+        return self.logits.argmax(1)
 
     @property
-    def contributions(self) -> Tensor | None:
+    def contributions(self) -> Tensor:
         """Weight times value (N, L): what each concept adds to the logit of the predicted class."""
-        return None if self.weights is None else self.weights * self.values
+        return self.weights * self.values
 
     def importance(self, by: str) -> Tensor:
         """Return the numbers (N, L) that rank concepts: "contribution", "weight" or "value"."""
-        found = {"contribution": self.contributions, "weight": self.weights, "value": self.values}[by]
-        if found is None:
-            raise ValueError(
-                f"Expected argument `by` to be 'value', as the model has no head on the bank, but got {by!r}."
-            )
-        return found
+        return {"contribution": self.contributions, "weight": self.weights, "value": self.values}[by]
 
 
-def concept_views(model: Any, images: Any, batch_size: int = 64) -> ConceptViews:
+def concept_views(model: Any, images: Any, batch_size: int = 64) -> ClassViews:
     """Run a concept model over images (N, C, H, W), in eval mode and without a trace, the backbone once an image."""
     members = ("features", "concept_predictor", "head", "concept_maps")
     if isinstance(model, type) or any(not hasattr(model, name) for name in members):
@@ -86,7 +95,7 @@ def concept_views(model: Any, images: Any, batch_size: int = 64) -> ConceptViews
     joined = {name: torch.cat([part[name] for part in parts]) for name in parts[0] if name != "values"}
     margins = getattr(getattr(model, "concept_layer", None), "values", "") == "margin"
     threshold = 0.5 if getattr(model, "bounded", False) else 0.0 if margins else None
-    return ConceptViews(
+    return ClassViews(
         images=images,
         values=values,
         **joined,
@@ -170,8 +179,7 @@ def bank_views(model: nn.Module, layer: str, bank: Any, images: Any, batch_size:
     # A head that is never asked: the views of the bank alone.
     cbm = PostHocCBM(LayerFeatures(model, layer), bank, nn.Identity())
     found = concept_views(cbm, images, batch_size)
-    kept = {field.name: getattr(found, field.name) for field in fields(found)}
-    return ConceptViews(**{**kept, "logits": None, "weights": None, "residual": None})
+    return ConceptViews(**{field.name: getattr(found, field.name) for field in fields(ConceptViews)})
 
 
 def as_pictures(images: Tensor, normalisation: Any) -> Tensor:

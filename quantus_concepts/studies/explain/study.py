@@ -24,7 +24,7 @@ from captum_concepts.backbones.named import build_model, load_tokenizer
 from captum_concepts.bank.folders import find_concept_folders
 from captum_concepts.models.random_banks import RandomBank
 from captum_concepts.models.residual import split_linear
-from captum_concepts.pictures.views import ConceptViews, class_labels, concept_views
+from captum_concepts.pictures.views import ClassViews, class_labels, concept_views
 from quantus_concepts.datasets import PaintedBirds
 from quantus_concepts.explorer.explore import explore
 from quantus_concepts.score_tables import to_markdown
@@ -57,7 +57,7 @@ def explain(options: ExplainOptions) -> str:
             model, images, truth = _painted(options)
             names, pictures = [f"bird {i}" for i in range(len(images))], images
         views = concept_views(model, images, options.batch_size)
-        classes = class_labels(getattr(model, "class_names", None), _logits(views).shape[1])
+        classes = class_labels(getattr(model, "class_names", None), views.logits.shape[1])
         table = concept_table(views, names, classes, _p_values(model))
         shown = table.groupby(table.index // len(views.names)).head(options.top)
         printed = to_markdown(_readable(shown).reset_index(drop=True))
@@ -88,11 +88,10 @@ def image_names(paths: list[Path]) -> list[str]:
     return names if len({*names}) == len(names) else [str(path) for path in paths]
 
 
-def concept_table(views: ConceptViews, names: list[str], classes: list[str], p_values: list[float]) -> pd.DataFrame:
+def concept_table(views: ClassViews, names: list[str], classes: list[str], p_values: list[float]) -> pd.DataFrame:
     """Return a row for each image and concept, the largest contribution first."""
-    logits, parts = _logits(views), views.contributions
-    assert parts is not None
-    shares = logits.softmax(1).amax(1)
+    parts = views.contributions
+    shares = views.logits.softmax(1).amax(1)
     rows = []
     for i, name in enumerate(names):
         # Where classes are concepts themselves, only one of them adds anything: the others come by value.
@@ -100,7 +99,7 @@ def concept_table(views: ConceptViews, names: list[str], classes: list[str], p_v
         for j in order.tolist():
             row = {
                 "image": name,
-                "class": classes[int(logits[i].argmax())],
+                "class": classes[int(views.logits[i].argmax())],
                 "probability": shares[i].item(),
                 "concept": views.names[j],
                 "value": views.values[i, j].item(),
@@ -127,11 +126,6 @@ def _readable(table: pd.DataFrame) -> pd.DataFrame:
         if table[f"random_{what}_low"].notna().all():
             shown[f"random {what}s"] = spread(what)
     return shown.dropna(axis="columns", how="all")
-
-
-def _logits(views: ConceptViews) -> Tensor:
-    assert views.logits is not None
-    return views.logits
 
 
 def _p_values(model: Any) -> list[float]:
