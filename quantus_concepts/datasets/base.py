@@ -10,9 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from captum_concepts._support.checks import (
-    find_names,
-)
+from captum_concepts._support.checks import find_names
 from captum_concepts._support.constraints import Number
 from captum_concepts._support.shown import described, one_line, sample_html
 

@@ -13,9 +13,7 @@ from torchvision import tv_tensors
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as F  # noqa: N812
 
-from captum_concepts._support.checks import (
-    check_shape,
-)
+from captum_concepts._support.checks import check_shape
 from captum_concepts._support.constraints import Choice, check_arguments
 from quantus_concepts.datasets.base import mask_outside
 

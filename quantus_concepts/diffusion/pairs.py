@@ -9,11 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Generator
 
-from captum_concepts._support.checks import (
-    as_list,
-    check_kind,
-    check_whole,
-)
+from captum_concepts._support.checks import as_list, check_kind, check_whole
 from captum_concepts._support.constraints import Instance, check_arguments
 from captum_concepts._support.shown import one_line
 from quantus_concepts.diffusion.schedule import TieSchedule

@@ -7,10 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from captum_concepts._support.checks import (
-    check_range,
-    check_whole,
-)
+from captum_concepts._support.checks import check_range, check_whole
 from captum_concepts._support.constraints import AXES, SHARE, WEIGHT, Instance, Items, Number, Whole, check_arguments
 
 if TYPE_CHECKING:

@@ -10,9 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from captum_concepts._support.checks import (
-    check_range,
-)
+from captum_concepts._support.checks import check_range
 from captum_concepts._support.constraints import Choice, check_arguments
 from captum_concepts._support.shown import described
 from quantus_concepts.diffusion.schedule import TieSchedule

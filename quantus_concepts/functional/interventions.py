@@ -11,16 +11,7 @@ import torch
 from torch import Tensor
 
 from captum_concepts._support.checks import check_shape, to_array
-from captum_concepts._support.constraints import (
-    Arrays,
-    Choice,
-    Floats,
-    Indices,
-    Items,
-    Seed,
-    Whole,
-    check_arguments,
-)
+from captum_concepts._support.constraints import Arrays, Choice, Floats, Indices, Items, Seed, Whole, check_arguments
 
 #: Which concept of an image is asked for first.
 ORDERS = ("random", "uncertainty", "contribution")

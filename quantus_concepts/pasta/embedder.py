@@ -11,11 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captum_concepts._support.checks import (
-    check_path,
-    check_shape,
-    to_array,
-)
+from captum_concepts._support.checks import check_path, check_shape, to_array
 from captum_concepts._support.constraints import Dictionary, Flag, Floats, Instance, Whole, check_arguments
 from captum_concepts._support.disk_cache import FileHashes
 from captum_concepts._support.fingerprints import fingerprint_of

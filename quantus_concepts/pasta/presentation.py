@@ -9,9 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from captum_concepts._support.checks import (
-    check_kind,
-)
+from captum_concepts._support.checks import check_kind
 from captum_concepts._support.constraints import SHARE, Choice, Constraint, Flag, Whole, check_arguments
 from captum_concepts._support.shown import described
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation

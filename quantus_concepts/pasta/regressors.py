@@ -13,9 +13,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVR
 from torch import Tensor
 
-from captum_concepts._support.checks import (
-    to_numpy,
-)
+from captum_concepts._support.checks import to_numpy
 from captum_concepts._support.constraints import Choice, Dictionary, check_arguments
 from captum_concepts._support.running import kept_numpy_state
 from captum_concepts._support.shown import described

@@ -11,16 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from captum_concepts._support.constraints import (
-    TEXT,
-    Dictionary,
-    Floats,
-    Instance,
-    Items,
-    Seed,
-    Whole,
-    check_arguments,
-)
+from captum_concepts._support.constraints import TEXT, Dictionary, Floats, Instance, Items, Seed, Whole, check_arguments
 from captum_concepts._support.running import without_autocast
 from captum_concepts._support.shown import described
 from quantus_concepts.datasets.ratings.questions import check_questions

@@ -15,10 +15,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from captum_concepts._support.checks import (
-    check_choice,
-    check_path,
-)
+from captum_concepts._support.checks import check_choice, check_path
 from captum_concepts._support.constraints import Device, Instance, Location, Whole, check_arguments
 from captum_concepts._support.files import check_target, parse_json, shortened, written
 from quantus_concepts.datasets.ratings.questions import QUESTIONS

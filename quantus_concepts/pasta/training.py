@@ -12,11 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from captum_concepts._support.checks import (
-    check_numbers,
-    check_shape,
-    to_numpy,
-)
+from captum_concepts._support.checks import check_numbers, check_shape, to_numpy
 from captum_concepts._support.constraints import (
     Choice,
     Device,

@@ -19,12 +19,7 @@ from quantus_concepts import IDR, IIR, MCS, Subject, score_contrasts, score_rela
 from quantus_concepts.functional import relative_contrast
 from quantus_concepts.metrics import RegionAttributions, attribute_regions
 from quantus_concepts.metrics.contrast.regions import batches
-from quantus_concepts.metrics.contrast.scores import (
-    contrast_scores,
-    contrast_table,
-    random_regions,
-    undefined_reasons,
-)
+from quantus_concepts.metrics.contrast.scores import contrast_scores, contrast_table, random_regions, undefined_reasons
 from reference import attribution as reference
 
 N, SIZE, N_CLASSES = 24, 12, 3

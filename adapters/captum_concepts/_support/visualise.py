@@ -14,13 +14,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 from torch.nn import functional
 
-from captum_concepts._support.checks import (
-    as_list,
-    check_finite,
-    check_shape,
-    to_array,
-    to_numpy,
-)
+from captum_concepts._support.checks import as_list, check_finite, check_shape, to_array, to_numpy
 from captum_concepts._support.constraints import (
     AXES,
     FINITE,

@@ -13,9 +13,7 @@ from captum.log import log_usage
 from torch import Tensor, nn
 from torch.nn import functional
 
-from captum_concepts._support.checks import (
-    check_shape,
-)
+from captum_concepts._support.checks import check_shape
 from captum_concepts._support.constraints import Function, Seed, check_arguments
 from captum_concepts._support.running import to_host
 from captum_concepts._support.shown import described, written

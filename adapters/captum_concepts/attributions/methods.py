@@ -29,22 +29,8 @@ from captum.attr import (
 from captum.log import log_usage
 from torch import Tensor
 
-from captum_concepts._support.checks import (
-    check_finite,
-    check_path,
-    to_array,
-    to_numpy,
-)
-from captum_concepts._support.constraints import (
-    TEXT,
-    WEIGHT,
-    Choice,
-    Device,
-    Items,
-    Seed,
-    Whole,
-    check_arguments,
-)
+from captum_concepts._support.checks import check_finite, check_path, to_array, to_numpy
+from captum_concepts._support.constraints import TEXT, WEIGHT, Choice, Device, Items, Seed, Whole, check_arguments
 from captum_concepts._support.running import error_text, nearest_functions, run_file
 from captum_concepts.attributions.controls import RandomAttribution, SobelEdges
 from captum_concepts.attributions.explain import LAYER_NAME, ExplainFunc, explain_func

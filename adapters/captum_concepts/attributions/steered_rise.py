@@ -24,16 +24,7 @@ from captum_concepts._support.checks import (
     check_whole,
     to_tensor,
 )
-from captum_concepts._support.constraints import (
-    SHARE,
-    Choice,
-    Flag,
-    Function,
-    Number,
-    Seed,
-    Whole,
-    check_arguments,
-)
+from captum_concepts._support.constraints import SHARE, Choice, Flag, Function, Number, Seed, Whole, check_arguments
 from captum_concepts._support.progress import progress
 from captum_concepts._support.running import alone_with, evaluation_mode, tensor_output, without_autocast
 from captum_concepts._support.shown import described, written

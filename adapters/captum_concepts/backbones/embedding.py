@@ -8,11 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from captum_concepts._support.checks import (
-    check_binary,
-    check_materialised,
-    check_shape,
-)
+from captum_concepts._support.checks import check_binary, check_materialised, check_shape
 from captum_concepts._support.constraints import POOL, Flag, Function, Loader, check_arguments
 from captum_concepts._support.progress import progress
 from captum_concepts._support.running import (

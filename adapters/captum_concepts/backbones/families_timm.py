@@ -8,15 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from captum_concepts.backbones.backbone import (
-    Backbone,
-    as_model,
-    check_model,
-    is_family,
-    refusal,
-    shared_copy,
-    square,
-)
+from captum_concepts.backbones.backbone import Backbone, as_model, check_model, is_family, refusal, shared_copy, square
 from captum_concepts.backbones.pools import LatentPool, MeanThen, TokenPool, token_backbone
 
 _KNOWN = (

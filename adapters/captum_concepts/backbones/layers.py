@@ -14,9 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.jit._trace import TopLevelTracedModule
 
-from captum_concepts._support.checks import (
-    check_materialised,
-)
+from captum_concepts._support.checks import check_materialised
 from captum_concepts._support.constraints import IMAGES, Module, check_arguments
 from captum_concepts._support.running import device_of, evaluation_mode
 

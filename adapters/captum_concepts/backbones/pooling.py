@@ -8,11 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from captum_concepts._support.checks import (
-    check_module,
-    is_integral,
-    to_tensor,
-)
+from captum_concepts._support.checks import check_module, is_integral, to_tensor
 from captum_concepts._support.running import at_least_float32, tensor_output, without_autocast
 
 Pool = str | Callable[[Tensor], Tensor]

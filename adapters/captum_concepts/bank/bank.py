@@ -10,11 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from captum_concepts._support.checks import (
-    check_finite,
-    check_names,
-    check_shape,
-)
+from captum_concepts._support.checks import check_finite, check_names, check_shape
 from captum_concepts._support.constraints import TEXT, Choice, Function, Instance, Items, Seed, Whole, check_arguments
 from captum_concepts.backbones.pooling import Maps, Pool, resolve_stages
 from captum_concepts.bank.directions import activations, as_embeddings, autoencode, factorise, some

@@ -11,9 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import SVC
 from torch import Tensor, nn
 
-from captum_concepts._support.checks import (
-    to_tensor,
-)
+from captum_concepts._support.checks import to_tensor
 from captum_concepts._support.constraints import POSITIVE, Choice, Constraint, Number, Seed, Whole
 from captum_concepts._support.files import printable
 from captum_concepts._support.progress import progress

@@ -9,9 +9,7 @@ import torch
 from captum.concept import CAV, Concept
 from torch import Tensor, nn
 
-from captum_concepts._support.checks import (
-    check_whole,
-)
+from captum_concepts._support.checks import check_whole
 from captum_concepts._support.files import quoted
 from captum_concepts._support.running import device_of, evaluation_mode
 from captum_concepts.bank.directions import as_embeddings

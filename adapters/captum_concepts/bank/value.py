@@ -13,12 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captum_concepts._support.checks import (
-    as_list,
-    check_names,
-    check_shape,
-    find_names,
-)
+from captum_concepts._support.checks import as_list, check_names, check_shape, find_names
 from captum_concepts._support.constraints import (
     SHARE,
     Arrays,

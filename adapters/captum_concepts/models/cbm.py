@@ -13,14 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import RandomSampler
 
-from captum_concepts._support.checks import (
-    check_binary,
-    check_finite,
-    check_module,
-    check_shape,
-    to_numpy,
-    to_tensor,
-)
+from captum_concepts._support.checks import check_binary, check_finite, check_module, check_shape, to_numpy, to_tensor
 from captum_concepts._support.constraints import (
     POOL,
     TEXT,

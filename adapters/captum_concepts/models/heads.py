@@ -15,9 +15,7 @@ from sklearn.linear_model import LogisticRegression, SGDClassifier
 from threadpoolctl import ThreadpoolController
 from torch import Tensor, nn
 
-from captum_concepts._support.checks import (
-    to_array,
-)
+from captum_concepts._support.checks import to_array
 from captum_concepts._support.constraints import (
     POSITIVE,
     SHARE,

@@ -10,13 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captum_concepts._support.checks import (
-    as_list,
-    check_binary,
-    check_finite,
-    check_shape,
-    to_tensor,
-)
+from captum_concepts._support.checks import as_list, check_binary, check_finite, check_shape, to_tensor
 from captum_concepts._support.shown import one_line
 from captum_concepts.backbones.pooling import check_concepts
 

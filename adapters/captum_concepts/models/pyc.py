@@ -8,9 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from captum_concepts._support.checks import (
-    check_choice,
-)
+from captum_concepts._support.checks import check_choice
 from captum_concepts._support.constraints import POOL, Function, Module, check_arguments
 from captum_concepts._support.running import evaluation_mode, to_model
 from captum_concepts.backbones.pooling import Maps, Pool, Pooling, check_concepts, resolve_stages

@@ -12,11 +12,7 @@ from scipy.optimize import minimize
 from torch import Tensor, nn
 from torch.nn import functional
 
-from captum_concepts._support.checks import (
-    check_finite,
-    check_shape,
-    to_numpy,
-)
+from captum_concepts._support.checks import check_finite, check_shape, to_numpy
 from captum_concepts._support.constraints import (
     POOL,
     POSITIVE,

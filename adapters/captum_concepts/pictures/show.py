@@ -14,9 +14,7 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from captum_concepts._support.checks import (
-    check_shape,
-)
+from captum_concepts._support.checks import check_shape
 from captum_concepts._support.constraints import AXES, FINITE, NAMES, Arrays, Choice, Whole, check_arguments
 from captum_concepts._support.shown import clipped, signed
 from captum_concepts._support.visualise import MARKS, TILE, figure_of, plot_coam

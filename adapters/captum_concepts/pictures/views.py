@@ -9,12 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from captum_concepts._support.checks import (
-    check_finite,
-    check_names,
-    check_shape,
-    to_tensor,
-)
+from captum_concepts._support.checks import check_finite, check_names, check_shape, to_tensor
 from captum_concepts._support.running import (
     at_least_float32,
     evaluation_mode,

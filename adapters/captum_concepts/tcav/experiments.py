@@ -16,12 +16,7 @@ from captum.log import log_usage
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from captum_concepts._support.checks import (
-    check_materialised,
-    check_shape,
-    is_integral,
-    to_tensor,
-)
+from captum_concepts._support.checks import check_materialised, check_shape, is_integral, to_tensor
 from captum_concepts._support.running import (
     alone_with,
     evaluation_mode,

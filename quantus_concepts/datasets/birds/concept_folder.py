@@ -9,10 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captum_concepts._support.checks import (
-    check_file,
-    check_index,
-)
+from captum_concepts._support.checks import check_file, check_index
 from captum_concepts._support.constraints import Choice, Location, Seed, check_arguments
 from captum_concepts._support.files import subfolders
 from captum_concepts._support.images import image_size as size_of_image

@@ -9,10 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captum_concepts._support.checks import (
-    check_index,
-    find_names,
-)
+from captum_concepts._support.checks import check_index, find_names
 from captum_concepts._support.constraints import Choice, Location, check_arguments
 from captum_concepts._support.files import printable
 from captum_concepts._support.images import image_head, load_image, turned_points

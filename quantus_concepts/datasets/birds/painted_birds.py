@@ -9,12 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captum_concepts._support.checks import (
-    check_choice,
-    check_index,
-    check_range,
-    check_whole,
-)
+from captum_concepts._support.checks import check_choice, check_index, check_range, check_whole
 from captum_concepts._support.constraints import SHARE, Choice, Flag, Whole, check_arguments
 from quantus_concepts.datasets.base import SPLITS, ConceptDataset, ConceptSample, mask_outside
 from quantus_concepts.datasets.birds.attributes import (

@@ -12,12 +12,7 @@ import numpy as np
 
 from captum_concepts._support.files import read_json, shortened
 from quantus_concepts.datasets.folders import leads_out
-from quantus_concepts.datasets.ratings.files import (
-    FileName,
-    list_some,
-    parse_rated_name,
-    parse_scored_name,
-)
+from quantus_concepts.datasets.ratings.files import FileName, list_some, parse_rated_name, parse_scored_name
 from quantus_concepts.datasets.ratings.questions import QUESTIONS
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
 

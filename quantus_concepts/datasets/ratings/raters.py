@@ -10,13 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captum_concepts._support.checks import (
-    check_choice,
-    check_numbers,
-    check_shape,
-    check_whole,
-    to_numpy,
-)
+from captum_concepts._support.checks import check_choice, check_numbers, check_shape, check_whole, to_numpy
 from captum_concepts._support.constraints import Arrays, Instance, Number, Seed, Whole, check_arguments
 from quantus_concepts.datasets.birds.painted_birds import PaintedBirds
 from quantus_concepts.datasets.ratings.explainers import EXPLAINERS, LIST_LENGTH, BirdView, GradedExplainer

@@ -8,9 +8,7 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from captum_concepts._support.checks import (
-    check_choice,
-)
+from captum_concepts._support.checks import check_choice
 from captum_concepts._support.constraints import TEXT, Choice, Flag, Location, check_arguments
 from captum_concepts._support.images import load_image
 from quantus_concepts.datasets.ratings.annotations import LABELS, PREDICTED, Record, read_records

@@ -8,10 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from captum_concepts._support.checks import (
-    check_shape,
-    to_numpy,
-)
+from captum_concepts._support.checks import check_shape, to_numpy
 from captum_concepts._support.constraints import SHARE, Seed, check_arguments
 from captum_concepts._support.shown import one_line
 

@@ -14,10 +14,7 @@ from typing import Any
 import numpy as np
 from matplotlib.path import Path as Outline
 
-from captum_concepts._support.checks import (
-    check_choice,
-    check_index,
-)
+from captum_concepts._support.checks import check_choice, check_index
 from captum_concepts._support.constraints import SHARE, Flag, Location, Whole, check_arguments
 from captum_concepts._support.files import quoted, read_json, reason_of
 from captum_concepts._support.images import MAX_PIXELS, image_head, load_pixels, turned

@@ -12,10 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from captum_concepts._support.checks import (
-    check_index,
-    to_numpy,
-)
+from captum_concepts._support.checks import check_index, to_numpy
 from captum_concepts._support.constraints import Choice, check_arguments
 from captum_concepts._support.shown import described, one_line, sample_html
 

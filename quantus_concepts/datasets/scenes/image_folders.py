@@ -7,9 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from captum_concepts._support.checks import (
-    check_index,
-)
+from captum_concepts._support.checks import check_index
 from captum_concepts._support.constraints import Function, Location, check_arguments
 from captum_concepts._support.images import image_size, load_pixels, open_image
 from quantus_concepts.datasets.folders import list_classes

@@ -11,20 +11,10 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from captum_concepts._support.checks import (
-    check_choice,
-    check_index,
-    check_whole,
-)
+from captum_concepts._support.checks import check_choice, check_index, check_whole
 from captum_concepts._support.constraints import Choice, Number, Seed, Whole, check_arguments
 from quantus_concepts.datasets.base import SPLITS, TEST_SHARE, check_pair
-from quantus_concepts.datasets.scenes.composed import (
-    GREY,
-    NO_BOX,
-    VIEWS,
-    Box,
-    ComposedDataset,
-)
+from quantus_concepts.datasets.scenes.composed import GREY, NO_BOX, VIEWS, Box, ComposedDataset
 from quantus_concepts.datasets.scenes.sources import (
     Cutout,
     ObjectSource,

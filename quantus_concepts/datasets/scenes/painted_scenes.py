@@ -8,9 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from PIL import Image, ImageDraw
 
-from captum_concepts._support.checks import (
-    check_index,
-)
+from captum_concepts._support.checks import check_index
 from captum_concepts._support.constraints import Whole, check_arguments
 from quantus_concepts.datasets.scenes.palette import draw_colours, labels_in_turn
 from quantus_concepts.datasets.scenes.sources import SceneSource

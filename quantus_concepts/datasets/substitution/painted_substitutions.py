@@ -10,12 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from captum_concepts._support.checks import (
-    as_list,
-    check_choice,
-    check_index,
-    check_whole,
-)
+from captum_concepts._support.checks import as_list, check_choice, check_index, check_whole
 from captum_concepts._support.constraints import Instance, Seed, Whole, check_arguments
 from captum_concepts._support.shown import described, one_line, sample_html
 from quantus_concepts.datasets.birds.painted_birds import PaintedBirds

@@ -13,9 +13,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from captum_concepts._support.checks import (
-    check_index,
-)
+from captum_concepts._support.checks import check_index
 from captum_concepts._support.constraints import Function, Instance, Whole, check_arguments
 from captum_concepts._support.files import printable, shortened
 from captum_concepts._support.running import warn_user

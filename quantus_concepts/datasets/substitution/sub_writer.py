@@ -11,12 +11,7 @@ from typing import Any
 from PIL import Image
 from torch import Tensor
 
-from captum_concepts._support.checks import (
-    as_list,
-    check_choice,
-    check_path,
-    check_shape,
-)
+from captum_concepts._support.checks import as_list, check_choice, check_path, check_shape
 from captum_concepts._support.constraints import TEXT, Flag, Items, Location, Whole, check_arguments
 from captum_concepts._support.files import check_plain_file, clear_abandoned, written
 from captum_concepts._support.progress import progress

@@ -10,11 +10,7 @@ from quantus.helpers.enums import DataType, EvaluationCategory, ScoreDirection
 from torch import Tensor
 
 from captum_concepts._support.constraints import FINITE, Choice, Flag, Number, Whole, check_arguments
-from quantus_concepts.functional import (
-    mask_centres,
-    mask_shares,
-    mask_threshold_shares,
-)
+from quantus_concepts.functional import mask_centres, mask_shares, mask_threshold_shares
 from quantus_concepts.functional.normalisation import finite_rows
 from quantus_concepts.functional.part_specificity import own_and_others
 from quantus_concepts.functional.ranking import first_concepts

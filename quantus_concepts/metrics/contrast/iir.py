@@ -10,10 +10,7 @@ import torch
 from quantus.helpers.enums import EvaluationCategory, ScoreDirection
 from torch import Tensor, nn
 
-from captum_concepts._support.checks import (
-    to_array,
-    to_numpy,
-)
+from captum_concepts._support.checks import to_array, to_numpy
 from captum_concepts._support.constraints import POSITIVE, Flag, Instance, check_arguments
 from captum_concepts._support.running import to_host
 from quantus_concepts.functional import iir, perturbation

@@ -10,10 +10,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from captum_concepts._support.checks import (
-    check_shape,
-    to_tensor,
-)
+from captum_concepts._support.checks import check_shape, to_tensor
 from captum_concepts._support.constraints import Arrays, Flag, Function, Loader, check_arguments
 from captum_concepts._support.files import shortened
 from captum_concepts._support.progress import progress

@@ -12,11 +12,7 @@ import torch
 from quantus.helpers.enums import EvaluationCategory, ScoreDirection
 from torch import Tensor
 
-from captum_concepts._support.checks import (
-    as_list,
-    check_choice,
-    to_numpy,
-)
+from captum_concepts._support.checks import as_list, check_choice, to_numpy
 from captum_concepts._support.constraints import NAMES, Arrays, Flag, Function, Instance, check_arguments
 from captum_concepts._support.files import shortened
 from captum_concepts._support.running import device_of, to_model

@@ -13,13 +13,7 @@ from quantus.metrics.robustness.max_sensitivity import MaxSensitivity
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from captum_concepts._support.checks import (
-    check_callable,
-    check_mapping,
-    check_module,
-    check_size,
-    to_array,
-)
+from captum_concepts._support.checks import check_callable, check_mapping, check_module, check_size, to_array
 from captum_concepts._support.constraints import POSITIVE, Dictionary, Flag, Instance, Seed, Whole, check_arguments
 from captum_concepts._support.progress import progress
 from captum_concepts._support.running import evaluation_mode, predict_logits, warn_user

@@ -11,10 +11,7 @@ import numpy as np
 from quantus.metrics.complexity.sparseness import Sparseness
 from scipy import stats
 
-from captum_concepts._support.checks import (
-    check_numbers,
-    check_shape,
-)
+from captum_concepts._support.checks import check_numbers, check_shape
 from captum_concepts._support.constraints import Choice, Dictionary, Flag, check_arguments
 from captum_concepts._support.progress import progress
 from captum_concepts._support.shown import one_line

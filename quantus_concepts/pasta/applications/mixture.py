@@ -16,10 +16,7 @@ from matplotlib.ticker import MaxNLocator
 from scipy import stats
 from torch import Tensor
 
-from captum_concepts._support.checks import (
-    check_numbers,
-    check_shape,
-)
+from captum_concepts._support.checks import check_numbers, check_shape
 from captum_concepts._support.constraints import AXES, Dictionary, Instance, check_arguments
 from captum_concepts._support.shown import one_line
 from quantus_concepts.datasets.ratings.questions import question_named

@@ -12,11 +12,7 @@ import torch
 from torch import Tensor
 from torchvision.transforms.v2 import functional as transforms
 
-from captum_concepts._support.checks import (
-    as_list,
-    check_choice,
-    check_shape,
-)
+from captum_concepts._support.checks import as_list, check_choice, check_shape
 from captum_concepts._support.constraints import Choice, Floats, Function, Number, Seed, Whole, check_arguments
 from captum_concepts._support.shown import one_line
 from quantus_concepts.pasta.encoders.encoder import check_unit

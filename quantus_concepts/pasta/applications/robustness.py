@@ -10,9 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from captum_concepts._support.checks import (
-    to_numpy,
-)
+from captum_concepts._support.checks import to_numpy
 from captum_concepts._support.constraints import (
     Arrays,
     Choice,

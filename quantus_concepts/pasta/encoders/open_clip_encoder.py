@@ -14,12 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from captum_concepts._support.checks import (
-    check_choice,
-    check_kind,
-    check_path,
-    check_whole,
-)
+from captum_concepts._support.checks import check_choice, check_kind, check_path, check_whole
 from captum_concepts._support.constraints import TEXT, Device, Dictionary, Instance, Seed, check_arguments
 from captum_concepts._support.disk_cache import FileHashes
 from captum_concepts._support.files import check_files

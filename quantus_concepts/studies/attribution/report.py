@@ -11,11 +11,7 @@ import pandas as pd
 from markupsafe import Markup, escape
 
 from quantus_concepts.studies._kit.charts import Bars, Chart, Curves, Drawing
-from quantus_concepts.studies._kit.findings import (
-    Finding,
-    listed,
-    number,
-)
+from quantus_concepts.studies._kit.findings import Finding, listed, number
 from quantus_concepts.studies._kit.page import Page, Section
 from quantus_concepts.studies._kit.results import PAPER, against, names, pick, published
 from quantus_concepts.studies._kit.run import Run

@@ -20,20 +20,9 @@ from quantus_concepts.metrics.streaming.names import (
     PART_SPECIFICITY,
 )
 from quantus_concepts.studies._kit.charts import Bars, Chart, Curves, Histograms, tidy
-from quantus_concepts.studies._kit.findings import (
-    ends,
-    number,
-)
+from quantus_concepts.studies._kit.findings import ends, number
 from quantus_concepts.studies._kit.page import Page, Section
-from quantus_concepts.studies._kit.results import (
-    PAPER,
-    against_control,
-    names,
-    one,
-    over_seeds,
-    pick,
-    published,
-)
+from quantus_concepts.studies._kit.results import PAPER, against_control, names, one, over_seeds, pick, published
 from quantus_concepts.studies._kit.run import Run
 from quantus_concepts.studies._kit.tables import CHANCE, Table, arranged, in_percent, in_percents, with_sources
 from quantus_concepts.studies._models.subjects import ORACLE, POST_HOC, RANDOM, TRADITIONAL

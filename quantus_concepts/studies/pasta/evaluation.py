@@ -24,13 +24,7 @@ from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, E
 from quantus_concepts.datasets.ratings.questions import QUESTIONS
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.datasets.ratings.split import Split, leak_free_split
-from quantus_concepts.functional.agreement import (
-    ceiling,
-    correlation_interval,
-    figures,
-    human_figures,
-    split_interval,
-)
+from quantus_concepts.functional.agreement import ceiling, correlation_interval, figures, human_figures, split_interval
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.labels import label_indices
 from quantus_concepts.pasta.regressors import KINDS, fit_regressor

@@ -40,12 +40,7 @@ from quantus_concepts.studies._kit.page import Page, Section
 from quantus_concepts.studies._kit.results import names, pick
 from quantus_concepts.studies._kit.run import Run, Study
 from quantus_concepts.studies._kit.tables import Table
-from quantus_concepts.studies.pasta.evaluation import (
-    best_scorer,
-    identity_of_ratings,
-    kept_arrays,
-    spearman,
-)
+from quantus_concepts.studies.pasta.evaluation import best_scorer, identity_of_ratings, kept_arrays, spearman
 from quantus_concepts.studies.pasta.findings import in_cells, in_order, paper_table, span, study_page
 from quantus_concepts.studies.pasta.options import CORRELATED_THRESHOLDS, SCORER, MetricsOptions
 from quantus_concepts.studies.pasta.preparing import (

@@ -21,11 +21,7 @@ from quantus_concepts.studies._kit.page import Page, Section
 from quantus_concepts.studies._kit.results import names, pick
 from quantus_concepts.studies._kit.run import Run
 from quantus_concepts.studies._kit.tables import Table
-from quantus_concepts.studies.pasta.applications import (
-    application_answers,
-    application_findings,
-    application_sections,
-)
+from quantus_concepts.studies.pasta.applications import application_answers, application_findings, application_sections
 from quantus_concepts.studies.pasta.evaluation import SplitResult, over_splits
 from quantus_concepts.studies.pasta.findings import (
     SHARE,

@@ -9,11 +9,7 @@ from quantus_concepts.studies._kit.command import named_as_typed
 from quantus_concepts.studies._kit.page import Page
 from quantus_concepts.studies._kit.run import Run, Study
 from quantus_concepts.studies.pasta.applications import apply_score
-from quantus_concepts.studies.pasta.evaluation import (
-    best_split,
-    save_scorers,
-    trained,
-)
+from quantus_concepts.studies.pasta.evaluation import best_split, save_scorers, trained
 from quantus_concepts.studies.pasta.options import PastaOptions
 from quantus_concepts.studies.pasta.page import training_page
 from quantus_concepts.studies.pasta.preparing import RatedBirds, study_embedder, study_plan
