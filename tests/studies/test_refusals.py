@@ -205,38 +205,25 @@ BAD = {
         f"{OWN} --backbone network.py:grey": "--image-size",
     },
     "benchmark attribution": {
-        "--image-size 20": "--image-size",
-        "--objects cutouts": "--objects",
         "--object-classes dog": "--object-classes",
         "--min-photographs 2": "--min-photographs",
         "--data folders": "--objects",
-        "--data folders --objects cutouts": "--scenes",
         "--data coco-miniplaces --objects cutouts --scenes scenes": "--annotations",
-        "--data bam": "--root",
-        "--data bam --root scenes --relative": "--relative",
         "--data bam --root scenes --robustness": "--robustness",
         "--data bam --root scenes": "--root",
         "--weights w.pth": "--weights",
-        "--layer nonsense": "--layer",
         "--layer=": "--layer",
         "--methods=": "--methods",
         "--methods nonsense": "--methods",
-        "--methods grad-cam,,random": "--methods",
         "--methods methods.py:nothing": "--methods",
-        "--methods methods.py:number": "--methods",
-        "--methods nowhere.py:inverted": "--methods",
         "--methods syntax.py:inverted": "--methods",
-        "--methods nowhere:inverted": "--methods",
-        "--common-object nonsense": "--common-object",
         "--common-object=": "--common-object",
-        "--target-scene nonsense": "--target-scene",
         "--target-scene=": "--target-scene",
         f"{FOLDED} --common-object bird": "--common-object",
         "--mean 0,0,0": "--std",
         "--mean 0,0,0 --std 0,0,0": "--std",
         "--mean nan,0,0 --std 1,1,1": "--mean",
         "--std 1,1,1": "--mean",
-        "--backbone nonsense": "--backbone",
         "--backbone network.py": "--backbone",
         **{
             f"--backbone network.py:{name}": name
@@ -245,7 +232,6 @@ BAD = {
         "--models /proc/nowhere/models": "--models",
         **ENGINE,
         "--out file.txt": "--out",
-        "--out images --overwrite": "--out",
     },
     "benchmark substitution": {
         **ENGINE,
@@ -409,26 +395,6 @@ BAD = {
         "--out images": "--out",
     },
 }
-UNKNOWN = {
-    "compse": "compose",
-    "benchmark conceps": "concepts",
-    "pasta scor": "score",
-    "benchmark": "command",
-    "pasta": "command",
-    "substitute": "command",
-    "substitute filtre": "filter",
-    "substitute generate": "--out",
-    "substitute sheet": "--generated",
-    "--versio": "--version",
-    "pasta join": "files",
-    "pasta score": "--images",
-    "pasta score --images images": "--explanations",
-    "pasta train": "--data",
-    "compose --n-per-pair": "--n-per-pair",
-    "benchmark attribution --tcavv": "--tcav",
-    "benchmark concepts --no-sweeep": "--no-sweep",
-    "pasta metrics --cache x": "--cache",
-}
 
 
 def combined():
@@ -449,7 +415,29 @@ def test_what_does_not_go_together_or_is_not_there(arguments, names, capsys):
     check_command(arguments, names, capsys)
 
 
-@pytest.mark.parametrize(("arguments", "names"), UNKNOWN.items(), ids=UNKNOWN)
+@pytest.mark.parametrize(
+    ("arguments", "names"),
+    {
+        "compse": "compose",
+        "benchmark conceps": "concepts",
+        "pasta scor": "score",
+        "benchmark": "command",
+        "pasta": "command",
+        "substitute": "command",
+        "substitute filtre": "filter",
+        "substitute generate": "--out",
+        "substitute sheet": "--generated",
+        "--versio": "--version",
+        "pasta join": "files",
+        "pasta score": "--images",
+        "pasta score --images images": "--explanations",
+        "pasta train": "--data",
+        "compose --n-per-pair": "--n-per-pair",
+        "benchmark attribution --tcavv": "--tcav",
+        "benchmark concepts --no-sweeep": "--no-sweep",
+        "pasta metrics --cache x": "--cache",
+    }.items(),
+)
 def test_unknown_commands_and_options_name_the_nearest(arguments, names, capsys):
     check_command(arguments.split(), names, capsys)
 

@@ -78,73 +78,6 @@ def root(tmp_path_factory):
         yield place
 
 
-BAD = {
-    "data": (
-        "--data birds",
-        r"`--data` to be one of \['painted', 'coco-miniplaces', 'folders', 'bam'\] but got 'birds'",
-    ),
-    "option": ("--sede 3", "No such option:? .?--sede"),
-    "no number": ("--seed x", "--seed"),
-    "objects missing": ("--data folders --scenes scenes", "`--objects` with `--data folders` but it is missing"),
-    "root missing": ("--data bam", "`--root` with `--data bam`"),
-    "folder that is none": ("--data folders --objects nowhere --scenes scenes", "folder but there is none at nowhere"),
-    "annotations": (
-        "--data coco-miniplaces --objects cutouts --scenes scenes --annotations nowhere.json",
-        "`--annotations` to name a file but there is none at nowhere.json",
-    ),
-    "objects of painted data": ("--objects cutouts", "`--objects` has no effect with `--data painted`"),
-    "no images": ("--n-images 0", r"`--n-images` to lie in \[1"),
-    "no training images": ("--n-train 0", r"`--n-train` to lie in \[1"),
-    "no epochs": ("--epochs 0", r"`--epochs` to lie in \[1"),
-    "batch of one": ("--train-batch-size 1", r"`--train-batch-size` to lie in \[2"),
-    "test share": ("--test-share 1", r"`--test-share` to lie in \(0, 1\) but got 1"),
-    "threshold": ("--threshold 0", r"`--threshold` to lie in \(0"),
-    "drop": ("--max-drop 2", r"`--max-drop` to lie in \[0, 1\] but got 2"),
-    "device": ("--device gpu", r"`--device` to be one of \['auto', 'cpu'"),
-    "unknown method": ("--methods gradcam", "but got 'gradcam'. Nearest: .*'Grad-CAM'"),
-    "one unknown method": ("--methods grad-cam,Oclusion", "but got 'Oclusion'. Nearest: .*'Occlusion'"),
-    "no method": ("--methods ,", "`--methods` to hold names with commas between them"),
-    "no such file of methods": ("--methods mine.py:method", "with a file that exists but got 'mine.py:method'"),
-    "no such function": (
-        "--methods methods.py:invertd",
-        r"'methods.py' to have 'invertd' but it has not. Nearest: \['inverted'",
-    ),
-    "no function": ("--methods methods.py:number", "'methods.py:number' to be a function but got int"),
-    "file that is not Python": ("--methods broken.py:method", "broken.py cannot be run: SyntaxError"),
-    "file that fails": ("--methods fails.py:method", "fails.py cannot be run: RuntimeError: not today"),
-    "no such module": ("--methods nowhere.at_all:method", "No module named 'nowhere'"),
-    "Captum class of neurons": ("--methods NeuronGradient", "NeuronGradient"),
-    "layer of the small network": ("--layer layer4", r"`--layer` to name a layer of FineResNet but got 'layer4'"),
-    "unknown backbone": ("--backbone resnet81", "Nearest: .*resnet18"),
-    "no such file of a network": ("--backbone nowhere.py:model", "none at nowhere.py"),
-    "weights of the small network": ("--weights w.pth", "`--weights` belongs to a network of your own"),
-    "no such weights": ("--backbone resnet18 --weights nowhere.pth", "there is none at nowhere.pth"),
-    "image size": ("--image-size 36", "`--image-size` to be a multiple of 8, .* but got 36"),
-    "tiny image size": ("--image-size 8", r"`--image-size` to lie in \[16"),
-    "common object": ("--common-object brid", "`--common-object` to be one of .* Did you mean 'bird'"),
-    "target scene": ("--target-scene hill", "`--target-scene` to be one of .* Did you mean 'hills'"),
-    "relative bam": ("--data bam --root bam --relative", "`--relative` needs images .*--data folders"),
-    "models in a file": ("--models coco.json", "`--models` to name a folder but coco.json is a file"),
-    "out that is a file": ("--out coco.json", "is a file"),
-    "out with a stranger's files": ("--out full", r"already holds files \(thesis.txt\)"),
-    "overwriting a stranger's files": ("--out full --overwrite", "did not write"),
-}
-BAD_FILES = {
-    "no class": (OWN, "--objects nothing", "one folder per class in nothing"),
-    "empty class": (OWN, "--objects empty", "empty/stone but there are none"),
-    "too few cut-outs": (OWN, "--objects single", "stone.*cut-out"),
-    "no alpha": (OWN, "--objects opaque", "opaque/leaf/0.png to have an alpha channel but its mode is 'RGB'"),
-    "scene that is no image": (OWN, "--scenes torn", "torn/beach/0.jpg"),
-    "no segmentation": (COCO, "", "segmentation"),
-    "no json": (COCO, "--annotations text.json", "text.json"),
-    "no bam": (BAM, "--root cutouts", "BAM layout"),
-    "pickled masks": (BAM, "--root pickled", r"pickled, and loading a pickle runs .* np.savez_compressed"),
-    "bam without masks": (BAM, "--root maskless", "Expected masks in maskless/obj"),
-    "bam without bare scenes": (BAM, "--root bare", "scene_only"),
-    "common object of bam": (BAM, "--common-object dog", r"`--common-object` to be one of \['leaf', 'stone'\]"),
-}
-
-
 def refused(arguments: list[str], message: str, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = sorted(path for path in root.rglob("*") if path.suffix != ".pyc" and path.name != "__pycache__")
     assert main([*COMMAND, *arguments]) == 2
@@ -165,13 +98,76 @@ def _nothing_is_trained(monkeypatch):
     monkeypatch.setattr(torch.optim.AdamW, "step", trained)
 
 
-@pytest.mark.parametrize(("arguments", "message"), BAD.values(), ids=BAD)
-def test_bad_options_are_told_in_one_line(arguments, message, root, capsys):
+@pytest.mark.parametrize(
+    "case",
+    {
+        "data": ("--data folder", r"`--data` to be one of .* but got 'folder'. Did you mean 'folders'"),
+        "root of no bam": ("--root scenes", "`--root` has no effect with `--data painted`.*belongs to: bam"),
+        "scenes of no folders": ("--scenes scenes", "belongs to: coco-miniplaces, folders"),
+        "objects missing": ("--data folders --scenes scenes", "`--objects` with `--data folders` but it is missing"),
+        "root missing": ("--data bam", "`--root` with `--data bam`"),
+        "folder that is none": (
+            "--data folders --objects nowhere --scenes scenes",
+            "folder but there is none at nowhere",
+        ),
+        "annotations": (
+            "--data coco-miniplaces --objects cutouts --scenes scenes --annotations nowhere.json",
+            "`--annotations` to name a file but there is none at nowhere.json",
+        ),
+        "unknown method": ("--methods gradcam", "but got 'gradcam'. Nearest: .*'Grad-CAM'"),
+        "one unknown method": ("--methods grad-cam,Oclusion", "but got 'Oclusion'. Nearest: .*'Occlusion'"),
+        "no method": ("--methods ,", "`--methods` to hold names with commas between them"),
+        "no such file of methods": ("--methods mine.py:method", "with a file that exists but got 'mine.py:method'"),
+        "no such function": (
+            "--methods methods.py:invertd",
+            r"'methods.py' to have 'invertd' but it has not. Nearest: \['inverted'",
+        ),
+        "no function": ("--methods methods.py:number", "'methods.py:number' to be a function but got int"),
+        "file that is not Python": ("--methods broken.py:method", "broken.py cannot be run: SyntaxError"),
+        "file that fails": ("--methods fails.py:method", "fails.py cannot be run: RuntimeError: not today"),
+        "no such module": ("--methods nowhere.at_all:method", "No module named 'nowhere'"),
+        "Captum class of neurons": ("--methods NeuronGradient", "NeuronGradient"),
+        "layer of the small network": ("--layer layer4", r"`--layer` to name a layer of FineResNet but got 'layer4'"),
+        "unknown backbone": ("--backbone resnet81", "Nearest: .*resnet18"),
+        "no such file of a network": ("--backbone nowhere.py:model", "none at nowhere.py"),
+        "weights of the small network": ("--weights w.pth", "`--weights` belongs to a network of your own"),
+        "no such weights": ("--backbone resnet18 --weights nowhere.pth", "there is none at nowhere.pth"),
+        "image size": ("--image-size 36", "`--image-size` to be a multiple of 8, .* but got 36"),
+        "common object": ("--common-object brid", "`--common-object` to be one of .* Did you mean 'bird'"),
+        "target scene": ("--target-scene hill", "`--target-scene` to be one of .* Did you mean 'hills'"),
+        "relative bam": ("--data bam --root bam --relative", "`--relative` needs images .*--data folders"),
+        "models in a file": ("--models coco.json", "`--models` to name a folder but coco.json is a file"),
+        "out that is a file": ("--out coco.json", "is a file"),
+        "out with a stranger's files": ("--out full", r"already holds files \(thesis.txt\)"),
+        "overwriting a stranger's files": ("--out full --overwrite", "did not write"),
+    }.items(),
+    ids=lambda case: case[0],
+)
+def test_bad_options_are_told_in_one_line(case, root, capsys):
+    arguments, message = case[1]
     refused([*TINY, *shlex.split(arguments)], message, root, capsys)
 
 
-@pytest.mark.parametrize(("given", "arguments", "message"), BAD_FILES.values(), ids=BAD_FILES)
-def test_bad_files_are_told_in_one_line(given, arguments, message, root, capsys):
+@pytest.mark.parametrize(
+    "case",
+    {
+        "no class": (OWN, "--objects nothing", "one folder per class in nothing"),
+        "empty class": (OWN, "--objects empty", "empty/stone but there are none"),
+        "too few cut-outs": (OWN, "--objects single", "stone.*cut-out"),
+        "no alpha": (OWN, "--objects opaque", "opaque/leaf/0.png to have an alpha channel but its mode is 'RGB'"),
+        "scene that is no image": (OWN, "--scenes torn", "torn/beach/0.jpg"),
+        "no segmentation": (COCO, "", "segmentation"),
+        "no json": (COCO, "--annotations text.json", "text.json"),
+        "no bam": (BAM, "--root cutouts", "BAM layout"),
+        "pickled masks": (BAM, "--root pickled", r"pickled, and loading a pickle runs .* np.savez_compressed"),
+        "bam without masks": (BAM, "--root maskless", "Expected masks in maskless/obj"),
+        "bam without bare scenes": (BAM, "--root bare", "scene_only"),
+        "common object of bam": (BAM, "--common-object dog", r"`--common-object` to be one of \['leaf', 'stone'\]"),
+    }.items(),
+    ids=lambda case: case[0],
+)
+def test_bad_files_are_told_in_one_line(case, root, capsys):
+    given, arguments, message = case[1]
     refused([*given, *shlex.split(arguments)], message, root, capsys)
 
 
