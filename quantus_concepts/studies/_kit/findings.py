@@ -47,6 +47,11 @@ def number(value: float, decimals: int = 2) -> str:
     return "–" if math.isnan(value) else minus(f"{value:z.{decimals}f}")
 
 
+def three(value: float) -> str:
+    """Write a number with three decimals."""
+    return number(value, 3)
+
+
 def minus(text: str) -> str:
     """Put a true minus in place of hyphens."""
     return text.replace("-", "−")
@@ -73,6 +78,16 @@ def with_interval(row: Row, write: Writer = percent) -> str:
     """Write a number with its 95 % interval."""
     interval = "" if pd.isna(row["low"]) else f" (95 % interval {ends(row, write)})"
     return f"{write(row['value'])}{interval}"
+
+
+def with_intervals(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the rows that can be compared: a single image, and fewer than 3 splits, have no interval."""
+    return rows[rows["low"].notna()]
+
+
+def named_with_interval(column: str, write: Writer = number) -> Callable[[pd.Series], str]:
+    """Return how a row is named with its number and interval."""
+    return lambda row: f"{row[column]} ({write(row['value'])}, {ends(row, write)})"
 
 
 def relation_to(row: Row, other: Row | float) -> str:

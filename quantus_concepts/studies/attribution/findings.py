@@ -22,6 +22,8 @@ from quantus_concepts.studies._kit.findings import (
     percent,
     said,
     sentence,
+    three,
+    with_intervals,
 )
 from quantus_concepts.studies._kit.results import against, names, one, pick
 from quantus_concepts.studies.attribution.global_method import TCAV
@@ -35,8 +37,6 @@ RESTS_ON = {"MCS": ("f_o", "f_s"), "MCS baseline": ("f_o", "f_s"), "IDR": ("f_s"
 OF_COMMONALITY = "f_s^k"
 #: A share of patches left out from which the report warns.
 MANY_LEFT_OUT = 0.5
-
-three: Callable[[float], str] = partial(number, decimals=3)
 
 
 def points(value: float) -> str:
@@ -111,11 +111,6 @@ def of_methods(frame: pd.DataFrame, metric: str) -> pd.DataFrame:
     """Return the defined numbers of the methods themselves: no control, no TCAV, whose scale is another one."""
     found = pick(frame, metric=metric)
     return found[found["value"].notna() & ~found["method"].isin([*CONTROLS, TCAV])]
-
-
-def with_intervals(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows that can be compared with a baseline: a single image has no interval."""
-    return rows[rows["low"].notna()]
 
 
 def reference_of(frame: pd.DataFrame, row: Row) -> Row | float:

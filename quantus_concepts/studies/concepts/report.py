@@ -199,15 +199,7 @@ def cem_table(frame: pd.DataFrame, paper: pd.DataFrame | None, by_class: bool) -
 
 def clm_table(frame: pd.DataFrame, paper: pd.DataFrame | None) -> list[Table]:
     """Return Table 2 of the paper: CLM in %, by region, ranking, model and l, with the two baselines."""
-    ours = pick(frame, metric="CLM")
-    # A baseline is a row of its model, for the ranking by contribution.
-    whose = {baseline_name(name, model): (name, model) for model in MODELS for name in BASELINES}
-    of_baseline = ours["model"].isin(list(whose))
-    ours = ours.assign(
-        explanation=[whose[name][0] if name in whose else how for name, how in ours[["model", "explanation"]].values],
-        model=ours["model"].map(lambda name: whose.get(name, ("", name))[1]),
-        mark=ours["mark"].where(~of_baseline, ""),
-    )
+    ours = with_baselines(pick(frame, metric="CLM"))
     cells = leveled(with_sources(ours, ["alpha", "explanation"], paper))
     alphas = sorted(set(cells["alpha"]))
     cells = arranged(cells, alpha=alphas, explanation=[*RANKINGS, *BASELINES], model=model_order(cells), level=LEVELS)
@@ -222,15 +214,19 @@ def clm_table(frame: pd.DataFrame, paper: pd.DataFrame | None) -> list[Table]:
     )
 
 
+def with_baselines(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return rows in which a baseline of the maps is a row of its model, for the ranking by contribution."""
+    whose = {baseline_name(name, model): (name, model) for model in MODELS for name in BASELINES}
+    return rows.assign(
+        explanation=[whose[name][0] if name in whose else how for name, how in rows[["model", "explanation"]].values],
+        mark=rows["mark"].where(~rows["model"].isin(list(whose)), ""),
+        model=rows["model"].map(lambda name: whose.get(name, ("", name))[1]),
+    )
+
+
 def specificity_table(frame: pd.DataFrame) -> list[Table]:
     """Return how much more often a map's strongest region holds the concept's part than other parts of the image."""
-    ours = pick(frame, metric=PART_SPECIFICITY)
-    whose = {baseline_name(name, model): (name, model) for model in MODELS for name in BASELINES}
-    ours = ours.assign(
-        explanation=[whose[name][0] if name in whose else how for name, how in ours[["model", "explanation"]].values],
-        mark=ours["mark"].where(~ours["model"].isin(list(whose)), ""),
-        model=ours["model"].map(lambda name: whose.get(name, ("", name))[1]),
-    )
+    ours = with_baselines(pick(frame, metric=PART_SPECIFICITY))
     alphas = sorted(set(ours["alpha"]))
     cells = arranged(ours, alpha=alphas, explanation=[*RANKINGS, *BASELINES], model=model_order(ours))
     return declared(

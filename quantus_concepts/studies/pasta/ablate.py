@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from quantus_concepts.datasets.ratings.released import PastaRatings
 from quantus_concepts.functional.agreement import LEAST_SPLITS
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.studies._kit.command import named_as_typed
-from quantus_concepts.studies._kit.findings import Finding, compared, number, said
+from quantus_concepts.studies._kit.findings import Finding, compared, named_with_interval, said, three, with_intervals
 from quantus_concepts.studies._kit.page import Page, Section
 from quantus_concepts.studies._kit.results import PAPER, names, pick
 from quantus_concepts.studies._kit.run import Run, Study
@@ -29,7 +29,7 @@ from quantus_concepts.studies.pasta.evaluation import (
     splits_of,
     variant_figures,
 )
-from quantus_concepts.studies.pasta.findings import in_cells, paper_table, span, splits_text, study_page, sure
+from quantus_concepts.studies.pasta.findings import in_cells, paper_table, splits_text, study_page
 from quantus_concepts.studies.pasta.options import (
     ABLATIONS,
     DRAWING,
@@ -196,26 +196,21 @@ def ablation_table(name: str, frame: pd.DataFrame, splits: pd.DataFrame, questio
 
 def finding(splits: pd.DataFrame, name: str, question: str) -> str:
     """Say which choices of an ablation change the SCC by more than the splits explain."""
-    away = sure(differences(splits, name, question))
+    away = with_intervals(differences(splits, name, question))
     default = ABLATIONS[name].variants[0].name
-    shown = compared(away, 0.0, f"SCC above that of {default}", choice_of)
+    shown = compared(away, 0.0, f"SCC above that of {default}", named_with_interval("variant", three))
     return shown or f"Fewer than {LEAST_SPLITS} splits, or all alike, so that no difference has an interval."
-
-
-def choice_of(row: Mapping[str, Any]) -> str:
-    """Return the name of a choice with its difference and interval."""
-    return f"{row['variant']} ({number(row['value'], 3)}, {span(row['low'], row['high'], 3)})"
 
 
 def answers(splits: pd.DataFrame, pairs: Sequence[tuple[str, str]]) -> list[Finding]:
     """Return one short line: how many choices change the agreement with votes, and which the most."""
     away = pd.concat([differences(splits, *pair).assign(ablation=ABLATIONS[pair[0]].title) for pair in pairs])
-    known = sure(away)
+    known = with_intervals(away)
     if known.empty:
         return []
     matters = known[(known["low"] > 0) | (known["high"] < 0)]
     text = f"{len(matters)} of {len(known)} change SCC by more than the splits explain"
     if len(matters):
         most = matters.loc[matters["value"].abs().idxmax()]
-        text += f", most {most['variant']} ({most['ablation'].lower()}, {number(most['value'], 3)})"
+        text += f", most {most['variant']} ({most['ablation'].lower()}, {three(most['value'])})"
     return [Finding(text, "Choices that matter")]

@@ -39,6 +39,7 @@ from quantus_concepts.studies._kit.findings import (
     relation_to,
     said,
     sentence,
+    three,
     trend,
     with_interval,
 )
@@ -48,7 +49,7 @@ from quantus_concepts.studies._kit.results import names, one, pick
 from quantus_concepts.studies._kit.run import Run
 from quantus_concepts.studies._kit.tables import Table
 from quantus_concepts.studies.pasta.evaluation import UNBOUNDED, SplitResult, identity_of_ratings, kept_arrays
-from quantus_concepts.studies.pasta.findings import in_cells, paper_table, three
+from quantus_concepts.studies.pasta.findings import in_cells, paper_table
 from quantus_concepts.studies.pasta.options import CORRELATED_THRESHOLDS, N_CLASSIFIER, SIMULATED, PastaOptions
 from quantus_concepts.studies.pasta.preparing import Classifier, RatedBirds, train_classifier
 

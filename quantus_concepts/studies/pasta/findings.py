@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,17 @@ from quantus_concepts.datasets.ratings.questions import QUESTIONS
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.functional.intervals import t_interval
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
-from quantus_concepts.studies._kit.findings import Finding, compared, minus, number, percent, said, sentence
+from quantus_concepts.studies._kit.findings import (
+    Finding,
+    compared,
+    minus,
+    number,
+    percent,
+    said,
+    sentence,
+    three,
+    with_intervals,
+)
 from quantus_concepts.studies._kit.page import Page, Section
 from quantus_concepts.studies._kit.results import PAPER, against, pick, published
 from quantus_concepts.studies._kit.tables import Table
@@ -32,8 +41,6 @@ from quantus_concepts.studies.pasta.options import (
     SIMULATED_TEXT,
     SOURCE,
 )
-
-three = partial(number, decimals=3)
 
 
 def paper_table(table: int | str) -> pd.DataFrame:
@@ -69,11 +76,6 @@ def _small(row: Mapping[str, Any], write: Callable[[float], str], wanted: Sequen
     if "interval" in wanted and row.get("undefined", 0) > 0:
         parts.append(f"{int(row['undefined'])} undefined")
     return ", ".join(parts)
-
-
-def span(low: float, high: float, decimals: int = 2) -> str:
-    """Write an interval."""
-    return f"{number(low, decimals)} to {number(high, decimals)}"
 
 
 def whole_percent(value: float) -> str:
@@ -162,11 +164,6 @@ def by_question(rows: pd.DataFrame) -> dict[str, Mapping[str, Any]]:
     return {row["question"]: row for _, row in rows.iterrows()}
 
 
-def sure(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows that can be compared: fewer than 3 splits have no interval."""
-    return rows[rows["low"].notna()]
-
-
 def question_of(row: Mapping[str, Any]) -> str:
     """Return the question of a row, for a list of questions."""
     return str(row["question"])
@@ -213,26 +210,28 @@ def findings(
     """Return what can be said of a training, with intervals over splits; fewer than 3 splits have none."""
     ours, shuffled, limits = (rows_of(means, model, "SCC") for model in (SCORER, SHUFFLED, CEILING))
     texts = [("Unseen explanations", _unseen(row, shuffled, limits)) for _, row in ours.iterrows()]
-    shares = sure(rows_of(means, SCORER, SHARE))
+    shares = with_intervals(rows_of(means, SCORER, SHARE))
     texts.append(("Ceiling", compared(shares, ENOUGH, f"Above {percent(ENOUGH)} of the ceiling", question_of)))
     if len(ours) and limits.empty:
         texts.append(("Ceiling", "None: what the raters' noise allows takes several votes on an explanation."))
-    dealt = compared(sure(shuffled), 0.0, "Trained on shuffled votes, SCC above 0", question_of)
+    dealt = compared(with_intervals(shuffled), 0.0, "Trained on shuffled votes, SCC above 0", question_of)
     untrained = "No scorer was trained on shuffled votes." if len(ours) else ""
     texts.append(("Control", dealt if SHUFFLED in set(means["model"]) else untrained))
     if rater := rater_of(means):
         theirs = by_question(rows_of(means, rater, "QWK"))
-        both = sure(rows_of(means, SCORER, "QWK"))
+        both = with_intervals(rows_of(means, SCORER, "QWK"))
         both = both[both["question"].isin(list(theirs))]
         phrase = f"QWK above that of {rater}, whose own vote is part of the joined one"
         texts.append(("One rater", compared(both, lambda row: theirs[row["question"]], phrase, question_of)))
     elif len(ours):
         texts.append(("One rater", "Each explanation has a single annotator: there is none to compare with."))
     for kind, name in KINDS.items():
-        rows = sure(rows_of(means, SCORER, "SCC", kind))
+        rows = with_intervals(rows_of(means, SCORER, "SCC", kind))
         texts.append(("Within one kind", compared(rows, 0.0, f"SCC among {name} alone above 0", question_of)))
     apart = kind_differences(ratings, sorted(set(means["question"])), votes)
-    texts.append(("Maps or concepts", compared(sure(apart), 0.0, "Votes on maps higher than on concepts", _sides)))
+    texts.append(
+        ("Maps or concepts", compared(with_intervals(apart), 0.0, "Votes on maps higher than on concepts", _sides))
+    )
     if INVERTED in set(means["question"]):
         texts.append((INVERTED, inverted(results, ratings, votes)))
     return said(*(Finding(text, topic) for topic, text in texts))

@@ -31,6 +31,7 @@ from quantus_concepts.studies._kit.findings import (
     Finding,
     Row,
     compared,
+    ends,
     number,
     relation_to,
     said,
@@ -41,7 +42,7 @@ from quantus_concepts.studies._kit.results import names, pick
 from quantus_concepts.studies._kit.run import Run, Study
 from quantus_concepts.studies._kit.tables import Table
 from quantus_concepts.studies.pasta.evaluation import best_scorer, identity_of_ratings, kept_arrays, spearman
-from quantus_concepts.studies.pasta.findings import in_cells, in_order, paper_table, span, study_page
+from quantus_concepts.studies.pasta.findings import in_cells, in_order, paper_table, study_page
 from quantus_concepts.studies.pasta.options import CORRELATED_THRESHOLDS, SCORER, MetricsOptions
 from quantus_concepts.studies.pasta.preparing import (
     CONTROLS,
@@ -441,7 +442,7 @@ def said_of_shares(shares: pd.DataFrame) -> Finding:
 
 def said_of_human(found: Mapping[str, Any], n: int) -> Finding:
     """Say whether the score orders methods as the marked pixels do."""
-    chance = f"scores dealt out anew, 95 % of them {span(found['control low'], found['control high'])}"
+    chance = f"scores dealt out anew, 95 % of them {ends(dealt_anew(found), number)}"
     relation = "" if math.isnan(found["value"]) else RELATIONS[relation_to(alone(found), dealt_anew(found))]
     text = (
         f"SCC over {n} methods of their difference from the marked pixels with their score: {{}}, {relation} {chance}"

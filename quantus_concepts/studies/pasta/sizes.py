@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
@@ -17,7 +16,15 @@ from quantus_concepts.pasta.encoders.embedded_encoder import EmbeddedEncoder
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.studies._kit.charts import GREY, Chart, Curves
 from quantus_concepts.studies._kit.command import named_as_typed
-from quantus_concepts.studies._kit.findings import Finding, compared, number, relation_to, said
+from quantus_concepts.studies._kit.findings import (
+    Finding,
+    compared,
+    named_with_interval,
+    number,
+    relation_to,
+    said,
+    with_intervals,
+)
 from quantus_concepts.studies._kit.page import Page, Section
 from quantus_concepts.studies._kit.results import names, pick
 from quantus_concepts.studies._kit.run import Run, Study
@@ -29,7 +36,7 @@ from quantus_concepts.studies.pasta.evaluation import (
     splits_of,
     variant_figures,
 )
-from quantus_concepts.studies.pasta.findings import between, in_cells, in_order, span, study_page, sure
+from quantus_concepts.studies.pasta.findings import between, in_cells, in_order, study_page
 from quantus_concepts.studies.pasta.options import (
     EMBEDDED,
     KINDS,
@@ -254,7 +261,7 @@ def encoders_table(title: str, means: pd.DataFrame, steep: pd.DataFrame) -> Tabl
 
 def finding(steep: pd.DataFrame, text: str) -> str:
     """Say which slopes are above and below 0 by more than their interval."""
-    shown = compared(sure(steep), 0.0, text, slope_of)
+    shown = compared(with_intervals(steep), 0.0, text, named_with_interval("name"))
     return shown or f"Fewer than {LEAST_SPLITS} repetitions, or all alike, so that no slope has an interval."
 
 
@@ -263,13 +270,8 @@ def answer_of(steep: pd.DataFrame, what: str) -> str:
     rows = steep[steep["value"].notna()]
     if rows.empty:
         return ""
-    rising = sum(relation_to(row, 0.0) == "above" for _, row in sure(rows).iterrows())
+    rising = sum(relation_to(row, 0.0) == "above" for _, row in with_intervals(rows).iterrows())
     return f"{rising} of {len(rows)} {what} (slopes {between(rows['value'].tolist())} per tenfold size)"
-
-
-def slope_of(row: Mapping[str, Any]) -> str:
-    """Return the name of a row with its slope and interval."""
-    return f"{row['name']} ({number(row['value'])}, {span(row['low'], row['high'])})"
 
 
 def sizes_chart(means: pd.DataFrame, label: str) -> Curves:
