@@ -116,3 +116,24 @@ def test_the_file_of_the_user_is_executed_in_one_place() -> None:
 )
 def test_such_a_call_is_found(source: str) -> None:
     assert executing(source)
+
+
+#: Under which name a package is imported, where it is another one.
+IMPORTED = {
+    "pillow": "PIL",
+    "scikit-learn": "sklearn",
+    "open-clip-torch": "open_clip",
+    "huggingface-hub": "huggingface_hub",
+}
+
+
+def test_every_dependency_is_imported() -> None:
+    imported = set()
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Import):
+                imported |= {each.name.partition(".")[0] for each in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                imported.add(node.module.partition(".")[0])
+    names = [named(each) for each in PROJECT["dependencies"]]
+    assert [name for name in names if IMPORTED.get(name, name) not in imported] == []
