@@ -42,7 +42,7 @@ extensions = [
     "mathml",
     "notebooks",
 ]
-exclude_patterns = ["README.md", "examples", "_extensions", "_static"]
+exclude_patterns = ["README.md", "examples", "_extensions", "_static", "_templates"]
 
 # Text and notebooks.
 myst_enable_extensions = ["dollarmath", "colon_fence", "deflist", "attrs_inline"]
@@ -94,6 +94,7 @@ intersphinx_mapping = (
 
 html_theme = "pydata_sphinx_theme"
 html_title = "quantus-concepts"
+templates_path = ["_templates"]
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_math_renderer = "mathml"
@@ -103,6 +104,7 @@ html_theme_options = {
     "navbar_align": "left",
     "header_links_before_dropdown": 6,
     "show_prev_next": True,
+    "navbar_end": ["cite", "theme-switcher", "navbar-icon-links"],
     "secondary_sidebar_items": ["page-toc"],
     "footer_start": ["copyright"],
     "footer_end": ["sphinx-version"],
@@ -112,7 +114,12 @@ if version_name := os.environ.get("DOCS_VERSION"):
     html_theme_options |= {
         "switcher": {"json_url": "../switcher.json", "version_match": version_name},
         "check_switcher": False,
-        "navbar_end": ["version-switcher", "theme-switcher", "navbar-icon-links"],
+        "navbar_end": [
+            "cite",
+            "version-switcher",
+            "theme-switcher",
+            "navbar-icon-links",
+        ],
         "show_version_warning_banner": True,
     }
 html_sidebars = {
