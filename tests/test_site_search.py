@@ -37,6 +37,22 @@ QUERIES = {
     "wandb": ("logging",),
     "tcav": ("tcav", "concept_folders", "classifier"),
     "random baseline": ("quantus", "visualise", "faq"),
+    "install without gpu": ("installing",),
+    "which layer": ("faq",),
+    "n_pos": ("faq",),
+    "nan": ("faq",),
+    "own dataset": ("own_images", "faq"),
+    "own concepts": ("faq",),
+    "windows": ("installing",),
+    "memory": ("faq", "speed"),
+    "excel": ("logging",),
+    "licence": ("faq",),
+    "license": ("faq",),
+    "vulnerability": ("security", "faq"),
+    "versions": ("installing",),
+    "captum tcav": ("comparison",),
+    "reproduce table": ("reproduce",),
+    "cluster": ("cluster",),
 }
 
 
