@@ -1,4 +1,4 @@
-"""Networks by name or from a user's file, with the mean and deviation they were trained with."""
+"""Images of a study: kept in memory, painted, in batches; and whether a network takes them as they are normalised."""
 
 from __future__ import annotations
 

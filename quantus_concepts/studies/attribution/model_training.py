@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from threading import Event
@@ -11,171 +10,20 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
-from captum_concepts._support.checks import check_range
 from captum_concepts._support.progress import progress
 from quantus_concepts.datasets import ComposedDataset
 from quantus_concepts.studies._kit.run import Kept
-from quantus_concepts.studies._models.networks import NO_WEIGHTS, Network, load_network
-from quantus_concepts.studies._models.options import SMALL, STRIDE
 from quantus_concepts.studies._models.training import (
     LEARNING_RATE,
     WEIGHT_DECAY,
-    FineResNet,
+    Augmentation,
     KeptSamples,
     Samples,
     SmallResNet,
     fit,
     run_together,
-    seeded,
 )
-
-
-class Normalised(nn.Module):
-    """A network with its normalisation in front, so that it takes images in [0, 1]."""
-
-    mean: Tensor
-    std: Tensor
-
-    def __init__(
-        self, network: nn.Module, mean: Sequence[float] | None = None, std: Sequence[float] | None = None
-    ) -> None:
-        super().__init__()
-        if (mean is None) != (std is None):
-            raise ValueError("Expected arguments `mean` and `std` both or neither but got only one of them.")
-        if std is not None and min(std) <= 0:
-            raise ValueError(f"Expected argument `std` to be positive but got {tuple(std)}.")
-        self.network = network
-        self.register_buffer("mean", torch.tensor(mean or (0.0,), dtype=torch.float32)[:, None, None])
-        self.register_buffer("std", torch.tensor(std or (1.0,), dtype=torch.float32)[:, None, None])
-
-    def forward(self, images: Tensor) -> Tensor:
-        """Return logits (N, K) of images (N, 3, H, W) in [0, 1]."""
-        return self.network((images - self.mean) / self.std)
-
-
-def network_builder(
-    spec: str = SMALL,
-    weights: str | None = None,
-    *,
-    image_size: int = 128,
-    channels: int = 32,
-    normalisation: Mapping[str, Any] | None = None,
-) -> Callable[[int, int], nn.Module]:
-    """Return a function that builds networks of one kind, for `train_models`."""
-    # The backbone is loaded once. Each network is a copy with a fresh linear last layer: timm's own
-    # ``reset_classifier``, otherwise the last linear layer among the modules, or the last convolution, of 1 x 1,
-    # where there is no linear one (SqueezeNet). Activations are made not to work in place, which Captum's guided
-    # methods and hooks cannot stand. What a model calls as a function (DenseNet, GoogLeNet and Inception of
-    # torchvision: ``functional.relu``) is not changed, and guided backpropagation does not see it.
-    check_range("image_size", image_size, 1, 100_000)
-    if spec == SMALL:
-        if weights is not None and weights != NO_WEIGHTS:
-            raise ValueError("Expected no argument `weights` for the small network: it is trained from the start.")
-        if image_size % STRIDE:
-            raise ValueError(
-                f"Expected argument `image_size` to be a multiple of {STRIDE} for the small network but got "
-                f"{image_size}."
-            )
-        return lambda n_classes, seed: FineResNet(n_classes, channels, seed).eval()
-    said = normalisation or {}
-    with seeded(0):
-        loaded = load_network(spec, weights, **said)
-
-    def build(n_classes: int, seed: int) -> nn.Module:
-        with seeded(seed):
-            network = load_network(spec, weights, **said) if weights == NO_WEIGHTS else copy.deepcopy(loaded)
-            return _with_classes(network, spec, n_classes)
-
-    _try(build(2, 0), spec, 2, image_size)
-    return build
-
-
-def _with_classes(network: Network, spec: str, n_classes: int) -> nn.Module:
-    module = network.module
-    # Side outputs of GoogLeNet and Inception are for their own training, and turn the output into a tuple.
-    for name in ("aux1", "aux2", "AuxLogits"):
-        if isinstance(getattr(module, name, None), nn.Module):
-            setattr(module, name, None)
-            setattr(module, "aux_logits", False)  # noqa: B010
-    if callable(reset := getattr(module, "reset_classifier", None)):
-        reset(n_classes)
-    else:
-        module = _replace_last(module, spec, n_classes)
-    for part in module.modules():
-        if getattr(part, "inplace", None) is True:
-            setattr(part, "inplace", False)  # noqa: B010
-    return Normalised(module, network.mean, network.std).eval()
-
-
-def _replace_last(module: nn.Module, spec: str, n_classes: int) -> nn.Module:
-    named = list(module.named_modules())
-    for kind in (nn.Linear, nn.Conv2d):
-        last = next(((name, part) for name, part in reversed(named) if isinstance(part, kind)), None)
-        if last is None or (kind is nn.Conv2d and last[1].kernel_size != (1, 1)):
-            continue
-        name, part = last
-        bias = part.bias is not None
-        new: nn.Module = (
-            nn.Linear(part.in_features, n_classes, bias)
-            if isinstance(part, nn.Linear)
-            else nn.Conv2d(part.in_channels, n_classes, 1, bias=bias)
-        )
-        new.to(part.weight)
-        if not name:
-            return new
-        parent, _, attribute = name.rpartition(".")
-        setattr(module.get_submodule(parent), attribute, new)
-        return module
-    raise ValueError(f"The network {spec} has no linear layer that could be replaced. Name another with --backbone.")
-
-
-def _try(network: nn.Module, spec: str, n_classes: int, image_size: int) -> None:
-    try:
-        with torch.no_grad():
-            logits = network(torch.zeros(1, 3, image_size, image_size))
-    except (RuntimeError, TypeError, IndexError, AttributeError, AssertionError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ValueError(
-            f"The network {spec} does not take images of shape (3, {image_size}, {image_size}): {reason.rstrip('.')}. "
-            "Change the size with --image-size, or name a network for such images."
-        ) from error
-    if not isinstance(logits, Tensor) or logits.shape != (1, n_classes):
-        got = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
-        raise ValueError(
-            f"Expected the network {spec} to give logits (1, {n_classes}) after its last linear layer was replaced but "
-            f"got {got}. Register the classifier as the last of its modules."
-        )
-
-
-@dataclass(frozen=True)
-class Augmentation:
-    """Mirror images and shift them by some pixels, each image in its own way."""
-
-    flip: bool = True
-    shift: int = 4
-
-    def __post_init__(self) -> None:
-        check_range("shift", self.shift, 0, 1_000)
-
-    def __call__(self, images: Tensor, generator: torch.Generator) -> Tensor:
-        """Return changed images (B, C, H, W); the generator is one of the CPU."""
-        n, _, height, width = images.shape
-        device = images.device
-        row = torch.arange(height, device=device).expand(n, -1)
-        column = torch.arange(width, device=device).expand(n, -1)
-        if self.flip:
-            mirrored = torch.randint(2, (n, 1), generator=generator).to(device).bool()
-            column = torch.where(mirrored, width - 1 - column, column)
-        if self.shift:
-            offsets = torch.randint(2 * self.shift + 1, (2, n, 1), generator=generator).to(device)
-            row, column = row + offsets[0], column + offsets[1]
-            images = functional.pad(images, (self.shift,) * 4, mode="replicate")
-        sample = torch.arange(n, device=device)[:, None, None]
-        # Indexed with the channels last: the three indices then stand side by side.
-        return images.permute(0, 2, 3, 1)[sample, row[:, :, None], column[:, None]].permute(0, 3, 1, 2)
-
 
 #: Images that are compared to tell one data set from another.
 N_COMPARED = 16

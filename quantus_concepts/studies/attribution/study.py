@@ -14,6 +14,8 @@ from captum_concepts.backbones.layers import find_layer
 from quantus_concepts.metrics import PremiseCheck, check_premise
 from quantus_concepts.studies._kit.command import named_as_typed
 from quantus_concepts.studies._kit.run import Run, Study
+from quantus_concepts.studies._models.networks import network_builder
+from quantus_concepts.studies._models.training import Augmentation
 from quantus_concepts.studies.attribution.data import AttributionData, load_data
 from quantus_concepts.studies.attribution.evaluation import (
     COMMONALITIES,
@@ -25,13 +27,7 @@ from quantus_concepts.studies.attribution.evaluation import (
     score_robustness,
 )
 from quantus_concepts.studies.attribution.global_method import score_tcav
-from quantus_concepts.studies.attribution.model_training import (
-    Augmentation,
-    Job,
-    data_identity,
-    network_builder,
-    train_models,
-)
+from quantus_concepts.studies.attribution.model_training import Job, data_identity, train_models
 from quantus_concepts.studies.attribution.options import AttributionOptions
 from quantus_concepts.studies.attribution.report import page
 

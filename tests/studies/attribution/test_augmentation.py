@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from quantus_concepts.studies.attribution.model_training import Augmentation
+from quantus_concepts.studies._models.training import Augmentation
 
 
 def drawn(seed: int = 0) -> torch.Generator:

@@ -11,8 +11,9 @@ from torch import nn
 
 from captum_concepts._support.disk_cache import DiskCache, bytes_tensor
 from quantus_concepts.metrics import Subject
-from quantus_concepts.studies._models.training import SmallResNet, seeded
-from quantus_concepts.studies.attribution.model_training import Augmentation, Job, network_builder, train_models
+from quantus_concepts.studies._models.networks import network_builder
+from quantus_concepts.studies._models.training import Augmentation, SmallResNet, seeded
+from quantus_concepts.studies.attribution.model_training import Job, train_models
 from two_halves import N_CLASSES, TwoHalves
 
 N = 36
