@@ -289,7 +289,7 @@ def _apart(metric: Any) -> Any:
 
 
 def _on_images(metric: Any) -> bool:
-    """Tell whether a metric that was called looked at a concept model, and at no explanation."""
+    """Return whether the last call of a metric scored a concept model on images, without explanations."""
     records: Any = getattr(metric, "records", ())
     return bool(records) and isinstance(records[-1], Record) and not records[-1].of_explanations
 
@@ -311,7 +311,7 @@ def _warn_of_same(
 
 
 def _same(first: Any, second: Any) -> bool:
-    """Tell whether scores are the same and not all one number, as they can be by chance."""
+    """Return whether scores are the same and not all one number, as they can be by chance."""
     one, other = _floats(first), _floats(second)
     return one is not None and other is not None and len({*one}) > 1 and np.array_equal(one, other)
 

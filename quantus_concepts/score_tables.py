@@ -95,7 +95,7 @@ def to_markdown(table: pd.DataFrame, digits: int = 3) -> str:
         for place, name in enumerate(table)
         if name not in ends and (name == "value" or _holds(table.iloc[:, place]))
     ]
-    columns = [_padded(*_cells(table, place, digits)) for place in kept]
+    columns = [_pad_cells(*_cells(table, place, digits)) for place in kept]
     return "".join(f"| {' | '.join(row)} |\n" for row in zip(*columns, strict=True))
 
 
@@ -262,30 +262,30 @@ def _holds(column: pd.Series) -> bool:
 def _cells(table: pd.DataFrame, place: int, digits: int) -> tuple[list[str], bool]:
     """Return the head and the cells of a column, and whether they stand on the right."""
     name, column = table.columns[place], table.iloc[:, place]
-    head = _escaped(" ".join(map(str, name)) if isinstance(name, tuple) else name)
+    head = _escape(" ".join(map(str, name)) if isinstance(name, tuple) else name)
     if not pd.api.types.is_numeric_dtype(column) or pd.api.types.is_bool_dtype(column):
-        return [head, *("" if pd.isna(each) else _escaped(each) for each in column)], False
+        return [head, *("" if pd.isna(each) else _escape(each) for each in column)], False
     if pd.api.types.is_integer_dtype(column) or name in ("l", "alpha"):
         return [head, *("" if pd.isna(each) else f"{each:.10g}" for each in column)], True
-    texts = [_rounded(each, digits) or ("undefined" if name == "value" else "") for each in column]
+    texts = [_round_text(each, digits) or ("undefined" if name == "value" else "") for each in column]
     low, high = INTERVALS.get(name, ("", ""))
     if low not in table or high not in table:
         return [head, *texts], True
     spans = [
-        f" ({_rounded(least, digits)} to {_rounded(most, digits)})" if least <= most else ""
+        f" ({_round_text(least, digits)} to {_round_text(most, digits)})" if least <= most else ""
         for least, most in zip(table[low], table[high], strict=True)
     ]
     return [head, *(text + span for text, span in zip(texts, spans, strict=True))], False
 
 
-def _padded(cells: list[str], right: bool) -> list[str]:
+def _pad_cells(cells: list[str], right: bool) -> list[str]:
     """Return the cells of a column in its width, below the first the rule."""
     width = max(4, *map(len, cells))
     head, *rest = (cell.rjust(width) if right else cell.ljust(width) for cell in cells)
     return [head, f"{'-' * (width - 1)}:" if right else f":{'-' * (width - 1)}", *rest]
 
 
-def _rounded(number: Any, digits: int) -> str:
+def _round_text(number: Any, digits: int) -> str:
     """Return a number with so many digits, and one that they would make a 0 by its power of ten."""
     if pd.isna(number):
         return ""
@@ -293,7 +293,7 @@ def _rounded(number: Any, digits: int) -> str:
     return f"{value:.1e}" if 0 < abs(value) < 0.5 * 10**-digits else f"{value:.{digits}f}"
 
 
-def _escaped(name: Any) -> str:
+def _escape(name: Any) -> str:
     """Return a name that Markdown shows as it is, on one line."""
     return re.sub(r"([\\`*|<\[])", r"\\\1", printable(" ".join(str(name).split())))
 

@@ -68,7 +68,7 @@ def summarise(results: Any, metrics: Mapping[str, Any], control: Any = None) -> 
     """
     table = _checked_results("results", results, metrics)
     rows = [
-        _row(method, metric, found, _remembered(metrics[metric], found))
+        _row(method, metric, found, _record_of(metrics[metric], found))
         for method, of_method in table.items()
         for metric, found in of_method.items()
     ]
@@ -143,7 +143,7 @@ def _checked_results(name: str, results: Any, metrics: Mapping[str, Any]) -> dic
     return {method: dict(of_method) for method, of_method in results.items()}
 
 
-def _remembered(metric: Any, scores: Any) -> Record | None:
+def _record_of(metric: Any, scores: Any) -> Record | None:
     """Return the newest record of a metric that belongs to scores, which Quantus does not tell."""
     values = _flat(scores)
     if values is None:

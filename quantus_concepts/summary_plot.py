@@ -17,9 +17,9 @@ from quantus_concepts.metrics.host.model import RANDOM_BANKS
 from quantus_concepts.metrics.host.plotting import (
     CHANCE,
     SCORES,
-    better,
     check_table,
     checked_axes,
+    direction_text,
     draw_range,
     draw_references,
     written_out,
@@ -75,7 +75,7 @@ def plot_summary(summary: pd.DataFrame, ax: Any = None, *, metrics: Mapping[str,
         rows = summary[summary["metric"] == name].drop_duplicates("method").set_index("method").reindex(methods)
         _draw_metric(panel, rows, labels)
         panel.set_title(_lines(name, _METRIC), fontsize="medium")
-        panel.set_xlabel(better(metrics.get(name)), fontsize="small")
+        panel.set_xlabel(direction_text(metrics.get(name)), fontsize="small")
     figure = axes[0].figure
     found = {
         label: handle
@@ -137,13 +137,13 @@ def _draw_metric(panel: Any, rows: pd.DataFrame, labels: list[str]) -> None:
     panel.set_yticks(places, labels, fontsize="small")
     panel.text(1.03, 1.0, "n", va="bottom", fontsize="x-small", color=CHANCE, transform=panel.transAxes)
     panel.set_ylim(len(rows) - 0.5, -0.5)
-    beside = panel.secondary_yaxis("right")
-    beside.set_ticks(places, [_counted(row) for _, row in rows.iterrows()], fontsize="x-small", color=CHANCE)
-    beside.tick_params(length=0, pad=2)
-    beside.spines["right"].set_visible(False)
+    counts = panel.secondary_yaxis("right")
+    counts.set_ticks(places, [_count_text(row) for _, row in rows.iterrows()], fontsize="x-small", color=CHANCE)
+    counts.tick_params(length=0, pad=2)
+    counts.spines["right"].set_visible(False)
 
 
-def _counted(row: pd.Series) -> str:
+def _count_text(row: pd.Series) -> str:
     if pd.isna(row["n"]):
         return ""
     n, undefined = int(row["n"]), int(row["undefined"])

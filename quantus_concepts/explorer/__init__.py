@@ -1,1 +1,1 @@
-"""A page on which a concept model's images, maps and values are looked at, and its concepts corrected."""
+"""A page that shows a concept model's images, maps and values, and lets its concepts be corrected."""

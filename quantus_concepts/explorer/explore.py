@@ -194,7 +194,7 @@ def explore(
     target = None if out is None else check_target(out, "the page")
     given = {"labels": labels, "concept_labels": concept_labels, "points": points}
     known = known_to(images)
-    found = _collected(images, {name: value for name, value in given.items() if value is not None}, n_images)
+    found = _collect_fields(images, {name: value for name, value in given.items() if value is not None}, n_images)
     views = concept_views(model, found["images"], batch_size)
     n, n_concepts = views.values.shape
     logits = views.logits
@@ -222,7 +222,7 @@ def explore(
     )
     content = {
         "classes": class_labels(named, logits.shape[1]),
-        "scores": {name: [_rounded(values), lowest] for name, (values, lowest) in scores.items()},
+        "scores": {name: [_round_all(values), lowest] for name, (values, lowest) in scores.items()},
         **_numbers(views, model),
         **_maps(views),
         "pictures": [picture_uri(picture, picture_size) for picture in shown],
@@ -243,7 +243,7 @@ def explore(
     return page
 
 
-def _collected(images: Any, given: dict[str, Any], n_images: int) -> dict[str, Tensor]:
+def _collect_fields(images: Any, given: dict[str, Any], n_images: int) -> dict[str, Tensor]:
     """Return the first images with what is known of them, from arrays or the batches of a loader."""
     fields: dict[str, list[Tensor]] = {}
     whole = isinstance(images, Tensor | np.ndarray) or not isinstance(images, Iterable)
@@ -276,7 +276,7 @@ def _numbers(views: ClassViews, model: Any) -> dict[str, Any]:
         "threshold": views.threshold,
         "values": floats(values),
         "logits": floats(logits),
-        "ends": [_rounded(each) for each in _ends(views, bounded=getattr(model, "bounded", False))],
+        "ends": [_round_all(each) for each in _ends(views, bounded=getattr(model, "bounded", False))],
         "linear": linear is not None,
         "exact": bool(getattr(model, "linear_pool", False)),
     }
@@ -289,7 +289,7 @@ def _numbers(views: ClassViews, model: Any) -> dict[str, Any]:
         found["gradient"] = floats(views.weights)
     for name in ("random_values", "random_contributions"):
         if (range_ := getattr(views, name)) is not None:
-            found[name] = [_rounded(row) for row in range_]
+            found[name] = [_round_all(row) for row in range_]
     return found
 
 
@@ -320,7 +320,7 @@ def _maps(views: ClassViews) -> dict[str, Any]:
     return {"sheets": sheets, "map": {**shown, "h": h, "w": w, "columns": tile_columns(count)}}
 
 
-def _rounded(values: Tensor) -> list[float | None]:
+def _round_all(values: Tensor) -> list[float | None]:
     """Return numbers of five digits; None where one is not finite."""
     return [float(f"{each:.5g}") if np.isfinite(each) else None for each in values.double().tolist()]
 

@@ -79,7 +79,7 @@ def human_figures(votes: Any, how: str = "mode") -> Figures | None:
         return None
     each = [figures(column, joined[several]) for column in values[several].T]
     names = ("mse", "qwk", "spearman", "spearman_rounded")
-    means = {name: _weighted([getattr(one, name) for one in each], [one.n for one in each]) for name in names}
+    means = {name: _weigh([getattr(one, name) for one in each], [one.n for one in each]) for name in names}
     return Figures(**means, n=int(several.sum()), missing=sum(one.missing for one in each))
 
 
@@ -147,7 +147,7 @@ def _split(
 
 def _noise_free(correlations: np.ndarray, factor: float) -> tuple[float, float]:
     """Return the correlation of the expected with the joined vote, and the reliability of the mean vote."""
-    halves, joined, mean = (_weighted(column.tolist(), [1] * len(column)) for column in correlations.T)
+    halves, joined, mean = (_weigh(column.tolist(), [1] * len(column)) for column in correlations.T)
     if math.isnan(halves) or math.isnan(mean):
         return math.nan, math.nan
     if halves <= 0 or mean <= 0:
@@ -203,7 +203,7 @@ def _varying(*columns: np.ndarray) -> bool:
     return all(len(column) > 1 and bool((column != column[0]).any()) for column in columns)
 
 
-def _weighted(values: list[float], weights: list[int]) -> float:
+def _weigh(values: list[float], weights: list[int]) -> float:
     defined = [(value, weight) for value, weight in zip(values, weights, strict=True) if not math.isnan(value)]
     total = sum(weight for _, weight in defined)
     return sum(value * weight for value, weight in defined) / total if total else math.nan

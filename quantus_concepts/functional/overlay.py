@@ -112,15 +112,15 @@ def overlay(
     """
     if eight_bit:
         return overlay_levels(images, maps, weight=weight, colours=colours).float().div_(255)
-    shown, brightest = _blended(images, maps, weight, colours)
+    shown, brightest = _blend(images, maps, weight, colours)
     return shown.div_(brightest).contiguous()
 
 
 @torch.no_grad()
 def overlay_levels(images: Tensor, maps: Tensor, *, weight: float = 0.5, colours: str = "bwr") -> Tensor:
     """Return `overlay`, of what has been checked, as numbers of 8 bits, which takes a quarter of the memory."""
-    shown, brightest = _blended(images, maps, weight, colours)
-    return _truncated(shown.mul_(_FULL / brightest))
+    shown, brightest = _blend(images, maps, weight, colours)
+    return _truncate(shown.mul_(_FULL / brightest))
 
 
 @check_arguments(images=_IMAGES, maps=_FINITE_MAPS)
@@ -136,11 +136,11 @@ def masked(images: Tensor, maps: Tensor, *, eight_bit: bool = True) -> Tensor:
 @torch.no_grad()
 def masked_levels(images: Tensor, maps: Tensor) -> Tensor:
     """Return `masked`, of what has been checked, as numbers of 8 bits, which takes a quarter of the memory."""
-    return _truncated(images.float() * (_fitting(images, maps) * _FULL)[:, None])
+    return _truncate(images.float() * (_fitting(images, maps) * _FULL)[:, None])
 
 
 @torch.no_grad()
-def resized(pictures: Tensor, size: tuple[int, int]) -> Tensor:
+def resize(pictures: Tensor, size: tuple[int, int]) -> Tensor:
     """Resize images or maps, bilinearly, smoothed before they shrink."""
     if tuple(pictures.shape[-2:]) == size:
         return pictures
@@ -182,7 +182,7 @@ def _two_passes(levels: Tensor, size: tuple[int, int], interpolation: str) -> Te
     return levels
 
 
-def _blended(images: Tensor, maps: Tensor, weight: float, colours: str) -> tuple[Tensor, Tensor]:
+def _blend(images: Tensor, maps: Tensor, weight: float, colours: str) -> tuple[Tensor, Tensor]:
     """Return images with coloured maps, (N, 3, H, W) but in memory channel by channel, and their largest values."""
     maps = _fitting(images, maps)
     n, _, height, width = images.shape
@@ -197,11 +197,11 @@ def _blended(images: Tensor, maps: Tensor, weight: float, colours: str) -> tuple
     return shown, torch.where(brightest == 0, 1, brightest)
 
 
-def _truncated(levels: Tensor) -> Tensor:
+def _truncate(levels: Tensor) -> Tensor:
     return levels.to(torch.uint8, memory_format=torch.contiguous_format)
 
 
 def _fitting(images: Tensor, maps: Tensor) -> Tensor:
     """Return float32 maps in the size of the images, on their device."""
     size = (images.shape[2], images.shape[3])
-    return resized(maps.to(images.device).float()[:, None], size)[:, 0]
+    return resize(maps.to(images.device).float()[:, None], size)[:, 0]

@@ -107,7 +107,7 @@ def mask_shares(maps: Tensor, masks: Tensor, alphas: Sequence[float] = (1.0,)) -
             tied = (n - larger.sum(1).double()) / same.sum(1)
             inside = (larger & marked).sum(1) + tied * (same & marked).sum(1)
             shares[rows, column] = (inside / n).clamp(0, 1).to(shares.dtype)
-    return shares.masked_fill(~_defined(maps, masks)[:, None], torch.nan)
+    return shares.masked_fill(~_is_defined(maps, masks)[:, None], torch.nan)
 
 
 @check_arguments(maps=MAPS, masks=Bools("B, M1, M2"), threshold=Number())
@@ -143,7 +143,7 @@ def mask_threshold_shares(maps: Tensor, masks: Tensor, threshold: float) -> Tens
         reached = resize(maps[rows], out, work) >= threshold
         inside = (reached & masks[rows]).sum((1, 2)).double()
         shares[rows] = (inside / reached.sum((1, 2))).to(shares.dtype)
-    return shares.masked_fill(~_defined(maps, masks), torch.nan)
+    return shares.masked_fill(~_is_defined(maps, masks), torch.nan)
 
 
 def _maps_and_masks(maps: Tensor, masks: Tensor) -> tuple[Tensor, Tensor, tuple[int, int]]:
@@ -152,5 +152,5 @@ def _maps_and_masks(maps: Tensor, masks: Tensor) -> tuple[Tensor, Tensor, tuple[
     return maps, masks.to(maps.device), size
 
 
-def _defined(maps: Tensor, masks: Tensor) -> Tensor:
+def _is_defined(maps: Tensor, masks: Tensor) -> Tensor:
     return masks.flatten(1).any(1) & maps.isfinite().flatten(1).all(1)

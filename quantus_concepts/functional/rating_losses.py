@@ -18,7 +18,7 @@ EPS = 1e-8
 def cosine_loss(predicted: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
     """One minus the cosine between all predictions of a batch and all targets."""
     # Kazmierczak et al., PASTA, Eq. 10. It looks at the direction of the batch, not at its scale.
-    target = _known(target, mask)
+    target = _known_targets(target, mask)
     if mask is None:
         return 1 - functional.cosine_similarity(predicted, target, dim=-1)
     cosine = functional.cosine_similarity(predicted.masked_fill(~mask, 0), target, dim=-1)
@@ -28,7 +28,7 @@ def cosine_loss(predicted: Tensor, target: Tensor, mask: Tensor | None = None) -
 def squared_loss(predicted: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
     """Mean squared difference."""
     # Kazmierczak et al., PASTA, Eq. 11.
-    target = _known(target, mask)
+    target = _known_targets(target, mask)
     if mask is None:
         return (predicted - target).square().mean(-1)
     return (predicted - target).masked_fill(~mask, 0).square().sum(-1) / mask.sum(-1).clamp_min(1)
@@ -38,7 +38,7 @@ def ranking_loss(predicted: Tensor, target: Tensor, mask: Tensor | None = None) 
     """Mean, over pairs of unequal target, of how far a pair is predicted in the wrong order."""
     # Kazmierczak et al., PASTA, Eq. 12: max(0, -(p_i - p_j) (t_i - t_j)). The paper does not say which pairs are
     # counted; here each unordered pair whose targets differ, once. Two equal predictions have no gradient.
-    target = _known(target, mask)
+    target = _known_targets(target, mask)
     # Both halves of the table of pairs differ in sign only, so half the double sum over wrong pairs is one sum over
     # items, and the gradient need not go through a table of N x N.
     pull, n_ordered = ordered_pulls(predicted, target, mask)
@@ -61,7 +61,7 @@ def neighbour_loss(predicted: Tensor, target: Tensor, mask: Tensor | None = None
     """Mean, over pairs of neighbours in the batch, of how far a pair is predicted in the wrong order."""
     # What the authors' released trainer takes for Eq. 12: a margin ranking loss (margin 0) of the items i and i +
     # 1; pairs of equal target count as 0.
-    target = _known(target, mask)
+    target = _known_targets(target, mask)
     wrong = functional.relu(-predicted.diff(dim=-1) * target.diff(dim=-1).sign())
     if mask is None:
         return wrong.sum(-1) / max(wrong.shape[-1], 1)
@@ -82,7 +82,7 @@ def single_cosine_loss(predicted: Tensor, target: Tensor, mask: Tensor | None = 
     """One minus the cosine between single numbers, averaged: 0 for two positive numbers, whatever they are."""
     # What the authors' released trainer takes for Eq. 10. It has no gradient worth the name, and is here only so
     # that the released loss can be had.
-    target = _known(target, mask)
+    target = _known_targets(target, mask)
     loss = 1 - functional.cosine_similarity(predicted[..., None], target[..., None], dim=-1)
     if mask is None:
         return loss.mean(-1)
@@ -121,7 +121,7 @@ def check_weights(weights: Sequence[float]) -> tuple[float, ...]:
     return listed
 
 
-def _known(target: Tensor, mask: Tensor | None) -> Tensor:
+def _known_targets(target: Tensor, mask: Tensor | None) -> Tensor:
     """Return targets that are 0 outside the mask: a NaN there would come through every product."""
     return target if mask is None else target.masked_fill(~mask, 0)
 

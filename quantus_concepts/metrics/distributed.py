@@ -36,7 +36,7 @@ from quantus_concepts.metrics.ray_workers import (
     Outcome,
     Range,
     Workers,
-    needed,
+    require_package,
     score_here,
     score_on_ray,
 )
@@ -157,7 +157,7 @@ def score_shards(
     folder = Path(out)
     _check_writable(folder)
     if engine == RAY:
-        needed("ray")
+        require_package("ray")
     else:
         _check_alone(address=(address, None), n_workers=(n_workers, 1), num_gpus=(num_gpus, 0))
     run = _fingerprint({**fingerprint, "batch size": batch_size})
@@ -175,7 +175,7 @@ def score_shards(
             # Closing ends the workers, and a cluster of our own, also where this raises.
             with bar, closing(scored):
                 for outcome in scored:
-                    outcome = _kept(cache, _key(run, outcome.range), outcome)
+                    outcome = _keep_rows(cache, _key(run, outcome.range), outcome)
                     if outcome.rows is None:
                         failed.append(outcome)
                         if len(failed) == _HOPELESS and not rows:
@@ -194,7 +194,7 @@ def _key(run: str, items: Range) -> str:
     return f"{items[0]:09d}-{items[1]:09d}-{run[:16]}"
 
 
-def _kept(cache: DiskCache, key: str, outcome: Outcome) -> Outcome:
+def _keep_rows(cache: DiskCache, key: str, outcome: Outcome) -> Outcome:
     """Write the rows of a range, where there are some."""
     if outcome.rows is None:
         return outcome

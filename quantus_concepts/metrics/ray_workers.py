@@ -78,7 +78,7 @@ def score_on_ray(
     make_scorer: Callable[[], Any], ranges: Sequence[Range], workers: Workers
 ) -> Generator[Outcome, None, None]:
     """Score ranges by actors, each of which takes the next one when it is free."""
-    ray = needed("ray")
+    ray = require_package("ray")
     number = min(workers.number, len(ranges))
     with _connected(ray, workers, number):
         _check_room(ray, workers, number)
@@ -88,7 +88,7 @@ def score_on_ray(
             yield from actors.score(ranges, number)
 
 
-def needed(package: str) -> Any:
+def require_package(package: str) -> Any:
     """Import a package of the extra, or say how to get it."""
     try:
         with _same_environment():
@@ -112,7 +112,7 @@ class _Worker:
     def build(self, factory: Sequence[Any]) -> Outcome:
         """Make the scorer; the outcome has no range."""
         try:
-            make_scorer = needed("ray").get(factory[0])
+            make_scorer = require_package("ray").get(factory[0])
             if "torch" in sys.modules:
                 sys.modules["torch"].set_num_threads(self._threads)
             self._scorer = _made(make_scorer)

@@ -18,7 +18,7 @@ from quantus_concepts.functional.overlay import (
     colour_map,
     masked_levels,
     overlay_levels,
-    resized,
+    resize,
     resized_levels,
     to_levels,
     unit_maps,
@@ -161,7 +161,7 @@ class Presentation:
         size = (self.size, self.size)
         if tuple(images.shape[-2:]) != size:
             images = resized_levels(to_levels(images), size).float() / 255
-        maps = resized(unit_maps(maps, normalise)[:, None], size)[:, 0]
+        maps = resize(unit_maps(maps, normalise)[:, None], size)[:, 0]
         if self.saliency == "masked":
             return masked_levels(images, maps)
         return overlay_levels(images, maps, weight=self.weight, colours=self.colours)

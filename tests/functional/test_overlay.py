@@ -9,7 +9,7 @@ from quantus_concepts.functional.overlay import (
     masked_levels,
     overlay,
     overlay_levels,
-    resized,
+    resize,
     unit_maps,
     usable_maps,
 )
@@ -127,7 +127,7 @@ def test_constant_and_broken_maps():
 
 def test_resizing_shrinks_smoothly_and_stays_within_its_values():
     board = (torch.arange(64)[:, None] + torch.arange(64)).remainder(2).float()[None, None]
-    np.testing.assert_allclose(resized(board, (8, 8))[..., 1:-1, 1:-1], 0.5, atol=0.01)
+    np.testing.assert_allclose(resize(board, (8, 8))[..., 1:-1, 1:-1], 0.5, atol=0.01)
     ones = torch.ones(1, 3, 7, 5)
-    assert torch.equal(resized(ones, (224, 224)), torch.ones(1, 3, 224, 224))
-    assert resized(ones, (7, 5)) is ones
+    assert torch.equal(resize(ones, (224, 224)), torch.ones(1, 3, 224, 224))
+    assert resize(ones, (7, 5)) is ones

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from captum_concepts._support.running import kept_numpy_state
 from quantus_concepts import Faithfulness
-from quantus_concepts.metrics.faithfulness.perturbation import PixelPerturbation, descended, solved
+from quantus_concepts.metrics.faithfulness.perturbation import PixelPerturbation, descend, solve_system
 from reference import faithfulness as reference
 
 WEIGHTS = np.array([[0.4, 0.3], [0.2, 0.1]])
@@ -246,7 +246,7 @@ class TestPerturbations:
         scaled = self.others(x, "gaussian", mean=[0.5] * 3, std=std) - x
         np.testing.assert_allclose(scaled, unit / std[:, None, None], atol=1e-5)
 
-    @pytest.mark.parametrize("imputed", [solved, descended])
+    @pytest.mark.parametrize("imputed", [solve_system, descend])
     def test_imputing_copies_a_plain_image_and_handles_one_channel(self, imputed: Any) -> None:
         rng = np.random.default_rng(0)
         masks = torch.as_tensor(rng.random((3, 7, 5)) < 0.6)
@@ -273,7 +273,7 @@ class TestPerturbations:
             expected = np.stack(
                 [noisy_linear_imputation(images[row], np.flatnonzero(masks[row]), 0.0) for row in range(2)]  # type: ignore[arg-type]
             )
-        for imputed, atol in ((solved, 1e-12), (descended, 1e-8)):
+        for imputed, atol in ((solve_system, 1e-12), (descend, 1e-8)):
             found = imputed(torch.as_tensor(images), torch.as_tensor(masks))
             np.testing.assert_allclose(found[:2], expected, atol=atol)
             np.testing.assert_array_equal(found[2], images[2])

@@ -16,7 +16,7 @@ from fixtures_sub import write_release
 from quantus_concepts import score_vision_language
 from quantus_concepts.datasets import CUB200, SUB, PaintedBirds, PaintedSubstitutions
 from quantus_concepts.functional.intervals import interval
-from quantus_concepts.metrics.streaming.vision_language import described
+from quantus_concepts.metrics.streaming.vision_language import attribute_words
 
 #: Three colours and two shapes; the last is no concept of the model, but may be chosen.
 OPTIONS = ["wing_color::red", "wing_color::blue", "bill_shape::cone", "bill_shape::needle", "wing_color::green"]
@@ -64,7 +64,7 @@ class Narrow(Seer):
         return images[:, 0, 0, :2]
 
 
-TEXTS = [f"a bird with {described(name)}" for name in OPTIONS] + ["none"]
+TEXTS = [f"a bird with {attribute_words(name)}" for name in OPTIONS] + ["none"]
 BOUND = {"added": ADDED, "removed": REMOVED, "concept_names": CONCEPTS, "options": OPTIONS}
 
 
@@ -141,7 +141,7 @@ class Showing(Seer):
     """Sees what images of a data set show, or that of their class."""
 
     def __init__(self, labels: Tensor, names: list[str]) -> None:
-        super().__init__([*(f"a bird with {described(name)}" for name in names), "none"])
+        super().__init__([*(f"a bird with {attribute_words(name)}" for name in names), "none"])
         self.labels = labels
 
     def encode_images(self, images: Tensor) -> Tensor:

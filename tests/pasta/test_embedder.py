@@ -8,7 +8,7 @@ from PIL import Image
 
 from pooling_encoder import PoolingEncoder
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, DrawingExplanation, MapExplanation
-from quantus_concepts.functional.overlay import masked, overlay, resized, unit_maps
+from quantus_concepts.functional.overlay import masked, overlay, resize, unit_maps
 from quantus_concepts.pasta.cache import EmbeddingCache
 from quantus_concepts.pasta.embedder import Embedder
 from tiny_encoder import tiny_open_clip
@@ -47,7 +47,7 @@ def test_what_the_encoder_sees_is_the_overlay():
     encoder = PoolingEncoder()
     embedder = Embedder(encoder, batch_size=7)
     embeddings = embedder.embed_maps(IMAGES, MAPS)
-    shown = overlay(pillow_resized(IMAGES, 224), resized(unit_maps(MAPS)[:, None], (224, 224))[:, 0])
+    shown = overlay(pillow_resized(IMAGES, 224), resize(unit_maps(MAPS)[:, None], (224, 224))[:, 0])
     assert_same_levels(encoder.batches[-1], shown)
     assert torch.equal(embedder.pictures(IMAGES, MAPS), encoder.batches[-1])
     assert torch.equal(embeddings, PoolingEncoder().encode_images(encoder.batches[-1]))
@@ -59,10 +59,10 @@ def test_what_the_encoder_sees_is_the_overlay():
 def test_other_ways_of_showing_maps():
     encoder = PoolingEncoder()
     Embedder(encoder, saliency="masked", size=32, normalise="shap").embed_maps(IMAGES, MAPS)
-    heat = resized(unit_maps(MAPS, "shap")[:, None], (32, 32))[:, 0]
+    heat = resize(unit_maps(MAPS, "shap")[:, None], (32, 32))[:, 0]
     assert_same_levels(encoder.batches[-1], masked(pillow_resized(IMAGES, 32), heat))
     Embedder(encoder, weight=0.2, colours="jet", size=30).embed_maps(IMAGES, MAPS)
-    heat = resized(unit_maps(MAPS)[:, None], (30, 30))[:, 0]
+    heat = resize(unit_maps(MAPS)[:, None], (30, 30))[:, 0]
     assert_same_levels(encoder.batches[-1], overlay(pillow_resized(IMAGES, 30), heat, weight=0.2, colours="jet"))
 
 

@@ -7,7 +7,7 @@ from torchvision.transforms import CenterCrop, Compose, Normalize, Resize, ToTen
 
 from quantus_concepts.functional import overlay
 from quantus_concepts.pasta.encoders import preprocessing
-from quantus_concepts.pasta.encoders.preprocessing import Preprocessing, translated
+from quantus_concepts.pasta.encoders.preprocessing import Preprocessing, batched_form
 
 CASES = [
     (size, mode, interpolation, shape)
@@ -82,7 +82,7 @@ def test_batches_and_nothing_at_all():
 @pytest.mark.parametrize("size", [64, (40, 56)])
 def test_open_clips_own_are_recognised(mode, size):
     transform = image_transform(size, is_train=False, mean=(0.1, 0.2, 0.3), std=(0.4, 0.5, 0.6), resize_mode=mode)
-    found = translated(transform)
+    found = batched_form(transform)
     if mode == "shortest" and not isinstance(size, int):
         # a class of its own: applied as it is
         assert found is None
@@ -93,11 +93,11 @@ def test_open_clips_own_are_recognised(mode, size):
 
 def test_others_are_not_taken_for_open_clips():
     normalise = Normalize((0.5,) * 3, (0.5,) * 3)
-    assert translated(lambda image: image) is None
-    assert translated(Compose([ToTensor(), normalise])) is None
-    assert translated(Compose([Resize(32), CenterCrop(24), ToTensor(), normalise])) is None
-    assert translated(Compose([Resize(32), ToTensor(), normalise])) is None
-    assert translated(Compose([Resize((32, 32), interpolation=0), ToTensor(), normalise])) is None
+    assert batched_form(lambda image: image) is None
+    assert batched_form(Compose([ToTensor(), normalise])) is None
+    assert batched_form(Compose([Resize(32), CenterCrop(24), ToTensor(), normalise])) is None
+    assert batched_form(Compose([Resize(32), ToTensor(), normalise])) is None
+    assert batched_form(Compose([Resize((32, 32), interpolation=0), ToTensor(), normalise])) is None
 
 
 @pytest.mark.parametrize(

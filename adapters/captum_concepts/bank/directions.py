@@ -43,7 +43,7 @@ HOLD_BACK = 0.2
 WEAK = 0.6
 """Balanced accuracy on held-out images below which a direction is called weak."""
 
-#: Places of the maps that are looked at, drawn evenly over images.
+#: Largest number of places of the maps, drawn evenly over images.
 MAX_PLACES = 50_000
 #: Concepts that may be active in one place, passes over the places, places at once.
 TOP_K, EPOCHS, BATCH = 4, 20, 256

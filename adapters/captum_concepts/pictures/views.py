@@ -171,7 +171,7 @@ def bank_views(model: nn.Module, layer: str, bank: Any, images: Any, batch_size:
     from captum_concepts.backbones.layers import LayerFeatures
     from captum_concepts.models.cbm import PostHocCBM
 
-    # A head that is never asked: the views of the bank alone.
+    # The head is not used: views of the bank alone.
     cbm = PostHocCBM(LayerFeatures(model, layer), bank, nn.Identity())
     found = concept_views(cbm, images, batch_size)
     return ConceptViews(**{field.name: getattr(found, field.name) for field in fields(ConceptViews)})

@@ -134,7 +134,7 @@ class CEM(UpdatedMetric):
     def _check_call(
         self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, s_batch: np.ndarray | None
     ) -> dict[str, np.ndarray]:
-        concept_labels = self._needed("concept_labels")
+        concept_labels = self._required_truth("concept_labels")
         self.call.clusters = y_batch
         self.call.chances = concept_labels.mean(1).tolist()
         n_concepts = concept_labels.shape[1]

@@ -223,13 +223,13 @@ class CGIM(UpdatedMetric):
             f"Expected argument `class_concepts` to have shape (K, L) with the model's {wrong} but got {shape}.{turned}"
         )
 
-    def _collected(self, scores: np.ndarray) -> np.ndarray:
+    def _collect_scores(self, scores: np.ndarray) -> np.ndarray:
         """Compare the class means with what people say, once all samples are in."""
         # The one transfer from the device.
         sums = None if self._sums is None else self._sums.on_host()
         state, self._sums, self._theta = _State(sums, self._theta, self._explained), None, None
         if not self.call.is_update:
-            return self._compared(state)
+            return self._compare(state)
         if self._updates:
             self._updates[-1].state = self._updates[-1].state._replace(sums=None)
         self.call.state = state
@@ -242,9 +242,9 @@ class CGIM(UpdatedMetric):
                 sums.add_sums(call.state.sums)
         weights = [call.state.theta for call in calls if call.state.explained]
         same = all(each is not None and torch.equal(each, weights[0]) for each in weights)
-        return self._compared(_State(sums, weights[0] if weights and same else None, bool(weights)))
+        return self._compare(_State(sums, weights[0] if weights and same else None, bool(weights)))
 
-    def _compared(self, state: _State) -> np.ndarray:
+    def _compare(self, state: _State) -> np.ndarray:
         sums = state.sums or ClassSums(*self.class_concepts.shape)
         means = state.theta if state.theta is not None and state.explained else sums.compute()
         compared = agreement(means, torch.as_tensor(self.class_concepts), self.per)

@@ -298,7 +298,7 @@ class CLM(UpdatedMetric):
     def _score_images(
         self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, rows: np.ndarray, points: np.ndarray
     ) -> np.ndarray:
-        scores, unknown, parts = self._located(model, x_batch, y_batch, rows, points)
+        scores, unknown, parts = self._score_located(model, x_batch, y_batch, rows, points)
         unseen = np.isnan(points[np.arange(len(points))[:, None], parts]).any(-1)
         hidden = ~unknown & unseen.reshape(len(unseen), -1).all(1)
         self.leave_out("the model's importances are not finite", int(unknown.sum()))
@@ -307,7 +307,7 @@ class CLM(UpdatedMetric):
         self._note_chance(np.where(unseen, np.nan, 0.0))
         return scores
 
-    def _located(
+    def _score_located(
         self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, rows: np.ndarray, points: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return scores (n,), which importances are not finite (n,), and the parts (n, l) of the concepts ranked."""

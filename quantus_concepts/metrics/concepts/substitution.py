@@ -113,9 +113,9 @@ class SubstitutionScore(UpdatedMetric):
     def _check_call(
         self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, s_batch: np.ndarray | None
     ) -> dict[str, np.ndarray]:
-        added = self._needed("added")
+        added = self._required_truth("added")
         if self.score == "removed":
-            self._needed("removed")
+            self._required_truth("removed")
         if x_batch.ndim != 2 and (x_batch.ndim != 4 or model is None):
             raise ValueError(
                 f"{self.name} needs images (N, C, H, W) with argument `model`, a concept model or a module that maps "

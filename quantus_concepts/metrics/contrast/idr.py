@@ -91,10 +91,10 @@ class IDR(ReExplainingMetric):
     def _check_call(
         self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, s_batch: np.ndarray | None
     ) -> dict[str, np.ndarray]:
-        self._needed("counterpart")
+        self._required_truth("counterpart")
         return super()._check_call(model, x_batch, y_batch, s_batch)
 
-    def _scored(
+    def _score(
         self,
         model: nn.Module,
         *,
@@ -108,7 +108,7 @@ class IDR(ReExplainingMetric):
         **kwargs: Any,
     ) -> np.ndarray:
         """Score some samples: 0, 1 or NaN."""
-        correct = self._defined(
+        correct = self._select_defined(
             masks_batch,
             {
                 "the model misclassifies the image": self._correct(model, x_batch, labels_batch, rows_batch),
@@ -118,5 +118,5 @@ class IDR(ReExplainingMetric):
             },
         )
         without = self._attributed_again(model, counterpart_batch, y_batch, masks_batch)
-        scores = idr(self._attributed(a_batch, masks_batch), without).numpy()
+        scores = idr(self._attribute_region(a_batch, masks_batch), without).numpy()
         return np.where(correct, scores, np.nan)

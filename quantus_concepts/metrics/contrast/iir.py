@@ -151,24 +151,24 @@ class IIR(ReExplainingMetric):
     @property
     def logit_distance(self) -> np.ndarray:
         """(N,): distance of the logits with and without the patch, as a share of their norm without it."""
-        return self._joined(0)
+        return self._join_measured(0)
 
     @property
     def patch_size(self) -> np.ndarray:
         """(N,): norm of the difference the patch makes, in the units of ``x_batch``."""
-        return self._joined(1)
+        return self._join_measured(1)
 
     @property
     def converged(self) -> np.ndarray:
         """(N,) of bool: whether the model overlooks the patch."""
-        return self._joined(2)
+        return self._join_measured(2)
 
     @property
     def converged_share(self) -> float:
         """Share of the patches that the model overlooks; NaN before a call."""
         return float(self.converged.mean()) if self.converged.size else float("nan")
 
-    def _joined(self, index: int) -> np.ndarray:
+    def _join_measured(self, index: int) -> np.ndarray:
         return np.concatenate([part[index] for part in self._measured]) if self._measured else np.empty(0)
 
     def _check_call(
@@ -196,7 +196,7 @@ class IIR(ReExplainingMetric):
         n_patches = int(masks.any((1, 2, 3)).sum())
         return patch_progress(n_patches, self.patch.steps, self._display_progressbar, len(masks))
 
-    def _scored(
+    def _score(
         self,
         model: nn.Module,
         *,
@@ -218,7 +218,7 @@ class IIR(ReExplainingMetric):
         else:
             logits_patched = self._predict(model, patched_batch, rows_batch, self.call.truth["patched"])
         # A patch that has converged leaves the class as it was.
-        usable = self._defined(
+        usable = self._select_defined(
             masks_batch,
             {
                 "the model misclassifies the image": logits.argmax(1).cpu().numpy() == labels_batch,
@@ -226,7 +226,7 @@ class IIR(ReExplainingMetric):
             },
         )
         after = self._attributed_again(model, patched_batch, y_batch, masks_batch)
-        before = self._attributed(a_batch, masks_batch)
+        before = self._attribute_region(a_batch, masks_batch)
         if unattributed := int((usable & (before == 0).numpy()).sum()):
             self.fail(UNATTRIBUTED, unattributed)
         scores = perturbation(before, after) if self.average else iir(before, after, self.threshold)

@@ -125,7 +125,7 @@ class MCS(ReExplainingMetric):
     def _check_call(
         self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, s_batch: np.ndarray | None
     ) -> dict[str, np.ndarray]:
-        contrast_labels = self._needed("contrast_labels")
+        contrast_labels = self._required_truth("contrast_labels")
         extra = super()._check_call(model, x_batch, y_batch, s_batch)
         with evaluation_mode(self.contrast_model):
             self._check_classes({"contrast_labels": contrast_labels}, self.contrast_model, x_batch)
@@ -134,7 +134,7 @@ class MCS(ReExplainingMetric):
             extra["masks"] = random_masks(torch.as_tensor(extra["masks"]), generator).numpy()
         return extra
 
-    def _scored(
+    def _score(
         self,
         model: nn.Module,
         *,
@@ -148,7 +148,7 @@ class MCS(ReExplainingMetric):
     ) -> np.ndarray:
         """Score some samples under the two models."""
         with evaluation_mode(self.contrast_model):
-            correct = self._defined(
+            correct = self._select_defined(
                 masks_batch,
                 {
                     "the model misclassifies the image": self._correct(model, x_batch, labels_batch, rows_batch),
@@ -158,5 +158,5 @@ class MCS(ReExplainingMetric):
                 },
             )
             other = self._attributed_again(self.contrast_model, x_batch, contrast_labels_batch, masks_batch)
-        scores = mcs(self._attributed(a_batch, masks_batch), other).numpy()
+        scores = mcs(self._attribute_region(a_batch, masks_batch), other).numpy()
         return np.where(correct, scores, np.nan)

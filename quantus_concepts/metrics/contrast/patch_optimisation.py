@@ -27,7 +27,7 @@ from captum_concepts._support.running import alone_with, evaluation_mode, tensor
 from captum_concepts._support.shown import one_line
 from quantus_concepts.functional.patch_objective import patch_objective
 from quantus_concepts.metrics.host.call import WholeProgress
-from quantus_concepts.metrics.host.checks import MASKS, listed
+from quantus_concepts.metrics.host.checks import MASKS, join_numbers
 
 #: Of the release: step size and weight of the patch's size.
 STEP_SIZE, ETA1 = 500.0, 0.01
@@ -250,7 +250,7 @@ def _descend(
         patched = logits_of(pixels + delta)
         going: Any = slice(None)
         if settings.tolerance is not None:
-            converged = _overlooked(logits_of, pixels, delta.detach(), region, logits, patched, settings.tolerance)
+            converged = _find_overlooked(logits_of, pixels, delta.detach(), region, logits, patched, settings.tolerance)
             if converged.any():
                 # Rows by number: how many there are is known without asking the device.
                 done, going = (each.nonzero()[:, 0].to(delta.device) for each in (converged, ~converged))
@@ -270,7 +270,7 @@ def _descend(
 
 
 @torch.no_grad()
-def _overlooked(
+def _find_overlooked(
     logits_of: Callable[[Tensor], Tensor],
     pixels: Tensor,
     delta: Tensor,
@@ -284,7 +284,7 @@ def _overlooked(
     if converged.any():
         # What counts are the pixels that an image can have.
         near = converged.nonzero()[:, 0].to(pixels.device)
-        shown = _clipped(pixels[near], delta[near], region[near])
+        shown = _clip_pixels(pixels[near], delta[near], region[near])
         (converged[converged.clone()],) = to_host(_near(logits[near], logits_of(shown), MARGIN * tolerance))
     return converged
 
@@ -295,7 +295,7 @@ def _near(before: Tensor, after: Tensor, tolerance: float) -> Tensor:
     return (before.argmax(1) == after.argmax(1)) & (distance <= tolerance)
 
 
-def _clipped(pixels: Tensor, delta: Tensor, region: Tensor) -> Tensor:
+def _clip_pixels(pixels: Tensor, delta: Tensor, region: Tensor) -> Tensor:
     """Return images of 0 to 255 with their patches; one that diverged is black."""
     return torch.where(region.bool(), (pixels + delta).nan_to_num(nan=0.0).clamp(0, LEVELS), pixels)
 
@@ -309,7 +309,7 @@ def _measure(
     tolerance: float,
 ) -> PatchResult:
     """Clip the patches and compare the logits with and without them; images are of 0 to 255 here."""
-    patched = _clipped(pixels, delta, region)
+    patched = _clip_pixels(pixels, delta, region)
     before, after = logits_of(pixels), logits_of(patched)
     distance = torch.linalg.vector_norm(after - before, dim=1)
     relative = distance / torch.linalg.vector_norm(before, dim=1)
@@ -329,7 +329,7 @@ def _fitting(
     empty = np.flatnonzero(~masks.reshape(len(masks), -1).any(1))
     if empty.size:
         raise ValueError(
-            f"Expected argument `masks` to say where each patch goes but it is empty for image {listed(empty)}."
+            f"Expected argument `masks` to say where each patch goes but it is empty for image {join_numbers(empty)}."
         )
     check_pixel_range(x, "images", pixel_range)
     check_pixel_range(start, "init", pixel_range)

@@ -16,7 +16,7 @@ from captum_concepts._support.constraints import Number
 from captum_concepts._support.running import predict_logits
 from quantus_concepts.functional import positive_percentile
 from quantus_concepts.metrics.contrast.regions import region_attribution
-from quantus_concepts.metrics.host.call import OF_REGIONS, WholeProgress, missing
+from quantus_concepts.metrics.host.call import OF_REGIONS, WholeProgress, no_attributions
 from quantus_concepts.metrics.host.checks import (
     REGIONS,
     check_aligned,
@@ -24,7 +24,7 @@ from quantus_concepts.metrics.host.checks import (
     check_images,
     check_mask_size,
     check_same_shape,
-    listed,
+    join_numbers,
     unusable_masks,
 )
 from quantus_concepts.metrics.host.images import ImageMetric
@@ -43,7 +43,7 @@ AGREEMENT = Number(-1, 1)
 
 
 class ReExplainingMetric(ImageMetric):
-    """Base of `MCS`, `IDR` and `IIR`: masks, correct predictions, and explanations that can be asked for again.
+    """Base of `MCS`, `IDR` and `IIR`: masks, correct predictions, and explanations that are computed again.
 
     Given explanations are not enough for these metrics: they explain another model or other images too, through
     the `explain_func` they are given. Whether that is the method which made the given ones, two samples tell
@@ -59,11 +59,11 @@ class ReExplainingMetric(ImageMetric):
     data_applicability = {DataType.IMAGE}  # noqa: RUF012 - a plain set is the host's contract
     zero_says_nothing = False
     quantus_defaults = OF_REGIONS
-    # What is explained beside the images of the call, for the warnings.
+    # What is explained in addition to the images of the call, for the warnings.
     other_side: str
     # Name of the second versions of the images, and what is wrong with one that is the image itself.
     paired: tuple[str, str] | None = None
-    #: Mean score of an attribution that knows nothing.
+    #: Mean score of a random attribution.
     chance = math.nan
 
     agreement: float
@@ -105,13 +105,13 @@ class ReExplainingMetric(ImageMetric):
         return WholeProgress(self.name, len(masks), "image", bool(self._display_progressbar))
 
     def evaluate_batch(self, model: Any, x_batch: np.ndarray, **kwargs: Any) -> list[float]:
-        """Score some samples, and tell that they are done."""
-        scores = self._scored(model.get_model(), x_batch=x_batch, **kwargs)
+        """Score some samples, and count them as done."""
+        scores = self._score(model.get_model(), x_batch=x_batch, **kwargs)
         self._advance(len(x_batch))
         return scores.tolist()
 
     @abstractmethod
-    def _scored(self, *args: Any, **kwargs: Any) -> np.ndarray:
+    def _score(self, *args: Any, **kwargs: Any) -> np.ndarray:
         """Return (n,) scores of some samples."""
 
     def _masks(self, x_batch: np.ndarray, s_batch: np.ndarray | None) -> np.ndarray:
@@ -128,7 +128,7 @@ class ReExplainingMetric(ImageMetric):
         check_mask_size(name, masks, x_batch)
         bad = np.flatnonzero(unusable_masks(masks))
         if bad.size:
-            self.leave_out(f"masks are empty or full, of samples {listed(bad)}", bad.size)
+            self.leave_out(f"masks are empty or full, of samples {join_numbers(bad)}", bad.size)
             # An empty mask has no mean, which makes the score NaN.
             masks = masks & ~unusable_masks(masks)[:, None, None, None]
         return masks
@@ -173,7 +173,7 @@ class ReExplainingMetric(ImageMetric):
         """Return (n,) of bool: which images a model classifies correctly."""
         return self._predict(model, images, rows, array).argmax(1).cpu().numpy() == labels
 
-    def _defined(self, masks: np.ndarray, conditions: Mapping[str, np.ndarray]) -> np.ndarray:
+    def _select_defined(self, masks: np.ndarray, conditions: Mapping[str, np.ndarray]) -> np.ndarray:
         """Return (n,) of bool: which samples meet all conditions; the others count under the first they do not meet."""
         # `conditions` maps a failure reason to the mask (n,) of samples that pass.
         # Samples without a mask were counted when the call began.
@@ -185,13 +185,13 @@ class ReExplainingMetric(ImageMetric):
 
     def _explain(self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, rows: slice) -> np.ndarray:
         if self.call.refused:
-            return missing(len(x_batch))
+            return no_attributions(len(x_batch))
         if self.call.attributions is None:
-            return self._treated(self._ask(model, x_batch, y_batch))
+            return self._prepare(self._ask(model, x_batch, y_batch))
         a_batch = self.call.attributions[rows]
         if not self.call.checked and a_batch.size:
             self._check_agreement(model, x_batch, y_batch, a_batch)
-        return missing(len(x_batch)) if self.call.refused else self._treated(a_batch)
+        return no_attributions(len(x_batch)) if self.call.refused else self._prepare(a_batch)
 
     def _attributed_again(
         self, model: nn.Module, x_batch: np.ndarray, y_batch: np.ndarray, masks: np.ndarray
@@ -201,7 +201,7 @@ class ReExplainingMetric(ImageMetric):
             return torch.full((len(x_batch),), torch.nan, dtype=torch.float64)
         self.call.side = f"{self.other_side}, "
         try:
-            return self._attributed(self._treated(self._ask(model, x_batch, y_batch)), masks)
+            return self._attribute_region(self._prepare(self._ask(model, x_batch, y_batch)), masks)
         finally:
             self.call.side = ""
 
@@ -243,7 +243,7 @@ class ReExplainingMetric(ImageMetric):
             what_to_do += "; seed a method that draws at random, or lower `agreement`"
         self.fail(f"called again for {len(rows)} samples, it {answer}. {what_to_do}", self.call.n_samples)
 
-    def _treated(self, a_batch: np.ndarray) -> np.ndarray:
+    def _prepare(self, a_batch: np.ndarray) -> np.ndarray:
         # Maps of another shape are refused later, with a reason.
         if a_batch.dtype.kind not in "fiub" or a_batch.ndim not in (3, 4) or not a_batch.size:
             return a_batch
@@ -253,13 +253,13 @@ class ReExplainingMetric(ImageMetric):
         if self.normalise and self.normalise_func is positive_percentile:
             # Works image by image on a whole batch.
             return positive_percentile(a_batch)
-        return super()._treated(a_batch)
+        return super()._prepare(a_batch)
 
-    def _attributed(self, a_batch: np.ndarray, masks: np.ndarray) -> Tensor:
+    def _attribute_region(self, a_batch: np.ndarray, masks: np.ndarray) -> Tensor:
         """Return (n,) concept attributions g_c of treated maps; NaN where they cannot be used."""
         if a_batch.dtype.kind not in "fiub":
             self.fail(f"attributions are not numeric but {a_batch.dtype}", len(a_batch))
-            a_batch = missing(len(a_batch))
+            a_batch = no_attributions(len(a_batch))
         if a_batch.ndim == 3:
             a_batch = a_batch[:, None]
         channels = a_batch.shape[1] if a_batch.ndim == 4 else 1

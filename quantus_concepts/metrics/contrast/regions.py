@@ -134,10 +134,10 @@ class Subject:
         """
         if not callable(self.images) and not isinstance(self.images, Tensor):
             raise TypeError(
-                "Expected argument `images` to be an array or a function of rows, of which some can be asked for, but "
+                "Expected argument `images` to be an array or a function of rows, which give some of the images, but "
                 f"got {type(self.images).__name__}, which gives batches."
             )
-        return floating_images(taken(self.images, rows))
+        return floating_images(take_rows(self.images, rows))
 
     @check_arguments(batch_size=Whole(1))
     def batches(self, batch_size: int = 64) -> Iterator[tuple[list[int], Tensor]]:
@@ -241,7 +241,7 @@ def gives_batches(name: str, images: Any) -> bool:
     return True
 
 
-def taken(array: Tensor | Callable[[list[int]], Tensor], rows: list[int]) -> Tensor:
+def take_rows(array: Tensor | Callable[[list[int]], Tensor], rows: list[int]) -> Tensor:
     """Return rows of a tensor, or of what a function gives for them."""
     return array(rows) if callable(array) else array[rows]
 
@@ -304,7 +304,7 @@ def attribute_regions(
 
     `score_contrasts` uses it: maps scaled by `positive_percentile`, each by itself, and averaged over a region.
     A method that raises, or gives what is no map, has NaN throughout and a reason; the others go on, and it is not
-    asked again. A map with NaN or infinity costs its own image only.
+    called again. A map with NaN or infinity costs its own image only.
 
     Parameters
     ----------
@@ -371,8 +371,8 @@ def explain_subjects(
             met: list[int] = []
             # Methods within batches, so that an image is composed once for all of them.
             for rows, images in subject.batches(batch_size):
-                regions = taken(masks, rows)
-                others = taken(elsewhere[subject], rows) if subject in elsewhere else None
+                regions = take_rows(masks, rows)
+                others = take_rows(elsewhere[subject], rows) if subject in elsewhere else None
                 wanted = [place for place, row in enumerate(rows) if row in kept]
                 met += [rows[place] for place in wanted]
                 for name, explain in methods.items():
@@ -390,7 +390,7 @@ def explain_subjects(
                 if not result.failure:
                     _add(result, subject, parts[name], [met.index(row) for row in kept])
     return {
-        name: _failed(subjects, elsewhere, result.failure) if result.failure else result
+        name: _undefined_attributions(subjects, elsewhere, result.failure) if result.failure else result
         for name, result in found.items()
     }
 
@@ -402,7 +402,9 @@ def region_attribution(maps: Tensor, regions: Tensor) -> Tensor:
 
 def check_masks(name: str, masks: Masks, subjects: Iterable[Subject]) -> None:
     """Raise if there are fewer masks than images of a subject, or of another size."""
-    for subject in subjects if isinstance(masks, Tensor) else ():
+    if callable(masks):
+        return
+    for subject in subjects:
         count = len(subject)
         if len(masks) < count:
             raise ValueError(
@@ -422,7 +424,7 @@ def _explain(explain: ExplainFunc, subject: Subject, images: Tensor, rows: list[
     # Copies, since a method may write into what it is given; and it may leave the model in another mode.
     with evaluation_mode(subject.model):
         raw = explain(model=subject.model, inputs=images.numpy().copy(), targets=subject.labels[rows].numpy())
-    return _normalised(to_numpy(raw), images)
+    return _normalise_maps(to_numpy(raw), images)
 
 
 def _reduce(maps: Tensor, regions: Tensor, others: Tensor | None, wanted: list[int], parts: _Parts) -> None:
@@ -441,7 +443,7 @@ def _add(result: RegionAttributions, subject: Subject, parts: _Parts, places: li
         result.maps[subject] = torch.cat(parts.maps)[places].numpy()
 
 
-def _normalised(raw: np.ndarray, images: Tensor) -> Tensor:
+def _normalise_maps(raw: np.ndarray, images: Tensor) -> Tensor:
     raw = raw[:, None] if raw.ndim == 3 else raw
     if raw.ndim != 4 or len(raw) != len(images) or raw.shape[2:] != images.shape[2:]:
         raise ValueError(
@@ -455,6 +457,8 @@ def _normalised(raw: np.ndarray, images: Tensor) -> Tensor:
     return positive_percentile(torch.from_numpy(maps))
 
 
-def _failed(subjects: Iterable[Subject], elsewhere: Iterable[Subject], reason: str) -> RegionAttributions:
+def _undefined_attributions(
+    subjects: Iterable[Subject], elsewhere: Iterable[Subject], reason: str
+) -> RegionAttributions:
     undefined = {subject: torch.full((len(subject),), torch.nan).double() for subject in subjects}
     return RegionAttributions(undefined, {subject: undefined[subject] for subject in elsewhere}, {}, reason)

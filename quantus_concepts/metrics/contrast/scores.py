@@ -41,7 +41,7 @@ from quantus_concepts.metrics.contrast.regions import (
     batches,
     check_masks,
     explain_subjects,
-    taken,
+    take_rows,
 )
 from quantus_concepts.metrics.host.checks import CLASSES, METHODS, unusable_masks
 from quantus_concepts.metrics.host.rows import score_row
@@ -160,7 +160,7 @@ def score_contrasts(
 
 def marked_rows(masks: Masks, count: int, batch_size: int) -> np.ndarray:
     """Return (N,) of bool: which images have a region that is neither empty nor the whole image."""
-    found = [~unusable_masks(taken(masks, rows).numpy()) for rows in batches(count, batch_size)]
+    found = [~unusable_masks(take_rows(masks, rows).numpy()) for rows in batches(count, batch_size)]
     return np.concatenate(found) if found else np.empty(0, dtype=bool)
 
 
@@ -251,12 +251,12 @@ def contrast_table(scores: pd.DataFrame, unconverged: int = 0) -> pd.DataFrame:
 def random_regions(masks: Masks, count: int, seed: int) -> Masks:
     """Return the regions moved to random places, each by its own draw: the baseline of MCS."""
     seeds = torch.randint(2**62, (count,), generator=torch.Generator().manual_seed(seed)).tolist()
-    return partial(_moved, masks, seeds)
+    return partial(_move_masks, masks, seeds)
 
 
-def _moved(masks: Masks, seeds: Sequence[int], rows: list[int]) -> Tensor:
+def _move_masks(masks: Masks, seeds: Sequence[int], rows: list[int]) -> Tensor:
     generators = (torch.Generator().manual_seed(seeds[row]) for row in rows)
-    regions = taken(masks, rows)
+    regions = take_rows(masks, rows)
     return torch.cat([random_masks(region[None], own) for region, own in zip(regions, generators, strict=True)])
 
 

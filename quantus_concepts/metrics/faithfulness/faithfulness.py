@@ -242,7 +242,7 @@ class Faithfulness(ImageMetric):
             clean = torch.cat([self._probability(self._outputs(model, x), y) for x, y in parts])
         self._advance(len(images))
         found = []
-        for samples, perturbed in _perturbed(prepared, ranks, distinct.to(ranks.device), chunk):
+        for samples, perturbed in _perturb(prepared, ranks, distinct.to(ranks.device), chunk):
             found.append(self._probability(self._outputs(model, perturbed), every[samples]))
             self._advance(len(samples))
         table = (torch.cat(found).view(len(images), 2, -1) - clean[:, None, None]).abs().cpu().double()
@@ -290,7 +290,7 @@ def _chunks(length: int, *tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
     return zip(*(tensor.split(length) for tensor in tensors), strict=True)
 
 
-def _perturbed(prepared: Prepared, ranks: Tensor, counts: Tensor, length: int) -> Iterator[tuple[Tensor, Tensor]]:
+def _perturb(prepared: Prepared, ranks: Tensor, counts: Tensor, length: int) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield every perturbed image, a few at a time, with the sample each is of, on the CPU."""
     # The order is by sample, then the least before the most relevant pixels, then by their number.
     # Places in ascending relevance, and in descending.

@@ -35,7 +35,7 @@ class Prepared:
         """Perturb some pixels of an image, in several ways."""
         image, other = self.images[row], self.others[row]
         if self.imputing:
-            other = imputed(image.expand_as(out), masks) + other
+            other = impute_pixels(image.expand_as(out), masks) + other
         # With weights of 0 and 1 exactly one of the two, and several times as fast as torch.where on a CPU.
         torch.lerp(image, other, masks[:, None].view(torch.uint8).to(image.dtype), out=out)
 
@@ -78,7 +78,7 @@ class PixelPerturbation:
 
     def prepare(self, images: np.ndarray, like: Tensor) -> Prepared:
         """Draw what the perturbations of some images need."""
-        orders, noises = zip(*(self._drawn(image) for image in images), strict=True)
+        orders, noises = zip(*(self._draw_noise(image) for image in images), strict=True)
         black, scale = self._range(like)
         if self.kind == "black":
             others = black.expand_as(like)
@@ -88,7 +88,7 @@ class PixelPerturbation:
         order = torch.as_tensor(np.stack(orders), device=like.device)
         return Prepared(like, others, order, imputing=self.kind == "road")
 
-    def _drawn(self, image: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _draw_noise(self, image: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Draw an order (P,) of an image's pixels, and noise (C, H, W) of unit strength."""
         rng = generator_of(image, self.seed)
         order = rng.permutation(image.shape[1] * image.shape[2])
@@ -141,20 +141,20 @@ TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-6}
 BETWEEN_LOOKS = 16
 
 
-def imputed(images: Tensor, masks: Tensor) -> Tensor:
+def impute_pixels(images: Tensor, masks: Tensor) -> Tensor:
     """Fill the masked pixels (n, H, W) of images (n, C, H, W) in from the others, on the images' device."""
     # Rong et al. (2022), "ROAD": each missing pixel is the weighted mean of its eight neighbours, missing ones
     # included, which is a system of linear equations for each image. They are those of Quantus's
     # `noisy_linear_imputation` without its noise, which is of the global generator and left to the caller.
     if images.device.type == "cpu":
-        return solved(images, masks)
-    return descended(images, masks)
+        return solve_system(images, masks)
+    return descend(images, masks)
 
 
-def solved(images: Tensor, masks: Tensor) -> Tensor:
+def solve_system(images: Tensor, masks: Tensor) -> Tensor:
     """Solve each image's equations by elimination, on the CPU; several times as fast there as iterating."""
     equations = _equations(*images.shape[2:])
-    found = [_eliminated(equations, *pair) for pair in zip(images.double().numpy(), masks.numpy(), strict=True)]
+    found = [_eliminate(equations, *pair) for pair in zip(images.double().numpy(), masks.numpy(), strict=True)]
     return torch.as_tensor(np.stack(found)).to(images)
 
 
@@ -176,7 +176,7 @@ def _equations(height: int, width: int) -> Any:
     return (sparse.diags(np.asarray(neighbours.sum(1)).ravel()) - neighbours).tocsr()
 
 
-def _eliminated(equations: Any, image: np.ndarray, mask: np.ndarray) -> np.ndarray:
+def _eliminate(equations: Any, image: np.ndarray, mask: np.ndarray) -> np.ndarray:
     missing = np.flatnonzero(mask)
     pixels = image.reshape(len(image), -1).T.copy()
     if missing.size:
@@ -193,7 +193,7 @@ def _eliminated(equations: Any, image: np.ndarray, mask: np.ndarray) -> np.ndarr
     return pixels.T.reshape(image.shape)
 
 
-def descended(images: Tensor, masks: Tensor) -> Tensor:
+def descend(images: Tensor, masks: Tensor) -> Tensor:
     """Solve the equations of all images together by conjugate gradients, on their device."""
     # In double precision where the device has it. An image that is done stays as it is, whatever others are with it.
     exact = torch.float32 if images.device.type == "mps" else torch.float64

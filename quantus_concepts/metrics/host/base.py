@@ -36,9 +36,9 @@ from quantus_concepts.metrics.host.call import (
     Record,
     as_attributions,
     check_keywords,
-    missing,
     nanmean,
-    normalised,
+    no_attributions,
+    normalise_each,
 )
 from quantus_concepts.metrics.host.checks import check_aligned_truth, check_inputs, check_passed
 from quantus_concepts.metrics.host.model import (
@@ -73,9 +73,8 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
     what a model gives for the same images.
 
     Subclasses implement `evaluate_batch`, which gets the arrays of a batch under Quantus's names, truth under its own
-    with ``_batch`` behind it, and gives a score for each sample. After a call, `records` holds what it knows beside its
-    scores, one `Record` for each of the last calls, the newest last: chance, and why scores are undefined; `undefined`
-    is how many were.
+    with ``_batch`` behind it, and gives a score for each sample. After a call, `records` has one `Record` for each of
+    the last calls, the newest last, with chance and why scores are undefined; `undefined` is how many were.
     """
 
     data_applicability = {DataType.IMAGE, DataType.TABULAR}  # noqa: RUF012 - a plain set is the host's contract
@@ -90,7 +89,7 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
     of_samples: bool = True
     # Names of the attributes that hold settings of the metric itself.
     settings: tuple[str, ...] = ()
-    # Names of what a call leaves behind beside its scores.
+    # Names of the attributes that a call sets.
     results: tuple[str, ...] = ()
 
     undefined: int
@@ -222,7 +221,7 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
         for name, value in truth.items():
             setattr(self, name, None if value is None else self._fitting(name, value))
 
-    def _needed(self, name: str) -> np.ndarray:
+    def _required_truth(self, name: str) -> np.ndarray:
         """Return the ground truth of this call under a name, or raise where there is none."""
         if name not in self.call.truth:
             raise ValueError(
@@ -286,7 +285,7 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
         # Quantus would infer this from the explanations, which may have any shape here.
         self.a_axes = ()
 
-        given: dict[str, Any] = {"rows_batch": np.arange(len(x_batch)), "a_batch": missing(len(x_batch))}
+        given: dict[str, Any] = {"rows_batch": np.arange(len(x_batch)), "a_batch": no_attributions(len(x_batch))}
         if not call.on_images:
             given["a_batch"] = Explanations(
                 len(x_batch), lambda rows: self._explain(module, x_batch[rows], y_batch[rows], rows)
@@ -323,8 +322,8 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
     def _explain(self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, rows: slice) -> np.ndarray:
         """Return the attributions of some samples, given or computed, as the metric is set to treat them."""
         if self.call.attributions is not None:
-            return self._treated(self.call.attributions[rows])
-        return self._treated(self._ask(model, x_batch, y_batch))
+            return self._prepare(self.call.attributions[rows])
+        return self._prepare(self._ask(model, x_batch, y_batch))
 
     def _ask(self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray) -> np.ndarray:
         """Call the explanation function; attributions without a value, and the reason noted, where it fails."""
@@ -343,13 +342,13 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
                 )
         except Exception as error:
             # quantus.evaluate would lose the results of every other metric.
-            return missing(len(x_batch)), f"raised {type(error).__name__}: {error}"
+            return no_attributions(len(x_batch)), f"raised {type(error).__name__}: {error}"
         return as_attributions(given, len(x_batch))
 
-    def _treated(self, a_batch: np.ndarray) -> np.ndarray:
+    def _prepare(self, a_batch: np.ndarray) -> np.ndarray:
         """Return attributions normalised and made absolute, as the metric is set to do."""
         if self.normalise and self.normalise_func is not None and a_batch.size:
-            a_batch = normalised(a_batch, self.normalise_func)
+            a_batch = normalise_each(a_batch, self.normalise_func)
         # Torch takes neither negative strides nor, without a warning, what cannot be written.
         a_batch = np.require(a_batch, requirements=("C", "W"))
         return np.abs(a_batch) if self.abs else a_batch
@@ -376,7 +375,7 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
             # Maps of an image are what every method gives for such a model: no method is to blame.
             self.leave_out(wrong, len(a_batch))
             self.call.explained_something = True
-            a_batch = missing(len(a_batch))
+            a_batch = no_attributions(len(a_batch))
         return torch.as_tensor(self.usable(a_batch, (n_concepts,), "the number of concepts (L,)")[0])
 
     def fail(self, reason: str, count: int) -> None:
@@ -391,7 +390,7 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
         if total is not None:
             self.call.units[reason] = total, unit
 
-    def _collected(self, scores: np.ndarray) -> np.ndarray:
+    def _collect_scores(self, scores: np.ndarray) -> np.ndarray:
         """Return the scores of a call from those of its batches."""
         return scores
 
@@ -406,9 +405,9 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
         **kwargs: Any,
     ) -> None:
         """Turn scores of an explanation that is zero everywhere into NaN, count, and warn once."""
-        call, scores = self.call, self._collected(np.asarray(self.evaluation_scores, dtype=float))
+        call, scores = self.call, self._collect_scores(np.asarray(self.evaluation_scores, dtype=float))
         call.values = scores
-        self.evaluation_scores = scores.tolist() if call.is_update else self._finished(scores)
+        self.evaluation_scores = scores.tolist() if call.is_update else self._finish_scores(scores)
 
     def _remember(self, scores: Any) -> None:
         """Keep the call's record, without its scores; or of an update what `compute` needs."""
@@ -419,7 +418,7 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
         else:
             self.records.append(call.record(scores, self.bounds, self.of_samples))
 
-    def _finished(self, scores: np.ndarray) -> list[float]:
+    def _finish_scores(self, scores: np.ndarray) -> list[float]:
         """Return the scores of a call, NaN where its explanations say nothing; count and warn once."""
         call = self.call
         silent = self.zero_says_nothing and not call.on_images and not call.explained_something
@@ -494,9 +493,9 @@ class UpdatedMetric(ConceptMetric):
         with self._turn:
             if not self._updates:
                 raise ValueError(f"{self.name}.compute needs at least one batch. Call `update` first.")
-            self._call = _joined(self._updates)
+            self._call = _join_calls(self._updates)
             try:
-                scores = self._finished(self._scores_of_updates(self._updates))
+                scores = self._finish_scores(self._scores_of_updates(self._updates))
                 self.records.append(self.call.record(scores, self.bounds, self.of_samples))
                 return scores
             finally:
@@ -548,7 +547,7 @@ class _Update(dict[str, Any]):
     """The ground truth of an `update`, which keeps its results for `compute`."""
 
 
-def _joined(calls: list[Call]) -> Call:
+def _join_calls(calls: list[Call]) -> Call:
     """Return one call in place of one a batch."""
     failures, gaps = Counter[str](), Counter[str]()
     units: dict[str, tuple[int, str]] = {}

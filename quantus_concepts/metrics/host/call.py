@@ -145,13 +145,13 @@ class Call:
 
     def describe(self, method: str | None) -> str:
         """Write why scores of the call are undefined, of an explanation method of this name."""
-        parts = [self._counted(self.gaps)] if self.gaps else []
+        parts = [self._reasons_text(self.gaps)] if self.gaps else []
         if self.failures:
             name = "" if method is None else f" {method!r}"
-            parts.append(f"the explanation method{name} failed: {self._counted(self.failures)}")
+            parts.append(f"the explanation method{name} failed: {self._reasons_text(self.failures)}")
         return f"{self.outcome} where {'; and where '.join(parts)}."
 
-    def _counted(self, reasons: dict[str, int]) -> str:
+    def _reasons_text(self, reasons: dict[str, int]) -> str:
         counted = []
         for why, count in reasons.items():
             total, unit = self.units.get(why, (self.n_samples, "samples"))
@@ -176,7 +176,7 @@ class Explanations(Sequence[Any]):
         return self.explain(slice(index, index + 1))[0]
 
 
-def missing(n_samples: int) -> np.ndarray:
+def no_attributions(n_samples: int) -> np.ndarray:
     """Return explanations that are not there, (n_samples, 0): without a single value for a sample."""
     return np.empty((n_samples, 0))
 
@@ -191,19 +191,19 @@ def as_attributions(value: Any, n_samples: int) -> tuple[np.ndarray, str]:
             value = np.ma.filled(value.astype(float), np.nan)
         array = to_numpy(value)
     except Exception as error:
-        return missing(n_samples), f"gave no array but {type(value).__name__} ({type(error).__name__}: {error})"
+        return no_attributions(n_samples), f"gave no array but {type(value).__name__} ({type(error).__name__}: {error})"
     if array.ndim == 0 or len(array) != n_samples:
-        return missing(n_samples), f"gave an array of shape {array.shape} for {n_samples} samples"
+        return no_attributions(n_samples), f"gave an array of shape {array.shape} for {n_samples} samples"
     if array.dtype.kind not in "fiub":
-        return missing(n_samples), f"gave attributions that are not numeric but {array.dtype}"
+        return no_attributions(n_samples), f"gave attributions that are not numeric but {array.dtype}"
     if not array.size:
-        return missing(n_samples), f"gave an array of shape {array.shape}, without a value"
+        return no_attributions(n_samples), f"gave an array of shape {array.shape}, without a value"
     # Torch takes neither half precision of every kind, nor 80 bits, nor the other order of bytes.
     short = array.dtype.kind == "f" and array.dtype.itemsize <= 4
     return array.astype(np.float32 if short else np.float64, copy=False), ""
 
 
-def normalised(a_batch: np.ndarray, normalise_func: Callable[..., np.ndarray]) -> np.ndarray:
+def normalise_each(a_batch: np.ndarray, normalise_func: Callable[..., np.ndarray]) -> np.ndarray:
     """Return attributions normalised each by itself; NaN where they were not finite."""
     finite = np.isfinite(a_batch.reshape(len(a_batch), -1)).all(1)
     with np.errstate(invalid="ignore", divide="ignore"):

@@ -306,7 +306,7 @@ def unusable_masks(masks: np.ndarray) -> np.ndarray:
     return np.logical_or(~flat.any(1), flat.all(1))
 
 
-def listed(indices: np.ndarray) -> str:
+def join_numbers(indices: np.ndarray) -> str:
     """Write indices for a message, the first few by number."""
     shown = ", ".join(str(index) for index in indices[:SHOWN])
     return f"{shown} and {len(indices) - SHOWN} more" if len(indices) > SHOWN else shown
@@ -359,7 +359,7 @@ def check_aligned(name: str, images: np.ndarray, x_batch: np.ndarray, masks: np.
     after, before = (difference(shift) * marked for shift in (1, -1))
     other = (own > noticeable) & (np.minimum(after, before) < own / 2)
     if other.any() or own.mean() > max(after.mean() / 2, noticeable):
-        shown = listed(np.flatnonzero(other if other.any() else own > noticeable))
+        shown = join_numbers(np.flatnonzero(other if other.any() else own > noticeable))
         raise ValueError(
             f"Expected argument `{name}` to show the images of `x_batch`, in their order, but outside the masks image "
             f"{shown} is another picture. Align it with `x_batch`; if it is aligned, the masks are too small."
@@ -374,5 +374,6 @@ def check_differs(name: str, images: np.ndarray, x_batch: np.ndarray, masks: np.
     same = np.array([row for row in alike if np.array_equal(images[row], x_batch[row])], dtype=int)
     if same.size:
         raise ValueError(
-            f"Expected argument `{name}` to differ from `x_batch` but image {listed(same)} is identical: {meaning}."
+            f"Expected argument `{name}` to differ from `x_batch` but image {join_numbers(same)} is identical: "
+            f"{meaning}."
         )

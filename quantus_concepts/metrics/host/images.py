@@ -39,10 +39,10 @@ class ImageMetric(ConceptMetric):
             self.whole.close()
         self.whole = None
 
-    def _collected(self, scores: np.ndarray) -> np.ndarray:
+    def _collect_scores(self, scores: np.ndarray) -> np.ndarray:
         """Return the scores of a call, which is over."""
         self._end()
-        return super()._collected(scores)
+        return super()._collect_scores(scores)
 
     def _logits(self, model: nn.Module, rows: np.ndarray, make: Callable[[], Tensor], array: Any = None) -> Tensor:
         """Return a model's outputs for rows of `x_batch` or of another array, shared inside `shared_passes`."""

@@ -76,10 +76,10 @@ REMEDY = (
 
 def is_concept_model(model: Any) -> TypeGuard[ConceptModel]:
     """Return whether a model has the members of `ConceptModel`."""
-    return not lacking(model)
+    return not missing_members(model)
 
 
-def lacking(model: Any) -> str:
+def missing_members(model: Any) -> str:
     """Return which members of `ConceptModel` a model does not have, or has as a method; empty if none."""
     if isinstance(model, ConceptChain):
         return ""
@@ -94,7 +94,7 @@ def lacking(model: Any) -> str:
 
 
 def _check_concept_model(name: str, model: Any) -> None:
-    if wrong := lacking(model):
+    if wrong := missing_members(model):
         raise TypeError(
             f"Expected argument `{name}` to be a concept model, with modules `features`, `concept_predictor` and "
             f"`head`, and `concept_maps`, but got {type(model).__name__} {wrong}. {REMEDY}."
@@ -142,7 +142,7 @@ def no_concept_model(metric: str, model: Any, x_batch: np.ndarray) -> str:
         return ""
     return (
         f"argument `model`, {type(model).__name__}, is no concept model, which {metric} needs on images (it is one "
-        f"{lacking(model)}): {REMEDY} (or pass a head as `model` and concept values (N, L) as `x_batch`)"
+        f"{missing_members(model)}): {REMEDY} (or pass a head as `model` and concept values (N, L) as `x_batch`)"
     )
 
 
@@ -301,7 +301,7 @@ def shared_passes(memory: float = 256.0) -> AbstractContextManager[None]:
         with quantus_concepts.shared_passes():
             results = quantus.evaluate(metrics, xai_methods, model, x_batch, y_batch)
     """
-    return _opened(int(memory * 2**20))
+    return _open_block(int(memory * 2**20))
 
 
 def one_block() -> AbstractContextManager[None]:
@@ -310,7 +310,7 @@ def one_block() -> AbstractContextManager[None]:
 
 
 @contextmanager
-def _opened(size: int) -> Iterator[None]:
+def _open_block(size: int) -> Iterator[None]:
     token = _OPEN.set(_Block(size))
     try:
         yield

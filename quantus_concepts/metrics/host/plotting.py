@@ -48,7 +48,7 @@ def checked_axes(ax: Any, n: int, each: str) -> np.ndarray:
     return axes
 
 
-def better(metric: Any) -> str:
+def direction_text(metric: Any) -> str:
     """Return which scores of a metric are the better ones, "" where it does not say so."""
     names = {ScoreDirection.HIGHER: "higher is better", ScoreDirection.LOWER: "lower is better"}
     return names.get(getattr(metric, "score_direction", None), "")  # type: ignore[arg-type]
@@ -95,7 +95,7 @@ class DrawsScores:
         of_quantus = ("abs", "normalise", "return_aggregate")
         changed = {name: getattr(self, name) for name in of_quantus if getattr(self, name) != known[name]}
         settings = {name: getattr(self, name, None) for name in inspect.signature(type(self)).parameters}
-        # What is off says nothing.
+        # Settings that are off are left out.
         return described(self, **{name: each for name, each in settings.items() if each is not False}, **changed)
 
     def plot_scores(
@@ -113,7 +113,7 @@ class DrawsScores:
         ax : matplotlib Axes, optional
             Axes to draw on; a new figure if None.
         control : float or sequence of float, optional
-            What the same metric gives for one or many that know nothing; the range of two or more is shaded.
+            Scores of one or many baselines by the same metric; the range of two or more is shaded.
         names : sequence of str, optional
             Of the concepts or classes, one for each score.
 
@@ -158,7 +158,7 @@ class DrawsScores:
             ax.axvline(defined.mean(), color="black", lw=1.2, label=f"mean {defined.mean():.3f}")
             draw_references(ax, math.nan if last is None else last.chance, control)
             ax.legend(frameon=False, fontsize="small", **place)
-        direction = better(self)
+        direction = direction_text(self)
         ax.set_xlabel(f"score ({direction})" if direction else "score")
         # Not with wrap=True, which measures names as formulas.
         counted = f"{self.name}: {defined.size} defined, {values.size - defined.size} undefined"
@@ -177,7 +177,7 @@ class DrawsScores:
         """Draw, save and show, in this order, as Quantus does in another; a figure that is not shown is closed.
 
         Further arguments go to `plot_func`, which is `plot_scores` unless the metric was given another: ``control=``,
-        what knows nothing, and ``names=`` of concepts or classes.
+        the scores of baselines, and ``names=`` of concepts or classes.
         """
         # Once shown, a figure may be empty when it is saved.
         plot_func = self.default_plot_func if plot_func is None else plot_func
@@ -216,7 +216,7 @@ def _draw_samples(ax: Any, values: np.ndarray, bounds: tuple[float, float]) -> N
 def _draw_items(ax: Any, values: np.ndarray, names: Sequence[str]) -> None:
     """Draw the score of each concept or class, or of the highest and lowest of many."""
     order = np.argsort(-values, kind="stable")[: int(np.isfinite(values).sum())]
-    rows = [(_shortened(names[j]), float(values[j])) for j in order]
+    rows = [(_shorten(names[j]), float(values[j])) for j in order]
     if len(rows) > MANY_ITEMS:
         half = MANY_ITEMS // 2
         rows = [*rows[:half], (f"... {len(rows) - 2 * half} between", math.nan), *rows[-half:]]
@@ -226,7 +226,7 @@ def _draw_items(ax: Any, values: np.ndarray, names: Sequence[str]) -> None:
     ax.set_ylim(len(rows) - 0.4, -0.6)
 
 
-def _shortened(name: str) -> str:
+def _shorten(name: str) -> str:
     """Shorten a long name in the middle; its end distinguishes it from others of its group."""
     return name if len(name) <= _LETTERS else f"{name[: _LETTERS // 2 - 1]}...{name[2 - _LETTERS // 2 :]}"
 

@@ -118,12 +118,12 @@ def score_explanations(
     denormalisation = Denormalisation(mean, std, denormalise)
     rows = RowBuffer()
     for given in progress(loader, "scoring", unit="batch", show=display_progressbar):
-        batch = _checked(given, denormalisation)
+        batch = _check_batch(given, denormalisation)
         labels = _label_places(scorer, batch)
         votes = torch.full((len(labels), len(scorer.questions)), torch.nan)
         good = batch.reason == 0
         if good.any():
-            embedded = _embedded(embedder, denormalisation, batch.shown, good)
+            embedded = _embed(embedder, denormalisation, batch.shown, good)
             of_good = None if scorer.labels is None else labels[good]
             votes[good] = scorer.score(embedded.to(scorer.device), of_good, clip=clip).cpu()
         rows.add(torch.cat([torch.stack([labels, batch.modality, batch.reason], 1).float(), votes], 1))
@@ -143,7 +143,7 @@ def score_explanations(
     )
 
 
-def _checked(batch: Any, denormalisation: Denormalisation) -> _Batch:
+def _check_batch(batch: Any, denormalisation: Denormalisation) -> _Batch:
     """Return a batch after every check of its values, on the host."""
     if not isinstance(batch, tuple | list) or not len(batch):
         raise ValueError(f"{_EXPECTED}, but got {type(batch).__name__}{' of nothing' if batch == [] else ''}.")
@@ -194,7 +194,7 @@ def _label_places(scorer: Scorer, batch: _Batch) -> Tensor:
     return label_indices(scorer.labels, batch.labels, len(batch.reason)).cpu()
 
 
-def _embedded(embedder: Embedder, denormalisation: Denormalisation, shown: Any, good: Tensor) -> Tensor:
+def _embed(embedder: Embedder, denormalisation: Denormalisation, shown: Any, good: Tensor) -> Tensor:
     if isinstance(shown, list):
         return embedder.embed([each for each, usable in zip(shown, good.tolist(), strict=True) if usable])
     # On the encoder's device, where pictures are made quicker.

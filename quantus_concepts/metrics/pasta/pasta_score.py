@@ -26,7 +26,7 @@ from quantus_concepts.pasta.labels import UNLABELLED, label_indices
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import scorer_from
 
-#: Images whose range is looked at together.
+#: Images whose range is checked together.
 CHECKED_AT_ONCE = 64
 
 

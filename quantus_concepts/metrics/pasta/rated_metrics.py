@@ -21,7 +21,7 @@ from captum_concepts._support.shown import one_line
 from quantus_concepts.datasets.ratings.explanations import LazyExplanations, MapExplanation
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.functional.faithfulness import PERCENTAGES
-from quantus_concepts.functional.overlay import resized
+from quantus_concepts.functional.overlay import resize
 from quantus_concepts.metrics.faithfulness.faithfulness import THRESHOLDS, Faithfulness
 from quantus_concepts.metrics.faithfulness.perturbation import check_normalisation, generator_of
 from quantus_concepts.metrics.host.model import shared_passes
@@ -102,8 +102,8 @@ class Explainer:
             (n, 3, H, W) normalised images and (n, H, W) maps.
         """
         size = self.size or _size(explanations[0])
-        images = torch.cat([resized(each.image.float()[None], size) for each in explanations])
-        maps = torch.cat([resized(each.map.float()[None, None], size)[:, 0] for each in explanations])
+        images = torch.cat([resize(each.image.float()[None], size) for each in explanations])
+        maps = torch.cat([resize(each.map.float()[None, None], size)[:, 0] for each in explanations])
         return Denormalisation(self.mean, self.std).redone(images), maps
 
     @property

@@ -239,7 +239,7 @@ def score_concepts(
     known = known_to(loader)
     own_controls = [] if controls or per_image or isinstance(model, Mapping) else random_models(model)
     if own_controls:
-        # Which images they are counts for little beside which bank it is, and maps take most of the time.
+        # Scores vary more between banks than between images, and maps take most of the time.
         dataset: Any = getattr(loader, "dataset", ())
         n_images = len(dataset) if hasattr(dataset, "__len__") else 0
         controls, control_stride = {RANDOM_BANKS: own_controls}, max(control_stride, n_images // RANDOM_MAPS)

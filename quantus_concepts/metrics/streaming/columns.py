@@ -141,14 +141,14 @@ class ModelColumns:
 
         located = self._located_images(batch)
         ranked = None if located is None else self._locations.rank(importance[:, _on(located, values.device)])
-        ranks = self._transferred(torch.cat([values, logits], 1), ranked)
+        ranks = self._to_host(torch.cat([values, logits], 1), ranked)
         self._add_to_sums(importance, labels, labels == predicted)
         blocks: list[Block] = [([col.LABEL, col.PREDICTED], torch.stack([labels, predicted], 1))]
         blocks += self._existence(values, importance, order, concepts)
-        blocks += self._intervened(values, predicted, labels, concepts)
+        blocks += self._add_interventions(values, predicted, labels, concepts)
         blocks += self._substituted(values, batch)
         if self.variants.moves and batch.before is not None:
-            blocks += self._moved(values, predicted, batch, before)
+            blocks += self._add_movements(values, predicted, batch, before)
         if order is not None and "contribution" in importances:
             first = order[list(importances).index("contribution"), :, :1]
             blocks.append(([col.NEGATIVE_FIRST], values.gather(1, first) < 0))
@@ -206,7 +206,7 @@ class ModelColumns:
         scores = agreement(means, torch.as_tensor(self.variants.class_concepts), per).numpy()
         return dict(zip(names, scores, strict=True))
 
-    def _transferred(self, numbers: Tensor, ranked: Tensor | None) -> np.ndarray:
+    def _to_host(self, numbers: Tensor, ranked: Tensor | None) -> np.ndarray:
         """Return ranks (b, E, T) on the host; raise where values and logits (B, L + K) are not finite."""
         # Of numbers that are not finite the largest absolute one is not either.
         largest = torch.linalg.vector_norm(numbers, torch.inf, 1)
@@ -237,7 +237,9 @@ class ModelColumns:
             blocks.append((scores, shares.transpose(0, 1).flatten(1)))
         return blocks
 
-    def _intervened(self, values: Tensor, predicted: Tensor, labels: Tensor, concepts: Tensor | None) -> list[Block]:
+    def _add_interventions(
+        self, values: Tensor, predicted: Tensor, labels: Tensor, concepts: Tensor | None
+    ) -> list[Block]:
         interventions = self.variants.interventions
         if interventions is None:
             return []
@@ -264,7 +266,9 @@ class ModelColumns:
             blocks.append(([col.RECITAL], recital(values, own, self.threshold)[:, None]))
         return blocks
 
-    def _moved(self, values: Tensor, predicted: Tensor, batch: ConceptBatch, features: Tensor | None) -> list[Block]:
+    def _add_movements(
+        self, values: Tensor, predicted: Tensor, batch: ConceptBatch, features: Tensor | None
+    ) -> list[Block]:
         earlier = concept_outputs(self.model, batch.before, features)
         moved = movement(earlier.values, values, *(torch.as_tensor(each) for each in (batch.added, batch.removed)))
         # Whatever the threshold.

@@ -200,7 +200,7 @@ def _draw(panel: Axes, rows: pd.DataFrame) -> None:
         if not wrong:
             panel.fill_between(line["count"], 100 * line["low"], 100 * line["high"], color=colour, alpha=0.15, lw=0)
     counts = sorted(set(rows["count"]))
-    # As many answers again are a step of the same width; 0 is beside 1.
+    # Doubling the answers is a step of the same width; 0 is next to 1.
     panel.set_xscale("symlog", base=2, linthresh=1)
     panel.set_xticks(counts, [str(count) for count in counts], fontsize=8)
     panel.xaxis.set_minor_locator(NullLocator())

@@ -23,7 +23,7 @@ from quantus_concepts.metrics.streaming.names import WRONG_LABELS
 
 
 def in_every_order(interventions: Sequence[int], seed: int) -> Interventions | None:
-    """Return what is asked for by numbers of answers alone; None where there are none."""
+    """Return interventions in every order after these numbers of answers; None without any."""
     return Interventions(tuple(interventions), ORDERS, None, seed) if interventions else None
 
 
@@ -38,7 +38,7 @@ class Interventions:
     answers: tuple[str, ...] = ("", WRONG_LABELS)
 
     def of_controls(self) -> Interventions:
-        """Return what is asked of models that know nothing, of which there are many: one order, and right answers."""
+        """Return the interventions on baseline models, of which there are many: one order, and right answers."""
         return replace(self, orders=self.orders[:1], answers=("",))
 
     def counts_of(self, n_concepts: int) -> tuple[int, ...]:

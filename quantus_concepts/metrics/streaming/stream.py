@@ -116,7 +116,7 @@ class ConceptStream:
     def rows(self) -> pd.DataFrame:
         """Return a row for each model and image, of all that scores are made of."""
         tables = [
-            pd.DataFrame({"model": number} | {name: _packed(each) for name, each in columns.recorded().items()}).assign(
+            pd.DataFrame({"model": number} | {name: _pack(each) for name, each in columns.recorded().items()}).assign(
                 columns=json.dumps(columns.scores), shape=json.dumps(columns.shape)
             )
             for number, columns in enumerate(self.columns)
@@ -128,7 +128,7 @@ class ConceptStream:
         for number, columns in enumerate(self.columns):
             own = rows[rows["model"] == number]
             names = [name for name in own.columns if name not in ("model", "columns", "shape")]
-            parts = {name: _unpacked(own[name]).split(batch_size) for name in names}
+            parts = {name: _unpack(own[name]).split(batch_size) for name in names}
             scores = [Score(*fields) for fields in json.loads(own["columns"].iloc[0])]
             for values in zip(*parts.values(), strict=True):
                 columns.load(dict(zip(parts, values, strict=True)), scores, json.loads(own["shape"].iloc[0]))
@@ -271,12 +271,12 @@ def _control_levels(levels: Any, drawn: Sequence[tuple[str, ConceptModel]]) -> l
     return [check_levels(each, None) for each in found]
 
 
-def _packed(values: Tensor) -> list[bytes]:
+def _pack(values: Tensor) -> list[bytes]:
     """Return rows (N, ...) as bytes, all of which begin with the name of their dtype."""
     array = values.numpy()
     return [array.dtype.str.encode() + row.tobytes() for row in array]
 
 
-def _unpacked(rows: pd.Series) -> Tensor:
+def _unpack(rows: pd.Series) -> Tensor:
     content = b"".join(row[3:] for row in rows)
     return torch.from_numpy(np.frombuffer(content, dtype=rows.iloc[0][:3].decode()).reshape(len(rows), -1).copy())

@@ -259,7 +259,7 @@ def _texts(options: Sequence[str], prompts: Any) -> list[str]:
     if isinstance(prompts, str):
         if prompts.count("{}") != 1:
             raise ValueError(f"Expected argument `prompts` to hold {{}} once, or to be texts, but got {prompts!r}.")
-        return [prompts.format(described(name)) for name in options]
+        return [prompts.format(attribute_words(name)) for name in options]
     texts = list(prompts)
     if len(texts) != len(options) or not all(isinstance(text, str) for text in texts):
         raise ValueError(
@@ -268,7 +268,7 @@ def _texts(options: Sequence[str], prompts: Any) -> list[str]:
     return texts
 
 
-def described(name: str) -> str:
+def attribute_words(name: str) -> str:
     """Return an attribute as words: "black crown color" of "has_crown_color::black"."""
     group, _, option = name.partition("::")
     return " ".join(f"{option} {group.removeprefix('has_')}".replace("_", " ").split())

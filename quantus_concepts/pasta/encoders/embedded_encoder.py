@@ -16,7 +16,7 @@ from captum_concepts._support.constraints import Device, Seed, Whole, check_argu
 from captum_concepts._support.fingerprints import fingerprint_of
 from captum_concepts._support.running import without_autocast
 from quantus_concepts.datasets.birds.painted_birds import PaintedBirds
-from quantus_concepts.functional.overlay import overlay, resized
+from quantus_concepts.functional.overlay import overlay, resize
 from quantus_concepts.pasta.encoders.encoder import BatchEncoder
 
 #: How `as_encoder` is asked for it.
@@ -172,7 +172,7 @@ def _pool(network: nn.Module, images: Tensor) -> Tensor:
     """Return mean and deviation of each channel over each picture, (N, 2 * width)."""
     found = []
     for some in images.float().split(_ROWS_AT_ONCE):
-        small = resized(some, (SIZE, SIZE)).contiguous(memory_format=torch.channels_last)
+        small = resize(some, (SIZE, SIZE)).contiguous(memory_format=torch.channels_last)
         values = network((small - 0.5) * 3)
         found.append(torch.cat([values.mean((2, 3)), values.std((2, 3))], dim=1))
     return torch.cat(found)

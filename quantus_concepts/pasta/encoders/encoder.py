@@ -205,11 +205,11 @@ class Denormalisation:
         """Return images in [0, 1] with three channels."""
         images = self._undone(images, name)
         check_unit(name, *torch.aminmax(images))
-        return _shown(images)
+        return _three_channels(images)
 
     def of_checked(self, images: Tensor, name: str = "x_batch") -> Tensor:
         """Return what a call does, of images that `check` has seen."""
-        return _shown(self._undone(images, name))
+        return _three_channels(self._undone(images, name))
 
     def check(self, images: Tensor, name: str = "x_batch") -> None:
         """Raise as a call does, without making the images where their extremes suffice."""
@@ -247,5 +247,5 @@ class Denormalisation:
         return images.clamp(0, 1) if self.clip else images
 
 
-def _shown(images: Tensor) -> Tensor:
+def _three_channels(images: Tensor) -> Tensor:
     return images.clamp(0, 1).expand(-1, 3, -1, -1)

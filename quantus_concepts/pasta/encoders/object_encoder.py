@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from captum_concepts._support.checks import check_shape
 from captum_concepts._support.running import evaluation_mode, without_autocast
 from quantus_concepts.pasta.encoders.encoder import PARTS, BatchEncoder
-from quantus_concepts.pasta.encoders.preprocessing import translated
+from quantus_concepts.pasta.encoders.preprocessing import batched_form
 
 
 class ObjectEncoder(BatchEncoder):
@@ -58,7 +58,7 @@ class ObjectEncoder(BatchEncoder):
         self.name = name or getattr(parts, "name", None) or type((self.modules or [parts])[0]).__name__
         self._fingerprint = fingerprint
         self._preprocess: Callable[[Tensor], Tensor] = (
-            parts.preprocess if getattr(parts.preprocess, "batched", False) else translated(parts.preprocess)
+            parts.preprocess if getattr(parts.preprocess, "batched", False) else batched_form(parts.preprocess)
         ) or self._one_by_one
         self._dim: int | None = None
 

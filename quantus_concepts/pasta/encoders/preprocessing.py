@@ -78,7 +78,7 @@ def _centre_crop(pictures: Tensor, size: tuple[int, int]) -> Tensor:
     return pictures[..., top : top + size[0], left : left + size[1]]
 
 
-def translated(transform: object) -> Preprocessing | None:
+def batched_form(transform: object) -> Preprocessing | None:
     """Return the batched form of a preprocessing of open_clip."""
     # Each step as torchvision calls it; conversions to RGB and to a tensor are functions or classes of open_clip.
     steps = list(getattr(transform, "transforms", []))
