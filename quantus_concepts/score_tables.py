@@ -196,7 +196,7 @@ def summary_metrics(table: pd.DataFrame, only: str | None = None) -> dict[str, f
         table = table[[name for name in ("model", "method", "metric", "value") if name in table]]
     labels = [name for name in table if name not in NUMBERS and name != "reason"]
     suffixes = {name: "" if name == "value" else f"_{name}" for name in NUMBERS if name in table}
-    found = {}
+    found: dict[str, float] = {}
     taken: set[str] = set()
     for row in table.to_dict("records"):
         first, *rest = [_key(name, row[name]) for name in labels] or [""]
