@@ -17,16 +17,21 @@ import pandas as pd
 import pytest
 
 import shard_scorers
-from concept_ranges import check_concepts
+from concept_ranges import BATCH, Samples, check_concepts
+from device_scorers import OnSimulatedDevice
 from explanation_folders import write_folders
+from quantus_concepts import score_concepts, score_shards
+from quantus_concepts.metrics import ConceptRanges
 from quantus_concepts.metrics import distributed as shards
 from quantus_concepts.metrics.ray_workers import read_authentication, score_here
 from quantus_concepts.pasta.encoders.embedded_encoder import EmbeddedEncoder
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import save_scorer
+from quantus_concepts.studies._models.loading import sample_loader
 from quantus_concepts.studies.rating.options import ScoreOptions
 from quantus_concepts.studies.rating.score import STUDY
 from shard_scorers import STARTS, N, Noted, check_same, named, scored
+from tiny_models import SharingConceptModel
 
 ray = pytest.importorskip("ray", reason="the extra ray is not installed")
 
@@ -38,6 +43,8 @@ def started(folder: str) -> Any:
             return ray.init(
                 "local",
                 num_cpus=2,
+                # As many as are said to be there: none of them is used.
+                num_gpus=2,
                 include_dashboard=False,
                 log_to_driver=False,
                 logging_level="ERROR",
@@ -114,7 +121,7 @@ def test_what_a_cluster_cannot_hold_is_told_at_once(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="`n_workers` to be at most 2, as many workers of 1 CPUs and 0 GPUs"):
         scored(tmp_path, make, engine="ray", n_workers=3)
     with pytest.raises(ValueError, match="`n_workers` to be at most 0"):
-        scored(tmp_path, make, engine="ray", num_gpus=1)
+        scored(tmp_path, make, engine="ray", num_gpus=3)
     lock = threading.Lock()
     with pytest.raises(TypeError, match=r"`make_scorer` to be picklable but it is not \(cannot pickle '_thread.lock'"):
         scored(tmp_path, lambda: lock, engine="ray")
@@ -135,6 +142,26 @@ def test_commands_give_the_same(tmp_path: Path) -> None:
         for engine, workers in (("local", None), ("ray", 1))
     ]
     assert table[0] == table[1]
+
+
+def test_two_workers_with_a_simulated_device_each_give_the_same(tmp_path: Path) -> None:
+    make, data = OnSimulatedDevice(tmp_path / "notes", workers=2), Samples()
+    rows = score_shards(
+        make,
+        len(data),
+        tmp_path / "out",
+        fingerprint={"run": 1},
+        shard_size=BATCH,
+        batch_size=BATCH,
+        engine="ray",
+        n_workers=2,
+        num_gpus=1,
+    )
+    model = SharingConceptModel(0)
+    found = ConceptRanges(model, data, batch_size=BATCH).table(rows)
+    expected = score_concepts(model, sample_loader(data, BATCH))
+    pd.testing.assert_frame_equal(found, expected, check_exact=True)
+    assert {each.name for each in make.notes.iterdir()} == {"0", "1"}
 
 
 def test_what_a_study_sends_to_workers_scores_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

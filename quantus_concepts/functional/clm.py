@@ -48,4 +48,5 @@ def running_means(hits: Tensor, tops: Sequence[int]) -> Tensor:
     """Return the mean of the defined hits (N, ..., T, A) among the first l of T, for each l: (N, ..., len(tops), A)."""
     defined = ~hits.isnan()
     means = hits.nan_to_num(0.0).cumsum(-2) / defined.cumsum(-2)
-    return means[..., [top - 1 for top in tops], :]
+    # Not by a list as the index, which would have to go to the device.
+    return torch.stack([means[..., top - 1, :] for top in tops], -2)

@@ -36,6 +36,13 @@ def _table(name: str) -> Tensor:
     return torch.as_tensor(colours[:, :3], dtype=torch.float32)
 
 
+# All batches have the same, and on an accelerator each transfer waits for all that was queued before.
+@lru_cache
+def _shares(name: str, weight: float, device: torch.device) -> Tensor:
+    """Return what the colours of a map (3, entries) give to a picture in which the image has a weight."""
+    return (_table(name) * (1 - weight)).T.contiguous().to(device)
+
+
 def colour_map(name: str = "bwr") -> Tensor:
     """Return matplotlib's table of a colour map."""
     return _table(name).clone()
@@ -188,8 +195,8 @@ def _blend(images: Tensor, maps: Tensor, weight: float, colours: str) -> tuple[T
     n, _, height, width = images.shape
     # Entry 256 is 1.0 itself, which gets the last colour.
     entries = (maps * N_COLOURS).int().clamp_(0, N_COLOURS - 1)
-    table = (_table(colours) * (1 - weight)).T.contiguous().to(images.device)
-    shown = table.index_select(1, entries.view(-1)).view(3, n, height, width).transpose(0, 1)
+    shown = _shares(colours, weight, images.device).index_select(1, entries.view(-1))
+    shown = shown.view(3, n, height, width).transpose(0, 1)
     shown.add_(images.float(), alpha=weight)
     if not shown.numel():
         return shown, shown.new_ones(n, 1, 1, 1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -64,75 +63,54 @@ def point_hits(maps: Tensor, points: Tensor, size: tuple[int, int], alphas: Sequ
         If a shape is wrong, a place lies outside the image, or an alpha is out of range.
     """
     check_places(points, size, ("map", "place"))
-    return hits_of_pixels(maps, [pixels_of(points, size).to(maps.device)], size, alphas)
+    return hits_of_pixels(maps, pixels_of(points, size).to(maps.device), size, alphas)
 
 
-def hits_of_pixels(
-    maps: Tensor,
-    places: Sequence[Tensor],
-    size: tuple[int, int],
-    alphas: Sequence[float],
-    finite: Tensor | None = None,
-) -> Tensor:
-    """Do what `point_hits` does, for several sets of places together; nothing waits for the device.
-
-    Set k holds the pixels (n_k, Q) of places in the first n_k maps, as `pixels_of` returns them. The result has the
-    rows of one set after another, (n_1 + n_2 + ..., len(alphas)). `finite` (B,) are the `finite_rows` of the maps.
-    """
-    maps = prepared_maps(maps, size)
-    resize = Resizer(maps, size)
-    ends = list(itertools.accumulate(map(len, places), initial=0))
-    pixels = torch.cat([*places]) if len(places) > 1 else places[0]
-    hidden, pixels = pixels < 0, pixels.clamp(min=0)
-    # What is done for each chunk is no more than what takes room: maps are small, and calls are many.
-    n = size[0] * size[1]
-    larger, same = counts = maps.new_empty(2, ends[-1], dtype=torch.float32 if n <= 2**24 else torch.float64)
-    for rows, out, work in chunks(maps, size):
-        upsampled = resize(maps[rows], out, work)
-        for first, end in itertools.pairwise(ends):
-            # Those of the set's places that are in the maps of this chunk.
-            chosen = slice(first + rows.start, min(first + rows.stop, end))
-            if chosen.start >= chosen.stop:
-                continue
-            shown, room = (each[: chosen.stop - chosen.start] for each in (upsampled, work))
-            # Read where it will be compared: computed a second time, it might differ in the last bit.
-            best = shown.flatten(1).gather(1, pixels[chosen])
-            if best.shape[1] > 1:
-                # The place of largest value has the best hit, whatever the size of the region.
-                best = best.masked_fill_(hidden[chosen], -torch.inf).amax(1)
-            best = best.view(-1, 1, 1)
-            # Comparing into a floating-point array and summing it is several times faster than counting bools.
-            torch.sum(torch.gt(shown, best, out=room), (1, 2), dtype=counts.dtype, out=larger[chosen])
-            torch.sum(torch.eq(shown, best, out=room), (1, 2), dtype=counts.dtype, out=same[chosen])
-    n_larger, n_same = counts.double()[..., None]
-    hits = ((_region_sizes(n, tuple(alphas), maps.device) - n_larger) / n_same).clamp(0, 1)
-    finite = finite_rows(maps) if finite is None else finite
-    finite = torch.cat([finite[: len(each)] for each in places]) if len(places) > 1 else finite
-    # Numbers too large to be interpolated give a NaN that equals no pixel.
-    undefined = hidden.all(1) | (same == 0) | ~finite
-    return hits.masked_fill(undefined[:, None], torch.nan).to(maps.dtype)
+def hits_of_pixels(maps: Tensor, pixels: Tensor, size: tuple[int, int], alphas: Sequence[float]) -> Tensor:
+    """Do what `point_hits` does, of places (B, Q) as `pixels_of` returns them; nothing waits for the device."""
+    return hits_of_parts(maps, pixels[:, None], size, alphas)[:, 0]
 
 
 def hits_of_parts(
     maps: Tensor, pixels: Tensor, size: tuple[int, int], alphas: Sequence[float], finite: Tensor | None = None
 ) -> Tensor:
-    """Return the hits (B, P, A) of each map at several parts, whose places are pixels (B, P, Q)."""
+    """Return the hits (B, P, A) of each map at several parts, whose places are pixels (B, P, Q).
+
+    NaN where all places of a part are -1. `finite` (B,) are the `finite_rows` of the maps.
+    """
     maps = prepared_maps(maps, size)
     resize = Resizer(maps, size)
-    hidden, pixels = pixels < 0, pixels.clamp(min=0)
+    hidden = pixels < 0
+    n_parts = [pixels.shape[1]] * len(maps)
+    order = None
+    if maps.device.type == "cpu":
+        # Parts without a place go last and are not counted. Elsewhere, looking for them would wait for the device.
+        shown = ~hidden.all(2)
+        n_parts, order = shown.sum(1).tolist(), shown.byte().argsort(dim=1, descending=True, stable=True)
+        pixels, hidden = (each.take_along_dim(order[..., None], 1) for each in (pixels, hidden))
+    pixels = pixels.clamp(min=0)
     n = size[0] * size[1]
-    counts = maps.new_empty(2, *pixels.shape[:2], dtype=torch.float32 if n <= 2**24 else torch.float64)
+    larger, same = counts = maps.new_zeros(2, *pixels.shape[:2], dtype=torch.float32 if n <= 2**24 else torch.float64)
     for rows, out, work in chunks(maps, size, pixels.shape[1]):
-        upsampled = resize(maps[rows], out, work[:, 0])
-        values = upsampled.flatten(1).gather(1, pixels[rows].flatten(1)).view_as(pixels[rows])
-        best = values.masked_fill_(hidden[rows], -torch.inf).amax(2)[..., None, None]
-        torch.sum(torch.gt(upsampled[:, None], best, out=work), (2, 3), dtype=counts.dtype, out=counts[0, rows])
-        torch.sum(torch.eq(upsampled[:, None], best, out=work), (2, 3), dtype=counts.dtype, out=counts[1, rows])
-    larger, same = counts.double()[..., None]
-    hits = ((_region_sizes(n, tuple(alphas), maps.device) - larger) / same).clamp(0, 1)
+        last = max(n_parts[rows])
+        if not last:
+            continue
+        upsampled, work = resize(maps[rows], out, work[:, 0]), work[:, :last]
+        # Read where it will be compared: computed a second time, it might differ in the last bit.
+        values = upsampled.flatten(1).gather(1, pixels[rows, :last].flatten(1)).view(len(work), last, -1)
+        values = values.masked_fill_(hidden[rows, :last], -torch.inf)
+        # The place of largest value has the best hit, whatever the size of the region.
+        best = (values.amax(2, keepdim=True) if values.shape[2] > 1 else values)[..., None]
+        # Comparing into a floating-point array and summing it is several times faster than counting bools.
+        for compare, count in ((torch.gt, larger), (torch.eq, same)):
+            torch.sum(compare(upsampled[:, None], best, out=work), (2, 3), dtype=counts.dtype, out=count[rows, :last])
+    n_larger, n_same = counts.double()[..., None]
+    hits = ((_region_sizes(n, tuple(alphas), maps.device) - n_larger) / n_same).clamp(0, 1)
     finite = finite_rows(maps) if finite is None else finite
-    defined = finite[:, None] & (same[..., 0] > 0)
-    return hits.masked_fill(~defined[..., None], torch.nan).to(maps.dtype)
+    # Numbers too large to be interpolated give a NaN that equals no pixel.
+    defined = finite[:, None] & (same > 0)
+    hits = hits.masked_fill(~defined[..., None], torch.nan).to(maps.dtype)
+    return hits if order is None else hits.take_along_dim(order.argsort(1)[..., None], 1)
 
 
 # All batches have the same, and on an accelerator each transfer waits for all that was queued before.

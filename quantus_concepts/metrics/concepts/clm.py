@@ -353,7 +353,7 @@ class CLM(UpdatedMetric):
     def _hits(self, maps: Tensor, pixels: Tensor, size: tuple[int, int]) -> Tensor:
         if self.threshold is not None:
             return threshold_hits_of_pixels(maps, pixels, size, self.threshold)
-        return hits_of_pixels(maps, [pixels], size, (self.alpha,))[:, 0]
+        return hits_of_pixels(maps, pixels, size, (self.alpha,))[:, 0]
 
     def _maps(self, x_batch: np.ndarray, a_batch: np.ndarray) -> Tensor:
         """Return explanations as maps (n, h, w), summed over channels; NaN where one cannot be used."""

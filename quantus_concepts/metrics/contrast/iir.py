@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar, Unpack
+from typing import Any, ClassVar, NamedTuple, Unpack
 
 import numpy as np
 import torch
@@ -218,12 +218,11 @@ class IIR(ReExplainingMetric):
         else:
             logits_patched = self._predict(model, patched_batch, rows_batch, self.call.truth["patched"])
         # A patch that has converged leaves the class as it was.
+        effect = patch_effect(logits, logits_patched, self.tolerance)
+        self._measure(x_batch, patched_batch, effect)
         usable = self._select_defined(
             masks_batch,
-            {
-                "the model misclassifies the image": logits.argmax(1).cpu().numpy() == labels_batch,
-                UNCONVERGED: self._measure(x_batch, patched_batch, logits, logits_patched),
-            },
+            {"the model misclassifies the image": effect.classes == labels_batch, UNCONVERGED: effect.converged},
         )
         after = self._attributed_again(model, patched_batch, y_batch, masks_batch)
         before = self._attribute_region(a_batch, masks_batch)
@@ -260,19 +259,26 @@ class IIR(ReExplainingMetric):
             self._advance(patch.steps * int(masks.any((1, 2, 3)).sum()))
         return patched
 
-    def _measure(self, x_batch: np.ndarray, patched: np.ndarray, logits: Tensor, logits_patched: Tensor) -> np.ndarray:
-        """Note how well the model overlooks the patches; return (n,) of bool, which have converged."""
-        relative, converged = patch_effect(logits, logits_patched, self.tolerance)
+    def _measure(self, x_batch: np.ndarray, patched: np.ndarray, effect: PatchEffect) -> None:
+        """Note how well the model overlooks the patches."""
         # One image at a time stays in the cache; a table of all in double precision would take longer than a forward.
         squares = (np.square(np.subtract(a, b, dtype=float)) for a, b in zip(patched, x_batch, strict=True))
         size = np.sqrt(np.concatenate([each.reshape(1, -1).sum(axis=1) for each in squares]))
-        self._measured.append((relative, size, converged))
-        return converged
+        self._measured.append((effect.distance, size, effect.converged))
 
 
-def patch_effect(logits: Tensor, patched: Tensor, tolerance: float) -> tuple[np.ndarray, np.ndarray]:
-    """Return (n,) logit distances as a share of ||f(x)||, and (n,) of bool: which patches the model overlooks."""
-    distance = torch.linalg.vector_norm((patched - logits).double(), dim=1)
-    share = distance / torch.linalg.vector_norm(logits.double(), dim=1)
-    relative, same_class = (each.numpy() for each in to_host(share, logits.argmax(1) == patched.argmax(1)))
-    return relative, same_class & (relative <= tolerance)
+class PatchEffect(NamedTuple):
+    """What patches do to a model's logits, by image."""
+
+    #: Distance as a share of ||f(x)||, whether the model overlooks the patch, and the class without it; (n,) each.
+    distance: np.ndarray
+    converged: np.ndarray
+    classes: np.ndarray
+
+
+def patch_effect(logits: Tensor, patched: Tensor, tolerance: float) -> PatchEffect:
+    """Return what patches change, from logits (n, K) without and with them, in one transfer from the device."""
+    change = torch.linalg.vector_norm((patched - logits).double(), dim=1)
+    share = change / torch.linalg.vector_norm(logits.double(), dim=1)
+    distance, classes, others = (each.numpy() for each in to_host(share, logits.argmax(1), patched.argmax(1)))
+    return PatchEffect(distance, (classes == others) & (distance <= tolerance), classes)

@@ -13,7 +13,7 @@ from quantus.helpers.enums import DataType
 from torch import Tensor, nn
 
 from captum_concepts._support.constraints import Number
-from captum_concepts._support.running import predict_logits
+from captum_concepts._support.running import predict_logits, to_host
 from quantus_concepts.functional import positive_percentile
 from quantus_concepts.metrics.contrast.regions import region_attribution
 from quantus_concepts.metrics.host.call import OF_REGIONS, WholeProgress, no_attributions
@@ -167,11 +167,10 @@ class ReExplainingMetric(ImageMetric):
             )
         return outputs
 
-    def _correct(
-        self, model: nn.Module, images: np.ndarray, labels: np.ndarray, rows: np.ndarray, array: Any = None
-    ) -> np.ndarray:
-        """Return (n,) of bool: which images a model classifies correctly."""
-        return self._predict(model, images, rows, array).argmax(1).cpu().numpy() == labels
+    @staticmethod
+    def _predicted_classes(*outputs: Tensor) -> list[np.ndarray]:
+        """Return the predicted classes (n,) of several outputs (n, K), in one transfer from their device."""
+        return [each.numpy() for each in to_host(*(each.argmax(1) for each in outputs))]
 
     def _select_defined(self, masks: np.ndarray, conditions: Mapping[str, np.ndarray]) -> np.ndarray:
         """Return (n,) of bool: which samples meet all conditions; the others count under the first they do not meet."""

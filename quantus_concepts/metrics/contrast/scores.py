@@ -150,7 +150,7 @@ def score_contrasts(
     found = explain_subjects(methods, list(every), masks, elsewhere, {}, batch_size, display_progressbar)
     logits = {subject: subject.logits(batch_size) for subject in every}
     if iir is not None and converged is None:
-        _, converged = patch_effect(logits[iir[0]], logits[iir[1]], tolerance)
+        converged = patch_effect(logits[iir[0]], logits[iir[1]], tolerance).converged
     overlooked = np.asarray(converged, dtype=bool) if iir is not None else np.empty(0, dtype=bool)
     marked = marked_rows(masks, max(len(first) for first, _ in pairs.values()), batch_size)
     why = undefined_reasons(pairs, logits, overlooked, marked)

@@ -11,7 +11,7 @@ from quantus.helpers.enums import DataType, EvaluationCategory, ScoreDirection
 from torch import Tensor, nn
 
 from captum_concepts._support.constraints import WEIGHT, Choice, Ends, Seed, Whole, check_arguments
-from captum_concepts._support.running import alone_with, tensor_output, to_model
+from captum_concepts._support.running import alone_with, tensor_output, to_host, to_model
 from quantus_concepts.functional.faithfulness import PERCENTAGES, faithfulness, pixel_counts, pixel_ranks
 from quantus_concepts.metrics.faithfulness.perturbation import PERTURBATIONS, PixelPerturbation, Prepared
 from quantus_concepts.metrics.host.call import QuantusArguments, WholeProgress
@@ -242,15 +242,18 @@ class Faithfulness(ImageMetric):
             clean = torch.cat([self._probability(self._outputs(model, x), y) for x, y in parts])
         self._advance(len(images))
         found = []
-        for samples, perturbed in _perturb(prepared, ranks, distinct.to(ranks.device), chunk):
-            found.append(self._probability(self._outputs(model, perturbed), every[samples]))
-            self._advance(len(samples))
-        table = (torch.cat(found).view(len(images), 2, -1) - clean[:, None, None]).abs().cpu().double()
+        for perturbed in _perturb(prepared, ranks, distinct.to(ranks.device), chunk):
+            found.append(self._outputs(model, perturbed))
+            self._advance(len(perturbed))
+        # All together: what is done for each chunk is launched as often as the model is.
+        probabilities = self._probability(torch.cat(found), every.repeat_interleave(2 * len(distinct)))
+        changes = (probabilities.view(len(images), 2, -1) - clean[:, None, None]).abs()
+        table, defined = to_host(changes, clean.isfinite())
         # No pixel perturbed, no change.
-        table = torch.cat([torch.zeros(len(images), 2, 1, dtype=table.dtype), table], 2)
+        table = torch.cat([torch.zeros(len(images), 2, 1, dtype=torch.float64), table.double()], 2)
         column = torch.searchsorted(distinct, counts) + (counts > 0)
         # A clean output that is not finite has no changes.
-        table = torch.where(clean.isfinite().cpu()[:, None, None], table, torch.nan)
+        table = torch.where(defined[:, None, None], table, torch.nan)
         irrelevant, relevant = table[:, :, column].unbind(1)
         return irrelevant, relevant
 
@@ -290,8 +293,8 @@ def _chunks(length: int, *tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
     return zip(*(tensor.split(length) for tensor in tensors), strict=True)
 
 
-def _perturb(prepared: Prepared, ranks: Tensor, counts: Tensor, length: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield every perturbed image, a few at a time, with the sample each is of, on the CPU."""
+def _perturb(prepared: Prepared, ranks: Tensor, counts: Tensor, length: int) -> Iterator[Tensor]:
+    """Yield every perturbed image, a few at a time."""
     # The order is by sample, then the least before the most relevant pixels, then by their number.
     # Places in ascending relevance, and in descending.
     # Of 32 bits, since comparing those of 64 takes twice as long.
@@ -305,4 +308,4 @@ def _perturb(prepared: Prepared, ranks: Tensor, counts: Tensor, length: int) -> 
             first, last = max(side * n_each, start), min((side + 1) * n_each, stop)
             masks = places[side] < counts[first - side * n_each : last - side * n_each, None, None]
             prepared.perturb(side // 2, masks, out=images[first - start : last - start])
-        yield torch.arange(start, stop) // (2 * n_each), images
+        yield images

@@ -12,7 +12,7 @@ from quantus_concepts.functional.clm import running_means
 from quantus_concepts.functional.normalisation import finite_rows
 from quantus_concepts.functional.part_specificity import own_and_others
 from quantus_concepts.functional.ranking import first_concepts
-from quantus_concepts.functional.regions import hits_of_parts, hits_of_pixels, pixels_of
+from quantus_concepts.functional.regions import hits_of_parts, pixels_of
 from quantus_concepts.metrics.host.model import ConceptModel, concept_maps, feature_norms
 from quantus_concepts.metrics.streaming import names as col
 from quantus_concepts.metrics.streaming.baselines import GaussianRegion
@@ -102,25 +102,17 @@ class Locations:
         size: tuple[int, int],
     ) -> tuple[Tensor, Tensor]:
         """Return which maps are finite, and hits (B, 2 E, T, A): at the own part, and less those at the other parts."""
-        # A map is looked up at every part for the first l only: it takes as many times as long.
-        first, back = np.unique(pairs.place[:, :, : self._first], return_inverse=True)
-        back = back.reshape(len(points), len(self._explanations), -1)
-        # The further l of part specificity, which nobody reads, repeat its first concept.
-        rest = np.repeat(back[:, :, :1], pairs.place.shape[2] - self._first, 2)
-        lookup = np.concatenate([pairs.place, len(pairs.image) + np.concatenate([back, rest], 2)], 1)
-        pixels = pixels_of(points, size).numpy()
-        slots, chosen, looked_up, some, parts, own, every = _to_device(
+        where = self._places(pairs, pixels_of(points, size).numpy(), pairs.place[:, :, : self._first])
+        slots, chosen, lookup, parts, places = _to_device(
             self._with_part.device,
-            *(pairs.slots, pairs.flat, lookup, first, pairs.part[first]),
-            *(pixels[pairs.image, pairs.part], pixels[pairs.image[first]]),
+            *(pairs.slots, pairs.flat, np.concatenate([pairs.place, len(pairs.image) + pairs.place], 1)),
+            *(pairs.part, where),
         )
         maps = concept_maps(model, features, images, slots).flatten(0, 1)
-        finite, chosen_maps = finite_rows(maps), maps[chosen]
-        hits = hits_of_pixels(chosen_maps, [own], size, self._alphas, finite[chosen])
-        here, others = own_and_others(
-            hits_of_parts(chosen_maps[some], every, size, self._alphas), parts, self._weights(points.shape[1])
-        )
-        return finite, torch.cat([hits, here - others])[looked_up]
+        finite = finite_rows(maps)
+        hits = hits_of_parts(maps[chosen], places, size, self._alphas, finite[chosen])
+        here, others = own_and_others(hits, parts, self._weights(points.shape[1]))
+        return finite, torch.cat([here, here - others])[lookup]
 
     def _hits_with_baselines(
         self,
@@ -134,11 +126,13 @@ class Locations:
     ) -> tuple[Tensor, Tensor]:
         """Return which maps are finite, and hits (B, rows, T, A) of the rows of CLM and of part specificity."""
         n_pairs, n_parts, last = len(pairs.image), points.shape[1], pairs.place[:, -1:]
-        # Every map is looked up at all parts of its image, and at its own part of another image.
         pixels = pixels_of(points, size).numpy()
-        other = pixels_of(elsewhere[pairs.image, pairs.part], size).numpy()[:, None]
+        where = self._places(pairs, pixels, pairs.place[:, :, : self._first], last)
+        # The last column is the own part of another image, the last rows are the maps of norms.
+        other = np.full_like(where[:, :1], -1)
+        other[last, 0] = pixels_of(elsewhere[pairs.image, pairs.part], size).numpy()[last]
         none = np.full_like(pixels[:, :1], -1)
-        where = np.concatenate([np.concatenate([pixels[pairs.image], other], 1), np.concatenate([pixels, none], 1)])
+        where = np.concatenate([np.concatenate([where, other], 1), np.concatenate([pixels, none], 1)])
         # Below, hits are in blocks of a row for each pair: at the own part by map (block 0), norm and centre, at the
         # other parts likewise (3 to 5), elsewhere (6), and the differences of own and other parts (7 to 9).
         by_norm, by_centre, others, there, difference = (n_pairs * np.array([1, 2, 3, 6, 7])).tolist()
@@ -161,6 +155,15 @@ class Locations:
         at_parts = torch.cat([hits[:n_pairs, :n_parts], hits[n_pairs:, :n_parts][whose], centre[whose]])
         here, rest = own_and_others(at_parts, parts, self._weights(n_parts))
         return finite[: pairs.slots.size], torch.cat([here, rest, hits[:n_pairs, n_parts], here - rest])[lookup]
+
+    @staticmethod
+    def _places(pairs: _Pairs, pixels: np.ndarray, *everywhere: np.ndarray) -> np.ndarray:
+        """Return the pixels (U, P, Q) at which the maps of pairs are looked up, of those (B, P, Q) of their images."""
+        # At the own part alone, but for some pairs: each further part takes as long as the own one.
+        wanted = np.eye(pixels.shape[1], dtype=bool)[pairs.part]
+        for some in everywhere:
+            wanted[some] = True
+        return np.where(wanted[..., None], pixels[pairs.image], -1)
 
     def _weights(self, n_parts: int) -> Tensor:
         """Return the number of concepts about each part, (P,)."""

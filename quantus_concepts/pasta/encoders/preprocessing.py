@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -53,9 +54,9 @@ class Preprocessing:
             levels = resized_levels(levels, self.size, self.interpolation)
         else:
             levels = _centre_crop(resized_levels(levels, self._covering(height, width), self.interpolation), self.size)
-        mean = torch.tensor([255 * value for value in self.mean], device=images.device)
-        scale = torch.tensor([1 / (255 * value) for value in self.std], device=images.device)
-        return levels.float().sub_(mean[:, None, None]).mul_(scale[:, None, None])
+        mean = _channels(tuple(255 * value for value in self.mean), images.device)
+        scale = _channels(tuple(1 / (255 * value) for value in self.std), images.device)
+        return levels.float().sub_(mean).mul_(scale)
 
     def _covering(self, height: int, width: int) -> tuple[int, int]:
         """Return the size, of the image's ratio, that just covers the encoder's."""
@@ -65,6 +66,13 @@ class Preprocessing:
             return (tall, int(tall * width / height)) if height <= width else (int(wide * height / width), wide)
         ratio = min(height / tall, width / wide)
         return round(height / ratio), round(width / ratio)
+
+
+# All batches have the same, and on an accelerator each transfer waits for all that was queued before.
+@functools.lru_cache(maxsize=64)
+def _channels(values: tuple[float, ...], device: torch.device) -> Tensor:
+    """Return a number for each channel, (C, 1, 1)."""
+    return torch.tensor(values, device=device)[:, None, None]
 
 
 def _centre_crop(pictures: Tensor, size: tuple[int, int]) -> Tensor:
