@@ -1,7 +1,6 @@
 """The work of the command `compose`."""
 
 import json
-import re
 import shlex
 from pathlib import Path
 
@@ -126,33 +125,6 @@ def test_composing_on_the_command_line(tmp_path, monkeypatch, capsys):
     before = Path("bam/obj/val.txt").read_bytes()
     assert main([*COMPOSE, "--overwrite"]) == 0
     assert Path("bam/obj/val.txt").read_bytes() == before
-
-
-BAD_COMPOSING = {
-    "unknown option": ("--sizes 3", "No such option:? .?--sizes"),
-    "no folder": ("--objects nowhere", "`--objects` to name 'painted' or a folder but .* at nowhere"),
-    "no scenes": ("--scenes nowhere", "`--scenes` to name 'painted' or a folder but .* at nowhere"),
-    "annotations of painted objects": ("--annotations objects/cat/0.png", "COCO's photographs with `--annotations`"),
-    "test share": ("--test-share 0", r"in \(0, 1\) but got 0"),
-    "no images": ("--n-per-pair 0", "`--n-per-pair` to lie in"),
-    "too small": ("--image-size 4", "`--image-size` to lie in"),
-    "no file of annotations": ("--objects objects --annotations nowhere.json", "nowhere.json"),
-    "seed": ("--seed -1", "seed"),
-    "a stranger's files": ("--out objects", "objects"),
-    "a stranger's files, overwritten": ("--out objects --overwrite", "objects"),
-}
-
-
-@pytest.mark.parametrize(("arguments", "message"), BAD_COMPOSING.values(), ids=BAD_COMPOSING)
-def test_what_cannot_be_composed_is_told_in_one_line(arguments, message, folders, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    before = sorted(tmp_path.rglob("*"))
-    assert main(["compose", "--no-progress", *arguments.split()]) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    (line,) = captured.err.splitlines()
-    assert re.search(message, line), line
-    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_interrupting_a_composition_leaves_nothing(tmp_path, capsys, monkeypatch):
