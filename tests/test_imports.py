@@ -13,12 +13,26 @@ from pathlib import Path
 import pytest
 
 PACKAGES = ("captum_concepts", "quantus_concepts")
-HEAVY = {"sklearn", "torchvision", "timm", "open_clip", "transformers", "pytorchcv", "typer"}
+HEAVY = {
+    "sklearn",
+    "torchvision",
+    "timm",
+    "open_clip",
+    "transformers",
+    "pytorchcv",
+    "typer",
+    "ray",
+    "diffusers",
+    "datasets",
+}
+#: What Quantus and Captum load, and formulas and data sets have no use for.
+HOSTS = {"quantus", "captum", "matplotlib", "pandas", "IPython", "cv2"}
 #: What a fresh interpreter does, one after the other, and which libraries it must not have loaded by then.
 STEPS = {
     # Not even torch and the host: they come with the first name that is asked for.
     **{f"import {package}": None for package in PACKAGES},
-    "assert quantus_concepts.functional.positive_percentile": HEAVY,
+    "assert quantus_concepts.functional.positive_percentile": HEAVY | HOSTS,
+    "from quantus_concepts.datasets import PaintedBirds": HEAVY | HOSTS,
     "from captum_concepts import CoAM, LayerFeatures, SteeredRISE, build_method, explain_func": HEAVY,
     # Quantus brings scikit-learn, Captum does not.
     "from quantus_concepts import CEM, CGIM, CLM, IDR, MCS, evaluate, summarise": HEAVY - {"sklearn"},

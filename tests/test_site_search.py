@@ -53,6 +53,18 @@ QUERIES = {
     "captum tcav": ("comparison",),
     "reproduce table": ("reproduce",),
     "cluster": ("cluster",),
+    "which metric": ("which-metric",),
+    "heat map": ("visualise",),
+    "p value": ("concept_folders",),
+    "hugging face": ("own-model",),
+    "tabular": ("concept-models",),
+    "masks": ("metrics/clm",),
+    "offline": ("faq",),
+    "pickle": ("security",),
+    "add a metric": ("contributing",),
+    "report": ("tutorials/report",),
+    "chance": ("glossary",),
+    "batch size": ("faq",),
 }
 
 
