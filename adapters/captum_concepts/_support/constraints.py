@@ -231,8 +231,9 @@ class Dictionary(Constraint):
         mapping = checks.check_mapping(name, value, self.remedy)
         if self.filled and not mapping:
             raise ValueError(f"Expected argument `{name}` to hold at least one entry but it is empty.")
-        for key, each in mapping.items() if self.item else ():
-            self.item.check(f"{name}[{key!r}]", each, sizes)
+        if self.item is not None:
+            for key, each in mapping.items():
+                self.item.check(f"{name}[{key!r}]", each, sizes)
         return mapping
 
 
