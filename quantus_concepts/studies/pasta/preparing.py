@@ -146,7 +146,7 @@ def study_ratings(options: RatingsOptions) -> RatedExplanations:
     return simulated_ratings(options.n_images, seed=options.seed)
 
 
-def study_embedder(options: RatingsOptions, encoder: str = EMBEDDED, *files: Path | None) -> Embedder:
+def study_embedder(options: RatingsOptions | TrainingOptions, encoder: str = EMBEDDED, *files: Path | None) -> Embedder:
     """Return an embedder with an encoder, of which weights and tokenizer may be files."""
     shared: dict[str, Any] = {
         "cache": getattr(options, "cache", None),
