@@ -256,7 +256,7 @@ class Scorer(nn.Module):
         """
         inputs = self.inputs(embeddings, labels)
         # Else ratings would be rounded to a hundredth, and tie.
-        with without_autocast(self.device):
+        with without_autocast(inputs.device):
             return torch.cat([as_votes(self.output(rows), clip) for rows in inputs.split(_ROWS_AT_ONCE)], dim=1).T
 
     def select(self, questions: str | Sequence[str]) -> Scorer:

@@ -22,7 +22,7 @@ from quantus_concepts.metrics.host.checks import (
     checked_classes,
     concepts_of,
 )
-from quantus_concepts.metrics.host.model import IMPORTANCES, concept_importance, is_concept_model
+from quantus_concepts.metrics.host.model import IMPORTANCES, concept_importances, is_concept_model
 
 
 class CEM(UpdatedMetric):
@@ -167,7 +167,8 @@ class CEM(UpdatedMetric):
         if self.call.on_images:
             _, values, logits = self.concept_outputs(module, x_batch, rows_batch)
             self._check_concepts(values.shape[1], n_concepts)
-            importance = concept_importance(module, values, checked_classes(y_batch, logits), self.importance)
+            classes = checked_classes(y_batch, logits)
+            importance = concept_importances(module, values, classes, (self.importance,))[self.importance]
         else:
             importance = self.concept_attributions(module, x_batch, a_batch, n_concepts)
             if self.only_correct:

@@ -22,7 +22,7 @@ from quantus_concepts.metrics.host.checks import (
     checked_classes,
     concepts_of,
 )
-from quantus_concepts.metrics.host.model import IMPORTANCES, concept_importance, is_concept_model, linear_weights
+from quantus_concepts.metrics.host.model import IMPORTANCES, concept_importances, is_concept_model, linear_weights
 
 
 class _State(NamedTuple):
@@ -180,7 +180,8 @@ class CGIM(UpdatedMetric):
         if self.call.on_images:
             _, values, logits = self.concept_outputs(module, x_batch, rows_batch)
             self._check_sizes(logits.shape[1], values.shape[1])
-            importance = concept_importance(module, values, checked_classes(y_batch, logits), self.importance)
+            classes = checked_classes(y_batch, logits)
+            importance = concept_importances(module, values, classes, (self.importance,))[self.importance]
         else:
             importance = self.concept_attributions(module, x_batch, a_batch, self.class_concepts.shape[1])
             logits = predict_logits(module, x_batch, **model.model_predict_kwargs)

@@ -34,7 +34,7 @@ from quantus_concepts.metrics.host.checks import (
 )
 from quantus_concepts.metrics.host.model import (
     IMPORTANCES,
-    concept_importance,
+    concept_importances,
     concept_maps,
     is_concept_model,
     no_concept_model,
@@ -319,7 +319,8 @@ class CLM(UpdatedMetric):
                 f"Expected argument `part_of_concept` to have shape (L,) with the model's L = {values.shape[1]} "
                 f"concepts but got {parts.shape}. {SELECT}"
             )
-        importance = concept_importance(model, values, checked_classes(y_batch, logits), self.importance)
+        classes = checked_classes(y_batch, logits)
+        importance = concept_importances(model, values, classes, (self.importance,))[self.importance]
         # Equation 11: whether the maps of the first concepts that have a part are largest at that part.
         with_part = torch.as_tensor(np.flatnonzero(parts >= 0), device=importance.device)
         ranked = with_part[first_concepts(importance[:, with_part], self.top_l)]

@@ -9,6 +9,7 @@ import threading
 from collections import Counter, deque
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar, TypeVar, Unpack
 
 import numpy as np
@@ -304,7 +305,7 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
         if not shares_features(model):
             return None
         # Models of one backbone, as those of random banks, share it.
-        return self.recall("features", model.features, rows, lambda: backbone_features(model, x_batch))
+        return self.recall("features", model.features, rows, partial(backbone_features, model, x_batch))
 
     def concept_outputs(
         self, model: Any, x_batch: np.ndarray, rows: np.ndarray, features: Tensor | None = None

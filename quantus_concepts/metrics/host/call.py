@@ -183,13 +183,13 @@ def no_attributions(n_samples: int) -> np.ndarray:
 
 def as_attributions(value: Any, n_samples: int) -> tuple[np.ndarray, str]:
     """Return attributions in float32 or float64, a row for each sample, and ""."""
-    # What cannot be used, whatever it is, comes back as `missing`, with what is wrong with it.
+    # What cannot be used, whatever it is, gives `no_attributions` and what is wrong with it.
     try:
         if isinstance(value, list | tuple):
             value = [to_numpy(row) if isinstance(row, Tensor) else row for row in value]
         if isinstance(value, np.ma.MaskedArray):
             value = np.ma.filled(value.astype(float), np.nan)
-        array = to_numpy(value)
+        array = value if isinstance(value, np.ndarray) else to_numpy(value)
     except Exception as error:
         return no_attributions(n_samples), f"gave no array but {type(value).__name__} ({type(error).__name__}: {error})"
     if array.ndim == 0 or len(array) != n_samples:

@@ -219,11 +219,6 @@ def class_logits(model: ConceptModel, values: Tensor) -> Tensor:
         return tensor_output(model.head(in_precision_of(model.head, values)))
 
 
-def concept_importance(model: ConceptModel, values: Tensor, classes: Tensor, importance: str) -> Tensor:
-    """Return the importance (N, L) of the concepts for the class each sample is explained for."""
-    return concept_importances(model, values, classes, (importance,))[importance]
-
-
 def concept_importances(
     model: ConceptModel, values: Tensor, classes: Tensor, names: Sequence[str]
 ) -> dict[str, Tensor]:

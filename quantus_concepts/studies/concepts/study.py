@@ -31,7 +31,7 @@ from quantus_concepts.datasets.base import ConceptSample
 from quantus_concepts.explorer.explore import explore
 from quantus_concepts.functional import intervention_counts, rank_concepts
 from quantus_concepts.metrics import ConceptRanges, score_concepts
-from quantus_concepts.metrics.host.model import ConceptModel, concept_importance, concept_outputs
+from quantus_concepts.metrics.host.model import ConceptModel, concept_importances, concept_outputs
 from quantus_concepts.metrics.ray_workers import RAY
 from quantus_concepts.metrics.streaming.rows import item_rows, mean_row, score_table
 from quantus_concepts.studies._kit.charts import png
@@ -79,7 +79,7 @@ def draw_gallery(
     batch = collate([data.test[index] for index in rows])
     outputs = concept_outputs(model, batch.image)
     guessed = outputs.logits.argmax(1)
-    weight = concept_importance(model, outputs.values, guessed, "weight")
+    weight = concept_importances(model, outputs.values, guessed, ("weight",))["weight"]
     ranked = rank_concepts(weight * outputs.values, min(4, len(data.concept_names)))
     with torch.no_grad(), alone_with(model):
         features = model.features(to_model(model, batch.image))
