@@ -70,17 +70,14 @@ def in_order(data: Any, batch_size: int) -> DataLoader[Any]:
 
 def scored(
     run: Run[SubstitutionOptions],
-    said: str,
     models: Mapping[str, ConceptModel],
     random: Sequence[ConceptModel],
-    data: Any,
+    pairs: DataLoader[Any],
     seen: DataLoader[Any],
-    threshold: Mapping[str, float],
 ) -> pd.DataFrame:
-    """Score models and random ones, in this process or by the workers of a cluster."""
-    asked: dict[str, Any] = {"threshold": threshold, "controls": {RANDOM: random}}
-    pairs = in_order(data, run.options.batch_size)
-    return score_substitutions(models, pairs, **asked, seen=seen, display_progressbar=run.progress)
+    """Score models and random ones."""
+    asked: dict[str, Any] = {"threshold": thresholds(models), "controls": {RANDOM: random}, "seen": seen}
+    return score_substitutions(models, pairs, **asked, display_progressbar=run.progress)
 
 
 BATCH = 32
@@ -158,9 +155,8 @@ def score_point(
             networks = trained(run, data.train, rows, seed, n_threads)
         with part(f"{said}: scoring", SCORING):
             models, random = painted_models(run, said, data, rows, networks, seed)
-            seen, threshold = sample_loader(data.seen, options.batch_size), thresholds(models)
-            scores = scored(run, said, models, random, data.pairs, seen, threshold)
             pairs = in_order(data.pairs, options.batch_size)
+            scores = scored(run, models, random, pairs, sample_loader(data.seen, options.batch_size))
             # A concept embedding model reads the class off what no values tell.
             mixed = {row_name(EMBEDDING, labels): networks[EMBEDDING, labels] for labels in rows.get(EMBEDDING, ())}
             scores = scores[~(scores["model"].isin(list(mixed)) & (scores["metric"] == "class kept"))]
@@ -168,7 +164,7 @@ def score_point(
             scores = pd.concat([scores, *kept, *ask(encoders, pairs, show=run.progress)], ignore_index=True)
     if first:
         run.settings |= data.pairs.described()
-        run.facts["gallery"] = png(draw_gallery(models, data.pairs, threshold, seed))
+        run.facts["gallery"] = png(draw_gallery(models, data.pairs, thresholds(models), seed))
     return scores
 
 

@@ -40,7 +40,6 @@ from quantus_concepts.studies.substitution.evaluation import (
     in_order,
     score_point,
     scored,
-    thresholds,
     trained,
 )
 from quantus_concepts.studies.substitution.names import CURVE, OF, POST_HOC, ROWS, SAVED
@@ -75,7 +74,7 @@ def score_sub(run: Run[SubstitutionOptions], encoders: Mapping[str, Encoder]) ->
         else:
             models, random = models_of_network(run, network, train, sub[0].image)
         seen = sample_loader(test, options.batch_size)
-        scores = scored(run, SUB.__name__, models, random, sub, seen, thresholds(models))
+        scores = scored(run, models, random, in_order(sub, options.batch_size), seen)
     if not encoders:
         return scores
     # As they are: encoders bring their own preparation.
