@@ -40,6 +40,15 @@ def cem(importance: Tensor, concept_labels: Tensor, top_l: int = 1) -> Tensor:
         If an argument is not a tensor, or `importance` not of a floating-point dtype.
     ValueError
         If a shape is wrong, a label is neither 0 nor 1, or `top_l` is outside [1, L].
+
+    Examples
+    --------
+    >>> import torch
+    >>> from quantus_concepts.functional import cem
+    >>> importance = torch.tensor([[3.0, 2.0, 1.0], [0.0, 1.0, 5.0]])
+    >>> labels = torch.tensor([[1, 0, 1], [1, 0, 0]])
+    >>> cem(importance, labels, top_l=2).tolist()
+    [0.5, 0.0]
     """
     order = first_concepts(importance, top_l)
     return ranked_presence(importance, concept_labels.to(importance.device), order).mean(1)

@@ -214,6 +214,15 @@ def cgim(importance: Tensor, class_concepts: Tensor, per: str = "concept") -> Te
         If an argument is not a tensor of a floating-point dtype.
     ValueError
         If the shapes differ, `class_concepts` leaves [0, 1], or `per` is neither of the two.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from quantus_concepts.functional import cgim
+    >>> importance = torch.tensor([[3.0, 0.0], [0.0, -4.0]])
+    >>> class_concepts = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    >>> cgim(importance, class_concepts).tolist()
+    [1.0, -1.0]
     """
     return agreement(importance, class_concepts, per)
 

@@ -40,6 +40,14 @@ def clm(hits: Tensor, top_l: int) -> Tensor:
         If `hits` is not a tensor of a floating-point dtype, or `top_l` not an int.
     ValueError
         If `hits` is not (N, l_max), holds a number outside [0, 1], or `top_l` is outside [1, l_max].
+
+    Examples
+    --------
+    >>> import torch
+    >>> from quantus_concepts.functional import clm
+    >>> hits = torch.tensor([[1.0, 0.0], [float("nan"), 1.0]])  # nan: the part is not visible
+    >>> clm(hits, top_l=2).tolist()
+    [0.5, 1.0]
     """
     return torch.nanmean(hits[:, :top_l], dim=1)
 

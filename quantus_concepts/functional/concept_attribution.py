@@ -37,6 +37,15 @@ def concept_attribution(maps: Tensor, masks: Tensor) -> Tensor:
         If `maps` is no floating-point tensor.
     ValueError
         If a shape is wrong or a mask holds something else than 0 and 1.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from quantus_concepts.functional import concept_attribution
+    >>> maps = torch.tensor([[1.0, -4.0], [0.0, 9.0]]).view(1, 1, 2, 2)
+    >>> masks = torch.tensor([[1, 1], [0, 0]]).view(1, 1, 2, 2)
+    >>> concept_attribution(maps, masks).tolist()  # negative values count as 0
+    [0.5]
     """
     maps = maps.to(torch.promote_types(maps.dtype, torch.float32))
     # Several times as fast as from bool, which is the same byte.

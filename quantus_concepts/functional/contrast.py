@@ -34,6 +34,13 @@ def mcs(g_first: Tensor, g_second: Tensor) -> Tensor:
         If an argument is no floating-point tensor.
     ValueError
         If shapes differ.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from quantus_concepts.functional import mcs
+    >>> mcs(torch.tensor([0.75, 0.5]), torch.tensor([0.25, 0.5])).tolist()
+    [0.5, 0.0]
     """
     return g_first - g_second.to(g_first.device)
 
@@ -64,6 +71,13 @@ def idr(g_with: Tensor, g_without: Tensor) -> Tensor:
         If an argument is no floating-point tensor.
     ValueError
         If shapes differ.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from quantus_concepts.functional import idr
+    >>> idr(g_with=torch.tensor([0.2, 0.5]), g_without=torch.tensor([0.4, 0.5])).tolist()
+    [1.0, 0.0]
     """
     other = g_without.to(g_with.device)
     return (g_with < other).to(g_with.dtype).masked_fill(g_with.isnan() | other.isnan(), torch.nan)
@@ -127,6 +141,13 @@ def iir(g_original: Tensor, g_patched: Tensor, threshold: float = 0.1) -> Tensor
         If an argument is no floating-point tensor.
     ValueError
         If shapes differ or `threshold` is not above 0.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from quantus_concepts.functional import iir
+    >>> iir(torch.tensor([0.5, 0.5]), torch.tensor([0.5, 1.0]), threshold=0.1).tolist()
+    [1.0, 0.0]
     """
     change = perturbation(g_original, g_patched)
     return (change < threshold).to(change.dtype).masked_fill(change.isnan(), torch.nan)

@@ -56,6 +56,14 @@ def positive_percentile(a: Array, percentile: float = 99.0) -> Array:
         If `a` does not hold real numbers.
     ValueError
         If there is no sample axis, or `percentile` is out of its range.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from quantus_concepts.functional import positive_percentile
+    >>> maps = np.array([[[-3.0, 0.0], [2.0, 4.0]]])
+    >>> positive_percentile(maps, percentile=100).tolist()
+    [[[0.0, 0.0], [0.5, 1.0]]]
     """
     # Neither negative strides nor arrays that cannot be written suit torch.
     maps = a if isinstance(a, Tensor) else torch.as_tensor(np.require(a, requirements=("C", "W")))

@@ -43,6 +43,15 @@ def mask_centres(masks: Any) -> Tensor:
     ------
     ValueError
         If the shape is another, or an entry is neither 0 nor 1.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from quantus_concepts.functional import mask_centres
+    >>> masks = torch.zeros(1, 8, 8)
+    >>> masks[0, 2:5, 3:6] = 1
+    >>> mask_centres(masks).tolist()  # x and y
+    [[[4.0, 3.0]]]
     """
     found = [_middles(mask) for mask in masks.astype(bool)]
     centres = np.full((len(found), max([1, *map(len, found)]), 2), np.nan, dtype=np.float32)

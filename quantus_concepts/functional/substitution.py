@@ -97,6 +97,15 @@ def substitution(values: Tensor, added: Tensor, removed: Tensor, threshold: floa
         number.
     ValueError
         If a shape is wrong, a concept is not in -1 to L - 1, or the threshold is not finite.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from quantus_concepts.functional import substitution
+    >>> values = torch.tensor([[0.9, 0.2], [0.4, 0.8]])
+    >>> scores = substitution(values, torch.tensor([0, 0]), torch.tensor([1, 1]))
+    >>> [each.tolist() for each in scores]  # S+ and S-
+    [[1.0, 0.0], [1.0, 0.0]]
     """
     added, removed = added.to(values.device), removed.to(values.device)
     present = (values >= threshold).to(torch.promote_types(values.dtype, torch.float32))
@@ -137,6 +146,14 @@ def recital(values: Tensor, class_concepts: Tensor, threshold: float = 0.5) -> T
         If an argument is no tensor, `values` not of a floating-point dtype, or the threshold no number.
     ValueError
         If a shape is wrong, a concept is neither 0 nor 1, or the threshold is not finite.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from quantus_concepts.functional import recital
+    >>> of_class = torch.tensor([[1, 0], [1, 0]])
+    >>> recital(torch.tensor([[0.9, 0.2], [0.4, 0.8]]), of_class).tolist()
+    [1.0, 0.0]
     """
     own = class_concepts.to(values.device) != 0
     recited = ((values >= threshold) | ~own).all(1)
