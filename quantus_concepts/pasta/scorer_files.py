@@ -191,7 +191,7 @@ def _read(path: Path, question: str | None, dim: int | None, encoder: str | None
             f"The name of {path} does not tell its question. Name it as in PASTA_Q1.pth, or give "
             '{"Q1": path} for the question it answers.'
         )
-    return _released(path, tensors, name, dim, encoder)
+    return _released_scorer(path, tensors, name, dim, encoder)
 
 
 def _ours(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, str]) -> Scorer:
@@ -227,7 +227,9 @@ def _check_claims(fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> N
         )
 
 
-def _released(path: Path, tensors: Mapping[str, Tensor], question: str, dim: int | None, encoder: str | None) -> Scorer:
+def _released_scorer(
+    path: Path, tensors: Mapping[str, Tensor], question: str, dim: int | None, encoder: str | None
+) -> Scorer:
     _check_keys(path, tensors)
     hidden, n_inputs = _check_sizes(path, tensors)
     size, labels = _inputs(path, n_inputs, dim)

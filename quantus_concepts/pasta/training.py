@@ -287,7 +287,7 @@ class _Run:
                 raise ValueError(f"No item to learn from has a vote on {name}. Leave the question out of `questions`.")
         self.all_known = bool(self.known.all())
         self.targets = ((votes - MIN_VOTE) / (MAX_VOTE - MIN_VOTE)).nan_to_num(0)
-        self.validation_votes = _whole(data.votes[:, validation].to(scorer.device))
+        self.validation_votes = _round_votes(data.votes[:, validation].to(scorer.device))
         means = self.targets.sum(1) / self.known.sum(1)
         with torch.no_grad():
             self.scorer.biases[-1].copy_(means[:, None])
@@ -379,7 +379,7 @@ class _Run:
         if not len(self.validation_inputs):
             return torch.full((len(self.questions),), torch.nan, dtype=torch.float64)
         batches = self.validation_inputs.split(_ROWS_AT_ONCE)
-        predicted = _whole(torch.cat([as_votes(self.scorer.output(rows)) for rows in batches], dim=1))
+        predicted = _round_votes(torch.cat([as_votes(self.scorer.output(rows)) for rows in batches], dim=1))
         qwk = quadratic_kappa(predicted, self.validation_votes)
         # Formally 0, but a constant must not win over a network that has begun to tell items apart.
         known = ~self.validation_votes.isnan()
@@ -426,7 +426,7 @@ class _Run:
         return Training(self.scorer, self.curve, self.best_epoch, notes)
 
 
-def _whole(votes: Tensor) -> Tensor:
+def _round_votes(votes: Tensor) -> Tensor:
     """Return votes as whole numbers, halves up, as the release rounds them."""
     return (votes + 0.5).floor()
 

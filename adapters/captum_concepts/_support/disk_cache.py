@@ -118,7 +118,7 @@ def frame_tensors(frame: pd.DataFrame) -> dict[str, Tensor]:
             content.append(b"".join(cells))
         else:
             columns[str(name)] = {"type": str(column.dtype)}
-            content.append(json.dumps(cells, default=_missing).encode())
+            content.append(json.dumps(cells, default=_write_na).encode())
     parts = [json.dumps(columns).encode(), *content]
     tensors = {f"column {place}" if place else "columns": bytes_tensor(part) for place, part in enumerate(parts)}
     found = frame_of(tensors)
@@ -147,7 +147,7 @@ def frame_of(tensors: Mapping[str, Tensor]) -> pd.DataFrame:
     return pd.DataFrame(found)
 
 
-def _missing(cell: Any) -> None:
+def _write_na(cell: Any) -> None:
     """Write pandas' NA as null; nothing else that JSON cannot hold."""
     import pandas as pd
 

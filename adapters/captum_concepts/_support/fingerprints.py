@@ -30,13 +30,13 @@ def fingerprint_of(*values: Any) -> str:
 def _parts(value: Any) -> Iterator[Any]:
     """Yield the bytes of a value, each part after its kind and size, so that other values give other bytes."""
     if isinstance(value, nn.Module):
-        yield f"module {type(value).__module__}.{type(value).__qualname__} {_shown(value)};".encode()
+        yield f"module {type(value).__module__}.{type(value).__qualname__} {_text_without_addresses(value)};".encode()
         # All of it: layers that are quantised keep their weights in tuples.
         yield from _parts(value.state_dict())
     elif isinstance(value, Tensor) and hasattr(value, "__tensor_flatten__"):
         # A subclass made of other tensors, as those of torchao.
         names, settings = value.__tensor_flatten__()
-        yield f"{type(value).__qualname__} {_shown(settings)};".encode()
+        yield f"{type(value).__qualname__} {_text_without_addresses(settings)};".encode()
         yield from _parts({name: getattr(value, name) for name in names})
     elif isinstance(value, Tensor):
         plain = value.detach().cpu()
@@ -76,7 +76,7 @@ def tensors_hash(text: str, tensors: Iterable[tuple[str, Tensor]]) -> str:
     return digest.hexdigest()
 
 
-def _shown(value: Any) -> str:
+def _text_without_addresses(value: Any) -> str:
     """Return the text of a value without addresses in memory, which some functions have in their names."""
     return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
 

@@ -322,7 +322,7 @@ class ExplainFunc:
                     here["baselines"] = here["baselines"](batch.detach())
                 result = self._fit_to_inputs(attribution.attribute(batch, **here), batch)
                 if self.rescale:
-                    result = _stretched(result)
+                    result = _stretch(result)
                 results.append(result.cpu().numpy())
         return np.concatenate(results)
 
@@ -386,7 +386,7 @@ class ExplainFunc:
         return functional.interpolate(result, size, mode=mode, align_corners=align)
 
 
-def _stretched(result: Tensor) -> Tensor:
+def _stretch(result: Tensor) -> Tensor:
     """Return explanations with each sample's lowest value at 0 and its highest at 1; constant ones at 0."""
     axes = tuple(range(1, result.ndim))
     above = result - result.amin(axes, keepdim=True)

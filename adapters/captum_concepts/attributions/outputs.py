@@ -78,7 +78,7 @@ def tensor_outputs(model: Any, targets: Tensor | None = None, name: str = "targe
     try:
         yield
     except (RuntimeError, IndexError, AssertionError, TypeError, AttributeError) as error:
-        better = _explained(error, type(model).__name__, outputs, targets, name)
+        better = _explain_error(error, type(model).__name__, outputs, targets, name)
         if better is None:
             raise
         raise better from error
@@ -165,7 +165,9 @@ def check_targets(targets: Tensor, n_outputs: int, name: str) -> None:
         )
 
 
-def _explained(error: Exception, model: str, outputs: list[Any], targets: Tensor | None, name: str) -> Exception | None:
+def _explain_error(
+    error: Exception, model: str, outputs: list[Any], targets: Tensor | None, name: str
+) -> Exception | None:
     """Return what to raise in place of an error of torch or Captum; None where it says enough."""
     output = outputs[0] if outputs else None
     if outputs and not isinstance(output, Tensor):

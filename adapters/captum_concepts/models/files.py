@@ -42,8 +42,8 @@ _MAX_LAYERS = 100
 def describe_head(head: nn.Module, name: str = "head") -> list[dict[str, Any]] | dict[str, Any]:
     """Return a layer, or the layers of a Sequential, as names and settings; raise for any other head."""
     if type(head) is nn.Sequential:
-        return [_described(layer, name) for layer in head]
-    return _described(head, name)
+        return [_describe_layer(layer, name) for layer in head]
+    return _describe_layer(head, name)
 
 
 def build_head(description: Any, tensors: dict[str, Tensor], width: int, name: str = "head") -> nn.Module:
@@ -71,7 +71,7 @@ def build_head(description: Any, tensors: dict[str, Tensor], width: int, name: s
     return head
 
 
-def _described(layer: nn.Module, name: str) -> dict[str, Any]:
+def _describe_layer(layer: nn.Module, name: str) -> dict[str, Any]:
     # The type itself: a subclass, or a parametrised layer, may compute something else.
     kind = type(layer).__name__
     if type(layer) is not getattr(nn, kind, None) or kind not in _SETTINGS or "forward" in vars(layer):
@@ -190,8 +190,10 @@ def backbone_facts(features: nn.Module, pooling: Any, channels: int, source: Any
         # Without names: the same network may lie in a wrapper, or be cut by hand.
         named += [(str(i), tensor) for i, tensor in enumerate(tensors)]
     layer = features.layer if isinstance(features, LayerFeatures) else None
-    maps = None if pooling.maps is None else _called(pooling.maps)
-    return BackboneFacts(source, tensors_hash("", named), channels, layer, _called(pooling.pool), maps, normalisation)
+    maps = None if pooling.maps is None else _function_name(pooling.maps)
+    return BackboneFacts(
+        source, tensors_hash("", named), channels, layer, _function_name(pooling.pool), maps, normalisation
+    )
 
 
 def write_model(path: str | os.PathLike[str], model: ModelContents) -> None:
@@ -285,7 +287,7 @@ def _checksum(text: str, tensors: dict[str, Tensor]) -> str:
     return tensors_hash(text, sorted(tensors.items()))
 
 
-def _called(function: Any) -> str:
+def _function_name(function: Any) -> str:
     """Return what a pool or maps is called, wherever it is defined."""
     if isinstance(function, str):
         return function

@@ -163,7 +163,7 @@ def find_explanations(
     index = _image_index(images)
     folders = sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
     found = [
-        _located(path, explainer, index, with_images)
+        _find_image(path, explainer, index, with_images)
         for explainer, folder in [(own_name or root.resolve().name, root), *((each.name, each) for each in folders)]
         # The images themselves are no drawings.
         for path in _files(
@@ -222,7 +222,7 @@ def _scored_name(path: Path) -> FileName:
         return FileName("", path.stem, None, "")
 
 
-def _located(path: Path, explainer: str, index: Mapping[str, list[Path]], with_images: bool) -> ExplanationFile:
+def _find_image(path: Path, explainer: str, index: Mapping[str, list[Path]], with_images: bool) -> ExplanationFile:
     try:
         name, note = parse_scored_name(path), ""
     except ValueError as error:
@@ -276,7 +276,7 @@ def with_labels(files: Sequence[ExplanationFile], labels_from: str) -> list[Expl
     if labels_from == NO_LABELS:
         return [replace(file, label="") for file in files]
     rows = read_labels(check_path("path", labels_from))
-    return [_relabelled(file, rows) for file in files]
+    return [_relabel(file, rows) for file in files]
 
 
 def read_labels(path: Path) -> dict[str, dict[str, str]]:
@@ -314,7 +314,7 @@ def read_labels(path: Path) -> dict[str, dict[str, str]]:
     return found
 
 
-def _relabelled(file: ExplanationFile, rows: Mapping[str, Mapping[str, str]]) -> ExplanationFile:
+def _relabel(file: ExplanationFile, rows: Mapping[str, Mapping[str, str]]) -> ExplanationFile:
     names = [file.path.stem] if file.image is None else [file.image.name, file.image.stem, file.path.stem]
     row = next((rows[name] for name in names if name in rows), None)
     if row is None:

@@ -261,7 +261,7 @@ def plot_mixture(mixture: Mixture, ax: Axes | None = None) -> tuple[Figure, Axes
     alone, shared = ([counts[name] for name in names] for counts in (wins, ties))
     ax.barh(places, alone, color="#3b6ea5", zorder=2, label="alone")
     bars = ax.barh(places, shared, left=alone, color="#b9cde3", zorder=2, label="shared with others")
-    ax.bar_label(bars, [_counted(wins[name], ties[name], mixture.share[name]) for name in names], padding=3)
+    ax.bar_label(bars, [_count_text(wins[name], ties[name], mixture.share[name]) for name in names], padding=3)
     if mixture.tied:
         ax.legend(frameon=False, loc="lower right")
     ax.set_yticks(places, names)
@@ -282,7 +282,7 @@ def plot_mixture(mixture: Mixture, ax: Axes | None = None) -> tuple[Figure, Axes
     return fig, ax
 
 
-def _counted(alone: int, shared: int, share: float) -> str:
+def _count_text(alone: int, shared: int, share: float) -> str:
     text = f"{alone} ({share:.0%})" if alone else "0"
     return f"{text} + {shared} tied" if shared else text
 

@@ -65,7 +65,7 @@ def load_weights(network: nn.Module, path: Path) -> None:
         if name in found and found[name].shape != wanted[name].shape
     ]
     problems = [
-        f"{title} {_listed(names)}"
+        f"{title} {_join_names(names)}"
         for title, names in (("missing:", missing), ("not of this network:", unexpected), ("other shape:", differ))
         if names
     ]
@@ -77,7 +77,7 @@ def load_weights(network: nn.Module, path: Path) -> None:
         raise ValueError(f"The weights in {path} cannot be taken over: {shortened(error)}") from error
 
 
-def _listed(names: list[str]) -> str:
+def _join_names(names: list[str]) -> str:
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
     return ", ".join(names[:SHOWN]) + more
 
