@@ -255,7 +255,7 @@ def _collect_fields(images: Any, given: dict[str, Any], n_images: int) -> dict[s
             break
     if not fields:
         raise ValueError("Expected argument `images` to give at least one batch but it is empty.")
-    fields |= {name: [_rows(name, value)] for name, value in given.items()}
+    fields |= {name: [torch.tensor(np.asarray(value))] for name, value in given.items()}
     return {name: torch.cat(parts)[:n_images] for name, parts in fields.items()}
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch import Tensor, nn
@@ -306,6 +307,14 @@ def test_a_loader_a_file_and_a_notebook(tmp_path: Path) -> None:
     assert escape(page.html, quote=True) in framed
     assert 'sandbox="allow-scripts"' in framed
     assert "7 images" in repr(page)
+
+
+def test_concept_labels_may_be_a_table() -> None:
+    labels = np.zeros((len(IMAGES), L), dtype=int)
+    assert (
+        explore(CBM, IMAGES, concept_labels=pd.DataFrame(labels)).html
+        == explore(CBM, IMAGES, concept_labels=labels).html
+    )
 
 
 def test_what_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
