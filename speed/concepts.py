@@ -1,7 +1,7 @@
 """How fast and how large the concept metrics are, as ratios within one run.
 
     python speed/concepts.py            # all sections, a table; several minutes
-    python speed/concepts.py metrics    # one section: images, passes, sharing, metrics, bank, memory or command
+    python speed/concepts.py metrics    # one section: images, passes, sharing, metrics, bank, memory, large or command
     python speed/concepts.py --write    # and keep the table in speed/RESULTS.md
 
 Each time is the least of several, taken in turn; two threads. Each section runs in a process of its own.
@@ -359,6 +359,54 @@ def peak_of(n: int) -> float:
     return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1])
 
 
+def run_large(what: str) -> None:
+    """Run a model of 1,000 concepts over one batch of 256 images of 384 px, or score it."""
+    n, size, n_concepts = 256, 384, 1000
+    random = generator()
+    # Its maps are those of a ResNet-18, which would itself take most of the memory.
+    backbone, bank = nn.Conv2d(3, 512, 32, stride=32), ConceptBank(torch.randn(n_concepts, 512, generator=random))
+    model = PostHocCBM(backbone, bank, nn.Linear(n_concepts, N_CLASSES), values="raw").eval()
+    images, labels = torch.rand(n, 3, size, size, generator=random), torch.randint(N_CLASSES, (n,), generator=random)
+    points = torch.rand(n, N_PARTS, 2, generator=random) * (size - 1)
+    concepts = (torch.rand(n, n_concepts, generator=random) < 0.2).float()
+    parts, truth = torch.arange(n_concepts) % N_PARTS, torch.rand(N_CLASSES, n_concepts, generator=random)
+    if what == "the pass alone":
+        with torch.no_grad():
+            model(images)
+    elif what == "CLM":
+        metric = CLM(alpha=3, points=points.numpy(), part_of_concept=parts.numpy(), top_l=5)
+        metric(model, images.numpy(), labels.numpy(), a_batch=np.ones((n, 1, 1, 1), np.float32), batch_size=n)
+    else:
+        score_concepts(model, [(images, labels, concepts, points)], class_concepts=truth, part_of_concept=parts)
+
+
+def peak_of_large(what: str) -> float:
+    """Return the peak memory in MiB of `run_large`, in a process of its own."""
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1]); import concepts, measuring, torch; torch.set_num_threads(2);"
+        "concepts.run_large(sys.argv[2]); print(measuring.peak_mib())"
+    )
+    command = [sys.executable, "-c", code, str(Path(__file__).parent), what]
+    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()[-1])
+
+
+def measure_large() -> list[Row]:
+    """Peak memory of scoring a large batch with many concepts."""
+    alone = peak_of_large("the pass alone")
+    found = {what: peak_of_large(what) for what in ("CLM", "`score_concepts`")}
+    return [
+        row(
+            f"Peak memory of {what}, 1,000 concepts, one batch of 256 images of 384 px, against the model's pass alone",
+            f"{peak:.0f} MiB",
+            f"{alone:.0f} MiB",
+            f"{peak / alone:.3f} x",
+            "at most 1.3 x",
+            peak <= 1.3 * alone,
+        )
+        for what, peak in found.items()
+    ]
+
+
 def measure_memory() -> list[Row]:
     """Peak memory with eight times the images."""
     few, many = peak_of(512), peak_of(4096)
@@ -405,6 +453,7 @@ SECTIONS: dict[str, Callable[[], list[Row]]] = {
     "metrics": measure_metrics,
     "bank": measure_bank,
     "memory": measure_memory,
+    "large": measure_large,
     "command": measure_command,
 }
 
