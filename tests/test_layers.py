@@ -24,8 +24,8 @@ LAYERS = (
     "quantus_concepts",
     "quantus_concepts.studies",
 )
-#: Folders of more than a dozen files: one formula a file; and those that are still to be put in order.
-MORE_FILES = {"quantus_concepts.functional": 22}
+#: Folders that may have more than a dozen files: one formula a file.
+MORE_FILES = {"quantus_concepts.functional"}
 ROOTS = {package.__name__: Path(package.__file__).parent for package in (captum_concepts, quantus_concepts)}
 
 
@@ -110,7 +110,7 @@ def test_arrows_between_rooms_make_no_circle() -> None:
 
 def test_at_most_a_dozen_files_in_a_room() -> None:
     counts = Counter(module.rpartition(".")[0] for module, path in FILES.items() if path.name != "__init__.py")
-    assert {room: count for room, count in counts.items() if count > 12} == MORE_FILES
+    assert {room for room, count in counts.items() if count > 12} == MORE_FILES
 
 
 def test_no_circle_of_files() -> None:

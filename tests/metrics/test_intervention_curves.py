@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from captum_concepts import ConceptBank, PostHocCBM
 from captum_concepts.models.interventions import Levels
 from quantus_concepts import intervention_curve, plot_interventions, score_concepts
+from quantus_concepts.functional import interval
 from telling_models import Shown, TellingModel, told
 from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel
 from untouched import untouched
@@ -63,6 +64,26 @@ def test_all_true_labels_give_the_accuracy_of_the_head_and_wrong_ones_none() -> 
     oracle = curve(PRESENT.float())["value"].unstack("labels")
     assert (oracle["true labels"] == 1).all()
     assert oracle.loc[("random", 4), "wrong labels"] == 0
+
+
+def test_intervals_take_the_true_classes_as_clusters() -> None:
+    """Answers that are those of the class are right or wrong for all its images: repeated draws of classes tell."""
+    rng, n_classes, each = torch.Generator().manual_seed(0), 5, 6
+    labels, held = torch.arange(n_classes).repeat_interleave(each), []
+    model = TellingModel(Shown(n_classes), n_classes, n_classes).eval()
+    for _ in range(200):
+        # For a share of the images of each class people name another class; the shares differ, and are 1/2 on average.
+        share = torch.rand(n_classes, generator=rng)[labels]
+        misled = torch.rand(len(labels), generator=rng) < share
+        present = nn.functional.one_hot((labels + misled) % n_classes, n_classes)
+        loader = [(told(torch.zeros(len(labels), n_classes)), labels, present)]
+        row = intervention_curve(model, loader, counts=[n_classes], orders=["random"]).iloc[0]
+        right = (~misled).float()
+        assert row["value"] == pytest.approx(right.mean().item())
+        assert (row["low"], row["high"]) == interval(right, clusters=labels)
+        held.append(row["low"] <= 0.5 <= row["high"])
+    # Two standard errors of a count of 200 are 3 %. With the images as clusters it is 0.82.
+    assert sum(held) / len(held) >= 0.95 - 0.03
 
 
 def test_the_wrong_bit_is_found_by_uncertainty_and_by_contribution() -> None:

@@ -31,7 +31,7 @@ def answers(frame: pd.DataFrame) -> list[Finding]:
     """Return the answer to each question of the study, one short line for a reader in a hurry."""
     present = {f"by {name}": first_present(frame, explanation=name) for name in ("value", "weight", "contribution")}
     located = {
-        f"more than other parts of the same image at α = {row['alpha']:g}": row
+        f"by contribution, own part minus other parts of the image at α = {row['alpha']:g}": row
         for _, row in specificity(frame, POST_HOC).head(1).iterrows()
     }
     important = {"by contribution": mean_importance(frame)}

@@ -89,7 +89,8 @@ def test_answers_in_one_line_each(rows):
     assert {finding.topic: finding.text for finding in answers(joined(frame_of(rows)))} == {
         "Present": "yes by value (85 %, random 25 %) and by contribution (55 %, random 20 %); "
         "not distinguishable from random directions by weight (21 %, random 22 %), in correctly classified images",
-        "In the right place": "yes more than other parts of the same image at α = 1 (6.0 %, random 1.0 %)",
+        "In the right place": "yes by contribution, own part minus other parts of the image at α = 1 "
+        "(6.0 %, random 1.0 %)",
         "Important where it belongs": "by contribution (0.14)",
         "Class accuracy": "60 % (the backbone alone 75 %)",
     }
