@@ -87,6 +87,8 @@ RELOADED = """
       begin("Gus");
       key("5"); key("4"); key("3");
       sessionStorage.setItem("again", "1");
+      // What is kept has to reach the browser's own process first.
+      await new Promise((resolve) => setTimeout(resolve, 500));
       location.reload();
     } else {
       const resume = byId("resume").textContent, name = byId("annotator").value, button = byId("begin").textContent;
