@@ -89,6 +89,13 @@ class ExplainOptions(NetworkOptions, ProgressOptions, TableOptions, SeedOptions,
                 raise ValueError(f"Argument `{option_name(name)}` belongs to a network of your own: give --image.")
 
     @property
+    def concept_folder(self) -> Path:
+        """The folder of concepts, where they are neither texts nor in a file."""
+        if self.concepts is None:
+            raise ValueError("Expected argument `--concepts`, a folder of example images, but it is missing.")
+        return self.concepts
+
+    @property
     def library(self) -> bool:
         """Whether the backbone is named with its library, as files of concept models have it."""
         return self.backbone_name.partition(":")[0] in _LIBRARIES

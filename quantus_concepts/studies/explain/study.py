@@ -183,17 +183,16 @@ class Photographs:
 def concept_model(options: ExplainOptions) -> tuple[Any, Photographs]:
     """Return the concept model of the options, and how it takes photographs."""
     if options.text:
-        return _of_texts(options)
+        return _of_texts(options, options.text)
     if options.cbm is not None and options.trains:
         model = PostHocCBM.load(options.cbm)
         return model.to(options.torch_device()).eval(), usual_photographs(options, model)
     backbone, classifier, names, photographs = _backbone(options)
     if options.cbm is not None:
         return PostHocCBM.load(options.cbm, backbone).eval(), photographs
-    assert options.concepts is not None
     bank = ConceptBank.from_folders(
         backbone,
-        options.concepts,
+        options.concept_folder,
         transform=photographs,
         batch_size=options.batch_size,
         seed=options.seed,
@@ -303,8 +302,7 @@ def _seed(options: ExplainOptions, number: int) -> int:
 @torch.no_grad()
 def _middle(options: ExplainOptions, backbone: Backbone, photographs: Photographs) -> Tensor:
     """Return the mean embedding of images without the concepts."""
-    assert options.concepts is not None
-    found = find_concept_folders(options.concepts, "random")
+    found = find_concept_folders(options.concept_folder, "random")
     without = [path for each in found.random_sets.values() for path in each]
     without = without or [path for each in found.concepts for path in each.negative or ()]
     chosen = without[:: max(1, len(without) // N_MIDDLE)][:N_MIDDLE]
@@ -316,11 +314,10 @@ def _middle(options: ExplainOptions, backbone: Backbone, photographs: Photograph
     return torch.cat(rows).mean(0)
 
 
-def _of_texts(options: ExplainOptions) -> tuple[Any, Photographs]:
+def _of_texts(options: ExplainOptions, texts: list[str]) -> tuple[Any, Photographs]:
     """Return a model of texts, each of which is a concept and a class: what CLIP does without training."""
-    assert options.text is not None
     built = build_model(options.backbone_name)
-    bank = ConceptBank.from_text(built.model, load_tokenizer(options.backbone_name), options.text)
+    bank = ConceptBank.from_text(built.model, load_tokenizer(options.backbone_name), texts)
     built.model.to(options.torch_device())
     model = _of_concepts(built.backbone, bank, torch.zeros(bank.cavs.shape[1]), options)
     return model, usual_photographs(options, built.backbone)
