@@ -2,39 +2,104 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
 import numpy as np
 import torch
+from torch import nn
 from torch.utils.data import TensorDataset
 
 from pooling_encoder import PoolingEncoder
-from quantus_concepts.metrics import CEM, CGIM, CLM, IDR, IIR, MCS, Faithfulness, PASTAScore, SubstitutionScore
+from quantus_concepts import AVAILABLE_METRICS
+from quantus_concepts.metrics import IIR, Faithfulness, Patch
 from quantus_concepts.pasta.scorer import Scorer
-from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel
+from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel, TinyConceptModel
+
+
+def region(n: int, size: int) -> np.ndarray:
+    masks = np.zeros((n, 1, size, size))
+    masks[:, :, 3:9, 3:9] = 1
+    return masks
+
+
+def predicted(model: nn.Module, images: np.ndarray) -> np.ndarray:
+    with torch.no_grad():
+        return model(torch.as_tensor(images)).argmax(1).numpy()
+
+
+#: Settings of one metric, in addition to the arguments that it has by their names.
+SETTINGS: dict[str, dict[str, Any]] = {
+    "CEM": {"top_l": 2},
+    "CLM": {"alpha": 3, "top_l": 2},
+    "Faithfulness": {"perturbation": "gaussian", "thresholds": (10, 30)},
+    "IIR": {"tolerance": 10},
+    "PASTAScore": {"denormalise": torch.sigmoid},
+    "SubstitutionScore": {"threshold": 0},
+}
+
+
+def metric_arguments(images: np.ndarray, rng: np.random.Generator) -> dict[str, Any]:
+    """Return the ground truth of images and what else metrics need, by the names in their constructors."""
+    n, _, _, size = images.shape
+    contrast_model = TinyConceptModel(seed=1)
+    changed = np.where(region(n, size) == 1, 0.8 * images, images).astype(np.float32)
+    return {
+        "concept_labels": rng.integers(0, 2, (n, N_CONCEPTS)),
+        "class_concepts": rng.uniform(size=(N_CLASSES, N_CONCEPTS)),
+        "points": rng.uniform(0, size, (n, 3, 2)),
+        "part_of_concept": np.array([0, 1, -1, 2, 0]),
+        # Any concept of the five may have been put in.
+        "added": rng.integers(0, N_CLASSES, n),
+        "contrast_model": contrast_model,
+        "contrast_labels": predicted(contrast_model, images),
+        "counterpart": changed,
+        "patched": changed,
+        "scorer": Scorer(PoolingEncoder.dim, labels=None, hidden=(8,)),
+        "encoder": PoolingEncoder(),
+    }
+
+
+def named_arguments(metric: type, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of the arguments that the constructor of a metric names, and its settings."""
+    named = {name: arguments[name] for name in inspect.signature(metric).parameters if name in arguments}
+    return named | SETTINGS.get(metric.__name__, {})
+
+
+def metric_makers(arguments: Mapping[str, Any]) -> dict[str, Callable[..., Any]]:
+    """Return the constructor of each metric of the package with its arguments, by its name."""
+    metrics = AVAILABLE_METRICS["Concepts"].values()
+    return {metric.__name__: partial(metric, **named_arguments(metric, arguments)) for metric in metrics}
+
+
+def variant_makers(images: np.ndarray) -> dict[str, Callable[..., Any]]:
+    """Return the same for settings that are computed in another way."""
+    patch = Patch(images[0], pixel_range=(-6, 6), steps=2, tolerance=10)
+    return {
+        "IIR with patches": partial(IIR, patch=patch),
+        "Faithfulness by ROAD": partial(Faithfulness, "road", thresholds=(10, 20)),
+    }
+
 
 N, SIZE = 6, 12
 RNG = np.random.default_rng(0)
 MODEL, OTHER = SharingConceptModel(), SharingConceptModel(seed=1)
 IMAGES = RNG.random((N, 3, SIZE, SIZE), dtype=np.float32)
 CLASSES = np.arange(N) % N_CLASSES
-LABELS = RNG.integers(0, 2, (N, N_CONCEPTS))
-TRUTH = RNG.random((N_CLASSES, N_CONCEPTS))
-POINTS = RNG.uniform(0, SIZE, (N, 3, 2))
-PARTS = np.array([0, 1, -1, 2, 0])
-MASKS = np.zeros((N, 1, SIZE, SIZE))
-MASKS[:, :, 2:7, 3:9] = 1
-CHANGED = np.where(MASKS == 1, 0.5 * IMAGES, IMAGES)
 SCORER = Scorer(PoolingEncoder.dim, ("Q1",), ("cat", "dog", "car"), hidden=(4, 4))
-METRICS = {
-    "CGIM": CGIM(TRUTH),
-    "CEM": CEM(LABELS),
-    "CLM": CLM(points=POINTS, part_of_concept=PARTS),
-    "MCS": MCS(OTHER, CLASSES),
-    "IDR": IDR(CHANGED),
-    "IIR": IIR(CHANGED),
-    "Faithfulness": Faithfulness(),
-    "SubstitutionScore": SubstitutionScore(CLASSES),
-    "PASTAScore": PASTAScore(SCORER, PoolingEncoder(), class_names=["cat", "dog", "car", "cat"]),
+ARGUMENTS = {
+    **metric_arguments(IMAGES, RNG),
+    "contrast_model": OTHER,
+    "contrast_labels": CLASSES,
+    "scorer": SCORER,
+    "class_names": ["cat", "dog", "car", "cat"],
 }
+LABELS, TRUTH, POINTS = (ARGUMENTS[name] for name in ("concept_labels", "class_concepts", "points"))
+PARTS, CHANGED = ARGUMENTS["part_of_concept"], ARGUMENTS["counterpart"]
+MASKS = region(N, SIZE)
+METRICS = {name: make() for name, make in metric_makers(ARGUMENTS).items()}
 LOADER = [(torch.from_numpy(IMAGES), torch.from_numpy(CLASSES), torch.from_numpy(LABELS), torch.from_numpy(POINTS))]
 LOADER_OF_UNIT_IMAGES = [(LOADER[0][0].sigmoid(), *LOADER[0][1:])]
 SAMPLES = TensorDataset(*LOADER[0])

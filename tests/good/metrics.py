@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from metric_inputs import (
-    CHANGED,
+    ARGUMENTS,
     CLASSES,
     IMAGES,
     LABELS,
@@ -21,8 +21,10 @@ from metric_inputs import (
     SAMPLES,
     SCORER,
     TRUTH,
+    named_arguments,
 )
 from pooling_encoder import PoolingEncoder
+from quantus_concepts import AVAILABLE_METRICS
 from quantus_concepts import metrics as package
 from quantus_concepts.datasets import simulated_ratings
 from quantus_concepts.metrics import ConceptRanges, Subject
@@ -40,19 +42,17 @@ def explain(model: Any, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray:
 
 
 OBJECTS: Mapping[str, Callable[[], Any]] = {"ConceptRanges": lambda: RANGES, "Subject": lambda: SUBJECT}
+#: Arguments that metrics can do without.
+OPTIONAL = {"labels": CLASSES, "masks": MASKS, "removed": CLASSES, "pairs": CLASSES}
 GOOD: Mapping[str, Mapping[str, Any]] = {
-    "CEM": {"concept_labels": LABELS, "labels": CLASSES},
-    "CGIM": {"class_concepts": TRUTH, "labels": CLASSES},
-    "CLM": {"points": POINTS, "part_of_concept": PARTS, "masks": MASKS},
+    **{
+        metric.__name__: named_arguments(metric, {**ARGUMENTS, **OPTIONAL})
+        for metric in AVAILABLE_METRICS["Concepts"].values()
+    },
+    "PASTAScore": {"scorer": SCORER, "encoder": PoolingEncoder()},
     "ConceptRanges": {"model": OTHER, "data": SAMPLES, "top_l": (1,)},
     "ConceptRanges.rows": {"start": 0, "stop": 2},
     "ConceptRanges.table": {"rows": RANGES.rows(0, len(SAMPLES))},
-    "Faithfulness": {"perturbation": "uniform"},
-    "IDR": {"counterpart": CHANGED, "masks": MASKS, "labels": CLASSES},
-    "IIR": {"patched": CHANGED, "masks": MASKS, "labels": CLASSES},
-    "MCS": {"contrast_model": OTHER, "contrast_labels": CLASSES, "masks": MASKS, "labels": CLASSES},
-    "PASTAScore": {"scorer": SCORER, "encoder": PoolingEncoder()},
-    "SubstitutionScore": {"added": CLASSES, "removed": CLASSES, "pairs": CLASSES},
     "Patch": {"init": IMAGES[0]},
     "Subject": {"model": OTHER, "images": IMAGES, "labels": CLASSES},
     "attribute_regions": {"methods": {"a": explain}, "subjects": [SUBJECT], "masks": MASKS},

@@ -18,11 +18,10 @@ from torch import nn
 
 import quantus_concepts
 from captum_concepts import ConceptBank, PostHocCBM
-from pooling_encoder import PoolingEncoder
-from quantus_concepts import CEM, CGIM, CLM, IDR, IIR, MCS, Faithfulness, PASTAScore, Patch, SubstitutionScore
+from metric_inputs import ARGUMENTS, IMAGES, metric_arguments, metric_makers, predicted, region, variant_makers
+from quantus_concepts import CEM, CGIM, IDR, IIR, MCS
 from quantus_concepts.functional import positive_percentile
 from quantus_concepts.metrics.host.call import DEFAULTS, QuantusArguments
-from quantus_concepts.pasta.scorer import Scorer
 from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel, TinyConceptModel
 
 N, SIZE = 12, 12
@@ -50,61 +49,24 @@ def images(rng: np.random.Generator) -> np.ndarray:
 
 
 @pytest.fixture
-def truth(rng: np.random.Generator) -> dict[str, Any]:
-    return drawn_truth(rng)
+def truth(rng: np.random.Generator, images: np.ndarray) -> dict[str, Any]:
+    return drawn_truth(rng, images)
 
 
-def drawn_truth(rng: np.random.Generator) -> dict[str, Any]:
-    points = rng.uniform(0, SIZE, (N, 3, 2))
-    points[0] = np.nan
-    return {
-        "concept_labels": rng.integers(0, 2, (N, N_CONCEPTS)),
-        "class_concepts": rng.uniform(size=(N_CLASSES, N_CONCEPTS)),
-        "points": points,
-        "part_of_concept": np.array([0, 1, -1, 2, 0]),
-        "labels": rng.integers(0, N_CLASSES, N),
-        "contrast_model": TinyConceptModel(seed=1),
-    }
+def drawn_truth(rng: np.random.Generator, images: np.ndarray) -> dict[str, Any]:
+    truth = metric_arguments(images, rng)
+    truth["points"][0] = np.nan
+    return truth
 
 
-def on_images(truth: dict[str, np.ndarray], **kwargs: Any) -> dict[str, Any]:
-    return {
-        "CGIM": CGIM(truth["class_concepts"], **kwargs),
-        "CEM": CEM(truth["concept_labels"], top_l=2, **kwargs),
-        "CLM": CLM(alpha=3, points=truth["points"], part_of_concept=truth["part_of_concept"], top_l=2, **kwargs),
-    }
-
-
-def region() -> np.ndarray:
-    masks = np.zeros((N, 1, SIZE, SIZE))
-    masks[:, :, 3:9, 3:9] = 1
-    return masks
-
-
-def against_known_truth(truth: dict[str, Any], images: np.ndarray, **kwargs: Any) -> dict[str, Any]:
-    changed = np.where(region() == 1, 0.8 * images, images).astype(np.float32)
-    contrast = truth["contrast_model"]
-    patch = Patch(images[0], pixel_range=(-6, 6), steps=2, tolerance=10)
-    return {
-        "MCS": MCS(contrast, predicted(contrast, images), **kwargs),
-        "IDR": IDR(changed, **kwargs),
-        "IIR": IIR(changed, tolerance=10, **kwargs),
-        "IIR with patches": IIR(patch=patch, **kwargs),
-    }
+def on_images(truth: dict[str, Any]) -> dict[str, Any]:
+    makers = metric_makers(truth)
+    return {name: makers[name]() for name in ("CGIM", "CEM", "CLM")}
 
 
 def every_metric(truth: dict[str, Any], images: np.ndarray, **kwargs: Any) -> dict[str, Any]:
-    return {
-        **on_images(truth, **kwargs),
-        **against_known_truth(truth, images, **kwargs),
-        "Faithfulness": Faithfulness("gaussian", thresholds=(10, 30), **kwargs),
-        "Faithfulness by ROAD": Faithfulness("road", thresholds=(10, 20), **kwargs),
-        "PASTA-score": PASTAScore(
-            Scorer(PoolingEncoder.dim, labels=None, hidden=(8,)), PoolingEncoder(), denormalise=torch.sigmoid, **kwargs
-        ),
-        # Any concept of the five may have been put in.
-        "SubstitutionScore": SubstitutionScore(truth["labels"], threshold=0, **kwargs),
-    }
+    makers = metric_makers(truth) | variant_makers(images)
+    return {name: make(**kwargs) for name, make in makers.items()}
 
 
 def explain(model: nn.Module, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray:
@@ -114,12 +76,7 @@ def explain(model: nn.Module, inputs: Any, targets: Any, **kwargs: Any) -> np.nd
 
 
 def called(metric: Any, model: nn.Module, images: np.ndarray, classes: np.ndarray, **kwargs: Any) -> list[float]:
-    return metric(model, images, classes, s_batch=region(), explain_func=explain, **kwargs)
-
-
-def predicted(model: nn.Module, images: np.ndarray) -> np.ndarray:
-    with torch.no_grad():
-        return model(torch.as_tensor(images)).argmax(1).numpy()
+    return metric(model, images, classes, s_batch=region(N, SIZE), explain_func=explain, **kwargs)
 
 
 def numpy_random_state() -> bytes:
@@ -132,18 +89,8 @@ def values_and_weights(model: TinyConceptModel, images: np.ndarray) -> tuple[np.
     return values, model.head[0].weight.detach().numpy()
 
 
-def made() -> dict[str, Any]:
-    rng = np.random.default_rng(7)
-    images = drawn_images(rng)
-    return every_metric(drawn_truth(rng), images)
-
-
 #: Of metrics, and of settings of one that are computed in another way.
-NAMES = [*made()]
-
-
-def test_every_metric_is_held_to_the_contract() -> None:
-    assert {type(metric) for metric in made().values()} == {*METRICS}
+NAMES = [*metric_makers(ARGUMENTS), *variant_makers(IMAGES)]
 
 
 class TestHost:
@@ -213,7 +160,7 @@ class TestHost:
             model=model,
             x_batch=images,
             y_batch=classes,
-            s_batch=region(),
+            s_batch=region(N, SIZE),
             explain_func_kwargs={},
         )
         assert "Failed to evaluate" not in capsys.readouterr().out
@@ -230,7 +177,7 @@ class TestHost:
                 assert len(results[method][name]) == N
                 # an array cannot be asked again
                 assert np.isfinite(results[method][name]).any() == (method != "array")
-            for name in ("Faithfulness", "Faithfulness by ROAD", "PASTA-score"):
+            for name in ("Faithfulness", "Faithfulness by ROAD", "PASTAScore"):
                 assert len(results[method][name]) == N
                 assert np.isfinite(results[method][name]).all()
         # on images the explanation method plays no role, as documented

@@ -10,22 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
-from pooling_encoder import PoolingEncoder
-from quantus_concepts import (
-    CEM,
-    CGIM,
-    CLM,
-    IDR,
-    IIR,
-    MCS,
-    Faithfulness,
-    PASTAScore,
-    Patch,
-    SubstitutionScore,
-    shared_passes,
-)
-from quantus_concepts.pasta.scorer import Scorer
-from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel
+from metric_inputs import metric_arguments, metric_makers, predicted, region, variant_makers
+from quantus_concepts import CEM, shared_passes
+from tiny_models import N_CONCEPTS, SharingConceptModel
 
 N, SIZE = 8, 12
 
@@ -94,30 +81,11 @@ def explain(model: nn.Module, inputs: np.ndarray, targets: np.ndarray, **kwargs:
 def score(model: SharingConceptModel) -> dict[str, list[float]]:
     rng = np.random.default_rng(7)
     images = rng.normal(size=(N, 3, SIZE, SIZE)).astype(np.float32)
-    labels = rng.integers(0, 2, (N, N_CONCEPTS))
-    points = rng.uniform(0, SIZE, (N, 3, 2))
-    masks = np.zeros((N, 1, SIZE, SIZE))
-    masks[:, :, 3:9, 3:9] = 1
-    other = SharingConceptModel(seed=1)
-    with torch.no_grad():
-        classes, other_classes = (each(torch.as_tensor(images)).argmax(1).numpy() for each in (model, other))
-    changed = np.where(masks == 1, 0.8 * images, images).astype(np.float32)
-    metrics = {
-        "CGIM": CGIM(rng.uniform(size=(N_CLASSES, N_CONCEPTS)), importance="value"),
-        "CEM": CEM(labels, top_l=2, importance="value"),
-        "CLM": CLM(6.0, points=points, part_of_concept=np.array([0, 1, -1, 2, 0]), importance="value"),
-        "MCS": MCS(other, other_classes),
-        "IDR": IDR(changed),
-        "IIR": IIR(changed, tolerance=10),
-        "IIR with patches": IIR(patch=Patch(images[0], pixel_range=(-6, 6), steps=2, tolerance=10)),
-        "Faithfulness": Faithfulness("gaussian", thresholds=(10, 30)),
-        "PASTA-score": PASTAScore(
-            Scorer(PoolingEncoder.dim, labels=None, hidden=(8,)), PoolingEncoder(), denormalise=torch.sigmoid
-        ),
-        "SubstitutionScore": SubstitutionScore(rng.integers(0, N_CONCEPTS, N), threshold=0),
-    }
+    makers = metric_makers(metric_arguments(images, rng) | {"importance": "value"}) | variant_makers(images)
+    classes = predicted(model, images)
     return {
-        name: metric(model, images, classes, s_batch=masks, explain_func=explain) for name, metric in metrics.items()
+        name: make()(model, images, classes, s_batch=region(N, SIZE), explain_func=explain)
+        for name, make in makers.items()
     }
 
 

@@ -15,26 +15,11 @@ import torch
 from captum.attr import LayerGradCam
 from torch import nn
 
-from pooling_encoder import PoolingEncoder
-from quantus_concepts import (
-    AVAILABLE_METRICS,
-    CEM,
-    CGIM,
-    CLM,
-    IDR,
-    IIR,
-    MCS,
-    Faithfulness,
-    PASTAScore,
-    Patch,
-    SubstitutionScore,
-)
-from quantus_concepts.pasta.scorer import Scorer
-from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel, TinyConceptModel
+from metric_inputs import MASKS, SIZE, N, metric_arguments, metric_makers, variant_makers
+from quantus_concepts import AVAILABLE_METRICS, CEM
+from tiny_models import N_CONCEPTS, SharingConceptModel, TinyConceptModel
 
-N, SIZE, ROUNDS = 6, 12, 5
-MASKS = np.zeros((N, 1, SIZE, SIZE))
-MASKS[:, :, 3:9, 3:9] = 1
+ROUNDS = 5
 
 
 @pytest.fixture(autouse=True)
@@ -51,25 +36,11 @@ class World:
     def __init__(self, seed: int, contrast: nn.Module) -> None:
         rng = np.random.default_rng(seed)
         self.images = rng.normal(size=(N, 3, SIZE, SIZE)).astype(np.float32)
-        changed = np.where(MASKS == 1, 0.8 * self.images, self.images).astype(np.float32)
-        labels, tables = rng.integers(0, 2, (N, N_CONCEPTS)), rng.uniform(size=(N_CLASSES, N_CONCEPTS))
-        points = rng.uniform(0, SIZE - 1, (N, 3, 2))
-        patch = Patch(self.images[0], pixel_range=(-6, 6), steps=2, tolerance=10)
-        scorer = Scorer(PoolingEncoder.dim, labels=None, hidden=(8,))
-        quiet = {"disable_warnings": True}
         # Not in a thread: a copy of the model would have the hooks that another thread has on it just then.
-        contrast_labels = classes_of(contrast, self.images)
-        self.metrics: dict[str, Callable[[], Any]] = {
-            "CGIM": lambda: CGIM(tables, **quiet),
-            "CEM": lambda: CEM(labels, top_l=2, **quiet),
-            "CLM": lambda: CLM(alpha=3, points=points, part_of_concept=[0, 1, -1, 2, 0], top_l=2, **quiet),
-            "MCS": lambda: MCS(contrast, contrast_labels, **quiet),
-            "IDR": lambda: IDR(changed, **quiet),
-            "IIR": lambda: IIR(patch=patch, **quiet),
-            "Faithfulness": lambda: Faithfulness("black", thresholds=(10, 30), **quiet),
-            "SubstitutionScore": lambda: SubstitutionScore(labels.argmax(1), threshold=0, **quiet),
-            "PASTA-score": lambda: PASTAScore(scorer, PoolingEncoder(), denormalise=torch.sigmoid, **quiet),
-        }
+        contrasted = {"contrast_model": contrast, "contrast_labels": classes_of(contrast, self.images)}
+        arguments = metric_arguments(self.images, rng) | contrasted
+        # It makes its patch by gradients.
+        self.metrics = metric_makers(arguments) | {"IIR": variant_makers(self.images)["IIR with patches"]}
 
 
 def classes_of(model: nn.Module, images: np.ndarray) -> np.ndarray:
@@ -113,11 +84,8 @@ def in_threads(*work: Callable[[], np.ndarray]) -> list[list[np.ndarray]]:
     return found
 
 
-NAMES = [*AVAILABLE_METRICS["Concepts"]]
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_two_metrics_on_one_model_in_train_mode(name: str) -> None:
+@pytest.mark.parametrize("metric", AVAILABLE_METRICS["Concepts"].values())
+def test_two_metrics_on_one_model_in_train_mode(metric: type) -> None:
     models = nn.ModuleList([SharingConceptModel(), TinyConceptModel(seed=1)])
     model, contrast = models
     model.train()
@@ -126,17 +94,14 @@ def test_two_metrics_on_one_model_in_train_mode(name: str) -> None:
     flags, state = [part.training for part in models.modules()], copy.deepcopy(models.state_dict())
     worlds = [World(seed, contrast) for seed in (0, 1)]
     classes = [classes_of(model, world.images) for world in worlds]
-    expected = [
-        scores_of(world.metrics[name](), model, world.images, own) for world, own in zip(worlds, classes, strict=True)
-    ]
+
+    def scored(number: int) -> np.ndarray:
+        world = worlds[number]
+        return scores_of(world.metrics[metric.__name__](disable_warnings=True), model, world.images, classes[number])
+
+    expected = [scored(0), scored(1)]
     assert all(np.isfinite(scores).any() for scores in expected)
-    found = in_threads(
-        *(
-            lambda world=world, own=own: scores_of(world.metrics[name](), model, world.images, own)  # type: ignore[misc]
-            for world, own in zip(worlds, classes, strict=True)
-        )
-    )
-    for mine, alone in zip(found, expected, strict=True):
+    for mine, alone in zip(in_threads(lambda: scored(0), lambda: scored(1)), expected, strict=True):
         for scores in mine:
             np.testing.assert_array_equal(scores, alone)
     assert flags == [part.training for part in models.modules()]
