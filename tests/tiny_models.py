@@ -10,6 +10,15 @@ N_CLASSES = 4
 N_CHANNELS = 6
 
 
+def seeded(module: nn.Module, seed: int = 0) -> nn.Module:
+    """Draw the parameters of a module from a seed."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator) / 2)
+    return module
+
+
 class Predictor(nn.Module):
     """Image to concept values: mean-pooled features times a matrix."""
 

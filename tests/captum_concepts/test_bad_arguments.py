@@ -148,7 +148,11 @@ def levels(model: Any) -> dict[str, Case]:
 
 HEADS: Bad = {"of other concepts": nn.Linear(4, 2)}
 TABLE: dict[str, dict[str, Case]] = {
-    "ConceptBank": spoilt(ConceptBank, {"cavs": np.eye(3)}, cavs={"bools": np.eye(3, dtype=bool)}),
+    "ConceptBank": spoilt(
+        ConceptBank,
+        {"cavs": np.eye(3)},
+        cavs={"bools": np.eye(3, dtype=bool), "without values": torch.ones(2, 3, device="meta")},
+    ),
     # Below the working directory, which is empty, so that a good call would stop at `root` and name that.
     "ConceptBank.from_folders": spoilt(
         ConceptBank.from_folders,
@@ -163,7 +167,7 @@ TABLE: dict[str, dict[str, Case]] = {
         {"model": Tower(), "tokenizer": tokens, "prompts": ["a", "b"]},
         model={"None": None, "text": "ViT-B-32", "a class": Tower},
         tokenizer={"that gives no tensor": lambda texts: texts},
-        names={"a number": 3, "text": "ab", "twice the same": ["a", "a"]},
+        names={"a number": 3, "text": "ab", "twice the same": ["a", "a"], "one too few": ["a"]},
         templates={"without a place": ["a photo"]},
     )
     | {
@@ -183,7 +187,8 @@ TABLE: dict[str, dict[str, Case]] = {
     "ConceptBank.random": spoilt(
         ConceptBank.random,
         {"n_concepts": 2, "n_features": 3},
-        mean={"text": ["a", "b", "c"], "a number": 1.0, "NaN": [NAN, 0, 0], "of rank 2": np.eye(3)},
+        names={"one too few": ["a"]},
+        mean={"text": ["a", "b", "c"], "a number": 1.0, "NaN": [NAN, 0, 0], "of rank 2": np.eye(3), "of 4": [0.0] * 4},
     ),
     "ConceptBank.index": {
         "name: None": (lambda: BANK.index(None), "`name`"),  # type: ignore[arg-type]

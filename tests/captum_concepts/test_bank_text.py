@@ -1,4 +1,4 @@
-"""Banks of texts from the models of transformers, and texts in templates."""
+"""Banks of texts: from models of transformers and others, and in templates."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from torch import Tensor, nn
 from captum_concepts import ConceptBank
 from tiny_pipelines import WORDS, tokenizer
 from untouched import untouched
-
-pytest.importorskip("transformers")
 
 TEXT = {
     "hidden_size": 16,
@@ -32,8 +30,7 @@ PROMPTS = ["bird </s>", "red bird with blue crown </s>"]
 
 @pytest.fixture(scope="module", params=["CLIP", "Siglip"])
 def model(request: pytest.FixtureRequest) -> Any:
-    import transformers
-
+    transformers = pytest.importorskip("transformers")
     config = getattr(transformers, f"{request.param}Config")
     size = {"projection_dim": 12} if request.param == "CLIP" else {}
     with torch.random.fork_rng():
@@ -79,14 +76,30 @@ def test_tokens_of_any_callable_reach_the_model(model: Any) -> None:
 
 
 class Letters(nn.Module):
-    """A text's embedding is how often it has each letter."""
+    """A text's embedding is how often it has each letter, through a dropout that tells the mode."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.drop = nn.Dropout(0.5)
+        self.batches: list[int] = []
 
     def encode_text(self, tokens: Tensor) -> Tensor:
-        return tokens.float()
+        self.batches.append(len(tokens))
+        return self.drop(tokens.float())
 
 
 def letters(texts: list[str]) -> Tensor:
     return torch.tensor([[text.count(letter) for letter in "ab"] for text in texts])
+
+
+def test_rows_are_of_length_1_in_batches_and_the_model_is_left() -> None:
+    model = Letters().train()
+    with untouched(model):
+        bank = ConceptBank.from_text(model, letters, ["ab", "aab", "a"], batch_size=2)
+    expected = nn.functional.normalize(torch.tensor([[1.0, 1], [2, 1], [1, 0]]), dim=1)
+    torch.testing.assert_close(bank.cavs, expected)
+    assert model.batches == [2, 1]
+    assert bank.names == ["ab", "aab", "a"]
 
 
 def test_templates_are_averaged_over_the_sphere_by_hand() -> None:

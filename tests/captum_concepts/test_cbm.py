@@ -1,3 +1,5 @@
+"""Values, maps and logits of concept models, by hand and whatever form their parts have."""
+
 import copy
 import io
 from types import SimpleNamespace
@@ -8,26 +10,14 @@ import torch
 from captum.attr import LayerGradCam
 from safetensors.torch import load_file, save_file
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
 
-from captum_concepts.backbones import Backbone
-from captum_concepts.backbones.embedding import embed
 from captum_concepts.bank.bank import ConceptBank
 from captum_concepts.models.bottleneck import BottleneckCBM
 from captum_concepts.models.cbm import PostHocCBM
-from captum_concepts.models.heads import fit_elastic_net, fit_logistic
 from reference.concept_bank import concept_map
-from untouched import untouched
+from tiny_models import seeded
 
 D, L, K = 4, 5, 3
-
-
-def seeded(module, seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in module.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=generator) / 2)
-    return module
 
 
 def backbone():
@@ -385,25 +375,9 @@ def test_pool_with_parameters_of_its_own_moves_and_is_stored():
     assert "pooling.pool.2.weight" in cbm.state_dict()
 
 
-@pytest.mark.parametrize(
-    ("changes", "error", "message"),
-    [
-        ({"features": torch.rand}, TypeError, "`features` to be an nn.Module or a Backbone"),
-        ({"bank": torch.ones(2, D)}, TypeError, r"`ConceptBank\(array\)`"),
-        (
-            {"bank": ConceptBank([[0.0, 0.0], [1.0, 0.0]], names=["wing", "tail"])},
-            ValueError,
-            r"length 0.*\['wing'\] \(1 in all\)",
-        ),
-    ],
-)
-def test_bad_input_of_post_hoc_cbm(changes, error, message):
-    arguments = {"features": nn.Identity(), "bank": random_bank(), "head": nn.Linear(L, K)} | changes
-    with pytest.raises(error, match=message):
-        PostHocCBM(**arguments)
-
-
-def test_cav_of_length_0_has_a_raw_value():
+def test_cav_of_length_0_has_a_raw_value_and_no_margin():
+    with pytest.raises(ValueError, match=r"length 0.*\['wing'\] \(1 in all\)"):
+        PostHocCBM(nn.Identity(), ConceptBank([[0.0], [1.0]], names=["wing", "tail"]), nn.Linear(2, 2))
     cbm = PostHocCBM(nn.Identity(), ConceptBank([[0.0], [1.0]]), nn.Linear(2, 2), "raw")
     assert cbm.values_from_features(torch.tensor([[3.0]])).tolist() == [[0.0, 3.0]]
 
@@ -460,307 +434,10 @@ def test_concept_layer_of_another_form_needs_a_projection():
         bad.concept_maps(images())
 
 
-@pytest.mark.parametrize(
-    ("changes", "error", "message"),
-    [
-        ({"concept_layer": torch.sigmoid}, TypeError, "`concept_layer` to be a torch.nn.Module"),
-        ({"concept_layer": nn.Conv2d(D, L, 3)}, ValueError, "look at one pixel only"),
-        ({"concept_layer": nn.Conv2d(D, L, 1, stride=2)}, ValueError, "look at one pixel only"),
-        ({"concept_layer": nn.Conv2d(D, L * D, 1, groups=D)}, ValueError, "look at one pixel only"),
-        ({"activation": "sigmoid"}, TypeError, "`activation` to be callable"),
-        ({"project": 1}, TypeError, "`project` to be callable"),
-        ({"head": None}, TypeError, "`head` to be a torch.nn.Module"),
-    ],
-)
-def test_bad_input_of_bottleneck(changes, error, message):
-    arguments = {"features": nn.Identity(), "concept_layer": nn.Linear(D, L), "head": nn.Linear(L, K)} | changes
-    with pytest.raises(error, match=message):
-        BottleneckCBM(**arguments)
-
-
-# Fitting
-
-
-def labelled_images(n=90, seed=3):
-    """Noise whose red is brighter if concept 0 holds and whose blue if concept 1 does; class = their sum."""
-    generator = torch.Generator().manual_seed(seed)
-    concepts = (torch.rand(n, 2, generator=generator) < 0.5).long()
-    x = torch.rand(n, 3, 6, 6, generator=generator)
-    x[:, 0] += concepts[:, 0, None, None]
-    x[:, 2] += concepts[:, 1, None, None]
-    return x, concepts.sum(dim=1), concepts
-
-
-def loader_of(*tensors, **kwargs):
-    return DataLoader(TensorDataset(*tensors), batch_size=32, **kwargs)
-
-
-FEW = {"n_pos": 15, "n_neg": 15}
-
-
-class Counted(nn.Module):
-    """Passes images through a convolution and counts them."""
-
-    def __init__(self):
-        super().__init__()
-        self.conv = seeded(nn.Conv2d(3, D, 1), 4)
-        self.drop = nn.Dropout(0.9)
-        self.seen = []
-        self.modes = set()
-
-    def forward(self, x):
-        self.seen.append(len(x))
-        self.modes |= {self.training, self.drop.training, torch.is_grad_enabled()}
-        return self.drop(self.conv(x))
-
-
-@pytest.mark.parametrize("head", ["logistic", "elastic_net"])
-@pytest.mark.parametrize("method", ["svm", "mean"])
-def test_fit_leaves_the_global_generators_alone(method, head):
-    features, loader = Counted(), loader_of(*labelled_images())
-    with untouched(features):
-        PostHocCBM.fit(features, loader, method=method, head=head, **FEW)
-
-
-def test_fit_takes_a_backbone_of_half_precision():
-    class Half(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.conv = seeded(nn.Conv2d(3, D, 1), 4).bfloat16()
-
-        def forward(self, x):
-            return self.conv(x)
-
-    x, y, concepts = labelled_images()
-    cbm = PostHocCBM.fit(Half(), loader_of(x, y, concepts), **FEW).eval()
-    u = cbm.concept_predictor(x.bfloat16())
-    assert u.dtype == torch.float32
-    assert ((u > 0) == concepts).float().mean() > 0.9
-
-
-def test_warnings_of_fit_are_told_where_it_is_called():
-    x, y, concepts = labelled_images()
-    twice = torch.cat([concepts, concepts[:, :1]], 1)
-    with pytest.warns(UserWarning, match=r"'concept 0' = 'concept 2'") as record:
-        PostHocCBM.fit(Counted(), loader_of(x, y, twice), **FEW)
-    assert [each.filename for each in record] == [__file__]
-
-
-@pytest.mark.filterwarnings("ignore:.*deprecated")
-def test_torchscript_and_quantised_features_are_backbones_like_any():
-    x, y, concepts = labelled_images()
-    plain = Counted().conv.eval()
-    expected = PostHocCBM.fit(plain, loader_of(x, y, concepts), **FEW).concept_predictor(x)
-    for features in (torch.jit.script(plain), torch.jit.freeze(torch.jit.script(plain))):
-        cbm = PostHocCBM.fit(features, loader_of(x, y, concepts), **FEW)
-        torch.testing.assert_close(cbm.concept_predictor(x), expected, rtol=1e-4, atol=1e-5)
-
-    class Quantised(nn.Module):
-        def forward(self, x):
-            return torch.quantize_per_tensor(plain(x), 1 / 16, 128, torch.quint8)
-
-    cbm = PostHocCBM(Quantised(), random_bank(), nn.Linear(L, K))
-    exact = PostHocCBM(plain, random_bank(), nn.Linear(L, K))
-    # Each channel is off by half a step of 1/16 at most, and none is beyond 8.
-    bound = random_bank().cavs.abs().sum(1).max().item() / 32 + 1e-5
-    assert (cbm.concept_maps(x) - exact.concept_maps(x)).abs().max() <= bound / D
-    assert cbm(x).shape == (len(x), K)
-
-
-def test_fit_says_that_a_model_has_no_weights():
-    with pytest.raises(ValueError, match="`features` to have weights but it is on the meta device"):
-        PostHocCBM.fit(nn.Conv2d(3, D, 1, device="meta"), loader_of(*labelled_images()), **FEW)
-
-
-@pytest.mark.parametrize("method", ["svm", "mean"])
-def test_fit_learns_concepts_and_classes_in_one_pass(method):
-    features = Counted()
-    features.conv.eval()
-    x, y, concepts = labelled_images()
-    loader = loader_of(x, y, concepts, torch.zeros(90, 1))
-    with untouched(features):
-        cbm = PostHocCBM.fit(features, loader, names=["red", "blue"], method=method, **FEW)
-    assert features.seen == [32, 32, 26]
-    assert features.modes == {False}
-    assert cbm.bank.names == ["red", "blue"]
-
-    cbm.eval()
-    x, y, concepts = labelled_images(seed=9)
-    with torch.no_grad():
-        assert ((cbm.concept_predictor(x) > 0) == concepts).float().mean() > 0.95
-        assert (cbm(x).argmax(dim=1) == y).float().mean() > 0.9
-
-
-def test_fit_takes_concept_labels_beside_the_loader():
-    x, y, concepts = labelled_images()
-    inside = PostHocCBM.fit(Counted(), loader_of(x, y, concepts), **FEW)
-    beside = PostHocCBM.fit(Counted(), loader_of(x, y), concept_labels=concepts.numpy(), **FEW)
-    assert torch.equal(inside.bank.cavs, beside.bank.cavs)
-    assert torch.equal(inside.head.weight, beside.head.weight)
-
-
-@pytest.mark.parametrize("values", ["margin", "raw"])
-def test_fit_with_a_bank_of_the_user(values):
-    x, y, concepts = labelled_images()
-    features = Counted()
-    bank = ConceptBank.fit(embed(features, [(x,)]).features, concepts, ["red", "blue"], **FEW)
-    fitted = PostHocCBM.fit(features, loader_of(x, y, concepts), values=values, **FEW)
-    # Of another type than the embeddings, as banks of arrays are; the loader knows nothing of concepts.
-    given = PostHocCBM.fit(features, loader_of(x, y), bank=bank.to(dtype=torch.float64), values=values)
-    assert given.bank.names == ["red", "blue"]
-    assert given.bank.dtype == torch.float32
-    torch.testing.assert_close(given.bank.cavs, bank.cavs)
-    torch.testing.assert_close(given.head.weight, fitted.head.weight, rtol=1e-3, atol=1e-3)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"concept_labels": np.ones((90, 2)), "names": ["a", "b"]}, "alone but got `concept_labels`, `names` with"),
-        ({"method": "mean", "n_neg": 10, "C": 0.1}, "alone but got `method`, `n_neg`, `C` with it"),
-        ({"bank": ConceptBank(np.zeros((1, 3)))}, "no CAV of length 0"),
-    ],
-)
-def test_bank_of_the_user_stands_alone(changes, message):
-    features = Counted()
-    with pytest.raises(ValueError, match=f"`bank`.* {message}"):
-        PostHocCBM.fit(features, loader_of(*labelled_images()), **{"bank": ConceptBank(np.eye(3))} | changes)
-    assert features.seen == []
-
-
-def test_bank_of_another_width_is_told_at_once():
-    features = Counted()
-    wide = ConceptBank(np.eye(17))
-    with pytest.raises(ValueError, match=r"`features` to give .* with d = 17, the width of the concepts"):
-        PostHocCBM.fit(features, loader_of(*labelled_images()), bank=wide)
-    assert len(features.seen) == 1
-    with pytest.raises(ValueError, match=r"`bank` to have the width of the embeddings, \(L, d\) = \(\*, 4\), .*17"):
-        PostHocCBM.fit(Backbone(features, "mean", None, 4), loader_of(*labelled_images()), bank=wide)
-    assert len(features.seen) == 1
-
-
-def test_fit_is_the_steps_it_is_made_of():
-    x, y, concepts = labelled_images()
-    features = Counted()
-    loader = loader_of(x, y, concepts)
-    kept = embed(features, loader)
-    bank = ConceptBank.fit(kept.features, kept.concept_labels, seed=6, C=0.1, **FEW)
-    u = (kept.features @ bank.cavs.T + bank.intercepts) / bank.norms
-    head = fit_logistic(u, kept.labels)
-    cbm = PostHocCBM.fit(features, loader, seed=6, C=0.1, **FEW)
-    np.testing.assert_allclose(cbm.bank.cavs, bank.cavs, atol=1e-6)
-    np.testing.assert_allclose(cbm.head.weight.detach(), head.weight.detach(), rtol=1e-3)
-
-
-@pytest.mark.parametrize("values", ["raw", "margin"])
-def test_fit_with_elastic_net(values):
-    x, _, concepts = labelled_images()
-    # A class for each corner of a square: a line separates each from the rest, as one-against-all heads need.
-    y = concepts @ torch.tensor([1, 2])
-    loader = loader_of(x, y, concepts)
-    cbm = PostHocCBM.fit(Counted(), loader, head="elastic_net", values=values, seed=2, **FEW).eval()
-    assert cbm.values == values
-    expected = fit_elastic_net(cbm.concept_predictor(x).detach(), y, seed=2)
-    np.testing.assert_allclose(cbm.head.weight.detach(), expected.weight.detach(), rtol=1e-3)
-    assert (cbm(x).argmax(dim=1) == y).float().mean() > 0.9
-
-
-def test_fit_with_a_head_of_the_user():
-    x, y, concepts = labelled_images()
-    given = []
-    head = nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Linear(4, 3))
-
-    def train(values, labels):
-        given.append((values, labels))
-        return head
-
-    cbm = PostHocCBM.fit(Counted(), loader_of(x, y, concepts), head=train, **FEW).eval()
-    assert cbm.head is head
-    np.testing.assert_allclose(given[0][0], cbm.concept_predictor(x).detach(), atol=1e-5)
-    assert torch.equal(given[0][1], y)
-
-
-def test_fit_with_a_backbone_and_in_float64():
-    x, y, concepts = labelled_images()
-    parts = SimpleNamespace(
-        features=Counted().double(), pool=lambda f: f.amax(dim=(2, 3)), maps=None, linear_pool=False
-    )
-    cbm = PostHocCBM.fit(parts, loader_of(x, y, concepts), **FEW)
-    assert cbm.bank.dtype == cbm.head.weight.dtype == torch.float64
-    assert not cbm.linear_pool
-
-
-def test_fit_with_the_users_pool():
-    x, y, concepts = labelled_images()
-    pool = seeded(nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(D, 7), nn.Dropout(0.9)))
-    cbm = PostHocCBM.fit(Counted(), loader_of(x, y, concepts), pool=pool, **FEW)
-    assert cbm.bank.cavs.shape == (2, 7)
-    assert pool[3].training
-
-
-def test_embed_returns_the_order_of_the_loader_and_what_it_gives():
-    x, y, concepts = labelled_images(40)
-    features = Counted()
-    kept = embed(features, loader_of(x, y))
-    expected = features.conv(x).mean(dim=(2, 3))
-    np.testing.assert_allclose(kept.features, expected.detach(), atol=1e-6)
-    assert torch.equal(kept.labels, y)
-    assert kept.concept_labels is None
-    assert torch.equal(embed(features, [x]).features, embed(features, [(x,)]).features)
-    assert torch.equal(embed(features, loader_of(x, y, concepts)).concept_labels, concepts)
-
-
-def test_flags_come_back_after_an_exception():
-    features = Counted()
-    features.conv.eval()
-    with untouched(features), pytest.raises(RuntimeError):
-        embed(features, [torch.zeros(2, 5, 6, 6)])
-
-
-X, Y, V = labelled_images(40)
-
-
-@pytest.mark.parametrize(
-    ("loader", "kwargs", "error", "message"),
-    [
-        ([], {}, ValueError, "`loader` to give at least one batch"),
-        (loader_of(X), {}, ValueError, r"start with \(images, labels, concept_labels\), .* but got images\. "),
-        (loader_of(X, Y), {}, ValueError, r"but got images, labels\. "),
-        (loader_of(X), {"concept_labels": V}, ValueError, r"start with \(images, labels\), .* but got images\. "),
-        ([{"picture": X}], {}, ValueError, r"but got \['picture'\]"),
-        ([(X, Y.tolist(), V)], {}, ValueError, "labels as a tensor but got list"),
-        ([(X, Y[:3], V)], {}, ValueError, r"`labels` to have shape \(N,\) = \(40,\)"),
-        ([(X, Y.float(), V)], {}, ValueError, "class indices"),
-        ([(X, Y - 1, V)], {}, ValueError, "smallest value -1"),
-        ([(X, Y, V[:, 0])], {}, ValueError, r"`concept_labels` to have shape \(N, L\)"),
-        ([(X, Y, V + 1)], {}, ValueError, "only 0 and 1 but got 2"),
-        ([(X * float("nan"), Y, V)], {}, ValueError, "`loader` to be finite"),
-        (loader_of(X, Y), {"concept_labels": V[:30]}, ValueError, r"\(40, \*\) but got \(30, 2\)"),
-        (loader_of(X, Y), {"concept_labels": 2 * V}, ValueError, "only 0 and 1 but got 2"),
-        (loader_of(X, Y, shuffle=True), {"concept_labels": V}, ValueError, "not to shuffle"),
-        (loader_of(X, Y, V), {"names": ["a"]}, ValueError, "2 concepts but got 1"),
-        (loader_of(X, Y, V), {"n_classes": 2}, ValueError, "`n_classes` to be at least 3"),
-        ([(X, 0 * Y, V)], {}, ValueError, "at least two classes"),
-    ],
-)
-def test_bad_input_of_fit(loader, kwargs, error, message):
-    with pytest.raises(error, match=message):
-        PostHocCBM.fit(Counted(), loader, **{"n_pos": 5, "n_neg": 5, **kwargs})
-
-
-@pytest.mark.parametrize("kwargs", [{"values": "row"}, {"method": "x"}, {"head": "x"}, {"concept_labels": V[:30]}])
-def test_bad_arguments_of_fit_are_told_before_the_backbone_runs(kwargs):
-    features = Counted()
-    with pytest.raises(ValueError):
-        PostHocCBM.fit(features, loader_of(X, Y), **kwargs)
-    assert features.seen == []
-
-
-def test_channels_last_features_are_told_when_fitting():
-    swin = nn.Sequential(nn.Conv2d(3, 16, 1))
-    swin.register_forward_hook(lambda module, inputs, output: output.permute(0, 2, 3, 1))
-    with pytest.raises(ValueError, match=r"got \(32, 6, 6, 16\).*pass `maps="):
-        PostHocCBM.fit(swin, loader_of(X, Y, V), **FEW)
+@pytest.mark.parametrize("settings", [{"kernel_size": 3}, {"stride": 2}, {"groups": D}])
+def test_convolutions_that_look_at_more_than_one_pixel_are_refused(settings):
+    with pytest.raises(ValueError, match="look at one pixel only"):
+        BottleneckCBM(nn.Identity(), nn.Conv2d(D, L * D, **{"kernel_size": 1, **settings}), nn.Linear(L, K))
 
 
 @pytest.mark.parametrize("make", MODELS)

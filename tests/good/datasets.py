@@ -42,9 +42,9 @@ GOOD: Mapping[str, Mapping[str, Any]] = {
     "default_transform": {"image_size": 8},
     "leak_free_split": {"image_ids": list("abc") * 3, "explainer_ids": [name for name in "xyz" for _ in range(3)]},
     "simulated_ratings": {"n_images": 2, "n_per_image": 1, "image_size": 32, "n_classes": 2, "n_concepts": 26},
-    "write_bam": {"objects": Blocks(), "scenes": Plains(), "out": "bam", "n_per_pair": 2, "image_size": 16},
+    "write_bam": {"objects": Blocks(), "scenes": Plains(), "out": "new_bam", "n_per_pair": 2, "image_size": 16},
     "write_sub": {
-        **{"samples": [(torch.zeros(3, 2, 2), "a::b", "Jay")], "out": "sub"},
+        **{"samples": [(torch.zeros(3, 2, 2), "a::b", "Jay")], "out": "new_sub"},
         **{"attribute_names": ["a::b"], "bird_names": ["Jay"]},
     },
 }

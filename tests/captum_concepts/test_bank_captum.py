@@ -1,0 +1,97 @@
+"""Banks from Captum's concept activation vectors, and back."""
+
+import numpy as np
+import pytest
+import torch
+from captum.concept import CAV, Concept
+from captum.concept._utils.classifier import DefaultClassifier
+from torch.utils.data import DataLoader, TensorDataset
+
+from captum_concepts import ConceptBank
+
+
+def captum_cav(names, classes, weights, layer="conv", ids=None, **stats):
+    concepts = [Concept(i, name, None) for i, name in zip(ids or range(len(names)), names, strict=True)]
+    return CAV(concepts, layer, {"weights": torch.tensor(weights), "classes": classes, **stats})
+
+
+def test_from_captum_follows_the_classes_and_not_the_order_of_rows():
+    cavs = [
+        captum_cav(["striped", "random"], [1, 0], [[1.0, 2.0], [-1.0, -2.0]], accs=torch.tensor(0.75)),
+        captum_cav(["dotted", "random"], np.array([0, 1]), [[3.0, 4.0], [-3.0, -4.0]]),
+    ]
+    bank = ConceptBank.from_captum(cavs)
+    assert bank.names == ["striped", "dotted"]
+    assert bank.cavs.tolist() == [[-1.0, -2.0], [3.0, 4.0]]
+    assert bank.intercepts.tolist() == [0.0, 0.0]
+    assert bank.test_accuracy.isnan().all()
+    named = ConceptBank.from_captum(cavs, names=["x", "y"], concept="random")
+    assert named.cavs.tolist() == [[1.0, 2.0], [-3.0, -4.0]]
+
+
+def test_to_captum_and_back():
+    bank = ConceptBank([[1.0, -2.0], [0.5, 3.0]], names=["striped", "<furry>"])
+    cavs = bank.to_captum("layer4")
+    assert [cav.layer for cav in cavs] == ["layer4", "layer4"]
+    found = ConceptBank.from_captum(cavs)
+    assert torch.equal(found.cavs, bank.cavs)
+    assert found.names == bank.names
+    # The second row is that of the images without the concept.
+    assert torch.equal(ConceptBank.from_captum(cavs, concept=1).cavs, -bank.cavs)
+    # What Captum's own TCAV looks up.
+    weights, classes = cavs[1].stats["weights"], cavs[1].stats["classes"]
+    assert weights[classes.index(cavs[1].concepts[0].id)].tolist() == [0.5, 3.0]
+
+
+def test_from_captum_takes_the_mapping_of_tcav_and_one_of_its_layers():
+    cavs = {
+        "0-1": {layer: captum_cav(["a", "r"], [0, 1], [[w], [-w]], layer) for layer, w in (("x", 1.0), ("y", 2.0))},
+        "2-1": {layer: captum_cav(["b", "r"], [2, 1], [[w], [-w]], layer, [2, 1]) for layer, w in (("x", 3.0),)},
+    }
+    assert ConceptBank.from_captum(cavs, layer="x").cavs.tolist() == [[1.0], [3.0]]
+    with pytest.raises(ValueError, match=r"`layer` to choose one of \['x', 'y'\]"):
+        ConceptBank.from_captum(cavs)
+    with pytest.raises(ValueError, match=r"`layer` to be one of .* but got 'z'"):
+        ConceptBank.from_captum(cavs, layer="z")
+
+
+def test_from_captum_points_as_captums_own_classifier():
+    normal = torch.tensor([0.6, -0.8, 0.0])
+    x = torch.randn(120, 3)
+    present = x @ normal > 0.3
+    with pytest.warns(UserWarning, match="default classifier"):
+        classifier = DefaultClassifier()
+    # Concept 7 is the one planted, concept 3 its absence.
+    classes = torch.where(present, 7, 3)
+    stats = classifier.train_and_eval(DataLoader(TensorDataset(x, classes), batch_size=40))
+    cav = CAV(
+        [Concept(7, "planted", None), Concept(3, "absent", None)],
+        "layer",
+        {"weights": classifier.weights(), "classes": classifier.classes(), **stats},
+    )
+    bank = ConceptBank.from_captum(cav)
+    assert (bank.cavs[0] @ normal) / bank.norms[0] > 0.9
+    # Why `accs` is not taken over: every sample is put into the first class.
+    assert stats["accs"] < 0.9
+
+
+@pytest.mark.parametrize(
+    ("cavs", "kwargs", "error", "message"),
+    [
+        ([], {}, ValueError, "at least one CAV"),
+        ([None], {}, TypeError, "got NoneType.*compute_cavs"),
+        (CAV([Concept(0, "a", None)], "x"), {}, ValueError, "has no weights"),
+        (captum_cav(["a"], [5], [[1.0]]), {}, ValueError, r"row for 'a' \(id 0\)"),
+        (captum_cav(["a"], [0], [[1.0]]), {"concept": 1}, ValueError, r"`concept` to lie in 0..0"),
+        (captum_cav(["a"], [0], [[1.0]]), {"concept": "b"}, ValueError, r"name one of \['a'\]"),
+        (
+            [captum_cav(["a"], [0], [[1.0]]), captum_cav(["b"], [0], [[1.0, 2.0]])],
+            {},
+            ValueError,
+            r"one width d but got \[1, 2\]",
+        ),
+    ],
+)
+def test_bad_input_of_from_captum(cavs, kwargs, error, message):
+    with pytest.raises(error, match=message):
+        ConceptBank.from_captum(cavs, **kwargs)
