@@ -332,7 +332,7 @@ def _(rule: rules.Names, good: Any, sizes: dict[str, int]) -> Bad:
         "not texts": [None],
         "empty": [" "],
         "twice the same": ["a", "a"],
-        "one too few": (good or good_value(rule, sizes))[1:],
+        "too many": [f"name {j}" for j in range(99)],
     }
 
 

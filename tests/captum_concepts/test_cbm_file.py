@@ -17,24 +17,22 @@ from captum_concepts import Backbone, ConceptBank, LayerFeatures, PostHocCBM, Re
 from captum_concepts.backbones import named
 from captum_concepts.backbones.pools import MeanThen
 from simulated_device import simulated_device
+from tiny_models import seeded
 
 IMAGES = torch.rand(2, 3, 8, 8, generator=torch.Generator().manual_seed(1))
 
 
 def network(seed: int = 0) -> nn.Sequential:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU()).eval()
+    return seeded(nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU()).eval(), seed)
 
 
-def bank(**changed: Any) -> ConceptBank:
+def bank() -> ConceptBank:
     return ConceptBank.random(3, 4, ["red | wing", "long\ntail", "größer"], seed=2, mean=torch.ones(4))
 
 
 def head(*more: nn.Module) -> nn.Module:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(3)
-        return nn.Sequential(nn.Linear(3, 5), *more).eval() if more else nn.Linear(3, 5).eval()
+    linear = seeded(nn.Linear(3, 5), 3)
+    return nn.Sequential(linear, *more).eval() if more else linear.eval()
 
 
 HEADS = {
@@ -76,9 +74,8 @@ def test_a_model_comes_back_to_the_bit(path: Path, kind: str, values: str) -> No
 
 def beside(cbm: PostHocCBM, *more: nn.Module) -> ResidualCBM:
     """A residual beside a bottleneck, of another type where there are more layers."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(4)
-        return ResidualCBM(cbm, nn.Sequential(nn.Linear(4, 5), *more).double().eval() if more else nn.Linear(4, 5))
+    linear = seeded(nn.Linear(4, 5), 4)
+    return ResidualCBM(cbm, nn.Sequential(linear, *more).double().eval() if more else linear)
 
 
 @pytest.mark.parametrize("more", [(), (nn.BatchNorm1d(5), nn.Identity())])

@@ -122,11 +122,9 @@ def test_class_of_maxvit_was_wrong_by_its_features(images: Tensor) -> None:
 def test_in_noise_tunnel_and_sensitivity(cbm: PostHocCBM, images: Tensor) -> None:
     coam = CoAM.of(cbm)
     targets = torch.tensor([0, 4, 2, 1])
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        smooth = NoiseTunnel(coam).attribute(images, nt_samples=3, stdevs=0.0, target=targets)
-        (tupled,) = NoiseTunnel(coam).attribute((images,), nt_samples=3, nt_samples_batch_size=2, stdevs=0.0, target=1)
-        near = sensitivity_max(coam.attribute, images, perturb_radius=0.0, target=targets, n_perturb_samples=2)
+    smooth = NoiseTunnel(coam).attribute(images, nt_samples=3, stdevs=0.0, target=targets)
+    (tupled,) = NoiseTunnel(coam).attribute((images,), nt_samples=3, nt_samples_batch_size=2, stdevs=0.0, target=1)
+    near = sensitivity_max(coam.attribute, images, perturb_radius=0.0, target=targets, n_perturb_samples=2)
     torch.testing.assert_close(smooth, coam.attribute(images, targets), rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(tupled, coam.attribute(images, 1), rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(near, torch.zeros(4), rtol=0, atol=1e-4)
@@ -208,15 +206,11 @@ def test_a_layer_with_other_maps_is_refused_for_the_models_own_concepts(images: 
         (lambda c, x: CoAM(c, "features"), ValueError, r"`cavs` with the other"),
         (lambda c, x: CoAM(c, cavs=c.bank), ValueError, r"`layer` with the other"),
         (lambda c, x: explain_func(CoAM, layer="features")(c, x), ValueError, r"`cavs` with the other"),
-        (lambda c, x: CoAM.of(c).attribute(x, 5), ValueError, r"0\.\.4.*but got 5"),
-        (lambda c, x: CoAM.of(c).attribute(x, -1), ValueError, r"lie in 0\.\..*but got -1"),
-        (lambda c, x: CoAM.of(c).attribute(x, 1.0), TypeError, r"integers\) but got float32"),
         (lambda c, x: CoAM.of(c).attribute((x, x)), ValueError, r"one batch of images"),
         (lambda c, x: CoAM.of(c).attribute(x, 1, x), ValueError, r"without `additional_forward_args`"),
         (lambda c, x: CoAM.of(c).attribute(x, 1, None, True), ValueError, r"`attribute_to_layer_input`"),
         (lambda c, x: CoAM(c, "head", c.bank).attribute(x), ValueError, r"\(N, d, h, w\) with d = 128 but it gives"),
         (lambda c, x: CoAM(c, "features", np.ma.masked_array(c.bank.cavs)), TypeError, r"`cavs`.*without a mask"),
-        (lambda c, x: CoAM(c, "features", c.bank.cavs.to(torch.complex64)), TypeError, r"`cavs` to be real"),
         (
             lambda c, x: CoAM(torch.jit.script(nn.Sequential(nn.ReLU())), "0", torch.ones(1, 3)),
             TypeError,

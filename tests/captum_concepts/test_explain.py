@@ -387,7 +387,6 @@ def test_pickle_and_repr(model, images, targets):
         (lambda m: explain_func(NoiseTunnel(Saliency(m))), TypeError, r"NoiseTunnel already bound"),
         (lambda m: explain_func(NoiseTunnel), TypeError, r"lambda model: NoiseTunnel\(Saliency\(model\)\)"),
         (lambda m: explain_func(m), TypeError, r"a Captum attribution class"),
-        (lambda m: explain_func("Saliency"), TypeError, r"but got 'Saliency'. Pass captum.attr.Saliency"),
         (
             lambda m: explain_func(type("Needs", (Saliency,), {"__init__": lambda self, model, cavs: None})),
             ValueError,
@@ -407,12 +406,9 @@ def test_bad_arguments(model, build, error, message):
 @pytest.mark.parametrize(
     ("explain", "change", "error", "message"),
     [
-        (explain_func(Saliency), {"targets": np.zeros(3, int)}, ValueError, r"\(N,\) = \(7,\).*got \(3,\)"),
-        (explain_func(Saliency), {"targets": np.zeros(7)}, ValueError, r"integers\) but got float64"),
         (explain_func(Saliency), {"inputs": np.zeros((0, 3, 12, 10))}, ValueError, r"at least one sample"),
         (explain_func(Saliency), {"inputs": np.full((7, 3, 12, 10), np.nan)}, ValueError, r"`inputs` to be finite"),
         (explain_func(LayerGradCam, layer="feature"), {}, ValueError, r"but got 'feature'.*'features'"),
-        (explain_func(LayerGradCam, layer="0"), {"model": abs}, TypeError, r"`model` to be an nn.Module"),
         (explain_func(LayerGradCam, layer="head"), {}, ValueError, r"got \(7, 1\).*keeps the spatial"),
         (explain_func(lambda m: Saliency), {}, TypeError, r"to return an attribution"),
         (explain_func(lambda m: m), {}, TypeError, r"method `attribute`, but it returned Net"),

@@ -124,38 +124,6 @@ def test_a_class_without_a_sample_is_never_predicted(fit):
     assert set(logits.argmax(1).tolist()) <= {0, 2, 4}
 
 
-@pytest.mark.parametrize(
-    ("values", "labels", "kwargs", "message"),
-    [
-        (np.ones(4), [0, 1, 0, 1], {}, r"`values` to have shape \(N, L\)"),
-        (np.ones((4, 2)), [0, 1, 0], {}, r"`labels` to have shape \(N,\) = \(4,\) but got \(3,\)"),
-        (np.full((2, 1), np.nan), [0, 1], {}, "`values` to be finite"),
-        (np.ones((2, 1)), [0.0, 1.0], {}, "class indices from 0 but got float64"),
-        (np.ones((2, 1)), [-1, 1], {}, "class indices from 0"),
-        (np.ones((2, 1)), [1, 1], {}, r"at least two classes but got \[1\]"),
-        (np.ones((2, 1)), [0, 3], {"n_classes": 3}, "`n_classes` to be at least 4"),
-    ],
-)
-@pytest.mark.parametrize("fit", [fit_logistic, fit_elastic_net])
-def test_bad_input_of_heads(fit, values, labels, kwargs, message):
-    with pytest.raises(ValueError, match=message):
-        fit(values, labels, **kwargs)
-
-
-@pytest.mark.parametrize(
-    ("fit", "kwargs", "name"),
-    [
-        (fit_logistic, {"C": 0}, "C"),
-        (fit_elastic_net, {"alpha": -1}, "alpha"),
-        (fit_elastic_net, {"l1_ratio": 2}, "l1_ratio"),
-    ],
-)
-def test_bad_settings_of_heads(fit, kwargs, name):
-    x, y = values_and_labels(2)
-    with pytest.raises(ValueError, match=f"`{name}` to lie in"):
-        fit(x, y, **kwargs)
-
-
 def test_fit_keeps_blas_to_one_thread_and_gives_the_others_back(monkeypatch):
     def threads():
         return {each["filepath"]: each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"}

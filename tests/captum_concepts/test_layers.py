@@ -49,9 +49,7 @@ class Net(nn.Module):
 
 @pytest.fixture
 def net() -> Net:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        return Net().eval()
+    return Net().eval()
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from captum_concepts.pictures.views import concept_views
 from quantus_concepts import plot_summary, score_concepts
 from quantus_concepts.functional import random_banks
 from simulated_device import simulated_device
+from tiny_models import seeded
 from untouched import untouched
 
 N, L, K = 40, 3, 2
@@ -26,9 +27,7 @@ BATCHES = list(zip(IMAGES.split(9), LABELS.split(9), CONCEPTS.split(9), strict=T
 
 
 def network() -> nn.Sequential:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        return nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()).eval()
+    return seeded(nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()).eval())
 
 
 def fitted(values: str = "margin", **settings: object) -> PostHocCBM:
@@ -58,8 +57,7 @@ def test_they_are_those_of_the_function(values: str) -> None:
 
 def test_a_file_keeps_them_and_one_without_has_none(tmp_path: Path) -> None:
     model = fitted()
-    with torch.random.fork_rng(devices=[]):
-        residual = ResidualCBM(model, nn.Linear(4, K))
+    residual = ResidualCBM(model, nn.Linear(4, K))
     for kind, each in ((PostHocCBM, model), (ResidualCBM, residual)):
         each.save(tmp_path / "model.safetensors")
         found = kind.load(tmp_path / "model.safetensors", network())

@@ -20,7 +20,7 @@ from captum_concepts import (
     show_top_images,
 )
 from captum_concepts.pictures.views import concept_views
-from tiny_models import TinyConceptModel
+from tiny_models import TinyConceptModel, seeded
 from untouched import untouched
 
 IMAGES = torch.rand(5, 3, 12, 12, generator=torch.Generator().manual_seed(1))
@@ -28,15 +28,11 @@ NAMES = ["red | wing", "$long$ tail", "<b>"]
 
 
 def network() -> nn.Sequential:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        return nn.Sequential(nn.Conv2d(3, 4, 3, stride=3), nn.ReLU()).eval()
+    return seeded(nn.Sequential(nn.Conv2d(3, 4, 3, stride=3), nn.ReLU()).eval())
 
 
 def linear(*sizes: int) -> nn.Linear:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(sum(sizes))
-        return nn.Linear(*sizes).eval()
+    return seeded(nn.Linear(*sizes).eval(), sum(sizes))
 
 
 def cbm(values: str = "margin") -> PostHocCBM:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from captum_concepts.attributions.explain import explain_func
 from captum_concepts.attributions.steered_rise import RandomMasks, SteeredRISE
+from tiny_models import seeded
 from untouched import untouched
 
 SETTINGS = {"n_masks": 40, "cells": (3, 4), "seed": 5}
@@ -21,10 +22,8 @@ TARGETS = torch.tensor([0, 2, 4, 1, 3])
 
 
 def net(seed: int = 0) -> nn.Module:
-    with torch.random.fork_rng([]):
-        torch.manual_seed(seed)
-        parts = (nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout(0.5), nn.Flatten(), nn.Linear(396, 5))
-        return nn.Sequential(*parts).eval()
+    parts = (nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout(0.5), nn.Flatten(), nn.Linear(396, 5))
+    return seeded(nn.Sequential(*parts).eval(), seed)
 
 
 @pytest.fixture
@@ -233,8 +232,7 @@ def test_hosts(images):
     np.testing.assert_allclose(explain(model, images.numpy(), TARGETS.numpy()), expected, atol=1e-6)
     few = {"n_masks": 5, "cells": 3, "target": TARGETS}
     assert sensitivity_max(attribution.attribute, images, n_perturb_samples=2, **few).shape == (5,)
-    with torch.random.fork_rng([]):
-        assert NoiseTunnel(attribution).attribute(images, nt_samples=2, **few).shape == (5, 1, 11, 13)
+    assert NoiseTunnel(attribution).attribute(images, nt_samples=2, **few).shape == (5, 1, 11, 13)
     shaped = attribution.attribute(images, TARGETS, input_shaped=True, **SETTINGS)
     assert shaped.shape == images.shape
     torch.testing.assert_close(shaped.sum(1, keepdim=True), attribution.attribute(images, TARGETS, **SETTINGS))
@@ -326,9 +324,6 @@ def test_half_precision_and_no_images():
         ({"cells": (3, 14)}, r"`cells` to lie in \[2, 13\] but got 14"),
         ({"cells": 1}, r"`cells` to lie in \[2, 11\] but got 1"),
         ({"cells": (3, 3, 3)}, "`cells` to be a whole number or two"),
-        ({"target": TARGETS[:3]}, r"`target` to be one class, or to have shape \(N,\) = \(5,\)"),
-        ({"target": 5}, r"`target` to lie in 0..4 but got 5"),
-        ({"target": -1}, "`target` to be at least 0 but got -1"),
         ({"target": None}, "`target` to name one of 5 classes but got None"),
         ({"baselines": torch.zeros(2, 3, 11, 13)}, r"`baselines` to have shape \(N, C, H, W\) = \(5, 3, 11, 13\)"),
         ({"activation": "none"}, "Use 'softmax' or 'sigmoid'"),
@@ -337,11 +332,6 @@ def test_half_precision_and_no_images():
 def test_bad_arguments(images, arguments, message):
     with pytest.raises(ValueError, match=message):
         SteeredRISE(net(), covered).attribute(images, **{"target": TARGETS, **SETTINGS, **arguments})
-
-
-def test_cells_are_whole_numbers(images):
-    with pytest.raises(TypeError, match=r"`cells` to be a whole number but got 2.5"):
-        SteeredRISE(net()).attribute(images, target=0, lam=0, cells=(2.5, 3))
 
 
 @pytest.mark.parametrize(
@@ -375,14 +365,8 @@ def test_scores_that_go_wrong_later(images, later):
 def test_bad_input(images):
     with pytest.raises(ValueError, match=r"`score_func` for `lam` = 0.5 but it is None.*lam=0"):
         SteeredRISE(net()).attribute(images, 0)
-    with pytest.raises(ValueError, match=r"`inputs` to have shape \(N, C, H, W\) but got \(3, 11, 13\)"):
-        SteeredRISE(net()).attribute(images[0], 0, lam=0)
     with pytest.raises(ValueError, match=r"one tensor of images but got 2. Pass .* `additional_forward_args`"):
         SteeredRISE(net()).attribute((images, images), 0, lam=0)
-    with pytest.raises(ValueError, match=r"floating-point dtype but got torch.uint8"):
-        SteeredRISE(net()).attribute(images.byte(), 0, lam=0)
-    with pytest.raises(TypeError, match="`target` to hold classes"):
-        SteeredRISE(net()).attribute(images, 0.5, lam=0)
     with pytest.raises(ValueError, match="model of one output"):
         SteeredRISE(lambda x: x[:, 0, 0, 0]).attribute(images, lam=0, **SETTINGS)
     with pytest.raises(ValueError, match=r"`forward_func` to return shape \(N, K\)"):

@@ -277,21 +277,15 @@ def test_contrast():
 
 
 @pytest.mark.parametrize(
-    ("changes", "error", "message"),
+    ("changes", "message"),
     [
-        ({"layers": ["hiden"]}, ValueError, "Nearest: .'hidden'"),
-        ({"concept_images": POSITIVE[:11]}, ValueError, "`concept_images` to hold at least 12 .* but got 11"),
-        ({"negative_images": NEGATIVE[:23]}, ValueError, "`negative_images` to hold at least 24 .* but got 23"),
-        ({"negative_images": NEGATIVE[..., :9]}, ValueError, "`negative_images` to have shape"),
-        ({"inputs": INPUTS[0]}, ValueError, "`inputs` to have shape|to have shape"),
-        ({"target": torch.zeros(8, dtype=torch.long)}, ValueError, r"`target` to have shape \(N,\) = \(9,\)"),
-        ({"target": 0.5}, TypeError, "indices of classes"),
-        ({"target": 7}, ValueError, "`target` to hold indices of outputs from 0 to 1, .* but got 7 at 0"),
-        ({"target": torch.tensor([0, 1] * 4 + [2])}, ValueError, "`target` to .* from 0 to 1, .* but got 2 at 8"),
-        ({"target": -1}, ValueError, "`target` to .* from 0 to 1, .* but got -1 at 0"),
+        ({"layers": ["hiden"]}, "Nearest: .'hidden'"),
+        ({"concept_images": POSITIVE[:11]}, "`concept_images` to hold at least 12 .* but got 11"),
+        ({"negative_images": NEGATIVE[:23]}, "`negative_images` to hold at least 24 .* but got 23"),
+        ({"target": torch.tensor([0, 1] * 4 + [2])}, "`target` to .* from 0 to 1, .* but got 2 at 8"),
     ],
 )
-def test_bad_input(model, changes, error, message):
+def test_bad_input(model, changes, message):
     arguments = {
         "layers": ["hidden"],
         "concept_images": POSITIVE,
@@ -301,7 +295,7 @@ def test_bad_input(model, changes, error, message):
         **SMALL,
         **changes,
     }
-    with pytest.raises(error, match=message):
+    with pytest.raises(ValueError, match=message):
         tcav_score(model, **arguments)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-import torch
 from torch import nn
 from torchvision import models
 
@@ -34,8 +33,7 @@ class Trained(LightningModule):
 
 @pytest.fixture(scope="module")
 def network() -> nn.Module:
-    with torch.random.fork_rng(devices=[]):
-        return models.ResNet(models.resnet.BasicBlock, [1, 1, 1, 1]).eval()
+    return models.ResNet(models.resnet.BasicBlock, [1, 1, 1, 1]).eval()
 
 
 WRAPPERS: dict[str, Callable[[nn.Module], nn.Module]] = {
