@@ -189,6 +189,20 @@ def evaluate(
     -----
     UserWarning
         If what is evaluated raises, or two methods have the same scores of a metric that depends on the method.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import quantus
+    >>> from torch import nn
+    >>> from quantus_concepts import evaluate
+    >>> network = nn.Sequential(nn.Flatten(), nn.Linear(768, 2))
+    >>> images = np.random.default_rng(0).random((4, 3, 16, 16), "float32")
+    >>> metrics = {"Sparseness": quantus.Sparseness(disable_warnings=True)}
+    >>> methods = {"brightness": lambda model, inputs, targets, **kwargs: inputs}
+    >>> result = evaluate(metrics, methods, network, images, np.array([0, 1, 0, 1]))
+    >>> result.summary[["method", "metric", "n"]].values.tolist()
+    [['brightness', 'Sparseness', 4]]
     """
     _check_control(control, xai_methods)
     if baselines and control is not None:

@@ -105,24 +105,27 @@ def test_examples_give_what_they_say(package: str) -> None:
     assert not runner.failures, said.getvalue()
 
 
-def metrics_attributions_and_data_sets() -> dict[str, Any]:
+def objects_with_an_example() -> dict[str, Any]:
+    """Metrics, attributions, data sets and formulas."""
     from captum.attr import Attribution
 
     from quantus_concepts import AVAILABLE_METRICS
 
     ours = public_objects("captum_concepts")
     data = public_objects("quantus_concepts.datasets")
+    formulas = public_objects("quantus_concepts.functional")
     return (
         {name: metric for group in AVAILABLE_METRICS.values() for name, metric in group.items()}
         | {name: each for name, each in ours.items() if inspect.isclass(each) and issubclass(each, Attribution)}
         | {name: ours[name] for name in MADE_ATTRIBUTIONS}
+        | {name: each for name, each in formulas.items() if inspect.isfunction(each)}
         # Rows of data sets are tuples.
         | {name: each for name, each in data.items() if not (inspect.isclass(each) and issubclass(each, tuple))}
     )
 
 
-def test_every_metric_attribution_and_data_set_has_an_example() -> None:
-    objects = metrics_attributions_and_data_sets()
+def test_every_metric_attribution_data_set_and_formula_has_an_example() -> None:
+    objects = objects_with_an_example()
     assert {"CEM", "CoAM", "PaintedBirds"} <= {*objects}
     without = []
     for name, value in objects.items():

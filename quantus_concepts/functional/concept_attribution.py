@@ -88,6 +88,15 @@ def random_masks(masks: Tensor, generator: torch.Generator) -> Tensor:
         If `generator` is none of torch.
     ValueError
         If the shape is wrong.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from quantus_concepts.functional import random_masks
+    >>> masks = torch.zeros(1, 1, 8, 8, dtype=torch.bool)
+    >>> masks[..., :2, :2] = True
+    >>> random_masks(masks, torch.Generator().manual_seed(0)).sum()  # moved, of the same size
+    tensor(4)
     """
     height, width = masks.shape[2:]
     down = torch.randint(height, (len(masks),), generator=generator).tolist()

@@ -108,6 +108,13 @@ def perturbation(g_original: Tensor, g_patched: Tensor) -> Tensor:
         If an argument is no floating-point tensor.
     ValueError
         If shapes differ.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from quantus_concepts.functional import perturbation
+    >>> perturbation(torch.tensor([2.0, 2.0, 0.0]), torch.tensor([2.0, 3.0, 1.0]))
+    tensor([0.0000, 0.5000,    nan])
     """
     change = (g_patched.to(g_original.device) - g_original).abs() / g_original
     return change.masked_fill(g_original == 0, torch.nan)

@@ -75,6 +75,14 @@ def relevance_ranks(maps: Tensor, order: Tensor | None = None) -> Tensor:
         If `maps` is no floating-point tensor, or `order` none of whole numbers.
     ValueError
         If a shape is wrong, or `order` holds no permutations.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from quantus_concepts.functional import relevance_ranks
+    >>> relevance_ranks(torch.tensor([[[0.5, 0.1], [0.9, 0.3]]]))
+    tensor([[[2, 0],
+             [3, 1]]])
     """
     if order is not None:
         check_shape("order", order, ("N", "P"), (len(maps), maps.shape[1] * maps.shape[2]))
@@ -129,6 +137,17 @@ def faithfulness(irrelevant: Tensor, relevant: Tensor, thresholds: Sequence[int]
         If an argument is no floating-point tensor, or a threshold no whole number.
     ValueError
         If a shape is wrong or a threshold is out of range.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from quantus_concepts.functional import faithfulness
+    >>> # The least relevant 2 and 4 % of the pixels change nothing, the most relevant ones .4 and .6.
+    >>> scores = faithfulness(
+    ...     torch.tensor([[0.0, 0.0]]), torch.tensor([[0.4, 0.6]]), thresholds=[5]
+    ... )
+    >>> scores.sufficiency, scores.necessity.round(decimals=2)  # exp(-0) and 1 - exp(-0.5)
+    (tensor([1.]), tensor([0.3900]))
     """
     check_shape("irrelevant", irrelevant, ("N", "L"), (None, len(percentages(thresholds))))
     sufficiency = (-_means(irrelevant, thresholds)).exp().amax(1)

@@ -35,6 +35,12 @@ def intervention_counts(n: int) -> tuple[int, ...]:
     ------
     TypeError, ValueError
         If `n` is no whole number of at least 1.
+
+    Examples
+    --------
+    >>> from quantus_concepts.functional import intervention_counts
+    >>> intervention_counts(112)
+    (0, 1, 2, 4, 8, 16, 32, 64, 112)
     """
     powers = (2**power for power in range(n.bit_length()))
     return (0, *(each for each in powers if 3 * each <= 2 * n), n)
@@ -101,6 +107,16 @@ def intervention_ranks(
         If a dtype is wrong.
     ValueError
         If `order` is unknown, a shape is wrong, `groups` are not 0, 1, 2, ..., or "contribution" has no weights.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from quantus_concepts.functional import intervention_ranks
+    >>> values, targets = torch.tensor([[0.9, 0.6, 0.1]]), torch.tensor([[1.0, 0.0, 0.0]])
+    >>> intervention_ranks(
+    ...     "uncertainty", values, targets
+    ... )  # 0.6 is the nearest to the boundary 0.5
+    tensor([[1, 0, 2]])
     """
     n, n_concepts = values.shape
     member = checked_groups(groups, n_concepts).to(values.device)
@@ -143,6 +159,16 @@ def intervene_values(values: Tensor, targets: Tensor, ranks: Tensor, counts: Seq
         If a dtype is wrong.
     ValueError
         If a shape is wrong, or a count below 0.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from quantus_concepts.functional import intervene_values
+    >>> values, targets = torch.tensor([[0.2, 0.6]]), torch.tensor([[1.0, 0.0]])
+    >>> intervene_values(
+    ...     values, targets, ranks=torch.tensor([[1, 0]]), counts=[1]
+    ... )  # the second concept first
+    tensor([[[0.2000, 0.0000]]])
     """
     corrected = ranks.to(values.device) < torch.tensor(counts, device=values.device)[:, None, None]
     return torch.where(corrected, targets.to(values), values)

@@ -102,6 +102,17 @@ def mask_shares(maps: Tensor, masks: Tensor, alphas: Sequence[float] = (1.0,)) -
         If a dtype is wrong.
     ValueError
         If a shape is wrong or an alpha is out of range.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from quantus_concepts.functional import mask_shares
+    >>> maps = torch.zeros(1, 12, 12)
+    >>> maps[0, :, 0] = 1  # the first column, a twelfth of the image
+    >>> masks = torch.zeros(1, 12, 12, dtype=torch.bool)
+    >>> masks[0, :6] = True
+    >>> mask_shares(maps, masks, alphas=(1, 12))
+    tensor([[0.5000, 0.5000]])
     """
     maps, masks, size = _maps_and_masks(maps, masks)
     resize = Resizer(maps, size)
@@ -144,6 +155,15 @@ def mask_threshold_shares(maps: Tensor, masks: Tensor, threshold: float) -> Tens
         If a dtype is wrong.
     ValueError
         If a shape is wrong, or `threshold` is NaN.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from quantus_concepts.functional import mask_threshold_shares
+    >>> maps = torch.tensor([[[0.9, 0.5], [0.5, 0.1]]])
+    >>> masks = torch.tensor([[[True, True], [False, False]]])
+    >>> mask_threshold_shares(maps, masks, threshold=0.5)
+    tensor([0.6667])
     """
     maps, masks, size = _maps_and_masks(maps, masks)
     resize = Resizer(maps, size)

@@ -65,6 +65,16 @@ def patch_objective(
         If what should be a tensor of floating-point numbers is none.
     ValueError
         If shapes do not fit, or a number is out of its range.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from quantus_concepts.functional import patch_objective
+    >>> images, delta = torch.zeros(1, 1, 2, 2), torch.full((1, 1, 2, 2), 0.5)
+    >>> logits = torch.tensor([[1.0, 0.0]])
+    >>> # The logits stay as they are: only the reward for the size of the patch is left, -0.01 x ||delta||.
+    >>> patch_objective(logits, logits, images, delta, pixel_range=(0, 1))
+    tensor([-0.0100])
     """
     distance = torch.linalg.vector_norm(logits_patched - logits, dim=1)
     size = torch.linalg.vector_norm(delta.flatten(1), dim=1)

@@ -82,6 +82,17 @@ def random_bank_scores(
     ------
     TypeError, ValueError
         As `random_banks`, `cem` and `cgim`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from quantus_concepts.functional import random_bank_scores
+    >>> labels = torch.arange(40) % 2
+    >>> x = torch.randn(40, 8, generator=torch.Generator().manual_seed(0)) + labels[:, None]
+    >>> concepts, class_concepts = torch.stack([labels, 1 - labels], 1), torch.eye(2)[[1, 0]]
+    >>> scores = random_bank_scores(x, labels, x, labels, concepts, class_concepts)
+    >>> scores["CEM", "value"].shape  # one score for each random bank
+    torch.Size([39])
     """
     n_classes, n_concepts = class_concepts.shape
     found: dict[tuple[str, str], list[Tensor]] = {}

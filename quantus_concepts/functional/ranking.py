@@ -37,6 +37,13 @@ def rank_concepts(importance: Tensor, top: int, eligible: Tensor | None = None) 
         If a dtype is wrong.
     ValueError
         If a shape is wrong, or `top` is not between 1 and the number of concepts that take part.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from quantus_concepts.functional import rank_concepts
+    >>> rank_concepts(torch.tensor([[0.1, -0.9, 0.5]]), top=2)  # signed: -0.9 comes last
+    tensor([[2, 0]])
     """
     if eligible is None:
         return first_concepts(importance, top)

@@ -61,6 +61,17 @@ def point_hits(maps: Tensor, points: Tensor, size: tuple[int, int], alphas: Sequ
         If `maps` is not a tensor of a floating-point dtype, or `points` not a tensor.
     ValueError
         If a shape is wrong, a place lies outside the image, or an alpha is out of range.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from quantus_concepts.functional import point_hits
+    >>> maps = torch.zeros(1, 12, 12)
+    >>> maps[0, :, 0] = 1  # the first column, a twelfth of the image
+    >>> point_hits(maps, torch.tensor([[[0.0, 5.0]]]), size=(12, 12))
+    tensor([[1.]])
+    >>> point_hits(torch.ones(1, 12, 12), torch.tensor([[[0.0, 5.0]]]), size=(12, 12))  # chance
+    tensor([[0.0833]])
     """
     check_places(points, size, ("map", "place"))
     return hits_of_pixels(maps, pixels_of(points, size).to(maps.device), size, alphas)
@@ -147,6 +158,14 @@ def threshold_hits(maps: Tensor, points: Tensor, size: tuple[int, int], threshol
         If `maps` is not a tensor of a floating-point dtype, or `points` not a tensor.
     ValueError
         If a shape is wrong, a place lies outside the image, or `threshold` is NaN.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from quantus_concepts.functional import threshold_hits
+    >>> maps = torch.tensor([[[0.9, 0.1], [0.1, 0.1]]])
+    >>> threshold_hits(maps, torch.tensor([[[0.0, 0.0]]]), size=(2, 2), threshold=0.5)
+    tensor([1.])
     """
     check_places(points, size, ("map", "place"))
     return threshold_hits_of_pixels(maps, pixels_of(points, size).to(maps.device), size, threshold)

@@ -96,6 +96,16 @@ def relative_contrast(
         If `scores` is no floating-point tensor, or one of the others is none of bool.
     ValueError
         If shapes differ.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from quantus_concepts.functional import relative_contrast
+    >>> scores = torch.tensor([[0.1, 0.2], [0.4, 0.6]])  # two models, two images
+    >>> right = torch.ones(2, 2, dtype=torch.bool)
+    >>> without = torch.tensor([[True, True], [False, True]])
+    >>> relative_contrast(scores, right, without).drop.value
+    tensor([0.0000, 0.5000], dtype=torch.float64)
     """
     scores = scores.cpu().double()
     defined = ~scores.isnan()

@@ -191,6 +191,15 @@ def movement(before: Tensor, after: Tensor, added: Tensor, removed: Tensor) -> M
         If values are no tensor of a floating-point dtype, or a concept no tensor of whole numbers.
     ValueError
         If a shape is wrong, or a concept is not in -1 to L - 1.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from quantus_concepts.functional import movement
+    >>> before, after = torch.tensor([[1.0, 0.0, 0.3]]), torch.tensor([[0.0, 1.0, 0.5]])
+    >>> moved = movement(before, after, added=torch.tensor([1]), removed=torch.tensor([0]))
+    >>> moved.added, moved.removed, moved.others
+    (tensor([1.]), tensor([1.]), tensor([0.2000]))
     """
     added, removed = added.to(after.device), removed.to(after.device)
     dtype = torch.promote_types(after.dtype, torch.float32)
@@ -243,6 +252,14 @@ def group_choice(similarity: Tensor, groups: Tensor, wanted: Tensor, none: Tenso
         If similarities are no tensors of a floating-point dtype, or groups none of whole numbers.
     ValueError
         If a shape is wrong, or a similarity is NaN.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from quantus_concepts.functional import group_choice
+    >>> similarity = torch.tensor([[0.2, 0.3, 0.9]])  # to "red wing", "blue wing", "long bill"
+    >>> group_choice(similarity, groups=torch.tensor([0, 0, 1]), wanted=torch.tensor([0]))
+    tensor([1])
     """
     asked = groups.to(similarity.device) == wanted.to(similarity.device)[:, None]
     best, chosen = similarity.masked_fill(~asked, -torch.inf).max(1)

@@ -103,6 +103,13 @@ def upsample(maps: Tensor, size: tuple[int, int]) -> Tensor:
         If `maps` is not a tensor of a floating-point dtype.
     ValueError
         If a shape is wrong or empty.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from quantus_concepts.functional import upsample
+    >>> upsample(torch.tensor([[[0.0, 1.0]]]), (1, 4))
+    tensor([[[0.0000, 0.2500, 0.7500, 1.0000]]])
     """
     maps = prepared_maps(maps, size)
     out = maps.new_empty(len(maps), *size)

@@ -92,6 +92,17 @@ def overlay(
     ------
     ValueError
         If a shape or range is not as above, a value is NaN, the threshold is missing, or `low` is above `high`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from PIL import Image
+    >>> from captum_concepts import overlay
+    >>> image, concept_map = np.random.default_rng(0).random((3, 32, 32)), np.eye(4)
+    >>> picture = overlay(image, concept_map, coloured="blend")
+    >>> Image.fromarray((picture * 255).astype("uint8")).save("overlay.png")
+    >>> picture.shape
+    (32, 32, 3)
     """
     if beta is None:
         beta = 0.7 if coloured == "blend" else 0.4
@@ -162,6 +173,13 @@ def plot_coam(
     ------
     ValueError
         As `overlay` does.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from captum_concepts import plot_coam
+    >>> figure, axes = plot_coam(np.zeros((3, 32, 32)), np.eye(4), name="red wing")
+    >>> figure.savefig("red_wing.png")
     """
     picture = overlay(image, map, beta, coloured, threshold, low=low, high=high)
     if ax is None:
@@ -239,6 +257,16 @@ def gallery(
     ------
     ValueError
         If lengths or shapes do not go together, or as `overlay` does.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from captum_concepts import gallery
+    >>> images = np.zeros((2, 3, 32, 32))
+    >>> maps = np.zeros((2, 3, 4, 4))  # of three concepts for each image
+    >>> figure, axes = gallery(images, maps, names=["red wing", "long bill", "fur"])
+    >>> axes.shape
+    (2, 4)
     """
     if isinstance(images, str) or not hasattr(images, "__len__"):
         raise TypeError(f"Expected argument `images` to hold N images but got {type(images).__name__}.")

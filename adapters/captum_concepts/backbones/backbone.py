@@ -67,6 +67,15 @@ class Backbone:
     ValueError
         If `pool` is a string other than "mean", `channels` is below 1, or `normalisation` is not one mean and one
         deviation above 0 for each channel.
+
+    Examples
+    --------
+    >>> from torch import nn
+    >>> from captum_concepts import Backbone
+    >>> convolutions = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU())
+    >>> backbone = Backbone(convolutions, pool="mean", maps=None, channels=8)
+    >>> backbone.channels
+    8
     """
 
     features: nn.Module

@@ -84,6 +84,15 @@ def embed(
     ------
     ValueError
         If the loader is empty or its batches are not as said.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from torch import nn
+    >>> from captum_concepts import embed
+    >>> images, labels = torch.rand(4, 3, 8, 8), torch.tensor([0, 1, 0, 1])
+    >>> embed(nn.Conv2d(3, 6, 3), [(images, labels)]).features.shape
+    torch.Size([4, 6])
     """
     module, pooling = resolve_stages(features, pool, maps)
     return run(module, pooling, loader, 1, display_progressbar)

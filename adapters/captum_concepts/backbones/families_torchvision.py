@@ -47,6 +47,14 @@ def from_torchvision(model: nn.Module | str) -> Backbone:
         If the name or the family is not known, or the model pools in a way its family does not.
     TypeError
         If `model` is neither a module nor a string.
+
+    Examples
+    --------
+    >>> from torchvision.models import resnet18
+    >>> from captum_concepts import from_torchvision
+    >>> network = resnet18(weights=None)  # "DEFAULT" for the trained one
+    >>> from_torchvision(network).channels
+    512
     """
     model = check_model(model, named=True)
     # Imported here: who only wants another library's models need not wait for this one.

@@ -157,6 +157,16 @@ def fit_elastic_net(
         As in `fit_logistic`.
     ValueError
         As in `fit_logistic`, or if a setting is out of its range.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from captum_concepts import fit_elastic_net
+    >>> values = torch.randn(200, 10, generator=torch.Generator().manual_seed(0))
+    >>> labels = (values[:, 0] > 0).long()  # one concept decides
+    >>> head = fit_elastic_net(values, labels, alpha=0.01)
+    >>> bool(head.weight[1, 0].abs() == head.weight[1].abs().max())
+    True
     """
     x, y, k = _check(values, labels, n_classes)
     model = SGDClassifier(
@@ -273,6 +283,16 @@ def prune(cbm: C, concepts: Any, classes: Any = None, *, normalise: bool = False
         If `cbm` is no concept model, or `concepts` or `classes` are no indices.
     ValueError
         If a concept or class is not there, the head is not linear, or a class to be normalised has no weight left.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from torch import nn
+    >>> from captum_concepts import ConceptBank, PostHocCBM, prune
+    >>> bank = ConceptBank(torch.eye(2), names=["dog", "bed"])
+    >>> cbm = PostHocCBM(nn.Conv2d(3, 2, 3), bank, nn.Linear(2, 5))
+    >>> prune(cbm, "bed").head.weight[:, 1].tolist()
+    [0.0, 0.0, 0.0, 0.0, 0.0]
     """
     head = copy.deepcopy(cbm.head)
     linear = linear_part(head)

@@ -101,6 +101,16 @@ def random_banks(
         If `features` is not a tensor of a floating-point dtype.
     ValueError
         If a shape or setting is wrong.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from quantus_concepts.functional import random_banks
+    >>> labels = torch.arange(40) % 2
+    >>> features = torch.eye(2)[labels].repeat(1, 4)
+    >>> bank = next(random_banks(features, labels, n_concepts=3))
+    >>> bank.cavs.shape
+    torch.Size([3, 8])
     """
     # It loads scikit-learn, which not every user of this package needs.
     from captum_concepts.models.heads import fit_logistic

@@ -207,6 +207,16 @@ def show_top_images(
         As in `show_concepts`.
     ValueError
         As in `show_concepts`, or if there is no such concept.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from torch import nn
+    >>> from captum_concepts import ConceptBank, PostHocCBM, show_top_images
+    >>> bank = ConceptBank(torch.eye(2), names=["red", "blue"])
+    >>> cbm = PostHocCBM(nn.Conv2d(3, 2, 3), bank, nn.Linear(2, 5))
+    >>> figure, axes = show_top_images(cbm, torch.rand(20, 3, 16, 16), "red", top=4)
+    >>> figure.savefig("red.png")
     """
     views = _views(model, images, layer, bank, batch_size)
     n, n_concepts = views.values.shape
@@ -273,6 +283,12 @@ def plot_contributions(
         If an argument is of the wrong kind.
     ValueError
         If there is not one name for each contribution.
+
+    Examples
+    --------
+    >>> from captum_concepts import plot_contributions
+    >>> figure, axes = plot_contributions([2.0, -0.5], ["red wing", "long bill"], total=1.7)
+    >>> figure.savefig("contributions.png")
     """
     parts = np.asarray(contributions, dtype=float)
     check_shape("contributions", parts, ("L",), (len(names),))

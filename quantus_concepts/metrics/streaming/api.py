@@ -233,6 +233,19 @@ def score_concepts(
         If a model is not a concept model, or a mapping or array has the wrong type.
     ValueError
         If an argument is out of its range, shapes do not go together, or an image, a value or a map is not finite.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from torch import nn
+    >>> from captum_concepts import ConceptBank, PostHocCBM
+    >>> from quantus_concepts import score_concepts
+    >>> cbm = PostHocCBM(nn.Conv2d(3, 4, 3), ConceptBank(torch.eye(4)), nn.Linear(4, 2))
+    >>> images, labels = torch.rand(6, 3, 16, 16), torch.tensor([0, 1, 0, 1, 0, 1])
+    >>> concept_labels = torch.eye(4)[[0, 1, 0, 1, 2, 3]]
+    >>> table = score_concepts(cbm, [(images, labels, concept_labels)], top_l=[1])
+    >>> sorted(table["metric"].unique())
+    ['CEM', 'accuracy', 'negative first']
     """
     if concept_labels is None:
         loader = with_concepts_of([*model.values()] if isinstance(model, Mapping) else [model], loader)
