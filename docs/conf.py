@@ -40,6 +40,7 @@ extensions = [
     "commands",
     "figures",
     "mathml",
+    "metrics",
     "notebooks",
 ]
 exclude_patterns = ["README.md", "examples", "_extensions", "_static", "_templates"]

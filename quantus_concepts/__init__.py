@@ -21,37 +21,12 @@ if TYPE_CHECKING:
     from quantus_concepts.evaluation import Evaluation, evaluate
     from quantus_concepts.explorer.explore import Explorer, explore
     from quantus_concepts.functional import positive_percentile
-    from quantus_concepts.metrics import (
-        CEM,
-        CGIM,
-        CLM,
-        IDR,
-        IIR,
-        MCS,
-        Faithfulness,
-        PASTAScore,
-        Patch,
-        PatchResult,
-        PremiseCheck,
-        Subject,
-        SubstitutionScore,
-        check_premise,
-        intervention_curve,
-        optimise_patch,
-        plot_interventions,
-        score_concepts,
-        score_contrasts,
-        score_explanations,
-        score_relative,
-        score_shards,
-        score_substitutions,
-        score_vision_language,
-        shared_passes,
-    )
+    from quantus_concepts.metrics import *  # noqa: F403 - a new metric is named there alone
     from quantus_concepts.score_tables import read_scores, summary_metrics, to_markdown
     from quantus_concepts.summary import summarise
     from quantus_concepts.summary_plot import plot_summary
 else:
+    from quantus_concepts import metrics
     from quantus_concepts.metrics.host.errors import explaining
 
     __getattr__, __dir__ = lazily(__name__, __file__)
@@ -59,44 +34,20 @@ else:
 
 __all__ = [
     "AVAILABLE_METRICS",
-    "CEM",
-    "CGIM",
-    "CLM",
-    "IDR",
-    "IIR",
-    "MCS",
     "Evaluation",
     "Explorer",
-    "Faithfulness",
-    "PASTAScore",
-    "Patch",
-    "PatchResult",
-    "PremiseCheck",
-    "Subject",
-    "SubstitutionScore",
     "__version__",
-    "check_premise",
     "datasets",
     "evaluate",
     "explore",
     "functional",
-    "intervention_curve",
     "metrics",
-    "optimise_patch",
     "pasta",
-    "plot_interventions",
     "plot_summary",
     "positive_percentile",
     "read_scores",
-    "score_concepts",
-    "score_contrasts",
-    "score_explanations",
-    "score_relative",
-    "score_shards",
-    "score_substitutions",
-    "score_vision_language",
-    "shared_passes",
     "summarise",
     "summary_metrics",
     "to_markdown",
 ]
+__all__ += metrics.__all__

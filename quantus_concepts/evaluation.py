@@ -133,7 +133,7 @@ def evaluate(
     do not reach the next; the key of a method in `xai_methods` may be any name where the dict has a ``"method"``, also
     for metrics that explain again; a model in train mode is evaluated in eval mode and put back; metrics share what a
     model gives for the images, as in a `shared_passes` block, so that it sees each image once; and metrics whose scores
-    do not depend on the explanation (CGIM, CEM, CLM and SubstitutionScore on images) run once for all methods.
+    do not depend on the explanation (`CEM` on images, for instance) run once for all methods.
 
     Parameters
     ----------

@@ -6,6 +6,7 @@ import ast
 import re
 import tomllib
 from collections import Counter
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 
 from quantus_concepts import AVAILABLE_METRICS
 
+METRICS = [metric.__name__ for metric in AVAILABLE_METRICS["Concepts"].values()]
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 PACKAGES = {
@@ -31,7 +33,9 @@ def exported(folder: str) -> set[str]:
     (value,) = (
         node.value for node in tree.body if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
     )
-    return set(ast.literal_eval(value))
+    # It may go on with all that a package inside exports.
+    inner = [ast.unparse(node.value).partition(".")[0] for node in tree.body if isinstance(node, ast.AugAssign)]
+    return set(ast.literal_eval(value)).union(*(exported(f"{folder}/{name}") for name in inner))
 
 
 def referenced() -> list[tuple[str, str]]:
@@ -41,6 +45,8 @@ def referenced() -> list[tuple[str, str]]:
         for package, names in re.findall(r"\.\. api:: (\S+)\n(.*?)```", page.read_text("utf-8"), flags=re.DOTALL):
             lines = (line.partition(":") for line in names.splitlines() if not line.strip().startswith(":"))
             found += [(package, name.strip()) for name, _, _ in lines if name.strip()]
+            found += [(package, name) for name in (exported(PACKAGES[package]) if ":all:" in names else ())]
+            found += [(package, name) for name in (METRICS if ":metrics:" in names else ())]
     return found
 
 
@@ -62,12 +68,14 @@ def test_every_page_is_in_the_contents_once() -> None:
     for name, text in pages.items():
         for block in re.findall(r"```\{toctree\}\n(.*?)```", text, flags=re.DOTALL):
             lines = [line for line in block.splitlines() if line and not line.startswith(":")]
-            entries += [(Path(name).parent / line.rstrip(">").rpartition("<")[2]).as_posix() for line in lines]
+            for line in lines:
+                entry = (Path(name).parent / line.rstrip(">").rpartition("<")[2]).as_posix()
+                starred = [page for page in pages if fnmatch(page, entry) and page != name]
+                entries += starred if "*" in entry else [entry]
     assert sorted(entries) == sorted(set(pages) - {"index"})
 
 
 def test_every_metric_has_a_page_of_the_same_form() -> None:
-    metrics = [metric.__name__ for metric in AVAILABLE_METRICS["Concepts"].values()]
     pages = [page.read_text("utf-8") for page in (DOCS / "metrics").glob("*.md")]
     headings = [
         "## Picture",
@@ -76,8 +84,10 @@ def test_every_metric_has_a_page_of_the_same_form() -> None:
         "## When not to use it",
         "## Paper",
     ]
-    for metric in metrics:
+    for metric in METRICS:
         (page,) = (text for text in pages if f"# {metric}: " in text)
+        # The tables of all metrics are made of them.
+        assert re.search(r"^metric:\n  call: .+\n  needs: .+\n  score: .+\n  chance: .+\n", page, flags=re.MULTILINE)
         assert "**Question.**" in page
         assert "**Formula.**" in page
         assert [line for line in page.splitlines() if line in headings] == headings

@@ -18,6 +18,8 @@ from sphinx.environment import BuildEnvironment
 from sphinx.util.docutils import SphinxDirective
 from sphinx.util.nodes import make_refnode
 
+from quantus_concepts import AVAILABLE_METRICS
+
 OURS = ("quantus_concepts", "captum_concepts")
 #: Folder of the pages of public objects, below that of the reference.
 OBJECTS = "objects"
@@ -40,18 +42,23 @@ MEMBERS = (
 class Api(SphinxDirective):
     """Names a line each, as the package exports them; constants with `: what they are`.
 
+    With `:all:` all that the package exports, with `:metrics:` all metrics.
     Each name has a page of its own, which `write_pages` makes.
     """
 
     required_arguments = 1
     has_content = True
-    option_spec: ClassVar[dict[str, Any]] = {"members": directives.flag}
+    option_spec: ClassVar[dict[str, Any]] = {
+        "members": directives.flag,
+        "all": directives.flag,
+        "metrics": directives.flag,
+    }
 
     def run(self) -> list[nodes.Node]:
         """Return the summary, the constants, and the hidden contents."""
         package = self.arguments[0]
         names, constants = [], []
-        for name, text in _entries(self.content):
+        for name, text in _entries(package, self.block_text.splitlines()[1:]):
             if _kind(getattr(importlib.import_module(package), name)) == "data":
                 constants += [f".. py:data:: {name}", "", f"   {text}", ""]
             else:
@@ -78,14 +85,23 @@ class Api(SphinxDirective):
         )
 
 
-def _entries(lines: Any) -> list[tuple[str, str]]:
-    """Return name and text of each line."""
+def _entries(package: str, lines: list[str]) -> list[tuple[str, str]]:
+    """Return name and text of each line, after the names that options stand for."""
+    options = {line.strip() for line in lines if line.strip().startswith(":")}
     parts = (
         line.partition(":")
         for line in lines
-        if line.strip() and not line.strip().startswith(":")
+        if line.strip() and line.strip() not in options
     )
-    return [(name.strip(), text.strip()) for name, _, text in parts]
+    names: list[str] = []
+    if ":all:" in options:
+        names += importlib.import_module(package).__all__
+    if ":metrics:" in options:
+        names += [metric.__name__ for metric in AVAILABLE_METRICS["Concepts"].values()]
+    return [
+        *((name, "") for name in names),
+        *((name.strip(), text.strip()) for name, _, text in parts),
+    ]
 
 
 def write_pages(app: Sphinx) -> None:
@@ -97,7 +113,7 @@ def write_pages(app: Sphinx) -> None:
         for package, text in re.findall(
             r"\.\. api:: (\S+)\n(.*?)```", page.read_text("utf-8"), flags=re.DOTALL
         ):
-            for name, _ in _entries(text.splitlines()):
+            for name, _ in _entries(package, text.splitlines()):
                 kind = _kind(getattr(importlib.import_module(package), name))
                 if kind != "data":
                     members = MEMBERS if kind == "class" and ":members:" in text else ()

@@ -18,7 +18,10 @@ def lazily(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], 
     for statement in ast.parse(Path(file).read_text(encoding="utf-8")).body:
         if isinstance(statement, ast.If) and isinstance(statement.test, ast.Name):
             imports = (each for each in statement.body if isinstance(each, ast.ImportFrom))
-            places |= {alias.name: str(each.module) for each in imports for alias in each.names}
+            for module, name in ((str(each.module), alias.name) for each in imports for alias in each.names):
+                # A star stands for all that another lazy package exports.
+                names = import_module(module).__all__ if name == "*" else [name]
+                places |= dict.fromkeys(names, module)
 
     def __getattr__(name: str) -> Any:  # noqa: N807
         # What is imported from the package itself are its modules.

@@ -1,1 +1,1 @@
-"""Metrics of concept models: CGIM, CEM, CLM and SubstitutionScore."""
+"""Metrics of concept models."""

@@ -1,1 +1,1 @@
-"""Metrics with a known truth about regions: MCS, IDR and IIR."""
+"""Metrics with a known truth about regions."""
