@@ -2,7 +2,6 @@
 
     python speed/attribution.py            # all sections, a table; about half an hour
     python speed/attribution.py patch      # one section: metrics, patch, gpu, compose or command
-    python speed/attribution.py --write    # and keep each section's table in speed/RESULTS.md
     python speed/attribution.py --tiny     # sizes that show only whether it runs
 
 Calls are taken in turn, forwards and backwards; ratios are formed repeat by repeat, and of them the median is judged.
@@ -36,7 +35,6 @@ from quantus_concepts import IDR, IIR, MCS, optimise_patch
 from quantus_concepts.datasets import CutoutFolder, ObjectsOnScenes, PaintedObjects, PaintedScenes, SceneFolder
 from quantus_concepts.studies._models.training import SmallResNet
 
-TITLE = "Speed and memory of attribution with known ground truth"
 N_CLASSES = 10
 # The cheapest method, beside which any other cost shows most, and the one whose maps have one channel.
 METHODS = ("vanilla gradient", "Grad-CAM")
@@ -518,9 +516,7 @@ MEASURES: dict[str, Callable[[Sizes], list[Row]]] = {
 
 
 def main(arguments: list[str]) -> int:
-    about = "`python speed/attribution.py --write`, OMP_WAIT_POLICY=PASSIVE. Calls are taken in turn, forwards and "
-    about += "backwards; times are medians, ratios the median (least to most) of those of each repeat."
-    return measuring.main_of_sizes(__file__, TITLE, about, MEASURES, (Sizes(), TINY), arguments)
+    return measuring.main_of_sizes(__file__, MEASURES, (Sizes(), TINY), arguments)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
     python speed/concepts.py            # all sections, a table; several minutes
     python speed/concepts.py metrics    # one section: images, passes, sharing, metrics, bank, memory, large or command
-    python speed/concepts.py --write    # and keep the table in speed/RESULTS.md
 
 Each time is the least of several, taken in turn; two threads. Each section runs in a process of its own.
 """
@@ -34,8 +33,6 @@ from quantus_concepts import CEM, CGIM, CLM, shared_passes
 from quantus_concepts.datasets import ConceptSample
 from quantus_concepts.functional import ClassMeans, cem, cgim, clm, point_hits, rank_concepts
 from quantus_concepts.metrics import score_concepts
-
-TITLE = "Speed and memory of the concept metrics"
 
 # The paper's benchmark: 112 concepts, 89 of them about one of 12 parts, 200 classes.
 N_CONCEPTS, N_LOCALISABLE, N_PARTS, N_CLASSES = 112, 89, 12, 200
@@ -458,15 +455,5 @@ SECTIONS: dict[str, Callable[[], list[Row]]] = {
 }
 
 
-def write(rows: dict[str, list[Row]]) -> None:
-    """Put the rows in place of what RESULTS.md has of this script."""
-    measuring.keep(
-        TITLE,
-        f"`python speed/concepts.py --write`, on {measuring.processor()}; {measuring.versions()}, "
-        "OMP_WAIT_POLICY=PASSIVE. Each time is the least of several, the calls taken in turn.\n\n"
-        + measuring.table([row for found in rows.values() for row in found]),
-    )
-
-
 if __name__ == "__main__":
-    raise SystemExit(measuring.main(__file__, SECTIONS, write, sys.argv[1:]))
+    raise SystemExit(measuring.main(__file__, SECTIONS, sys.argv[1:]))

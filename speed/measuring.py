@@ -1,4 +1,4 @@
-"""What the benchmark scripts share: times in turn, peak memory, the table, sections, and their place in RESULTS.md."""
+"""What the benchmark scripts share: times in turn, peak memory, the table and the sections."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ DEVICE = torch.device(
     or os.environ.get("SPEED_DEVICE", "cpu")
 )
 os.environ["SPEED_DEVICE"] = str(DEVICE)
-RESULTS = Path(__file__).with_name("RESULTS.md")
 
 
 class Row(dict[str, Any]):
@@ -118,9 +117,9 @@ def processor() -> str:
     return f"{len(names) or os.cpu_count()} cores, {names[0] if names else platform.processor()}"
 
 
-def versions() -> str:
+def machine() -> str:
     on = f"{torch.cuda.get_device_name(DEVICE)}, " if DEVICE.type == "cuda" else ""
-    return f"{on}torch {torch.__version__}, Python {platform.python_version()}, {THREADS} threads"
+    return f"On {processor()}; {on}torch {torch.__version__}, Python {platform.python_version()}."
 
 
 def table(rows: Sequence[Row]) -> str:
@@ -128,27 +127,8 @@ def table(rows: Sequence[Row]) -> str:
     return head + "\n".join("| " + " | ".join(row.values()) + " |" for row in rows) + "\n"
 
 
-def parts(text: str, mark: str) -> dict[str, str]:
-    """Split Markdown into its parts by their headings "MARK HEADING", each with its heading."""
-    found = [part for part in re.split(rf"(?m)^(?={mark} )", text) if part.startswith(f"{mark} ")]
-    return {part.splitlines()[0].removeprefix(f"{mark} "): part for part in found}
-
-
-def keep(title: str, body: str) -> None:
-    """Put what stands below a title of RESULTS.md in place of what stood there; other titles stay as they are."""
-    kept = parts(RESULTS.read_text(), "#") if RESULTS.exists() else {}
-    kept[title] = f"# {title}\n\n{body}"
-    new = RESULTS.with_suffix(".md.new")
-    new.write_text("\n\n".join(part.rstrip() for part in kept.values()) + "\n")
-    new.replace(RESULTS)
-
-
 def main(
-    script: str,
-    sections: Mapping[str, Callable[[], list[Row]]],
-    write: Callable[[dict[str, list[Row]]], None],
-    arguments: Sequence[str],
-    flags: Sequence[str] = (),
+    script: str, sections: Mapping[str, Callable[[], list[Row]]], arguments: Sequence[str], flags: Sequence[str] = ()
 ) -> int:
     """Run sections, each in a process of its own, and print one table.
 
@@ -158,11 +138,9 @@ def main(
         File that is called again for each section.
     sections : mapping of str to callable
         What can be measured.
-    write : callable
-        Keeps the rows by section.
     arguments : sequence of str
-        Names of sections, all by default; "--write" to keep the rows; "--json" for one section in this process;
-        "--device=cuda" to have the models there.
+        Names of sections, all by default; "--json" for one section in this process; "--device=cuda" to have the models
+        there.
     flags : sequence of str
         Further arguments for the processes of the sections.
 
@@ -174,7 +152,7 @@ def main(
     arguments = [argument for argument in arguments if not argument.startswith("--device=")]
     names = [name for name in arguments if not name.startswith("--")] or list(sections)
     unknown = {name for name in names if name not in sections}
-    unknown |= {name for name in arguments if name.startswith("--") and name not in ("--write", "--json")}
+    unknown |= {name for name in arguments if name.startswith("--") and name != "--json"}
     if unknown:
         print(f"Unknown section {sorted(unknown)}; there are {list(sections)}.", file=sys.stderr)
         return 2
@@ -183,47 +161,25 @@ def main(
         torch.manual_seed(SEED)
         print(json.dumps(sections[names[0]]()))
         return 0
-    rows: dict[str, list[Row]] = {}
+    rows: list[Row] = []
     for name in names:
         command = [sys.executable, script, name, "--json", *flags]
         output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-        rows[name] = [Row(found) for found in json.loads(output)]
+        rows += [Row(found) for found in json.loads(output)]
         print(f"{name}: done", file=sys.stderr)
-    print(table([row for found in rows.values() for row in found]))
-    if "--write" in arguments:
-        write(rows)
+    print(f"{machine()}\n\n{table(rows)}")
     return 0
 
 
 def main_of_sizes(
     script: str,
-    title: str,
-    about: str,
     measures: Mapping[str, Callable[[S], list[Row]]],
     sizes: tuple[S, S],
     arguments: Sequence[str],
     flags: Sequence[str] = (),
-    machine: str = versions(),
 ) -> int:
-    """Run sections that come in two sizes, real and, for "--tiny", such as show only whether they run.
-
-    Rows that are kept stand under a heading for each section, in place of what that section had; a section without
-    rows, as one of a GPU where there is none, leaves what another machine measured. `about` stands below the title,
-    `machine` beside the processor; `flags` are arguments that say nothing here.
-    """
-
-    def write(rows: dict[str, list[Row]]) -> None:
-        old = parts(RESULTS.read_text(), "#").get(title, "") if RESULTS.exists() else ""
-        kept = {name: part.rstrip() for name, part in parts(old, "##").items()}
-        for name, found in rows.items():
-            if found:
-                kept[name] = f"## {name}\n\nOn {processor()}; {machine}.\n\n{table(found)}".rstrip()
-        keep(title, "\n\n".join([about, *(kept[name] for name in measures if name in kept)]))
-
+    """Run sections that come in two sizes, real and, for "--tiny", such as show only whether they run."""
     tiny = "--tiny" in arguments
-    if tiny and "--write" in arguments:
-        print("Tiny sizes measure nothing: --tiny does not go with --write.", file=sys.stderr)
-        return 2
     flags = [*flags, *(["--tiny"] if tiny else [])]
     sections = {name: partial(measure, sizes[tiny]) for name, measure in measures.items()}
-    return main(script, sections, write, [each for each in arguments if each not in flags], flags)
+    return main(script, sections, [each for each in arguments if each not in flags], flags)

@@ -3,7 +3,6 @@
     python speed/pasta.py                       # all sections, a table; about three quarters of an hour
     python speed/pasta.py scoring               # one section: scoring, cache, training, faithfulness or road
     python speed/pasta.py scoring --encoder=ViT-L-16-SigLIP-384    # another encoder of open_clip for scoring
-    python speed/pasta.py --write               # and keep each section's table in speed/RESULTS.md
     python speed/pasta.py --tiny                # sizes that show only whether it runs
 
 Calls are taken in turn, forwards and backwards; ratios are formed repeat by repeat, and of them the median is judged.
@@ -43,7 +42,6 @@ from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.training import TrainingSettings, train_scorer
 from quantus_concepts.studies._models.training import SmallResNet
 
-TITLE = "Speed and memory of the PASTA-score"
 N_CLASSES = 10
 # Not what an encoder wants, so that resizing is part of what is timed.
 IMAGE_SIZE = 256
@@ -548,14 +546,11 @@ MEASURES: dict[str, Callable[[Sizes], list[Row]]] = {
 
 
 def main(arguments: list[str]) -> int:
-    about = "`python speed/pasta.py --write`, OMP_WAIT_POLICY=PASSIVE. Calls are taken in turn, forwards and "
-    about += "backwards; times are medians, ratios the median (least to most) of those of each repeat. Encoders have "
-    about += "random weights."
     flags = [argument for argument in arguments if argument.startswith("--encoder=")]
     sizes, tiny = Sizes(), TINY
     for flag in flags:
         sizes, tiny = (replace(each, encoder=flag.partition("=")[2]) for each in (sizes, tiny))
-    return measuring.main_of_sizes(__file__, TITLE, about, MEASURES, (sizes, tiny), arguments, flags)
+    return measuring.main_of_sizes(__file__, MEASURES, (sizes, tiny), arguments, flags)
 
 
 if __name__ == "__main__":

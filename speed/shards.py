@@ -2,7 +2,6 @@
 
     python speed/shards.py                # all sections, a table; about three minutes
     python speed/shards.py workers        # one section: workers, runs, or gpu where there is one
-    python speed/shards.py --write        # and keep each section's table in speed/RESULTS.md
     python speed/shards.py --tiny         # sizes that show only whether it runs
 
 One thread, in each worker, in "runs" and in "gpu". Networks have random weights, which are as fast as any.
@@ -37,7 +36,6 @@ from quantus_concepts.datasets.ratings.explanations import MapExplanation
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.encoders.open_clip_encoder import OpenClipEncoder
 
-TITLE = "Speed of scoring by ranges"
 N_CONCEPTS, N_CLASSES = 112, 200
 #: Of the embeddings of backbones.
 WIDTHS = {"resnet18": 512, "resnet50": 2048, "vit_b_16": 768}
@@ -280,9 +278,7 @@ MEASURES: dict[str, Callable[[Sizes], list[Row]]] = {
 
 
 def main(arguments: list[str]) -> int:
-    about = "`python speed/shards.py --write`. Networks have random weights."
-    machine = f"torch {torch.__version__}"
-    return measuring.main_of_sizes(__file__, TITLE, about, MEASURES, (Sizes(), TINY), arguments, machine=machine)
+    return measuring.main_of_sizes(__file__, MEASURES, (Sizes(), TINY), arguments)
 
 
 if __name__ == "__main__":

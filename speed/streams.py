@@ -3,7 +3,6 @@
     python speed/streams.py            # both sections, a table; about half an hour, of which workers take three minutes
     python speed/streams.py memory     # one section: memory or workers
     python speed/streams.py --tiny     # sizes that show only whether it runs
-    python speed/streams.py --write    # and keep the table in speed/RESULTS.md
 
 Images are JPEG files in folders that the script writes; each section runs in processes of its own. One thread, so that
 of two cores one is left for a worker. Times are taken in turn; of the ratios the median is judged.
@@ -38,7 +37,6 @@ from quantus_concepts.pasta import EmbeddedEncoder, Embedder, Scorer
 from quantus_concepts.pasta.encoders.open_clip_encoder import OpenClipEncoder
 from quantus_concepts.studies._models.training import SmallResNet
 
-TITLE = "Streams: memory and workers"
 N_CLASSES, N_CONCEPTS, N_PARTS = 8, 16, 4
 #: Files that are written; the others are links to them.
 N_FILES = 64
@@ -319,15 +317,6 @@ def measure_workers() -> list[Row]:
 SECTIONS: dict[str, Callable[[], list[Row]]] = {"memory": measure_memory, "workers": measure_workers}
 
 
-def write(rows: dict[str, list[Row]]) -> None:
-    """Put the rows in place of what RESULTS.md has of this script."""
-    measuring.keep(
-        TITLE,
-        f"`python speed/streams.py --write`, on {measuring.processor()}; torch {torch.__version__}, one thread, "
-        "OMP_WAIT_POLICY=PASSIVE.\n\n" + measuring.table([row for found in rows.values() for row in found]),
-    )
-
-
 if __name__ == "__main__":
     chosen = [argument for argument in sys.argv[1:] if argument != "--tiny"]
-    raise SystemExit(measuring.main(__file__, SECTIONS, write, chosen, ["--tiny"] if "--tiny" in sys.argv else []))
+    raise SystemExit(measuring.main(__file__, SECTIONS, chosen, ["--tiny"] if "--tiny" in sys.argv else []))

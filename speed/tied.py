@@ -3,7 +3,6 @@
     python speed/tied.py             # both sections, a table; two minutes
     python speed/tied.py --device=cuda   # layers as wide as the released ones', in bfloat16
     python speed/tied.py time        # one section: time or memory
-    python speed/tied.py --write     # and keep each section's table in speed/RESULTS.md
     python speed/tied.py --tiny      # sizes that show only whether it runs
 
 Pipelines of random weights, which are as fast as any: a FLUX of 256 tokens of 64 numbers (an image of 256 px), and a
@@ -31,7 +30,6 @@ from torch import Tensor
 
 from quantus_concepts.diffusion import TieSchedule, tied_pair
 
-TITLE = "Time and memory of a tied pair"
 GOAL = 1.02
 N_STEPS, REPEATS = 4, 7
 #: Ties a part of the elements at every step but the first: what costs most.
@@ -208,10 +206,7 @@ def main(arguments: list[str]) -> int:
         call()
         print(torch.cuda.max_memory_allocated(DEVICE) / 2**20 if GPU else peak_mib())
         return 0
-    about = "`python speed/tied.py --write`. Networks have random weights."
-    machine = f"{torch.cuda.get_device_name(DEVICE)}, " if GPU else ""
-    machine += f"torch {torch.__version__}"
-    return measuring.main_of_sizes(__file__, TITLE, about, MEASURES, (False, True), arguments, machine=machine)
+    return measuring.main_of_sizes(__file__, MEASURES, (False, True), arguments)
 
 
 if __name__ == "__main__":

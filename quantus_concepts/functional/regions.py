@@ -19,10 +19,10 @@ from quantus_concepts.functional.upsampling import MAPS, Resizer, prepared_maps
 _POINTS = Reals("B, Q, 2", filled=True, remedy="Give NaN where nothing is visible.")
 ALPHAS = Items(Number(0, 12, open_low=True), "sizes of the region", least=1)
 
-# Pixels of upsampled maps held at a time: on a CPU as many as each thread's own cache holds twice, which is eight times
-# as fast as memory, and enough for threads to be worth waking.
+# Pixels held at a time, and of each thread's maps on a CPU: its own cache, eight times as fast as memory, holds twice
+# as many.
+_CHUNK = 2**25
 _CHUNK_OF_THREAD = 2**17
-_CHUNK_ON_ACCELERATOR = 2**25
 
 
 @check_arguments(maps=MAPS, points=_POINTS, size=ImageSize(), alphas=ALPHAS)
@@ -211,8 +211,12 @@ def chunks(maps: Tensor, size: tuple[int, int], n_work: int = 0) -> Iterator[tup
 
     With `n_work` the second has so many arrays for each map, along an axis of its own.
     """
-    pixels = _CHUNK_OF_THREAD * torch.get_num_threads() if maps.device.type == "cpu" else _CHUNK_ON_ACCELERATOR
-    length = max(1, min(len(maps), pixels // (size[0] * size[1] * max(n_work, 1))))
+    area = size[0] * size[1]
+    most = _CHUNK // (area * max(n_work, 1))
+    if maps.device.type == "cpu":
+        # Whole maps for each thread, however many arrays there are: waking threads for less takes longer than the work.
+        most = min(most, torch.get_num_threads() * max(1, _CHUNK_OF_THREAD // area))
+    length = max(1, min(len(maps), most))
     # Allocated once: fresh memory for each chunk costs more than the arithmetic.
     out, work = maps.new_empty(length, *size), maps.new_empty(length, *([n_work] if n_work else []), *size)
     for start in range(0, len(maps), length):

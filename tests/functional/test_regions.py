@@ -206,6 +206,9 @@ class TestPointHits:
         np.testing.assert_array_equal(point_hits(maps, points, (32, 32), ALPHAS), hits)
         one_by_one = [point_hits(maps[i : i + 1], points[i : i + 1], (32, 32), ALPHAS) for i in range(40)]
         np.testing.assert_array_equal(torch.cat(one_by_one), hits)
+        # As one of several parts of its map, too.
+        parts = regions.pixels_of(torch.stack([points.flip(0), points], 1), (32, 32))
+        np.testing.assert_array_equal(regions.hits_of_parts(maps, parts, (32, 32), ALPHAS)[:, 1], hits)
         order = torch.randperm(40, generator=torch.Generator().manual_seed(1))
         np.testing.assert_array_equal(point_hits(maps[order], points[order], (32, 32), ALPHAS), hits[order])
 

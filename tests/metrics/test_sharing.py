@@ -21,6 +21,8 @@ from torch import nn
 import changing_models
 from changing_models import FAMILIES, KNOBS
 from quantus_concepts import CEM, CGIM, CLM, evaluate, shared_passes
+from quantus_concepts.metrics.concepts import clm
+from quantus_concepts.metrics.host.model import concept_maps
 from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel
 
 N, SIZE, BATCH = 12, 12, 4
@@ -141,6 +143,32 @@ def test_changed_weights_inside_a_block_are_noticed_and_warned_of_once(
             after = {name: metric(model, images, y) for name, metric in make_metrics().items()}
     assert sum("changed inside" in str(warning.message) for warning in warned) == 1
     np.testing.assert_equal(after, {name: metric(model, images, y) for name, metric in make_metrics().items()})
+
+
+def test_methods_share_the_scores_of_clm_but_calls_with_other_truth_or_settings_do_not(
+    model: SharingConceptModel, images: np.ndarray, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metric, y, made = make_metrics()["CLM"], predicted(model, images), []
+    monkeypatch.setattr(clm, "concept_maps", lambda *given: made.append(1) or concept_maps(*given))
+
+    def score() -> list[list[float]]:
+        found = []
+        for alpha, classes, points in (
+            (6.0, y, None),
+            (1.0, y, None),
+            (6.0, 2 - y, None),
+            (6.0, y, metric.points[::-1]),
+        ):
+            metric.alpha = alpha
+            found.append(metric(model, images, classes, custom_batch=None if points is None else {"points": points}))
+        return found
+
+    expected = score()
+    assert len({tuple(scores) for scores in expected}) == 4
+    with shared_passes():
+        np.testing.assert_equal([score(), score()], [expected, expected])
+    # Once for each of four calls outside, and once inside.
+    assert len(made) == 8
 
 
 def test_other_images_rows_and_models_are_not_mixed_up(images: np.ndarray) -> None:
