@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from quantus_concepts.datasets.scenes.sources import Cutout, MixedScenes, ObjectSource, SceneSource
     from quantus_concepts.datasets.substitution.painted_substitutions import PaintedSubstitutions, SubstitutionSample
     from quantus_concepts.datasets.substitution.sub import SUB, SUBSample
-    from quantus_concepts.datasets.substitution.sub_writer import write_sub
+    from quantus_concepts.datasets.substitution.sub_files import write_sub
     from quantus_concepts.datasets.transforms import apply_transform, default_transform
 else:
     __getattr__, __dir__ = lazily(__name__, __file__)

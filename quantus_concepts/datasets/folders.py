@@ -1,13 +1,14 @@
-"""Folders of images, one for each class, and the names in them."""
+"""Folders of images, one for each class, lists and tables beside them, and the names in these."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import csv
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from captum_concepts._support.files import image_files, quoted, shortened, subfolders
+from captum_concepts._support.files import check_plain_file, image_files, quoted, shortened, subfolders
 
 
 def leads_out(name: str) -> bool:
@@ -44,7 +45,44 @@ def list_classes(root: Path, suffixes: Sequence[str]) -> tuple[list[str], list[P
     return [folder.name for folder in folders], [path for paths in found for path in paths], labels
 
 
-def some_names(names: Sequence[str | Path], limit: int = 5) -> str:
-    """Write out the first few."""
-    shown = (shortened(name.as_posix() if isinstance(name, Path) else name) for name in names[:limit])
-    return ", ".join(shown) + (", ..." if len(names) > limit else "")
+def list_some(entries: Iterable[object], limit: int = 5) -> str:
+    """Write out the first few of a list."""
+    words = [entry.as_posix() if isinstance(entry, Path) else entry for entry in entries]
+    more = f", and {len(words) - limit} more" if len(words) > limit else ""
+    return ", ".join(map(shortened, words[:limit])) + more
+
+
+def check_there(paths: Iterable[Path], what: str, remedy: str) -> None:
+    """Raise unless all of the files are there."""
+    wanted = list(dict.fromkeys(paths))
+    missing = [path.name for path in wanted if not path.is_file()]
+    if missing:
+        raise FileNotFoundError(
+            f"Expected {what} but {len(missing)} of {len(wanted)} are missing: {list_some(missing)}. {remedy}"
+        )
+
+
+def csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Yield line number and stripped cells of each row that is not blank, all as wide as the first."""
+    check_plain_file(path, "CSV file")
+    # Spreadsheets write a byte order mark.
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        reader, width = csv.reader(file), 0
+        try:
+            for row in reader:
+                cells = [cell.strip() for cell in row]
+                if any("\0" in cell for cell in cells):
+                    raise bad_line(path, reader.line_num, "a text in UTF-8", "a byte of 0")
+                if not any(cells):
+                    continue
+                width = width or len(cells)
+                if len(cells) != width:
+                    raise bad_line(path, reader.line_num, f"{width} columns as in the header", f"{len(cells)} columns")
+                yield reader.line_num, cells
+        except (csv.Error, UnicodeDecodeError) as error:
+            raise ValueError(f"{path}, line {reader.line_num + 1}: cannot be read as CSV in UTF-8: {error}.") from error
+
+
+def bad_line(path: Path, line: int, expected: str, got: str) -> ValueError:
+    """Return an error that names the line of a file."""
+    return ValueError(f"{path}, line {line}: expected {expected} but got {quoted(got)}.")

@@ -93,7 +93,7 @@ class TiedScheduler:
         """Share that was tied at each step of the last run."""
         return [float(share) for share in self._shares.values()]
 
-    def _tied(self, predicted: Tensor, timestep: Any) -> Tensor:
+    def _tie(self, predicted: Tensor, timestep: Any) -> Tensor:
         """Return the predictions of a batch after tying, and note how much was tied."""
         if len(predicted) % 2:
             raise ValueError(
@@ -138,7 +138,7 @@ def _tied_class(base: type) -> type[TiedScheduler]:
     # Pipelines read from its signature what it takes.
     @functools.wraps(inner)
     def step(self: Any, model_output: Tensor, timestep: Any, *args: Any, **kwargs: Any) -> Any:
-        return inner(self, self._tied(model_output, timestep), timestep, *args, **kwargs)
+        return inner(self, self._tie(model_output, timestep), timestep, *args, **kwargs)
 
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
         pass  # its state is a copy

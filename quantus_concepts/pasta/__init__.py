@@ -15,9 +15,8 @@ if TYPE_CHECKING:
     from quantus_concepts.pasta.applications.steering import score_masks
     from quantus_concepts.pasta.cache import EmbeddingCache
     from quantus_concepts.pasta.embedder import Embedder
-    from quantus_concepts.pasta.encoders.blip import blip_encoder
     from quantus_concepts.pasta.encoders.embedded_encoder import EmbeddedEncoder
-    from quantus_concepts.pasta.encoders.object_encoder import ObjectEncoder
+    from quantus_concepts.pasta.encoders.object_encoder import ObjectEncoder, blip_encoder
     from quantus_concepts.pasta.encoders.open_clip_encoder import OpenClipEncoder
     from quantus_concepts.pasta.labels import RELEASED_LABELS
     from quantus_concepts.pasta.regressors import Regressor, fit_regressor

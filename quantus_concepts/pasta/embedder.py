@@ -490,12 +490,12 @@ class CachedEncoder:
         if n == 0:
             return torch.empty(0, self.encoder.dim, device=device)
         if keys is None or self.cache is None:
-            embeddings = torch.cat([self._checked(encode(some)) for some in self._batches(range(n))])
+            embeddings = torch.cat([self._check_dim(encode(some)) for some in self._batches(range(n))])
             return embeddings if device is None else embeddings.to(device)
         found = self.cache.get(dict.fromkeys(keys))
         missing = {key: place for place, key in reversed(list(enumerate(keys))) if key not in found}
         for some in self._batches(sorted(missing.values())):
-            computed = self._checked(encode(some)).cpu()
+            computed = self._check_dim(encode(some)).cpu()
             fresh = {keys[place]: row for place, row in zip(some, computed, strict=True)}
             self.cache.put(fresh)
             found.update(fresh)
@@ -516,7 +516,7 @@ class CachedEncoder:
             keys.append(fingerprint_of(head, *parts))
         return keys
 
-    def _checked(self, embeddings: Tensor) -> Tensor:
+    def _check_dim(self, embeddings: Tensor) -> Tensor:
         dim = self.encoder.dim
         if embeddings.ndim != 2 or embeddings.shape[1] != dim:
             check_shape("encoder", embeddings, ("N", "dim"), (None, dim))

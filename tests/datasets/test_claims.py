@@ -31,8 +31,7 @@ from quantus_concepts import read_scores
 from quantus_concepts.datasets import CUB200, SUB, COCOObjects, ConceptFolder, CutoutFolder, PastaRatings, SceneFolder
 from quantus_concepts.datasets.folders import inside
 from quantus_concepts.datasets.ratings.files import load_concepts, load_map
-from quantus_concepts.datasets.scenes.bam_folder import NumberedMasks, PNGMasks
-from quantus_concepts.datasets.scenes.bam_layout import read_boxes, read_labels
+from quantus_concepts.datasets.scenes.bam_folder import NumberedMasks, PNGMasks, read_boxes, read_labels
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.encoders.weights import load_weights
 from quantus_concepts.pasta.scorer import Scorer
@@ -148,19 +147,19 @@ class Executed:
         return (exec, ("raise SystemExit('unpickled')",))
 
 
-STATE = nn.Linear(3, 2).state_dict()
-ODD_TENSORS = {
-    "larger than the file": torch.zeros(1).expand(10**9),
-    "sparse": torch.ones(2, 3).to_sparse(),
-    "quantised": torch.quantize_per_tensor(torch.ones(2, 3), 0.1, 0, torch.qint8),
-    "without data": torch.empty(10**12, device="meta"),
-    "an object": Executed(),
-}
-
-
-@pytest.mark.parametrize("kind", ODD_TENSORS)
-def test_weights_that_are_no_plain_tensors(tmp_path: Path, kind: str) -> None:
-    torch.save(STATE | {"weight": ODD_TENSORS[kind]}, tmp_path / "PASTA_Q1.pth")
+@pytest.mark.parametrize(
+    ("kind", "weight"),
+    {
+        "larger than the file": torch.zeros(1).expand(10**9),
+        "sparse": torch.ones(2, 3).to_sparse(),
+        "quantised": torch.quantize_per_tensor(torch.ones(2, 3), 0.1, 0, torch.qint8),
+        "without data": torch.empty(10**12, device="meta"),
+        "an object": Executed(),
+    }.items(),
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_weights_that_are_no_plain_tensors(tmp_path: Path, kind: str, weight: object) -> None:
+    torch.save(nn.Linear(3, 2).state_dict() | {"weight": weight}, tmp_path / "PASTA_Q1.pth")
     for read in (load_scorer, lambda path: load_weights(nn.Linear(3, 2), path)):
         message = refused(partial(read, tmp_path / "PASTA_Q1.pth"), "PASTA_Q1.pth")
         assert "weights_only" not in message.replace("weights_only=True", "")
@@ -362,27 +361,29 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 FEW = "class,ear\nbird,0\ncat,1\n"
-TABLES = {
-    "many columns": ("class," + ",".join(map(str, range(200_000))) + "\nbird,0\n", None, "concepts.csv, line 2"),
-    "the same column": ("class," + ",".join(map(str, range(100_000))) + ",7\n", None, "concepts.csv, line 1"),
-    "a large cell": (f"class,{'x' * 200_000}\n", None, "concepts.csv, line 2"),
-    "a byte of 0": ("class,fu\0r\nbird,0\ncat,1\n", None, "concepts.csv, line 1"),
-    "UTF-16": (FEW.encode("utf-16"), None, "concepts.csv, line 1"),
-    "Latin-1": ("class,caf\xe9\nbird,0\ncat,1\n".encode("latin-1"), None, "concepts.csv, line 1"),
-    "an image outside": ("image,ear\n../cat/0.png,1\n", None, "concepts.csv, line 2"),
-    "an image elsewhere": ("image,ear\n/etc/passwd,1\n", None, "concepts.csv, line 2"),
-    "parts and places": (
-        FEW,
-        "image,part,x,y\n" + "bird/0.png,ear,1,1\n" * 6000 + "".join(f"bird/0.png,{n},1,1\n" for n in range(6000)),
-        "parts.csv to have fewer parts",
-    ),
-    "a part outside": (FEW, "image,part,x,y\nbird/../../x.png,ear,1,1\n", "parts.csv, line 2"),
-}
 
 
-@pytest.mark.parametrize("name", TABLES)
-def test_tables_of_concepts(tmp_path: Path, images: Path, name: str) -> None:
-    concepts, parts, told = TABLES[name]
+@pytest.mark.parametrize(
+    ("concepts", "parts", "told"),
+    {
+        "many columns": ("class," + ",".join(map(str, range(200_000))) + "\nbird,0\n", None, "concepts.csv, line 2"),
+        "the same column": ("class," + ",".join(map(str, range(100_000))) + ",7\n", None, "concepts.csv, line 1"),
+        "a large cell": (f"class,{'x' * 200_000}\n", None, "concepts.csv, line 2"),
+        "a byte of 0": ("class,fu\0r\nbird,0\ncat,1\n", None, "concepts.csv, line 1"),
+        "UTF-16": (FEW.encode("utf-16"), None, "concepts.csv, line 1"),
+        "Latin-1": ("class,caf\xe9\nbird,0\ncat,1\n".encode("latin-1"), None, "concepts.csv, line 1"),
+        "an image outside": ("image,ear\n../cat/0.png,1\n", None, "concepts.csv, line 2"),
+        "an image elsewhere": ("image,ear\n/etc/passwd,1\n", None, "concepts.csv, line 2"),
+        "parts and places": (
+            FEW,
+            "image,part,x,y\n" + "bird/0.png,ear,1,1\n" * 6000 + "".join(f"bird/0.png,{n},1,1\n" for n in range(6000)),
+            "parts.csv to have fewer parts",
+        ),
+        "a part outside": (FEW, "image,part,x,y\nbird/../../x.png,ear,1,1\n", "parts.csv, line 2"),
+    }.values(),
+    ids=range(10),
+)
+def test_tables_of_concepts(tmp_path: Path, images: Path, concepts: str | bytes, parts: str | None, told: str) -> None:
     (tmp_path / "concepts.csv").write_bytes(concepts if isinstance(concepts, bytes) else concepts.encode())
     (tmp_path / "parts.csv").write_text(parts or "")
     tables = [tmp_path / "concepts.csv", *([tmp_path / "parts.csv"] if parts else [])]
@@ -438,35 +439,40 @@ COCO = {
     "annotations": [{"id": 11, "image_id": 1, "category_id": 18, "segmentation": [[10, 10, 30, 10, 10, 30]]}],
 }
 LARGE = {"counts": [9 * 10**10], "size": [300_000, 300_000]}
-ENTRIES = {
-    **{f"path {name!r}": ("images", {"file_name": name}, "image 1") for name in OUTSIDE},
-    "path of a number": ("images", {"file_name": 3}, "image 1"),
-    "pixels": ("images", {"height": 10**6, "width": 10**6}, "Annotation 11"),
-    "no height": ("images", {"height": None}, "Annotation 11"),
-    "height below": ("images", {"height": -40}, "Annotation 11"),
-    "id of a list": ("images", {"id": [1]}, "entry 0 of 'images'"),
-    "name of a list": ("categories", {"name": []}, "entry 0 of 'categories'"),
-    "annotation of a text": ("annotations", {"id": "x"}, "annotation 'x'"),
-    "annotation of a large number": ("annotations", {"id": 10**30}, "annotation 1000"),
-    "area": ("annotations", {"area": None}, "Annotation 11"),
-    "not a number": ("annotations", {"segmentation": [[float("nan")] * 6]}, "annotation 11"),
-    "far away": ("annotations", {"segmentation": [[10**300] * 6]}, "annotation 11"),
-    "lengths of fractions": ("annotations", {"segmentation": {"counts": [0.5, 2399.5], "size": [40, 60]}}, "no whole"),
-    "a key twice": ("annotations", {"id": 1}, "twice"),
-    "lengths of another size": ("annotations", {"segmentation": LARGE}, "annotation 11"),
-    "lengths of no size": ("annotations", {"segmentation": {"counts": [5], "size": None}}, "annotation 11"),
-}
 
 
-@pytest.mark.parametrize("name", ENTRIES)
-def test_entries_of_coco(tmp_path: Path, name: str) -> None:
-    part, changes, told = ENTRIES[name]
+@pytest.mark.parametrize(
+    ("part", "changes", "told"),
+    {
+        **{f"path {name!r}": ("images", {"file_name": name}, "image 1") for name in OUTSIDE},
+        "path of a number": ("images", {"file_name": 3}, "image 1"),
+        "pixels": ("images", {"height": 10**6, "width": 10**6}, "Annotation 11"),
+        "no height": ("images", {"height": None}, "Annotation 11"),
+        "height below": ("images", {"height": -40}, "Annotation 11"),
+        "id of a list": ("images", {"id": [1]}, "entry 0 of 'images'"),
+        "name of a list": ("categories", {"name": []}, "entry 0 of 'categories'"),
+        "annotation of a text": ("annotations", {"id": "x"}, "annotation 'x'"),
+        "annotation of a large number": ("annotations", {"id": 10**30}, "annotation 1000"),
+        "area": ("annotations", {"area": None}, "Annotation 11"),
+        "not a number": ("annotations", {"segmentation": [[float("nan")] * 6]}, "annotation 11"),
+        "far away": ("annotations", {"segmentation": [[10**300] * 6]}, "annotation 11"),
+        "lengths of fractions": (
+            "annotations",
+            {"segmentation": {"counts": [0.5, 2399.5], "size": [40, 60]}},
+            "no whole",
+        ),
+        "a key twice": ("annotations", {"id": 1}, "twice"),
+        "lengths of another size": ("annotations", {"segmentation": LARGE}, "annotation 11"),
+        "lengths of no size": ("annotations", {"segmentation": {"counts": [5], "size": None}}, "annotation 11"),
+    }.values(),
+)
+def test_entries_of_coco(tmp_path: Path, part: str, changes: dict[str, object], told: str) -> None:
     content = {key: [dict(entry) for entry in entries] for key, entries in COCO.items()}
     content[part][0] |= changes
     (tmp_path / "images").mkdir()
     Image.new("RGB", (60, 40)).save(tmp_path / "images" / "1.png")
     text = json.dumps(content)
-    (tmp_path / "instances.json").write_text(text.replace('"id": 1,', '"id": 1, "id": 2,') if "twice" in name else text)
+    (tmp_path / "instances.json").write_text(text.replace('"id": 1,', '"id": 1, "id": 2,') if told == "twice" else text)
     refused(lambda: COCOObjects(tmp_path / "instances.json", tmp_path / "images", ["dog"]), "instances.json", told)
 
 

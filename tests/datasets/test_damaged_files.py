@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 from safetensors.torch import save_file
 
 from captum_concepts import ConceptBank, method_from_spec
 from damaged import DAMAGES, Loader, check_damaged
+from data_files import write_files
 from fixtures_cub import write_cub
 from fixtures_pasta import write_pasta_release
 from quantus_concepts.datasets import (
@@ -24,18 +24,10 @@ from quantus_concepts.datasets import (
     PastaRatings,
     SceneFolder,
 )
+from quantus_concepts.datasets.scenes.bam_folder import NumberedMasks
 from quantus_concepts.pasta.encoders.weights import load_weights
 from quantus_concepts.pasta.scorer import Scorer
-from quantus_concepts.pasta.scorer_files import load_scorer, save_scorer
-
-RELEASED = {
-    "net.0.weight": (4, 1050),
-    "net.0.bias": (4,),
-    "net.2.weight": (3, 4),
-    "net.2.bias": (3,),
-    "net.4.weight": (1, 3),
-    "net.4.bias": (1,),
-}
+from quantus_concepts.pasta.scorer_files import RELEASED_KEYS, load_scorer, save_scorer
 
 
 def all_of(dataset: object) -> None:
@@ -44,111 +36,61 @@ def all_of(dataset: object) -> None:
         dataset[index]  # type: ignore[index]
 
 
-def paint(path: Path, mode: str = "RGB", size: tuple[int, int] = (12, 10)) -> Path:
-    """Write an image; with transparency, where it has any, around a square."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pixels = np.random.default_rng(len(path.name)).integers(0, 256, (size[1], size[0], len(mode)), dtype=np.uint8)
-    if mode == "RGBA":
-        pixels[..., 3] = 0
-        pixels[2:6, 2:6, 3] = 255
-    Image.fromarray(pixels.squeeze()).save(path)
-    return path
-
-
-def cub(root: Path) -> dict[str, Loader]:
+def cub(root: Path) -> list[Loader]:
     folder = write_cub(root)
-    call = lambda: all_of(CUB200(folder))  # noqa: E731
-    image = sorted((folder / "images").rglob("*.jpg"))[0]
-    names = ["images.txt", "classes.txt", "train_test_split.txt", "parts/part_locs.txt"]
-    names += [f"attributes/{name}.txt" for name in ("attributes", "image_attribute_labels")]
-    paths = [image, *(folder / name for name in names), folder / "attributes/class_attribute_labels_continuous.txt"]
-    return {f"CUB200 {path.stem[:20]}": Loader(path, call) for path in paths}
+    names = ["images.txt", "classes.txt", "train_test_split.txt", "parts/part_locs.txt", "attributes/attributes.txt"]
+    names += ["attributes/image_attribute_labels.txt", "attributes/class_attribute_labels_continuous.txt"]
+    paths = [min((folder / "images").rglob("*.jpg")), *(folder / name for name in names)]
+    return [Loader(path, lambda: all_of(CUB200(folder))) for path in paths]
 
 
-def concept_folder(root: Path) -> dict[str, Loader]:
-    paths = [paint(root / "images" / name / f"{i}.png") for name in ("bird", "cat") for i in range(4)]
-    texts = {
-        "concepts.csv": "class,fur,wings\nbird,0,0.9\ncat,1,0\n",
-        "parts.csv": "image,part,x,y\ncat/0.png,ear,3,4\ncat/1.png,ear,10,4.5\nbird/2.png,ear,0,9\n",
-        "about.csv": "concept,part\nfur,ear\nwings,ear\n",
-    }
-    for name, text in texts.items():
-        (root / name).write_text(text)
-    tables = [root / name for name in texts]
-    call = lambda: all_of(ConceptFolder(root / "images", *tables[:2], part_of_concept=tables[2]))  # noqa: E731
-    return {f"ConceptFolder {path.name}": Loader(path, call) for path in (paths[0], *tables)}
+def folders(root: Path) -> list[Loader]:
+    write_files(root)
+    tables = [root / f"{name}.csv" for name in ("concepts", "parts", "about")]
+    annotated = lambda: all_of(ConceptFolder(root / "scenes", *tables[:2], part_of_concept=tables[2]))  # noqa: E731
+    photographs = lambda: all_of(COCOObjects(root / "coco.json", root / "photographs", ["dog"]))  # noqa: E731
+    composed = lambda: [all_of(BAMFolder(root / "bam", view=view)) for view in ("os", "og", "0s")]  # noqa: E731
+    masks = root / "val_mask.npz"
+    np.savez_compressed(masks, **{str(number): np.ones((5, 5), dtype=bool) for number in range(20)})
+    objects = root / "bam" / "obj"
+    for path in (root / "bam").rglob("*loc.txt"):
+        if path != objects / "val_loc.txt":  # others take its place
+            path.unlink()
+    return [
+        *(Loader(path, annotated) for path in (root / "scenes" / "cat" / "0.png", *tables)),
+        *(Loader(path, photographs) for path in (root / "photographs" / "1.png", root / "coco.json")),
+        *(Loader(objects / name, composed) for name in ("val.txt", "val_loc.txt")),
+        *(Loader(min((objects / name).iterdir()), composed) for name in ("val", "val_mask")),
+        Loader(masks, lambda: NumberedMasks(masks).read("dog-track-0900.jpg", 0, (2, 2, 9, 9), 16, (16, 16))),
+        Loader(root / "cutouts" / "cat" / "0.png", lambda: all_of(CutoutFolder(root / "cutouts"))),
+        Loader(root / "scenes" / "cat" / "0.png", lambda: all_of(SceneFolder(root / "scenes"))),
+    ]
 
 
-def bam(root: Path) -> dict[str, Loader]:
-    """The layout of the release with one pair of classes, masks as PNG and as an archive."""
-    found = {}
-    for kind in ("png", "npz"):
-        base, name = root / kind, "dog-track-0900"
-        for folder in ("obj", "scene", "scene_only"):
-            paint(base / folder / "val" / f"{name}.jpg", size=(16, 16))
-            (base / folder / "val.txt").write_text(f"{name}.jpg 0\n")
-        (base / "obj" / "val_loc.txt").write_text(f"{name}.jpg 2,2,9,9\n")
-        mask = base / "obj" / ("val_mask.npz" if kind == "npz" else f"val_mask/{name}.png")
-        paint(mask.with_suffix(".png"), "L", (16, 16))
-        if kind == "npz":
-            mask.with_suffix(".png").unlink()
-            np.savez_compressed(mask, **{str(number): np.ones((5, 5), dtype=bool) for number in range(20)})
-        lists = [base / "obj/val.txt", base / "obj/val_loc.txt", base / f"obj/val/{name}.jpg"] if kind == "png" else []
-        call = lambda base=base: [all_of(BAMFolder(base, view=view)) for view in ("os", "og", "0s")]  # noqa: E731
-        found |= {f"BAMFolder {path.name}": Loader(path, call) for path in (mask, *lists)}
-    return found
-
-
-def coco(root: Path) -> dict[str, Loader]:
-    photograph, path = paint(root / "images" / "1.png", size=(60, 40)), root / "instances.json"
-    outline = [[10, 10, 30, 10, 10, 30]]
-    content = {
-        "images": [{"id": 1, "file_name": "1.png", "height": 40, "width": 60}],
-        "categories": [{"id": 18, "name": "dog"}],
-        "annotations": [{"id": 11, "image_id": 1, "category_id": 18, "segmentation": outline}],
-    }
-    path.write_text(json.dumps(content))
-    call = lambda: all_of(COCOObjects(path, root / "images", ["dog"]))  # noqa: E731
-    return {"COCOObjects json": Loader(path, call), "COCOObjects photograph": Loader(photograph, call)}
-
-
-def sources(root: Path) -> dict[str, Loader]:
-    for name in ("a", "b"):
-        paint(root / "cutouts" / name / "1.png", "RGBA")
-        paint(root / "scenes" / name / "1.jpg")
-    cutout, scene = root / "cutouts" / "a" / "1.png", root / "scenes" / "a" / "1.jpg"
-    return {
-        "CutoutFolder": Loader(cutout, lambda: all_of(CutoutFolder(root / "cutouts"))),
-        "SceneFolder": Loader(scene, lambda: all_of(SceneFolder(root / "scenes"))),
-    }
-
-
-def ratings(root: Path) -> dict[str, Loader]:
+def ratings(root: Path) -> list[Loader]:
     folder = write_pasta_release(root, n_images=1, explainers=("3", "41"), datasets=["coco"])
-    files = {
-        path.suffix: path for name in ("expl", "activations") for path in (folder / "result_dataset" / name).iterdir()
-    }
-    drawing = next(path for path in (folder / "result_dataset/expl").iterdir() if "_3_" in path.name)
-    return {
-        "PastaRatings json": Loader(folder / "human_annotations.json", lambda: PastaRatings(folder)),
-        "PastaRatings drawing": Loader(drawing, lambda: list(PastaRatings(folder).explanations)),
-        "PastaRatings map": Loader(files[".npy"], lambda: list(PastaRatings(folder, drawings=False).explanations)),
-        "PastaRatings concepts": Loader(files[".json"], lambda: list(PastaRatings(folder).explanations)),
-    }
+    files = [path for name in ("expl", "activations") for path in (folder / "result_dataset" / name).iterdir()]
+    drawing = next(path for path in files if "_3_" in path.name and path.suffix == ".png")
+    maps, concepts = (next(path for path in files if path.suffix == suffix) for suffix in (".npy", ".json"))
+    return [
+        Loader(folder / "human_annotations.json", lambda: PastaRatings(folder)),
+        *(Loader(path, lambda: list(PastaRatings(folder).explanations)) for path in (drawing, concepts)),
+        Loader(maps, lambda: list(PastaRatings(folder, drawings=False).explanations)),
+    ]
 
 
-def models(root: Path) -> dict[str, Loader]:
+def models(root: Path) -> list[Loader]:
     save_scorer(Scorer(4, ("Q1", "Q2"), ("a", "b"), (5, 3)), root / "ours.safetensors")
-    torch.save({name: torch.ones(shape) for name, shape in RELEASED.items()}, root / "PASTA_Q1.pth")
+    released = dict(zip(RELEASED_KEYS, ((4, 1050), (4,), (3, 4), (3,), (1, 3), (1,)), strict=True))
     (root / "folder").mkdir()
-    torch.save({name: torch.ones(shape) for name, shape in RELEASED.items()}, root / "folder" / "PASTA_Q2.pth")
+    for name in ("PASTA_Q1.pth", "folder/PASTA_Q2.pth"):
+        torch.save({key: torch.ones(shape) for key, shape in released.items()}, root / name)
     ConceptBank(torch.rand(5, 7)).save(root / "bank.safetensors")
     torch.save(torch.nn.Linear(2, 2).state_dict(), root / "linear.pt")
     save_file(torch.nn.Linear(2, 2).state_dict(), root / "linear.safetensors")
-    (root / "methods.py").write_text(
-        "import captum.attr\n\n\ndef method(model):\n    return captum.attr.Saliency(model)\n"
-    )
-    reads = {
+    method = "import captum.attr\n\n\ndef method(model):\n    return captum.attr.Saliency(model)\n"
+    (root / "methods.py").write_text(method)
+    reads: dict[str, Callable[[Path], object]] = {
         "ours.safetensors": load_scorer,
         "PASTA_Q1.pth": load_scorer,
         "folder/PASTA_Q2.pth": lambda path: load_scorer(path.parent),
@@ -157,63 +99,18 @@ def models(root: Path) -> dict[str, Loader]:
         "linear.safetensors": lambda path: load_weights(torch.nn.Linear(2, 2), path),
         "methods.py": lambda path: method_from_spec(f"{path}:method"),
     }
-    return {
-        f"{name}": Loader(root / name, lambda path=root / name, read=read: read(path)) for name, read in reads.items()
-    }
+    return [Loader(root / name, lambda path=root / name, read=read: read(path)) for name, read in reads.items()]
 
 
-BUILDERS = (cub, concept_folder, bam, coco, sources, ratings, models)
-NAMES = (
-    "CUB200 Black_footed_Albatro",
-    "CUB200 images",
-    "CUB200 classes",
-    "CUB200 train_test_split",
-    "CUB200 part_locs",
-    "CUB200 attributes",
-    "CUB200 image_attribute_labe",
-    "CUB200 class_attribute_labe",
-    "ConceptFolder 0.png",
-    "ConceptFolder concepts.csv",
-    "ConceptFolder parts.csv",
-    "ConceptFolder about.csv",
-    "BAMFolder dog-track-0900.png",
-    "BAMFolder val.txt",
-    "BAMFolder val_loc.txt",
-    "BAMFolder dog-track-0900.jpg",
-    "BAMFolder val_mask.npz",
-    "COCOObjects json",
-    "COCOObjects photograph",
-    "CutoutFolder",
-    "SceneFolder",
-    "PastaRatings json",
-    "PastaRatings drawing",
-    "PastaRatings map",
-    "PastaRatings concepts",
-    "ours.safetensors",
-    "PASTA_Q1.pth",
-    "folder/PASTA_Q2.pth",
-    "bank.safetensors",
-    "linear.pt",
-    "linear.safetensors",
-    "methods.py",
-)
-
-
-@pytest.fixture(scope="module")
-def loaders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Loader]:
-    found = {}
-    for build in BUILDERS:
-        found |= build(tmp_path_factory.mktemp(build.__name__))
+@pytest.fixture(scope="module", params=[cub, folders, ratings, models], ids=lambda build: build.__name__)
+def loaders(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[Loader]:
+    found = request.param(tmp_path_factory.mktemp("files"))
+    for loader in found:
+        loader.call()
     return found
 
 
-def test_all_can_be_read_before(loaders: dict[str, Loader]) -> None:
-    assert tuple(loaders) == NAMES
-    for loader in loaders.values():
-        loader.call()
-
-
 @pytest.mark.parametrize("damage", DAMAGES)
-@pytest.mark.parametrize("name", NAMES)
-def test_a_damaged_file_is_refused_by_name(loaders: dict[str, Loader], name: str, damage: str) -> None:
-    check_damaged(loaders[name], damage)
+def test_a_damaged_file_is_refused_by_name(loaders: list[Loader], damage: str) -> None:
+    for loader in loaders:
+        check_damaged(loader, damage)

@@ -11,29 +11,6 @@ from quantus_concepts.datasets.transforms import apply_transform, default_transf
 
 BILINEAR = v2.InterpolationMode.BILINEAR
 
-GEOMETRIC = [
-    v2.Resize((97, 133)),
-    v2.Resize((31, 37)),
-    v2.Resize(30),
-    v2.CenterCrop(36),
-    v2.CenterCrop((91, 40)),
-    v2.CenterCrop((64, 97)),
-    v2.RandomHorizontalFlip(p=1),
-    v2.RandomVerticalFlip(p=1),
-    v2.Pad([3, 5, 7, 2]),
-    v2.Pad(4, padding_mode="reflect"),
-    v2.RandomCrop(40, padding=6),
-    v2.RandomResizedCrop((64, 50)),
-    v2.RandomRotation(40, BILINEAR, expand=True),
-    v2.RandomRotation(40, BILINEAR),
-    v2.RandomAffine(20, (0.1, 0.1), (0.8, 1.2), 10, BILINEAR),
-    v2.RandomPerspective(p=1, distortion_scale=0.3),
-    v2.ElasticTransform(30.0, 6.0),
-    v2.RandomZoomOut(p=1),
-    v2.Compose([v2.Resize(80), v2.RandomHorizontalFlip(p=1), v2.CenterCrop(61), v2.Normalize([0.5], [2.0])]),
-    nn.Sequential(v2.RandomHorizontalFlip(p=1), v2.RandomApply([v2.Pad(3)], p=1)),
-]
-
 
 def _dot(x, y, height, width, spread=1.5):
     rows, columns = torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")
@@ -41,7 +18,32 @@ def _dot(x, y, height, width, spread=1.5):
 
 
 @pytest.mark.parametrize("size", [(61, 48), (40, 75)])
-@pytest.mark.parametrize("transform", GEOMETRIC, ids=lambda t: str(t).replace("\n", "")[:40])
+@pytest.mark.parametrize(
+    "transform",
+    [
+        v2.Resize((97, 133)),
+        v2.Resize((31, 37)),
+        v2.Resize(30),
+        v2.CenterCrop(36),
+        v2.CenterCrop((91, 40)),
+        v2.CenterCrop((64, 97)),
+        v2.RandomHorizontalFlip(p=1),
+        v2.RandomVerticalFlip(p=1),
+        v2.Pad([3, 5, 7, 2]),
+        v2.Pad(4, padding_mode="reflect"),
+        v2.RandomCrop(40, padding=6),
+        v2.RandomResizedCrop((64, 50)),
+        v2.RandomRotation(40, BILINEAR, expand=True),
+        v2.RandomRotation(40, BILINEAR),
+        v2.RandomAffine(20, (0.1, 0.1), (0.8, 1.2), 10, BILINEAR),
+        v2.RandomPerspective(p=1, distortion_scale=0.3),
+        v2.ElasticTransform(30.0, 6.0),
+        v2.RandomZoomOut(p=1),
+        v2.Compose([v2.Resize(80), v2.RandomHorizontalFlip(p=1), v2.CenterCrop(61), v2.Normalize([0.5], [2.0])]),
+        nn.Sequential(v2.RandomHorizontalFlip(p=1), v2.RandomApply([v2.Pad(3)], p=1)),
+    ],
+    ids=lambda t: str(t).replace("\n", "")[:40],
+)
 def test_brightest_pixel_is_at_the_moved_point(transform, size):
     height, width = size
     generator = torch.Generator().manual_seed(0)
@@ -158,13 +160,6 @@ def test_without_points_any_callable_will_do():
     assert points.shape == (0, 1, 2)
 
 
-def test_wrong_shapes():
-    with pytest.raises(ValueError, match=r"`points` to have shape \(P, Q, 2\)"):
-        apply_transform(torch.zeros(3, 4, 4), torch.zeros(3, 2), None)
-    with pytest.raises(ValueError, match=r"`image` to have shape \(C, H, W\)"):
-        apply_transform(torch.zeros(4, 4), torch.zeros(3, 1, 2), None)
-
-
 def test_default_transform():
     image = torch.arange(6 * 8 * 3).float().reshape(3, 6, 8) / 200
     points = torch.zeros(0, 1, 2)
@@ -176,18 +171,3 @@ def test_default_transform():
     torch.testing.assert_close(shifted, image - torch.tensor([0.1, 0.2, 0.3])[:, None, None])
     scaled = apply_transform(image, points, default_transform((6, 8), std=[0.5] * 3))[0]
     torch.testing.assert_close(scaled, image * 2)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"image_size": 0}, "`image_size`.*above 0"),
-        ({"image_size": (4, 5, 6)}, "`image_size`"),
-        ({"image_size": 4, "mode": "center_crop"}, "`mode`.*Did you mean 'centre_crop'"),
-        ({"image_size": 4, "mean": [0.1], "std": [1.0, 1.0]}, "one number per channel"),
-        ({"image_size": 4, "std": [0.0]}, "deviations above 0"),
-    ],
-)
-def test_default_transform_refuses(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        default_transform(**arguments)

@@ -8,8 +8,8 @@ from PIL import Image
 
 transformers = pytest.importorskip("transformers", reason="BLIP needs transformers: pip install transformers")
 
-from quantus_concepts.pasta.encoders.blip import blip_encoder  # noqa: E402
 from quantus_concepts.pasta.encoders.encoder import is_encoder  # noqa: E402
+from quantus_concepts.pasta.encoders.object_encoder import blip_encoder  # noqa: E402
 
 IMAGES = torch.rand(3, 3, 224, 224, generator=torch.Generator().manual_seed(0))
 SIZES = {

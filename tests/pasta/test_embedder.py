@@ -208,8 +208,6 @@ def test_settings_make_the_same_embedder():
     assert torch.equal(again.embed_concepts(VALUES, NAMES), embedder.embed_concepts(VALUES, NAMES))
     assert Embedder.from_settings(PoolingEncoder(), settings, n_top=9).settings["n_top"] == 9
     assert Embedder.from_settings(PoolingEncoder(), {}).settings == Embedder(PoolingEncoder()).settings
-    with pytest.raises(ValueError, match=r"`settings` to have some of .* but it has \['colour'\]"):
-        Embedder.from_settings(PoolingEncoder(), {"colour": "bwr"})
 
 
 def test_the_cache_gives_what_was_computed_and_computes_only_what_is_missing(tmp_path):
@@ -316,15 +314,8 @@ def test_nothing_of_the_users_changes():
     ("images", "maps", "error", "message"),
     [
         (IMAGES * 255, MAPS, ValueError, r"`images` to lie in \[0, 1\].*mean= and std=.*divide .* by 255"),
-        (IMAGES - 0.5, MAPS, ValueError, r"from -0.5 to 0.5"),
-        ((IMAGES * 255).byte(), MAPS, TypeError, "images / 255"),
-        (IMAGES.log().sqrt(), MAPS, ValueError, "`images` to be finite"),
-        (IMAGES[:, :1], MAPS, ValueError, r"`images` to have shape \(N, 3, H, W\)"),
         (IMAGES, MAPS[:6], ValueError, r"`maps` to have shape \(N, h, w\) = \(7, \*, \*\) but got \(6, 5, 6\)"),
-        (IMAGES, MAPS[:, None], ValueError, r"`maps` to have shape"),
-        (IMAGES, MAPS.int(), TypeError, "`maps` to be of a floating-point dtype"),
         (IMAGES, MAPS.sqrt(), ValueError, r"7 of 7 hold NaN or infinity. .*usable_maps"),
-        (IMAGES, MAPS / 0, ValueError, "NaN or infinity"),
     ],
 )
 def test_bad_maps(images, maps, error, message):
@@ -332,7 +323,7 @@ def test_bad_maps(images, maps, error, message):
     with pytest.raises(error, match=message):
         Embedder(encoder).embed_maps(images, maps)
     if images.ndim == 4 and maps.ndim == 3 and len(images) == len(maps):
-        with pytest.raises(error, match=message.replace("7 of 7", "1 of 1").replace("from -0.5 to 0.5", "lie in")):
+        with pytest.raises(error, match=message.replace("7 of 7", "1 of 1")):
             Embedder(encoder).embed([MapExplanation(*pair) for pair in zip(images, maps, strict=True)])
     assert not encoder.images_seen
 
@@ -341,8 +332,6 @@ def test_bad_maps(images, maps, error, message):
     ("values", "names", "message"),
     [
         (VALUES[:, :3], NAMES, r"`values` to have shape \(N, L\) = \(\*, 4\) but got \(5, 3\)"),
-        (VALUES[0], NAMES, r"`values` to have shape \(N, L\)"),
-        (VALUES.log(), NAMES, "`values` to be finite"),
         (VALUES, ["a", "b", "a", "c"], "`names` to be different but 'a' comes more than once"),
         (VALUES[:, :0], [], "at least one concept"),
     ],
@@ -353,29 +342,9 @@ def test_bad_concepts(values, names, message, concepts):
         Embedder(PoolingEncoder(), concepts=concepts).embed_concepts(values, names)
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"saliency": "overlaid"}, "`saliency` to be one of"),
-        ({"concepts": "sentences"}, "`concepts` to be one of .* Did you mean 'sentence'"),
-        ({"normalise": "max"}, "`normalise` to be one of"),
-        ({"weight": 2}, r"`weight` to lie in \[0, 1\]"),
-        ({"colours": "nothing"}, "`colours` to be a colour map"),
-        ({"template": "a"}, "`template` to have {}"),
-        ({"size": 0}, r"`size` to lie in \[1, 2048\]"),
-        ({"n_top": 0}, "`n_top` to be at least 1"),
-        ({"batch_size": 0}, "`batch_size` to be at least 1"),
-        ({"cache": __file__}, "`cache` to be a folder"),
-        ({"sentence": "theirs"}, "`sentence` to be one of"),
-        ({"sentence": "release", "template": "a {}"}, 'with sentence="release", which is fixed'),
-    ],
-)
-def test_bad_settings(settings, message):
-    with pytest.raises(ValueError, match=message):
-        Embedder(PoolingEncoder(), **settings)
-
-
 def test_other_bad_input():
+    with pytest.raises(ValueError, match='with sentence="release", which is fixed'):
+        Embedder(PoolingEncoder(), sentence="release", template="a {}")
     with pytest.raises(TypeError, match=r"`explanations` to hold Map-, Drawing- or ConceptExplanation .* at 1"):
         Embedder(PoolingEncoder()).embed([ConceptExplanation({"a": 1.0}), {"a": 1.0}])
     wrong = PoolingEncoder()

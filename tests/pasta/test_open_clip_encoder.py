@@ -343,14 +343,9 @@ def test_the_configuration_is_the_encoders_own():
     ("make", "message"),
     [
         (lambda: as_encoder("siglib"), r"`encoder` to be one of .*Did you mean 'siglip'"),
-        (lambda: as_encoder("siglip", weights="nowhere.pt"), r"--encoder-weights\) to name a file.*nowhere.pt"),
         (lambda: OpenClipEncoder("ViT-B-33", None), r"`model_name` to be a model of open_clip.*Nearest: .*ViT-B-32"),
         (lambda: OpenClipEncoder("ViT-B-32", "openia"), r"`pretrained` to be one of .*Did you mean 'openai'"),
-        (lambda: as_encoder("siglip/webly"), r"`model_name` to be a model of open_clip"),
         (lambda: tiny_open_clip(pretrained="webli"), "open_clip has no weights of a model it does not know"),
-        (lambda: tiny_open_clip(model_config={"embed_dim": 3}), r"`model_config` to have \['vision_cfg', 'text_cfg'\]"),
-        (lambda: tiny_open_clip(tokenizer="nowhere"), r"`tokenizer` to be a function of texts, or the folder"),
-        (lambda: tiny_open_clip(seed=-1), r"`seed` to be at least 0"),
     ],
 )
 def test_bad_arguments(make, message):
@@ -369,12 +364,6 @@ def test_a_configuration_that_does_not_work():
     ("images", "error", "message"),
     [
         (torch.zeros(1, 3, 4, 4, dtype=torch.uint8), TypeError, r"uint8. Pass images / 255"),
-        (torch.zeros(1, 3, 4, 4, dtype=torch.int64), TypeError, r"floating-point dtype"),
-        (np.zeros((1, 3, 4, 4)), TypeError, "torch.Tensor"),
-        (torch.zeros(3, 4, 4), ValueError, r"\(N, 3, H, W\)"),
-        (torch.zeros(1, 1, 4, 4), ValueError, r"\(N, 3, H, W\)"),
-        (torch.zeros(1, 3, 0, 4), ValueError, "to have pixels"),
-        (torch.full((1, 3, 4, 4), torch.nan), ValueError, "NaN"),
         (torch.linspace(-2, 2, 48).reshape(1, 3, 4, 4), ValueError, r"from -2 to 2.*mean= and std="),
     ],
 )

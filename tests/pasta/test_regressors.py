@@ -61,8 +61,6 @@ def test_nan_embedding(rated):
 
 def test_bad_input(rated):
     embeddings, votes, _ = rated
-    with pytest.raises(ValueError, match=r"`kind` to be one of .* Did you mean 'lasso'"):
-        fit_regressor("laso", embeddings, votes)
     with pytest.raises(ValueError, match=r"No item to learn from has a vote on Q2"):
         fit_regressor("ridge", embeddings, votes * torch.tensor([1, torch.nan]), questions=["Q1", "Q2"])
     fitted = fit_regressor("ridge", embeddings, votes[:, 0], questions=["Q3"])

@@ -128,15 +128,8 @@ def test_released_labels():
     ("call", "message"),
     [
         (lambda s, e: s.score(e, ["birb"] * 20), r"named 'birb'. The nearest of the 3 are \['bird'"),
-        (lambda s, e: s.score(e[:, :4]), r"`embeddings` .*\(N, d\) = \(\*, 5\).* got \(20, 4\).* trained on 'small'"),
         (lambda s, e: Scorer(768).score(torch.zeros(1, 1024)), "Embeddings of 768 come from clip and eva02"),
-        (lambda s, e: s.score(e, [3] * 20), r"`labels` to lie in \[-1, 2\] but got 3"),
         (lambda s, e: s.score(e, ["bird", "car"]), r"`labels` to have shape \(N,\) = \(20,\) but got \(2,\)"),
-        (lambda s, e: Scorer(5, labels=None).score(e, ["bird"] * 20), "trained without labels"),
-        (lambda s, e: s.select("Q2"), r"does not answer \['Q2'\]"),
-        (lambda s, e: Scorer.join([s, s]), "different questions"),
-        (lambda s, e: Scorer.join([s, Scorer(6, ("Q2",), LABELS, (8, 4))]), "`dim` is 5 of one and 6 of the other"),
-        (lambda s, e: Scorer(5, ("Q7",)), r"to be one of .*'Q6'"),
         (
             lambda s, e: s.check_encoder(types.SimpleNamespace(name="clip", dim=768)),
             r"`encoder` to give embeddings of 5 numbers.*'clip' with 768",
@@ -146,6 +139,4 @@ def test_released_labels():
 def test_bad_input(scorer, embeddings, call, message):
     with pytest.raises(ValueError, match=message):
         call(scorer, embeddings)
-    with pytest.raises(TypeError, match="`embeddings`"):
-        scorer.score(embeddings.numpy())
     Scorer(768).check_encoder(types.SimpleNamespace(name="clip", dim=768))

@@ -139,10 +139,7 @@ def test_with_an_embedder_of_the_package_whose_cache_stays_empty(images, masks, 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"question": "Q2"}, r"`question` to be one of \['Q5', 'Q1'\] but got 'Q2'"),
-        ({"labels": ["catt"]}, "catt"),
         ({"scorer": Scorer(3, labels=None), "labels": "cat"}, "trained without"),
-        ({"mean": MEAN}, "`mean` and `std` together"),
     ],
 )
 def test_bad_arguments(arguments, message):

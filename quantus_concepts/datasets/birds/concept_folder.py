@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -11,20 +13,18 @@ from torch import Tensor
 
 from captum_concepts._support.checks import check_file, check_index
 from captum_concepts._support.constraints import Choice, Location, Seed, check_arguments
-from captum_concepts._support.files import subfolders
+from captum_concepts._support.files import quoted, subfolders
+from captum_concepts._support.images import image_head, load_image
 from captum_concepts._support.images import image_size as size_of_image
-from captum_concepts._support.images import load_image
 from quantus_concepts.datasets.base import SPLITS, TEST_SHARE, ConceptDataset, ConceptSample
-from quantus_concepts.datasets.birds.concept_tables import (
-    ConceptTable,
-    read_concepts,
-    read_part_of_concept,
-    read_points,
-)
-from quantus_concepts.datasets.folders import list_classes
+from quantus_concepts.datasets.folders import bad_line, csv_rows, list_classes, list_some
 from quantus_concepts.datasets.transforms import Transform, apply_transform, check_image_size, default_transform
 
 SUFFIXES = (".jpg", ".jpeg", ".png")
+POINT_COLUMNS = ("image", "part", "x", "y")
+PART_COLUMNS = ("concept", "part")
+#: A few thousand rows, each of another part, or each of one part of one image, could ask for all memory there is.
+MAX_COORDINATES = 200_000_000
 
 
 class ConceptFolder(ConceptDataset):
@@ -177,7 +177,7 @@ class ConceptFolder(ConceptDataset):
         image, points = apply_transform(image, points, self.transform)
         return ConceptSample(image, int(self.labels[index]), self.concept_labels[index], points)
 
-    def _assign_parts(self, parts: str | Path | None, given: Mapping[str, str] | str | Path | None) -> Tensor:
+    def _assign_parts(self, parts: str | Path | None, given: Mapping[str, str] | Path | None) -> Tensor:
         number = {name: i for i, name in enumerate(self.part_names)}
         if given is not None:
             mapping = read_part_of_concept(given, self.concept_names, self.part_names)
@@ -249,3 +249,146 @@ def _class_concepts(table: ConceptTable, classes: np.ndarray, training: np.ndarr
         voting = mine & training.astype(bool)
         rows.append(table.values[voting if voting.any() else mine].mean(0))
     return np.stack(rows)
+
+
+class ConceptTable(NamedTuple):
+    """Concepts of classes or of images."""
+
+    names: list[str]
+    values: np.ndarray
+    per_class: bool
+
+
+def read_concepts(
+    path: Path, class_names: Sequence[str], image_keys: Mapping[str, int | None], n_images: int
+) -> ConceptTable:
+    """Read a concept table."""
+    rows = csv_rows(path)
+    line, header = next(rows, (1, []))
+    kind = header[0] if header else ""
+    if kind not in ("class", "image"):
+        raise bad_line(path, line, "a header that starts with 'class' or 'image'", ",".join(header))
+    names = header[1:]
+    if not names:
+        raise bad_line(path, line, f"one column per concept after {kind!r}", ",".join(header))
+    known: set[str] = set()
+    for name in names:
+        if not name or name in known:
+            raise bad_line(path, line, "a different name for each concept", name)
+        known.add(name)
+    per_class = kind == "class"
+    keys: Mapping[str, int | None] = {name: i for i, name in enumerate(class_names)} if per_class else image_keys
+    n_rows = len(class_names) if per_class else n_images
+    expected = "a number from 0 to 1" if per_class else "0 or 1"
+    seen: dict[int, int] = {}
+    values = np.full((n_rows, len(names)), np.nan)
+    for line, cells in rows:
+        row = _look_up(path, line, kind, cells[0], keys)
+        if row in seen:
+            raise bad_line(path, line, f"one row for each {kind} (this one is on line {seen[row]} too)", cells[0])
+        seen[row] = line
+        for column, cell in enumerate(cells[1:]):
+            value = values[row, column] = _number(cell)
+            if not 0 <= value <= 1 or (value % 1 and not per_class):
+                raise bad_line(path, line, f"{expected} in column {names[column]!r}", cell)
+    if len(seen) < n_rows:
+        missing = {number: name for name, number in reversed(list(keys.items())) if number is not None}
+        names_left = [quoted(name) for number, name in sorted(missing.items()) if number not in seen]
+        raise ValueError(
+            f"{path}, line {line + 1}: expected a row for each {kind} but the file ends without "
+            f"{list_some(names_left)}."
+        )
+    return ConceptTable(names, values, per_class)
+
+
+def read_points(
+    path: Path, image_keys: Mapping[str, int | None], files: Sequence[Path]
+) -> tuple[list[str], np.ndarray]:
+    """Read a table of part points."""
+    places: dict[tuple[int, int], list[tuple[float, float]]] = {}
+    numbers: dict[str, int] = {}
+    sizes: dict[int, tuple[int, int]] = {}
+    for line, row in _named_rows(path, POINT_COLUMNS):
+        image = _look_up(path, line, "image", row["image"], image_keys)
+        if not row["part"]:
+            raise bad_line(path, line, "the name of a part", row["part"])
+        if image not in sizes:
+            sizes[image], orientation = image_head(files[image])
+            if orientation != 1:
+                raise ValueError(
+                    f"{path}, line {line}: expected points on an image that is stored upright but {files[image]} is "
+                    f"turned by its EXIF orientation {orientation}, so that it is not known which of the two the point "
+                    "was marked on. Save it upright (Pillow's ImageOps.exif_transpose) and mark its parts on that."
+                )
+        point = _number(row["x"]), _number(row["y"])
+        for axis, place, size in zip("xy", point, reversed(sizes[image]), strict=True):
+            if not -0.5 <= place < size - 0.5:
+                raise bad_line(path, line, f"{axis} inside the image, from 0 to {size - 1},", row[axis])
+        part = numbers.setdefault(row["part"], len(numbers))
+        places.setdefault((image, part), []).append(point)
+    shape = (len(files), len(numbers), max(map(len, places.values())), 2)
+    if math.prod(shape) > MAX_COORDINATES:
+        raise ValueError(
+            f"Expected {path} to have fewer parts, or fewer places of a part in an image: {shape[1]} parts with up to "
+            f"{shape[2]} places are {math.prod(shape):,} coordinates of {shape[0]} images, more than "
+            f"{MAX_COORDINATES:,}."
+        )
+    points = np.full(shape, np.nan, dtype=np.float32)
+    for (image, part), found in places.items():
+        points[image, part, : len(found)] = found
+    return list(numbers), points
+
+
+def read_part_of_concept(
+    given: Mapping[str, str] | Path, concept_names: Sequence[str], part_names: Sequence[str]
+) -> dict[str, str]:
+    """Read which concept is about which part."""
+    if isinstance(given, Mapping):
+        for concept, part in given.items():
+            for what, name, known in (("concept", concept, concept_names), ("part", part, part_names)):
+                if name not in known:
+                    raise ValueError(
+                        f"Expected argument `part_of_concept` to hold a known {what} but got {name!r}. Known are "
+                        f"{list_some(map(quoted, known))}."
+                    )
+        return dict(given)
+    parts: dict[str, str] = {}
+    for line, row in _named_rows(given, PART_COLUMNS):
+        for what, known in (("concept", concept_names), ("part", part_names)):
+            if row[what] not in known:
+                raise bad_line(given, line, f"a known {what}, of {list_some(map(quoted, known))},", row[what])
+        if row["concept"] in parts:
+            raise bad_line(given, line, "one row for each concept", row["concept"])
+        parts[row["concept"]] = row["part"]
+    return parts
+
+
+def _named_rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, str]]]:
+    rows = csv_rows(path)
+    line, header = next(rows, (1, []))
+    if sorted(header) != sorted(columns):
+        raise bad_line(path, line, f"the header '{','.join(columns)}'", ",".join(header))
+    empty = True
+    for line, cells in rows:
+        yield line, dict(zip(header, cells, strict=True))
+        empty = False
+    if empty:
+        raise ValueError(f"{path}, line {line + 1}: expected at least one row but the file ends here.")
+
+
+def _number(cell: str) -> float:
+    try:
+        return float(cell)
+    except ValueError:
+        return math.nan
+
+
+def _look_up(path: Path, line: int, kind: str, name: str, keys: Mapping[str, int | None]) -> int:
+    if name not in keys:
+        if kind == "class":
+            raise bad_line(path, line, f"a class that has a folder, of {list_some(map(quoted, keys))},", name)
+        raise bad_line(path, line, f"the path of an image, with forward slashes, such as {next(iter(keys))!r},", name)
+    number = keys[name]
+    if number is None:
+        raise bad_line(path, line, "a path from the root, since both splits have this one,", name)
+    return number

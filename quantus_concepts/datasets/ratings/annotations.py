@@ -10,16 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from captum_concepts._support.files import read_json, shortened
-from quantus_concepts.datasets.folders import leads_out
-from quantus_concepts.datasets.ratings.files import FileName, list_some, parse_rated_name, parse_scored_name
+from captum_concepts._support.files import read_json
+from quantus_concepts.datasets.folders import leads_out, list_some
+from quantus_concepts.datasets.ratings.files import FileName, parse_rated_name, parse_scored_name
 from quantus_concepts.datasets.ratings.questions import QUESTIONS
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
 
 PREDICTED, IMAGE_NAME = "predicted", "image-name"
 #: What the label of an explanation is taken from.
 LABELS = (PREDICTED, IMAGE_NAME)
-_SHOWN = 5
 #: What could only be meant as a question, such as "q1" or "Question 1".
 _QUESTION = re.compile(r"\s*q(uestion)?[\s_.-]*\d+\s*", re.IGNORECASE)
 _WHOLE = re.compile(r"\s*[+-]?\d+(?:\.0*)?\s*")
@@ -68,7 +67,7 @@ def read_records(path: Path, labels: str = PREDICTED) -> tuple[list[Record], str
 def _raise_any(path: Path, noun: str, faults: list[str], remedy: str) -> None:
     found = [fault for fault in faults if fault]
     if found:
-        text = list_some([shortened(fault) for fault in found], _SHOWN)
+        text = list_some(found)
         raise ValueError(f"File of ratings {path} has {len(found)} faulty {noun}: {text}. {remedy}".rstrip())
 
 

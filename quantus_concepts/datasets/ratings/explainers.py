@@ -54,33 +54,33 @@ def _true_map(view: BirdView, rng: np.random.Generator) -> np.ndarray:
     return bird_mask(view)
 
 
-def _blurred(view: BirdView, rng: np.random.Generator, grade: float) -> np.ndarray:
+def _blur(view: BirdView, rng: np.random.Generator, grade: float) -> np.ndarray:
     return ndimage.gaussian_filter(bird_mask(view), grade * len(view.parts))
 
 
-def _shifted(view: BirdView, rng: np.random.Generator, grade: float) -> np.ndarray:
+def _shift(view: BirdView, rng: np.random.Generator, grade: float) -> np.ndarray:
     angle = rng.uniform(0, 2 * np.pi)
     steps = np.rint(grade * len(view.parts) * np.array([np.sin(angle), np.cos(angle)])).astype(int)
     # Round the edge, so that as much is marked as before.
     return np.roll(bird_mask(view), steps, axis=(0, 1))
 
 
-def _noisy(view: BirdView, rng: np.random.Generator, grade: float) -> np.ndarray:
+def _add_noise(view: BirdView, rng: np.random.Generator, grade: float) -> np.ndarray:
     return (1 - grade) * bird_mask(view) + grade * rng.random(view.parts.shape)
 
 
-def _blotched(view: BirdView, rng: np.random.Generator, grade: float) -> np.ndarray:
+def _add_blotches(view: BirdView, rng: np.random.Generator, grade: float) -> np.ndarray:
     side = len(view.parts)
     field = ndimage.zoom(rng.random((_COARSE, _COARSE)), side / _COARSE, order=1, grid_mode=True, mode="nearest")
     return (1 - grade) * bird_mask(view) + grade * field[:side, :side]
 
 
-def _dilated(view: BirdView, rng: np.random.Generator, grade: float) -> np.ndarray:
+def _dilate(view: BirdView, rng: np.random.Generator, grade: float) -> np.ndarray:
     distance = ndimage.distance_transform_edt(view.parts == 0)
     return (distance <= grade * len(view.parts)).astype(np.float64)
 
 
-def _eroded(view: BirdView, rng: np.random.Generator, grade: float) -> np.ndarray:
+def _erode(view: BirdView, rng: np.random.Generator, grade: float) -> np.ndarray:
     # As a share of the thickest place, so that something is left of every bird.
     distance = ndimage.distance_transform_edt(view.parts > 0)
     return (distance > grade * distance.max()).astype(np.float64)
@@ -99,7 +99,7 @@ def _some_parts(view: BirdView, rng: np.random.Generator, grade: float) -> np.nd
     return np.isin(view.parts, rng.permutation(seen)[: int(grade)]).astype(np.float64)
 
 
-def _sparse(view: BirdView, rng: np.random.Generator, grade: float) -> np.ndarray:
+def _thin_out(view: BirdView, rng: np.random.Generator, grade: float) -> np.ndarray:
     return bird_mask(view) * (rng.random(view.parts.shape) < grade)
 
 
@@ -114,11 +114,11 @@ def _uniform(view: BirdView, rng: np.random.Generator) -> np.ndarray:
     return np.full(view.parts.shape, 0.5)
 
 
-def _inverted(view: BirdView, rng: np.random.Generator, grade: float) -> np.ndarray:
-    return 1 - _blurred(view, rng, grade)
+def _invert(view: BirdView, rng: np.random.Generator, grade: float) -> np.ndarray:
+    return 1 - _blur(view, rng, grade)
 
 
-def _centred(view: BirdView, rng: np.random.Generator, grade: float) -> np.ndarray:
+def _mark_centre(view: BirdView, rng: np.random.Generator, grade: float) -> np.ndarray:
     side = len(view.parts)
     axis = (np.arange(side) + 0.5) / side - 0.5
     return np.exp(-(axis[:, None] ** 2 + axis**2) / (2 * grade**2))
@@ -154,7 +154,7 @@ def _other_class_list(view: BirdView, rng: np.random.Generator, grade: float) ->
     return rng.permutation(np.flatnonzero(view.other_typical))[: int(grade)]
 
 
-def _replaced(view: BirdView, rng: np.random.Generator, grade: float, length: int) -> np.ndarray:
+def _replace_some(view: BirdView, rng: np.random.Generator, grade: float, length: int) -> np.ndarray:
     listed = _true_list(view, rng, length)
     wrong = rng.permutation(np.flatnonzero(~view.present))
     chosen = rng.permutation(len(listed))[: round(grade * len(listed))]
@@ -172,12 +172,12 @@ def _random_list(view: BirdView, rng: np.random.Generator, grade: float) -> np.n
     return rng.permutation(len(view.present))[: int(grade)]
 
 
-def _contradictory(view: BirdView, rng: np.random.Generator, grade: float) -> np.ndarray:
+def _list_groups(view: BirdView, rng: np.random.Generator, grade: float) -> np.ndarray:
     groups = rng.permutation(np.unique(view.groups))[: int(grade)]
     return np.concatenate([np.flatnonzero(view.groups == group) for group in groups])[:LIST_LENGTH]
 
 
-def _graded(
+def _grade(
     modality: str, kind: str, rule: Callable[..., np.ndarray], grades: Mapping[str, float]
 ) -> list[GradedExplainer]:
     return [
@@ -196,32 +196,32 @@ def _counts(*grades: int) -> dict[str, float]:
 
 EXPLAINERS: tuple[GradedExplainer, ...] = (
     GradedExplainer("true map", "map", "true map", 0, _true_map),
-    *_graded("map", "blurred", _blurred, _percent(0.02, 0.04, 0.07, 0.11, 0.16)),
-    *_graded("map", "shifted", _shifted, _percent(0.05, 0.1, 0.15, 0.2, 0.3, 0.45)),
-    *_graded("map", "noisy", _noisy, _percent(0.2, 0.4, 0.6, 0.8, 1.0)),
-    *_graded("map", "blotched", _blotched, _percent(0.2, 0.4, 0.6, 0.8, 1.0)),
-    *_graded("map", "dilated", _dilated, _percent(0.03, 0.06, 0.1, 0.15, 0.25)),
-    *_graded("map", "eroded", _eroded, _percent(0.25, 0.4, 0.55, 0.7)),
-    *_graded("map", "parts", _some_parts, _counts(1, 2, 3, 4, 6, 8)),
+    *_grade("map", "blurred", _blur, _percent(0.02, 0.04, 0.07, 0.11, 0.16)),
+    *_grade("map", "shifted", _shift, _percent(0.05, 0.1, 0.15, 0.2, 0.3, 0.45)),
+    *_grade("map", "noisy", _add_noise, _percent(0.2, 0.4, 0.6, 0.8, 1.0)),
+    *_grade("map", "blotched", _add_blotches, _percent(0.2, 0.4, 0.6, 0.8, 1.0)),
+    *_grade("map", "dilated", _dilate, _percent(0.03, 0.06, 0.1, 0.15, 0.25)),
+    *_grade("map", "eroded", _erode, _percent(0.25, 0.4, 0.55, 0.7)),
+    *_grade("map", "parts", _some_parts, _counts(1, 2, 3, 4, 6, 8)),
     GradedExplainer("head", "map", "head", 0, _head),
     GradedExplainer("body", "map", "body", 0, _body),
-    *_graded("map", "sparse", _sparse, _percent(0.05, 0.15, 0.3, 0.6)),
+    *_grade("map", "sparse", _thin_out, _percent(0.05, 0.15, 0.3, 0.6)),
     GradedExplainer("box", "map", "box", 0, _box),
-    *_graded("map", "other bird", _other_bird, _percent(0.25, 0.5, 0.75, 1.0)),
-    *_graded("map", "centred", _centred, _percent(0.08, 0.15, 0.25, 0.4)),
-    *_graded("map", "inverted", _inverted, {"sharp": 0.0, "soft": 0.03, "very soft": 0.1}),
-    *_graded("map", "corner", _corner, _percent(0.2, 0.35, 0.5)),
+    *_grade("map", "other bird", _other_bird, _percent(0.25, 0.5, 0.75, 1.0)),
+    *_grade("map", "centred", _mark_centre, _percent(0.08, 0.15, 0.25, 0.4)),
+    *_grade("map", "inverted", _invert, {"sharp": 0.0, "soft": 0.03, "very soft": 0.1}),
+    *_grade("map", "corner", _corner, _percent(0.2, 0.35, 0.5)),
     GradedExplainer("edges", "map", "edges", 0, _edges),
     GradedExplainer("uniform", "map", "uniform", 0, _uniform),
-    *_graded("concepts", "true list", _true_list, _counts(1, 2, 3, 4, 6, 8, 10, 12, 15)),
-    *_graded("concepts", "class list", _class_list, _counts(5, 15)),
-    *_graded("concepts", "other class list", _other_class_list, _counts(5, 15)),
-    *_graded(
-        "concepts", "replaced in 15", partial(_replaced, length=15), _percent(0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 1)
+    *_grade("concepts", "true list", _true_list, _counts(1, 2, 3, 4, 6, 8, 10, 12, 15)),
+    *_grade("concepts", "class list", _class_list, _counts(5, 15)),
+    *_grade("concepts", "other class list", _other_class_list, _counts(5, 15)),
+    *_grade(
+        "concepts", "replaced in 15", partial(_replace_some, length=15), _percent(0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 1)
     ),
-    *_graded("concepts", "replaced in 10", partial(_replaced, length=10), _percent(0.3, 0.6)),
-    *_graded("concepts", "replaced in 5", partial(_replaced, length=5), _percent(0.2, 0.4, 0.6, 0.8)),
-    *_graded("concepts", "half true", _half_true, {"first": 1, "last": 0}),
-    *_graded("concepts", "random list", _random_list, _counts(3, 5, 10, 15)),
-    *_graded("concepts", "contradictory", _contradictory, _counts(1, 2, 3, 5)),
+    *_grade("concepts", "replaced in 10", partial(_replace_some, length=10), _percent(0.3, 0.6)),
+    *_grade("concepts", "replaced in 5", partial(_replace_some, length=5), _percent(0.2, 0.4, 0.6, 0.8)),
+    *_grade("concepts", "half true", _half_true, {"first": 1, "last": 0}),
+    *_grade("concepts", "random list", _random_list, _counts(3, 5, 10, 15)),
+    *_grade("concepts", "contradictory", _list_groups, _counts(1, 2, 3, 5)),
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,9 +11,10 @@ import torch
 from torch import Tensor
 
 from captum_concepts._support.checks import check_path
-from captum_concepts._support.files import check_plain_file, printable, reason_of, shortened
+from captum_concepts._support.files import printable, reason_of, shortened
 from captum_concepts._support.images import load_image
 from captum_concepts._support.progress import progress
+from quantus_concepts.datasets.folders import bad_line, csv_rows, list_some
 from quantus_concepts.datasets.ratings.explanations import (
     ConceptExplanation,
     DrawingExplanation,
@@ -29,7 +29,6 @@ from quantus_concepts.datasets.ratings.files import (
     MAP_SUFFIX,
     FileName,
     attribution_path,
-    list_some,
     load_concepts,
     load_map,
     parse_rated_name,
@@ -282,12 +281,8 @@ def with_labels(files: Sequence[ExplanationFile], labels_from: str) -> list[Expl
 def read_labels(path: Path) -> dict[str, dict[str, str]]:
     """Return the row of each image in a CSV file; raise where rows are short, long, or of one image."""
     try:
-        check_plain_file(path, "File")
-        with path.open(newline="", encoding="utf-8-sig") as stream:
-            reader = csv.DictReader(stream)
-            rows = [(reader.line_num, row) for row in reader]
-            columns = list(reader.fieldnames or ())
-    except (OSError, ValueError, csv.Error) as error:
+        (_, columns), *rows = [*csv_rows(path)] or [(1, [])]
+    except (OSError, ValueError) as error:
         raise ValueError(
             f"Expected argument `labels_from` to be {FROM_FILE_NAME}, {FROM_IMAGE_NAME}, {NO_LABELS} or a CSV file "
             f"with the columns image and label, but {path} cannot be read ({reason_of(error)})."
@@ -295,22 +290,11 @@ def read_labels(path: Path) -> dict[str, dict[str, str]]:
     if not {"image", "label"} <= set(columns):
         raise ValueError(f"Expected {path} to have the columns image and label but got {shortened(columns)}.")
     found: dict[str, dict[str, str]] = {}
-    lines: dict[str, int] = {}
-    faults = []
-    for line, row in rows:
-        image = row["image"]
-        if None in row or None in row.values() or not image:
-            got = sum(value is not None for key, value in row.items() if key is not None) + len(row.get(None) or ())
-            what = "names no image" if not image else f"has {got} of {len(columns)} columns"
-            faults.append(f"line {line} {what}")
-        elif any("\0" in cell for cell in row.values()):
-            faults.append(f"line {line} holds a byte of 0, as no text in UTF-8 does")
-        elif image in lines:
-            faults.append(f"line {line} names {image} again, after line {lines[image]}")
-        else:
-            found[image], lines[image] = row, line
-    if faults:
-        raise ValueError(f"Expected {path} to have one complete row for each image but {list_some(faults)}.")
+    for line, cells in rows:
+        row = dict(zip(columns, cells, strict=True))
+        if not row["image"] or row["image"] in found:
+            raise bad_line(path, line, "an image that no other line names", row["image"])
+        found[row["image"]] = row
     return found
 
 
@@ -374,7 +358,7 @@ def check_explanations(files: Sequence[ExplanationFile], *, display_progressbar:
     return checked
 
 
-def usable(files: Sequence[ExplanationFile]) -> list[ExplanationFile]:
+def usable_files(files: Sequence[ExplanationFile]) -> list[ExplanationFile]:
     """Return the explanations that can be used."""
     good = [file for file in files if not file.note]
     if not good:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import posixpath
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -14,8 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captum_concepts._support.files import no_file, printable, read_json, reason_of, shortened
+from captum_concepts._support.files import no_file, read_json, reason_of, shortened
 from captum_concepts._support.images import MAX_PIXELS
+from quantus_concepts.datasets.folders import list_some
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation
 from quantus_concepts.datasets.ratings.vocabularies import RELEASE_LISTS
 
@@ -25,8 +25,6 @@ CONCEPT_EXPLAINERS = ("39", "40", "41", "42", "43", "44", "45", "48", "49")
 #: Id of CLIP-QDA-sample, for which small values mean important.
 COUNTERFACTUAL_EXPLAINERS = ("39",)
 _LIME, _SHAP = ("3", "4", "5"), ("6", "7", "8")
-SHOWN_FILES = 10
-_SHOWN_VALUES = 5
 _MAX_CHANNELS = 4
 #: What is looked for in a name takes a time that grows with the square of its length.
 _LONGEST_NAME = 1000
@@ -55,26 +53,14 @@ class FileName:
 
 def parse_rated_name(path: str | Path | PurePosixPath) -> FileName:
     """Read the name of a rated explanation, ``{dataset}_{image id}_{explainer id}_{label}.png``."""
-    stem, suffix = _split_name(path)
-    words = stem.split("_", 3)
-    if len(words) < 3 or not all(words[:3]):
-        raise ValueError(
-            f"Expected the name of an explanation to be DATASET_IMAGE_EXPLAINER_LABEL{suffix} but got "
-            f"{stem + suffix!r}. Rename it; only the label may hold underscores."
-        )
-    return FileName(words[0], words[1], words[2], words[3] if len(words) > 3 else "")
+    dataset, image, explainer, label = _split_name(path, "DATASET_IMAGE_EXPLAINER_LABEL")
+    return FileName(dataset, image, explainer, label)
 
 
 def parse_scored_name(path: str | Path | PurePosixPath) -> FileName:
     """Read the name of an explanation to be scored, ``{dataset}_{image id}_{label}.npy``, or of an image."""
-    stem, suffix = _split_name(path)
-    words = stem.split("_", 2)
-    if len(words) < 2 or not all(words[:2]):
-        raise ValueError(
-            f"Expected the name of a file to be DATASET_IMAGE_LABEL{suffix} but got {stem + suffix!r}. Rename it; "
-            "only the label may hold underscores."
-        )
-    return FileName(words[0], words[1], None, words[2] if len(words) > 2 else "")
+    dataset, image, label = _split_name(path, "DATASET_IMAGE_LABEL")
+    return FileName(dataset, image, None, label)
 
 
 def attribution_path(explication: str, suffix: str) -> str:
@@ -149,23 +135,25 @@ def load_concepts(path: Path, *, ascending: bool = False, dataset: str = "") -> 
             advice = " It is of a counterfactual explainer: name that as --ascending (counterfactual_explainers=)."
         raise ValueError(
             f"Expected the values in concept file {path} to be finite numbers but {len(bad)} of {len(content)} are "
-            f"not: {list_some(bad, _SHOWN_VALUES)}.{advice}"
+            f"not: {list_some(bad)}.{advice}"
         )
     written = {name: float(value) for name, value in content.items()}
-    values = _counterfactuals(written) if counterfactual else _named(written)
+    values = _counterfactuals(written) if counterfactual else _strip_intervals(written)
     return ConceptExplanation(values, ascending, written, RELEASE_LISTS.get(dataset, ()))
 
 
-def list_some(entries: Iterable[object], limit: int = SHOWN_FILES) -> str:
-    """Write out the first few of a list."""
-    words = list(entries)
-    more = f", and {len(words) - limit} more" if len(words) > limit else ""
-    return ", ".join(map(printable, words[:limit])) + more
-
-
-def _split_name(path: str | Path | PurePosixPath) -> tuple[str, str]:
-    """Return the name of a file without and its suffix; there are many, and paths as objects are slow to make."""
-    return posixpath.splitext(posixpath.basename(str(path)))
+def _split_name(path: str | Path | PurePosixPath, form: str) -> list[str]:
+    """Return the parts of a file's name, the label, which may be missing, as the last."""
+    # There are many, and paths as objects are slow to make.
+    stem, suffix = posixpath.splitext(posixpath.basename(str(path)))
+    n_needed = form.count("_")
+    words = stem.split("_", n_needed)
+    if len(words) < n_needed or not all(words[:n_needed]):
+        raise ValueError(
+            f"Expected the name of a file to be {form}{suffix} but got {stem + suffix!r}. Rename it; only the label "
+            "may hold underscores."
+        )
+    return words if len(words) > n_needed else [*words, ""]
 
 
 def _drop_channels(array: np.ndarray) -> np.ndarray | None:
@@ -190,7 +178,7 @@ def _is_finite(value: Any) -> bool:
         return False
 
 
-def _named(written: dict[str, float]) -> dict[str, float]:
+def _strip_intervals(written: dict[str, float]) -> dict[str, float]:
     """Return values by name, without intervals."""
     found = [_INTERVAL.match(key) for key in written]
     names = [match["name"] if match else key for match, key in zip(found, written, strict=True)]

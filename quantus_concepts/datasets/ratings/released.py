@@ -11,6 +11,7 @@ import numpy as np
 from captum_concepts._support.checks import check_choice
 from captum_concepts._support.constraints import TEXT, Choice, Flag, Location, check_arguments
 from captum_concepts._support.images import load_image
+from quantus_concepts.datasets.folders import list_some
 from quantus_concepts.datasets.ratings.annotations import LABELS, PREDICTED, Record, read_records
 from quantus_concepts.datasets.ratings.explanations import (
     MODALITIES,
@@ -26,7 +27,6 @@ from quantus_concepts.datasets.ratings.files import (
     MAP_SUFFIX,
     FileName,
     attribution_path,
-    list_some,
     load_concepts,
     load_map,
     released_scale,
@@ -252,7 +252,7 @@ def _check_there(files: Sequence[_File], folder: Path) -> None:
         wanted = {path for file in files for path in (file.image, file.shown)}
         raise FileNotFoundError(
             f"Expected the images and attributions of {len(files)} explanations in {folder} but {len(missing)} of "
-            f"{len(wanted)} files are missing: {list_some(missing)}. Download them, or take their records out."
+            f"{len(wanted)} files are missing: {list_some(missing, 10)}. Download them, or take their records out."
         )
 
 

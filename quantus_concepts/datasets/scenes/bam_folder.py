@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -13,23 +15,11 @@ from PIL import Image
 from torch import Tensor
 
 from captum_concepts._support.constraints import Choice, Location, Whole, check_arguments
-from captum_concepts._support.files import image_files, no_file, reason_of, subfolders
+from captum_concepts._support.files import image_files, no_file, quoted, read_text, reason_of, shortened, subfolders
 from captum_concepts._support.images import MAX_PIXELS, load_pixels
 from captum_concepts._support.images import image_size as size_of_image
 from quantus_concepts.datasets.base import SPLITS
-from quantus_concepts.datasets.folders import some_names
-from quantus_concepts.datasets.scenes.bam_layout import (
-    FOLDERS,
-    MASKS_PER_OBJECT,
-    OBJ,
-    SCENE,
-    SCENE_ONLY,
-    SPLIT_FOLDERS,
-    SUFFIXES,
-    parse_name,
-    read_boxes,
-    read_labels,
-)
+from quantus_concepts.datasets.folders import list_some
 from quantus_concepts.datasets.scenes.composed import GREY, NO_BOX, VIEWS, Box, ComposedDataset
 
 #: Of all masks of an archive unpacked; those of the release take less than half a gigabyte.
@@ -41,6 +31,18 @@ _CONVERSION = (
     "import numpy as np; masks = np.load({source!r}, allow_pickle=True); "
     "np.savez_compressed({target!r}, **{{str(i): np.asarray(mask, dtype=bool) for i, mask in enumerate(masks)}})"
 )
+OBJ, SCENE, SCENE_ONLY = "obj", "scene", "scene_only"
+FOLDERS = (OBJ, SCENE, SCENE_ONLY)
+#: What the release calls the two splits.
+SPLIT_FOLDERS = {"train": "train", "test": "val"}
+#: Written beside the folders: with what the images were composed, which determines the names of all files.
+SETTINGS = "compose.json"
+SUFFIXES = (".jpg", ".jpeg", ".png")
+#: Masks of the release, by object and the last two digits of the name.
+MASKS_PER_OBJECT = 100
+#: Of labels and pixels: a label counts class names, and a list as long as the largest is made.
+_DIGITS = 5
+_NAME = re.compile(r"(?P<object>[^-]+)-(?P<scene>[^-]+)-(?P<number>\d+)")
 
 
 class PNGMasks:
@@ -320,7 +322,7 @@ class BAMFolder(ComposedDataset):
         if missing:
             raise FileNotFoundError(
                 f"Expected the images of {base.with_name('val.txt')} in {base} but {len(missing)} of {len(labels)} are "
-                f"missing: {some_names(missing)}."
+                f"missing: {list_some(missing)}."
             )
         if not labels:
             raise ValueError(f"Expected images in {base.with_name('val.txt')} but it is empty.")
@@ -333,7 +335,7 @@ class BAMFolder(ComposedDataset):
         if different:
             raise ValueError(
                 f"Expected the same images in {self.root / OBJ} and {self.root / folder} ({SPLIT_FOLDERS[self.split]}) "
-                f"but {len(different)} are only in one of them: {some_names(different)}."
+                f"but {len(different)} are only in one of them: {list_some(different)}."
             )
 
     def _class_names(self, folder: str, labels: dict[str, int]) -> list[str]:
@@ -365,7 +367,7 @@ class BAMFolder(ComposedDataset):
         missing = [name for name in self.names if name not in boxes]
         if missing:
             raise ValueError(
-                f"Expected a box for each image in {path} but {len(missing)} have none: {some_names(missing)}."
+                f"Expected a box for each image in {path} but {len(missing)} have none: {list_some(missing)}."
             )
         stored = self._stored[0]
         for name in self.names:
@@ -378,3 +380,116 @@ class BAMFolder(ComposedDataset):
     def _scale_box(self, box: Box) -> Box:
         row0, col0, row1, col1 = (value * self.image_size // self._stored[0] for value in box)
         return row0, col0, max(row1, row0 + 1), max(col1, col0 + 1)
+
+
+class ImageName(NamedTuple):
+    """What the name of an image tells."""
+
+    object_name: str
+    scene_name: str
+    number: str
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What determines the names of all files."""
+
+    objects: tuple[str, ...]
+    scenes: tuple[str, ...]
+    n_train: int
+    n_test: int
+    suffix: str
+
+    def name(self, split: str, object_label: int, scene_label: int, number: int) -> str:
+        """Return the name of an image, without its folder."""
+        counted = number + (self.n_train if split == "test" else 0)
+        width = max(4, len(str(self.n_train + self.n_test - 1)))
+        return f"{self.objects[object_label]}-{self.scenes[scene_label]}-{counted:0{width}d}{self.suffix}"
+
+    def image_paths(self, split: str, object_label: int, scene_label: int, number: int) -> dict[str, Path]:
+        """Return where an image goes in each folder of the layout."""
+        name = self.name(split, object_label, scene_label, number)
+        sub = SPLIT_FOLDERS[split]
+        if split == "test":
+            return {folder: Path(folder, sub, name) for folder in FOLDERS}
+        classes = {OBJ: self.objects[object_label]}
+        return {folder: Path(folder, sub, classes.get(folder, self.scenes[scene_label]), name) for folder in FOLDERS}
+
+    def mask_path(self, split: str, name: str) -> Path:
+        """Return where a mask goes."""
+        return Path(OBJ, f"{SPLIT_FOLDERS[split]}_mask", name).with_suffix(".png")
+
+    def paths(self) -> Iterator[Path]:
+        """Yield all files, the settings included."""
+        yield Path(SETTINGS)
+        for folder in FOLDERS:
+            yield from (Path(folder, name) for name in ("val.txt", "val_loc.txt", "loc.txt"))
+        for split, count in zip(SPLITS, (self.n_train, self.n_test), strict=True):
+            for o in range(len(self.objects)):
+                for s in range(len(self.scenes)):
+                    for number in range(count):
+                        yield from self.image_paths(split, o, s, number).values()
+                        yield self.mask_path(split, self.name(split, o, s, number))
+
+
+def parse_name(name: str) -> ImageName:
+    """Read the name of an image file."""
+    found = _NAME.fullmatch(Path(name).stem)
+    if found is None:
+        raise ValueError(
+            f"Expected an image of BAM to be named object-scene-number, as dog-bedroom-0900.jpg, but got "
+            f"{shortened(name)}."
+        )
+    return ImageName(found["object"], found["scene"], found["number"])
+
+
+def folder_names(class_names: Sequence[str]) -> list[str]:
+    """Make names of classes fit for the names of folders and files."""
+    names = [re.sub(r"\W+", "_", name) for name in class_names]
+    for number, name in enumerate(names):
+        if name in names[:number] or not name:
+            raise ValueError(f"Expected class names that stay different as names of folders but {name!r} is not one.")
+    return names
+
+
+def read_labels(path: Path) -> dict[str, int]:
+    """Read a list of labels, ``val.txt``."""
+    labels: dict[str, int] = {}
+    for name, (number, value) in _read_list(path).items():
+        if not (value.isdecimal() and len(value) <= _DIGITS):
+            raise ValueError(
+                f"Expected line {number} of {path} to be 'name label' with a whole number but got {quoted(value)}."
+            )
+        labels[name] = int(value)
+    return labels
+
+
+def read_boxes(path: Path) -> dict[str, Box]:
+    """Read a list of boxes, ``val_loc.txt``."""
+    boxes: dict[str, Box] = {}
+    for name, (number, value) in _read_list(path).items():
+        parts = value.split(",")
+        numbers = [int(part) for part in parts if part.isdecimal() and len(part) <= _DIGITS]
+        if len(parts) != 4 or len(numbers) != 4 or not (numbers[0] < numbers[2] and numbers[1] < numbers[3]):
+            raise ValueError(
+                f"Expected line {number} of {path} to be 'name row0,col0,row1,col1', the ends larger, "
+                f"but got {quoted(value)}."
+            )
+        boxes[name] = numbers[0], numbers[1], numbers[2], numbers[3]
+    return boxes
+
+
+def _read_list(path: Path) -> dict[str, tuple[int, str]]:
+    """Return line number and value by the name of the image."""
+    if not path.is_file():
+        raise FileNotFoundError(f"Expected the list {path} of the BAM layout but there is no such file.")
+    found: dict[str, tuple[int, str]] = {}
+    for number, line in enumerate(read_text(path, "List").splitlines(), start=1):
+        name, *value = line.rsplit(maxsplit=1) or [""]
+        if name and not value:
+            raise ValueError(f"Expected line {number} of {path} to be a name and a value but got {quoted(line)}.")
+        if name in found:
+            raise ValueError(f"Expected each image once in {path} but {shortened(name)} in line {number} comes again.")
+        if name:
+            found[name] = number, value[0]
+    return found

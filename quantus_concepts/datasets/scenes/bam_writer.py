@@ -15,7 +15,7 @@ from captum_concepts._support.constraints import Flag, Location, Seed, Whole, ch
 from captum_concepts._support.progress import progress
 from captum_concepts._support.whole_folder import WholeFolder
 from quantus_concepts.datasets.base import SPLITS, TEST_SHARE
-from quantus_concepts.datasets.scenes.bam_layout import (
+from quantus_concepts.datasets.scenes.bam_folder import (
     FOLDERS,
     OBJ,
     SCENE,

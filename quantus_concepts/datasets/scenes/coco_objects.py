@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import groupby, islice
 from pathlib import Path
@@ -19,7 +19,7 @@ from captum_concepts._support.constraints import SHARE, Flag, Location, Whole, c
 from captum_concepts._support.files import quoted, read_json, reason_of
 from captum_concepts._support.images import MAX_PIXELS, image_head, load_pixels, turned
 from captum_concepts._support.running import warn_user
-from quantus_concepts.datasets.folders import inside, some_names
+from quantus_concepts.datasets.folders import check_there, inside, list_some
 from quantus_concepts.datasets.scenes.sources import Cutout, ObjectSource, cut_out
 
 #: The ten classes of the authors' release.
@@ -141,7 +141,7 @@ class COCOObjects(ObjectSource):
         )
         fitting = []
         for a in wanted:
-            with _named(a["id"], self.annotations):
+            with _name_annotation(a["id"], self.annotations):
                 if _fits(a, photographs[a["image_id"]], min_area, truncated):
                     fitting.append(a)
         if min_photographs is not None:
@@ -166,7 +166,11 @@ class COCOObjects(ObjectSource):
         ]
         self._segmentations = [a["segmentation"] for a in chosen]
         self._sizes = [_size(photographs[a["image_id"]]) for a in chosen]
-        _check_there(self.paths, self.images)
+        check_there(
+            self.paths,
+            f"the photographs of the annotations in {self.images}",
+            "Download them, or take the annotation file that belongs to this folder.",
+        )
 
     def __getitem__(self, index: int) -> Cutout:
         """Return one object, cut out of its photograph."""
@@ -178,7 +182,7 @@ class COCOObjects(ObjectSource):
                 f"{head.stored}. Segmentations fit only the original files."
             )
         # Segmentations are in pixels as stored.
-        with _named(self.annotation_ids[index], self.annotations):
+        with _name_annotation(self.annotation_ids[index], self.annotations):
             mask = turned(_mask(self._segmentations[index], size), head.orientation)
         if not mask.any():
             raise ValueError(
@@ -194,7 +198,7 @@ class COCOObjects(ObjectSource):
         few = {name: count for name, count in few.items() if count < min_photographs}
         if not few:
             return
-        names = some_names([f"{name} ({count})" for name, count in few.items()])
+        names = list_some([f"{name} ({count})" for name, count in few.items()])
         kept = [name for name in self.class_names if name not in few]
         if not kept:
             raise ValueError(
@@ -277,7 +281,7 @@ def _check_segmentations(wanted: list[dict[str, Any]], photographs: dict[Any, An
                 f"Expected the image of annotation {annotation['id']} in {path} to be listed under 'images' but "
                 f"{annotation['image_id']} is not."
             )
-        with _named(annotation["id"], path):
+        with _name_annotation(annotation["id"], path):
             size = _size(photographs[annotation["image_id"]])
         if isinstance(segmentation, dict) and {"counts", "size"} <= segmentation.keys():
             if segmentation["size"] != list(size):
@@ -374,7 +378,7 @@ def _size(photograph: dict[str, Any]) -> tuple[int, int]:
 
 
 @contextmanager
-def _named(annotation: int, path: Path) -> Iterator[None]:
+def _name_annotation(annotation: int, path: Path) -> Iterator[None]:
     """Say which annotation something is wrong with, whatever comes up."""
     try:
         yield
@@ -382,12 +386,3 @@ def _named(annotation: int, path: Path) -> Iterator[None]:
         raise
     except Exception as error:  # numbers of any kind, and a library that reads run lengths
         raise ValueError(f"Annotation {annotation} in {path} cannot be used: {reason_of(error)}. Remove it.") from error
-
-
-def _check_there(paths: Iterable[Path], folder: Path) -> None:
-    missing = [path.name for path in dict.fromkeys(paths) if not path.is_file()]
-    if missing:
-        raise FileNotFoundError(
-            f"Expected the photographs of the annotations in {folder} but {len(missing)} are missing: "
-            f"{some_names(missing)}. Download them, or take the annotation file that belongs to this folder."
-        )

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from captum_concepts._support.checks import as_list, check_choice, check_index, check_whole
+from captum_concepts._support.checks import check_index, find_names
 from captum_concepts._support.constraints import Instance, Seed, Whole, check_arguments
 from captum_concepts._support.shown import described, one_line, sample_html
 from quantus_concepts.datasets.birds.painted_birds import PaintedBirds
@@ -120,7 +120,8 @@ class PaintedSubstitutions(Dataset[SubstitutionSample]):
         self.class_names, self.concept_names, self.part_names = birds.class_names, birds.concept_names, birds.part_names
         self.part_of_concept, self.group_of_concept = birds.part_of_concept, birds.group_of_concept
         self.group_names = [group.name for group in birds.groups]
-        wanted = self._wanted(concepts)
+        all_names = self.concept_names
+        wanted = np.sort(find_names("concepts", all_names, range(len(all_names)) if concepts is None else concepts))
         # The place of each group's first concept.
         starts = torch.searchsorted(self.group_of_concept, torch.arange(len(birds.groups)))
         # (K, G): the concept that a class has of each group.
@@ -157,20 +158,6 @@ class PaintedSubstitutions(Dataset[SubstitutionSample]):
 
     def __repr__(self) -> str:
         return described(self, f"{len(self)} of {int(self.pairs.max()) + 1} pairs, of {self.birds!r}")
-
-    def _wanted(self, concepts: Iterable[str | int] | None) -> np.ndarray:
-        if concepts is None:
-            return np.arange(len(self.concept_names))
-        places = []
-        for concept in as_list("concepts", concepts, "concepts"):
-            if isinstance(concept, str):
-                check_choice("concepts", concept, self.concept_names)
-                places.append(self.concept_names.index(concept))
-            else:
-                places.append(check_whole("concepts", concept, 0, len(self.concept_names) - 1))
-        if not places:
-            raise ValueError("Expected argument `concepts` to name at least one concept but it is empty.")
-        return np.unique(np.asarray(places, dtype=np.int64))
 
     def _of_bird(self, index: int, own: np.ndarray, order: np.ndarray, count: int) -> list[tuple[int, int, int]]:
         """Return up to `count` substitutions of a bird: itself, what is put in and what is taken out."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
@@ -25,7 +26,7 @@ from quantus_concepts.datasets.substitution.sub_files import (
     SEPARATOR,
     Names,
     Place,
-    decoded,
+    decode_image,
     find_files,
     read_images,
     read_labels,
@@ -177,9 +178,9 @@ class SUB(Dataset[SUBSample]):
             # Let go of what was there before the next is read.
             self._stored = None
             self._stored = (place.file, place.group), read_images(path, place.group)
-        image = decoded(self._stored[1], place.row, path)
+        image = decode_image(self._stored[1], place.row, path)
         if self.transform == "release":
-            image = released(image)
+            image = prepare_as_release(image)
         elif callable(self.transform):
             image = self.transform(image)
         return SUBSample(image, int(self.labels[index]))
@@ -243,7 +244,7 @@ class SUB(Dataset[SUBSample]):
         self.removed = removed[self.labels, self.attribute]
 
 
-def released(image: Tensor) -> Tensor:
+def prepare_as_release(image: Tensor) -> Tensor:
     """Prepare an image as the release does it: the middle 299 pixels, padded where there are fewer, (x - 0.5) / 2."""
     from torchvision.transforms.v2 import functional
 
@@ -257,11 +258,7 @@ def _plain(name: str) -> str:
 
 def _number_in(groups: np.ndarray) -> np.ndarray:
     """Return the how manieth of its group each item is, from 0."""
-    order = np.argsort(groups, kind="stable")
-    counts = np.bincount(groups)
-    numbers = np.empty(len(groups), np.int64)
-    numbers[order] = np.arange(len(groups)) - np.repeat(np.cumsum(counts) - counts, counts)
-    return numbers
+    return pd.Series(groups).groupby(groups).cumcount().to_numpy()
 
 
 def _check_known(kind: str, names: Sequence[str], known: Sequence[str], shown: Sequence[str]) -> None:

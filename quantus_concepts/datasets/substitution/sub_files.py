@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import importlib
 import io
+import itertools
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,9 +17,19 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from captum_concepts._support.checks import check_folder
-from captum_concepts._support.files import check_plain_file, parse_json, quoted, reason_of, shortened
+from captum_concepts._support.checks import check_choice, check_folder, check_path, check_shape
+from captum_concepts._support.constraints import TEXT, Flag, Items, Location, Whole, check_arguments
+from captum_concepts._support.files import (
+    check_plain_file,
+    clear_abandoned,
+    parse_json,
+    quoted,
+    reason_of,
+    shortened,
+    written,
+)
 from captum_concepts._support.images import FORMATS, MAX_PIXELS
+from captum_concepts._support.progress import progress
 
 IMAGE, ATTRIBUTE, BIRD = "image", "attr_label", "bird_label"
 COLUMNS = (IMAGE, ATTRIBUTE, BIRD)
@@ -30,6 +41,7 @@ FOLDER = "data"
 #: Of a file, and of the images of a row group once they are unpacked: reading takes six times as much memory. SUB has
 #: 38,400 rows in all; a row group of images usually has a hundred.
 MAX_ROWS, MAX_BYTES = 1_000_000, 2**28
+FILE = "test-00000-of-00001.parquet"
 
 
 class Names(NamedTuple):
@@ -73,7 +85,7 @@ def find_files(root: Any) -> list[Path]:
 
 def read_labels(path: Path) -> tuple[Names, np.ndarray, list[int]]:
     """Return names, the labels (n, 2) of attribute and bird, and the rows of each row group; no image is read."""
-    with opened(path) as file:
+    with open_parquet(path) as file:
         schema, n_rows = file.schema_arrow, file.metadata.num_rows
     names = _read_names(path, schema)
     if n_rows > MAX_ROWS:
@@ -82,7 +94,7 @@ def read_labels(path: Path) -> tuple[Names, np.ndarray, list[int]]:
         # Before they are read: a text that all rows share may be long.
         if not arrow().types.is_integer(kind := schema.field(name).type):
             raise ValueError(f"{path} cannot be read: its {name} are {shortened(kind)}, expected whole numbers.")
-    with opened(path) as file:
+    with open_parquet(path) as file:
         table = file.read(columns=[ATTRIBUTE, BIRD], use_threads=False)
         n_in_groups = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
     if missing := [name for name in (ATTRIBUTE, BIRD) if table.column(name).null_count]:
@@ -101,7 +113,7 @@ def read_labels(path: Path) -> tuple[Names, np.ndarray, list[int]]:
 def read_images(path: Path, group: int) -> Any:
     """Return the images of one row group, as they are stored."""
     # Equal images, which a file holds once, are one in memory too.
-    with opened(path, read_dictionary=[_BYTES]) as file:
+    with open_parquet(path, read_dictionary=[_BYTES]) as file:
         stored = file.metadata.row_group(group)
         columns = [stored.column(place) for place in range(stored.num_columns)]
         size = sum(each.total_uncompressed_size for each in columns if each.path_in_schema == _BYTES)
@@ -113,7 +125,7 @@ def read_images(path: Path, group: int) -> Any:
     )
 
 
-def decoded(stored: Any, row: int, path: Path) -> Tensor:
+def decode_image(stored: Any, row: int, path: Path) -> Tensor:
     """Return one image (3, H, W) in [0, 1] of a row group."""
     try:
         content = stored[row].as_py()["bytes"]
@@ -129,7 +141,7 @@ def decoded(stored: Any, row: int, path: Path) -> Tensor:
 
 
 @contextmanager
-def opened(path: Path, **settings: Any) -> Iterator[Any]:
+def open_parquet(path: Path, **settings: Any) -> Iterator[Any]:
     """Open a Parquet file for a block that reads it; a ValueError with its path, whatever goes wrong in there."""
     parquet = arrow("pyarrow.parquet")
     check_plain_file(path, "Parquet file")
@@ -181,3 +193,129 @@ def schema_of(attributes: Sequence[str], birds: Sequence[str], licence: str) -> 
     image = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
     fields = [(IMAGE, image), (ATTRIBUTE, pa.int64()), (BIRD, pa.int64())]
     return pa.schema(fields).with_metadata({METADATA: json.dumps({"info": info}).encode()})
+
+
+@check_arguments(
+    out=Location(),
+    attribute_names=Items(TEXT, "names", least=1),
+    bird_names=Items(TEXT, "names", least=1),
+    licence=TEXT,
+    rows_per_group=Whole(1),
+    overwrite=Flag(),
+    display_progressbar=Flag(),
+)
+def write_sub(
+    samples: Iterable[tuple[Any, str, str]],
+    out: str | Path,
+    *,
+    attribute_names: Sequence[str],
+    bird_names: Sequence[str],
+    licence: str = "",
+    rows_per_group: int = 100,
+    overwrite: bool = False,
+    display_progressbar: bool = False,
+) -> Path:
+    """Write images with a substitution as `SUB` reads them: one Parquet file, in the release's own format.
+
+    Images are taken one after another, and a row group of them is in memory at a time. The file has its name when it
+    is complete.
+
+    Parameters
+    ----------
+    samples : iterable
+        Tuples (image, attribute, bird): the image as a path or the bytes of a file, kept as it is, a Pillow image, or a
+        tensor (3, H, W) in [0, 1], both written as PNG; what was put in, "group::option", and the reference bird, by
+        name.
+    out : str or Path
+        The folder; the file goes into ``data`` in it.
+    attribute_names : sequence of str
+        All attributes, "group::option".
+    bird_names : sequence of str
+        All birds.
+    licence : str
+        Licence of the images, shown when they are read.
+    rows_per_group : int
+        Images in a row group.
+    overwrite : bool
+        Whether a file that is there may be replaced.
+    display_progressbar : bool
+        Whether a bar shows the images, where the output is a terminal or a notebook.
+
+    Returns
+    -------
+    Path
+        The file.
+
+    Raises
+    ------
+    FileExistsError
+        If there is a file already.
+    TypeError
+        If an image is none.
+    ValueError
+        If pyarrow is missing, a name is unknown, or there is no image.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from quantus_concepts.datasets import SUB, write_sub
+    >>> names = {"attribute_names": ["wing::red", "wing::blue"], "bird_names": ["jay", "wren"]}
+    >>> image = torch.zeros(3, 32, 32)
+    >>> samples = [(image, "wing::red", "wren"), (image, "wing::blue", "jay")]
+    >>> path = write_sub(samples, "my_sub", **names, licence="CC0-1.0")
+    >>> data = SUB("my_sub")
+    >>> data.concept_names, data.added.tolist(), data.bird.tolist()
+    (['wing::red', 'wing::blue'], [0, 1], [1, 0])
+    """
+    if isinstance(samples, str | bytes) or not isinstance(samples, Iterable):
+        raise TypeError(
+            f"Expected argument `samples` to give (image, attribute, bird) but got {type(samples).__name__}."
+        )
+    attributes, birds = list(attribute_names), list(bird_names)
+    for name, value in (("attribute_names", attributes), ("bird_names", birds)):
+        if len(set(value)) < len(value) or not all(value):
+            raise ValueError(f"Expected argument `{name}` to hold different names but got {value!r:.80}.")
+    folder = Path(out) / FOLDER
+    path = folder / FILE
+    if path.exists() and not overwrite:
+        raise FileExistsError(f"Expected argument `out` to name a new folder but {path} is there. Choose another one.")
+    schema = schema_of([name.replace(OFFICIAL, SEPARATOR) for name in attributes], birds, licence)
+    pa, parquet = arrow(), arrow("pyarrow.parquet")
+    rows = _rows(progress(samples, "writing", unit="image", show=display_progressbar), attributes, birds)
+    # With the first image, so that a call that fails before leaves nothing.
+    if (first := next(rows, None)) is None:
+        raise ValueError("Expected argument `samples` to give at least one image but it is empty.")
+    folder.mkdir(parents=True, exist_ok=True)
+    clear_abandoned(folder)
+    following = itertools.chain([first], rows)
+    with written(path) as temporary, parquet.ParquetWriter(temporary, schema) as writer:
+        while group := list(itertools.islice(following, rows_per_group)):
+            writer.write_table(pa.Table.from_pylist(group, schema=schema))
+    return path
+
+
+def _rows(samples: Iterable[Any], attributes: list[str], birds: list[str]) -> Iterator[dict[str, Any]]:
+    """Yield samples as rows of the file."""
+    for image, attribute, bird in samples:
+        check_choice("samples", attribute, attributes)
+        check_choice("samples", bird, birds)
+        content = {"bytes": _content(image), "path": None}
+        yield {IMAGE: content, ATTRIBUTE: attributes.index(attribute), BIRD: birds.index(bird)}
+
+
+def _content(image: Any) -> bytes:
+    """Return the bytes of an image file."""
+    if isinstance(image, bytes):
+        return image
+    if isinstance(image, str | Path):
+        path = check_path("samples", image)
+        check_plain_file(path, "Image")
+        return path.read_bytes()
+    if isinstance(image, Tensor):
+        check_shape("samples", image, ("3", "H", "W"), (3, None, None))
+        image = Image.fromarray((image * 255).round().clamp(0, 255).byte().permute(1, 2, 0).cpu().numpy())
+    if not isinstance(image, Image.Image):
+        raise TypeError(f"Expected argument `samples` to give images but got {type(image).__name__}.")
+    buffer = io.BytesIO()
+    image.convert("RGB").save(buffer, "PNG")
+    return buffer.getvalue()

@@ -13,17 +13,16 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
-from scipy import stats
 from torch import Tensor
 
 from captum_concepts._support.checks import check_numbers, check_shape
 from captum_concepts._support.constraints import AXES, Dictionary, Instance, check_arguments
 from captum_concepts._support.shown import one_line
 from quantus_concepts.datasets.ratings.questions import question_named
+from quantus_concepts.functional.intervals import t_interval
 
 #: In `Mixture.choice`, where no explainer has a score.
 UNDEFINED = -1
-_CONFIDENCE = 0.95
 #: Of more explainers those that are best of no image are counted and not drawn.
 _MANY = 20
 
@@ -298,10 +297,5 @@ def _mean_of(table: np.ndarray) -> np.ndarray:
 def _interval(row: np.ndarray) -> tuple[float, float, float]:
     """Return mean, low and high end of Student's interval over the defined values."""
     values = row[np.isfinite(row)]
-    if not values.size:
-        return math.nan, math.nan, math.nan
-    mean = float(values.mean())
-    if values.size < 2:
-        return mean, math.nan, math.nan
-    half = stats.t.ppf((1 + _CONFIDENCE) / 2, values.size - 1) * values.std(ddof=1) / math.sqrt(values.size)
-    return mean, mean - float(half), mean + float(half)
+    mean = float(values.mean()) if values.size else math.nan
+    return mean, *t_interval(values, (-math.inf, math.inf))

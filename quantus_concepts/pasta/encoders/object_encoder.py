@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from captum_concepts._support.checks import check_shape
+from captum_concepts._support.checks import check_kind, check_path, check_shape
+from captum_concepts._support.files import check_files
+from captum_concepts._support.fingerprints import fingerprint_of, tokenizer_hash
 from captum_concepts._support.running import evaluation_mode, without_autocast
 from quantus_concepts.pasta.encoders.encoder import PARTS, BatchEncoder
-from quantus_concepts.pasta.encoders.preprocessing import batched_form
+from quantus_concepts.pasta.encoders.preprocessing import Preprocessing, batched_form
+
+BLIP = "Salesforce/blip-itm-base-coco"
+_FILES = ("config.json", "preprocessor_config.json", "tokenizer_config.json", "model.safetensors")
+#: Numbers of Pillow's filters.
+_FILTERS = {2: "bilinear", 3: "bicubic"}
+#: Where models of transformers have their parts.
+_KINDS = (("vision_model", "text_encoder"), ("vision_model", "text_model"))
 
 
 class ObjectEncoder(BatchEncoder):
@@ -90,21 +100,21 @@ class ObjectEncoder(BatchEncoder):
         device = self.device or images.device
         with self._computing(device):
             embeddings = self.parts.encode_image(self._preprocess(images.to(device)).to(device))
-        return self._checked("encode_image", embeddings, len(images))
+        return self._check_embeddings("encode_image", embeddings, len(images))
 
     def _embed_texts(self, texts: list[str]) -> Tensor:
         device = self.device or torch.device("cpu")
         with self._computing(device):
             tokens = self.parts.tokenizer(texts)
             embeddings = self.parts.encode_text(tokens.to(device) if hasattr(tokens, "to") else tokens)
-        return self._checked("encode_text", embeddings, len(texts))
+        return self._check_embeddings("encode_text", embeddings, len(texts))
 
     @contextmanager
     def _computing(self, device: torch.device) -> Iterator[None]:
         with evaluation_mode(*self.modules), without_autocast(device):
             yield
 
-    def _checked(self, name: str, embeddings: Any, n: int) -> Tensor:
+    def _check_embeddings(self, name: str, embeddings: Any, n: int) -> Tensor:
         if not isinstance(embeddings, Tensor):
             raise TypeError(f"Expected {name} of {self.name} to return a tensor but got {type(embeddings).__name__}.")
         check_shape(name, embeddings, ("N", "dim"), (n, self._dim))
@@ -125,3 +135,115 @@ def _modules(parts: Any) -> list[nn.Module]:
     owners = [getattr(getattr(parts, name), "__self__", None) for name in ("encode_image", "encode_text")]
     found = [*held, *(owner for owner in owners if isinstance(owner, nn.Module))]
     return list({id(module): module for module in found}.values())
+
+
+class _BlipParts:
+    """The members `ObjectEncoder` asks for, of a BLIP model and its processor."""
+
+    def __init__(self, model: nn.Module, processor: Any, name: str) -> None:
+        self.model = model
+        self.name = name
+        self.preprocess = _preprocessing(processor.image_processor)
+        self._tokenizer = processor.tokenizer
+
+    @property
+    def fingerprint(self) -> str:
+        """Identity of the weights, the preprocessing and the tokenizer."""
+        return fingerprint_of(self.model, repr(self.preprocess), tokenizer_hash(self.tokenizer))
+
+    def tokenizer(self, texts: Sequence[str]) -> Any:
+        return self._tokenizer(list(texts), padding=True, truncation=True, return_tensors="pt")
+
+    def encode_image(self, images: Tensor) -> Tensor:
+        vision: Any = self.model.vision_model
+        tokens: Tensor = vision(pixel_values=images).last_hidden_state
+        return tokens[:, 0]
+
+    def encode_text(self, tokens: Mapping[str, Tensor]) -> Tensor:
+        model: Any = self.model
+        text = model.text_encoder if hasattr(model, "text_encoder") else model.text_model
+        found: Tensor = text(**{key: tokens[key] for key in ("input_ids", "attention_mask")}).last_hidden_state
+        return found[:, 0]
+
+
+def blip_encoder(
+    model: str | Path | nn.Module = BLIP,
+    processor: Any = None,
+    *,
+    name: str | None = None,
+    revision: str | None = None,
+) -> Any:
+    """Return an encoder of a BLIP model.
+
+    The class tokens of picture and text, before they are projected to be compared: 768 numbers of the base model, as
+    the release of Kazmierczak et al. (PASTA), Table 1, takes them of "model_base" of Li et al. (2022), "BLIP". Its
+    weights are in BLIP's own format; those here are of the base model trained further on retrieval.
+
+    Parameters
+    ----------
+    model : str, Path or nn.Module
+        A folder, a name on Hugging Face, or a `BlipForImageTextRetrieval` or `BlipModel` of transformers.
+    processor : object, optional
+        The model's ``BlipProcessor``; has to be given with a module, and is otherwise read from where the model is.
+    name : str, optional
+        Name; by default "blip", or the name of the model.
+    revision : str, optional
+        Which commit of the repository is fetched, where `model` is a name on Hugging Face: the whole hash, for
+        embeddings that stay the same. By default the newest.
+
+    Returns
+    -------
+    ObjectEncoder
+        An `Encoder`; a module that was given keeps its mode and device.
+
+    Raises
+    ------
+    ValueError
+        If transformers is not installed, the model cannot be had, or a module is given without its processor.
+    """
+    if isinstance(model, nn.Module):
+        fits = any(all(hasattr(model, part) for part in parts) for parts in _KINDS)
+        if processor is None or not fits:
+            lacks = "no `processor` beside it" if fits else type(model).__name__
+            raise ValueError(
+                "Expected argument `model` to be a BlipForImageTextRetrieval or a BlipModel with its `processor` but "
+                f"got {lacks}."
+            )
+        return ObjectEncoder(_BlipParts(model, processor, name or "blip"))
+    check_path("model", model)
+    check_kind("revision", revision, str | None, "the hash of a commit, or None")
+    # Imported only where they are needed, for they take long.
+    from quantus_concepts.pasta.encoders.downloads import REVISION, fetch_folder, first_line
+
+    try:
+        from transformers import AutoProcessor, BlipForImageTextRetrieval
+    except ImportError:
+        raise ValueError(
+            "BLIP needs the package transformers: python -m pip install 'quantus-concepts[blip]'."
+        ) from None
+    source, revision = str(model), revision or REVISION
+    if (folder := check_path("model", source)).is_dir():
+        check_files(folder, "Model")
+        source = str(folder)
+    else:
+        source = fetch_folder(f"The model {model}", source, _FILES, "pass that folder as argument `model`", revision)
+    try:
+        loaded = BlipForImageTextRetrieval.from_pretrained(source, use_safetensors=True, revision=revision)
+        if processor is None:
+            processor = AutoProcessor.from_pretrained(source, revision=revision, trust_remote_code=False)
+    except Exception as error:  # of the library, for whatever is wrong in the folder
+        raise ValueError(f"{source} holds no BLIP model that can be read ({first_line(error)}).") from None
+    loaded.float().eval().requires_grad_(False)
+    return ObjectEncoder(_BlipParts(loaded, processor, name or ("blip" if model == BLIP else str(model))))
+
+
+def _preprocessing(image_processor: Any) -> Preprocessing:
+    size = image_processor.size
+    height, width = (size[side] if isinstance(size, Mapping) else getattr(size, side) for side in ("height", "width"))
+    return Preprocessing(
+        (int(height), int(width)),
+        "squash",
+        _FILTERS[int(image_processor.resample)],
+        tuple(image_processor.image_mean),
+        tuple(image_processor.image_std),
+    )

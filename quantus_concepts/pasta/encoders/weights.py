@@ -12,10 +12,10 @@ from safetensors import safe_open
 from torch import Tensor, nn
 
 from captum_concepts._support.files import no_file, reason_of, shortened
+from quantus_concepts.datasets.folders import list_some
 
 #: Names under which checkpoints keep the weights beside other things.
 WRAPPERS = ("state_dict", "model_state_dict", "model", "net")
-SHOWN = 4
 
 
 def read_state(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -65,7 +65,7 @@ def load_weights(network: nn.Module, path: Path) -> None:
         if name in found and found[name].shape != wanted[name].shape
     ]
     problems = [
-        f"{title} {_join_names(names)}"
+        f"{title} {list_some(names)}"
         for title, names in (("missing:", missing), ("not of this network:", unexpected), ("other shape:", differ))
         if names
     ]
@@ -75,11 +75,6 @@ def load_weights(network: nn.Module, path: Path) -> None:
         network.load_state_dict(found, strict=False)
     except RuntimeError as error:
         raise ValueError(f"The weights in {path} cannot be taken over: {shortened(error)}") from error
-
-
-def _join_names(names: list[str]) -> str:
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(names[:SHOWN]) + more
 
 
 def _check_stored(path: Path) -> None:

@@ -26,7 +26,7 @@ from quantus_concepts.datasets import (
     SceneFolder,
     SceneSource,
 )
-from quantus_concepts.datasets.scenes.bam_layout import SETTINGS
+from quantus_concepts.datasets.scenes.bam_folder import SETTINGS
 from quantus_concepts.datasets.scenes.coco_objects import RELEASE_OBJECTS
 from quantus_concepts.datasets.scenes.composed import Box
 from quantus_concepts.datasets.scenes.sources import Pasted

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from captum_concepts._support.files import check_plain_file, printable, read_json
+from quantus_concepts.datasets.folders import list_some
 from quantus_concepts.datasets.ratings.annotations import as_vote, read_records
-from quantus_concepts.datasets.ratings.files import CONCEPT_SUFFIX, MAP_SUFFIX, attribution_path, list_some
+from quantus_concepts.datasets.ratings.files import CONCEPT_SUFFIX, MAP_SUFFIX, attribution_path
 from quantus_concepts.datasets.ratings.questions import QUESTIONS
 from quantus_concepts.datasets.ratings.released import ANNOTATIONS, PastaRatings
 from quantus_concepts.studies._kit.output import OutputFolder
@@ -73,7 +74,7 @@ def join_ratings(files: Sequence[Path]) -> JoinedRatings:
         for entry in read_json(file, "File of ratings"):
             faults += _add(joined, entry, file)
     if faults:
-        raise ValueError(f"These files of ratings cannot be joined: {list_some(dict.fromkeys(faults))}")
+        raise ValueError(f"These files of ratings cannot be joined: {list_some(dict.fromkeys(faults), 10)}")
     return joined
 
 
@@ -115,6 +116,7 @@ def _rated_files(joined: JoinedRatings, data: Path) -> list[str]:
     if missing:
         raise ValueError(
             f"Expected the rated images and explanations in {data} but {len(set(missing))} are missing: "
-            f"{list_some(dict.fromkeys(missing))}. Give the folder that `quantus-concepts pasta sheet` wrote as --data."
+            f"{list_some(dict.fromkeys(missing), 10)}. Give the folder that `quantus-concepts pasta sheet` wrote as "
+            "--data."
         )
     return list(dict.fromkeys(found))

@@ -19,7 +19,7 @@ from quantus_concepts.datasets.ratings.explanation_files import (
     check_explanations,
     find_explanations,
     problems,
-    usable,
+    usable_files,
 )
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, LazyExplanations
 from quantus_concepts.datasets.ratings.questions import QUESTIONS, question_named
@@ -182,7 +182,7 @@ def _known(labels: Sequence[str], label: str) -> str:
 
 def _usable(files: Sequence[ExplanationFile]) -> list[ExplanationFile]:
     try:
-        return usable(files)
+        return usable_files(files)
     except ValueError as error:
         raise ValueError(f"{error}{_advice(files)}") from error
 

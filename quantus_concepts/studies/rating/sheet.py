@@ -16,7 +16,7 @@ from quantus_concepts.datasets.ratings.explanation_files import (
     check_explanations,
     find_explanations,
     problems,
-    usable,
+    usable_files,
 )
 from quantus_concepts.datasets.ratings.questions import Question, question_named
 from quantus_concepts.studies._kit.command import named_as_typed
@@ -97,7 +97,7 @@ def make_sheet(options: SheetOptions) -> str:
             name: _changed(root, options) for name, root in _perturbed(options).items() if root and name in questions
         }
         checked = _paired(check_explanations(found, display_progressbar=options.progress), changed)
-        files = _drawn(usable(checked), options)
+        files = _drawn(usable_files(checked), options)
         check_explainers(files)
         page = sheet_page(files, questions, changed, options)
         write_rated(folder, files, options.picture_size)

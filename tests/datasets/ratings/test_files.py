@@ -8,7 +8,6 @@ import pytest
 
 from quantus_concepts.datasets.ratings.files import (
     attribution_path,
-    list_some,
     load_concepts,
     load_map,
     parse_rated_name,
@@ -168,8 +167,3 @@ def test_bad_concepts_are_named(tmp_path, text, message):
     with pytest.raises(ValueError, match=message) as error:
         load_concepts(path)
     assert str(path) in str(error.value)
-
-
-def test_lists_are_cut():
-    assert list_some(range(3), 2) == "0, 1, and 1 more"
-    assert list_some(range(2), 2) == "0, 1"

@@ -99,6 +99,8 @@ def test_bad_values(changes, message):
         ([0.0], "whole numbers or bools but got float64"),
         (np.ones(3, dtype=bool), r"`items` to have shape \(N,\) = \(4,\) but got \(3,\)"),
         ([[0]], "`items` to have shape"),
+        (None, "`items` to have shape"),
+        (["first"], "whole numbers or bools but got <U5"),
     ],
 )
 def test_bad_items(items, message):

@@ -240,24 +240,3 @@ def test_a_selection_keeps_its_expected_votes(ratings: SimulatedRatings) -> None
     lists = ratings.select(ratings.modalities == "concepts")
     assert lists.simulated
     assert len(lists.expected) == len(lists) == (ratings.modalities == "concepts").sum()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "named"),
-    [
-        ({"n_per_image": 0}, "n_per_image"),
-        ({"n_per_image": len(EXPLAINERS) + 1}, "n_per_image"),
-        ({"n_concepts": 25}, "n_concepts"),
-        ({"n_images": 3}, "n_images"),
-    ],
-)
-def test_bad_numbers_are_refused(arguments: dict[str, int], named: str) -> None:
-    with pytest.raises(ValueError, match=named):
-        simulated_ratings(**arguments)
-
-
-def test_bad_raters_are_refused() -> None:
-    with pytest.raises(ValueError, match="noise"):
-        SimulatedRaters(noise=-1)
-    with pytest.raises(TypeError, match="n_raters"):
-        SimulatedRaters(n_raters=2.5)  # type: ignore[arg-type]

@@ -71,33 +71,6 @@ def test_the_classes_of_the_paper_are_there_and_no_name_is_in_both() -> None:
     assert not objects & scenes
 
 
-@both
-@pytest.mark.parametrize(
-    ("arguments", "error", "message"),
-    [
-        ({"n_per_class": 0}, ValueError, r"`n_per_class` to lie in \[1, 1000000\] but got 0"),
-        ({"n_per_class": "60"}, TypeError, r"`n_per_class` to be a whole number but got '60'"),
-        ({"n_per_class": True}, TypeError, r"`n_per_class` to be a whole number but got True"),
-        ({"size": 23}, ValueError, r"`size` to lie in \[(24|32), 512\] but got 23"),
-        ({"size": (96, 96)}, TypeError, r"`size` to be a whole number"),
-        ({"seed": -1}, ValueError, r"`seed` to lie in \[0, 4294967295\] but got -1"),
-        ({"seed": 2**32}, ValueError, r"`seed` to lie in \[0, 4294967295\] but got 4294967296"),
-    ],
-)
-def test_bad_arguments_are_refused(
-    kind: type[Source], arguments: dict[str, object], error: type[Exception], message: str
-) -> None:
-    with pytest.raises(error, match=message):
-        kind(**arguments)
-
-
-@both
-def test_bad_indices_are_refused(kind: type[Source]) -> None:
-    for index in (10, -11):
-        with pytest.raises(IndexError, match=f"below the number of items, 10, but got {index}"):
-            kind(1)[index]
-
-
 # --- objects ---------------------------------------------------------------------------------------------
 
 
