@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -9,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from quantus.helpers.enums import DataType
 from torch import nn
 from torch.utils.data import TensorDataset
 
@@ -28,6 +30,16 @@ def region(n: int, size: int) -> np.ndarray:
 def predicted(model: nn.Module, images: np.ndarray) -> np.ndarray:
     with torch.no_grad():
         return model(torch.as_tensor(images)).argmax(1).numpy()
+
+
+def explained_inputs(metric: Any, model: Any, images: np.ndarray) -> tuple[nn.Module, np.ndarray]:
+    """Return what a metric is called with: model and images, or head and concept values if it is not for images."""
+    if DataType.IMAGE in metric.data_applicability:
+        return model, images
+    frozen = copy.deepcopy(model).eval() if model.training else model
+    with torch.no_grad():
+        values = frozen.concept_predictor(torch.as_tensor(images).to(next(frozen.parameters()).dtype))
+    return model.head, values.numpy()
 
 
 #: Settings of one metric, in addition to the arguments that it has by their names.

@@ -18,7 +18,16 @@ from torch import nn
 
 import quantus_concepts
 from captum_concepts import ConceptBank, PostHocCBM
-from metric_inputs import ARGUMENTS, IMAGES, metric_arguments, metric_makers, predicted, region, variant_makers
+from metric_inputs import (
+    ARGUMENTS,
+    IMAGES,
+    explained_inputs,
+    metric_arguments,
+    metric_makers,
+    predicted,
+    region,
+    variant_makers,
+)
 from quantus_concepts import CEM, CGIM, IDR, IIR, MCS
 from quantus_concepts.functional import positive_percentile
 from quantus_concepts.metrics.host.call import DEFAULTS, QuantusArguments
@@ -72,11 +81,12 @@ def every_metric(truth: dict[str, Any], images: np.ndarray, **kwargs: Any) -> di
 def explain(model: nn.Module, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray:
     x = torch.as_tensor(np.asarray(inputs)).to(next(model.parameters()).dtype).requires_grad_()
     found = InputXGradient(model).attribute(x, target=torch.as_tensor(targets))
-    return found.sum(1, keepdim=True).detach().numpy()
+    return (found.sum(1, keepdim=True) if found.ndim == 4 else found).detach().numpy()
 
 
 def called(metric: Any, model: nn.Module, images: np.ndarray, classes: np.ndarray, **kwargs: Any) -> list[float]:
-    return metric(model, images, classes, s_batch=region(N, SIZE), explain_func=explain, **kwargs)
+    explained, inputs = explained_inputs(metric, model, images)
+    return metric(explained, inputs, classes, s_batch=region(N, SIZE), explain_func=explain, **kwargs)
 
 
 def numpy_random_state() -> bytes:

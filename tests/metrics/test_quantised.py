@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
-from metric_inputs import metric_arguments, metric_makers, predicted, region, variant_makers
+from metric_inputs import explained_inputs, metric_arguments, metric_makers, predicted, region, variant_makers
 from quantus_concepts import CEM, shared_passes
 from tiny_models import N_CONCEPTS, SharingConceptModel
 
@@ -72,10 +72,12 @@ def make(kind: str, *, head: bool = False) -> SharingConceptModel:
 
 
 def explain(model: nn.Module, inputs: np.ndarray, targets: np.ndarray, **kwargs: Any) -> np.ndarray:
-    """A map without gradients, which quantised layers do not have."""
+    """Explain without gradients, which quantised layers do not have: a map of an image, or each value."""
     with torch.no_grad():
-        logits = model(torch.as_tensor(inputs)).numpy()
-    return np.abs(inputs).sum(1, keepdims=True) ** (1 + np.abs(logits[:, :1, None, None]) / 10)
+        power = 1 + np.abs(model(torch.as_tensor(inputs)).numpy()[:, :1]) / 10
+    if inputs.ndim == 2:
+        return np.abs(inputs) ** power
+    return np.abs(inputs).sum(1, keepdims=True) ** power[..., None, None]
 
 
 def score(model: SharingConceptModel) -> dict[str, list[float]]:
@@ -84,8 +86,8 @@ def score(model: SharingConceptModel) -> dict[str, list[float]]:
     makers = metric_makers(metric_arguments(images, rng) | {"importance": "value"}) | variant_makers(images)
     classes = predicted(model, images)
     return {
-        name: make()(model, images, classes, s_batch=region(N, SIZE), explain_func=explain)
-        for name, make in makers.items()
+        name: metric(*explained_inputs(metric, model, images), classes, s_batch=region(N, SIZE), explain_func=explain)
+        for name, metric in ((name, make()) for name, make in makers.items())
     }
 
 

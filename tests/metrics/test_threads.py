@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from captum.attr import LayerGradCam
+from captum.attr import InputXGradient, LayerGradCam
 from torch import nn
 
-from metric_inputs import MASKS, SIZE, N, metric_arguments, metric_makers, variant_makers
+from captum_concepts import explain_func
+from metric_inputs import MASKS, SIZE, N, explained_inputs, metric_arguments, metric_makers, variant_makers
 from quantus_concepts import AVAILABLE_METRICS, CEM
 from tiny_models import N_CONCEPTS, SharingConceptModel, TinyConceptModel
 
@@ -49,7 +50,9 @@ def classes_of(model: nn.Module, images: np.ndarray) -> np.ndarray:
 
 
 def grad_cam(model: Any, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray:
-    """Put hooks on the model, which fire in whatever thread runs it."""
+    """Put hooks on the model, which fire in whatever thread runs it; of a head there are no maps."""
+    if np.ndim(inputs) == 2:
+        return explain_func(InputXGradient)(model, inputs, targets)
     maps = LayerGradCam(model, model.features[0]).attribute(torch.as_tensor(inputs), torch.as_tensor(targets))
     return LayerGradCam.interpolate(maps, (SIZE, SIZE)).detach().numpy()
 
@@ -94,10 +97,11 @@ def test_two_metrics_on_one_model_in_train_mode(metric: type) -> None:
     flags, state = [part.training for part in models.modules()], copy.deepcopy(models.state_dict())
     worlds = [World(seed, contrast) for seed in (0, 1)]
     classes = [classes_of(model, world.images) for world in worlds]
+    calls = [explained_inputs(metric, model, world.images) for world in worlds]
 
     def scored(number: int) -> np.ndarray:
-        world = worlds[number]
-        return scores_of(world.metrics[metric.__name__](disable_warnings=True), model, world.images, classes[number])
+        made = worlds[number].metrics[metric.__name__](disable_warnings=True)
+        return scores_of(made, *calls[number], classes[number])
 
     expected = [scored(0), scored(1)]
     assert all(np.isfinite(scores).any() for scores in expected)
