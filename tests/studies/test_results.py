@@ -51,3 +51,11 @@ def test_coverage_over_seeds():
         (row,) = over_seeds(runs(values, values - error, values + error)).to_dict("records")
         hits += row["low"] <= 0.5 <= row["high"]
     assert hits / 300 >= 0.93
+
+
+def test_whole_numbers_among_the_keys_stay_whole():
+    frame = pd.concat([runs([0.4, 0.6]).assign(l=level) for level in (1, None)]).astype({"l": "Int64"})
+    found = over_seeds(frame)
+    assert found["l"].dtype == "Int64"
+    assert found["l"].tolist() == [1, pd.NA]
+    assert found["n"].tolist() == [20, 20]

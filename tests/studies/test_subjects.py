@@ -7,6 +7,7 @@ import torch
 
 from quantus_concepts import score_concepts
 from quantus_concepts.studies import PaintedSubject, painted_subject
+from quantus_concepts.studies._models.options import PaintedOptions
 
 
 @pytest.fixture(scope="module")
@@ -44,3 +45,13 @@ def test_the_same_seed_makes_the_same_subject(subject: PaintedSubject) -> None:
 def test_a_bad_argument_is_named() -> None:
     with pytest.raises(ValueError, match="n_concepts"):
         painted_subject(20, 10, n_concepts=3)
+    with pytest.raises(ValueError, match="n_pos"):
+        painted_subject(40, 10, image_size=32, n_classes=4, n_concepts=8, epochs=1, n_pos=0)
+
+
+def test_options_of_painted_birds_bring_no_choice_of_data() -> None:
+    options = PaintedOptions(n_train=40, n_classes=4)
+    assert not hasattr(options, "data")
+    assert not options.idle
+    with pytest.raises(ValueError, match="--n-test"):
+        PaintedOptions(n_test=1)

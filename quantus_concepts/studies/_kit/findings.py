@@ -18,6 +18,8 @@ from quantus_concepts.studies._kit.results import against
 
 #: How a number stands to another; "" where neither has an interval.
 RELATIONS = {"above": "above", "at": "not distinguishable from", "below": "below", "": "beside"}
+#: What is said of a topic without a number.
+NO_NUMBER = "There is no number to judge by, or none with an interval."
 #: Of more names a sentence says how many.
 FEW = 3
 Row = Mapping[str, Any]
@@ -37,9 +39,11 @@ class Finding:
 
 
 def said(*findings: Finding | str | None) -> list[Finding]:
-    """Return the findings there are, each once."""
-    made = (Finding(finding) if isinstance(finding, str) else finding for finding in findings if finding)
-    return list(dict.fromkeys(finding for finding in made if finding.text))
+    """Return the findings, each once; a topic whose findings all lack their number says so, None does not apply."""
+    made = [Finding(finding) if isinstance(finding, str) else finding for finding in findings if finding is not None]
+    known = {finding.topic for finding in made if finding.text}
+    shown = (finding if finding.text else Finding(NO_NUMBER, finding.topic) for finding in made)
+    return list(dict.fromkeys(finding for finding in shown if finding.text != NO_NUMBER or finding.topic not in known))
 
 
 def number(value: float, decimals: int = 2) -> str:
@@ -110,11 +114,13 @@ def sentence(
     write: Writer = percent,
     more: str = "",
 ) -> str:
-    """Return `text`, with the number for ``{}``, compared with baselines by name; "" without the number.
+    """Return `text`, with the number for ``{}``, compared with baselines by name; "" where it is NaN.
 
-    Of `draws`, which are many random models, the range of 95 % is written.
+    Of `draws`, which are many random models, the range of 95 % is written. A row that is missing is said.
     """
-    if row is None or pd.isna(row["value"]):
+    if row is None:
+        return f"{text.format('–')}: there is no such number in this run."
+    if pd.isna(row["value"]):
         return ""
     parts = []
     for name, other in (baselines or {}).items():

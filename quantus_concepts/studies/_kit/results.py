@@ -148,6 +148,8 @@ def over_seeds(
                 first["low"], first["high"] = seed_interval(runs, bounds(group.iloc[0]))
         rows.append(first)
     joined = pd.DataFrame(rows, columns=frame.columns)
+    # Keys stay what they were: whole numbers, some of them missing, would become floats.
+    joined = joined.astype({name: frame[name].dtype for name in keys(frame)})
     return joined.drop(columns="seed", errors="ignore")
 
 

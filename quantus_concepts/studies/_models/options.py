@@ -54,10 +54,14 @@ class DataOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PaintedOptions(DataOptions):
-    """The painted birds that models are trained and tested on."""
+class PaintedOptions(Options):
+    """The painted birds that models are trained and tested on; with `DataOptions` they may be other images."""
 
     late: ClassVar[int] = 1
+    #: Options that have no effect on other images.
+    painted_only: ClassVar[tuple[str, ...]] = (
+        *("n_train", "n_test", "n_classes", "n_concepts", "correlation", "deviation"),
+    )
 
     n_train: int = option(2400, "Training images.", panel=PAINTED_PANEL, bounds=(1, MANY))
     n_test: int = option(600, "Test images.", panel=PAINTED_PANEL, bounds=(1, MANY))
@@ -74,13 +78,23 @@ class PaintedOptions(DataOptions):
         from captum_concepts._support.checks import check_range
 
         super().__post_init__()
-        if self.data != PAINTED:
+        if not self.painted:
             return
         for name in ("n_train", "n_test"):
             # Each class has to occur.
             check_range(option_name(name), getattr(self, name), self.n_classes, MANY)
         if (size := getattr(self, "image_size", None)) is not None:
             check_range("--image-size", size, *PAINTED_SIZES)
+
+    @property
+    def painted(self) -> bool:
+        """Whether the images are painted birds."""
+        return getattr(self, "data", PAINTED) == PAINTED
+
+    @property
+    def idle(self) -> tuple[str, ...]:
+        """Options of painted birds, with other images."""
+        return (*super().idle, *(() if self.painted else self.painted_only))
 
     def birds(self, size: int, seed: int) -> dict[str, Any]:
         """Return settings of `PaintedBirds`."""

@@ -59,6 +59,8 @@ def painted_subject(
     n_classes: int = 10,
     n_concepts: int = 30,
     epochs: int = 6,
+    n_pos: int = 100,
+    n_neg: int = 100,
     random_directions: int = 39,
     seed: int = 0,
     display_progressbar: bool = False,
@@ -83,6 +85,8 @@ def painted_subject(
         Number of concepts L.
     epochs : int
         Passes over the training images.
+    n_pos, n_neg : int
+        Numbers of images with and without a concept that its direction is fitted to.
     random_directions : int
         Number of baselines.
     seed : int
@@ -125,7 +129,8 @@ def painted_subject(
         batches = folded_batches(train, 64)
         backbone = small_backbone(networks[BACKBONE])
         embedded = embed(backbone, batches)
-        bank = ConceptBank.fit(embedded.features, embedded.concept_labels, train.concept_names, seed=seed)
+        given = embedded.features, embedded.concept_labels, train.concept_names
+        bank = ConceptBank.fit(*given, n_pos=n_pos, n_neg=n_neg, seed=seed)
         models: dict[str, ConceptModel] = {
             POST_HOC: bank_model(backbone, bank, embedded, n_classes, "margin"),
             TRADITIONAL: traditional_model(networks[TRADITIONAL], batches, n_classes),

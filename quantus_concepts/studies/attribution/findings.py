@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -184,17 +184,15 @@ def findings(frame: pd.DataFrame, truth: GroundTruth) -> list[Finding]:
         ("Premises", "", _premises(frame, truth)),
         ("MCS", "MCS", leader(rows["MCS"], "MCS is highest for", _name, three)),
         ("MCS", "MCS", compared(sure["MCS"], against_reference, "Above a random mask of the same size", _name)),
-        ("TCAV", "MCS", _tcav(frame)),
+        *(("TCAV", "MCS", _tcav(frame)) for _ in pick(frame, metric="MCS", method=TCAV).index),
         *(("Size and place", "robustness", text) for text in _robustness(frame)),
-        ("Relative MCS", "relative MCS", _lost(truth)),
-        ("Relative MCS", "relative MCS", leader(rows["correlation"], "r is highest for", _name, number)),
-        ("Relative MCS", "relative MCS", compared(sure["correlation"], 0.0, "Positive correlation", _name)),
+        *(("Relative MCS", "relative MCS", text) for text in _relative(truth, rows, sure)),
         ("IDR", "IDR", leader(rows["IDR"], "IDR is highest for", _name)),
         ("IDR", "IDR", compared(sure["IDR"], 0.5, "Above the 50 % of a random map", _name)),
         ("IIR", "IIR", leader(rows["IIR"], "IIR is highest for", _name)),
         ("IIR", "IIR", _patches(frame)),
         *(("Controls", "", text) for text in _controls(frame)),
-        ("Not defined", "", _undefined(frame)),
+        *(("Not defined", "", text) for text in _undefined(frame)),
         *(("The paper's findings", metric, _claim(sure[metric], metric, best)) for metric, best in CLAIMS.items()),
         ("The paper's findings", "IIR", _misled(sure["IIR"])),
     ]
@@ -219,8 +217,7 @@ def _premises(frame: pd.DataFrame, truth: GroundTruth) -> str:
 def _tcav(frame: pd.DataFrame) -> str:
     row = one(frame, metric="MCS", method=TCAV)
     if row is None:
-        tried = len(pick(frame, metric="MCS", method=TCAV))
-        return "No layer's score passed its significance test in both models, so there is no contrast." if tried else ""
+        return "No layer's score passed its significance test in both models, so there is no contrast."
     baseline = {} if math.isnan(row["reference"]) else {"random concepts": _standing(row["reference"])}
     text = sentence("The score differs by {} between the models", row, baseline, write=three)
     return f"{text} It is one number for all images and on a scale of its own: it is not ranked with the maps."
@@ -238,13 +235,17 @@ def _robustness(frame: pd.DataFrame) -> list[str]:
     ]
 
 
-def _lost(truth: GroundTruth) -> str:
+def _relative(truth: GroundTruth, rows: Mapping[str, pd.DataFrame], sure: Mapping[str, pd.DataFrame]) -> list[str]:
     drops = truth.drops
     if len(drops) < 2:
-        return ""
+        return []
     costs = listed([f"{percent(row['value'])} at k = {row['k']:g}" for _, row in drops.iloc[[0, -1]].iterrows()])
     doubt = "" if truth.trend_holds else ": there is no established trend for the curves to follow"
-    return f"Removing the object costs the target class {costs} of accuracy{doubt}."
+    return [
+        f"Removing the object costs the target class {costs} of accuracy{doubt}.",
+        leader(rows["correlation"], "r is highest for", _name, number),
+        compared(sure["correlation"], 0.0, "Positive correlation", _name),
+    ]
 
 
 def _patches(frame: pd.DataFrame) -> str:
@@ -279,13 +280,11 @@ def _controls(frame: pd.DataFrame) -> list[str]:
     return made
 
 
-def _undefined(frame: pd.DataFrame) -> str:
+def _undefined(frame: pd.DataFrame) -> list[str]:
     missing = pick(frame, metric=["MCS", "IDR", "IIR", "correlation"])
     missing = missing[missing["value"].isna() & (missing["method"] != TCAV)]
     lacking = missing.groupby("method", sort=False)["metric"].agg(lambda metrics: listed(list(metrics)))
-    return " ".join(
-        f"No {metrics}: {listed(list(group.index))}." for metrics, group in lacking.groupby(lacking, sort=False)
-    )
+    return [f"No {metrics}: {listed(list(group.index))}." for metrics, group in lacking.groupby(lacking, sort=False)]
 
 
 def _claim(rows: pd.DataFrame, metric: str, best: Sequence[str]) -> str:

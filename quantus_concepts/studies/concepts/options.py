@@ -13,6 +13,7 @@ from quantus_concepts.studies._models.options import (
     PAINTED_PANEL,
     SMALL,
     Belongs,
+    DataOptions,
     PaintedOptions,
     SmallNetworkOptions,
 )
@@ -28,11 +29,10 @@ DEFAULT_SEEDS = {PAINTED: 4, CUB: 1, FOLDER: 1}
 METHODS, MIN_IMAGES, VALUES = ("svm", "mean"), 10, ("margin", "raw")
 
 _DATA, _BANK = "Data", "Concept bank"
-_OF_PAINTED = ("n_train", "n_test", "n_classes", "n_concepts", "correlation", "deviation")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConceptOptions(SmallNetworkOptions, PaintedOptions, EngineOptions, RunOptions):
+class ConceptOptions(SmallNetworkOptions, PaintedOptions, DataOptions, EngineOptions, RunOptions):
     """Evaluate a post-hoc concept bottleneck model: are its concepts real, present, and in the right place?
 
     With no option: painted birds are drawn, a small network is trained, and the post-hoc model is compared with
@@ -140,5 +140,5 @@ class ConceptOptions(SmallNetworkOptions, PaintedOptions, EngineOptions, RunOpti
 
     @property
     def idle(self) -> tuple[str, ...]:
-        """Options of painted birds beside other data, and of training where there is none."""
-        return (*(() if self.data == PAINTED else _OF_PAINTED), *(() if self.trains else ("epochs", "precision")))
+        """Options of painted birds with other data, and of training where there is none."""
+        return (*super().idle, *(() if self.trains else ("epochs", "precision")))

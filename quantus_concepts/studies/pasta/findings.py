@@ -186,15 +186,13 @@ def answers(means: pd.DataFrame) -> list[Finding]:
         spans = [between([side["value"] for side in sides], write) for sides in zip(*pairs, strict=True)]
         return f"on {count} of {len(pairs)} questions ({measure} {spans[0]}, {name} {spans[1]})"
 
-    shares = rows_of(means, SCORER, SHARE)
-    rater = rater_of(means)
+    shares = rows_of(means, SCORER, SHARE)["value"].tolist()
+    near = f"{between(shares, whole_percent)} of the ceiling" if shares else ""
+    models, rater = set(means["model"]), rater_of(means)
     return said(
-        Finding(above(SHUFFLED, "SCC", SHUFFLED), "Predicts unseen votes"),
-        Finding(
-            f"{between(shares['value'].tolist(), whole_percent)} of the ceiling" if len(shares) else "",
-            "Near what raters' noise allows",
-        ),
-        Finding(above(rater, "QWK", rater) if rater else "", "Better than one rater"),
+        Finding(above(SHUFFLED, "SCC", SHUFFLED), "Predicts unseen votes") if SHUFFLED in models else None,
+        Finding(near, "Near what raters' noise allows") if CEILING in models else None,
+        Finding(above(rater, "QWK", rater), "Better than one rater") if rater else None,
     )
 
 

@@ -312,7 +312,7 @@ def answers(frame: pd.DataFrame, ranked: pd.DataFrame, question: str, mixture: M
         often = f"{names} (alone, {most} of {len(mixture.choice) - mixture.undefined} images)"
     return said(
         Finding(average, "Best on average"),
-        Finding(often, "Best most often"),
+        Finding(often, "Best most often") if often else None,
         Finding(ends, "All explanations"),
     )
 

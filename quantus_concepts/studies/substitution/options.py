@@ -13,6 +13,7 @@ from quantus_concepts.studies._models.options import (
     PAINTED_PANEL,
     SMALL,
     Belongs,
+    DataOptions,
     PaintedOptions,
     SmallNetworkOptions,
 )
@@ -23,11 +24,10 @@ PAINTED_SIZE = 64
 
 _DATA = "Data"
 _OF_SUB = ("per_pair", "backbone", *SmallNetworkOptions.not_small, "cbm")
-_OF_PAINTED = ("n_train", "n_test", "n_classes", "n_concepts", "deviation", "correlation", "correlations")
 
 
 @dataclass(frozen=True, kw_only=True)
-class SubstitutionOptions(SmallNetworkOptions, PaintedOptions, RunOptions):
+class SubstitutionOptions(SmallNetworkOptions, PaintedOptions, DataOptions, RunOptions):
     """Replace one attribute of a bird by another: does a concept model see it, or recite its class?
 
     With no option: birds are painted with and without the substitution, concept models of every kind are trained, and
@@ -44,6 +44,7 @@ class SubstitutionOptions(SmallNetworkOptions, PaintedOptions, RunOptions):
     needs: ClassVar[Belongs] = {PAINTED: (), SUB: ("root", "cub_root")}
     takes: ClassVar[Belongs] = {SUB: _OF_SUB}
     not_small = (*SmallNetworkOptions.not_small, "cbm")
+    painted_only = (*PaintedOptions.painted_only, "correlations")
 
     data: str = option(PAINTED, f"Which images: {', '.join(DATA)}.", panel=_DATA, choices=DATA)
     root: Path | None = option(None, "sub: folder of the Parquet files of SUB.", panel=_DATA, path="folder")
@@ -106,4 +107,4 @@ class SubstitutionOptions(SmallNetworkOptions, PaintedOptions, RunOptions):
     @property
     def idle(self) -> tuple[str, ...]:
         """Options of other data, and of training where there is none."""
-        return (*(_OF_SUB if self.data == PAINTED else _OF_PAINTED), *(() if self.trains else ("epochs",)))
+        return (*super().idle, *(_OF_SUB if self.painted else ()), *(() if self.trains else ("epochs",)))

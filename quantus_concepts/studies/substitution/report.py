@@ -152,9 +152,8 @@ def labels(rows: pd.DataFrame) -> str:
     parts = []
     for model in TRAINED:
         by_class, by_image = (one(rows, metric="S+", model=model, labels=each) for each in (CLASS_HARD, IMAGE_HARD))
-        if by_class is not None:
+        if by_class is not None and by_image is not None:
             parts.append(sentence(f"the {model} {{}}", by_image, {"those per class": by_class}).rstrip("."))
-    parts = [part for part in parts if part]
     return f"S+ of models trained with labels per image: {'; '.join(parts)}." if parts else ""
 
 

@@ -12,6 +12,7 @@ import pytest
 from captum_concepts.bank.directions import METHODS
 from captum_concepts.models.cbm import VALUES
 from quantus_concepts.functional.intervals import N_DRAWS
+from quantus_concepts.studies._kit.findings import NO_NUMBER
 from quantus_concepts.studies._kit.results import published
 from quantus_concepts.studies.concepts import options
 from quantus_concepts.studies.concepts.findings import answers, findings
@@ -94,7 +95,8 @@ def test_answers_in_one_line_each(rows):
         "Important where it belongs": "by contribution (0.14)",
         "Class accuracy": "60 % (the backbone alone 75 %)",
     }
-    assert not answers(joined(frame_of(rows[:0])))
+    # Without any number each question says so.
+    assert {finding.text for finding in answers(joined(frame_of(rows[:0])))} == {NO_NUMBER}
 
 
 def test_findings_hold_numbers_against_their_baselines(rows):
@@ -111,9 +113,18 @@ def test_findings_hold_numbers_against_their_baselines(rows):
         "them 10.0–20.0); not distinguishable from the parts of another image (12.8 %); below a centred Gaussian "
         "(20 %); a point anywhere would be in it in 8.3 %."
     ) in sentences[3]
-    assert "“blue <b>wing</b>” is worst with −0.63." in sentences[-2]
-    assert sentences[-1].endswith("correctly: below the backbone alone (75 %).")
-    assert said([cem(POST_HOC, math.nan)]) == []
+    assert "“blue <b>wing</b>” is worst with −0.63." in sentences[-3]
+    assert sentences[-2].endswith("correctly: below the backbone alone (75 %).")
+    # Nothing was corrected.
+    assert sentences[-1] == NO_NUMBER
+
+
+def test_what_is_missing_is_said(rows):
+    without = [each for each in rows if (each["metric"], each["explanation"]) != ("CEM", "value")]
+    text = "Ranked by value alone, which does not decide the class, it is so in –: there is no such number in this run."
+    assert text in said(without)
+    assert text not in said(rows)
+    assert text in said([cem(POST_HOC, math.nan)])
 
 
 def test_no_map_is_better(rows):
