@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from pathlib import Path
 
@@ -60,3 +61,20 @@ def write_folders(root: Path, n: int = 8) -> Path:
             Image.fromarray(pixels).save(folder / f"{number}.jpg")
     (root / "methods.py").write_text(METHOD)
     return root
+
+
+def write_coco(root: Path, segmentation: object = None, n: int = 20) -> Path:
+    """Write photographs with one square object each, of ten classes in turn, and return their annotations."""
+    names = ["backpack", "bird", "dog", "elephant", "kite", "pizza", "stop sign", "toilet", "truck", "zebra"]
+    (root / "photographs").mkdir(exist_ok=True)
+    images, annotations = [], []
+    for number in range(n):
+        Image.new("RGB", (40, 40), (number, 9, 9)).save(root / f"photographs/{number}.png")
+        images.append({"id": number, "file_name": f"{number}.png", "height": 40, "width": 40})
+        annotation = {"id": number, "image_id": number, "category_id": number % 10, "area": 400, "iscrowd": 0}
+        outline = {} if segmentation is None else {"segmentation": segmentation}
+        annotations.append(annotation | {"bbox": [5, 5, 20, 20]} | outline)
+    categories = [{"id": label, "name": name} for label, name in enumerate(names)]
+    content = {"images": images, "annotations": annotations, "categories": categories}
+    (root / "coco.json").write_text(json.dumps(content))
+    return root / "coco.json"

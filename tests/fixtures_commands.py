@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from safetensors.torch import save_file
 
 import explanation_folders
 import fixtures_attribution
@@ -86,6 +88,27 @@ def _small(words: str, options: type[Options]) -> str:
 COMMANDS = {words: (options, _small(words, options)) for words, (options, _) in EXPORTED.items()}
 
 
+def write_own_images(root: Path, names: Sequence[str] = ("apple", "pear"), counts: tuple[int, int] = (8, 4)) -> Path:
+    """Write red and green images of two classes, a point on a white square in each, their concepts and a network."""
+    rng = np.random.default_rng(0)
+    points = ["image,part,x,y"]
+    for split, count in zip(("train", "test"), counts, strict=True):
+        for channel, name in enumerate(names):
+            folder = root / "fruit" / split / name
+            folder.mkdir(parents=True)
+            for number in range(count):
+                pixels = rng.integers(0, 60, (24, 24, 3), dtype=np.uint8)
+                pixels[..., channel] += 150
+                x, y = rng.integers(3, 21, 2)
+                pixels[y - 2 : y + 3, x - 2 : x + 3] = 255
+                Image.fromarray(pixels).save(folder / f"{number}.png")
+                points.append(f"{split}/{name}/{number}.png,stalk,{x},{y}")
+    (root / "parts.csv").write_text("\n".join(points) + "\n")
+    (root / "concepts.csv").write_text(f"class,red,green,stalk::short\n{names[0]},1,0,1\n{names[1]},0,1,0\n")
+    (root / "network.py").write_text(NETWORK)
+    return root
+
+
 def write_place(root: Path) -> Path:
     """Write a folder with one of everything that an option can name."""
     fixtures_attribution.write_folders(root)
@@ -93,16 +116,12 @@ def write_place(root: Path) -> Path:
     generated_folders.write_generated(root / "made")
     generated_folders.write_filtered(root / "filtered", root / "made", {"Blue_Jay--has_bill_shape--needle"})
     fixtures_pasta.write_pasta_release(root / "rated", datasets=("coco",), n_images=3)
-    for split in ("train", "test"):
-        for name in ("apple", "pear"):
-            folder = root / "fruit" / split / name
-            folder.mkdir(parents=True)
-            for number in range(2):
-                Image.fromarray(np.full((24, 24, 3), 40 * number, dtype=np.uint8)).save(folder / f"{number}.png")
-    (root / "concepts.csv").write_text("class,red,stalk\napple,1,1\npear,0,1\n")
-    (root / "parts.csv").write_text("image,part,x,y\ntrain/apple/0.png,stalk,1,1\n")
-    (root / "network.py").write_text(NETWORK)
+    write_own_images(root, counts=(2, 2))
     (root / "syntax.py").write_text("def model(:\n")
+    (root / "raises.py").write_text("raise RuntimeError('not\\ntoday')\n")
+    save_file({"3.weight": torch.zeros(1)}, root / "other.safetensors")
+    (root / "cut.safetensors").write_bytes((root / "other.safetensors").read_bytes()[:20])
+    torch.save({"weight": Path}, root / "code.pth")
     (root / "plain.py").write_text(NETWORK.replace("MEAN, STD =", "_, _ ="))
     (root / "file.txt").write_text("no data")
     (root / "empty").mkdir()
@@ -115,8 +134,8 @@ def write_place(root: Path) -> Path:
     return root
 
 
-def check_command(arguments: Sequence[str], names: str, capsys: pytest.CaptureFixture[Any]) -> None:
-    """Assert that a command ends with the code of bad input and one line that names it, and writes nothing."""
+def check_command(arguments: Sequence[str], message: str, capsys: pytest.CaptureFixture[Any]) -> None:
+    """Assert that a command ends with the code of bad input and one line of this pattern, and writes nothing."""
     before = files_below(Path())
     with in_time():
         code = main(arguments)
@@ -124,7 +143,7 @@ def check_command(arguments: Sequence[str], names: str, capsys: pytest.CaptureFi
     assert code == EXIT_BAD_INPUT, (arguments, told)
     lines = [line for line in told.err.splitlines() if line.startswith("Error: ")]
     assert len(lines) == 1, told.err
-    assert names in lines[0], lines[0]
+    assert re.search(message, lines[0]), lines[0]
     assert "Traceback" not in told.err
     assert told.out == ""
     assert files_below(Path()) == before

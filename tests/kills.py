@@ -1,4 +1,4 @@
-"""Kill a process at a chosen change of the file system, and see what it leaves."""
+"""Interrupt and kill: functions that fail, and a process killed at a chosen change of the file system."""
 
 from __future__ import annotations
 
@@ -21,6 +21,15 @@ NO_FORK = "needs fork"
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason=NO_FORK)
 #: By which files change their names, or come and go; before each of them a process may be killed.
 OPERATIONS = ("rename", "replace", "link", "symlink", "unlink", "mkdir", "rmdir")
+
+
+def raising(error: BaseException) -> Callable[..., None]:
+    """Return a function that raises an error whatever it is called with, to stand in place of another."""
+
+    def call(*_: object, **__: object) -> None:
+        raise error
+
+    return call
 
 
 @contextmanager

@@ -1,28 +1,32 @@
+"""`benchmark concepts` as a command, and the process that it is."""
+
 from __future__ import annotations
 
 import os
+import platform
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 import torch
-from PIL import Image
 from safetensors.torch import save_file
 from torchvision.models import resnet18
 
 from captum_concepts._support.whole_folder import WORK
+from fixtures_commands import write_own_images
 from fixtures_cub import write_cub
 from golden.runs import smaller
+from kills import raising
 from quantus_concepts.studies._kit import page as pages
 from quantus_concepts.studies._kit import run as floor
 from quantus_concepts.studies.app import main, tolerant_stream
 from quantus_concepts.studies.concepts import study
 from quantus_concepts.studies.concepts.names import MODELS
+from quantus_concepts.studies.concepts.options import ConceptOptions
 
 COMMAND = ["benchmark", "concepts"]
 METRICS = {"CEM", "CLM", "CGIM", "accuracy", "concept accuracy", "negative first", "CAV accuracy"}
@@ -37,30 +41,6 @@ TINY = words(
     "--n-train 60 --n-test 18 --n-classes 3 --n-concepts 8 --image-size 32 --epochs 1 --n-pos 10 --n-neg 10 "
     "--batch-size 16 --no-progress --device cpu"
 )
-NETWORK = """
-import torch
-from torch import nn
-
-MEAN, STD = (0.5, 0.5, 0.5), (0.25, 0.25, 0.25)
-
-
-def model():
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        return nn.Sequential(
-            nn.Conv2d(3, 8, 3, stride=2, padding=1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 2)
-        )
-
-
-def number():
-    return 3
-
-
-def broken():
-    raise RuntimeError("no such checkpoint")
-"""
-
-
 #: Where its numbers do not matter.
 TINIEST = [*TINY, *words("--seeds 1 --no-sweep")]
 
@@ -81,24 +61,7 @@ def drawn() -> None:
 
 @pytest.fixture
 def own_images(tmp_path: Path) -> Path:
-    """Red and green images of two classes, with a point on a white square in each."""
-    rng = np.random.default_rng(0)
-    points = ["image,part,x,y"]
-    for split, count in (("train", 8), ("test", 4)):
-        for name, channel in (("apple", 0), ("pear", 1)):
-            folder = tmp_path / "fruit" / split / name
-            folder.mkdir(parents=True)
-            for number in range(count):
-                pixels = rng.integers(0, 60, (24, 24, 3), dtype=np.uint8)
-                pixels[..., channel] += 150
-                x, y = rng.integers(3, 21, 2)
-                pixels[y - 2 : y + 3, x - 2 : x + 3] = 255
-                Image.fromarray(pixels).save(folder / f"{number}.png")
-                points.append(f"{split}/{name}/{number}.png,stalk,{x},{y}")
-    (tmp_path / "parts.csv").write_text("\n".join(points) + "\n")
-    (tmp_path / "concepts.csv").write_text("class,red,green,stalk::short\napple,1,0,1\npear,0,1,0\n")
-    (tmp_path / "network.py").write_text(NETWORK)
-    return tmp_path
+    return write_own_images(tmp_path)
 
 
 FOLDER = words(
@@ -242,92 +205,17 @@ def test_a_torchvision_checkpoint_is_read_from_a_file(own_images):
     assert "own accuracy: not applicable. Its 1000 outputs are not the 2 classes" in page
 
 
-def refused(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*COMMAND, *arguments]) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    (line,) = captured.err.splitlines()
-    assert line.startswith("Error: ")
-    assert re.search(message, line), line
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ("--data cub --root fruit --weights none", "fruit"),
-        ("--method svn", "Did you mean 'svm'"),
-        ("--labels imge", "Did you mean 'image'"),
-        ("--layer layer4", "--backbone"),
-        ("--out concepts.csv", "is a file"),
-        ("--out fruit", "already holds files"),
-        ("--out fruit --overwrite", "did not write"),
-    ],
-)
-def test_bad_options_are_told_in_one_line(arguments, message, own_images, capsys):
-    refused([*TINY, *arguments.split()], message, capsys)
-    assert not Path("reports").exists()
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ("--backbone nowhere.py:model", "none at nowhere.py"),
-        ("--backbone network.py", "path.py:factory"),
-        ("--backbone network.py:modle", "has no function 'modle'. It has: model"),
-        ("--backbone network.py:number", "to return an nn.Module but got int"),
-        ("--backbone network.py:broken", r"broken\(\) in network.py failed: .*no such checkpoint"),
-        ("--backbone syntax.py:model", "syntax.py cannot be run: SyntaxError"),
-        ("--backbone resnet81", "Nearest: .*resnet18"),
-        ("--layer 11", r"`--layer` to name a layer of Sequential but got '11'"),
-        ("--layer 4", "to give maps"),
-        ("--weights nowhere.pth", "there is none at nowhere.pth"),
-        ("--weights concepts.csv", "holds no weights that can be read safely"),
-        ("--weights other.safetensors", "do not fit Sequential: missing: 0.weight"),
-        ("--weights cut.safetensors", "holds no weights"),
-        ("--weights code.pth", "weights_only=True"),
-        ("--mean 0.5,0.5 --std 1,1", "each of 3 channels but got 2"),
-        ("--backbone plain.py:model", "not known.*MEAN and STD.*--mean.*--unnormalised"),
-        ("--mean 0,0,0 --std 1,1,1 --unnormalised", "either `--mean` and `--std` or `--unnormal"),
-    ],
-)
-def test_bad_backbones_are_told_in_one_line(arguments, message, own_images, capsys):
-    Path("syntax.py").write_text("def model(:\n")
-    Path("plain.py").write_text(NETWORK.replace("MEAN, STD =", "_, _ ="))
-    save_file({"3.weight": torch.zeros(1)}, "other.safetensors")
-    Path("cut.safetensors").write_bytes(Path("other.safetensors").read_bytes()[:20])
-    torch.save({"weight": Path}, "code.pth")
-    refused([*FOLDER, *arguments.split()], message, capsys)
-    assert not Path("reports").exists()
-
-
-def test_a_download_that_fails_is_told_in_one_line(own_images, capsys, monkeypatch):
-    def fail(*_: object, **__: object) -> None:
-        raise OSError("no network")
-
-    monkeypatch.setattr("torchvision.models.get_model", fail)
-    folder = words("--data folder --root fruit --concepts concepts.csv --min-images 1")
-    refused(
-        folder, r"weights of resnet18 could not be loaded \(OSError: no network\). Pass a file with --weights", capsys
-    )
-
-
 def test_an_interrupted_run_leaves_nothing_half_written_goes_on_and_is_replaced_only_when_asked(
     tmp_path, capsys, monkeypatch
 ):
-    def interrupt(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    def again(*_: object, **__: object) -> None:
-        raise AssertionError("trained again")
-
     tiny = [*TINIEST, "--out", "result"]
     with monkeypatch.context() as trained:
         # Each run goes on from where the one before was interrupted.
         for module, moment in ((study, "load_data"), (study, "draw_gallery"), (pages, "render")):
             if moment == "render":
-                trained.setattr(study, "train_networks", again)
+                trained.setattr(study, "train_networks", raising(AssertionError("trained again")))
             with monkeypatch.context() as patched:
-                patched.setattr(module, moment, interrupt)
+                patched.setattr(module, moment, raising(KeyboardInterrupt()))
                 assert run(*tiny) == 130
             captured = capsys.readouterr()
             assert "Interrupted" in captured.err
@@ -382,10 +270,14 @@ def test_the_command_runs_as_a_module():
 
 
 def test_a_run_on_a_code_page_without_greek_letters():
-    locale = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    # On a narrow terminal labels keep their words.
+    locale = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "COLUMNS": "60"}
     done = python(*MODULE, *COMMAND, *TINIEST, "--out", "result", encoding="cp1252", **locale)
     assert done.returncode == 0, done.stderr
-    assert "contribution w\u00b7u" in " ".join(done.stdout.split())
+    shown = " ".join(done.stdout.split())
+    assert "contribution w\u00b7u" in shown
+    assert "Gaussian" in shown
+    assert "?" not in shown.split("Are the concepts real, present, and in the right place?")[1]
     assert "θ" in Path("result/report.html").read_text("utf-8")
 
 
@@ -414,32 +306,11 @@ def test_what_nobody_reads_is_dropped():
 
 
 def test_the_folder_is_complete_before_anything_is_printed(monkeypatch, capsys):
-    def fails(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(floor, "print_page", fails)
+    monkeypatch.setattr(floor, "print_page", raising(OSError(28, "No space left on device")))
     assert run(*TINIEST, "--out", "result") == 2
     assert "No space left" in capsys.readouterr().err
     assert {path.name for path in Path("result").iterdir()} >= {"report.html", "results.csv"}
     assert not Path("result", WORK).exists()
-
-
-@pytest.mark.parametrize(
-    ("command", "named"),
-    {
-        "": ("benchmark", "compose", "pasta"),
-        "benchmark concepts": ("--data", "--root", "--concepts", "--parts", "--backbone", "--layer", "--device"),
-        "benchmark attribution": ("--data", "--objects", "--methods", "--relative", "--no-tcav", "path.py:function"),
-        "compose": ("--objects", "--scenes", "--annotations", "--n-per-pair", "--lossless", "--out"),
-        "pasta score": ("--images", "--scorer", "--labels-from", "--no-clip", "--overwrite"),
-        "pasta sheet": ("--questions", "--light", "--max-megabytes"),
-        "pasta join": ("files", "--data"),
-    }.items(),
-)
-def test_help_names_what_there_is(command, named, capsys):
-    assert main([*command.split(), "--help"]) == 0
-    page = capsys.readouterr().out
-    assert [name for name in named if name not in page] == []
 
 
 def test_no_arguments_are_a_call_for_help_and_the_version_is_told(capsys):
@@ -447,3 +318,47 @@ def test_no_arguments_are_a_call_for_help_and_the_version_is_told(capsys):
     assert "benchmark" in capsys.readouterr().out
     assert main(["--version"]) == 0
     assert re.fullmatch(r"quantus-concepts \d+\.\d+.*", capsys.readouterr().out.strip())
+
+
+FAULTS = """
+import resource, sys
+import numpy as np
+from quantus_concepts.studies.app import keep_freed_memory
+
+if sys.argv[1] == "keep":
+    keep_freed_memory()
+np.ones(4 << 20)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(8):
+    np.ones(4 << 20)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="glibc alone gives memory back at once")
+def test_a_command_keeps_the_memory_of_freed_arrays(monkeypatch):
+    monkeypatch.delenv("MALLOC_TRIM_THRESHOLD_", raising=False)
+
+    def faults(how):
+        return int(subprocess.run([sys.executable, "-c", FAULTS, how], check=True, capture_output=True).stdout)
+
+    kept = faults("keep")
+    assert kept < faults("not") / 4
+    # What the user has set stays.
+    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "131072")
+    assert faults("keep") > 4 * kept
+
+
+NAMES = ("captum_concepts", "numpy", "pickle", "quantus_concepts", "sitecustomize", "torch")
+
+
+def test_nothing_in_the_working_directory_is_run(tmp_path: Path) -> None:
+    for name in NAMES:
+        (tmp_path / f"{name}.py").write_text(f"open('{name} ran', 'w').close()\n")
+    console = Path(sys.executable).parent / "quantus-concepts"
+    if not console.exists():
+        pytest.skip("the package is not installed here, so that there is no console script")
+    words = f"benchmark concepts {ConceptOptions.quick} --n-pos 10 --n-neg 10 --device cpu --out out"
+    given = subprocess.run([str(console), *words.split()], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert given.returncode == 0, given.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*(f"{name}.py" for name in NAMES), "out"])

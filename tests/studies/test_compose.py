@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 
 from block_sources import Blocks, Plains
+from kills import raising
 from quantus_concepts import datasets
 from quantus_concepts.datasets.scenes.bam_folder import BAMFolder
 from quantus_concepts.studies.app import main
@@ -93,10 +94,7 @@ def test_photographs_of_coco(folders, tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="`--min-photographs` has no effect without `--annotations`"):
         _options(folders, tmp_path / "bam", min_photographs=2)
 
-    def missing(*_, **__):
-        raise ImportError("pip install pycocotools")
-
-    monkeypatch.setattr(datasets, "COCOObjects", missing)
+    monkeypatch.setattr(datasets, "COCOObjects", raising(ImportError("pip install pycocotools")))
     with pytest.raises(ValueError, match="pip install pycocotools"):
         compose(_options(folders, tmp_path / "other", annotations=tmp_path / "instances.json"))
 
@@ -128,11 +126,8 @@ def test_composing_on_the_command_line(tmp_path, monkeypatch, capsys):
 
 
 def test_interrupting_a_composition_leaves_nothing(tmp_path, capsys, monkeypatch):
-    def interrupt(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(Image.Image, "save", interrupt)
+    monkeypatch.setattr(Image.Image, "save", raising(KeyboardInterrupt()))
     assert main(COMPOSE) == 130
     assert "Interrupted" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []

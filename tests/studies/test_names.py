@@ -5,51 +5,31 @@ from __future__ import annotations
 import io
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from matplotlib.figure import Figure
-from PIL import Image
 from rich.table import Table
 from torch import Tensor, nn
 
+from fixtures_commands import write_own_images
 from golden.runs import smaller
 from quantus_concepts.datasets.base import ConceptSample
-from quantus_concepts.studies._kit.charts import png_base64
+from quantus_concepts.studies._kit.charts import png
 from quantus_concepts.studies._kit.tables import terminal
 from quantus_concepts.studies._models.loading import better_normalised
 from quantus_concepts.studies.app import main
 
 ODD = r"$\frac$ [red]"
-NETWORK = """
-import torch
-from torch import nn
-
-
-def model():
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        return nn.Sequential(nn.Conv2d(3, 8, 3, stride=2), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
-"""
 
 
 def test_a_run_with_odd_names_from_the_images_to_the_report(tmp_path: Path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
-    rng = np.random.default_rng(0)
-    for split, count in (("train", 8), ("test", 4)):
-        for channel, name in enumerate((ODD, "[/bold]")):
-            folder = tmp_path / "images" / split / name.replace("/", "")
-            folder.mkdir(parents=True)
-            for number in range(count):
-                pixels = rng.integers(0, 60, (24, 24, 3), dtype=np.uint8)
-                pixels[..., channel] += 150
-                Image.fromarray(pixels).save(folder / f"{number}.png")
+    write_own_images(tmp_path, (ODD, "[bold]"))
     concepts = [f"{ODD} {name}" for name in ("a", "b", "$_{$")]
     table = [f"class,{','.join(concepts)}", f"{ODD},1,0,1", "[bold],0,1,0"]
     Path("concepts.csv").write_text("\n".join(table) + "\n")
-    Path("network.py").write_text(NETWORK)
     arguments = (
-        "--data folder --root images --concepts concepts.csv --min-images 1 --backbone network.py:model --unnormalised"
+        "--data folder --root fruit --concepts concepts.csv --min-images 1 --backbone network.py:model --unnormalised"
     )
     more = "--no-progress --device cpu --out result --no-sweep --method mean"
     with smaller(figures=True):
@@ -70,7 +50,7 @@ def test_the_figures_of_all_studies_draw_any_name() -> None:
     ax.legend()
     with pytest.raises(ValueError, match="frac"):
         figure.savefig(io.BytesIO())
-    assert png_base64(figure).startswith("iVBOR")
+    assert png(figure).startswith(b"\x89PNG")
 
 
 def test_the_terminal_of_all_studies_prints_any_name(capsys) -> None:

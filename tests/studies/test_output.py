@@ -18,12 +18,6 @@ def names(folder):
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
 
 
-def earlier_run(folder, *files):
-    with OutputFolder(out=folder, settings={"--seed": "1"}) as output:
-        for file in files:
-            output.write_text(file, "old")
-
-
 def test_default_folder_is_named_by_command_and_time(tmp_path):
     with OutputFolder("concepts", root=tmp_path / "reports", now=NOW) as output:
         output.write_text("a.txt", "é")
@@ -57,50 +51,14 @@ def test_given_folder_is_made_with_its_parents_and_an_empty_one_is_taken(tmp_pat
 
 
 def test_folder_with_an_earlier_run_is_refused_and_kept(tmp_path):
-    earlier_run(tmp_path / "run", "results.csv")
+    with OutputFolder(out=tmp_path / "run") as output:
+        output.write_text("results.csv", "old")
     with (
         pytest.raises(ValueError, match=r"already holds files \(results.csv\).*--overwrite"),
         OutputFolder(out=tmp_path / "run"),
     ):
         pytest.fail("entered")
     assert (tmp_path / "run" / "results.csv").read_text() == "old"
-
-
-def test_overwrite_replaces_an_earlier_run_and_nothing_else(tmp_path):
-    earlier_run(tmp_path, "results.csv", "figures/old.png", "gone.txt")
-    (tmp_path / "mine.txt").write_text("mine")
-    (tmp_path / "figures" / "mine.png").write_text("mine")
-    with OutputFolder(out=tmp_path, overwrite=True) as output:
-        output.write_text("results.csv", "new")
-    assert names(tmp_path) == [MANIFEST, "figures/mine.png", "mine.txt", "results.csv"]
-    assert (tmp_path / "results.csv").read_text() == "new"
-
-
-def test_overwrite_keeps_the_earlier_run_until_all_is_new(tmp_path):
-    earlier_run(tmp_path, "results.csv")
-    output = OutputFolder(out=tmp_path, overwrite=True)
-    with output:
-        output.write_text("results.csv", "new")
-        output.write_text("results.csv", "newer")
-        assert (tmp_path / "results.csv").read_text() == "old"
-    assert (tmp_path / "results.csv").read_text() == "newer"
-    with suppress(KeyboardInterrupt), OutputFolder(out=tmp_path, overwrite=True) as output:
-        output.write_text("results.csv", "newest")
-        raise KeyboardInterrupt
-    assert (tmp_path / "results.csv").read_text() == "newer"
-
-
-def test_a_file_of_the_user_is_not_replaced(tmp_path):
-    earlier_run(tmp_path, "results.csv")
-    (tmp_path / "report.html").write_text("mine")
-    output = OutputFolder(out=tmp_path, overwrite=True).__enter__()
-    output.write_text("report.html", "ours")
-    with pytest.raises(ValueError, match=r"\(report.html\). Move them away"):
-        output.__exit__(None, None, None)
-    assert {file: (tmp_path / file).read_text() for file in ("report.html", "results.csv")} == {
-        "report.html": "mine",
-        "results.csv": "old",
-    }
 
 
 def test_a_manifest_cannot_point_outside(tmp_path):
@@ -245,16 +203,6 @@ def test_names_outside_the_folder_are_refused(tmp_path, name):
         pytest.raises(ValueError, match="a path inside the output folder"),
     ):
         output.write_text(name, "x")
-
-
-def test_the_manifest_lists_what_was_written(tmp_path):
-    earlier_run(tmp_path, "results.csv", "figures/a.png")
-    manifest = json.loads((tmp_path / MANIFEST).read_text())
-    assert manifest == {
-        "program": "quantus-concepts",
-        "settings": {"command": "concepts", "--seed": "1"},
-        "files": ["figures/a.png", "results.csv"],
-    }
 
 
 def test_a_run_whose_folder_another_run_has_keeps_nothing_there(tmp_path):

@@ -3,47 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 
 from golden.runs import RUNS
+from html_pages import HTMLPage
 from quantus_concepts.studies._kit.page import site_address
 
 ROOT = Path(__file__).parent.parent.parent
-
-
-class Balance(HTMLParser):
-    """Checks that every element is closed in order."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.tags: list[str] = []
-        self.sources: list[str] = []
-        self.classes: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Note what is opened."""
-        self.tags.append(tag)
-        self.sources += [value or "" for name, value in attrs if name in ("src", "href")]
-        self.classes += [value or "" for name, value in attrs if name == "class"]
-        if tag not in ("meta", "img", "br", "link"):
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        """Check what is closed."""
-        assert self.open.pop() == tag
 
 
 @pytest.mark.parametrize("name", [*(name for name, run in RUNS.items() if "results.csv" in run.tables), "pasta-score"])
 def test_a_page_is_well_formed_and_self_contained(name: str, golden: Callable[[str], Path]) -> None:
     folder = golden(name)
     text = (folder / "report.html").read_text("utf-8")
-    page = Balance()
-    page.feed(text)
-    assert not page.open
+    page = HTMLPage(text)
     assert not {"script", "link"} & set(page.tags)
     assert {"table", "dl"} <= set(page.tags)
     links = [source for source in page.sources if not source.startswith(("data:image/", "#"))]

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from captum_concepts._support.whole_folder import WORK
-from kills import needs_fork
+from kills import needs_fork, raising
 from quantus_concepts.metrics.host.call import DurationWarning
 from quantus_concepts.studies import app
 from quantus_concepts.studies._kit.command import ProgressOptions, TableOptions, command, option
@@ -63,10 +63,7 @@ def test_a_kept_frame_comes_back_to_the_bit_with_what_was_said(tmp_path):
 
 
 def test_what_cannot_be_kept_is_a_warning_and_the_run_goes_on(tmp_path, monkeypatch):
-    def full(*_, **__):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "replace", full)
+    monkeypatch.setattr(os, "replace", raising(OSError(28, "No space left on device")))
     kept = Kept(tmp_path / "kept", "f_o", {})
     with pytest.warns(UserWarning, match=r"kept/f_o-.* cannot be written .*No space left.*goes on without"):
         kept.save({"x": torch.zeros(2)})

@@ -1,6 +1,5 @@
 """A fourth study, to show what one takes: a metric, a table, a chart, findings and a page over the shared floor."""
 
-import html.parser
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import typer
 from typer.testing import CliRunner
 
 from captum_concepts._support.whole_folder import WORK
+from html_pages import HTMLPage
 from kills import contents
 from quantus_concepts.functional.intervals import distribution, interval
 from quantus_concepts.studies._kit.charts import Bars, Chart
@@ -103,20 +103,6 @@ def test_bounds_hold_for_a_command_and_for_a_call(given, message):
         ToyOptions(**given)
 
 
-class Counted(html.parser.HTMLParser):
-    def __init__(self):
-        super().__init__()
-        self.open, self.found = [], []
-
-    def handle_starttag(self, tag, attrs):
-        self.found.append(tag)
-        if tag not in ("meta", "img", "br", "link"):
-            self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-
 def test_from_options_to_a_page(app, tmp_path):
     out = tmp_path / "toy"
     result = CliRunner().invoke(app, ["--out", str(out), "--no-progress"])
@@ -126,11 +112,8 @@ def test_from_options_to_a_page(app, tmp_path):
     frame = pd.read_csv(out / "results.csv")
     assert len(frame) == 8
     assert pick(frame, model="ours")["value"].between(0.6, 1).all()
-    parsed = Counted()
     text = (out / "report.html").read_text()
-    parsed.feed(text)
-    assert not parsed.open
-    assert {"table", "figure", "dl"} <= set(parsed.found)
+    assert {"table", "figure", "dl"} <= set(HTMLPage(text).tags)
     assert "The penny falls on its head in" in text
     assert (out / "figures" / "heads.png").stat().st_size > 1000
 

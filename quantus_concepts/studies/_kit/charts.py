@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import base64
 import io
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Protocol
 
 import matplotlib as mpl
@@ -21,7 +19,6 @@ from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
 from quantus_concepts.studies._kit.findings import number
-from quantus_concepts.studies._kit.output import OutputFolder
 from quantus_concepts.studies._kit.results import names, one, pick
 
 #: Dots per inch of a figure: twice the size it is shown at, so that it is sharp.
@@ -87,15 +84,15 @@ class Bars:
     base: float = 0.0
     gap_after: int = 0
 
-    def draw(self, ax: Axes | None = None) -> tuple[Figure, Axes]:
-        """Draw on the axes given, or on new ones."""
+    def draw(self) -> tuple[Figure, Axes]:
+        """Draw on new axes."""
         frame = self.frame if self.series else self.frame.assign(series="")
         groups, column = names(frame, self.groups), self.series or "series"
         others = {*self.lines, *([self.band] if self.band else [])}
         bars = [name for name in names(frame, column, self.order) if name not in others]
         places = [place + (0 < self.gap_after <= place) for place in range(len(groups))]
         height = 0.9 + (0.29 if len(bars) < 2 else 0.2 + 0.16 * len(bars)) * (len(groups) + bool(self.gap_after))
-        fig, ax = new_axes(ax, (WIDTH, height if self.flat else 4.0))
+        fig, ax = new_axes(WIDTH, height if self.flat else 4.0)
         colours, width = colours_of(bars, self.colours), 0.8 / max(1, len(bars))
         for place, group in zip(places, groups, strict=True):
             band = one(frame, **{self.groups: group, column: self.band}) if self.band else None
@@ -178,7 +175,13 @@ class Bars:
             line = crossing(value, color=INK, linewidth=1.2, linestyle="--" if name else "-", zorder=4)
             handles |= {name: line} if name else {}
         if handles:
-            legend_above(ax, [*handles.values()], [*handles], columns=2 if len(handles) > 3 else len(handles))
+            above: dict[str, Any] = {
+                "loc": "lower center",
+                "bbox_to_anchor": (0.5, 1.0),
+                "frameon": False,
+                "fontsize": 9,
+            }
+            ax.legend(handles.values(), [*handles], ncols=2 if len(handles) > 3 else len(handles), **above)
         axis, values = ("y", "x") if self.flat else ("x", "y")
         ax.set(**{f"{axis}ticks": places, f"{axis}ticklabels": groups, f"{values}label": self.label})
         if self.limits is not None:
@@ -388,7 +391,7 @@ class Plane:
 
     def draw(self) -> tuple[Figure, Axes]:
         """Draw on new axes."""
-        fig, ax = new_axes(None, (WIDTH, 5.0))
+        fig, ax = new_axes(WIDTH, 5.0)
         kinds = names(self.frame, self.kinds)
         colours = colours_of([name for name in names(self.frame, self.series) if name != self.band], self.colours)
         for (name, kind), rows in self.frame.groupby([self.series, self.kinds], sort=False):
@@ -412,13 +415,10 @@ class Plane:
         return fig, ax
 
 
-def new_axes(ax: Axes | None, size: tuple[float, float]) -> tuple[Figure, Axes]:
-    """Return the axes given with their figure, or new ones."""
-    if ax is not None:
-        figure: Any = ax.figure
-        return figure, ax
+def new_axes(width: float, height: float) -> tuple[Figure, Axes]:
+    """Return a figure of a size in inches, and its axes."""
     # Not pyplot: its figures are global state and stay open.
-    fig = Figure(figsize=size, layout="constrained")
+    fig = Figure(figsize=(width, height), layout="constrained")
     return fig, fig.add_subplot()
 
 
@@ -449,19 +449,6 @@ def note(ax: Axes, text: str, at: tuple[float, float], offset: tuple[float, floa
     ax.annotate(text, at, offset, textcoords="offset points", fontsize=8.5, color=INK, **style)
 
 
-def legend_above(ax: Axes, handles: Sequence[Any], labels: Sequence[str], columns: int) -> None:
-    """Put a legend above the axes."""
-    ax.legend(
-        handles,
-        labels,
-        loc="lower center",
-        bbox_to_anchor=(0.5, 1.0),
-        ncols=max(1, columns),
-        frameon=False,
-        fontsize=9,
-    )
-
-
 def legend_right(ax: Axes, fontsize: float = 9) -> None:
     """Put a legend to the right of the axes."""
     ax.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, fontsize=fontsize)
@@ -471,16 +458,6 @@ def whiskers(rows: pd.DataFrame, scale: float = 1.0) -> np.ndarray:
     """Return how far intervals reach down and up (2, n), as `errorbar` takes them; 0 where there is none."""
     spread: np.ndarray = np.abs(scale * (rows[["low", "high"]].to_numpy(dtype=np.float64).T - rows["value"].to_numpy()))
     return np.nan_to_num(spread)
-
-
-def save_figures(folder: OutputFolder, figures: Mapping[str, Drawing | Figure | bytes]) -> list[Path]:
-    """Save figures as PNG files under ``figures/``."""
-    return [folder.write_bytes(f"figures/{name}.png", png(figure)) for name, figure in figures.items()]
-
-
-def png_base64(figure: Drawing | Figure | bytes) -> str:
-    """Return a figure as a PNG in base64, as a page embeds it."""
-    return base64.b64encode(png(figure)).decode("ascii")
 
 
 def png(figure: Drawing | Figure | bytes) -> bytes:

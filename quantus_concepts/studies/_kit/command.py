@@ -13,6 +13,7 @@ import typing
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -71,6 +72,11 @@ def option(
     metadata: dict[str, Any] = {"help": help, "panel": panel, "flag": flag, "bounds": bounds, "choices": choices}
     metadata |= {"open": {"open_low": open_low, "open_high": open_high}, "path": path, "argument": argument}
     return dataclasses.field(default=default, metadata=metadata | {"shown": shown, "matters": matters})
+
+
+#: A share that is neither none nor all, and an option about where and how a run works, not about its results.
+share = partial(option, bounds=(0, 1), open_low=True, open_high=True)
+_beside_results = partial(option, shown=False, matters=False)
 
 
 def redeclared(options: type[Options], name: str, default: Any, **changed: Any) -> Any:
@@ -137,7 +143,7 @@ class ProgressOptions(Options):
 
     late: ClassVar[int] = 3
 
-    progress: bool = option(True, "Progress bars.", panel=RUN, shown=False, matters=False)
+    progress: bool = _beside_results(True, "Progress bars.", panel=RUN)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,7 +153,7 @@ class OutOptions(Options):
     late: ClassVar[int] = 3
 
     out: Path | None = option(None, "Output folder; by default a new one under reports/.", panel=RUN, matters=False)
-    overwrite: bool = option(False, "Replace an earlier run in --out.", panel=RUN, shown=False, matters=False)
+    overwrite: bool = _beside_results(False, "Replace an earlier run in --out.", panel=RUN)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,12 +162,8 @@ class TableOptions(OutOptions):
 
     late: ClassVar[int] = 3
 
-    xlsx: bool = option(
-        False,
-        "Also write the printed tables as sheets of a workbook, results.xlsx (needs the extra xlsx).",
-        panel=RUN,
-        shown=False,
-        matters=False,
+    xlsx: bool = _beside_results(
+        False, "Also write the printed tables as sheets of a workbook, results.xlsx (needs the extra xlsx).", panel=RUN
     )
 
     def __post_init__(self) -> None:
@@ -221,36 +223,22 @@ class EngineOptions(Options):
 
     late: ClassVar[int] = 2
 
-    engine: str = option(
+    engine: str = _beside_results(
         LOCAL,
         "Where scores are computed: local, or ray, by workers on one machine or many (needs the extra ray).",
         panel=_CLUSTER,
         choices=ENGINES,
-        shown=False,
-        matters=False,
     )
-    address: str | None = option(
+    address: str | None = _beside_results(
         None,
         "ray: of a running cluster, auto for the one of this machine; by default one is started for the run.",
         panel=_CLUSTER,
-        shown=False,
-        matters=False,
     )
-    workers: int | None = option(
-        None,
-        "ray: how many score at the same time; by default one.",
-        panel=_CLUSTER,
-        bounds=(1, 100_000),
-        shown=False,
-        matters=False,
+    workers: int | None = _beside_results(
+        None, "ray: how many score at the same time; by default one.", panel=_CLUSTER, bounds=(1, 100_000)
     )
-    gpus_per_worker: float | None = option(
-        None,
-        "ray: GPUs of each worker, or a share of one; by default none.",
-        panel=_CLUSTER,
-        bounds=(0, 1024),
-        shown=False,
-        matters=False,
+    gpus_per_worker: float | None = _beside_results(
+        None, "ray: GPUs of each worker, or a share of one; by default none.", panel=_CLUSTER, bounds=(0, 1024)
     )
 
     def __post_init__(self) -> None:

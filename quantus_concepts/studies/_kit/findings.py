@@ -178,23 +178,16 @@ def trend(first: Row, last: Row, write: Writer = percent) -> str:
     return f"from {with_interval(first, write)} to {with_interval(last, write)}, {relation} where it began"
 
 
-def answer(
-    asked: Mapping[str, tuple[Row | None, Row | None]],
-    baseline: str,
-    *,
-    yes: str = "yes",
-    write: Writer = percent,
-    short: str = "random",
-) -> str:
+def answer(asked: Mapping[str, tuple[Row | None, Row | None]], baseline: str, write: Writer = percent) -> str:
     """Return the short form: which numbers, by how they were asked for, are above those of a baseline, with both.
 
     For instance "yes by value (97 %, random 24 %); not distinguishable from random directions by weight (24 %, ...)".
     """
-    phrases = {"above": yes, "at": f"not distinguishable from {baseline}", "below": f"below {baseline}"}
+    phrases = {"above": "yes", "at": f"not distinguishable from {baseline}", "below": f"below {baseline}"}
     groups: dict[str, list[str]] = {}
     for how, (row, other) in asked.items():
         if row is not None:
-            beside = "" if other is None else f", {short} {write(other['value'])}"
+            beside = "" if other is None else f", random {write(other['value'])}"
             phrase = "" if other is None else phrases.get(relation_to(row, other), "")
             groups.setdefault(phrase, []).append(f"{how} ({write(row['value'])}{beside})".strip())
     return "; ".join(f"{phrase} {listed(parts)}".strip() for phrase, parts in groups.items())

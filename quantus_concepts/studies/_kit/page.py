@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import importlib.metadata
 import platform
 from collections.abc import Mapping, Sequence
@@ -12,7 +13,7 @@ from typing import Any
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from quantus_concepts.studies._kit.charts import Chart, png, png_base64
+from quantus_concepts.studies._kit.charts import Chart, png
 from quantus_concepts.studies._kit.findings import Finding
 from quantus_concepts.studies._kit.tables import Table
 
@@ -71,12 +72,13 @@ def render(
 ) -> str:
     """Return the report as one self-contained HTML document; `drawn` are the charts' pictures where they exist."""
     pictures = drawn or {chart.name: png(chart.figure) for chart in page.charts}
+    embedded = {name: base64.b64encode(picture).decode("ascii") for name, picture in pictures.items()}
     return render_page(
         page.template,
         page=page,
         title=page.title,
         created=f"{created or datetime.now():%d %B %Y, %H:%M}",
-        pictures=pictures,
+        pictures=embedded,
         settings=settings,
         notes=notes,
         versions=versions(),
@@ -97,7 +99,6 @@ def render_page(template: str, **content: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["png"] = png_base64
     page = environment.get_template(template).render(**({"signs": _signs} | content))
     # A file's name need not be text; in a string of JavaScript or JSON this writes it as it was.
     return page.encode("utf-8", "backslashreplace").decode("utf-8")

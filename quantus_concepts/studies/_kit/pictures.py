@@ -22,7 +22,6 @@ from PIL import Image
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from captum_concepts._support.checks import check_shape
 from captum_concepts._support.fingerprints import fingerprint_of
 from captum_concepts._support.images import load_image
 from quantus_concepts.datasets.ratings.explanation_files import ExplanationFile
@@ -61,39 +60,28 @@ class PictureGrid:
     caption: str = ""
 
     def draw(self) -> tuple[Figure, np.ndarray]:
-        """Draw the grid."""
-        return plot_grid(self)
+        """Draw the image with the mask's outline first, then the maps, each with its value."""
+        self._check()
+        scale = any(np.ndim(values) == 2 for row in self.rows for values in row.maps)
+        fig, axes = _new_axes(len(self.rows), 1 + len(self.columns), scale)
+        for panels, row in zip(axes, self.rows, strict=True):
+            _draw_image(panels[0], row)
+            for panel, values, score in zip(panels[1:], row.maps, row.values, strict=True):
+                _draw_map(panel, np.asarray(values, dtype=float), row, score)
+        for panel, title in zip(axes[0], ["image", *self.columns], strict=True):
+            panel.set_title(_wrap(title), fontsize=8.5, color=INK, pad=4)
+        return fig, axes
 
-
-def plot_grid(grid: PictureGrid, ax: np.ndarray | None = None) -> tuple[Figure, np.ndarray]:
-    """Draw a grid: the image with the mask's outline first, then the maps, each with its value."""
-    _check(grid)
-    shape = (len(grid.rows), 1 + len(grid.columns))
-    if ax is None:
-        fig, axes = _new_axes(*shape, scale=any(np.ndim(values) == 2 for row in grid.rows for values in row.maps))
-    else:
-        axes = np.asarray(ax)
-        check_shape("ax", axes, ("R", "C"), shape)
-        fig = axes[0, 0].figure
-    for number, row in enumerate(grid.rows):
-        _draw_image(axes[number, 0], row)
-        for panel, values, score in zip(axes[number, 1:], row.maps, row.values, strict=True):
-            _draw_map(panel, np.asarray(values, dtype=float), row, score)
-    for panel, title in zip(axes[0], ["image", *grid.columns], strict=True):
-        panel.set_title(_wrap(title), fontsize=8.5, color=INK, pad=4)
-    return fig, axes
-
-
-def _check(grid: PictureGrid) -> None:
-    if not grid.rows:
-        raise ValueError(f"Expected argument `grid` to have rows but the grid {grid.name!r} has none.")
-    for number, row in enumerate(grid.rows):
-        counts = (len(row.maps), len(row.values))
-        if counts != (len(grid.columns),) * 2:
-            raise ValueError(
-                f"Expected row {number} of the grid {grid.name!r} to have one map and one value for each of its "
-                f"{len(grid.columns)} columns but got {counts[0]} maps and {counts[1]} values."
-            )
+    def _check(self) -> None:
+        if not self.rows:
+            raise ValueError(f"Expected the grid {self.name!r} to have rows but it has none.")
+        for number, row in enumerate(self.rows):
+            counts = (len(row.maps), len(row.values))
+            if counts != (len(self.columns),) * 2:
+                raise ValueError(
+                    f"Expected row {number} of the grid {self.name!r} to have one map and one value for each of its "
+                    f"{len(self.columns)} columns but got {counts[0]} maps and {counts[1]} values."
+                )
 
 
 def _new_axes(rows: int, columns: int, scale: bool) -> tuple[Figure, np.ndarray]:

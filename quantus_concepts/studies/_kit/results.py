@@ -196,9 +196,9 @@ def against(row: Mapping[str, Any], reference: Mapping[str, Any] | float) -> str
     return relation((row["low"], row["high"]), other)
 
 
-def baseline_of(frame: pd.DataFrame, row: pd.Series, model: str, *, but: Sequence[str] = ()) -> pd.Series | None:
+def baseline_of(frame: pd.DataFrame, row: pd.Series, model: str) -> pd.Series | None:
     """Return the number of a baseline model for the same metric and all else that `row` is of, None without one."""
-    same = [name for name in keys(frame) if name not in ("model", "mark", *but)]
+    same = [name for name in keys(frame) if name not in ("model", "mark")]
     return one(frame, model=model, **{name: None if pd.isna(row[name]) else row[name] for name in same})
 
 

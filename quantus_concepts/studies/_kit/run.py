@@ -11,7 +11,6 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -215,7 +214,7 @@ def print_page(page: Page, notes: Sequence[str]) -> None:
 def write(page: Page, frame: pd.DataFrame, run: Run[Any]) -> None:
     """Write frames, figures and report.html."""
     # Loaded only where a report is written.
-    from quantus_concepts.studies._kit.charts import save_figures
+    from quantus_concepts.studies._kit.charts import png
     from quantus_concepts.studies._kit.page import render
 
     for name, each in {"results": frame, **run.frames}.items():
@@ -224,8 +223,9 @@ def write(page: Page, frame: pd.DataFrame, run: Run[Any]) -> None:
     for name, save in run.files.items():
         with run.folder.file(name) as path:
             save(path)
-    saved = save_figures(run.folder, {chart.name: chart.figure for chart in page.charts})
-    drawn = {chart.name: path.read_bytes() for chart, path in zip(page.charts, saved, strict=True)}
+    drawn = {chart.name: png(chart.figure) for chart in page.charts}
+    for name, picture in drawn.items():
+        run.folder.write_bytes(f"figures/{name}.png", picture)
     files = [f"{name}.csv" for name in ("results", *run.frames)]
     if run.options.xlsx and page.main:
         files.append(WORKBOOK)
@@ -314,13 +314,9 @@ def score_by_batches(
     return score_by_ranges(
         run,
         name,
-        partial(_by_batches, score, size, n_images),
+        lambda: lambda start, stop: score(range(start * size, min(stop * size, n_images))),
         len(starts),
         fingerprint=run.options.identity() | depends | {"models": [*models]},
         shard_size=BATCHES,
         names=[f"image {start} ... {min(start + size, n_images) - 1}" for start in starts],
     )
-
-
-def _by_batches(score: Callable[[range], pd.DataFrame], size: int, n_images: int) -> Callable[[int, int], pd.DataFrame]:
-    return lambda start, stop: score(range(start * size, min(stop * size, n_images)))

@@ -120,11 +120,6 @@ class Table:
         firsts = [key[0] for key in self.column_keys]
         return [place == 0 or name != firsts[place - 1] for place, name in enumerate(firsts)]
 
-    @property
-    def marked(self) -> bool:
-        """Whether a cell has a sign, which the key then explains."""
-        return any(cell.mark for _, rows in self.groups for row in rows for cell in row.cells)
-
     def label(self, name: Any) -> str:
         """Return how a value is written."""
         return self.labels.get(name, str(name))

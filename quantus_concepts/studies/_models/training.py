@@ -90,12 +90,8 @@ class SmallResNet(nn.Module):
         maps = self.features(images)
         if maps.requires_grad and maps.is_contiguous(memory_format=torch.channels_last):
             # The gradient of the mean comes in the other format, which the ReLU before takes ten times as long for.
-            maps.register_hook(_in_channels_last)
+            maps.register_hook(lambda gradient: gradient.contiguous(memory_format=torch.channels_last))
         return self.classifier(maps.mean((2, 3)))
-
-
-def _in_channels_last(gradient: Tensor) -> Tensor:
-    return gradient.contiguous(memory_format=torch.channels_last)
 
 
 class OverlappingMeans(nn.Module):
@@ -272,6 +268,13 @@ def fit(
         network.eval()
         network.zero_grad()
     return True
+
+
+def load_trained(network: nn.Module, state: Mapping[str, Tensor]) -> None:
+    """Load weights into a small network, and leave it as training does."""
+    network.load_state_dict(state)
+    # Convolutions of another memory format round otherwise.
+    network.eval().to(memory_format=torch.channels_last)
 
 
 def train(network: nn.Module, images: Tensor, targets: Tensor, **settings: Any) -> None:

@@ -22,6 +22,7 @@ from quantus_concepts.studies._models.training import (
     Samples,
     SmallResNet,
     fit,
+    load_trained,
     run_together,
 )
 
@@ -142,9 +143,10 @@ def train_models(
         if files is None or (weights := files.load()) is None:
             pending.append(_Training(job, network, rate, files))
             continue
-        network.load_state_dict(weights)
         if small:
-            network.to(memory_format=torch.channels_last)
+            load_trained(network, weights)
+        else:
+            network.load_state_dict(weights)
     distinct = {id(job.data): job.data for job in jobs}
     in_memory = sum(len(data) * data.images([0]).numel() for data in distinct.values()) <= memory_limit
     samples = _samples(pending, in_memory, display_progressbar)

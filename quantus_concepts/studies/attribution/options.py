@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from quantus_concepts.studies._kit.command import MANY, RunOptions, option
+from quantus_concepts.studies._kit.command import MANY, RunOptions, option, share
 from quantus_concepts.studies._models.options import PAINTED, Belongs, COCOOptions, DataOptions, SmallNetworkOptions
 
 if TYPE_CHECKING:
@@ -69,14 +69,7 @@ class AttributionOptions(COCOOptions, SmallNetworkOptions, DataOptions, RunOptio
     )
     n_train: int = option(60, "Training images of each pair of object and scene.", panel=_DATA, bounds=_COUNT)
     n_test: int = option(8, "Test images of each pair.", panel=_DATA, bounds=_COUNT)
-    test_share: float = option(
-        0.1,
-        "Share of cut-outs and scenes that only tests see.",
-        panel=_DATA,
-        bounds=_SHARE,
-        open_low=True,
-        open_high=True,
-    )
+    test_share: float = share(0.1, "Share of cut-outs and scenes that only tests see.", panel=_DATA)
     epochs: int = option(6, "Passes over the training images.", panel=_MODELS, bounds=_COUNT)
     # Batch norm cannot learn from a single image.
     train_batch_size: int = option(64, "Batch size of the training.", panel=_MODELS, bounds=(2, MANY))

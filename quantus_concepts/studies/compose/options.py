@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from quantus_concepts.studies._kit.command import MANY, RUN, OutOptions, ProgressOptions, option, option_name
+from quantus_concepts.studies._kit.command import MANY, RUN, OutOptions, ProgressOptions, option, option_name, share
 from quantus_concepts.studies._models.options import PAINTED, COCOOptions
 
 _SOURCES, _IMAGES = "Objects and scenes", "Images"
@@ -30,14 +30,7 @@ class ComposeOptions(COCOOptions, ProgressOptions, OutOptions):
     annotations: Path | None = option(None, "COCO's instances_*.json.", panel=_SOURCES, path="file")
     n_per_pair: int = option(100, "Images of each pair of object and scene.", panel=_IMAGES, bounds=(2, MANY))
     image_size: int = option(128, "Height and width in pixels.", panel=_IMAGES, bounds=(16, 4096))
-    test_share: float = option(
-        0.1,
-        "Share of images, cut-outs and scenes for validation.",
-        panel=_IMAGES,
-        bounds=(0, 1),
-        open_low=True,
-        open_high=True,
-    )
+    test_share: float = share(0.1, "Share of images, cut-outs and scenes for validation.", panel=_IMAGES)
     lossless: bool = option(False, "PNG in place of JPEG.", panel=_IMAGES)
     seed: int = option(0, "Random seed.", panel=RUN, bounds=(0, 2**31))
 

@@ -18,13 +18,31 @@ from quantus_concepts.metrics.streaming.names import (
     PART_SPECIFICITY,
     WRONG_LABELS,
 )
-from quantus_concepts.studies._kit.findings import Finding, Row, answer, number, percent, said, sentence, trend
+from quantus_concepts.studies._kit.findings import Finding, answer, number, percent, said, sentence, trend
 from quantus_concepts.studies._kit.results import baseline_of, one, pick
 from quantus_concepts.studies._models.subjects import ORACLE, POST_HOC, RANDOM, TRADITIONAL
-from quantus_concepts.studies.concepts.names import BASELINES, MODELS, PLAIN, baseline_name
+from quantus_concepts.studies.concepts.names import MODELS, PLAIN, baseline_name
 
 #: The first concept by contribution, which most findings are about.
 FIRST = {"explanation": "contribution", "l": 1}
+MAP_BASELINES = {
+    OTHER_PARTS: "the other parts of the same image",
+    OTHER_IMAGE: "the parts of another image",
+    FEATURE_NORM: "the norm of the features",
+    GAUSSIAN: "a centred Gaussian",
+}
+#: By metric: what is said of the place of the first concept's map, and of who knows nothing.
+PLACES = {
+    PART_SPECIFICITY: (
+        "Part specificity at α = {alpha:g}, how much more often the map of the {model}'s first concept contains its "
+        "own part than the other visible parts of the same image, is {number}",
+        "a map that is anywhere on the object has 0",
+    ),
+    "CLM": (
+        "At α = {alpha:g} the map of the {model}'s first concept contains its part in {number} of the cases",
+        "a point anywhere would be in it in {}",
+    ),
+}
 
 
 def answers(frame: pd.DataFrame) -> list[Finding]:
@@ -32,7 +50,7 @@ def answers(frame: pd.DataFrame) -> list[Finding]:
     present = {f"by {name}": first_present(frame, explanation=name) for name in ("value", "weight", "contribution")}
     located = {
         f"by contribution, own part minus other parts of the image at α = {row['alpha']:g}": row
-        for _, row in specificity(frame, POST_HOC).head(1).iterrows()
+        for _, row in regions(frame, PART_SPECIFICITY, POST_HOC).head(1).iterrows()
     }
     important = {"by contribution": mean_importance(frame)}
     ours, plain = (one(frame, metric="accuracy", model=model, item_kind="") for model in (POST_HOC, PLAIN))
@@ -67,12 +85,6 @@ def mean_importance(frame: pd.DataFrame) -> pd.Series | None:
     return one(frame, metric="CGIM", model=POST_HOC, explanation="contribution", item_kind="concept", item="")
 
 
-def places(frame: pd.DataFrame, model: str) -> pd.DataFrame:
-    """Return the CLM of a model's first concept by contribution, the smallest region first."""
-    rows = pick(frame, metric="CLM", model=model, **FIRST)
-    return rows[rows["value"].notna()].sort_values("alpha")
-
-
 def findings(frame: pd.DataFrame, by_class: bool) -> list[Finding]:
     """Return what is said of presence, location, global importance, accuracy and corrections, with all intervals."""
     row = first_present(frame)
@@ -92,15 +104,14 @@ def findings(frame: pd.DataFrame, by_class: bool) -> list[Finding]:
                 frame,
                 f"The concept the {POST_HOC} ranks first by contribution is {whose} in {{}} of {images}",
                 row,
-                chance(row, "the share of labelled concepts is {}"),
+                "" if row is None else f"the share of labelled concepts is {percent(row['chance'])}",
             ),
             of(frame, "Ranked by value alone, which does not decide the class, it is so in {}", by_value),
             sentence(f"The {POST_HOC}'s {{}} beside other models", row, others),
             "" if absent is None or absent["value"] == 0 else sentence(absence, absent),
         ],
         "In the right place": [
-            *(specificity_finding(frame, model) for model in (POST_HOC, TRADITIONAL)),
-            *(location_finding(frame, model) for model in (POST_HOC, TRADITIONAL)),
+            *(place_finding(frame, metric, model) for metric in PLACES for model in (POST_HOC, TRADITIONAL)),
             no_map_is_better(frame),
         ],
         "Important where it belongs": [importance_finding(frame)],
@@ -114,81 +125,43 @@ def findings(frame: pd.DataFrame, by_class: bool) -> list[Finding]:
     return said(*(Finding(text, topic) for topic, found in texts.items() for text in found))
 
 
-def chance(row: pd.Series | None, text: str) -> str:
-    """Return what a formula says of a number, "" where it says nothing."""
-    return "" if row is None or pd.isna(row["chance"]) else text.format(percent(row["chance"]))
-
-
 def of(frame: pd.DataFrame, text: str, row: pd.Series | None, more: str = "", **look: Any) -> str:
     """Return a sentence that compares a number with random directions."""
     control = None if row is None else baseline_of(frame, row, RANDOM)
     return sentence(text, row, {RANDOM: control}, draws=[RANDOM], more=more, **look)
 
 
-def map_baselines(frame: pd.DataFrame, row: pd.Series) -> dict[str, Row]:
-    """Return the baselines of a CLM row: those of its own ranking, else the bare ones."""
-    found: dict[str, Row] = {}
-    for baseline in BASELINES:
-        for name in (baseline, baseline_name(baseline, row["model"])):
-            match = one(frame, metric="CLM", model=name, explanation=row["explanation"], l=row["l"], alpha=row["alpha"])
-            found |= {} if match is None else {baseline: match}
-    return found
-
-
-def location_finding(frame: pd.DataFrame, model: str) -> str:
-    """Say how often the map of the first concept contains its part, compared with baselines."""
-    rows = places(frame, model)
-    if rows.empty:
-        return ""
-    row = rows.iloc[0]
-    phrases = {
-        OTHER_PARTS: "the other parts of the same image",
-        OTHER_IMAGE: "the parts of another image",
-        FEATURE_NORM: "the norm of the features",
-        GAUSSIAN: "a centred Gaussian",
-    }
-    baselines: dict[str, Any] = {RANDOM: baseline_of(frame, row, RANDOM)}
-    baselines |= {phrases[name]: other for name, other in map_baselines(frame, row).items()}
-    return sentence(
-        f"At α = {row['alpha']:g} the map of the {model}'s first concept contains its part in {{}} of the cases",
-        row,
-        baselines,
-        draws=[RANDOM],
-        more=chance(row, "a point anywhere would be in it in {}"),
-    )
-
-
-def specificity(frame: pd.DataFrame, model: str) -> pd.DataFrame:
-    """Return the part specificity of a model's first concept by contribution, the smallest region first."""
-    rows = pick(frame, metric=PART_SPECIFICITY, model=model, **FIRST)
+def regions(frame: pd.DataFrame, metric: str, model: str) -> pd.DataFrame:
+    """Return a metric of the map of a model's first concept by contribution, the smallest region first."""
+    rows = pick(frame, metric=metric, model=model, **FIRST)
     return rows[rows["value"].notna()].sort_values("alpha")
 
 
-def specificity_finding(frame: pd.DataFrame, model: str) -> str:
-    """Say how much more often a map holds its own part than the other parts of the same image."""
-    rows = specificity(frame, model)
+def place_finding(frame: pd.DataFrame, metric: str, model: str) -> str:
+    """Say whether the map of the first concept contains its part, compared with the baselines of the model's maps."""
+    rows = regions(frame, metric, model)
     if rows.empty:
         return ""
     row = rows.iloc[0]
-    phrases = {FEATURE_NORM: "the norm of the features", GAUSSIAN: "a centred Gaussian"}
     others: dict[str, Any] = {RANDOM: baseline_of(frame, row, RANDOM)}
-    for baseline, phrase in phrases.items():
+    for baseline, phrase in MAP_BASELINES.items():
+        # Those of the model's own ranking, else the bare ones.
         for name in (baseline, baseline_name(baseline, model)):
-            match = one(frame, metric=PART_SPECIFICITY, model=name, alpha=row["alpha"], **FIRST)
+            match = one(frame, metric=metric, model=name, alpha=row["alpha"], **FIRST)
             others |= {} if match is None else {phrase: match}
+    text, more = PLACES[metric]
     return sentence(
-        f"Part specificity at α = {row['alpha']:g}, how much more often the map of the {model}'s first concept "
-        "contains its own part than the other visible parts of the same image, is {}",
+        text.format(model=model, alpha=row["alpha"], number="{}"),
         row,
         others,
         draws=[RANDOM],
-        more="a map that is anywhere on the object has 0",
+        more=more.format(percent(row["chance"])),
     )
 
 
 def no_map_is_better(frame: pd.DataFrame) -> str:
     """Say so plainly when no trained model's map prefers its own part at any size of the region."""
-    rows = pd.concat([specificity(frame, model) for model in (POST_HOC, TRADITIONAL)])
+    rows = pd.concat([regions(frame, PART_SPECIFICITY, model) for model in (POST_HOC, TRADITIONAL)])
     if rows.empty or ((rows["low"] > 0) & rows["mark"].isin(["", "above"])).any():
         return ""
     return (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -86,13 +86,14 @@ def page(frame: pd.DataFrame, run: Run[ConceptOptions]) -> Page:
     rows, paper = joined(frame), run.options.data == CUB
     by_class, seeds = run.facts["by class"], names(frame, "seed")
     beside = published(__package__, l=float, alpha=float) if paper else None
-    located = pick(rows, metric="CLM")["value"].notna().any()
+    tables = metric_tables(rows, beside, by_class)
+    located = bool(tables["CLM"])
     whose = "one of the image's class" if by_class else "in the image"
     present = "a concept of the image's class" if by_class else "present in the image"
     sections = [
         Section(
             "Are the concepts present?",
-            tables=cem_table(rows, beside, by_class),
+            tables=tables["CEM"],
             charts=[
                 Chart(
                     "cem",
@@ -104,7 +105,7 @@ def page(frame: pd.DataFrame, run: Run[ConceptOptions]) -> Page:
         ),
         Section(
             "Are they in the right place?",
-            tables=clm_table(rows, beside) + specificity_table(rows),
+            tables=tables["CLM"] + tables[PART_SPECIFICITY],
             charts=[
                 Chart(
                     "clm",
@@ -122,7 +123,7 @@ def page(frame: pd.DataFrame, run: Run[ConceptOptions]) -> Page:
         else None,
         Section(
             "Are they important where they belong?",
-            tables=cgim_table(rows),
+            tables=tables["CGIM"],
             charts=[
                 Chart(
                     "cgim_histograms",
@@ -150,7 +151,7 @@ def page(frame: pd.DataFrame, run: Run[ConceptOptions]) -> Page:
         ),
         Section(
             "How well do the models classify?",
-            tables=[*accuracy_table(rows), *settings_table(rows, beside)],
+            tables=tables["accuracy"] + settings_table(rows, beside),
             beside=True,
         ),
     ]
@@ -183,35 +184,60 @@ def is_whole_cub(settings: Mapping[str, str]) -> bool:
     return (n_images, int(settings.get("classes", 0))) == (11_788, 200)
 
 
-def cem_table(frame: pd.DataFrame, paper: pd.DataFrame | None, by_class: bool) -> list[Table]:
-    """Return Table 1 of the paper: CEM in %, by image set, ranking, model and l."""
+def metric_tables(frame: pd.DataFrame, paper: pd.DataFrame | None, by_class: bool) -> dict[str, list[Table]]:
+    """Return the tables of each metric, Tables 1 and 2 of the paper among them; none where there is no number."""
     whose = "are concepts of the image's class" if by_class else "are present in the image"
-    cells = leveled(with_sources(pick(frame, metric="CEM"), ["set", "explanation"], paper))
-    return declared(
-        "Table 1",
-        f"Concept existence (CEM): how often the first l concepts {whose}, in %.",
-        arranged(cells, set=SETS, explanation=RANKINGS, model=model_order(cells), level=LEVELS),
-        ["set", "explanation"],
-        ["model", "level"],
+    maps = with_baselines(pick(frame, metric=["CLM", PART_SPECIFICITY]))
+    located = with_sources(pick(maps, metric="CLM"), ["alpha", "explanation"], paper)
+    at = [f"α = {alpha:g}" for alpha in sorted({*maps["alpha"], *located["alpha"]})]
+    of_maps: dict[str, Any] = {
+        "rows": {"α": at, "explanation": [*RANKINGS, *BASELINES]},
+        "controls": BASELINES,
         **SHARES,
-    )
-
-
-def clm_table(frame: pd.DataFrame, paper: pd.DataFrame | None) -> list[Table]:
-    """Return Table 2 of the paper: CLM in %, by region, ranking, model and l, with the two baselines."""
-    ours = with_baselines(pick(frame, metric="CLM"))
-    cells = leveled(with_sources(ours, ["alpha", "explanation"], paper))
-    alphas = sorted(set(cells["alpha"]))
-    cells = arranged(cells, alpha=alphas, explanation=[*RANKINGS, *BASELINES], model=model_order(cells), level=LEVELS)
-    return declared(
-        "Table 2",
-        "Concept location (CLM): how often the map's strongest α/12 of the image holds the part, in %.",
-        cells.assign(alpha=cells["alpha"].map("α = {:g}".format)),
-        ["alpha", "explanation"],
-        ["model", "level"],
-        controls=BASELINES,
-        **SHARES,
-    )
+    }
+    accuracies = ["accuracy", "concept accuracy"]
+    return {
+        "CEM": declared(
+            "Table 1",
+            f"Concept existence (CEM): how often the first l concepts {whose}, in %.",
+            leveled(with_sources(pick(frame, metric="CEM"), ["set", "explanation"], paper)),
+            {"set": SETS, "explanation": RANKINGS},
+            ["model", "level"],
+            **SHARES,
+        ),
+        "CLM": declared(
+            "Table 2",
+            "Concept location (CLM): how often the map's strongest α/12 of the image holds the part, in %.",
+            leveled(located.assign(α=located["alpha"].map("α = {:g}".format))),
+            columns=["model", "level"],
+            **of_maps,
+        ),
+        PART_SPECIFICITY: declared(
+            "Part specificity",
+            "How much more often the map of the first concept holds the concept's part than the other visible parts of "
+            "the same image, in percentage points, paired by image.",
+            pick(maps, metric=PART_SPECIFICITY).assign(α=lambda rows: rows["alpha"].map("α = {:g}".format)),
+            columns=["model"],
+            **of_maps,
+        ),
+        "CGIM": declared(
+            "CGIM",
+            "Concept global importance (CGIM): mean cosine of importance and truth per concept and per class; 1 is "
+            "best, a model without knowledge scores as random directions do. By value and contribution, classes "
+            "without a correctly classified image are left out (their number is said at the end).",
+            pick(frame, metric="CGIM", item="").assign(item_kind=lambda rows: rows["item_kind"].map("per {}".format)),
+            {"item_kind": ["per concept", "per class"], "explanation": RANKINGS},
+            ["model"],
+        ),
+        "accuracy": declared(
+            "Accuracy",
+            "Accuracy of every model on the test images, in %.",
+            pick(frame, metric=accuracies, item_kind="").assign(mark=""),
+            {"model": [PLAIN, *model_order(frame)]},
+            {"metric": accuracies},
+            **SHARES,
+        ),
+    }
 
 
 def with_baselines(rows: pd.DataFrame) -> pd.DataFrame:
@@ -221,38 +247,6 @@ def with_baselines(rows: pd.DataFrame) -> pd.DataFrame:
         explanation=[whose[name][0] if name in whose else how for name, how in rows[["model", "explanation"]].values],
         mark=rows["mark"].where(~rows["model"].isin(list(whose)), ""),
         model=rows["model"].map(lambda name: whose.get(name, ("", name))[1]),
-    )
-
-
-def specificity_table(frame: pd.DataFrame) -> list[Table]:
-    """Return how much more often a map's strongest region holds the concept's part than other parts of the image."""
-    ours = with_baselines(pick(frame, metric=PART_SPECIFICITY))
-    alphas = sorted(set(ours["alpha"]))
-    cells = arranged(ours, alpha=alphas, explanation=[*RANKINGS, *BASELINES], model=model_order(ours))
-    return declared(
-        "Part specificity",
-        "How much more often the map of the first concept holds the concept's part than the other visible parts of the "
-        "same image, in percentage points, paired by image.",
-        cells.assign(alpha=cells["alpha"].map("α = {:g}".format)),
-        ["alpha", "explanation"],
-        ["model"],
-        controls=BASELINES,
-        **SHARES,
-    )
-
-
-def cgim_table(frame: pd.DataFrame) -> list[Table]:
-    """Return the mean CGIM of every model, over concepts and over classes."""
-    cells = pick(frame, metric="CGIM", item="")
-    cells = cells.assign(item_kind=cells["item_kind"].map("per {}".format))
-    return declared(
-        "CGIM",
-        "Concept global importance (CGIM): mean cosine of importance and truth per concept and per class; 1 is best, "
-        "a model without knowledge scores as random directions do. By value and contribution, classes without a "
-        "correctly classified image are left out (their number is said at the end).",
-        arranged(cells, item_kind=["per concept", "per class"], explanation=RANKINGS, model=model_order(cells)),
-        ["item_kind", "explanation"],
-        ["model"],
     )
 
 
@@ -271,29 +265,13 @@ def settings_table(frame: pd.DataFrame, paper: pd.DataFrame | None) -> list[Tabl
     )
     cells = pd.concat([swept, plain.replace({"model": {PLAIN: POST_HOC}})])
     cells = cells.assign(style=cells["model"].where(cells["model"] == PAPER, ""), mark="")
-    orders = {"C": [c for c, _ in at.values()], "model": [POST_HOC, PAPER], "n": [n for _, n in at.values()]}
-    orders = {"group": [POST_HOC, PLAIN]} | orders | {"C": [*orders["C"], ""]}
     return declared(
         "Table 3",
         "Class accuracy of the post-hoc CBM in %, by the SVM's C and the number n of images drawn with and without "
         "each concept; below, the backbone without a bottleneck.",
-        arranged(cells, **orders),
-        ["group", "C"],
-        ["model", "n"],
-        **SHARES,
-    )
-
-
-def accuracy_table(frame: pd.DataFrame) -> list[Table]:
-    """Return the accuracies of all models in %."""
-    cells = pick(frame, metric=["accuracy", "concept accuracy"], item_kind="").assign(mark="")
-    order = [PLAIN, *model_order(cells)]
-    return declared(
-        "Accuracy",
-        "Accuracy of every model on the test images, in %.",
-        arranged(cells, model=order, metric=["accuracy", "concept accuracy"]),
-        ["model"],
-        ["metric"],
+        cells,
+        {"group": [POST_HOC, PLAIN], "C": [*(c for c, _ in at.values()), ""]},
+        {"model": [POST_HOC, PAPER], "n": [n for _, n in at.values()]},
         **SHARES,
     )
 
@@ -532,8 +510,15 @@ def model_order(frame: pd.DataFrame) -> list[str]:
 
 
 def declared(
-    title: str, note: str, cells: pd.DataFrame, rows: list[str], columns: list[str], **look: Any
+    title: str,
+    note: str,
+    cells: pd.DataFrame,
+    rows: Mapping[str, Any],
+    columns: Mapping[str, Any] | Sequence[str],
+    **look: Any,
 ) -> list[Table]:
-    """Return a table in a list, none where it has no number."""
-    table = Table(title, note, cells, rows, columns, labels=LABELS, key=KEY, **look)
+    """Return a table in a list, none where it has no number; rows and columns are in the order given, or the usual."""
+    usual = {"model": model_order(cells), "level": LEVELS}
+    across = columns if isinstance(columns, Mapping) else {name: usual[name] for name in columns}
+    table = Table(title, note, arranged(cells, **rows, **across), [*rows], [*across], labels=LABELS, key=KEY, **look)
     return [table] if cells["value"].notna().any() else []

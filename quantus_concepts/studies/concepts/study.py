@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -20,7 +20,6 @@ from torch.utils.data import DataLoader
 from captum_concepts._support.progress import part, progress, whole_run
 from captum_concepts._support.running import alone_with, device_of, to_model
 from captum_concepts._support.visualise import gallery
-from captum_concepts.backbones import Backbone
 from captum_concepts.backbones.embedding import Embeddings, embed
 from captum_concepts.backbones.layers import find_layer
 from captum_concepts.bank.bank import ConceptBank
@@ -50,11 +49,12 @@ from quantus_concepts.studies._models.subjects import (
     kept_images,
     oracle_model,
     random_models,
+    small_backbone,
     traditional_model,
     train_networks,
     untrained_networks,
 )
-from quantus_concepts.studies._models.training import SmallResNet, one_thread
+from quantus_concepts.studies._models.training import SmallResNet, load_trained, one_thread
 from quantus_concepts.studies.concepts.data_option import (
     DRAWING,
     SCORING,
@@ -162,9 +162,7 @@ def small_networks(run: Run[ConceptOptions], data: BenchmarkData, seed: int) -> 
     state = run.kept(f"networks {seed}", {"data": parts, "seed": seed, "device": str(device), **settings}, trained)
     for name, network in networks.items():
         own = f"{name}."
-        network.load_state_dict({key.removeprefix(own): each for key, each in state.items() if key.startswith(own)})
-        # As training leaves it: convolutions of another memory format round otherwise.
-        network.eval().to(memory_format=torch.channels_last)
+        load_trained(network, {key.removeprefix(own): each for key, each in state.items() if key.startswith(own)})
     return networks[BACKBONE], networks[TRADITIONAL]
 
 
@@ -209,45 +207,39 @@ def score_seed(
     show_scores: Callable[[pd.DataFrame], object],
 ) -> pd.DataFrame:
     """Build the models of one seed and score them on the test images; show the scores before the sweep."""
-    if network is not None:
-        with quiet_fits():
-            return _scored(run, network, None, data, seed, first=first, show_scores=show_scores)
-    n_cores = torch.get_num_threads()
     # As training: what is done on each core, and so every number, does not depend on how many there are.
-    with one_thread():
-        with part(f"seed {seed}: training", TRAINING):
-            networks = small_networks(run, data, seed)
-        with quiet_fits():
-            return _scored(run, None, networks, data, seed, first=first, show_scores=show_scores, n_cores=n_cores)
+    n_cores = torch.get_num_threads() if network is None else 1
+    with one_thread() if network is None else nullcontext(), quiet_fits():
+        return _scored(run, network, data, seed, n_cores, first=first, show_scores=show_scores)
 
 
 def _scored(
     run: Run[ConceptOptions],
     network: Network | None,
-    networks: tuple[SmallResNet, SmallResNet] | None,
     data: BenchmarkData,
     seed: int,
+    n_cores: int,
     *,
     first: bool,
     show_scores: Callable[[pd.DataFrame], object],
-    n_cores: int = 1,
 ) -> pd.DataFrame:
     options, bars = run.options, run.progress
     test_loader = sample_loader(data.test, options.batch_size, options.readers)
     models: dict[str, ConceptModel] = {}
-    if networks is not None:
-        small, of_concepts = networks
-        backbone = Backbone(small.features, "mean", None, small.channels)
+    if network is None:
+        with part(f"seed {seed}: training", TRAINING):
+            small, of_concepts = small_networks(run, data, seed)
+        backbone = small_backbone(small)
         train_loader: Iterable[Any] = folded_batches(data.train, options.batch_size)
         description = "stride 8, before the average pool of the small network"
-    elif network is not None:
+    else:
         train_loader = sample_loader(data.train, options.batch_size, options.readers)
         backbone, description = cut_network(network, options.layer, data.test[0].image[None].to(options.torch_device()))
     run.settings["maps"] = description
 
     sweep = options.sweep and options.method == "svm"
     with _step(seed, "reading training images"):
-        if networks is not None:
+        if network is None:
             models[TRADITIONAL] = traditional_model(of_concepts, train_loader, data.n_classes)
         train_set = embed(backbone, train_loader, display_progressbar=bars)
     with _step(seed, "fitting concepts"):
@@ -297,11 +289,11 @@ def _scored(
                     display_progressbar=bars,
                 )
             test_features = torch.cat(embeddings)
-    if networks is not None:
+    if network is None:
         plain = accuracy_rows(data, predicted_classes(small.classifier, test_features), PLAIN)
     elif isinstance(test_images, _ClassifiedImages):
         plain = _plain_accuracy(run, test_images, data)
-        if first and plain and network is not None:
+        if first and plain:
             run.note(*better_normalised(network.module, data.test, data.mean, data.std))
     directions = item_rows(
         bank.test_accuracy.double(), data.concept_names, model=POST_HOC, metric="CAV accuracy", item_kind="concept"

@@ -58,7 +58,7 @@ def explain(options: ExplainOptions) -> str:
             names, pictures = [f"bird {i}" for i in range(len(images))], images
         views = concept_views(model, images, options.batch_size)
         classes = class_labels(getattr(model, "class_names", None), views.logits.shape[1])
-        table = concept_table(views, names, classes, _p_values(model))
+        table = concept_table(views, names, classes, model.concept_layer.p_values.tolist())
         shown = table.groupby(table.index // len(views.names)).head(options.top)
         printed = to_markdown(_readable(shown).reset_index(drop=True))
         with folder.file(TABLE) as path:
@@ -126,11 +126,6 @@ def _readable(table: pd.DataFrame) -> pd.DataFrame:
         if table[f"random_{what}_low"].notna().all():
             shown[f"random {what}s"] = spread(what)
     return shown.dropna(axis="columns", how="all")
-
-
-def _p_values(model: Any) -> list[float]:
-    found: list[float] = model.concept_layer.p_values.tolist()
-    return found
 
 
 def _painted(options: ExplainOptions) -> tuple[Any, Tensor, dict[str, Any]]:

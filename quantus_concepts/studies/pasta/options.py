@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from quantus_concepts.studies._kit.command import MANY, Options, RunOptions, option, option_name, redeclared
+from quantus_concepts.studies._kit.command import MANY, Options, RunOptions, option, option_name, redeclared, share
 
 SCORER = "PASTA-score"
 SHUFFLED = "shuffled votes"
@@ -271,14 +271,7 @@ class TrainingOptions(SplitOptions, RunOptions):
     learning_rate: float = option(
         EMBEDDED_LEARNING_RATE, "Learning rate (Adam).", panel=TRAINING, bounds=(0, 1000), open_low=True
     )
-    train_share: float = option(
-        0.7,
-        "Share of images, and of explainers, to train on.",
-        panel=TRAINING,
-        bounds=(0, 1),
-        open_low=True,
-        open_high=True,
-    )
+    train_share: float = share(0.7, "Share of images, and of explainers, to train on.", panel=TRAINING)
     regressors: bool = option(False, "Also ridge, lasso and SVM.", panel=TRAINING)
 
 
@@ -336,19 +329,18 @@ class RatingsOptions(RunOptions):
 class ScorersOptions(SplitOptions, CacheOptions, RatingsOptions):
     """How scorers are trained on an encoder, whose own epochs and learning rate are the default."""
 
-    question: str = option("Q1", "Q1 to Q6, some with commas, or all.", panel=TRAINING)
-    epochs: int | None = option(
+    question: str = redeclared(SplitOptions, "question", "Q1", help="Q1 to Q6, some with commas, or all.")
+    epochs: int | None = redeclared(
+        TrainingOptions,
+        "epochs",
         None,
-        "Passes over the training explanations; by default 20 with the embedded encoder, else the paper's 600.",
-        panel=TRAINING,
-        bounds=(1, MANY),
+        help="Passes over the training explanations; by default 20 with the embedded encoder, else the paper's 600.",
     )
-    learning_rate: float | None = option(
+    learning_rate: float | None = redeclared(
+        TrainingOptions,
+        "learning_rate",
         None,
-        "Learning rate (Adam); by default 0.003 with the embedded encoder, else the paper's.",
-        panel=TRAINING,
-        bounds=(0, 1000),
-        open_low=True,
+        help="Learning rate (Adam); by default 0.003 with the embedded encoder, else the paper's.",
     )
 
 

@@ -23,7 +23,7 @@ from quantus_concepts.pasta.labels import LABEL_ALIASES, RELEASED_LABELS
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.training import TrainingSettings
 from quantus_concepts.studies._models.loading import KeptImages, painted_birds
-from quantus_concepts.studies._models.training import SmallResNet, train
+from quantus_concepts.studies._models.training import SmallResNet, load_trained, train
 from quantus_concepts.studies.pasta.evaluation import Keep, Plan, not_kept
 from quantus_concepts.studies.pasta.options import (
     EMBEDDED,
@@ -125,9 +125,7 @@ def train_classifier(
         "network": network,
     }
     settings |= {"channels": channels, "epochs": epochs, "device": str(device)}
-    model.load_state_dict(keep(f"network of {channels} channels {network}", settings, make))
-    # As training leaves it, where it was not trained: convolutions of another memory format round otherwise.
-    model.eval().to(memory_format=torch.channels_last)
+    load_trained(model, keep(f"network of {channels} channels {network}", settings, make))
     images = birds.unseen.images[: birds.n_explained].float() / 255
     with torch.no_grad():
         predicted = torch.cat([model(rows.to(device)) for rows in images.split(64)]).argmax(1)

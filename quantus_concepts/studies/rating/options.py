@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from quantus_concepts.studies._kit.command import (
     MANY,
@@ -111,7 +112,19 @@ class ScoreOptions(EncoderOptions, ExplanationOptions, EngineOptions, ProgressOp
 
 
 @dataclass(frozen=True, kw_only=True)
-class SheetOptions(ExplanationOptions, ProgressOptions, OutOptions, SeedOptions):
+class PageOptions(ProgressOptions, OutOptions, SeedOptions):
+    """A page on which people answer questions about pictures."""
+
+    late: ClassVar[int] = 1
+
+    picture_size: int = option(384, "Longer side of the pictures in pixels.", panel=PAGE, bounds=(32, 2048))
+    max_megabytes: float = option(
+        50.0, "Maximum size of the page in megabytes.", panel=PAGE, bounds=(0, 2000), open_low=True
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SheetOptions(ExplanationOptions, PageOptions):
     """Write a page on which people rate explanations, for a browser without network.
 
     It shows an image and an explanation, without the explainer's name and for everybody in another order, asks the
@@ -131,10 +144,6 @@ class SheetOptions(ExplanationOptions, ProgressOptions, OutOptions, SeedOptions)
     )
     n_items: int | None = option(
         None, "Explanations to take, drawn with --seed; by default all.", panel=PAGE, bounds=(1, MANY)
-    )
-    picture_size: int = option(384, "Longer side of the pictures in pixels.", panel=PAGE, bounds=(32, 2048))
-    max_megabytes: float = option(
-        50.0, "Maximum size of the page in megabytes.", panel=PAGE, bounds=(0, 2000), open_low=True
     )
     light: Path | None = option(
         None,

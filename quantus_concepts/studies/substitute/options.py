@@ -17,12 +17,12 @@ from quantus_concepts.studies._kit.command import (
     option,
     redeclared,
 )
-from quantus_concepts.studies.rating.options import words
+from quantus_concepts.studies.rating.options import PAGE, PageOptions, words
 
 if TYPE_CHECKING:
     import torch
 
-_MODEL, _PAIRS, _TIE, _PAGE = "Model", "Pairs", "Tied Diffusion Guidance", "Page"
+_MODEL, _PAIRS, _TIE = "Model", "Pairs", "Tied Diffusion Guidance"
 PRECISIONS = (AUTO, "float32", "bfloat16", "float16")
 #: What people are asked: whether what was asked for is there, or which of the group's attributes.
 VERIFY, CHOOSE = "verify", "choose"
@@ -162,7 +162,7 @@ class FilteredOptions(GeneratedOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class VerifyOptions(FilteredOptions, SeedOptions):
+class VerifyOptions(FilteredOptions, PageOptions):
     """Write a page on which people say whether the attribute is there and the bird still the same.
 
     Or, with --ask choose, which of the group's attributes is there. For a browser without network; answers are saved
@@ -177,14 +177,11 @@ class VerifyOptions(FilteredOptions, SeedOptions):
     ask: str = option(
         VERIFY,
         "verify (attribute and bird) or choose (among the group's).",
-        panel=_PAGE,
+        panel=PAGE,
         choices=(VERIFY, CHOOSE),
     )
-    n_per_attribute: int = option(40, "Images of each attribute, drawn with --seed.", panel=_PAGE, bounds=(1, MANY))
-    picture_size: int = option(512, "Longer side of the pictures in pixels.", panel=_PAGE, bounds=(32, 2048))
-    max_megabytes: float = option(
-        50.0, "Maximum size of the page in megabytes.", panel=_PAGE, bounds=(0, 2000), open_low=True
-    )
+    n_per_attribute: int = option(40, "Images of each attribute, drawn with --seed.", panel=PAGE, bounds=(1, MANY))
+    picture_size: int = redeclared(PageOptions, "picture_size", 512)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -41,7 +41,14 @@ from quantus_concepts.studies._models.concept_models import (
 )
 from quantus_concepts.studies._models.loading import KeptImages, painted_birds, sample_loader
 from quantus_concepts.studies._models.subjects import BACKBONE, Recognition, bank_model, random_models, small_backbone
-from quantus_concepts.studies._models.training import KeptSamples, SmallResNet, fit, one_thread, run_together
+from quantus_concepts.studies._models.training import (
+    KeptSamples,
+    SmallResNet,
+    fit,
+    load_trained,
+    one_thread,
+    run_together,
+)
 from quantus_concepts.studies.substitution.names import (
     CLASS_HARD,
     CLASS_SOFT,
@@ -243,9 +250,7 @@ def trained(
                 state = run.kept(row_name(model, labels), {"model": model, "labels": labels, **depends}, made)
             except _StoppedError:
                 return
-            network.load_state_dict(state)
-            # As training leaves it: convolutions of another memory format round otherwise.
-            network.eval().to(memory_format=torch.channels_last)
+            load_trained(network, state)
 
         return work
 

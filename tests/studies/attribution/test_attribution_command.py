@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 import shlex
 import shutil
 from pathlib import Path
@@ -13,27 +11,15 @@ import pytest
 import torch
 from PIL import Image
 
-from fixtures_attribution import FOLDERS, TINY, write_folders
+from fixtures_attribution import FOLDERS, TINY, write_coco, write_folders
+from fixtures_commands import check_command
+from kills import raising
 from quantus_concepts.studies.app import main
 
 COMMAND = ["benchmark", "attribution"]
 OWN = [*TINY, *FOLDERS]
 BAM = [*TINY, "--data", "bam", "--root", "bam"]
 COCO = [*TINY, *shlex.split("--data coco-miniplaces --objects photographs --annotations coco.json --scenes scenes")]
-
-
-def _write_coco(root: Path) -> None:
-    (root / "photographs").mkdir()
-    Image.new("RGB", (40, 40)).save(root / "photographs/1.png")
-    names = ["backpack", "bird", "dog", "elephant", "kite", "pizza", "stop sign", "toilet", "truck", "zebra"]
-    annotation = {"id": 1, "image_id": 1, "category_id": 2, "area": 400, "iscrowd": 0, "bbox": [5, 5, 20, 20]}
-    content = {
-        "images": [{"id": 1, "file_name": "1.png", "height": 40, "width": 40}],
-        "categories": [{"id": label, "name": name} for label, name in enumerate(names)],
-        "annotations": [annotation],
-    }
-    (root / "coco.json").write_text(json.dumps(content))
-    (root / "text.json").write_text("no json")
 
 
 def _write_bad_folders(root: Path) -> None:
@@ -45,11 +31,7 @@ def _write_bad_folders(root: Path) -> None:
             path.unlink()
     shutil.copytree(root / "scenes", root / "torn")
     (root / "torn/beach/0.jpg").write_bytes(b"no image")
-    (root / "full").mkdir()
-    (root / "full/thesis.txt").write_text("years of work")
     (root / "nothing").mkdir()
-    (root / "broken.py").write_text("def method(:\n")
-    (root / "fails.py").write_text("import json\n\nraise RuntimeError('not\\ntoday')\n")
 
 
 def _write_bam(root: Path) -> None:
@@ -73,79 +55,15 @@ def root(tmp_path_factory):
         patch.chdir(place)
         patch.setenv("COLUMNS", "100")
         _write_bad_folders(place)
-        _write_coco(place)
+        write_coco(place)
+        Path("text.json").write_text("no json")
         _write_bam(place)
         yield place
 
 
-def refused(arguments: list[str], message: str, root: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    before = sorted(path for path in root.rglob("*") if path.suffix != ".pyc" and path.name != "__pycache__")
-    assert main([*COMMAND, *arguments]) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    (line,) = captured.err.splitlines()
-    assert line.startswith("Error: ")
-    assert re.search(message, line), line
-    after = sorted(path for path in root.rglob("*") if path.suffix != ".pyc" and path.name != "__pycache__")
-    assert after == before
-
-
 @pytest.fixture(autouse=True)
 def _nothing_is_trained(monkeypatch):
-    def trained(*_: object, **__: object) -> None:
-        raise AssertionError("trained")
-
-    monkeypatch.setattr(torch.optim.AdamW, "step", trained)
-
-
-@pytest.mark.parametrize(
-    "case",
-    {
-        "data": ("--data folder", r"`--data` to be one of .* but got 'folder'. Did you mean 'folders'"),
-        "root of no bam": ("--root scenes", "`--root` has no effect with `--data painted`.*belongs to: bam"),
-        "scenes of no folders": ("--scenes scenes", "belongs to: coco-miniplaces, folders"),
-        "objects missing": ("--data folders --scenes scenes", "`--objects` with `--data folders` but it is missing"),
-        "root missing": ("--data bam", "`--root` with `--data bam`"),
-        "folder that is none": (
-            "--data folders --objects nowhere --scenes scenes",
-            "folder but there is none at nowhere",
-        ),
-        "annotations": (
-            "--data coco-miniplaces --objects cutouts --scenes scenes --annotations nowhere.json",
-            "`--annotations` to name a file but there is none at nowhere.json",
-        ),
-        "unknown method": ("--methods gradcam", "but got 'gradcam'. Nearest: .*'Grad-CAM'"),
-        "one unknown method": ("--methods grad-cam,Oclusion", "but got 'Oclusion'. Nearest: .*'Occlusion'"),
-        "no method": ("--methods ,", "`--methods` to hold names with commas between them"),
-        "no such file of methods": ("--methods mine.py:method", "with a file that exists but got 'mine.py:method'"),
-        "no such function": (
-            "--methods methods.py:invertd",
-            r"'methods.py' to have 'invertd' but it has not. Nearest: \['inverted'",
-        ),
-        "no function": ("--methods methods.py:number", "'methods.py:number' to be a function but got int"),
-        "file that is not Python": ("--methods broken.py:method", "broken.py cannot be run: SyntaxError"),
-        "file that fails": ("--methods fails.py:method", "fails.py cannot be run: RuntimeError: not today"),
-        "no such module": ("--methods nowhere.at_all:method", "No module named 'nowhere'"),
-        "Captum class of neurons": ("--methods NeuronGradient", "NeuronGradient"),
-        "layer of the small network": ("--layer layer4", r"`--layer` to name a layer of FineResNet but got 'layer4'"),
-        "unknown backbone": ("--backbone resnet81", "Nearest: .*resnet18"),
-        "no such file of a network": ("--backbone nowhere.py:model", "none at nowhere.py"),
-        "weights of the small network": ("--weights w.pth", "`--weights` belongs to a network of your own"),
-        "no such weights": ("--backbone resnet18 --weights nowhere.pth", "there is none at nowhere.pth"),
-        "image size": ("--image-size 36", "`--image-size` to be a multiple of 8, .* but got 36"),
-        "common object": ("--common-object brid", "`--common-object` to be one of .* Did you mean 'bird'"),
-        "target scene": ("--target-scene hill", "`--target-scene` to be one of .* Did you mean 'hills'"),
-        "relative bam": ("--data bam --root bam --relative", "`--relative` needs images .*--data folders"),
-        "models in a file": ("--models coco.json", "`--models` to name a folder but coco.json is a file"),
-        "out that is a file": ("--out coco.json", "is a file"),
-        "out with a stranger's files": ("--out full", r"already holds files \(thesis.txt\)"),
-        "overwriting a stranger's files": ("--out full --overwrite", "did not write"),
-    }.items(),
-    ids=lambda case: case[0],
-)
-def test_bad_options_are_told_in_one_line(case, root, capsys):
-    arguments, message = case[1]
-    refused([*TINY, *shlex.split(arguments)], message, root, capsys)
+    monkeypatch.setattr(torch.optim.AdamW, "step", raising(AssertionError("trained")))
 
 
 @pytest.mark.parametrize(
@@ -168,18 +86,14 @@ def test_bad_options_are_told_in_one_line(case, root, capsys):
 )
 def test_bad_files_are_told_in_one_line(case, root, capsys):
     given, arguments, message = case[1]
-    refused([*given, *shlex.split(arguments)], message, root, capsys)
+    check_command([*COMMAND, *given, *shlex.split(arguments)], message, capsys)
 
 
 def test_images_that_the_network_does_not_take(root, capsys):
     network = "nn.Sequential(nn.Conv2d(3, 4, 40), nn.Flatten(), nn.Linear(4, 2))"
     (root / "large.py").write_text(f"from torch import nn\n\n\ndef model():\n    return {network}\n")
-    refused(
-        [*OWN, "--unnormalised", "--backbone", "large.py:model"],
-        r"does not take images of shape \(3, 16, 16\)",
-        root,
-        capsys,
-    )
+    arguments = [*COMMAND, *OWN, "--unnormalised", "--backbone", "large.py:model"]
+    check_command(arguments, r"does not take images of shape \(3, 16, 16\)", capsys)
 
 
 def test_the_way_to_convert_pickled_masks_works_as_it_is_told(root, capsys):

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
-from html.parser import HTMLParser
 
 import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
+from html_pages import HTMLPage
 from quantus_concepts.metrics import PremiseCheck
 from quantus_concepts.studies._kit.output import OutputFolder
 from quantus_concepts.studies._kit.page import render, site_address
@@ -69,21 +68,6 @@ def a_run(tmp_path, checks, paper: bool = True) -> Run[AttributionOptions]:
     )
 
 
-class WellFormed(HTMLParser):
-    """Looks whether each tag is closed."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: object) -> None:
-        if tag not in ("meta", "img", "br", "link"):
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-
 def cells(table: Table, row: str) -> list[str]:
     (found,) = [each for _, rows in table.groups for each in rows if each.label == row]
     return [f"{cell.mark}{cell.text}" for cell in found.cells]
@@ -102,14 +86,12 @@ def made(tmp_path_factory):
 
 def test_the_page_is_one_well_formed_file_with_everything(made):
     _, text = made
-    parsed = WellFormed()
-    parsed.feed(text)
-    assert not parsed.open
+    parsed = HTMLPage(text)
     # Premises, commonality, methods, counts, robustness, relative; seven charts and four sheets.
-    assert (text.count("<table"), text.count("<figure"), text.count("<details")) == (6, 11, 3)
+    assert [parsed.tags.count(tag) for tag in ("table", "figure", "details")] == [6, 11, 3]
     assert "a &lt;b&gt; &amp; $c$" in text
     assert "<b> &" not in text
-    links = [link for link in re.findall(r'(?:src|href)="([^"]*)', text) if not link.startswith(("data:", "#"))]
+    links = [link for link in parsed.sources if not link.startswith(("data:", "#"))]
     assert links == [*(f"{site_address()}/metrics/{name}.html" for name in ("mcs", "idr", "iir")), "./results.csv"]
     # All premises hold, and the object matters where it is rare only.
     assert 'class="unverified"' not in text

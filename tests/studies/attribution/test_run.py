@@ -1,4 +1,4 @@
-"""The whole command on tiny data: what it writes, says and repeats."""
+"""The options, and the whole command on tiny data: what it writes, says and repeats."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ import torch
 from captum_concepts.attributions.methods import CONTROL_METHODS, PAPER_METHODS
 from fixtures_attribution import FOLDERS, TINY, write_folders
 from golden.runs import NO_FIGURES
-from kills import contents
+from kills import contents, raising
+from quantus_concepts.metrics import Limits
 from quantus_concepts.studies._kit import charts as figures
 from quantus_concepts.studies._kit import page as pages
 from quantus_concepts.studies._kit import run as floor
@@ -31,6 +32,7 @@ from quantus_concepts.studies.attribution.evaluation import methods_asked_for
 from quantus_concepts.studies.attribution.options import AttributionOptions
 
 COMMAND = ["benchmark", "attribution"]
+INTERRUPT = raising(KeyboardInterrupt())
 METRICS = {"MCS", "MCS baseline", "IDR", "IIR", "perturbation", "relative MCS", "correlation", "robustness"}
 FEW = ["--methods", "grad-cam,vanilla gradient", "--no-tcav"]
 PAINTED = shlex.split(
@@ -173,10 +175,7 @@ def test_trained_models_are_not_trained_again_and_an_earlier_run_is_replaced_onl
     before = (own.folder / "results.csv").read_bytes()
     models = contents(own.folder / "models")
 
-    def trained(*_: object, **__: object) -> None:
-        raise AssertionError("trained again")
-
-    monkeypatch.setattr(torch.optim.AdamW, "step", trained)
+    monkeypatch.setattr(torch.optim.AdamW, "step", raising(AssertionError("trained again")))
     arguments = (*TINY, *FOLDERS, *FEW)
     assert command(*arguments, "--models", "own/models", "--out", "second").code == 0
     assert Path("second/results.csv").read_bytes() == before
@@ -251,10 +250,7 @@ def test_the_relative_contrast_and_tcav(everything):
 
 
 def test_a_tcav_that_fails_loses_nothing_else(own, command, monkeypatch):
-    def fail(*_: object) -> None:
-        raise RuntimeError("no layer")
-
-    monkeypatch.setattr(study, "score_tcav", fail)
+    monkeypatch.setattr(study, "score_tcav", raising(RuntimeError("no layer")))
     found = command(*TINY, *FOLDERS, "--methods", "grad-cam", "--models", "own/models", "--out", "no_tcav")
     assert found.code == 0
     assert "TCAV failed and has no scores: RuntimeError: no layer" in found.err
@@ -336,23 +332,18 @@ def test_interrupting_a_training_leaves_whole_files_and_the_next_run_goes_on(own
 
 @pytest.mark.usefixtures("interruptible")
 def test_an_interrupted_run_goes_on_with_the_same_out(own, command, monkeypatch):
-    def interrupt(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
     arguments = (*TINY, *FOLDERS, *FEW, "--out", "same")
     with monkeypatch.context() as patch:
-        patch.setattr(evaluation, "optimise_patch", interrupt)
+        patch.setattr(evaluation, "optimise_patch", INTERRUPT)
         stopped = command(*arguments)
     assert stopped.code == 130
     assert "go on with the same options and --out same" in stopped.err
     assert len(list(Path("same/.quantus-concepts/kept").glob("*.safetensors"))) == 3
 
-    def again(*_: object, **__: object) -> None:
-        raise AssertionError("made again")
-
+    again = raising(AssertionError("made again"))
     monkeypatch.setattr(torch.optim.AdamW, "step", again)
     with monkeypatch.context() as patch:
-        patch.setattr(study, "tidy", interrupt)
+        patch.setattr(study, "tidy", INTERRUPT)
         assert command(*arguments).code == 130
     monkeypatch.setattr(evaluation, "optimise_patch", again)
     monkeypatch.setattr(evaluation, "attribute_regions", again)
@@ -373,10 +364,7 @@ MOMENTS = {
 
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_interrupting_at_any_moment_leaves_no_half_written_file(moment, own, command, monkeypatch):
-    def interrupt(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(MOMENTS[moment], moment, interrupt)
+    monkeypatch.setattr(MOMENTS[moment], moment, INTERRUPT)
     stopped = command(*TINY, *FOLDERS, *FEW, "--models", "own/models", "--out", f"stopped_{moment}")
     assert stopped.code == 130
     # Nothing is printed before the folder is complete.
@@ -385,15 +373,6 @@ def test_interrupting_at_any_moment_leaves_no_half_written_file(moment, own, com
     out = Path(f"stopped_{moment}")
     left = [".quantus-concepts"] if moment in ("attribute_regions", "render") else []
     assert [path.name for path in out.glob("*")] == left
-
-
-def test_without_a_folder_the_run_makes_one(own, command):
-    found = command(*TINY, *FOLDERS, *FEW, "--models", "own/models")
-    assert found.folder.parent.name == "reports"
-    assert found.folder.name.startswith("attribution-")
-    assert {path.name for path in found.folder.iterdir()} >= {"report.html", "results.csv"}
-    # The models are elsewhere.
-    assert not (found.folder / "models").exists()
 
 
 def test_what_was_asked_for_reaches_the_methods():
@@ -428,3 +407,31 @@ def test_images_explained_at_once_do_not_change_what_is_trained(root, tmp_path):
     # the same models are found again
     assert trained(7, 50) == first
     assert len(trained(64, 25)) == 6
+
+
+def test_defaults_are_fine():
+    given = AttributionOptions()
+    assert given.method_names is None
+    assert given.limits == Limits()
+    assert given.torch_device().type == ("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def test_what_is_asked_for():
+    given = AttributionOptions(
+        methods=" grad-cam , a/b.py:mine", max_drop=0.1, min_remain=0.8, max_above_chance=0.2, device="cpu"
+    )
+    assert given.method_names == ["grad-cam", "a/b.py:mine"]
+    assert given.limits == Limits(drop=0.1, remain=0.8, above_chance=0.2)
+    assert given.torch_device() == torch.device("cpu")
+
+
+def test_patches_of_the_small_network_take_other_steps():
+    assert AttributionOptions().patch_settings == {"step_size": 5000, "eta1": 0.001}
+    assert AttributionOptions(backbone="resnet18").patch_settings == {"step_size": 500, "eta1": 0.01}
+    assert AttributionOptions(step_size=3.0, eta1=0.0).patch_settings == {"step_size": 3, "eta1": 0}
+
+
+def test_a_folder_of_models_need_not_be_there_yet(tmp_path):
+    folder = tmp_path / "new" / "models"
+    assert AttributionOptions(models=folder).models == folder
+    assert not folder.parent.exists()

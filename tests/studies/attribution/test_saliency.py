@@ -8,7 +8,6 @@ from torch import nn
 from block_sources import OBJECTS, SCENES, Blocks, Plains
 from quantus_concepts.datasets import ObjectsOnScenes
 from quantus_concepts.metrics import RegionAttributions, Subject
-from quantus_concepts.studies._kit.pictures import plot_grid
 from quantus_concepts.studies.attribution.data import Interleaved
 from quantus_concepts.studies.attribution.evaluation import saliency_sheets, shown_rows
 
@@ -61,7 +60,7 @@ def test_two_lines_for_each_image_and_a_column_for_each_method_that_did_not_fail
         obj, scene = OBJECTS[data.object_labels[2]], SCENES[data.scene_labels[2]]
         assert (obj if metric == "MCS" else scene) in sheet.rows[0].label
         assert ("None of these images enters IIR" in sheet.caption) == (metric == "IIR")
-        assert plot_grid(sheet)[1].shape == (4, 3)
+        assert sheet.draw()[1].shape == (4, 3)
 
 
 def test_the_first_images_show_all_classes_in_all_views(data):

@@ -17,7 +17,7 @@ from quantus_concepts.studies._kit.results import published
 from quantus_concepts.studies.concepts import options
 from quantus_concepts.studies.concepts.findings import answers, findings
 from quantus_concepts.studies.concepts.names import baseline_name, setting_name
-from quantus_concepts.studies.concepts.report import cem_table, clm_table, is_whole_cub, joined, settings_table
+from quantus_concepts.studies.concepts.report import is_whole_cub, joined, metric_tables, settings_table
 from quantus_concepts.studies.concepts.study import COLUMNS
 
 POST_HOC, TRADITIONAL, RANDOM = "post-hoc CBM", "traditional CBM", "random directions"
@@ -175,13 +175,14 @@ def shown(table: Any) -> dict[tuple[str, str], list[str]]:
 
 def test_tables_hold_the_paper_beside_ours_and_chance_last(rows):
     frame = joined(frame_of([*rows, cem(POST_HOC, 0.4, set="all")]))
-    (table,) = cem_table(frame, PAPER, by_class=False)
+    tables = metric_tables(frame, PAPER, by_class=False)
+    (table,) = tables["CEM"]
     assert table.column_keys[:4] == [(POST_HOC, "l = 1"), *(("paper", f"l = {level}") for level in (1, 3, 5))]
     assert table.column_keys[-2:] == [(RANDOM, "l = 1"), ("chance", "")]
     line = shown(table)["correctly classified", "contribution θ·u"]
     assert line == ["55.0", "55.4", "49.1", "45.8", "71.0", "99.0", "20.0", "23.0"]
     # Each baseline is a row of its model.
-    location = shown(clm_table(frame, PAPER)[0])
+    location = shown(tables["CLM"][0])
     assert location["α = 1", "contribution θ·u"][:2] == ["≈13.3", "13.3"]
     assert location["α = 1", "centred Gaussian"][:2] == ["20.0", ""]
     settings = shown(settings_table(frame, PAPER)[0])

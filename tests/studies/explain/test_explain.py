@@ -156,27 +156,6 @@ def test_birds_are_painted_where_nothing_is_given(
     assert "CEM of the first 3" in Path("out/explain.html").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(
-    ("words", "named"),
-    [
-        ("--image photos/0.png", "--concepts"),
-        ("--concepts concepts", "--image"),
-        ("--image photos/0.png --concepts concepts", "--backbone"),
-        ("--image photos/0.png --concepts concepts --cbm network.py --backbone resnet18", "--concepts and --cbm"),
-        ("--image photos/0.png --text striped --backbone resnet18", "open_clip"),
-        ("--image nowhere.png --concepts concepts --backbone resnet18", "--image"),
-        ("--backbone resnet18", "--image"),
-        ("--image photos/0.png --text striped --backbone transformers:ViTModel:x", "reads texts"),
-        ("--image photos/0.png --text striped --backbone open_clip:ViT-B-32", "'library:model:weights'"),
-        ("--image photos/0.png --concepts concepts --backbone timm:resnet18 --layer 4", "--layer"),
-    ],
-)
-def test_what_does_not_go_together(words: str, named: str, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["explain", *words.split()]) == 2
-    assert named in capsys.readouterr().err
-    assert not Path("reports").exists()
-
-
 def test_a_classifier_is_split_without_changing_its_logits() -> None:
     generator = torch.Generator().manual_seed(0)
     with torch.random.fork_rng(devices=[]):

@@ -3,7 +3,6 @@
 import base64
 import re
 from functools import cache
-from html.parser import HTMLParser
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,6 +10,7 @@ import pandas as pd
 import pytest
 
 from fixtures_pasta_report import made_outcome, made_ratings, rows_of
+from html_pages import HTMLPage
 from quantus_concepts.pasta.applications.mixture import best_explainer
 from quantus_concepts.studies._kit.findings import NO_NUMBER
 from quantus_concepts.studies._kit.page import render, site_address
@@ -25,26 +25,6 @@ from quantus_concepts.studies.pasta.options import CEILING, SCORER, SHUFFLED
 from quantus_concepts.studies.pasta.page import ceiling_table, explainer_points, split_table, training_page, votes_table
 
 QUESTIONS = ("Q1", "Q5")
-
-
-class Balance(HTMLParser):
-    """Checks that every element is closed in order."""
-
-    VOID = frozenset(("meta", "img", "br", "link"))
-
-    def __init__(self):
-        super().__init__()
-        self.open, self.tags, self.sources = [], [], []
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append(tag)
-        self.sources += [value for name, value in attrs if name in ("src", "href")]
-        if tag not in self.VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        if self.open.pop() != tag:
-            raise ValueError(f"</{tag}> closes another element.")
 
 
 @cache
@@ -68,9 +48,7 @@ def cells(table):
 
 def test_report_is_self_contained_and_well_formed():
     html = html_of(page_of(title="a <b>bold</b> title"), ["x < y & z"])
-    parser = Balance()
-    parser.feed(html)
-    assert parser.open == []
+    parser = HTMLPage(html)
     assert not {"script", "link"} & set(parser.tags)
     links = [source for source in parser.sources if not source.startswith("data:image/png;base64,")]
     explained = [f"{site_address()}/metrics/{name}.html" for name in ("pasta_score", "faithfulness")]

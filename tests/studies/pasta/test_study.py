@@ -1,3 +1,5 @@
+"""The run of `benchmark pasta`, and the small network that it explains."""
+
 from __future__ import annotations
 
 from collections.abc import Callable
@@ -11,6 +13,7 @@ import torch
 
 from golden.record import RECORDED
 from golden.runs import smaller
+from kills import raising
 from quantus_concepts import PASTAScore
 from quantus_concepts.pasta.applications.perturbations import PERTURBATIONS
 from quantus_concepts.pasta.applications.robustness import RobustnessPairs
@@ -21,6 +24,7 @@ from quantus_concepts.studies.app import main
 from quantus_concepts.studies.pasta import applications, study
 from quantus_concepts.studies.pasta.applications import PERTURBED
 from quantus_concepts.studies.pasta.options import CEILING, SCORER, SHUFFLED, SIMULATED_HUMAN
+from quantus_concepts.studies.pasta.preparing import RatedBirds, train_classifier
 
 #: As the run that is recorded.
 TINY = [
@@ -98,14 +102,10 @@ def test_one_question_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert "Q1" not in shown
 
 
-def interrupt(*_: object, **__: object) -> None:
-    raise KeyboardInterrupt
-
-
 def test_interrupted_before_anything_was_done_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(study, "simulated_ratings", interrupt)
+    monkeypatch.setattr(study, "simulated_ratings", raising(KeyboardInterrupt()))
     out = tmp_path / "stopped"
     assert main(["benchmark", "pasta", *TINY, "--out", str(out)]) == 130
     assert "Interrupted" in capsys.readouterr().err
@@ -126,7 +126,7 @@ def test_an_interrupted_run_goes_on_with_the_same_out(
 
     def stop(run: Any, *_: Any) -> None:
         made.update(run.frames)
-        interrupt()
+        raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, smaller(figures=False):
         patch.setattr(study, "trained", noted)
@@ -153,3 +153,18 @@ def test_too_few_images_to_split_say_so(tmp_path: Path, capsys: pytest.CaptureFi
     arguments = ["--n-images", "5", "--n-per-image", "2", "--out", str(tmp_path / "few")]
     assert main(["benchmark", "pasta", *TINY, *arguments]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_a_classifier_that_was_kept_is_the_trained_one_to_the_bit():
+    store: dict[str, dict[str, torch.Tensor]] = {}
+
+    def keep(name, settings, make):
+        if name not in store:
+            store[name] = {key: value.clone() for key, value in make(None).items()}
+        return store[name]
+
+    birds = RatedBirds(20, 40, seed=0)
+    trained, kept = (train_classifier(birds, epochs=1, device=torch.device("cpu"), keep=keep) for _ in range(2))
+    assert len(store) == 1
+    with torch.no_grad():
+        assert torch.equal(trained.model(trained.images), kept.model(kept.images))

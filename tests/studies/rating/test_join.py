@@ -149,10 +149,3 @@ def test_explainers_of_one_name_in_files_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"'grad cam' and 'grad_cam' .* same explainer"):
         make_sheet(_sheet(root, out=tmp_path / "out"))
     assert not (tmp_path / "out").exists()
-
-
-def test_join_on_the_command_line(data, tmp_path, capsys):
-    file = _write(tmp_path / "a.json", _record("words", "001", "dog", {"annotator": "Anna", "Q2": 3}))
-    assert main(["pasta", "join", str(file), "--data", str(data), "--out", str(tmp_path / "out")]) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == str(tmp_path / "out")
-    assert len(PastaRatings(tmp_path / "out")) == 1

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from explanation_folders import write_folders
+from pooling_encoder import PoolingEncoder
 from quantus_concepts.datasets.ratings.explanation_files import find_explanations
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.encoders.embedded_encoder import EmbeddedEncoder
@@ -21,26 +22,7 @@ from quantus_concepts.studies.rating import score as score_study
 from quantus_concepts.studies.rating.options import ScoreOptions
 from quantus_concepts.studies.rating.score import STUDY, by_explainer, mixture_of
 
-DIM = 4
-
-
-class TinyEncoder:
-    """Means of the picture's colours, or lengths of the text."""
-
-    name = "tiny"
-    dim = DIM
-    fingerprint = "tiny"
-    device = torch.device("cpu")
-
-    def __init__(self):
-        self.n_images = 0
-
-    def encode_images(self, images):
-        self.n_images += len(images)
-        return torch.cat([images.mean((2, 3)), images.std((1, 2, 3))[:, None]], 1)
-
-    def encode_texts(self, texts):
-        return torch.tensor([[len(text) / 50, text.count(","), 0.0, 1.0] for text in texts])
+DIM = PoolingEncoder.dim
 
 
 @pytest.fixture(autouse=True)
@@ -57,7 +39,7 @@ def drawn():
 
 @pytest.fixture
 def encoder(monkeypatch):
-    made = TinyEncoder()
+    made = PoolingEncoder("tiny")
     monkeypatch.setattr(preparing, "as_encoder", lambda name, **settings: made)
     return made
 
@@ -246,7 +228,7 @@ def test_encoder_of_a_file_is_asked_for(root, monkeypatch):
 
     def as_encoder(name, **settings):
         asked.append((name, settings))
-        return TinyEncoder()
+        return PoolingEncoder("tiny")
 
     monkeypatch.setattr(preparing, "as_encoder", as_encoder)
     (root / "mine.safetensors").touch()
@@ -258,17 +240,17 @@ def test_encoder_of_a_file_is_asked_for(root, monkeypatch):
 
 def test_encoder_of_another_size_is_told(root):
     save_scorer(Scorer(DIM + 1, ("Q1",), None, (6, 5), encoder="tiny", settings={}), root / "scorer.safetensors")
-    with pytest.raises(ValueError, match="embeddings of 5 numbers"):
+    with pytest.raises(ValueError, match="embeddings of 28 numbers"):
         STUDY(_options(root))
 
 
 def test_an_interrupted_run_encodes_only_what_is_missing(root, encoder, monkeypatch):
     reference = _frame(STUDY(_options(root, batch_size=1, out=root / "whole")))
-    assert encoder.n_images == 6
+    assert encoder.images_seen == 6
     encode = encoder.encode_images
 
     def interrupted(images):
-        if encoder.n_images == 11:
+        if encoder.images_seen == 11:
             raise KeyboardInterrupt
         return encode(images)
 
@@ -278,25 +260,16 @@ def test_an_interrupted_run_encodes_only_what_is_missing(root, encoder, monkeypa
     monkeypatch.setattr(encoder, "encode_images", encode)
     # Four batches are a range.
     STUDY(_options(root, batch_size=1))
-    assert encoder.n_images == 11 + 2
+    assert encoder.images_seen == 11 + 2
     pd.testing.assert_frame_equal(_frame(root / "out"), reference, check_exact=True)
 
 
 def test_cache_spares_the_encoder(root, encoder):
     first = _frame(STUDY(_options(root, cache=root / "cache")))
-    assert encoder.n_images == 6
+    assert encoder.images_seen == 6
     again = _frame(STUDY(_options(root, cache=root / "cache", overwrite=True)))
-    assert encoder.n_images == 6
+    assert encoder.images_seen == 6
     pd.testing.assert_frame_equal(first, again)
-
-
-def test_of_a_folder_of_trainings_the_best_scorer_is_taken(root):
-    folder = root / "trained"
-    folder.mkdir()
-    for name in ("scorer", "scorer-0", "scorer-1"):
-        _scorer(folder / f"{name}.safetensors", ["cat", "dog", "bird"])
-    one = _frame(STUDY(_options(root, scorer=folder)))
-    pd.testing.assert_frame_equal(one, _frame(STUDY(_options(root, overwrite=True))))
 
 
 def test_a_scorer_is_asked_for(root, capsys):
@@ -307,22 +280,13 @@ def test_a_scorer_is_asked_for(root, capsys):
         assert word in told
 
 
-def test_on_the_command_line(root, capsys):
-    given = ["pasta", "score", "--images", str(root / "images"), "--explanations", str(root / "explanations")]
-    given += ["--scorer", str(root / "scorer.safetensors"), "--out", str(root / "out"), "--no-progress"]
-    assert main(given) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == str(root / "out")
-    assert main(given) == 2
-    assert "--overwrite" in capsys.readouterr().err
-
-
 def test_concepts_in_ascending_order(root):
     # Fifteen of twenty are named: the longest names come last, so another sentence.
     many = {f"concept {i}" + "x" * i: i + 1.0 for i in range(20)}
     file = root / "explanations" / "words" / "pets_000_cat.json"
     file.write_text(json.dumps(many))
-    one = _frame(STUDY(_options(root)))
-    two = _frame(STUDY(_options(root, ascending="words", overwrite=True)))
+    one = _frame(STUDY(_options(root, clip=False)))
+    two = _frame(STUDY(_options(root, clip=False, ascending="words", overwrite=True)))
     values = [frame.set_index(["explainer", "explanation"]).Q1["words", file.name] for frame in (one, two)]
     assert values[0] != values[1]
 

@@ -1,17 +1,18 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from safetensors import safe_open
 
 from fixtures_pasta import read_records, write_pasta_release, write_records
 from golden.runs import NO_FIGURES
+from kills import raising
 from quantus_concepts import PASTAScore
 from quantus_concepts.pasta.scorer_files import load_scorer
 from quantus_concepts.pasta.training import TrainingSettings
@@ -19,19 +20,7 @@ from quantus_concepts.studies.app import main
 from quantus_concepts.studies.rating.options import TrainOptions
 
 EXPLAINERS = ("0", "3", "6", "9", "12", "15", "39", "40", "41", "46")
-QUICK = [
-    "--encoder",
-    "embedded",
-    "--seeds",
-    "1",
-    "--epochs",
-    "1",
-    "--learning-rate",
-    "0.001",
-    "--no-progress",
-    "--device",
-    "cpu",
-]
+QUICK = [*shlex.split("--encoder embedded --seeds 1 --epochs 1 --learning-rate 0.001 --no-progress --device cpu")]
 
 
 @pytest.fixture(scope="module")
@@ -146,21 +135,12 @@ def test_a_cache_is_filled_and_used(run, release: Path, monkeypatch: pytest.Monk
     arguments = ("--data", release, "--question", "Q1", *QUICK, "--cache", "kept")
     assert run(*arguments, "--out", "first")[0] == 0
 
-    def refuse(*_: object) -> torch.Tensor:
-        raise AssertionError("the encoder was asked although everything is in the cache")
-
-    monkeypatch.setattr("quantus_concepts.pasta.encoders.embedded_encoder.EmbeddedEncoder.encode_images", refuse)
-    monkeypatch.setattr("quantus_concepts.pasta.encoders.embedded_encoder.EmbeddedEncoder.encode_texts", refuse)
+    refuse = raising(AssertionError("the encoder was asked although everything is in the cache"))
+    for name in ("encode_images", "encode_texts"):
+        monkeypatch.setattr(f"quantus_concepts.pasta.encoders.embedded_encoder.EmbeddedEncoder.{name}", refuse)
     code, _, err = run(*arguments, "--out", "second")
     assert code == 0, err
     assert Path("first/results.csv").read_bytes() == Path("second/results.csv").read_bytes()
-
-
-def test_a_folder_without_ratings(run, tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
-    code, _, err = run("--data", tmp_path / "empty", *QUICK)
-    assert code == 2
-    assert "human_annotations.json" in err
 
 
 def test_votes_out_of_range_and_missing_files_are_all_listed(run, tmp_path: Path) -> None:

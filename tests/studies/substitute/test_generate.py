@@ -17,6 +17,7 @@ pytest.importorskip("diffusers")
 pytest.importorskip("transformers")
 
 from generated_folders import ATTRIBUTES, BIRDS, write_generated
+from kills import raising
 from quantus_concepts.diffusion import TieSchedule, tied_pair
 from quantus_concepts.studies.app import main
 from quantus_concepts.studies.substitute import filtering, generate
@@ -102,9 +103,6 @@ def test_an_interrupted_generation_goes_on(
             raise OSError(28, "No space left on device")
         own(image, path)
 
-    def stopped(*_: Any) -> None:
-        raise KeyboardInterrupt
-
     with monkeypatch.context() as patch:
         patch.setattr(generate, "_save", full)
         assert main(asked(model, out)) == 2
@@ -112,7 +110,7 @@ def test_an_interrupted_generation_goes_on(
         assert told.count("Error: ") == 1
         assert "No space left on device" in told
         assert "same command again" in told
-        patch.setattr(generate, "_save", stopped)
+        patch.setattr(generate, "_save", raising(KeyboardInterrupt()))
         assert main(asked(model, out)) == 130
     there = [path.name for path in (out / folder).glob("*.png")]
     assert there == ["00000.png"]
