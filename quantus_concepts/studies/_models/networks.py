@@ -43,6 +43,10 @@ class Network:
     mode: str = "resize"
 
 
+#: Takes images in [0, 1], stretched to its size.
+SMALL_NETWORK = Network(nn.Identity(), "small networks, trained on these images", image_size=96)
+
+
 def load_network(
     spec: str,
     weights: str | None = None,

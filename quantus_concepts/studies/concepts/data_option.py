@@ -16,19 +16,17 @@ from captum_concepts.bank.learnable import find_learnable
 from quantus_concepts.datasets import PaintedBirds
 from quantus_concepts.datasets.base import ConceptDataset
 from quantus_concepts.studies._models.loading import KeptImages, painted_birds
+from quantus_concepts.studies._models.networks import SMALL_NETWORK, Network
 from quantus_concepts.studies._models.options import PAINTED
 from quantus_concepts.studies.concepts.options import CUB, FOLDER, ConceptOptions
 
 if TYPE_CHECKING:
     from torchvision.transforms import v2
 
-    from quantus_concepts.studies._models.networks import Network
-
+#: Of painted birds for a network that does not say its size.
 PAINTED_SIZE = 96
 #: Shares of the time of a seed.
 DRAWING, TRAINING, SCORING = 1, 3, 2
-#: Of the small network on images of the user's own.
-SMALL_SIZE = 96
 #: Of photographs for a network that does not say its size.
 PHOTOGRAPH_SIZE = 224
 
@@ -99,7 +97,7 @@ def load_data(options: ConceptOptions, network: Network | None) -> Iterator[Benc
         return
     loaders = {CUB: _cub, FOLDER: _folder}
     # What cannot be learned is known from the labels, before an image is read.
-    whole = _learnable(options, loaders.get(options.data, _painted)(options, network))
+    whole = _learnable(options, loaders.get(options.data, _painted)(options, network or SMALL_NETWORK))
     if network is None:
         # Every image is needed in every epoch, and in 8 bits a few thousand small ones take little room.
         whole = dataclasses.replace(whole, train=KeptImages(whole.train), test=KeptImages(whole.test))
@@ -135,26 +133,24 @@ def _of_birds(train: ConceptDataset, test: ConceptDataset, size: int) -> Benchma
     return data
 
 
-def _painted(options: ConceptOptions, network: Network | None) -> BenchmarkData:
-    size = _size(options, network) or PAINTED_SIZE
-    mean, std = _normalisation(network)
+def _painted(options: ConceptOptions, network: Network) -> BenchmarkData:
+    size = options.image_size or network.image_size or PAINTED_SIZE
     train, test = (
-        PaintedBirds(**options.birds(size, options.seed), split=split, n_images=count, transform=_normalise(mean, std))
+        PaintedBirds(**options.birds(size, options.seed), split=split, n_images=count, transform=_normalise(network))
         for count, split in ((options.n_train, "train"), (options.n_test, "test"))
     )
     data = _of_birds(train, test, size)
     # The oracle knows an image by its 8-bit content, which normalisation hides.
-    return dataclasses.replace(data, mean=mean, std=std, has_oracle=mean is None)
+    return dataclasses.replace(data, mean=network.mean, std=network.std, has_oracle=network.mean is None)
 
 
-def _cub(options: ConceptOptions, network: Network | None) -> BenchmarkData:
-    mean, std = _normalisation(network)
-    mode = "resize" if network is None else network.mode
+def _cub(options: ConceptOptions, network: Network) -> BenchmarkData:
     from quantus_concepts.datasets import CUB200
     from quantus_concepts.datasets.transforms import default_transform
 
-    size = _size(options, network) or (SMALL_SIZE if network is None else PHOTOGRAPH_SIZE)
-    transform = default_transform(size, mode, mean, std)
+    known = options.image_size or network.image_size
+    size = known or PHOTOGRAPH_SIZE
+    transform = default_transform(size, network.mode, network.mean, network.std)
     train, test = (
         CUB200(
             options.root or "",
@@ -165,10 +161,10 @@ def _cub(options: ConceptOptions, network: Network | None) -> BenchmarkData:
         )
         for split in ("train", "test")
     )
-    data = BenchmarkData(train, test, train.class_concepts, mean, std)
+    data = BenchmarkData(train, test, train.class_concepts, network.mean, network.std)
     data.settings["data"] = "CUB-200-2011"
-    data.settings["images"] = f"{size} px, {mode.replace('_', ' ')}"
-    if network is not None and _size(options, network) is None:
+    data.settings["images"] = f"{size} px, {network.mode.replace('_', ' ')}"
+    if known is None:
         data.notes.append(
             f"Images are {size} px: {network.source} does not say for which size it is made. Give --image-size, or "
             "define IMAGE_SIZE in its file."
@@ -176,13 +172,10 @@ def _cub(options: ConceptOptions, network: Network | None) -> BenchmarkData:
     return data
 
 
-def _folder(options: ConceptOptions, network: Network | None) -> BenchmarkData:
+def _folder(options: ConceptOptions, network: Network) -> BenchmarkData:
     from quantus_concepts.datasets import ConceptFolder
 
-    mean, std = _normalisation(network)
-    size = _size(options, network)
-    if network is None:
-        size = size or SMALL_SIZE
+    size = options.image_size or network.image_size
     train, test = (
         ConceptFolder(
             options.root or "",
@@ -197,27 +190,18 @@ def _folder(options: ConceptOptions, network: Network | None) -> BenchmarkData:
     )
     for dataset in (train, test):
         # Set afterwards: a folder without a transform checks that its images have one size.
-        dataset.transform = _normalise(mean, std)
-    data = BenchmarkData(train, test, train.class_concepts, mean, std)
+        dataset.transform = _normalise(network)
+    data = BenchmarkData(train, test, train.class_concepts, network.mean, network.std)
     data.settings["data"] = f"images in {options.root.name if options.root else ''}"
     data.settings["images"] = "in their own size" if size is None else f"{size} px, resized"
     return data
 
 
-def _size(options: ConceptOptions, network: Network | None) -> int | None:
-    """Return the requested size, or the network's; None for that of the images."""
-    return options.image_size or (None if network is None else network.image_size)
-
-
-def _normalisation(network: Network | None) -> tuple[tuple[float, ...] | None, tuple[float, ...] | None]:
-    return (None, None) if network is None else (network.mean, network.std)
-
-
-def _normalise(mean: tuple[float, ...] | None, std: tuple[float, ...] | None) -> v2.Normalize | None:
+def _normalise(network: Network) -> v2.Normalize | None:
     # Painted birds need none, and loading it takes a second.
     from torchvision.transforms import v2
 
-    return None if mean is None or std is None else v2.Normalize(list(mean), list(std))
+    return None if network.mean is None or network.std is None else v2.Normalize([*network.mean], [*network.std])
 
 
 def _describe(data: BenchmarkData) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -259,12 +260,8 @@ def _with_classes(
     if classifier is None:
         return _of_concepts(backbone, bank, middle, options)
     model: Any = ResidualCBM.of_classifier(backbone, bank, classifier)
-    drawn = []
-    for number in range(options.random_banks):
-        random = ConceptBank.random(len(bank), len(middle), seed=_seed(options, number), mean=middle)
-        head, _ = split_linear(classifier, random.cavs, random.intercepts)
-        drawn.append(RandomBank(random.cavs, random.intercepts, head))
-    model.bottleneck.random_banks = model.random_banks = tuple(drawn)
+    banks = _random_banks(options, bank, middle, lambda each: split_linear(classifier, each.cavs, each.intercepts)[0])
+    model.bottleneck.random_banks = model.random_banks = banks
     model.class_names = names
     return model.eval()
 
@@ -274,12 +271,16 @@ def _of_concepts(backbone: Backbone, bank: ConceptBank, middle: Tensor, options:
     head = _identity(len(bank), bank.device)
     model = PostHocCBM(backbone, bank, head).eval()
     model.class_names = bank.names
-    model.random_banks = tuple(
-        RandomBank(random.cavs, random.intercepts, head)
-        for number in range(options.random_banks)
-        for random in [ConceptBank.random(len(bank), len(middle), seed=_seed(options, number), mean=middle)]
-    )
+    model.random_banks = _random_banks(options, bank, middle, lambda _: head)
     return model
+
+
+def _random_banks(
+    options: ExplainOptions, bank: ConceptBank, middle: Tensor, head_of: Callable[[ConceptBank], nn.Module]
+) -> tuple[RandomBank, ...]:
+    seeds = range(options.seed * 10_000, options.seed * 10_000 + options.random_banks)
+    drawn = (ConceptBank.random(len(bank), len(middle), seed=seed, mean=middle) for seed in seeds)
+    return tuple(RandomBank(each.cavs, each.intercepts, head_of(each)) for each in drawn)
 
 
 def _identity(count: int, device: torch.device) -> nn.Linear:
@@ -288,10 +289,6 @@ def _identity(count: int, device: torch.device) -> nn.Linear:
         head.weight.copy_(torch.eye(count))
         head.bias.zero_()
     return head
-
-
-def _seed(options: ExplainOptions, number: int) -> int:
-    return options.seed * 10_000 + number
 
 
 @torch.no_grad()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import one_hot
 
 from captum_concepts._support.files import shortened
@@ -26,7 +26,7 @@ from quantus_concepts.studies._kit.command import named_as_typed
 from quantus_concepts.studies._kit.run import Run, Study
 from quantus_concepts.studies._models.concept_models import Recital
 from quantus_concepts.studies._models.loading import KeptImages, sample_loader
-from quantus_concepts.studies._models.networks import Network, cut_network, load_network
+from quantus_concepts.studies._models.networks import SMALL_NETWORK, Network, cut_network, load_network
 from quantus_concepts.studies._models.subjects import BACKBONE, small_backbone
 from quantus_concepts.studies._models.training import one_thread
 from quantus_concepts.studies.substitution.evaluation import (
@@ -47,8 +47,6 @@ from quantus_concepts.studies.substitution.options import SUB as PUBLISHED
 from quantus_concepts.studies.substitution.options import SubstitutionOptions
 from quantus_concepts.studies.substitution.report import main_table, page
 
-#: Takes images as they are, stretched to its size, as `benchmark concepts` feeds it.
-SMALL_NETWORK = Network(nn.Identity(), "small networks, trained on these images", image_size=96)
 #: Of a network that does not say.
 IMAGE_SIZE = 224
 
