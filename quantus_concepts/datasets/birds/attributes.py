@@ -7,20 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 #: The 12 parts of the paper's Table 4 in its order, left and right together; its "head" is the forehead.
-PARTS = (
-    "back",
-    "beak",
-    "belly",
-    "breast",
-    "crown",
-    "forehead",
-    "eye",
-    "leg",
-    "wing",
-    "nape",
-    "tail",
-    "throat",
-)
+PARTS = ("back", "beak", "belly", "breast", "crown", "forehead", "eye", "leg", "wing", "nape", "tail", "throat")
 
 COLOURS = {
     "red": (206, 44, 40),

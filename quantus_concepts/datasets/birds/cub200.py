@@ -19,14 +19,6 @@ from captum_concepts._support.images import image_head, load_image, turned_point
 from captum_concepts._support.running import warn_user
 from quantus_concepts.datasets.base import SPLITS, ConceptDataset, ConceptSample
 from quantus_concepts.datasets.birds.attributes import PARTS
-from quantus_concepts.datasets.birds.cub200_attributes import (
-    CBM_ATTRIBUTES,
-    N_ATTRIBUTES,
-    OFFICIAL_PARTS,
-    attribute_group,
-    part_of_attribute,
-    places_of_part,
-)
 from quantus_concepts.datasets.folders import bad_line, check_there, leads_out
 from quantus_concepts.datasets.transforms import Transform, apply_transform
 
@@ -39,6 +31,41 @@ _NOT_VISIBLE = 1
 _FAR = 1e6
 CHUNK = 400_000
 """Rows read at a time: of the 3.7 million lines of the largest file only two small numbers each are kept."""
+N_ATTRIBUTES = 312
+_GROUPS = (
+    "bill_shape 9, wing_color 15, upperparts_color 15, underparts_color 15, breast_pattern 4, back_color 15, "
+    "tail_shape 6, upper_tail_color 15, head_pattern 11, breast_color 15, throat_color 15, eye_color 14, bill_length "
+    "3, forehead_color 15, under_tail_color 15, nape_color 15, belly_color 15, wing_shape 5, size 5, shape 14, "
+    "back_pattern 4, tail_pattern 4, belly_pattern 4, primary_color 15, leg_color 15, bill_color 15, crown_color 15, "
+    "wing_pattern 4"
+)
+ATTRIBUTE_GROUPS = tuple((f"has_{name}", int(size)) for name, size in map(str.split, _GROUPS.split(", ")))
+"""Groups of the 312 attributes in the order of the official ``attributes.txt``, with their sizes."""
+# fmt: off
+CBM_ATTRIBUTES = (
+    1, 4, 6, 7, 10, 14, 15, 20, 21, 23, 25, 29, 30, 35, 36, 38, 40, 44, 45, 50, 51, 53, 54, 56, 57, 59,
+    63, 64, 69, 70, 72, 75, 80, 84, 90, 91, 93, 99, 101, 106, 110, 111, 116, 117, 119, 125, 126, 131,
+    132, 134, 145, 149, 151, 152, 153, 157, 158, 163, 164, 168, 172, 178, 179, 181, 183, 187, 188, 193,
+    194, 196, 198, 202, 203, 208, 209, 211, 212, 213, 218, 220, 221, 225, 235, 236, 238, 239, 240, 242,
+    243, 244, 249, 253, 254, 259, 260, 262, 268, 274, 277, 283, 289, 292, 293, 294, 298, 299, 304, 305,
+    308, 309, 310, 311,
+)
+# fmt: on
+"""The 112 attributes, from 0, that concept bottleneck models use: present in the majority of the training
+images of at least ten classes (Koh et al., 2020)."""
+OFFICIAL_PARTS = (
+    *("back", "beak", "belly", "breast", "crown", "forehead", "left eye", "left leg", "left wing", "nape"),
+    *("right eye", "right leg", "right wing", "tail", "throat"),
+)
+"""The 15 parts in the order of the official ``parts.txt``."""
+# Prefixes of the group names, without "has_"; what is not here (upperparts, underparts, primary, size,
+# shape) is about no part.
+_PART_OF_GROUP = {part: part for part in PARTS if part != "beak"} | {
+    "bill": "beak",
+    "head": "forehead",
+    "under_tail": "tail",
+    "upper_tail": "tail",
+}
 
 
 class CUB200(ConceptDataset):
@@ -450,3 +477,27 @@ def _check_count(path: Path, got: int, expected: int, what: str) -> None:
             f"{path}, line {got + 1}: expected {expected} {what} but the file ends after {got}. It was cut "
             "off: unpack the data set again."
         )
+
+
+def attribute_group(attribute: int) -> str:
+    """Return the group of an attribute, from its official place."""
+    end = 0
+    for name, size in ATTRIBUTE_GROUPS:
+        end += size
+        if 0 <= attribute < end:
+            return name
+    raise ValueError(f"Expected argument `attribute` to lie in [0, {N_ATTRIBUTES - 1}] but got {attribute}.")
+
+
+def part_of_attribute(name: str) -> int:
+    """Return the part an attribute is about."""
+    group = name.split("::", 1)[0].removeprefix("has_")
+    region = group.rsplit("_", 1)[0]
+    part = _PART_OF_GROUP.get(region)
+    return -1 if part is None else PARTS.index(part)
+
+
+def places_of_part(part: int) -> list[int]:
+    """Return the official parts that one of the 12 stands for."""
+    name = PARTS[part]
+    return [i for i, official in enumerate(OFFICIAL_PARTS) if official in (name, f"left {name}", f"right {name}")]

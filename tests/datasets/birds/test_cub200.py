@@ -9,8 +9,7 @@ from torchvision.transforms import v2
 
 from fixtures_cub import ATTRIBUTES, GROUPS, write_cub
 from quantus_concepts.datasets.birds.attributes import PARTS
-from quantus_concepts.datasets.birds.cub200 import CUB200
-from quantus_concepts.datasets.birds.cub200_attributes import ATTRIBUTE_GROUPS, CBM_ATTRIBUTES
+from quantus_concepts.datasets.birds.cub200 import ATTRIBUTE_GROUPS, CBM_ATTRIBUTES, CUB200
 from quantus_concepts.datasets.transforms import default_transform
 
 MARKS = "attributes/image_attribute_labels.txt"

@@ -8,7 +8,7 @@ import torch
 from fixtures_commands import NETWORK
 from fixtures_cub import write_cub
 from quantus_concepts.datasets import CUB200
-from quantus_concepts.datasets.birds.cub200_attributes import CBM_ATTRIBUTES, attribute_group
+from quantus_concepts.datasets.birds.cub200 import CBM_ATTRIBUTES, attribute_group
 from quantus_concepts.studies._models.networks import load_network
 from quantus_concepts.studies.app import main
 from quantus_concepts.studies.concepts.data_option import load_data
