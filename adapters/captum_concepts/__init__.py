@@ -35,9 +35,8 @@ if TYPE_CHECKING:
     from captum_concepts.models.pyc import from_pyc
     from captum_concepts.models.residual import Contributions, ResidualCBM, fit_residual
     from captum_concepts.pictures.show import plot_contributions, show_concepts, show_top_images
-    from captum_concepts.tcav.plot import TCAVScores
+    from captum_concepts.tcav.folders import TCAVScores, tcav_folders
     from captum_concepts.tcav.score import TCAVContrast, TCAVScore, tcav_contrast, tcav_score
-    from captum_concepts.tcav.sets import tcav_folders
 else:
     __getattr__, __dir__ = lazily(__name__, __file__)
 

@@ -53,10 +53,9 @@ def test_select_takes_a_mask(bank, mask):
 @pytest.mark.parametrize(
     ("chosen", "message"),
     [
-        (["red wings"], r"'red wings'\. The nearest of the 3 are \['red wing'"),
-        ([3], r"indices in 0..2 but got 3"),
+        (["red wings"], r"'red wings'\. The nearest are \['red wing'"),
+        ([3], r"`concepts` to lie in \[0, 2\] but got 3"),
         ([-1], "but got -1"),
-        ([0.5], "names, indices, or one bool"),
         ([True, False], r"shape \(L,\) = \(3,\)"),
         ([], "selects none"),
         ([False, False, False], "selects none"),

@@ -168,7 +168,7 @@ def test_top_images_of_a_concept() -> None:
     _, axes = show_top_images(model, IMAGES, "$long$ tail", top=3)
     order = values.argsort(descending=True)[:3].tolist()
     assert [ax.get_title().partition(":")[0] for ax in axes] == [f"image {i}" for i in order]
-    with pytest.raises(ValueError, match="none is called 'short tail'"):
+    with pytest.raises(ValueError, match="none is 'short tail'"):
         show_top_images(model, IMAGES, "short tail")
 
 

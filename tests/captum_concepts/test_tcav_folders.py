@@ -66,7 +66,7 @@ def found_in(root: Path, model: nn.Module | None = None, **settings: object) -> 
 @pytest.mark.parametrize("method", ["svm", "mean"])
 def test_scores_by_hand(root: Path, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # Four sets are fewer than a test needs, and as many as one can follow by hand.
-    monkeypatch.setattr("captum_concepts.tcav.sets.LEAST_SETS", 4)
+    monkeypatch.setattr("captum_concepts.tcav.folders.LEAST_SETS", 4)
     found = found_in(root, method=method)
     assert list(found) == ["bright", "nothing", "own"]
     bright, nothing, own = (each.layers["mean"] for each in found.values())
@@ -153,7 +153,7 @@ def test_folders_that_say_too_little(tmp_path: Path) -> None:
 
 
 def test_scores_are_drawn_with_their_spread(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("captum_concepts.tcav.sets.LEAST_SETS", 4)
+    monkeypatch.setattr("captum_concepts.tcav.folders.LEAST_SETS", 4)
     found = found_in(root)
     figure, ax = found.plot()
     heights = [bar.get_height() for bar in ax.patches]

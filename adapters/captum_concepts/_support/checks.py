@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import fnmatch
-import math
 import operator
 import os
 from collections import Counter
@@ -56,13 +55,6 @@ def check_number(name: str, value: Any) -> Any:
             float(value)
             return value
     raise TypeError(f"Expected argument `{name}` to be a number but got {_shown(value)}.")
-
-
-def check_weight(name: str, value: float, *, positive: bool = False) -> None:
-    """Raise unless a number is finite, and above 0 or not below it."""
-    if not math.isfinite(check_number(name, value)) or value < 0 or (positive and value == 0):
-        least = "above" if positive else "of at least"
-        raise ValueError(f"Expected argument `{name}` to be a finite number {least} 0 but got {value}.")
 
 
 def check_range(
@@ -132,13 +124,6 @@ def check_file(name: str, value: Any, expected: str = "a file") -> Path:
     return path
 
 
-def check_seed(seed: Any) -> int:
-    """Return a seed that the generators of NumPy and PyTorch take, or raise."""
-    whole = check_whole("seed", seed, 0)
-    check_range("seed", whole, 0, 2**63 - 1)
-    return whole
-
-
 def check_flag(name: str, value: Any) -> bool:
     """Return a yes or no, or raise; of numbers 0 and 1 are such."""
     if isinstance(value, bool | int | np.bool_ | np.integer) and value in (0, 1):
@@ -157,16 +142,6 @@ def check_module(name: str, model: Any) -> None:
     if not isinstance(model, torch.nn.Module):
         what = f"the class {model.__name__}" if isinstance(model, type) else type(model).__name__
         raise TypeError(f"Expected argument `{name}` to be a torch.nn.Module but got {what}.")
-
-
-def check_loader(loader: Any, name: str = "loader") -> Iterable[Any]:
-    """Return a loader that can be gone through, or raise."""
-    if isinstance(loader, str) or not (isinstance(loader, Iterable) or hasattr(loader, "__getitem__")):
-        raise TypeError(
-            f"Expected argument `{name}` to give batches, as a torch.utils.data.DataLoader does, but got "
-            f"{type(loader).__name__}."
-        )
-    return loader
 
 
 def check_mapping(name: str, value: Any, remedy: str = "") -> Mapping[Any, Any]:

@@ -215,7 +215,12 @@ class Loader(Constraint):
 
     def check(self, name: str, value: Any, sizes: Sizes) -> Iterable[Any]:
         """Return it as it is, or raise."""
-        return checks.check_loader(value, name)
+        if isinstance(value, str) or not (isinstance(value, Iterable) or hasattr(value, "__getitem__")):
+            raise TypeError(
+                f"Expected argument `{name}` to give batches, as a torch.utils.data.DataLoader does, but got "
+                f"{type(value).__name__}."
+            )
+        return value
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from captum_concepts.backbones.backbone import Backbone, as_model, check_model, is_family, refusal, shared_copy, square
-from captum_concepts.backbones.pools import LatentPool, MeanThen, TokenPool, token_backbone
+from captum_concepts.backbones.pools import LatentPool, MeanThen, TokenPool, check_square, token_backbone
 
 _KNOWN = (
     "ResNet",
@@ -98,11 +98,8 @@ class Trunk(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Return maps (N, c, h, w) or tokens (N, t, c)."""
-        if self.any_size and images.shape[2] != images.shape[3]:
-            raise ValueError(
-                "Expected argument `images` to be square, for this model takes any size and the grid of its "
-                f"patches could not be found, but got {tuple(images.shape)}. Crop or resize them."
-            )
+        if self.any_size:
+            check_square(images)
         features = self.model.forward_features(images)
         return features.permute(0, 3, 1, 2) if self.channels_last else features
 

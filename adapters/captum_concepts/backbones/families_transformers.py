@@ -22,7 +22,7 @@ from captum_concepts.backbones.backbone import (
     shared_copy,
     square,
 )
-from captum_concepts.backbones.pools import MeanThen, TokenPool, to_grid, token_backbone
+from captum_concepts.backbones.pools import MeanThen, TokenPool, check_square, to_grid, token_backbone
 
 _KNOWN = ("ResNet", "ConvNext", "Swin", "ViT", "DeiT", "Dinov2", "CLIP vision", "Siglip vision")
 
@@ -109,11 +109,8 @@ class HiddenStates(nn.Module):
                 f"Expected argument `images` to have shape (N, C, {self.size[0]}, {self.size[1]}) but got "
                 f"{tuple(images.shape)}. {image_remedy(images.shape)}"
             )
-        if self.square and given[0] != given[1]:
-            raise ValueError(
-                "Expected argument `images` to be square, for this model takes any size and the grid of its "
-                f"patches could not be found, but got {tuple(images.shape)}. Crop or resize them."
-            )
+        if self.square:
+            check_square(images)
         return self.model(pixel_values=images, return_dict=True).last_hidden_state
 
 

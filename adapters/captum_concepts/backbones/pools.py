@@ -35,6 +35,15 @@ def to_grid(tokens: Tensor, grid: tuple[int, int] | None) -> Tensor:
     return tokens.transpose(1, 2).unflatten(2, (rows, columns))
 
 
+def check_square(images: Tensor) -> None:
+    """Raise unless images are square, as those have to be of which the grid of patches is not known."""
+    if images.shape[2] != images.shape[3]:
+        raise ValueError(
+            "Expected argument `images` to be square, for this model takes any size and the grid of its patches could "
+            f"not be found, but got {tuple(images.shape)}. Crop or resize them."
+        )
+
+
 class Channels(nn.Module):
     """A module on vectors, applied to each position of maps: (N, c, h, w) to (N, d, h, w)."""
 

@@ -51,6 +51,17 @@ TOP_K, EPOCHS, BATCH = 4, 20, 256
 _MOST_STEPS = 1_000_000
 
 
+class Fitting(NamedTuple):
+    """How directions are drawn and fitted; None draws all images but those held back, or as many of the other side."""
+
+    method: str
+    n_pos: int | None
+    n_neg: int | None
+    C: float
+    seed: int
+    hold_back: float = HOLD_BACK
+
+
 class Directions(NamedTuple):
     """Fitted directions of L concepts."""
 
@@ -61,7 +72,7 @@ class Directions(NamedTuple):
 
 
 def draw_samples(
-    labels: np.ndarray, n_pos: int, n_neg: int, seed: int, hold_back: float = HOLD_BACK
+    labels: np.ndarray, n_pos: int | None, n_neg: int | None, seed: int, hold_back: float = HOLD_BACK
 ) -> tuple[np.ndarray, np.ndarray]:
     """Draw images with and without each concept, without replacement, and leave some of either kind."""
     # The images are put into one random order, and each concept takes the first of either kind. Each concept's draw
@@ -76,13 +87,14 @@ def draw_samples(
     positive = np.empty_like(shuffled)
     negative = np.empty_like(shuffled)
     counts = shuffled.sum(axis=0)
-    positive[order] = shuffled & (rank <= drawn_of(counts, n_pos, hold_back))
-    negative[order] = ~shuffled & (rank_without <= drawn_of(n_images - counts, n_neg, hold_back))
+    with_it = count_drawn(counts, n_pos or n_images, hold_back)
+    positive[order] = shuffled & (rank <= with_it)
+    negative[order] = ~shuffled & (rank_without <= count_drawn(n_images - counts, n_neg or with_it, hold_back))
     return positive, negative
 
 
-def drawn_of(counts: np.ndarray, wanted: int, hold_back: float) -> np.ndarray:
-    """How many of a side's images are drawn: a share, at least one, is held back, but a single image is drawn."""
+def count_drawn(counts: np.ndarray, wanted: int | np.ndarray, hold_back: float) -> np.ndarray:
+    """Return how many of a side's images are drawn: at least one is held back, but a single image is drawn."""
     held_back = np.maximum((counts * hold_back).astype(int), 1) if hold_back else 0
     return np.minimum(wanted, np.maximum(counts - held_back, 1))
 
@@ -156,41 +168,22 @@ def _accuracies(scores: Tensor, labels: np.ndarray, drawn: np.ndarray) -> tuple[
 
 
 def fit_directions(
-    features: Tensor,
-    present: np.ndarray,
-    names: list[str],
-    method: str,
-    n_pos: int,
-    n_neg: int,
-    C: float,
-    seed: int,
-    display_progressbar: bool,
-    hold_back: float,
+    features: Tensor, present: np.ndarray, names: list[str], fitting: Fitting, display_progressbar: bool
 ) -> Directions:
     """Draw and fit, of samples and with settings that are checked, and warn of concepts that are fitted badly."""
     warn_of_twins(present, names)
     positives = present.sum(axis=0)
-    tell_short(names, positives, len(present) - positives, n_pos, n_neg, hold_back)
-    fitted = fit_checked(features, present, method, n_pos, n_neg, C, seed, hold_back, display_progressbar)
-    tell_weak(fitted.test_accuracy, names)
+    warn_of_short(names, positives, len(present) - positives, fitting)
+    fitted = fit_drawn(features, present, fitting, display_progressbar)
+    warn_of_weak(fitted.test_accuracy, names)
     return fitted
 
 
-def fit_checked(
-    features: Tensor,
-    present: np.ndarray,
-    method: str,
-    n_pos: int,
-    n_neg: int,
-    C: float,
-    seed: int,
-    hold_back: float,
-    display_progressbar: bool = False,
-) -> Directions:
+def fit_drawn(features: Tensor, present: np.ndarray, fitting: Fitting, display_progressbar: bool = False) -> Directions:
     """Draw and fit, of samples and with settings that are checked."""
-    positive, negative = draw_samples(present, n_pos, n_neg, seed, hold_back)
-    if method == "svm":
-        return svm_directions(features, present, positive, negative, C, display_progressbar)
+    positive, negative = draw_samples(present, fitting.n_pos, fitting.n_neg, fitting.seed, fitting.hold_back)
+    if fitting.method == "svm":
+        return svm_directions(features, present, positive, negative, fitting.C, display_progressbar)
     return mean_directions(features, present, positive, negative)
 
 
@@ -214,11 +207,10 @@ def warn_of_twins(present: np.ndarray, names: list[str]) -> None:
         )
 
 
-def tell_short(
-    names: list[str], positives: np.ndarray, negatives: np.ndarray, n_pos: int, n_neg: int, hold_back: float
-) -> None:
+def warn_of_short(names: list[str], positives: np.ndarray, negatives: np.ndarray, fitting: Fitting) -> None:
     """Warn of concepts with fewer images than requested."""
-    too_few = (drawn_of(positives, n_pos, hold_back) < n_pos) | (drawn_of(negatives, n_neg, hold_back) < n_neg)
+    n_pos, n_neg, hold_back = fitting.n_pos or 1, fitting.n_neg or 1, fitting.hold_back
+    too_few = (count_drawn(positives, n_pos, hold_back) < n_pos) | (count_drawn(negatives, n_neg, hold_back) < n_neg)
     short = np.flatnonzero(too_few)
     if len(short):
         listed = [f"{names[j]!r} ({positives[j]} with, {negatives[j]} without)" for j in short]
@@ -233,7 +225,7 @@ def weak_concepts(test_accuracy: Tensor, names: list[str]) -> list[str]:
     return [names[j] for j in torch.nonzero(test_accuracy < WEAK).flatten().tolist()]
 
 
-def tell_weak(test_accuracy: Tensor, names: list[str]) -> None:
+def warn_of_weak(test_accuracy: Tensor, names: list[str]) -> None:
     """Warn of concepts that are hardly distinguishable from chance."""
     weak = weak_concepts(test_accuracy, names)
     if weak:

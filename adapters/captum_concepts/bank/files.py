@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,7 +10,6 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from captum_concepts._support.checks import check_path
 from captum_concepts._support.files import check_target, parse_json, shortened, written
 from captum_concepts._support.fingerprints import tensors_hash
 
@@ -29,9 +27,9 @@ class BankContents(NamedTuple):
     settings: dict[str, Any]
 
 
-def write_bank(path: str | os.PathLike[str], contents: BankContents) -> None:
+def write_bank(path: Path, contents: BankContents) -> None:
     """Write a file that appears under its name only when it is complete."""
-    target = check_target(check_path("path", path), "a concept bank")
+    target = check_target(path, "a concept bank")
     tensors = {name: each for name, each in contents.tensors.items() if name != P_VALUES or not each.isnan().all()}
     header = {"kind": _KIND, "names": json.dumps(contents.names), "settings": json.dumps(contents.settings)}
     header["sha256"] = _checksum(header, tensors)
@@ -39,9 +37,8 @@ def write_bank(path: str | os.PathLike[str], contents: BankContents) -> None:
         save_file({name: tensor.cpu().contiguous() for name, tensor in tensors.items()}, temporary, header)
 
 
-def read_bank(path: str | os.PathLike[str], device: str) -> BankContents:
+def read_bank(source: Path, device: str) -> BankContents:
     """Read a file that `write_bank` has written; nothing in it is executed."""
-    source = check_path("path", path)
     tensors, header = read_tensors(source, device, "concept bank", "ConceptBank.save")
     check_kind_of_file(source, header.get("kind") == _KIND, tensors, "concept bank", "ConceptBank.save")
     tensors = {name: tensors[name] for name in (*TENSORS, P_VALUES) if name in tensors}

@@ -14,14 +14,8 @@ from torch import Tensor, nn
 from captum_concepts._support.constraints import POOL, Arrays, Flag, Function, Location, Names, Whole, check_arguments
 from captum_concepts.backbones.embedding import run
 from captum_concepts.backbones.pooling import Maps, Pool, resolve_stages
-from captum_concepts.bank.directions import FITTING, HOLD_BACK, as_embeddings, fit_directions
-from captum_concepts.bank.folders import (
-    Fitting,
-    find_concept_folders,
-    fit_folders,
-    image_loader,
-    warn_without_transform,
-)
+from captum_concepts.bank.directions import FITTING, HOLD_BACK, Fitting, as_embeddings, fit_directions
+from captum_concepts.bank.folders import find_concept_folders, fit_folders, image_loader, warn_without_transform
 from captum_concepts.bank.learnable import MIN_IMAGES, Learnable, find_learnable
 from captum_concepts.bank.value import BankValue
 
@@ -115,55 +109,19 @@ class FittedBank(BankValue):
         x, present = as_embeddings(features), labels.astype(bool)
         found = find_learnable(present, names, concepts, min_images)
         found.warn()
-        return cls._fit_learnable(x, present, found, method, n_pos, n_neg, C, seed, display_progressbar, hold_back)
+        fitting = Fitting(method, n_pos, n_neg, C, seed, hold_back)
+        return cls._fit_learnable(x, present, found, fitting, display_progressbar)
 
     @classmethod
     def _fit_learnable(
-        cls,
-        features: Tensor,
-        present: np.ndarray,
-        found: Learnable,
-        method: str,
-        n_pos: int,
-        n_neg: int,
-        C: float,
-        seed: int,
-        display_progressbar: bool,
-        hold_back: float = HOLD_BACK,
+        cls, features: Tensor, present: np.ndarray, found: Learnable, fitting: Fitting, display_progressbar: bool
     ) -> Self:
         """Fit the concepts found, of samples and with settings that are checked."""
-        fitted = fit_directions(
-            features,
-            present[:, found.positions],
-            found.names,
-            method,
-            n_pos,
-            n_neg,
-            C,
-            seed,
-            display_progressbar,
-            hold_back,
-        )
-        settings: dict[str, Any] = {
-            "method": method,
-            "n_pos": int(n_pos),
-            "n_neg": int(n_neg),
-            "seed": int(seed),
-            "hold_back": float(hold_back),
-            "accuracy": "balanced",
-        }
-        if method == "svm":
-            settings["C"] = float(C)
+        fitted = fit_directions(features, present[:, found.positions], found.names, fitting, display_progressbar)
+        settings = fitting_settings(fitting)
         if found.left_out:
             settings["left_out"] = found.left_out
-        return cls(
-            fitted.cavs,
-            fitted.intercepts,
-            found.names,
-            train_accuracy=fitted.train_accuracy,
-            test_accuracy=fitted.test_accuracy,
-            settings=settings,
-        )
+        return cls(**fitted._asdict(), names=found.names, settings=settings)
 
     @classmethod
     @check_arguments(
@@ -291,36 +249,27 @@ class FittedBank(BankValue):
                 f"Expected argument `backbone` to give finite embeddings but it gives NaN or infinity for {len(bad)} "
                 f"of {len(paths)} images, {bad[0]} for one. Is `transform` the one that it was trained with?"
             )
-        fitted = fit_folders(
-            found,
-            dict(zip(paths, features, strict=True)),
-            Fitting(method, n_pos, n_neg, C, hold_back, seed),
-            display_progressbar,
-        )
-        settings = {
-            "method": method,
-            "folder": Path(root).resolve().name,
-            "random": random,
-            "n_pos": "all" if n_pos is None else int(n_pos),
-            "n_neg": "as many" if n_neg is None else int(n_neg),
-            "seed": int(seed),
-            "hold_back": float(hold_back),
-            "accuracy": "balanced",
-            "random_sets": len(found.random_sets),
-        }
+        fitting = Fitting(method, n_pos, n_neg, C, seed, hold_back)
+        fitted = fit_folders(found, dict(zip(paths, features, strict=True)), fitting, display_progressbar)
+        settings = fitting_settings(fitting) | {"folder": Path(root).resolve().name, "random": random}
+        settings["random_sets"] = len(found.random_sets)
         if not math.isnan(fitted.random_accuracy):
             settings["random_accuracy"] = fitted.random_accuracy
-        if method == "svm":
-            settings["C"] = float(C)
-        return cls(
-            fitted.directions.cavs,
-            fitted.directions.intercepts,
-            [each.name for each in found.concepts],
-            train_accuracy=fitted.directions.train_accuracy,
-            test_accuracy=fitted.directions.test_accuracy,
-            p_values=fitted.p_values,
-            settings=settings,
-        )
+        names = [each.name for each in found.concepts]
+        return cls(**fitted.directions._asdict(), names=names, p_values=fitted.p_values, settings=settings)
+
+
+def fitting_settings(fitting: Fitting) -> dict[str, Any]:
+    """Return how a bank was fitted, as its settings hold it."""
+    settings: dict[str, Any] = {
+        "method": fitting.method,
+        "n_pos": "all" if fitting.n_pos is None else int(fitting.n_pos),
+        "n_neg": "as many" if fitting.n_neg is None else int(fitting.n_neg),
+        "seed": int(fitting.seed),
+        "hold_back": float(fitting.hold_back),
+        "accuracy": "balanced",
+    }
+    return settings | ({"C": float(fitting.C)} if fitting.method == "svm" else {})
 
 
 #: What a bank that is given takes the place of, with the defaults of `PostHocCBM.fit`.

@@ -22,7 +22,7 @@ from captum_concepts._support.files import image_files, quoted, reason_of, subfo
 from captum_concepts._support.images import image_size, load_image, load_pixels
 from captum_concepts._support.progress import progress
 from captum_concepts._support.running import warn_user
-from captum_concepts.bank.directions import Directions, drawn_of, fit_checked, tell_short, tell_weak
+from captum_concepts.bank.directions import Directions, Fitting, fit_drawn, warn_of_short, warn_of_weak
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".ppm", ".gif")
 _SIDES = ("positive", "negative")
@@ -217,29 +217,6 @@ def _of_one_size(images: list[Tensor]) -> Tensor:
 LEAST_SETS = 5
 
 
-class Fitting(NamedTuple):
-    """How directions are drawn and fitted; without a number all images but those held back, as many without."""
-
-    method: str
-    n_pos: int | None
-    n_neg: int | None
-    C: float
-    hold_back: float
-    seed: int
-
-    def numbers(self, n_with: int, n_without: int) -> tuple[int, int]:
-        """Return how many images to draw of each side."""
-        drawn = int(drawn_of(np.array(n_with), self.n_pos or n_with, self.hold_back))
-        return drawn, self.n_neg or int(drawn_of(np.array(n_without), drawn, self.hold_back))
-
-    def fit(self, shown: Tensor, others: Tensor) -> Directions:
-        """Fit the direction from some embeddings to others."""
-        present = np.arange(len(shown) + len(others))[:, None] < len(shown)
-        n_pos, n_neg = self.numbers(len(shown), len(others))
-        features = torch.cat([shown, others])
-        return fit_checked(features, present, self.method, n_pos, n_neg, self.C, self.seed, self.hold_back)
-
-
 class FolderDirections(NamedTuple):
     """Directions of L concepts, the p-value of each, and the mean accuracy of random sets against each other."""
 
@@ -262,11 +239,11 @@ def fit_folders(
     others = [torch.cat(sets) if each.negative is None else embedded(each.negative) for each in found.concepts]
     if fitting.n_pos is not None or fitting.n_neg is not None:
         n_with, n_without = (np.array([len(rows) for rows in side]) for side in (shown, others))
-        tell_short(names, n_with, n_without, fitting.n_pos or 1, fitting.n_neg or 1, fitting.hold_back)
+        warn_of_short(names, n_with, n_without, fitting)
     pairs = list(zip(shown, others, strict=True))
-    fitted = [fitting.fit(*pair) for pair in progress(pairs, "Concepts", show=display_progressbar, leave=True)]
+    fitted = [_fit(*pair, fitting=fitting) for pair in progress(pairs, "Concepts", show=display_progressbar, leave=True)]
     directions = Directions(*(torch.cat(parts) for parts in zip(*fitted, strict=True)))
-    tell_weak(directions.test_accuracy, names)
+    warn_of_weak(directions.test_accuracy, names)
 
     p_values, random_accuracy = np.full(len(names), math.nan), math.nan
     if 0 < len(sets) < LEAST_SETS:
@@ -277,11 +254,17 @@ def fit_folders(
     if len(sets) >= LEAST_SETS and fitting.hold_back:
         shared = [j for j, each in enumerate(found.concepts) if each.negative is None]
         accuracies = [
-            [fitting.fit(shown[j], each).test_accuracy.item() for each in sets]
+            [_fit(shown[j], each, fitting).test_accuracy.item() for each in sets]
             for j in progress(shared, "Concepts against each random set", show=display_progressbar, leave=True)
         ]
         p_values[shared] = set_p_values(np.array(accuracies), among)
     return FolderDirections(directions, p_values, random_accuracy)
+
+
+def _fit(shown: Tensor, others: Tensor, fitting: Fitting) -> Directions:
+    """Fit the direction from some embeddings to others."""
+    present = np.arange(len(shown) + len(others))[:, None] < len(shown)
+    return fit_drawn(torch.cat([shown, others]), present, fitting)
 
 
 def warn_few_sets(n_sets: int) -> None:
@@ -297,7 +280,7 @@ def _among(sets: list[Tensor], fitting: Fitting, display_progressbar: bool) -> n
     table = np.full((len(sets), len(sets)), math.nan)
     pairs = list(combinations(range(len(sets)), 2))
     for i, j in progress(pairs, "Random sets against each other", show=display_progressbar, leave=True):
-        table[i, j] = table[j, i] = fitting.fit(sets[i], sets[j]).test_accuracy.item()
+        table[i, j] = table[j, i] = _fit(sets[i], sets[j], fitting).test_accuracy.item()
     return table
 
 

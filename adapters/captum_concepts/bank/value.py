@@ -7,6 +7,7 @@ import json
 import math
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -171,23 +172,7 @@ class BankValue:
         if values and all(isinstance(value, bool | np.bool_) for value in values):
             check_shape("concepts", np.asarray(values), ("L",), (len(self),))
             return [j for j, value in enumerate(values) if value]
-        chosen = []
-        for value in values:
-            if isinstance(value, str):
-                pattern = value not in self.names and any(sign in value for sign in "*?[")
-                chosen += find_names("concepts", self.names, value) if pattern else [self.index(value)]
-            elif isinstance(value, int | np.integer) and not isinstance(value, bool):
-                if not 0 <= value < len(self):
-                    raise ValueError(
-                        f"Expected argument `concepts` to hold indices in 0..{len(self) - 1} but got {value}."
-                    )
-                chosen.append(int(value))
-            else:
-                raise ValueError(
-                    f"Expected argument `concepts` to hold names, indices, or one bool for each concept "
-                    f"but got {value!r}."
-                )
-        return chosen
+        return [place for value in values for place in find_names("concepts", self.names, [value])]
 
     @check_arguments(mapping=Dictionary())
     def rename(self, mapping: Mapping[str, str]) -> Self:
@@ -309,7 +294,7 @@ class BankValue:
             json.dumps(self.settings)
         except TypeError as error:
             raise TypeError(f"Expected argument `settings` of the bank to hold what JSON can but: {error}.") from error
-        write_bank(path, BankContents(self._tensors(), self.names, self.settings))
+        write_bank(Path(path), BankContents(self._tensors(), self.names, self.settings))
 
     @classmethod
     @check_arguments(path=Location(), device=Device())
@@ -335,7 +320,7 @@ class BankValue:
         ValueError
             If it is no safetensors file, is cut short, holds something else, or is not what was written.
         """
-        tensors, names, settings = read_bank(path, str(device))
+        tensors, names, settings = read_bank(Path(path), str(device))
         try:
             return cls(names=names, settings=settings, **tensors)
         except (TypeError, ValueError) as error:

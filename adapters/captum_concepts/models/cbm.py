@@ -34,7 +34,7 @@ from captum_concepts.backbones.backbone import Backbone
 from captum_concepts.backbones.embedding import run
 from captum_concepts.backbones.pooling import Maps, Pool, resolve_stages
 from captum_concepts.bank.bank import ConceptBank
-from captum_concepts.bank.directions import FITTING, as_embeddings
+from captum_concepts.bank.directions import FITTING, Fitting, as_embeddings
 from captum_concepts.bank.files import P_VALUES, TENSORS
 from captum_concepts.bank.fitting import check_given
 from captum_concepts.bank.learnable import MIN_IMAGES, find_learnable, known_labels
@@ -422,7 +422,8 @@ class PostHocCBM(StoredCBM):
             found = find_learnable(present, names, concepts, min_images)
             if known is None or known.left_out != found.left_out:
                 found.warn()
-            bank = ConceptBank._fit_learnable(rows, present, found, method, n_pos, n_neg, C, seed, display_progressbar)
+            fitting = Fitting(method, n_pos, n_neg, C, seed)
+            bank = ConceptBank._fit_learnable(rows, present, found, fitting, display_progressbar)
         else:
             bank = bank.to(embedded.features.device, at_least_float32(embedded.features).dtype)
         with torch.no_grad():

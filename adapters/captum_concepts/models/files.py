@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import save_file
 from torch import Tensor, contiguous_format, nn
 
-from captum_concepts._support.checks import check_materialised, check_path
+from captum_concepts._support.checks import check_materialised
 from captum_concepts._support.files import check_target, parse_json, quoted, reason_of, written
 from captum_concepts._support.fingerprints import tensors_hash
 from captum_concepts.backbones.backbone import check_normalisation
@@ -196,9 +196,9 @@ def backbone_facts(features: nn.Module, pooling: Any, channels: int, source: Any
     )
 
 
-def write_model(path: str | os.PathLike[str], model: ModelContents) -> None:
+def write_model(path: Path, model: ModelContents) -> None:
     """Write a file that appears under its name only when it is complete."""
-    target = check_target(check_path("path", path), "a concept model")
+    target = check_target(path, "a concept model")
     described = {
         "names": model.bank.names,
         "settings": model.bank.settings,
@@ -227,9 +227,9 @@ def write_model(path: str | os.PathLike[str], model: ModelContents) -> None:
         save_file(tensors, temporary, header)
 
 
-def read_model(path: str | os.PathLike[str], kind: str) -> ModelContents:
+def read_model(source: Path, kind: str) -> ModelContents:
     """Read a file that `write_model` has written of a model of a class; nothing in it is executed."""
-    source, writer = check_path("path", path), f"{kind}.save"
+    writer = f"{kind}.save"
     tensors, header = read_tensors(source, "cpu", "concept model", writer)
     found = header.get("kind", "").removeprefix(_PACKAGE)
     check_kind_of_file(source, found in _KINDS, tensors, "concept model", writer)

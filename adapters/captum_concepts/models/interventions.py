@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -10,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captum_concepts._support.checks import as_list, check_binary, check_finite, check_shape, to_tensor
+from captum_concepts._support.checks import as_list, check_binary, check_finite, check_shape, find_names, to_tensor
 from captum_concepts._support.shown import one_line
 from captum_concepts.backbones.pooling import check_concepts
 
@@ -38,17 +37,9 @@ def chosen_concepts(concepts: Any, names: Sequence[str], n_samples: int, n_conce
     if isinstance(concepts, str | int | np.integer) and not isinstance(concepts, bool):
         concepts = [concepts]
     if isinstance(concepts, list | tuple) and any(isinstance(each, str) for each in concepts):
-        unknown = [each for each in concepts if each not in names]
-        if unknown:
-            known = "This model has no names: pass indices."
-            if names:
-                near = [name for name in names if name.partition("::")[0] == unknown[0]]
-                near = near or difflib.get_close_matches(unknown[0], names)
-                known = f"Nearest: {near}." if near else f"They begin with {list(names[:3])}."
-            raise ValueError(
-                f"Expected argument `concepts` to hold names of concepts but none is called {unknown[0]!r}. {known}"
-            )
-        concepts = [names.index(each) for each in concepts]
+        if not names:
+            raise ValueError("Expected argument `concepts` to hold indices, as concepts have no names here.")
+        concepts = [place for each in concepts for place in find_names("concepts", names, [each])]
     indices = check_concepts(concepts, n_samples, n_concepts)
     if not indices.shape[-1]:
         raise ValueError("Expected argument `concepts` to name at least one concept but it is empty.")

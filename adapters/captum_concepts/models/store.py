@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from captum_concepts._support.checks import check_path
 from captum_concepts._support.constraints import (
     POOL,
     TEXT,
@@ -80,7 +80,7 @@ class StoredCBM(ConceptChain):
         """
         if backbone is not None:
             check_source("backbone", backbone)
-        write_model(path, self._contents(backbone))
+        write_model(Path(path), self._contents(backbone))
 
     @classmethod
     @check_arguments(path=Location(), pool=POOL, maps=Function(), strict=Flag())
@@ -128,7 +128,7 @@ class StoredCBM(ConceptChain):
         """
         if features is not None:
             module, _ = resolve_stages(features, pool, maps)
-        found = read_model(path, cls._kind)
+        found = read_model(Path(path), cls._kind)
         if features is None:
             if found.backbone.source is None:
                 raise ValueError(
@@ -281,7 +281,7 @@ class StoredCBM(ConceptChain):
         ValueError
             As in `save`.
         """
-        target = check_path("folder", folder)
+        target = Path(folder)
         card = self.model_card(metrics, repo_id=target.resolve().name, backbone=backbone)
         target.mkdir(parents=True, exist_ok=True)
         self.save(target / FILE, backbone=backbone)

@@ -16,7 +16,7 @@ from captum.log import log_usage
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from captum_concepts._support.checks import check_materialised, check_shape, is_integral, to_tensor
+from captum_concepts._support.checks import check_materialised
 from captum_concepts._support.running import (
     alone_with,
     evaluation_mode,
@@ -24,7 +24,7 @@ from captum_concepts._support.running import (
     seeded_generators,
     tensor_output,
 )
-from captum_concepts.attributions.outputs import check_targets, scripted, tensor_outputs
+from captum_concepts.attributions.outputs import as_targets, check_targets, scripted, tensor_outputs
 from captum_concepts.backbones.layers import find_layer
 from captum_concepts.bank.bank import ConceptBank
 
@@ -271,7 +271,7 @@ def prepared(
     check_materialised("model", model)
     names = _check_layers(model, layers)
     check_number_of_images("inputs", inputs, 1)
-    targets = _as_targets(target, len(inputs))
+    targets = as_targets(target, len(inputs), "class", "classes").expand(len(inputs))
     reference = first_floating(model)
     place = torch.device(device or "cpu") if reference is None else reference.device
     batches = Batches(place, torch.float32 if reference is None else reference.dtype, batch_size)
@@ -296,13 +296,3 @@ def _check_layers(model: nn.Module, layers: Sequence[str]) -> list[str]:
         if isinstance(model, torch.jit.ScriptModule) or isinstance(find_layer(model, name), torch.jit.ScriptModule):
             raise ValueError(scripted(f"TCAV at layer {name!r}"))
     return names
-
-
-def _as_targets(target: int | Tensor, n: int) -> Tensor:
-    values = to_tensor("target", target)
-    if not is_integral(values):
-        raise TypeError(f"Expected argument `target` to hold indices of classes but got {str(values.dtype)[6:]}.")
-    if values.ndim == 0:
-        values = values.expand(n)
-    check_shape("target", values, ("N",), (n,))
-    return values.long()
