@@ -16,7 +16,7 @@ import pandas as pd
 
 from captum_concepts._support.checks import check_kind
 from captum_concepts._support.constraints import Choice, Constraint, Location, Sizes, Whole, check_arguments
-from captum_concepts._support.files import check_plain_file, printable, shortened
+from captum_concepts._support.files import check_plain_file, printable, shorten
 
 #: Columns that hold numbers; of the first, those that share a cell with the two ends of their interval.
 INTERVALS = {"value": ("low", "high"), "control": ("control_low", "control_high")}
@@ -138,7 +138,7 @@ def read_scores(path: str | os.PathLike[str]) -> pd.DataFrame:
     try:
         head, rows = _read_rows(file)
     except (ValueError, csv.Error) as error:
-        raise ValueError(f"{file} is no CSV file of scores: {shortened(error)}.") from error
+        raise ValueError(f"{file} is no CSV file of scores: {shorten(error)}.") from error
     texts = pd.DataFrame(rows, columns=head, dtype=str)
     # The index, where it was written after all.
     texts = texts.drop(columns="", errors="ignore")
@@ -309,9 +309,7 @@ def _numbers(file: Path, texts: pd.Series) -> pd.Series:
         return texts.map(lambda text: float(text) if text else math.nan).astype("float64")
     except ValueError as error:
         if texts.name in NUMBERS:
-            raise ValueError(
-                f"{file} has {shortened(error)} in the column {texts.name}, which holds numbers."
-            ) from error
+            raise ValueError(f"{file} has {shorten(error)} in the column {texts.name}, which holds numbers.") from error
         return texts
 
 

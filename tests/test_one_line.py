@@ -34,7 +34,7 @@ from captum_concepts import (
     TCAVScores,
     explain_func,
 )
-from captum_concepts._support.shown import described, written
+from captum_concepts._support.shown import describe, show_value
 from captum_concepts.tcav.score import LayerScore
 from metric_inputs import IMAGES, METRICS, MODEL, SCORER
 from one_line import all_say_what_they_are, check_one_line
@@ -155,10 +155,10 @@ def test_diffusion() -> None:
     ],
 )
 def test_values(value: object, line: str) -> None:
-    assert written(value) == line
+    assert show_value(value) == line
 
 
 def test_a_long_line_is_cut() -> None:
-    line = described(BANK, "a" * 150, value="b" * 90, names=None)
+    line = describe(BANK, "a" * 150, value="b" * 90, names=None)
     assert line == f"ConceptBank({'a' * 150}, value='{'b' * 24}...)"
     assert len(line) == 199

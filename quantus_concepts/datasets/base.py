@@ -12,7 +12,7 @@ from torch.utils.data import Dataset
 
 from captum_concepts._support.checks import find_names
 from captum_concepts._support.constraints import Number
-from captum_concepts._support.shown import described, one_line, sample_html
+from captum_concepts._support.shown import describe, one_line, sample_html
 
 SPLITS = ("train", "test")
 
@@ -114,7 +114,7 @@ class ConceptDataset(Dataset[ConceptSample], ABC):
         kinds = {"classes": self.class_names, "concepts": self.concept_names, "parts": self.part_names}
         facts = (f"{len(names)} {kind}" for kind, names in kinds.items() if names)
         settings = {name: getattr(self, name, None) for name in ("split", "image_size", "root")}
-        return described(self, f"{len(self)} images", *facts, **settings)
+        return describe(self, f"{len(self)} images", *facts, **settings)
 
     @abstractmethod
     def __getitem__(self, index: int) -> ConceptSample:

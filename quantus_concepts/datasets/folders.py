@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from captum_concepts._support.files import check_plain_file, image_files, quoted, shortened, subfolders
+from captum_concepts._support.files import check_plain_file, image_files, quote, shorten, subfolders
 
 
 def leads_out(name: str) -> bool:
@@ -22,7 +22,7 @@ def inside(root: Path, name: object, place: str) -> Path:
     """Return the path in a folder that a text names; a ValueError with the place in the text if it leads out."""
     if not isinstance(name, str) or leads_out(name):
         raise ValueError(
-            f"{place}: expected the path of a file inside {root}, with forward slashes, but got {quoted(name)}."
+            f"{place}: expected the path of a file inside {root}, with forward slashes, but got {quote(name)}."
         )
     return root / name
 
@@ -49,7 +49,7 @@ def list_some(entries: Iterable[object], limit: int = 5) -> str:
     """Write out the first few of a list."""
     words = [entry.as_posix() if isinstance(entry, Path) else entry for entry in entries]
     more = f", and {len(words) - limit} more" if len(words) > limit else ""
-    return ", ".join(map(shortened, words[:limit])) + more
+    return ", ".join(map(shorten, words[:limit])) + more
 
 
 def check_there(paths: Iterable[Path], what: str, remedy: str) -> None:
@@ -85,4 +85,4 @@ def csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 def bad_line(path: Path, line: int, expected: str, got: str) -> ValueError:
     """Return an error that names the line of a file."""
-    return ValueError(f"{path}, line {line}: expected {expected} but got {quoted(got)}.")
+    return ValueError(f"{path}, line {line}: expected {expected} but got {quote(got)}.")

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from captum_concepts._support.checks import check_range
 from captum_concepts._support.constraints import Choice, check_arguments
-from captum_concepts._support.shown import described
+from captum_concepts._support.shown import describe
 from quantus_concepts.diffusion.schedule import TieSchedule
 
 QUANTILES = ("element", "pixel")
@@ -86,7 +86,7 @@ class TiedScheduler:
         return tied
 
     def __repr__(self) -> str:
-        return described(self, eta=self.eta, quantile=self.quantile)
+        return describe(self, eta=self.eta, quantile=self.quantile)
 
     @property
     def shares(self) -> list[float]:

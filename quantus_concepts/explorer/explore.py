@@ -23,12 +23,12 @@ from torch.nn.functional import interpolate
 
 from captum_concepts._support.checks import check_binary, check_shape, to_tensor
 from captum_concepts._support.constraints import TEXT, Location, Whole, check_arguments
-from captum_concepts._support.files import check_target, written
-from captum_concepts._support.shown import described
+from captum_concepts._support.files import check_target, write_atomically
+from captum_concepts._support.shown import describe
 from captum_concepts._support.visualise import as_picture
 from captum_concepts.backbones.batches import USUAL, read_batch
 from captum_concepts.models.chain import linear_part
-from captum_concepts.pictures.views import ClassViews, as_pictures, checked_images, class_labels, concept_views
+from captum_concepts.pictures.views import ClassViews, as_pictures, check_images, class_labels, concept_views
 from quantus_concepts.functional import cem
 from quantus_concepts.functional.regions import point_hits
 from quantus_concepts.metrics.host.checks import CLASSES, PARTS, POINTS, PRESENCE, known_to
@@ -70,7 +70,7 @@ class Explorer:
 
     def __repr__(self) -> str:
         path = None if self.path is None else str(self.path)
-        return described(self, f"{self._n_images} images", f"{len(self.html) / _MEGABYTE:.1f} MB", path=path)
+        return describe(self, f"{self._n_images} images", f"{len(self.html) / _MEGABYTE:.1f} MB", path=path)
 
     def _repr_html_(self) -> str:
         # A frame without an origin of its own: nothing of the notebook is within reach of the page.
@@ -95,7 +95,7 @@ class Explorer:
             If its folder does not exist.
         """
         target = check_target(Path(path), "the page")
-        with written(target) as temporary:
+        with write_atomically(target) as temporary:
             temporary.write_text(self.html, encoding="utf-8")
         self.path = target
 
@@ -211,7 +211,7 @@ def explore(
         check_shape("points", found["points"], ("N", "P", "Q", "2"), (n, None, None, 2))
     shown = as_pictures(views.images, getattr(model, "normalisation", None))
     if pictures is not None:
-        shown = checked_images(pictures, "pictures")[:n]
+        shown = check_images(pictures, "pictures")[:n]
         check_shape("pictures", shown, ("N", "C", "H", "W"), (n, None, None, None))
     scores = image_scores(
         views,

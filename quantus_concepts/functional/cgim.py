@@ -21,7 +21,7 @@ from captum_concepts._support.constraints import (
     check_arguments,
 )
 from captum_concepts._support.running import at_least_float32, to_host
-from captum_concepts._support.shown import described
+from captum_concepts._support.shown import describe
 
 
 class ClassSums:
@@ -117,7 +117,7 @@ class ClassMeans(ClassSums):
         super().__init__(n_classes, n_concepts, device, dtype)
 
     def __repr__(self) -> str:
-        return described(self, n_classes=len(self.counts), n_concepts=self.sums.shape[1])
+        return describe(self, n_classes=len(self.counts), n_concepts=self.sums.shape[1])
 
     @check_arguments(
         lambda self: {"K": len(self.counts), "L": self.sums.shape[1]},

@@ -25,7 +25,7 @@ from captum_concepts._support.constraints import (
     check_arguments,
 )
 from captum_concepts._support.disk_cache import DiskCache, frame_of, frame_tensors
-from captum_concepts._support.files import reason_of, shortened
+from captum_concepts._support.files import reason_of, shorten
 from captum_concepts._support.fingerprints import fingerprint_of
 from captum_concepts._support.progress import progress
 from captum_concepts._support.running import warn_user
@@ -269,7 +269,7 @@ def _failure(failed: Sequence[Outcome], n_ranges: int, names: Sequence[str] | No
     """Say which items failed, and why."""
     by_reason: dict[str, list[str]] = {}
     for (start, stop), _, reason, *_ in failed[:_SHOWN]:
-        named = "" if names is None else f" ({shortened(names[start])} to {shortened(names[stop - 1])})"
+        named = "" if names is None else f" ({shorten(names[start])} to {shorten(names[stop - 1])})"
         by_reason.setdefault(reason, []).append(f"{start} to {stop - 1}{named}")
     text = "; ".join(f"items {', '.join(items)}: {reason}" for reason, items in by_reason.items())
     more = f"; and {len(failed) - _SHOWN} more" if len(failed) > _SHOWN else ""

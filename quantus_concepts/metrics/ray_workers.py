@@ -19,7 +19,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from captum_concepts._support.files import reason_of, shortened
+from captum_concepts._support.files import reason_of, shorten
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -287,7 +287,7 @@ def _reasons(error: BaseException) -> str:
     raised = [*re.finditer(r"^[\w.]+(?:Error|Exception): ", text, re.MULTILINE)]
     if "Traceback" in text and raised:
         text = text[raised[-1].end() :]
-    return reason_of(error) if first is error else f"{reason_of(error)}: {shortened(text)}"
+    return reason_of(error) if first is error else f"{reason_of(error)}: {shorten(text)}"
 
 
 def _check_answers(address: str | None) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from captum_concepts._support.checks import check_path
 from captum_concepts._support.disk_cache import DiskCache
-from captum_concepts._support.shown import described
+from captum_concepts._support.shown import describe
 
 # Nothing else may become the name of a file.
 _KEY = re.compile("[0-9a-f]{3,}")
@@ -40,7 +40,7 @@ class EmbeddingCache:
         self._cache = DiskCache(self.folder, "cache")
 
     def __repr__(self) -> str:
-        return described(self, folder=self.folder)
+        return describe(self, folder=self.folder)
 
     def get(self, keys: Iterable[str]) -> dict[str, Tensor]:
         """Look embeddings up.

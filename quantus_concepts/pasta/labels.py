@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from captum_concepts._support.checks import check_range
-from captum_concepts._support.files import shortened
+from captum_concepts._support.files import shorten
 from captum_concepts._support.running import to_host
 
 #: Classes of the released scorers, in the order of their one-hot inputs.
@@ -82,9 +82,7 @@ def label_indices(labels: Sequence[str], given: Any, n_items: int) -> Tensor:
             each for each in listed if each is not None and (type(each) is bool or not isinstance(each, str | Integral))
         ]
         if wrong:
-            raise ValueError(
-                f"Expected argument `labels` to hold names or whole numbers but got {shortened(wrong[:3])}."
-            )
+            raise ValueError(f"Expected argument `labels` to hold names or whole numbers but got {shorten(wrong[:3])}.")
         try:
             seen = {name: label_index(labels, name) for name in {each for each in listed if isinstance(each, str)}}
         except ValueError as error:

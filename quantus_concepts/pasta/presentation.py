@@ -11,7 +11,7 @@ from torch import Tensor
 
 from captum_concepts._support.checks import check_kind
 from captum_concepts._support.constraints import SHARE, Choice, Constraint, Flag, Whole, check_arguments
-from captum_concepts._support.shown import described
+from captum_concepts._support.shown import describe
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation
 from quantus_concepts.functional.overlay import (
     NORMALISATIONS,
@@ -149,7 +149,7 @@ class Presentation:
     def line_of(self, embedder: object, *facts: str, **settings: Any) -> str:
         """Return an embedder on one line, with what is shown in another way than by default."""
         changed = {name: value for name, value in vars(self).items() if value != getattr(Presentation, name)}
-        return described(embedder, *facts, **changed, **settings)
+        return describe(embedder, *facts, **changed, **settings)
 
     def of_picture(self, normalise: str) -> dict[str, Any]:
         """Return what settles the picture of a map that is brought to [0, 1] in some way."""

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from captum_concepts._support.checks import to_numpy
 from captum_concepts._support.constraints import Choice, Dictionary, check_arguments
-from captum_concepts._support.running import kept_numpy_state
-from captum_concepts._support.shown import described
+from captum_concepts._support.running import keep_numpy_state
+from captum_concepts._support.shown import describe
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.training import EMBEDDINGS, item_rows, training_data
@@ -60,7 +60,7 @@ class Regressor:
         self._models = list(models)
 
     def __repr__(self) -> str:
-        return described(self, self.kind, dim=self.dim, questions=self.questions, n_labels=len(self.labels or ()))
+        return describe(self, self.kind, dim=self.dim, questions=self.questions, n_labels=len(self.labels or ()))
 
     def score(self, embeddings: Tensor, labels: Tensor | Sequence[str | int | None] | None = None) -> Tensor:
         """Predict ratings.
@@ -156,7 +156,7 @@ def fit_regressor(
         try:
             model = make_pipeline(StandardScaler(), make(**{**defaults, **(parameters or {})}))
             # The wrapper of libsvm and Lasso draw a seed that changes nothing here.
-            with kept_numpy_state():
+            with keep_numpy_state():
                 models.append(model.fit(inputs[known], votes[known]))
         except (TypeError, ValueError) as error:
             if not parameters:

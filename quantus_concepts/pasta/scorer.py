@@ -13,7 +13,7 @@ from torch.nn import functional
 
 from captum_concepts._support.constraints import TEXT, Dictionary, Floats, Instance, Items, Seed, Whole, check_arguments
 from captum_concepts._support.running import without_autocast
-from captum_concepts._support.shown import described
+from captum_concepts._support.shown import describe
 from quantus_concepts.datasets.ratings.questions import check_questions
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
 from quantus_concepts.pasta.encoders.open_clip_encoder import PRESETS
@@ -116,7 +116,7 @@ class Scorer(nn.Module):
 
     def __repr__(self) -> str:
         n_labels = len(self.labels or ())
-        return described(self, dim=self.dim, questions=self.questions, n_labels=n_labels, encoder=self.encoder)
+        return describe(self, dim=self.dim, questions=self.questions, n_labels=n_labels, encoder=self.encoder)
 
     def inputs(self, embeddings: Tensor, labels: Tensor | Sequence[str | int | None] | None = None) -> Tensor:
         """Put one-hot labels before embeddings.

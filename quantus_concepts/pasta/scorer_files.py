@@ -17,7 +17,7 @@ from torch import Tensor
 
 from captum_concepts._support.checks import check_choice, check_path
 from captum_concepts._support.constraints import Device, Instance, Location, Whole, check_arguments
-from captum_concepts._support.files import check_target, parse_json, shortened, written
+from captum_concepts._support.files import check_target, parse_json, shorten, write_atomically
 from quantus_concepts.datasets.ratings.questions import QUESTIONS
 from quantus_concepts.pasta.encoders.weights import read_state
 from quantus_concepts.pasta.labels import RELEASED_LABELS
@@ -69,7 +69,7 @@ def save_scorer(scorer: Scorer, path: str | os.PathLike[str]) -> None:
             raise ValueError(f"Expected `{name}` of the scorer to hold what JSON can but: {error}.") from error
     # Copies: safetensors takes no memory that is shared or not contiguous.
     tensors = {name: value.detach().cpu().contiguous().clone() for name, value in scorer.state_dict().items()}
-    with written(target) as temporary:
+    with write_atomically(target) as temporary:
         save_file(tensors, temporary, header)
 
 
@@ -201,7 +201,7 @@ def _ours(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, str]) 
         scorer = Scorer(**fields)
         scorer.load_state_dict(dict(tensors))
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        raise ValueError(f"{path} is a damaged scorer: {shortened(error)}") from error
+        raise ValueError(f"{path} is a damaged scorer: {shorten(error)}") from error
     _check_numbers(path, tensors)
     return scorer
 
@@ -223,7 +223,7 @@ def _check_claims(fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> N
     if found != claimed:
         raise ValueError(
             f"its metadata tell of dim {fields['dim']}, {n_questions} questions, {len(labels)} labels and "
-            f"{shortened(hidden)} hidden, but its tensors have the shapes {found}"
+            f"{shorten(hidden)} hidden, but its tensors have the shapes {found}"
         )
 
 
@@ -250,7 +250,7 @@ def _check_keys(path: Path, tensors: Mapping[str, Tensor]) -> None:
     missing = [key for key in RELEASED_KEYS if key not in tensors]
     unexpected = [key for key in tensors if key not in RELEASED_KEYS]
     problems = [
-        f"{what} {shortened(', '.join(keys[:6]))}"
+        f"{what} {shorten(', '.join(keys[:6]))}"
         for what, keys in (("missing:", missing), ("not of a scorer:", unexpected))
         if keys
     ]

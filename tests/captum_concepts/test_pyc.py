@@ -188,7 +188,7 @@ def test_the_whole_model_is_no_backbone(model: Any) -> None:
 
 def test_a_categorical_concept_is_corrected_by_its_states() -> None:
     chain = from_pyc(pyc(concepts="categorical"), task="bird")
-    with pytest.raises(ValueError, match=r"none is 'long'\. The nearest are \['long::0', 'long::1'\]"):
+    with pytest.raises(ValueError, match=r"none is 'long'\. The nearest are \['long::1', 'long::0'\]"):
         chain.intervene(IMAGES, "long", 1)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from captum_concepts._support.files import written
+from captum_concepts._support.files import write_atomically
 from captum_concepts._support.progress import part, progress, whole_run
 from captum_concepts._support.running import run_file
 
@@ -52,10 +52,10 @@ def test_a_whole_run_has_one_bar_which_its_parts_move(
 def test_a_file_appears_when_it_is_complete(tmp_path: Path) -> None:
     target = tmp_path / "result.txt"
     target.write_text("before")
-    with pytest.raises(ZeroDivisionError), written(target) as temporary:
+    with pytest.raises(ZeroDivisionError), write_atomically(target) as temporary:
         temporary.write_text(str(1 // 0))
     assert target.read_text() == "before"
-    with written(target) as temporary:
+    with write_atomically(target) as temporary:
         temporary.write_text("after")
         assert temporary.parent == tmp_path
         assert target.read_text() == "before"

@@ -14,7 +14,7 @@ import filelock
 import pytest
 
 import folder_kills
-from captum_concepts._support.whole_folder import MANIFEST, WORK, WholeFolder, WriteError, interrupted
+from captum_concepts._support.whole_folder import MANIFEST, WORK, WholeFolder, WriteError, is_interrupted
 from folder_kills import MINE, NEW, NEW_FILES, OLD, OLD_FILES, texts, write, write_old
 from kills import changes, contents, needs_fork
 
@@ -91,8 +91,8 @@ def test_an_exception_at_any_change_of_the_swap_leaves_one_run_or_the_other(fold
 def test_the_same_run_goes_on_and_others_are_told_the_difference(tmp_path):
     for _ in range(2):
         interrupt_keeping(tmp_path / "run", OLD)
-    assert interrupted(tmp_path / "run", OLD)
-    assert not interrupted(tmp_path / "run", NEW)
+    assert is_interrupted(tmp_path / "run", OLD)
+    assert not is_interrupted(tmp_path / "run", NEW)
     with pytest.raises(ValueError, match=r"interrupted run with other settings \(--epochs: 1 there, 2 here\)"):
         write(tmp_path / "run", NEW_FILES, NEW)
     with WholeFolder(tmp_path / "run", OLD) as folder:
@@ -129,7 +129,7 @@ def test_a_second_process_is_refused_and_told_who_is_there_until_that_one_is_kil
         assert other.stdout.readline() == "in\n"
         with pytest.raises(ValueError, match=rf"in use: process {other.pid} on .* since 20.*another folder"):
             write(path, NEW_FILES, {})
-        assert not interrupted(path, {})
+        assert not is_interrupted(path, {})
         assert texts(path) == {}
         other.kill()
     write(path, NEW_FILES, {})

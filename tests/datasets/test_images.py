@@ -10,7 +10,7 @@ import pytest
 import torch
 from PIL import Image, ImageOps
 
-from captum_concepts._support.images import Head, image_head, image_size, load_image, turned_points
+from captum_concepts._support.images import Head, image_head, image_size, load_image, turn_points
 from fixtures_cub import write_cub
 from quantus_concepts.datasets import CUB200, ConceptFolder
 from quantus_concepts.datasets.scenes.bam_folder import PNGMasks
@@ -54,10 +54,10 @@ def test_points_stay_on_their_pixel(tmp_path: Path, orientation: int) -> None:
     path = tmp_path / "image.png"
     stored = write(path, orientation)
     points = np.array([[5.0, 3.0], [31.0, 0.0], [np.nan, np.nan], [0.0, 19.0]])
-    x, y = turned_points(points, image_head(path))[[0, 1, 3]].astype(int).T
+    x, y = turn_points(points, image_head(path))[[0, 1, 3]].astype(int).T
     before = np.array(stored)[[3, 0, 19], [5, 31, 0]]
     np.testing.assert_array_equal((load_image(path)[:, y, x].T * 255).round(), before)
-    assert np.isnan(turned_points(points, image_head(path))[2]).all()
+    assert np.isnan(turn_points(points, image_head(path))[2]).all()
 
 
 def test_a_tag_that_means_nothing_is_none(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import torch
 from quantus.functions.perturb_func import noisy_linear_imputation
 from torch import Tensor, nn
 
-from captum_concepts._support.running import kept_numpy_state
+from captum_concepts._support.running import keep_numpy_state
 from quantus_concepts import Faithfulness
 from quantus_concepts.metrics.faithfulness.perturbation import PixelPerturbation, descend, solve_system
 from reference import faithfulness as reference
@@ -269,7 +269,7 @@ class TestPerturbations:
         masks[0, 3:38, 2:40] = True
         masks[1] = rng.random((40, 40)) < 0.5
         images = rng.random((3, 2, 40, 40))
-        with kept_numpy_state():
+        with keep_numpy_state():
             expected = np.stack(
                 [noisy_linear_imputation(images[row], np.flatnonzero(masks[row]), 0.0) for row in range(2)]  # type: ignore[arg-type]
             )

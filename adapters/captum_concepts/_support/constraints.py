@@ -39,7 +39,7 @@ def check_arguments(known: Callable[[Any], Sizes] | None = None, /, **constraint
         plan = [(places[name], name, parameters[name].default, rule) for name, rule in constraints.items()]
 
         @functools.wraps(function)
-        def checked(*args: Any, **kwargs: Any) -> Any:
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
             sizes = dict(known(args[0])) if known else {}
             positional, named = list(args), dict(kwargs)
             for place, name, default, constraint in plan:
@@ -55,10 +55,10 @@ def check_arguments(known: Callable[[Any], Sizes] | None = None, /, **constraint
                     named[name] = value
             return function(*positional, **named)
 
-        checked.constraints, checked.known = constraints, known  # type: ignore[attr-defined]
+        wrapper.constraints, wrapper.known = constraints, known  # type: ignore[attr-defined]
         if not isinstance(target, type):
-            return checked  # type: ignore[return-value]
-        target.__init__ = checked  # type: ignore[misc]
+            return wrapper  # type: ignore[return-value]
+        target.__init__ = wrapper  # type: ignore[misc]
         return target
 
     return decorate

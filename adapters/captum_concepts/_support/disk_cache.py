@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save_file
 from torch import Tensor
 
-from captum_concepts._support.files import check_plain_file, clear_abandoned, reason_of, written
+from captum_concepts._support.files import check_plain_file, clear_abandoned, reason_of, write_atomically
 from captum_concepts._support.fingerprints import file_state, fingerprint_of, hash_file
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class DiskCache:
             if path.parent not in self._cleared:
                 clear_abandoned(path.parent)
                 self._cleared.add(path.parent)
-            with written(path) as temporary:
+            with write_atomically(path) as temporary:
                 save_file(plain, temporary, about)
         except (OSError, SafetensorError) as error:
             self._warn("write", f"{path} cannot be written ({_reason(error)}): the run goes on without it.")

@@ -82,7 +82,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
-        raise ValueError(f"an object has the key {quoted(twice)} twice")
+        raise ValueError(f"an object has the key {quote(twice)} twice")
     return found
 
 
@@ -91,20 +91,20 @@ def printable(text: object) -> str:
     return _UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), str(text))
 
 
-def shortened(text: object) -> str:
+def shorten(text: object) -> str:
     """Return what a file or a library says in a message: printable, on one line, not of any length."""
     line = printable(" ".join(str(text).split()))
     return line if len(line) <= _SHOWN else f"{line[:_SHOWN]} ..."
 
 
-def quoted(value: object) -> str:
+def quote(value: object) -> str:
     """Return a value as it would be written in a program, for a message."""
-    return shortened(repr(value))
+    return shorten(repr(value))
 
 
 def reason_of(error: BaseException) -> str:
     """Return what an error says, or its kind where it says nothing, fit for a message."""
-    return shortened(without_advice(error)) or type(error).__name__
+    return shorten(without_advice(error)) or type(error).__name__
 
 
 def without_advice(error: BaseException) -> str:
@@ -119,7 +119,7 @@ _PARTIAL = ".quantus-concepts-partial"
 
 
 @contextmanager
-def written(path: str | os.PathLike[str], beside: Path | None = None) -> Iterator[Path]:
+def write_atomically(path: str | os.PathLike[str], beside: Path | None = None) -> Iterator[Path]:
     """Give a temporary path, in the file's folder or `beside` it, which takes its name when the block ends well."""
     target = Path(path)
     # On the same file system, or the rename would not be atomic.
@@ -176,7 +176,7 @@ def subfolders(root: Path) -> list[Path]:
     for path in found:
         # Where a byte is no UTF-8, Python has half a character, which can be neither drawn nor written.
         if any("\ud800" <= letter <= "\udfff" for letter in path.name):
-            raise ValueError(f"Expected a folder of images to have a name in UTF-8 but got {quoted(str(path))}.")
+            raise ValueError(f"Expected a folder of images to have a name in UTF-8 but got {quote(str(path))}.")
     return found
 
 

@@ -57,7 +57,7 @@ def load_pixels(path: Path, mode: str = "RGB", noun: str = "Image") -> np.ndarra
     with open_image(path, noun) as image:
         deep = image.mode if image.mode in ("I", "F") or image.mode.startswith("I;16") else ""
         if not deep:
-            return np.ascontiguousarray(turned(np.array(image.convert(mode)), _orientation(image)))
+            return np.ascontiguousarray(turn_upright(np.array(image.convert(mode)), _orientation(image)))
     raise ValueError(f"Expected image {path} to have 8 bits per channel but got mode {deep!r}. Convert it to 8 bits.")
 
 
@@ -73,7 +73,7 @@ def image_size(path: Path) -> tuple[int, int]:
     return (width, height) if orientation >= 5 else (height, width)
 
 
-def turned(pixels: np.ndarray, orientation: int) -> np.ndarray:
+def turn_upright(pixels: np.ndarray, orientation: int) -> np.ndarray:
     """Turn stored pixels (h, w, ...) the right way up, as EXIF's orientation says."""
     if orientation in (2, 3, 7, 8):
         pixels = pixels[:, ::-1]
@@ -82,7 +82,7 @@ def turned(pixels: np.ndarray, orientation: int) -> np.ndarray:
     return pixels.swapaxes(0, 1) if orientation >= 5 else pixels
 
 
-def turned_points(points: np.ndarray, head: Head) -> np.ndarray:
+def turn_points(points: np.ndarray, head: Head) -> np.ndarray:
     """Move points (..., 2), each (x, y) in pixels as stored, to where `turned` puts their pixels."""
     (height, width), orientation = head
     x, y = points[..., 0], points[..., 1]

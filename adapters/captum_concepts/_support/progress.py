@@ -49,7 +49,7 @@ def part(description: str, share: float) -> Iterator[None]:
     whole.reach(end)
 
 
-def beside_bars() -> AbstractContextManager[None]:
+def hide_bars() -> AbstractContextManager[None]:
     """Take bars off the terminal while something else is written there."""
     return tqdm.external_write_mode(file=sys.stderr)
 

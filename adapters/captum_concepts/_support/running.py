@@ -177,7 +177,7 @@ _one_seed = threading.RLock()
 
 
 @contextmanager
-def kept_generators(device: torch.device) -> Iterator[None]:
+def keep_generators(device: torch.device) -> Iterator[None]:
     """Put PyTorch's generators of the CPU and of a device back as they were."""
     on_device = device.type != "cpu"
     with torch.random.fork_rng([device] if on_device else [], device_type=device.type if on_device else "cuda"):
@@ -185,7 +185,7 @@ def kept_generators(device: torch.device) -> Iterator[None]:
 
 
 @contextmanager
-def kept_numpy_state() -> Iterator[None]:
+def keep_numpy_state() -> Iterator[None]:
     """Put NumPy's global generator back as it was, whatever a library draws from it inside."""
     state = np.random.get_state()  # noqa: NPY002
     try:
@@ -209,7 +209,7 @@ def seeded_generators(device: torch.device, seed: int | None) -> Iterator[None]:
     if seed is None:
         seed = int(np.random.SeedSequence().generate_state(1)[0])
     # GradientShap draws from NumPy's global generator.
-    with _one_seed, kept_generators(device), kept_numpy_state():
+    with _one_seed, keep_generators(device), keep_numpy_state():
         seed_generators(device, seed)
         np.random.seed(seed % 2**32)  # noqa: NPY002
         yield

@@ -27,48 +27,52 @@ _SHOWN = 3
 def one_line(value: Any) -> str:
     """Return a dataclass or a named tuple with its fields."""
     names = [each.name for each in fields(value)] if is_dataclass(value) else value._fields
-    return described(value, **{name: getattr(value, name) for name in names})
+    return describe(value, **{name: getattr(value, name) for name in names})
 
 
-def described(value: Any, /, *facts: str, **settings: Any) -> str:
+def describe(value: Any, /, *facts: str, **settings: Any) -> str:
     """Return the class of an object with facts about it and its settings; those that are None are left out."""
-    parts = [f"{name}={written(each)}" for name, each in settings.items() if each is not None]
-    line = f"{type(value).__name__}({', '.join([*(clipped(fact, LINE) for fact in facts), *parts])})"
+    parts = [f"{name}={show_value(each)}" for name, each in settings.items() if each is not None]
+    line = f"{type(value).__name__}({', '.join([*(clip_text(fact, LINE) for fact in facts), *parts])})"
     return line if len(line) <= LINE else f"{line[: LINE - 4]}...)"
 
 
-def written(value: Any) -> str:
+def show_value(value: Any) -> str:
     """Return a value as a line shows it: of arrays the shape, of modules and functions the name."""
     if isinstance(value, Tensor | np.ndarray) and value.ndim:
         return f"<{tuple(value.shape)}>"
     if isinstance(value, Tensor | np.ndarray | np.generic):
-        return written(value.item())
+        return show_value(value.item())
     if isinstance(value, float):
         return repr(value) if len(repr(value)) < 8 else f"{value:.4g}"
     if isinstance(value, str | Path):
         text = str(value)
         # Of a path the end tells more.
         end = isinstance(value, Path) and len(text) > VALUE
-        return repr(f"...{text[3 - VALUE :]}" if end else clipped(text, VALUE))
+        return repr(f"...{text[3 - VALUE :]}" if end else clip_text(text, VALUE))
     if isinstance(value, functools.partial):
-        return f"partial({written(value.func)})"
+        return f"partial({show_value(value.func)})"
     if isinstance(value, nn.Module):
         return type(value).__name__
     if name := getattr(value, "__qualname__", ""):
         return str(name).rpartition("<locals>.")[2]
     if isinstance(value, Mapping):
-        return _listed([f"{written(key)}: {written(each)}" for key, each in _first(value.items())], len(value), "{}")
+        return _list_items(
+            [f"{show_value(key)}: {show_value(each)}" for key, each in _first(value.items())], len(value), "{}"
+        )
     if isinstance(value, list | tuple | set | frozenset) and not hasattr(value, "_fields"):
-        return _listed([written(each) for each in _first(value)], len(value), "()" if type(value) is tuple else "[]")
-    return _own(value)
+        return _list_items(
+            [show_value(each) for each in _first(value)], len(value), "()" if type(value) is tuple else "[]"
+        )
+    return _plain_text(value)
 
 
-def clipped(text: str, length: int) -> str:
+def clip_text(text: str, length: int) -> str:
     """Truncate a text to `length` characters."""
     return text if len(text) <= length else f"{text[: length - 3]}..."
 
 
-def signed(number: float, digits: int = 1) -> str:
+def signed_text(number: float, digits: int = 1) -> str:
     """Return a number with its sign."""
     return f"{number:+.{digits}f}".replace("-", "−")
 
@@ -77,13 +81,13 @@ def _first(values: Collection[Any]) -> list[Any]:
     return [each for each, _ in zip(values, range(_SHOWN), strict=False)]
 
 
-def _listed(first: list[str], length: int, brackets: str) -> str:
+def _list_items(first: list[str], length: int, brackets: str) -> str:
     more = [f"... {length - len(first)} more"] if length > len(first) else []
     line = ", ".join([*first, *more]) + ("," if brackets == "()" and length == 1 else "")
     return f"{brackets[0]}{line}{brackets[1]}" if len(line) <= VALUE else f"<{length} in all>"
 
 
-def _own(value: Any) -> str:
+def _plain_text(value: Any) -> str:
     """Return what an object says of itself where that is short and the same in every run, else its class."""
     shape = getattr(value, "shape", None)
     if isinstance(shape, tuple):  # a DataFrame
@@ -110,7 +114,7 @@ def bank_html(bank: Any) -> str:
     # As given where none is known: sorting is stable.
     order = sorted(range(len(bank)), key=lambda j: math.inf if math.isnan(accuracies[j]) else accuracies[j])[:ROWS]
     weak = {bank.names.index(name) for name in bank.weak}
-    columns = [[shown_name(bank.names[j]) for j in order]]
+    columns = [[name_html(bank.names[j]) for j in order]]
     heads = ["concept"]
     for title, shares in (("balanced accuracy, held out", accuracies), ("p-value", bank.p_values.tolist())):
         if not all(map(math.isnan, shares)):
@@ -122,28 +126,28 @@ def bank_html(bank: Any) -> str:
     note = "worst first; chance is 0.5, below 0.6 is weak" if known else "no held-out accuracy is known"
     method = f", method {bank.settings['method']}" if "method" in bank.settings else ""
     title = f"{_count(len(bank), 'concept')} of {bank.cavs.shape[1]} dimensions{method}"
-    return _titled(type(bank).__name__, title) + _table(heads, zip(*columns, strict=True), len(bank), note)
+    return _title_html(type(bank).__name__, title) + _table(heads, zip(*columns, strict=True), len(bank), note)
 
 
-def chain_html(model: Any) -> str:
+def chain_html(model: Any, linear: nn.Linear | None) -> str:
     """Return a concept model: its stretches, and of a linear head the concepts that speak most for each class."""
-    theta, names = _weights(model.head), getattr(model.concept_layer, "names", None)
+    # On the meta device there are no weights to show.
+    theta = None if linear is None or linear.weight.is_meta else linear.weight.detach().to("cpu", torch.float32)
+    names = getattr(model.concept_layer, "names", None)
     n_concepts = model.n_concepts()
     stages = [
         "images",
-        _named(model.features),
+        _backbone_name(model.features),
         "concepts" if n_concepts is None else _count(n_concepts, "concept"),
         "classes" if theta is None else _count(len(theta), "class"),
     ]
     pool = "maps decompose the values" if model.linear_pool else "maps are local evidence, no decomposition"
-    title = _titled(type(model).__name__, " → ".join(stages)) + _note(pool)
+    title = _title_html(type(model).__name__, " → ".join(stages)) + _note(pool)
     if theta is None:
-        return title + _note(f"head: {written(model.head)}, not linear, so no weights to tell by class")
+        return title + _note(f"head: {show_value(model.head)}, not linear, so no weights to tell by class")
     labels = [str(j) for j in range(theta.shape[1])] if names is None else names
     classes = getattr(model, "class_names", None) or range(len(theta))
-    rows = [
-        [shown_name(str(k)), _strongest(weights, labels)] for k, weights in zip(classes, theta[:ROWS], strict=False)
-    ]
+    rows = [[name_html(str(k)), _strongest(weights, labels)] for k, weights in zip(classes, theta[:ROWS], strict=False)]
     return title + _table(["class", "strongest concepts by weight"], rows, len(theta), "")
 
 
@@ -153,9 +157,9 @@ def sample_html(sample: Any, *pictures: str) -> str:
     shown = {name: fields.pop(name) for name in pictures if _is_picture(fields[name])}
     addresses = {name: _picture_uri(image) for name, image in shown.items()}
     images = "".join(f'<img alt="{name}" style="margin:4px" src="{each}"/>' for name, each in addresses.items())
-    rows = [[name, escape(clipped(printable(_in_words(name, value)), LINE))] for name, value in fields.items()]
+    rows = [[name, escape(clip_text(printable(_in_words(name, value)), LINE))] for name, value in fields.items()]
     note = "concepts are counted from 0, as in the data set's concept_names" if "concepts" in fields else ""
-    title = _titled(type(sample).__name__, "")
+    title = _title_html(type(sample).__name__, "")
     return f"{title}<div>{images}</div>{_table(['field', 'value'], rows, len(rows), note)}"
 
 
@@ -165,13 +169,15 @@ def record_html(record: Any) -> str:
     rows = [["mean", _share(sum(defined) / len(defined) if defined else math.nan)]]
     rows += [["chance", _share(record.chance)]] if not math.isnan(record.chance) else []
     rows += [["defined", str(len(defined))], ["undefined", str(len(record.scores) - len(defined))]]
-    rows += [[f"undefined: {shown_name(why)}", str(count)] for why, count in record.reasons.items()]
-    return _titled(type(record).__name__, _count(len(record.scores), "score")) + _table(["", ""], rows, len(rows), "")
+    rows += [[f"undefined: {name_html(why)}", str(count)] for why, count in record.reasons.items()]
+    return _title_html(type(record).__name__, _count(len(record.scores), "score")) + _table(
+        ["", ""], rows, len(rows), ""
+    )
 
 
-def shown_name(name: str) -> str:
+def name_html(name: str) -> str:
     """Return a name of any content as HTML shows it."""
-    return escape(clipped(printable(name), NAME))
+    return escape(clip_text(printable(name), NAME))
 
 
 def _in_words(name: str, value: Any) -> str:
@@ -179,7 +185,7 @@ def _in_words(name: str, value: Any) -> str:
         present = value.nonzero().flatten().tolist()
         return f"{len(present)} of {len(value)} present: {', '.join(map(str, present))}"
     short = isinstance(value, Tensor) and value.ndim == 1 and len(value) <= _SHORT
-    return written(value.tolist()) if short else written(value)
+    return show_value(value.tolist()) if short else show_value(value)
 
 
 def _is_picture(value: Any) -> bool:
@@ -199,30 +205,20 @@ def _picture_uri(image: Tensor) -> str:
     return f"data:image/png;base64,{base64.b64encode(held.getvalue()).decode()}"
 
 
-def _weights(head: nn.Module) -> Tensor | None:
-    """Return the weights (K, L) of a linear head on the CPU; None for another form."""
-    layers = [layer for layer in head.modules() if next(layer.children(), None) is None]
-    linear = [layer for layer in layers if isinstance(layer, nn.Linear)]
-    if len(linear) != 1 or not all(isinstance(layer, nn.Linear | nn.Dropout | nn.Identity) for layer in layers):
-        return None
-    weights = linear[0].weight
-    return None if weights.is_meta else weights.detach().to("cpu", torch.float32)
-
-
-def _named(features: nn.Module) -> str:
+def _backbone_name(features: nn.Module) -> str:
     """Return the name of a backbone, and of the layer where it is cut by name."""
     inner, layer = getattr(features, "model", None), getattr(features, "layer", None)
     cut = isinstance(inner, nn.Module) and isinstance(layer, str)
-    return f"{written(inner)} up to {layer}" if cut else written(features)
+    return f"{show_value(inner)} up to {layer}" if cut else show_value(features)
 
 
 def _strongest(weights: Tensor, names: Sequence[str]) -> str:
     """Return the concepts of the largest absolute weight, with their signs."""
     order = weights.abs().argsort(descending=True, stable=True)[:STRONGEST].tolist()
-    return ", ".join(f"{shown_name(names[j])} ({signed(weights[j].item(), 2)})" for j in order)
+    return ", ".join(f"{name_html(names[j])} ({signed_text(weights[j].item(), 2)})" for j in order)
 
 
-def _titled(kind: str, text: str) -> str:
+def _title_html(kind: str, text: str) -> str:
     return f"<div><strong>{escape(kind)}</strong> {escape(text)}</div>"
 
 

@@ -27,7 +27,7 @@ from captum_concepts._support.constraints import (
     Items,
     check_arguments,
 )
-from captum_concepts._support.shown import signed
+from captum_concepts._support.shown import signed_text
 
 # Green and red of equal darkness that colour-blind readers tell apart; the glyph says the same.
 MARKS = {True: ("✓", "#1b7837"), False: ("✗", "#b2182b")}
@@ -283,7 +283,7 @@ def gallery(
         ]
     if contributions is not None:
         labels = [
-            [f"{name} ({signed(part)})" for name, part in zip(*row, strict=True)]
+            [f"{name} ({signed_text(part)})" for name, part in zip(*row, strict=True)]
             for row in zip(labels, contributions, strict=True)
         ]
     if class_names is not None and len(class_names) != n:

@@ -18,7 +18,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from captum_concepts._support.files import POSIX, is_alive, written
+from captum_concepts._support.files import POSIX, is_alive, write_atomically
 
 #: Lists the files of a finished run, and what it was.
 MANIFEST = ".quantus-concepts.json"
@@ -296,7 +296,7 @@ class WholeFolder:
         return [str(name) for name in inside if (root / name).parent.resolve().is_relative_to(root)]
 
     def _point(self, folder: Path) -> None:
-        with written(self._work / "shown") as link:
+        with write_atomically(self._work / "shown") as link:
             link.symlink_to(folder.name)
 
     def _place_link(self, name: str, *, replace: bool) -> None:
@@ -306,7 +306,7 @@ class WholeFolder:
         if not replace:
             place.symlink_to(target)  # fails where someone put a file in the meantime, which stays
             return
-        with written(place, beside=self._work) as link:
+        with write_atomically(place, beside=self._work) as link:
             link.symlink_to(target)
 
     @staticmethod
@@ -326,7 +326,7 @@ class WholeFolder:
             folder = folder.parent
 
 
-def interrupted(path: Path, settings: Mapping[str, str]) -> bool:
+def is_interrupted(path: Path, settings: Mapping[str, str]) -> bool:
     """Tell whether a folder holds an interrupted run of these settings that no process is at."""
     going = _read(path / WORK / "run.json")
     if going is None or going.get("settings") != dict(settings):
@@ -356,7 +356,7 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 
 def _write(path: Path, content: Mapping[str, Any]) -> None:
-    with written(path) as temporary:
+    with write_atomically(path) as temporary:
         temporary.write_text(json.dumps(content, indent=1), encoding="utf-8")
 
 
@@ -364,7 +364,7 @@ def _has_links(folder: Path) -> bool:
     if not POSIX:  # Windows replaces no link to a folder, where it makes links at all
         return False
     try:
-        with written(folder / "probe") as link:
+        with write_atomically(folder / "probe") as link:
             link.symlink_to("probe")
     except (OSError, NotImplementedError):
         return False

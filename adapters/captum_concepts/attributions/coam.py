@@ -24,9 +24,9 @@ from captum_concepts._support.checks import (
     to_tensor,
 )
 from captum_concepts._support.running import alone_with, evaluation_mode, tensor_output, to_host
-from captum_concepts._support.shown import described, written
-from captum_concepts.attributions.outputs import advised_inputs, as_targets, input_tensors, named_targets
-from captum_concepts.backbones.layers import check_hookable, find_layer, watched
+from captum_concepts._support.shown import describe, show_value
+from captum_concepts.attributions.outputs import advise_on_inputs, as_targets, find_targets, input_tensors
+from captum_concepts.backbones.layers import check_hookable, find_layer, watch_layer
 from captum_concepts.backbones.pooling import project_maps
 from captum_concepts.models.chain import ConceptChain
 
@@ -138,8 +138,8 @@ class CoAM(LayerAttribution):
 
     def __repr__(self) -> str:
         if self.cavs is None:
-            return described(self, written(self.forward_func))
-        return described(self, written(self.forward_func), layer=self.layer, cavs=self.cavs)
+            return describe(self, show_value(self.forward_func))
+        return describe(self, show_value(self.forward_func), layer=self.layer, cavs=self.cavs)
 
     @classmethod
     def of(cls, model: Any) -> CoAM:
@@ -223,7 +223,7 @@ class CoAM(LayerAttribution):
         """
         is_tuple = isinstance(inputs, tuple)
         tensors = input_tensors(inputs)
-        concepts = _as_concepts(named_targets(target, self._names), len(tensors[0]), self._n_concepts())
+        concepts = _as_concepts(find_targets(target, self._names), len(tensors[0]), self._n_concepts())
         if input_shaped:
             self._check_input_shaped(tensors, concepts)
         check_materialised("forward_func", self.forward_func, tensors[0])
@@ -259,7 +259,7 @@ class CoAM(LayerAttribution):
             )
         # A model of a user's own may index by them as they are.
         columns = None if concepts is None else _as_columns(concepts.to(inputs[0].device))
-        with advised_inputs(self.forward_func, inputs):
+        with advise_on_inputs(self.forward_func, inputs):
             return self.forward_func.concept_maps(inputs[0], columns)
 
     def _activation(self, inputs: tuple[Tensor, ...], args: Any, of_input: bool) -> Tensor:
@@ -278,10 +278,10 @@ class CoAM(LayerAttribution):
             kept[:] = [tensor_output(output, "`layer`").clone()]
 
         with ExitStack() as hooks:
-            hooks.enter_context(advised_inputs(self.forward_func, inputs))
-            hooks.enter_context(watched(self.layer, partial(keep, given), of_input))
+            hooks.enter_context(advise_on_inputs(self.forward_func, inputs))
+            hooks.enter_context(watch_layer(self.layer, partial(keep, given), of_input))
             if owner is not None:
-                hooks.enter_context(watched(owner.features, partial(keep, whole)))
+                hooks.enter_context(watch_layer(owner.features, partial(keep, whole)))
             self.forward_func(*inputs, *extra)
         if not given:
             raise ValueError(

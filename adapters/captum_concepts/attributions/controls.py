@@ -16,7 +16,7 @@ from torch.nn import functional
 from captum_concepts._support.checks import check_shape
 from captum_concepts._support.constraints import Function, Seed, check_arguments
 from captum_concepts._support.running import to_host
-from captum_concepts._support.shown import described, written
+from captum_concepts._support.shown import describe, show_value
 from captum_concepts.attributions.outputs import input_tensors
 
 # Of each parameter so many entries, evenly spread, tell two models apart without hashing all their weights.
@@ -66,7 +66,7 @@ class RandomAttribution(Attribution):
         self.seed = seed
 
     def __repr__(self) -> str:
-        return described(self, written(self.forward_func), seed=self.seed)
+        return describe(self, show_value(self.forward_func), seed=self.seed)
 
     @log_usage()
     def attribute(
@@ -140,7 +140,7 @@ class SobelEdges(Attribution):
     """
 
     def __repr__(self) -> str:
-        return described(self, written(self.forward_func))
+        return describe(self, show_value(self.forward_func))
 
     @log_usage()
     def attribute(

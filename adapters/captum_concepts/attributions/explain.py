@@ -36,8 +36,8 @@ from captum_concepts._support.constraints import (
     check_arguments,
 )
 from captum_concepts._support.running import alone_with, evaluation_mode, first_floating, seeded_generators
-from captum_concepts._support.shown import described, written
-from captum_concepts.attributions.outputs import Hookable, check_scripted, hookable, scripted, tensor_outputs
+from captum_concepts._support.shown import describe, show_value
+from captum_concepts.attributions.outputs import Hookable, as_hookable, check_scripted, script_refusal, tensor_outputs
 from captum_concepts.backbones.layers import find_layer
 
 
@@ -302,7 +302,7 @@ class ExplainFunc:
             # Metrics may ask for explanations from within no_grad or inference mode.
             stack.enter_context(torch.inference_mode(False))
             stack.enter_context(torch.enable_grad())
-            attribution = self._build(hookable(model))
+            attribution = self._build(as_hookable(model))
             settings = {name: _as_setting(value, place, dtype) for name, value in self.attribute_kwargs.items()}
             if chosen is not None and takes_target(attribution):
                 settings["target"] = chosen.to(place, copy=True)
@@ -327,8 +327,8 @@ class ExplainFunc:
         return np.concatenate(results)
 
     def __repr__(self) -> str:
-        line = described(
-            self, written(self.factory), layer=self.layer, **{**self.constructor_kwargs, **self.attribute_kwargs}
+        line = describe(
+            self, show_value(self.factory), layer=self.layer, **{**self.constructor_kwargs, **self.attribute_kwargs}
         )
         return line.replace("ExplainFunc", "explain_func", 1)
 
@@ -342,7 +342,7 @@ class ExplainFunc:
                     f"but got {type(model).__name__}."
                 )
             if isinstance(model, Hookable):
-                raise ValueError(scripted(f"layer {self.layer!r}"))
+                raise ValueError(script_refusal(f"layer {self.layer!r}"))
             attribution = self.factory(model, find_layer(model, self.layer), **self.constructor_kwargs)
         if isinstance(attribution, type) or not callable(getattr(attribution, "attribute", None)):
             raise TypeError(

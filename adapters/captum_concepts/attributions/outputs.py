@@ -33,7 +33,7 @@ class Hookable(nn.Module):
         return self.model(*args, **kwargs)
 
 
-def hookable(model: Any) -> Any:
+def as_hookable(model: Any) -> Any:
     """Return a model that takes a hook: a ScriptModule in a module around it, any other as it is."""
     return Hookable(model) if isinstance(model, torch.jit.ScriptModule) else model
 
@@ -45,10 +45,10 @@ def check_scripted(attribution: Any, model: Any) -> None:
     if (isinstance(method, _ON_ONE_LAYER) and isinstance(model, Hookable)) or (
         every and any(isinstance(part, torch.jit.ScriptModule) for part in model.modules())
     ):
-        raise ValueError(scripted(type(method).__name__))
+        raise ValueError(script_refusal(type(method).__name__))
 
 
-def scripted(wanting: str) -> str:
+def script_refusal(wanting: str) -> str:
     """Return why something cannot be had of a ScriptModule."""
     return (
         "Expected argument `model` to be a Python module but it is, or holds, a ScriptModule, and "
@@ -63,7 +63,7 @@ def tensor_outputs(model: Any, targets: Tensor | None = None, name: str = "targe
     thread = threading.get_ident()
     outputs: list[Any] = []
 
-    def unwrapped(_module: nn.Module, _inputs: Any, output: Any) -> Tensor | None:
+    def unwrap_output(_module: nn.Module, _inputs: Any, output: Any) -> Tensor | None:
         if threading.get_ident() != thread:
             return None
         try:
@@ -74,7 +74,7 @@ def tensor_outputs(model: Any, targets: Tensor | None = None, name: str = "targe
         outputs[:] = [output if found is None else found]
         return found
 
-    handle = model.register_forward_hook(unwrapped) if isinstance(model, nn.Module) else None
+    handle = model.register_forward_hook(unwrap_output) if isinstance(model, nn.Module) else None
     try:
         yield
     except (RuntimeError, IndexError, AssertionError, TypeError, AttributeError) as error:
@@ -97,7 +97,7 @@ def input_tensors(inputs: Any) -> tuple[Tensor, ...]:
 
 
 @contextmanager
-def advised_inputs(model: Any, inputs: tuple[Tensor, ...]) -> Iterator[None]:
+def advise_on_inputs(model: Any, inputs: tuple[Tensor, ...]) -> Iterator[None]:
     """Say what to do with the inputs where a model fails on what are no images as it takes them."""
     try:
         yield
@@ -125,7 +125,7 @@ def input_advice(model: Any, images: Tensor) -> str:
     return ""
 
 
-def named_targets(target: Any, names: Sequence[str]) -> Any:
+def find_targets(target: Any, names: Sequence[str]) -> Any:
     """Return a target with indices in place of the names of concepts."""
     given = target if isinstance(target, list | tuple) else [target]
     if not any(isinstance(each, str) for each in given):
@@ -188,7 +188,7 @@ def _explain_error(
                 return reason
     message = str(error)
     if "not supported on ScriptModules" in message:
-        return ValueError(scripted("this method"))
+        return ValueError(script_refusal("this method"))
     if "does not require grad" in message or "not have been used in the graph" in message:
         return ValueError(
             f"Expected outputs of {model} that depend on its inputs, or on the layer, by a gradient but they do not. "

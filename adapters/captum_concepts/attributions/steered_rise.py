@@ -27,7 +27,7 @@ from captum_concepts._support.checks import (
 from captum_concepts._support.constraints import SHARE, Choice, Flag, Function, Number, Seed, Whole, check_arguments
 from captum_concepts._support.progress import progress
 from captum_concepts._support.running import alone_with, evaluation_mode, tensor_output, without_autocast
-from captum_concepts._support.shown import described, written
+from captum_concepts._support.shown import describe, show_value
 from captum_concepts.attributions.outputs import as_targets, input_tensors
 
 
@@ -141,7 +141,7 @@ class SteeredRISE(Attribution):
         self.score_func = score_func
 
     def __repr__(self) -> str:
-        return described(self, written(self.forward_func), score_func=self.score_func)
+        return describe(self, show_value(self.forward_func), score_func=self.score_func)
 
     @log_usage()
     @check_arguments(
@@ -270,7 +270,9 @@ class SteeredRISE(Attribution):
         weights: Tensor = torch.zeros((), device=seen.device)
         if lam < 1:
             with alone_with(self.forward_func):
-                outputs = tensor_output(self.forward_func(asked.masked(images, masks, rows), *asked.extra_of(rows, k)))
+                outputs = tensor_output(
+                    self.forward_func(asked.mask_images(images, masks, rows), *asked.repeat_extra(rows, k))
+                )
             chosen = _probabilities(outputs, targets, asked.largest, activation, len(images))
             if lam > 0 and activation == "none":
                 # NaN is no reason to stop: the map of that image becomes NaN.
@@ -318,7 +320,7 @@ class _Asked:
     scores: _Extremes
     probabilities: _Extremes
 
-    def masked(self, images: Tensor, masks: Tensor, rows: slice) -> Tensor:
+    def mask_images(self, images: Tensor, masks: Tensor, rows: slice) -> Tensor:
         """Return images of `rows`, repeated, behind as many masks."""
         visible = masks.to(images.dtype).unsqueeze(1)
         shown = images * visible
@@ -328,7 +330,7 @@ class _Asked:
             return shown + hidden * (1 - visible)
         return shown + self.baselines * (1 - visible) if self.baselines else shown
 
-    def extra_of(self, rows: slice, k: int) -> tuple[Any, ...]:
+    def repeat_extra(self, rows: slice, k: int) -> tuple[Any, ...]:
         """Return the further arguments of the images of `rows`, k times."""
         return tuple(
             each[rows].repeat(k, *[1] * (each.ndim - 1))

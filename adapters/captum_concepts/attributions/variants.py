@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from captum_concepts._support.running import evaluation_mode, kept_generators, to_host
+from captum_concepts._support.running import evaluation_mode, keep_generators, to_host
 from captum_concepts.backbones.layers import find_layer, last_spatial_layer
 
 _RELU_FUNCTIONS = frozenset({functional.relu, functional.relu_, torch.relu, torch.relu_, Tensor.relu, Tensor.relu_})
@@ -123,7 +123,7 @@ class Smoothed(Attribution):
             stdev = self.noise * float(spans[i]) if self.stdev is None else self.stdev
             more = dict(kwargs) if baselines is None else {**kwargs, "baselines": baselines[i : i + 1]}
             # Each image starts from the same state, whichever images come before it.
-            with kept_generators(inputs.device):
+            with keep_generators(inputs.device):
                 result = self.tunnel.attribute(
                     image.requires_grad_(),
                     nt_type="smoothgrad",
@@ -144,10 +144,10 @@ def _relus(model: nn.Module) -> list[nn.Module]:
 def _own_inputs(layers: list[nn.Module]) -> Iterator[None]:
     """Hand layers copies of their inputs: a gradient changed there is then that of one use of a tensor."""
 
-    def copied(_layer: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    def copy_inputs(_layer: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
         return tuple(each.clone() if isinstance(each, Tensor) else each for each in inputs)
 
-    handles = [layer.register_forward_pre_hook(copied) for layer in layers]
+    handles = [layer.register_forward_pre_hook(copy_inputs) for layer in layers]
     try:
         yield
     finally:

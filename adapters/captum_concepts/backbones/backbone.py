@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from captum_concepts._support.constraints import IMAGES, POOL, TEXT, Function, Module, Whole, check_arguments
 from captum_concepts._support.shown import one_line
-from captum_concepts.backbones.wrappers import unwrapped
+from captum_concepts.backbones.wrappers import unwrap
 
 #: Mean and standard deviation of each channel of images in [0, 1].
 Normalisation = tuple[tuple[float, ...], tuple[float, ...]]
@@ -200,7 +200,7 @@ def is_family(model: nn.Module, family: type) -> bool:
 
 def factory_of(model: nn.Module) -> str | None:
     """Return the name of the factory for models of the library that a model is from, or derives from."""
-    libraries = (kind.__module__.partition(".")[0] for kind in type(unwrapped(model)).__mro__)
+    libraries = (kind.__module__.partition(".")[0] for kind in type(unwrap(model)).__mro__)
     return next((_FACTORIES[each] for each in libraries if each in _FACTORIES), None)
 
 
@@ -224,7 +224,7 @@ def check_model(model: Any, *, named: bool = False) -> Any:
     if not isinstance(model, (nn.Module, str) if named else nn.Module):
         alternative = " or a name" if named else ""
         raise TypeError(f"Expected argument `model` to be an nn.Module{alternative} but got {type(model).__name__}.")
-    return unwrapped(model) if isinstance(model, nn.Module) else model
+    return unwrap(model) if isinstance(model, nn.Module) else model
 
 
 def as_model(

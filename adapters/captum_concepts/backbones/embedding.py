@@ -16,7 +16,7 @@ from captum_concepts._support.running import (
     evaluation_mode,
     first_floating,
     floating_images,
-    kept_generators,
+    keep_generators,
     warn_user,
 )
 from captum_concepts._support.shown import one_line
@@ -113,7 +113,7 @@ def run(
     labels: list[Tensor] = []
     concepts: list[Tensor] = []
     # A loader draws a seed for its workers, and often its order, from the global generator.
-    with kept_generators(device_of(features)), evaluation_mode(features, pooling), torch.no_grad():
+    with keep_generators(device_of(features)), evaluation_mode(features, pooling), torch.no_grad():
         for batch in progress(loader, "Embedding images", show=display_progressbar, leave=True):
             items = _items(batch, required)
             images = floating_images(items["images"])

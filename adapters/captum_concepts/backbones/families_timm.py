@@ -71,11 +71,11 @@ def from_timm(model: nn.Module | str) -> Backbone:
     for name in _KNOWN:
         if is_family(model, getattr(models, name)):
             cut = _tokens(model) if name in ("VisionTransformer", "Eva") else _convolutional(model)
-            return replace(cut, **_described(model))
+            return replace(cut, **_read_config(model))
     raise refusal(model, "timm", _KNOWN)
 
 
-def _described(model: Any) -> dict[str, Any]:
+def _read_config(model: Any) -> dict[str, Any]:
     """Return normalisation, source and image size of a model, as its configuration tells them."""
     config = getattr(model, "pretrained_cfg", None) or {}
     name = ".".join(filter(None, (config.get("architecture"), config.get("tag"))))

@@ -28,7 +28,7 @@ class _LayerReached(Exception):  # noqa: N818  (a signal, not an error)
 
 
 @contextmanager
-def watched(layer: nn.Module, note: Callable[[Any], None], of_input: bool = False) -> Iterator[None]:
+def watch_layer(layer: nn.Module, note: Callable[[Any], None], of_input: bool = False) -> Iterator[None]:
     """Call `note` with what a layer gives, or its inputs, in this thread; passes of other threads are left alone."""
     me = threading.get_ident()
 
@@ -113,7 +113,7 @@ class LayerFeatures(nn.Module):
             captured.append(output)
             raise _LayerReached(owner)
 
-        with watched(self.model.get_submodule(self.layer), stop):
+        with watch_layer(self.model.get_submodule(self.layer), stop):
             try:
                 self.model(images)
             except _LayerReached as reached:
@@ -195,7 +195,7 @@ def last_spatial_layer(model: nn.Module, images: Tensor) -> str:
     with ExitStack() as hooks:
         for name, layer in model.named_modules():
             if name and not isinstance(layer, nn.Identity):
-                hooks.enter_context(watched(layer, partial(note, name, any(layer.children()))))
+                hooks.enter_context(watch_layer(layer, partial(note, name, any(layer.children()))))
         _run(model, images)
     for index, name in reversed(list(enumerate(maps))):
         if calls[name] > 1:

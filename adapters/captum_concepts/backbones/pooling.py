@@ -43,7 +43,7 @@ class Pooling(nn.Module):
 
     def forward(self, features: Tensor, channels: int | None = None) -> Tensor:
         """Return embeddings."""
-        features = _dequantised(features)
+        features = _dequantise(features)
         if self.pool != "mean":
             embedding = self.pool(features)
             if embedding.ndim != 2 or channels not in (None, embedding.shape[1]):
@@ -61,7 +61,7 @@ class Pooling(nn.Module):
 
     def feature_maps(self, features: Tensor, channels: int | None = None) -> Tensor:
         """Return maps."""
-        features = _dequantised(features)
+        features = _dequantise(features)
         maps = tensor_output(features, "`features`") if self.maps is None else self.maps(features)
         if maps.ndim != 4:
             source = "`features`, with `maps=None`," if self.maps is None else "`maps`"
@@ -136,7 +136,7 @@ def _tensors(module: nn.Module) -> set[int]:
     return {id(each) for group in (module.parameters(), module.buffers()) for each in group}
 
 
-def _dequantised(features: Tensor) -> Tensor:
+def _dequantise(features: Tensor) -> Tensor:
     return features.dequantize() if isinstance(features, Tensor) and features.is_quantized else features
 
 

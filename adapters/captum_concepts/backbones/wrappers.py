@@ -7,7 +7,7 @@ from torch import nn
 _PARALLEL = (nn.DataParallel, nn.parallel.DistributedDataParallel)
 
 
-def unwrapped(model: nn.Module, *, lightning: bool = True) -> nn.Module:
+def unwrap(model: nn.Module, *, lightning: bool = True) -> nn.Module:
     """Return the network in a DataParallel, a compiled module or a LightningModule; any other as it is."""
     while (inner := _inner(model, lightning)) is not model:
         model = inner

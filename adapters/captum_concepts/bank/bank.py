@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from captum_concepts._support.checks import check_finite, check_names, check_shape
 from captum_concepts._support.constraints import TEXT, Choice, Function, Instance, Items, Seed, Whole, check_arguments
 from captum_concepts.backbones.pooling import Maps, Pool, resolve_stages
-from captum_concepts.bank.directions import activations, as_embeddings, autoencode, factorise, some
+from captum_concepts.bank.directions import activations, as_embeddings, autoencode, factorise, list_first
 from captum_concepts.bank.files import P_VALUES, TENSORS
 from captum_concepts.bank.fitting import FittedBank
 from captum_concepts.bank.sources import embed_texts, read_cavs, write_cavs
@@ -374,8 +374,9 @@ class ConceptBank(FittedBank):
         twice = sorted(name for name, count in Counter(every).items() if count > 1)
         if names is None and twice:
             raise ValueError(
-                f"Expected argument `banks` to have concepts of different names but {some([*map(repr, twice)])} occur "
-                "more than once. Rename them first (`bank.rename({'old': 'new'})`), or pass `names`."
+                f"Expected argument `banks` to have concepts of different names but "
+                f"{list_first([*map(repr, twice)])} occur more than once. Rename them first "
+                "(`bank.rename({'old': 'new'})`), or pass `names`."
             )
         tensors = {
             name: torch.cat([getattr(part, name).to(parts[0].device) for part in parts])

@@ -18,7 +18,7 @@ from captum_concepts._support.progress import progress
 from captum_concepts._support.running import (
     evaluation_mode,
     floating_images,
-    kept_numpy_state,
+    keep_numpy_state,
     seeded_generators,
     to_model,
     warn_user,
@@ -158,13 +158,13 @@ def _accuracies(scores: Tensor, labels: np.ndarray, drawn: np.ndarray) -> tuple[
     """Return balanced accuracies (L,) among the images drawn and among those left, NaN where a side is empty."""
     correct = (scores >= 0).cpu().numpy() == labels
 
-    def balanced(chosen: np.ndarray) -> Tensor:
+    def balanced_accuracy(chosen: np.ndarray) -> Tensor:
         sides = np.stack([chosen & labels, chosen & ~labels])
         counts = sides.sum(axis=1)
         shares = np.where(counts > 0, (sides & correct).sum(axis=1) / np.maximum(counts, 1), np.nan)
         return torch.from_numpy(shares.mean(axis=0)).to(scores)
 
-    return balanced(drawn), balanced(~drawn)
+    return balanced_accuracy(drawn), balanced_accuracy(~drawn)
 
 
 def fit_directions(
@@ -203,7 +203,7 @@ def warn_of_twins(present: np.ndarray, names: list[str]) -> None:
         listed = [" = ".join(map(repr, group)) for group in twins]
         warn_user(
             f"{sum(map(len, twins))} of {len(names)} concepts have the labels of another one on all images, so that "
-            f"nothing tells them apart and their directions are the same: {some(listed)}. Keep one of each."
+            f"nothing tells them apart and their directions are the same: {list_first(listed)}. Keep one of each."
         )
 
 
@@ -216,7 +216,8 @@ def warn_of_short(names: list[str], positives: np.ndarray, negatives: np.ndarray
         listed = [f"{names[j]!r} ({positives[j]} with, {negatives[j]} without)" for j in short]
         warn_user(
             f"{len(short)} of {len(names)} concepts have fewer images than n_pos={n_pos} with and n_neg={n_neg} "
-            f"without, beside the share of {hold_back:g} that is held back; what there is was used: {some(listed)}."
+            f"without, beside the share of {hold_back:g} that is held back; what there is was used: "
+            f"{list_first(listed)}."
         )
 
 
@@ -231,11 +232,11 @@ def warn_of_weak(test_accuracy: Tensor, names: list[str]) -> None:
     if weak:
         warn_user(
             f"{len(weak)} of {len(names)} concepts have a balanced accuracy below {WEAK} on images held back (chance "
-            f"is 0.5), so that their directions say little: {some([repr(name) for name in weak])}. See `bank.weak`."
+            f"is 0.5), so that their directions say little: {list_first([*map(repr, weak)])}. See `bank.weak`."
         )
 
 
-def some(items: list[str]) -> str:
+def list_first(items: list[str]) -> str:
     """Write out the first few."""
     more = f" and {len(items) - 5} more" if len(items) > 5 else ""
     return ", ".join(map(printable, items[:5])) + more
@@ -275,7 +276,7 @@ def factorise(places: Tensor, n_concepts: int, seed: int) -> Tensor:
     # Loading it takes a while, and few need it.
     from sklearn.decomposition import NMF
 
-    with kept_numpy_state():
+    with keep_numpy_state():
         model = NMF(n_concepts, init="nndsvda", max_iter=400, tol=1e-3, random_state=seed).fit(places.numpy())
     return torch.from_numpy(model.components_).to(places)
 

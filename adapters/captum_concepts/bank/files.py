@@ -10,7 +10,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from captum_concepts._support.files import check_target, parse_json, shortened, written
+from captum_concepts._support.files import check_target, parse_json, shorten, write_atomically
 from captum_concepts._support.fingerprints import tensors_hash
 
 TENSORS = ("cavs", "intercepts", "train_accuracy", "test_accuracy")
@@ -33,7 +33,7 @@ def write_bank(path: Path, contents: BankContents) -> None:
     tensors = {name: each for name, each in contents.tensors.items() if name != P_VALUES or not each.isnan().all()}
     header = {"kind": _KIND, "names": json.dumps(contents.names), "settings": json.dumps(contents.settings)}
     header["sha256"] = _checksum(header, tensors)
-    with written(target) as temporary:
+    with write_atomically(target) as temporary:
         save_file({name: tensor.cpu().contiguous() for name, tensor in tensors.items()}, temporary, header)
 
 
@@ -52,7 +52,7 @@ def read_bank(source: Path, device: str) -> BankContents:
         names, settings = parse_json(header["names"]), parse_json(header["settings"])
     except (KeyError, ValueError) as error:
         raise ValueError(
-            f"{source} is a damaged concept bank: its metadata cannot be read ({shortened(error)})."
+            f"{source} is a damaged concept bank: its metadata cannot be read ({shorten(error)})."
         ) from error
     if not (isinstance(names, list) and all(isinstance(name, str) for name in names) and isinstance(settings, dict)):
         raise ValueError(
@@ -71,7 +71,7 @@ def read_tensors(source: Path, device: str, what: str, writer: str) -> tuple[dic
             return {name: file.get_tensor(name).clone() for name in file.keys()}, file.metadata() or {}  # noqa: SIM118
     except SafetensorError as error:
         raise ValueError(
-            f"{source} is not a complete safetensors file ({shortened(error)}). It may be cut short or of another "
+            f"{source} is not a complete safetensors file ({shorten(error)}). It may be cut short or of another "
             f"format; a {what} is written with `{writer}`."
         ) from error
 
@@ -80,7 +80,7 @@ def check_kind_of_file(source: Path, fits: bool, tensors: dict[str, Tensor], wha
     """Raise where a safetensors file holds something else."""
     if not fits or not {*TENSORS} <= tensors.keys():
         raise ValueError(
-            f"{source} is a safetensors file of another kind: it holds {shortened(sorted(tensors)[:5])} instead of a "
+            f"{source} is a safetensors file of another kind: it holds {shorten(sorted(tensors)[:5])} instead of a "
             f"{what}. Pass a file written by `{writer}`."
         )
 

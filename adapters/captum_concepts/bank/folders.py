@@ -18,7 +18,7 @@ from scipy import stats
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from captum_concepts._support.files import image_files, quoted, reason_of, subfolders
+from captum_concepts._support.files import image_files, quote, reason_of, subfolders
 from captum_concepts._support.images import image_size, load_image, load_pixels
 from captum_concepts._support.progress import progress
 from captum_concepts._support.running import warn_user
@@ -54,7 +54,7 @@ def find_concept_folders(root: str | os.PathLike[str], random: str) -> ConceptFo
     if not isinstance(random, str) or not random or Path(random).name != random:
         raise ValueError(
             f"Expected argument `random` to be the name of a folder in `root`, 'random' for instance, but got "
-            f"{quoted(random)}."
+            f"{quote(random)}."
         )
     folders = subfolders(folder)
     if not {each.name for each in folders}.isdisjoint(_SIDES):
@@ -78,7 +78,7 @@ def find_concept_folders(root: str | os.PathLike[str], random: str) -> ConceptFo
     if not sets:
         raise ValueError(
             f"Expected images without the concept, as a folder {random!r} in {folder} that all concepts share, or as "
-            f"`positive` and `negative` in the folder of each concept, but {quoted(alone[0])} has neither."
+            f"`positive` and `negative` in the folder of each concept, but {quote(alone[0])} has neither."
         )
     return ConceptFolders(concepts, {str(each.relative_to(folder)): _images(each) for each in sets})
 
@@ -113,7 +113,7 @@ def _images(folder: Path) -> list[Path]:
         )
     if not found:
         others = [path.name for path in folder.iterdir()]
-        what = f"{len(others)} files of other kinds, {quoted(others[0])} for one" if others else "nothing"
+        what = f"{len(others)} files of other kinds, {quote(others[0])} for one" if others else "nothing"
         raise ValueError(
             f"Expected images ({', '.join(SUFFIXES)}) in {folder} but it holds {what}. Every folder is a concept, or "
             "a set of random images: fill it or remove it."
@@ -133,7 +133,7 @@ def _check_names(names: Sequence[str], root: Path) -> None:
         key = unicodedata.normalize("NFC", name).casefold()
         if key in seen:
             raise ValueError(
-                f"Expected concepts with different names in {root} but {quoted(seen[key])} and {quoted(name)} are one. "
+                f"Expected concepts with different names in {root} but {quote(seen[key])} and {quote(name)} are one. "
                 "Rename a folder, or put their images into one."
             )
         seen[key] = name
@@ -230,18 +230,19 @@ def fit_folders(
 ) -> FolderDirections:
     """Fit each concept against its negatives or all random images, and compare with random sets as concepts."""
 
-    def embedded(paths: list[Path]) -> Tensor:
+    def stack_rows(paths: list[Path]) -> Tensor:
         return torch.stack([rows[path] for path in paths])
 
-    sets = [embedded(paths) for paths in found.random_sets.values()]
+    sets = [stack_rows(paths) for paths in found.random_sets.values()]
     names = [each.name for each in found.concepts]
-    shown = [embedded(each.positive) for each in found.concepts]
-    others = [torch.cat(sets) if each.negative is None else embedded(each.negative) for each in found.concepts]
+    shown = [stack_rows(each.positive) for each in found.concepts]
+    others = [torch.cat(sets) if each.negative is None else stack_rows(each.negative) for each in found.concepts]
     if fitting.n_pos is not None or fitting.n_neg is not None:
         n_with, n_without = (np.array([len(rows) for rows in side]) for side in (shown, others))
         warn_of_short(names, n_with, n_without, fitting)
     pairs = list(zip(shown, others, strict=True))
-    fitted = [_fit(*pair, fitting=fitting) for pair in progress(pairs, "Concepts", show=display_progressbar, leave=True)]
+    bar = progress(pairs, "Concepts", show=display_progressbar, leave=True)
+    fitted = [_fit(own, other, fitting) for own, other in bar]
     directions = Directions(*(torch.cat(parts) for parts in zip(*fitted, strict=True)))
     warn_of_weak(directions.test_accuracy, names)
 
@@ -249,7 +250,7 @@ def fit_folders(
     if 0 < len(sets) < LEAST_SETS:
         warn_few_sets(len(sets))
     if len(sets) > 1 and fitting.hold_back:
-        among = _among(sets, fitting, display_progressbar)
+        among = _score_sets(sets, fitting, display_progressbar)
         random_accuracy = float(np.nanmean(among))
     if len(sets) >= LEAST_SETS and fitting.hold_back:
         shared = [j for j, each in enumerate(found.concepts) if each.negative is None]
@@ -275,7 +276,7 @@ def warn_few_sets(n_sets: int) -> None:
     )
 
 
-def _among(sets: list[Tensor], fitting: Fitting, display_progressbar: bool) -> np.ndarray:
+def _score_sets(sets: list[Tensor], fitting: Fitting, display_progressbar: bool) -> np.ndarray:
     """Return the held-out accuracies (R, R) of random sets against each other, NaN on the diagonal."""
     table = np.full((len(sets), len(sets)), math.nan)
     pairs = list(combinations(range(len(sets)), 2))

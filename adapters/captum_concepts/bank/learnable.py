@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, RandomSampler, SequentialSampler, Subse
 
 from captum_concepts._support.checks import check_binary, check_names, check_shape, find_names, to_array
 from captum_concepts._support.running import warn_user
-from captum_concepts.bank.directions import some
+from captum_concepts.bank.directions import list_first
 
 MIN_IMAGES = 10
 """Images with a concept, and without it, below which it is left out of a bank."""
@@ -41,7 +41,7 @@ def find_learnable(labels: Any, names: Sequence[str] | None, concepts: Any, min_
     rarer = np.minimum(n_with, len(array) - n_with)
     kept = [j for j in chosen if rarer[j] >= min_images]
     rare = [j for j in chosen if rarer[j] < min_images]
-    listed = some([f"{names[j]!r} ({n_with[j]} with, {len(array) - n_with[j]} without)" for j in rare])
+    listed = list_first([f"{names[j]!r} ({n_with[j]} with, {len(array) - n_with[j]} without)" for j in rare])
     if not kept:
         raise ValueError(
             f"Expected at least `min_images` = {min_images} images with a concept, and as many without it, but none of "

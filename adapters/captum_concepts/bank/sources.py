@@ -10,7 +10,7 @@ from captum.concept import CAV, Concept
 from torch import Tensor, nn
 
 from captum_concepts._support.checks import check_whole
-from captum_concepts._support.files import quoted
+from captum_concepts._support.files import quote
 from captum_concepts._support.running import device_of, evaluation_mode
 from captum_concepts.bank.directions import as_embeddings
 
@@ -99,8 +99,7 @@ def embed_texts(
         bare = [template for template in templates if "{}" not in template]
         if bare:
             raise ValueError(
-                "Expected argument `templates` to hold texts with {} where the prompt goes but got "
-                f"{quoted(bare[0])}."
+                f"Expected argument `templates` to hold texts with {{}} where the prompt goes but got {quote(bare[0])}."
             )
         # No `str.format`, to which other brackets mean something.
         forms = [template.replace("{}", text) for text in texts for template in templates]
@@ -125,7 +124,7 @@ def _encoder(model: Any) -> Callable[[Callable[..., Any], list[str], torch.devic
             f"`get_text_features`, as CLIP and SigLIP of transformers, but got {type(model).__name__}."
         )
 
-    def encoded(tokenizer: Callable[..., Any], texts: list[str], device: torch.device) -> Tensor:
+    def encode(tokenizer: Callable[..., Any], texts: list[str], device: torch.device) -> Tensor:
         if name == "encode_text":
             rows = model.encode_text(_on(device, tokenizer(texts)))
         else:
@@ -139,7 +138,7 @@ def _encoder(model: Any) -> Callable[[Callable[..., Any], list[str], torch.devic
             raise ValueError(f"Expected argument `model` to encode texts as (n, d) = ({len(texts)}, *) but got {got}.")
         return rows
 
-    return encoded
+    return encode
 
 
 def _tokens(tokenizer: Callable[..., Any], texts: list[str], model: Any) -> Any:

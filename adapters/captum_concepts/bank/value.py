@@ -25,10 +25,10 @@ from captum_concepts._support.constraints import (
     Names,
     check_arguments,
 )
-from captum_concepts._support.files import shortened
+from captum_concepts._support.files import shorten
 from captum_concepts._support.running import warn_user
-from captum_concepts._support.shown import bank_html, described, written
-from captum_concepts.bank.directions import WEAK, some, weak_concepts
+from captum_concepts._support.shown import bank_html, describe, show_value
+from captum_concepts.bank.directions import WEAK, list_first, weak_concepts
 from captum_concepts.bank.files import P_VALUES, TENSORS, BankContents, read_bank, write_bank
 
 #: Constraint of a share of each concept, NaN where unknown.
@@ -104,8 +104,8 @@ class BankValue:
             known = accuracy[~accuracy.isnan()]
             if len(known):
                 parts.append(f"mean {label} accuracy {known.mean().item():.3f}")
-        shown = ", ".join(written(name) for name in self.names[:3]) + (", ..." if len(self) > 3 else "")
-        return described(self, *parts, f"names: {shown}")
+        shown = ", ".join(show_value(name) for name in self.names[:3]) + (", ..." if len(self) > 3 else "")
+        return describe(self, *parts, f"names: {shown}")
 
     def _repr_html_(self) -> str:
         return bank_html(self)
@@ -237,7 +237,7 @@ class BankValue:
         if dropped:
             warn_user(
                 f"{len(dropped)} of {len(self)} concepts have a balanced accuracy below {minimum:g} on images held "
-                f"back and were left out: {some(dropped)}."
+                f"back and were left out: {list_first(dropped)}."
             )
         kept = self.select([not gone for gone in drop])
         return type(self)(**kept._tensors(), names=kept.names, settings=self.settings | {"cleaned": float(minimum)})
@@ -324,4 +324,4 @@ class BankValue:
         try:
             return cls(names=names, settings=settings, **tensors)
         except (TypeError, ValueError) as error:
-            raise ValueError(f"{path} is a damaged concept bank: {shortened(error)}") from error
+            raise ValueError(f"{path} is a damaged concept bank: {shorten(error)}") from error

@@ -27,7 +27,7 @@ from captum_concepts._support.constraints import (
     Whole,
     check_arguments,
 )
-from captum_concepts._support.files import parse_json, quoted
+from captum_concepts._support.files import parse_json, quote
 from captum_concepts._support.progress import progress
 from captum_concepts._support.running import at_least_float32, first_floating, without_autocast
 from captum_concepts.backbones.backbone import Backbone
@@ -111,7 +111,7 @@ class ConceptLayer(nn.Module):
             names = list(found["names"])
             p_values = [math.nan if each is None else float(each) for each in found.get(P_VALUES, [None] * len(names))]
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"The state of the concept layer is damaged: {quoted(error)}.") from error
+            raise ValueError(f"The state of the concept layer is damaged: {quote(error)}.") from error
         sizes = {len(names), len(p_values), len({name for name in names if isinstance(name, str)})}
         if sizes != {len(self.cavs)}:
             raise ValueError(
@@ -268,7 +268,7 @@ class PostHocCBM(StoredCBM):
         )
 
     @classmethod
-    def _restored(cls, found: ModelContents, features: Any, pool: Pool, maps: Maps | None) -> Self:
+    def _restore(cls, found: ModelContents, features: Any, pool: Pool, maps: Maps | None) -> Self:
         model = cls(features, found.bank, found.head, found.values, pool, maps)
         model.source, model.class_names = found.backbone.source, found.class_names
         model.random_banks = found.random_banks

@@ -216,7 +216,7 @@ class ConceptChain(nn.Module, ABC):
         return self.maps_from_features(self.features(images), concepts)
 
     def _repr_html_(self) -> str:
-        return chain_html(self)
+        return chain_html(self, linear_part(self.head))
 
     def forward(self, images: Tensor) -> Tensor:
         """Return class logits (N, K) of images (N, C, H, W)."""

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from torch import Tensor, contiguous_format, nn
 
 from captum_concepts._support.checks import check_materialised
-from captum_concepts._support.files import check_target, parse_json, quoted, reason_of, written
+from captum_concepts._support.files import check_target, parse_json, quote, reason_of, write_atomically
 from captum_concepts._support.fingerprints import tensors_hash
 from captum_concepts.backbones.backbone import check_normalisation
 from captum_concepts.backbones.layers import LayerFeatures
@@ -58,7 +58,7 @@ def build_head(description: Any, tensors: dict[str, Tensor], width: int, name: s
         # On the meta device nothing is drawn and no memory taken, whatever sizes a damaged file claims.
         with torch.device("meta"):
             many = isinstance(description, list)
-            layers = [_built(each) for each in (description if many else [description])]
+            layers = [_build_layer(each) for each in (description if many else [description])]
             head = nn.Sequential(*layers) if many else layers[0]
         head.load_state_dict({key: tensor.to("meta") for key, tensor in tensors.items()}, assign=True)
         # Widths, types and settings that do not fit each other are found here, without computing anything.
@@ -106,17 +106,17 @@ def _check_tensors(tensors: dict[str, Tensor]) -> None:
         raise ValueError("; ".join(f"{name} holds {kind}" for kind, name in types.items()) + ", expected one type")
 
 
-def _built(description: dict[str, Any]) -> nn.Module:
+def _build_layer(description: dict[str, Any]) -> nn.Module:
     name, settings = description["layer"], description["settings"]
     if settings.keys() != {*_SETTINGS[name]}:
         raise ValueError(f"{name} has the settings {sorted(settings)}")
     for key, (low, high) in _RANGES.items():
         value = settings.get(key, low)
         if not (key == "momentum" and value is None) and not (type(value) in (int, float) and low <= value <= high):
-            raise ValueError(f"{key} of {name} is {quoted(value)}")
+            raise ValueError(f"{key} of {name} is {quote(value)}")
     for key in _FLAGS:
         if type(settings.get(key, True)) is not bool:
-            raise ValueError(f"{key} of {name} is {quoted(settings[key])}")
+            raise ValueError(f"{key} of {name} is {quote(settings[key])}")
     return getattr(nn, name)(**settings)
 
 
@@ -223,7 +223,7 @@ def write_model(path: Path, model: ModelContents) -> None:
     tensors = {name: tensor.detach().cpu().clone(memory_format=contiguous_format) for name, tensor in tensors.items()}
     header = {"kind": _PACKAGE + model.kind, "version": str(_VERSION), "model": text}
     header["sha256"] = _checksum(text, tensors)
-    with written(target) as temporary:
+    with write_atomically(target) as temporary:
         save_file(tensors, temporary, header)
 
 
@@ -240,7 +240,7 @@ def read_model(source: Path, kind: str) -> ModelContents:
     version, text = header.get("version", ""), header.get("model", "")
     if version != str(_VERSION):
         raise ValueError(
-            f"{source} is a concept model of version {quoted(version)} but this is read: {_VERSION}. Update "
+            f"{source} is a concept model of version {quote(version)} but this is read: {_VERSION}. Update "
             "quantus-concepts, or write the file with the version you have."
         )
     if header.get("sha256") != _checksum(text, tensors):
@@ -255,7 +255,7 @@ def _contents(found: dict[str, Any], tensors: dict[str, Tensor], kind: str) -> M
     known = {name: tensors[name] for name in TENSORS} | {P_VALUES: tensors.get(P_VALUES)}
     bank = ConceptBank(**known, names=found["names"], settings=found["settings"])
     if found["values"] not in VALUES:
-        raise ValueError(f"its values are {quoted(found['values'])}, expected one of {list(VALUES)}")
+        raise ValueError(f"its values are {quote(found['values'])}, expected one of {list(VALUES)}")
     stages = {
         stage: build_head(
             found[stage],
@@ -267,11 +267,9 @@ def _contents(found: dict[str, Any], tensors: dict[str, Tensor], kind: str) -> M
     }
     facts = BackboneFacts(**{field.name: found["backbone"][field.name] for field in fields(BackboneFacts)})
     if wrong := [name for name, kind in _FACTS.items() if not isinstance(getattr(facts, name), kind)]:
-        raise ValueError(f"{wrong[0]} of its backbone is {quoted(getattr(facts, wrong[0]))}")
+        raise ValueError(f"{wrong[0]} of its backbone is {quote(getattr(facts, wrong[0]))}")
     if facts.channels != bank.cavs.shape[1]:
-        raise ValueError(
-            f"its backbone gives {quoted(facts.channels)} channels, its concepts have {bank.cavs.shape[1]}"
-        )
+        raise ValueError(f"its backbone gives {quote(facts.channels)} channels, its concepts have {bank.cavs.shape[1]}")
     if facts.normalisation is not None:
         check_normalisation(facts.normalisation)
     names = found.get("class_names")
@@ -296,5 +294,5 @@ def _function_name(function: Any) -> str:
 
 
 def _short(value: Any) -> str:
-    text = quoted(value)
+    text = quote(value)
     return f"{text[:13]}...'" if len(text) > 60 else text

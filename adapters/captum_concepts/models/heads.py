@@ -305,7 +305,7 @@ def prune(cbm: C, concepts: Any, classes: Any = None, *, normalise: bool = False
     columns = chosen_concepts(concepts, getattr(cbm.concept_layer, "names", ()), 1, n_concepts)
     rows = torch.arange(n_classes)
     if classes is not None:
-        rows = _checked_classes(classes, n_classes)
+        rows = _check_classes(classes, n_classes)
     with torch.no_grad():
         before = linear.weight[rows].abs().sum(1)
         linear.weight[rows[:, None], columns.flatten()] = 0
@@ -321,7 +321,7 @@ def prune(cbm: C, concepts: Any, classes: Any = None, *, normalise: bool = False
     return cbm.with_head(head)
 
 
-def _checked_classes(classes: Any, n_classes: int) -> torch.Tensor:
+def _check_classes(classes: Any, n_classes: int) -> torch.Tensor:
     try:
         return check_concepts([classes] if type(classes) is int else classes, 1, n_classes).flatten().unique()
     except (TypeError, ValueError) as error:

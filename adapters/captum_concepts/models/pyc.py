@@ -12,7 +12,7 @@ from captum_concepts._support.checks import check_choice
 from captum_concepts._support.constraints import POOL, Function, Module, check_arguments
 from captum_concepts._support.running import evaluation_mode, to_model
 from captum_concepts.backbones.pooling import Maps, Pool, Pooling, check_concepts, resolve_stages
-from captum_concepts.backbones.wrappers import unwrapped
+from captum_concepts.backbones.wrappers import unwrap
 from captum_concepts.models.bottleneck import BottleneckCBM
 
 _BUILD = (
@@ -75,7 +75,7 @@ def from_pyc(
     >>> chain = from_pyc(model)  # doctest: +SKIP
     >>> metrics = {"CGIM": quantus_concepts.CGIM(class_concepts)}  # doctest: +SKIP
     """
-    network: Any = unwrapped(model, lightning=False)
+    network: Any = unwrap(model, lightning=False)
     _check_kind(network)
     concepts = list(network.intermediate_concept_names)
     annotations = network.concept_annotations

@@ -210,7 +210,7 @@ class ResidualCBM(StoredCBM):
         inputs = self.own_inputs(inputs)
         with evaluation_mode(self), torch.no_grad():
             embedding = self.embed_features(self.features(inputs))
-            return Contributions(tensor_output(self.head(self.concept_layer(embedding))), self._added(embedding))
+            return Contributions(tensor_output(self.head(self.concept_layer(embedding))), self._add_logits(embedding))
 
     def _contents(self, source: str | None = None) -> ModelContents:
         if not isinstance(self.bottleneck, PostHocCBM):
@@ -222,14 +222,14 @@ class ResidualCBM(StoredCBM):
         return replace(found, residual=self.residual, class_names=self.class_names)
 
     @classmethod
-    def _restored(cls, found: ModelContents, features: Any, pool: Pool, maps: Maps | None) -> Self:
+    def _restore(cls, found: ModelContents, features: Any, pool: Pool, maps: Maps | None) -> Self:
         residual: Any = found.residual
-        return cls(PostHocCBM._restored(found, features, pool, maps), residual)
+        return cls(PostHocCBM._restore(found, features, pool, maps), residual)
 
     def _decide(self, values: Tensor, embedding: Tensor) -> Tensor:
-        return tensor_output(self.head(values)) + self._added(embedding)
+        return tensor_output(self.head(values)) + self._add_logits(embedding)
 
-    def _added(self, embedding: Tensor) -> Tensor:
+    def _add_logits(self, embedding: Tensor) -> Tensor:
         reference = first_floating(self.residual)
         with without_autocast(embedding.device):
             return tensor_output(self.residual(embedding if reference is None else embedding.to(reference.dtype)))

@@ -17,7 +17,7 @@ from captum_concepts._support.constraints import (
     check_arguments,
     data_frame,
 )
-from captum_concepts._support.files import shortened, written
+from captum_concepts._support.files import shorten, write_atomically
 from captum_concepts._support.running import device_of, first_floating, warn_user
 from captum_concepts.backbones.backbone import Backbone
 from captum_concepts.backbones.named import build_backbone, check_source
@@ -46,7 +46,7 @@ class StoredCBM(ConceptChain):
 
     @classmethod
     @abstractmethod
-    def _restored(cls, found: ModelContents, features: Any, pool: Pool, maps: Maps | None) -> Self:
+    def _restore(cls, found: ModelContents, features: Any, pool: Pool, maps: Maps | None) -> Self:
         """Return the model of a file, with what the file tells of its backbone."""
 
     @check_arguments(path=Location(), backbone=TEXT)
@@ -151,7 +151,7 @@ class StoredCBM(ConceptChain):
             )
         for stage in found.stages.values():
             stage.to(device_of(module)).train(is_training(module))
-        model = cls._restored(found, features, pool, maps)
+        model = cls._restore(found, features, pool, maps)
         _check_same(found.backbone, model._contents().backbone, path, strict)
         return model
 
@@ -285,7 +285,7 @@ class StoredCBM(ConceptChain):
         card = self.model_card(metrics, repo_id=target.resolve().name, backbone=backbone)
         target.mkdir(parents=True, exist_ok=True)
         self.save(target / FILE, backbone=backbone)
-        with written(target / CARD) as temporary:
+        with write_atomically(target / CARD) as temporary:
             temporary.write_text(card, encoding="utf-8")
 
     @classmethod
@@ -343,7 +343,7 @@ def _check_same(expected: BackboneFacts, got: BackboneFacts, path: Any, strict: 
         return
     message = (
         f"The backbone is not the one that the concepts in {path} were fitted on: {'; '.join(differences)}. "
-        f"{f'It was {shortened(expected.source)}. ' if expected.source else ''}Give that one as `features`"
+        f"{f'It was {shorten(expected.source)}. ' if expected.source else ''}Give that one as `features`"
     )
     if strict:
         raise ValueError(f"{message}, or pass `strict=False` if it is meant to differ.")

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from captum_concepts._support.checks import check_shape
 from captum_concepts._support.constraints import AXES, FINITE, NAMES, Arrays, Choice, Whole, check_arguments
-from captum_concepts._support.shown import clipped, signed
+from captum_concepts._support.shown import clip_text, signed_text
 from captum_concepts._support.visualise import MARKS, TILE, figure_of, plot_coam
 from captum_concepts.models.interventions import chosen_concepts
 from captum_concepts.pictures.views import (
@@ -24,7 +24,7 @@ from captum_concepts.pictures.views import (
     ConceptViews,
     as_pictures,
     bank_views,
-    checked_images,
+    check_images,
     class_labels,
     concept_views,
 )
@@ -151,7 +151,7 @@ def show_concepts(
             value = views.values[i, j].item()
             absent = views.threshold is not None and value < views.threshold
             mark = None if marks is None or absent else bool(marks[i, j])
-            name = f"{'no ' if absent else ''}{clipped(views.names[j], 60)}\n{signed(value, 2)}"
+            name = f"{'no ' if absent else ''}{clip_text(views.names[j], 60)}\n{signed_text(value, 2)}"
             plot_coam(shown[i], map_, name, mark, coloured="blend", low=low, high=high, ax=ax)
         if isinstance(views, ClassViews):
             total = views.logits[i].max().item()
@@ -233,11 +233,11 @@ def show_top_images(
     flat = axes.ravel()
     for ax, i in zip(flat, rows, strict=False):
         mark = None if marks is None else bool(marks[i, j])
-        name = f"image {i}: {signed(views.values[i, j].item(), 2)}"
+        name = f"image {i}: {signed_text(views.values[i, j].item(), 2)}"
         plot_coam(shown[i], views.maps[i, j], name, mark, coloured="blend", low=low, high=high, ax=ax)
     for ax in flat[len(rows) :]:
         ax.set_visible(False)
-    figure.suptitle(clipped(views.names[j], 60), fontsize="medium", parse_math=False)
+    figure.suptitle(clip_text(views.names[j], 60), fontsize="medium", parse_math=False)
     _colour_bar(figure, axes, low, high, views)
     return figure, flat[: len(rows)]
 
@@ -294,10 +294,10 @@ def plot_contributions(
     check_shape("contributions", parts, ("L",), (len(names),))
     order = np.argsort(-np.abs(parts), kind="stable")
     largest, others = order[:top], order[top:]
-    bars = [(clipped(str(names[j]), 30), parts[j]) for j in largest]
+    bars = [(clip_text(str(names[j]), 30), parts[j]) for j in largest]
     if len(others):
         bars.append((f"{len(others)} other concept{'s' if len(others) > 1 else ''}", parts[others].sum()))
-    bars.append((clipped(str(rest), 30), total - parts.sum()))
+    bars.append((clip_text(str(rest), 30), total - parts.sum()))
     if ax is None:
         ax = Figure(figsize=(4, 0.6 + 0.3 * (len(bars) + 1)), layout="constrained").subplots()
     starts = np.cumsum([0.0, *(width for _, width in bars)])
@@ -305,7 +305,7 @@ def plot_contributions(
     for place, (start, (_, width)) in enumerate(zip(starts, bars, strict=False)):
         ax.barh(place, width, left=start, height=0.7, color=MARKS[bool(width >= 0)][1])
     ax.barh(places[-1], total, height=0.7, color=_GREY)
-    labels = [f"{name}  {signed(width, 2)}" for name, width in bars] + [f"logit  {signed(total, 2)}"]
+    labels = [f"{name}  {signed_text(width, 2)}" for name, width in bars] + [f"logit  {signed_text(total, 2)}"]
     ax.set_yticks(places, labels, fontsize="x-small", parse_math=False)
     ax.set_ylim(len(bars) + 0.6, -0.6)
     ax.axvline(0, color="black", linewidth=0.6)
@@ -336,7 +336,7 @@ def _pictures(pictures: Any, views: ConceptViews, model: Any) -> Tensor:
     """Return the images as they are shown, (N, 1 or 3, H, W)."""
     if pictures is None:
         return as_pictures(views.images, getattr(model, "normalisation", None))
-    shown = checked_images(pictures, "pictures")
+    shown = check_images(pictures, "pictures")
     if len(shown) != len(views.images):
         raise ValueError(f"Expected argument `pictures` to hold N = {len(views.images)} images but got {len(shown)}.")
     return shown
@@ -352,12 +352,12 @@ def _binary(name: str, value: Any, shape: tuple[int, int]) -> np.ndarray | None:
 def _class_title(views: ClassViews, i: int, names: list[str], truth: Tensor | None) -> str:
     shares = views.logits[i].softmax(0)
     k = int(shares.argmax())
-    title = f"{clipped(names[k], 40)} ({shares[k]:.0%})"
+    title = f"{clip_text(names[k], 40)} ({shares[k]:.0%})"
     if views.random_values is not None:
         low, high = views.random_values[i].tolist()
-        title = f"{title}\nrandom {signed(low)} to {signed(high)}"
+        title = f"{title}\nrandom {signed_text(low)} to {signed_text(high)}"
     true = None if truth is None else int(truth[i])
-    return title if true is None or true == k else f"{title}\nlabel: {clipped(names[true], 40)}"
+    return title if true is None or true == k else f"{title}\nlabel: {clip_text(names[true], 40)}"
 
 
 def _grid(rows: int, tiles: int, ratio: float, *, waterfall: bool) -> tuple[Figure, np.ndarray]:

@@ -82,7 +82,7 @@ def concept_views(model: Any, images: Any, batch_size: int = 64) -> ClassViews:
     members = ("features", "concept_predictor", "head", "concept_maps")
     if isinstance(model, type) or any(not hasattr(model, name) for name in members):
         raise TypeError(f"Expected argument `model` to be a concept model but got {type(model).__name__}. {_REMEDY}.")
-    images = checked_images(images)
+    images = check_images(images)
     with evaluation_mode(model, model.features, model.concept_predictor, model.head), torch.no_grad():
         parts = [_batch(model, batch) for batch in images.split(batch_size)]
     names = getattr(getattr(model, "concept_layer", None), "names", None)
@@ -100,7 +100,7 @@ def concept_views(model: Any, images: Any, batch_size: int = 64) -> ClassViews:
     )
 
 
-def checked_images(images: Any, name: str = "images") -> Tensor:
+def check_images(images: Any, name: str = "images") -> Tensor:
     """Return images (N, C, H, W) of floating-point numbers, at least one, or raise."""
     found = floating_images(to_tensor(name, images))
     check_shape(name, found, ("N", "C", "H", "W"), (None,) * 4)

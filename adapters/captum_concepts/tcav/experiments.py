@@ -24,7 +24,7 @@ from captum_concepts._support.running import (
     seeded_generators,
     tensor_output,
 )
-from captum_concepts.attributions.outputs import as_targets, check_targets, scripted, tensor_outputs
+from captum_concepts.attributions.outputs import as_targets, check_targets, script_refusal, tensor_outputs
 from captum_concepts.backbones.layers import find_layer
 from captum_concepts.bank.bank import ConceptBank
 
@@ -189,7 +189,7 @@ class Experiments(NamedTuple):
     seed: int
 
     @contextlib.contextmanager
-    def undisturbed(self) -> Iterator[None]:
+    def hold_model(self) -> Iterator[None]:
         """Work in eval mode, with gradients and alone, and leave flags and the global generators as they were."""
         with contextlib.ExitStack() as stack:
             stack.enter_context(alone_with(self.model))
@@ -256,7 +256,7 @@ class Experiments(NamedTuple):
         check_targets(self.targets, outputs.shape[1], "target")
 
 
-def prepared(
+def prepare_experiments(
     model: nn.Module,
     layers: Sequence[str],
     inputs: Tensor,
@@ -294,5 +294,5 @@ def _check_layers(model: nn.Module, layers: Sequence[str]) -> list[str]:
     names = list(dict.fromkeys(layers))
     for name in names:
         if isinstance(model, torch.jit.ScriptModule) or isinstance(find_layer(model, name), torch.jit.ScriptModule):
-            raise ValueError(scripted(f"TCAV at layer {name!r}"))
+            raise ValueError(script_refusal(f"TCAV at layer {name!r}"))
     return names

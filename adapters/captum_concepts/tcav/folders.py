@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from captum_concepts._support.constraints import AXES, Function, Location, Whole, check_arguments
 from captum_concepts._support.progress import progress
-from captum_concepts._support.shown import clipped, described
+from captum_concepts._support.shown import clip_text, describe
 from captum_concepts._support.visualise import figure_of
 from captum_concepts.bank.folders import (
     LEAST_SETS,
@@ -26,8 +26,8 @@ from captum_concepts.bank.folders import (
     warn_few_sets,
     warn_without_transform,
 )
-from captum_concepts.tcav.experiments import mean_of, prepared
-from captum_concepts.tcav.score import SHARED, LayerScore, TCAVScore, summarised
+from captum_concepts.tcav.experiments import mean_of, prepare_experiments
+from captum_concepts.tcav.score import SHARED, LayerScore, TCAVScore, summarise_layers
 
 _RANDOM = "#9a9a9a"
 
@@ -36,7 +36,7 @@ class TCAVScores(dict[str, TCAVScore]):
     """TCAV of several concepts for a class, by concept, as `tcav_folders` returns it."""
 
     def __repr__(self) -> str:
-        return described(self, **{name: each.score for name, each in self.items()})
+        return describe(self, **{name: each.score for name, each in self.items()})
 
     @check_arguments(ax=AXES)
     def plot(self, ax: Axes | None = None) -> tuple[Figure, Axes]:
@@ -79,7 +79,7 @@ class TCAVScores(dict[str, TCAVScore]):
                     ax.text(place + offset, max(each.scores) + 0.02, "*", ha="center", va="bottom")
             _bar(ax, len(self) + offset, share, _random(of_layer), _RANDOM, None)
         ax.axhline(0.5, color="black", linestyle="--", linewidth=0.8)
-        ax.set_xticks(range(len(self) + 1), [*(clipped(name, 24) for name in self), "random"], parse_math=False)
+        ax.set_xticks(range(len(self) + 1), [*(clip_text(name, 24) for name in self), "random"], parse_math=False)
         ax.set_ylim(0, 1.12)
         ax.set_yticks(np.linspace(0, 1, 5))
         ax.set_ylabel("TCAV score")
@@ -206,7 +206,7 @@ def tcav_folders(
     ['dotted', 'striped']
     >>> figure, ax = found.plot()
     """
-    explained = prepared(model, layers, inputs, target, method, C, batch_size, device, seed)
+    explained = prepare_experiments(model, layers, inputs, target, method, C, batch_size, device, seed)
     found = find_concept_folders(root, random)
     if transform is None:
         warn_without_transform(model)
@@ -226,7 +226,7 @@ def tcav_folders(
         warn_few_sets(n_sets)
 
     by_concept: dict[str, dict[str, LayerScore]] = {name: {} for name in pairs}
-    with explained.undisturbed():
+    with explained.hold_model():
         for layer in progress(explained.layers, "TCAV layers", show=display_progressbar, leave=True):
             parts = []
             for images in loader:
@@ -249,4 +249,4 @@ def tcav_folders(
                 by_concept[name][layer] = LayerScore(
                     mean_of(own), p_value, p_value <= alpha, mean_of(randoms), tuple(own.tolist()), tuple(randoms)
                 )
-    return TCAVScores({name: summarised(layers) for name, layers in by_concept.items()})
+    return TCAVScores({name: summarise_layers(layers) for name, layers in by_concept.items()})

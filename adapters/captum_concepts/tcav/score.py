@@ -29,9 +29,9 @@ from captum_concepts._support.constraints import (
     check_arguments,
 )
 from captum_concepts._support.progress import progress
-from captum_concepts._support.shown import described, written
+from captum_concepts._support.shown import describe, show_value
 from captum_concepts.bank.directions import METHODS
-from captum_concepts.tcav.experiments import check_number_of_images, mean_of, prepared
+from captum_concepts.tcav.experiments import check_number_of_images, mean_of, prepare_experiments
 
 
 @dataclass(frozen=True)
@@ -71,9 +71,9 @@ class TCAVScore:
     layers: dict[str, LayerScore]
 
     def __repr__(self) -> str:
-        parts = [f"score={written(self.score)}", f"random_mean={written(self.random_mean)}"]
+        parts = [f"score={show_value(self.score)}", f"random_mean={show_value(self.random_mean)}"]
         parts += [f"{name}: {each.score:.2f} with p = {each.p_value:.3f}" for name, each in self.layers.items()]
-        return described(self, *parts)
+        return describe(self, *parts)
 
 
 class TCAVContrast(NamedTuple):
@@ -211,7 +211,7 @@ def tcav_score(
     >>> found.layers["0"].scores  # the logit of all images rises along "bright"
     (1.0, 1.0, 1.0, 1.0, 1.0)
     """
-    explained = prepared(model, layers, inputs, target, method, C, batch_size, device, seed)
+    explained = prepare_experiments(model, layers, inputs, target, method, C, batch_size, device, seed)
     why = f" for n_samples={n_samples}, which may be lower,"
     for label, images, least in (
         ("concept_images", concept_images, n_samples),
@@ -221,12 +221,12 @@ def tcav_score(
     draws = _draw(len(concept_images), len(negative_images), n_random, n_samples, seed)
     pairs = [pair for i in range(0, 3 * n_random, 3) for pair in ((i, i + 1), (i + 2, i + 1))]
     results = {}
-    with explained.undisturbed():
+    with explained.hold_model():
         for name in progress(explained.layers, "TCAV layers", show=display_progressbar, leave=True):
             activations = torch.cat([explained.activations(name, each) for each in (concept_images, negative_images)])
             scores = explained.scores(name, activations, [rows for draw in draws for rows in draw], pairs)[:, 0]
             results[name] = _test(scores[::2].tolist(), scores[1::2].tolist(), alpha)
-    return summarised(results)
+    return summarise_layers(results)
 
 
 @check_arguments(
@@ -263,7 +263,7 @@ def tcav_contrast(first: TCAVScore, second: TCAVScore) -> TCAVContrast:
     return TCAVContrast(first.score - second.score, first.random_mean - second.random_mean)
 
 
-def summarised(layers: dict[str, LayerScore]) -> TCAVScore:
+def summarise_layers(layers: dict[str, LayerScore]) -> TCAVScore:
     """Return the score over layers."""
     return TCAVScore(
         score=mean_of([each.score for each in layers.values() if each.passed]),

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from captum_concepts._support.checks import check_file, check_index
 from captum_concepts._support.constraints import Choice, Location, Seed, check_arguments
-from captum_concepts._support.files import quoted, subfolders
+from captum_concepts._support.files import quote, subfolders
 from captum_concepts._support.images import image_head, load_image
 from captum_concepts._support.images import image_size as size_of_image
 from quantus_concepts.datasets.base import SPLITS, TEST_SHARE, ConceptDataset, ConceptSample
@@ -293,7 +293,7 @@ def read_concepts(
                 raise bad_line(path, line, f"{expected} in column {names[column]!r}", cell)
     if len(seen) < n_rows:
         missing = {number: name for name, number in reversed(list(keys.items())) if number is not None}
-        names_left = [quoted(name) for number, name in sorted(missing.items()) if number not in seen]
+        names_left = [quote(name) for number, name in sorted(missing.items()) if number not in seen]
         raise ValueError(
             f"{path}, line {line + 1}: expected a row for each {kind} but the file ends without "
             f"{list_some(names_left)}."
@@ -349,14 +349,14 @@ def read_part_of_concept(
                 if name not in known:
                     raise ValueError(
                         f"Expected argument `part_of_concept` to hold a known {what} but got {name!r}. Known are "
-                        f"{list_some(map(quoted, known))}."
+                        f"{list_some(map(quote, known))}."
                     )
         return dict(given)
     parts: dict[str, str] = {}
     for line, row in _named_rows(given, PART_COLUMNS):
         for what, known in (("concept", concept_names), ("part", part_names)):
             if row[what] not in known:
-                raise bad_line(given, line, f"a known {what}, of {list_some(map(quoted, known))},", row[what])
+                raise bad_line(given, line, f"a known {what}, of {list_some(map(quote, known))},", row[what])
         if row["concept"] in parts:
             raise bad_line(given, line, "one row for each concept", row["concept"])
         parts[row["concept"]] = row["part"]
@@ -386,7 +386,7 @@ def _number(cell: str) -> float:
 def _look_up(path: Path, line: int, kind: str, name: str, keys: Mapping[str, int | None]) -> int:
     if name not in keys:
         if kind == "class":
-            raise bad_line(path, line, f"a class that has a folder, of {list_some(map(quoted, keys))},", name)
+            raise bad_line(path, line, f"a class that has a folder, of {list_some(map(quote, keys))},", name)
         raise bad_line(path, line, f"the path of an image, with forward slashes, such as {next(iter(keys))!r},", name)
     number = keys[name]
     if number is None:

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from captum_concepts._support.checks import check_index, check_path, find_names
 from captum_concepts._support.constraints import Choice, Location, check_arguments
-from captum_concepts._support.files import printable, shortened
-from captum_concepts._support.images import image_head, load_image, turned_points
+from captum_concepts._support.files import printable, shorten
+from captum_concepts._support.images import image_head, load_image, turn_points
 from captum_concepts._support.running import warn_user
 from quantus_concepts.datasets.base import SPLITS, ConceptDataset, ConceptSample
 from quantus_concepts.datasets.birds.attributes import PARTS
@@ -227,7 +227,7 @@ class CUB200(ConceptDataset):
             head = image_head(path)
             limits = np.array(head.stored[::-1])
             outside[i] = ((points[i] < -1) | (points[i] > limits)).any(-1)
-            points[i] = turned_points(points[i], head)
+            points[i] = turn_points(points[i], head)
         if outside.any():
             image, part, place = np.argwhere(outside)[0]
             x, y = points[image, part, place]
@@ -374,7 +374,7 @@ def read_rows(path: Path, keys: Sequence[tuple[str, int]], columns: Sequence[Col
     except (ValueError, OverflowError) as error:
         # Fast reading says only that something is wrong; the slow reading says where.
         _find_bad_line(path, keys, columns, rows, done)
-        raise ValueError(f"{path} cannot be read: {shortened(error)}") from error
+        raise ValueError(f"{path} cannot be read: {shorten(error)}") from error
     return values
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from captum_concepts._support.checks import check_path
-from captum_concepts._support.files import printable, reason_of, shortened
+from captum_concepts._support.files import printable, reason_of, shorten
 from captum_concepts._support.images import load_image
 from captum_concepts._support.progress import progress
 from quantus_concepts.datasets.folders import bad_line, csv_rows, list_some
@@ -288,7 +288,7 @@ def read_labels(path: Path) -> dict[str, dict[str, str]]:
             f"with the columns image and label, but {path} cannot be read ({reason_of(error)})."
         ) from error
     if not {"image", "label"} <= set(columns):
-        raise ValueError(f"Expected {path} to have the columns image and label but got {shortened(columns)}.")
+        raise ValueError(f"Expected {path} to have the columns image and label but got {shorten(columns)}.")
     found: dict[str, dict[str, str]] = {}
     for line, cells in rows:
         row = dict(zip(columns, cells, strict=True))

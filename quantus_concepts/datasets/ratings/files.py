@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captum_concepts._support.files import no_file, read_json, reason_of, shortened
+from captum_concepts._support.files import no_file, read_json, reason_of, shorten
 from captum_concepts._support.images import MAX_PIXELS
 from quantus_concepts.datasets.folders import list_some
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation
@@ -121,11 +121,11 @@ def load_concepts(path: Path, *, ascending: bool = False, dataset: str = "") -> 
     if len(longest) > _LONGEST_NAME:
         raise ValueError(
             f"Expected the names in concept file {path} to have at most {_LONGEST_NAME} characters but one has "
-            f"{len(longest)}: {shortened(longest)}"
+            f"{len(longest)}: {shorten(longest)}"
         )
     counterfactual = ascending and any(key == NO_COUNTERFACTUAL or _TARGET in key for key in content)
     bad = [
-        shortened(f"{name!r}: {value!r}")
+        shorten(f"{name!r}: {value!r}")
         for name, value in content.items()
         if not (_is_finite(value) or (counterfactual and value in (math.inf, -math.inf)))
     ]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from captum_concepts._support.checks import check_numbers, check_shape, to_numpy
-from captum_concepts._support.shown import described
+from captum_concepts._support.shown import describe
 from quantus_concepts.datasets.ratings.explanations import MODALITIES, Explanation, LazyExplanations
 from quantus_concepts.datasets.ratings.questions import QUESTIONS
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE, join_votes
@@ -110,7 +110,7 @@ class RatedExplanations:
         kinds = {"images": self.image_ids, "explainers": self.explainer_ids}
         facts = (f"{len(set(ids.tolist()))} {kind}" for kind, ids in kinds.items())
         settings = {"annotators": self.votes.shape[1], "name": self.name, "simulated": self.simulated}
-        return described(self, f"{len(self)} explanations", *facts, **settings)
+        return describe(self, f"{len(self)} explanations", *facts, **settings)
 
     def select(self, items: Any) -> RatedExplanations:
         """Return some of the items, without reading them.

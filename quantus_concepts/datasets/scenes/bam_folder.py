@@ -15,7 +15,7 @@ from PIL import Image
 from torch import Tensor
 
 from captum_concepts._support.constraints import Choice, Location, Whole, check_arguments
-from captum_concepts._support.files import image_files, no_file, quoted, read_text, reason_of, shortened, subfolders
+from captum_concepts._support.files import image_files, no_file, quote, read_text, reason_of, shorten, subfolders
 from captum_concepts._support.images import MAX_PIXELS, load_pixels
 from captum_concepts._support.images import image_size as size_of_image
 from quantus_concepts.datasets.base import SPLITS
@@ -438,7 +438,7 @@ def parse_name(name: str) -> ImageName:
     if found is None:
         raise ValueError(
             f"Expected an image of BAM to be named object-scene-number, as dog-bedroom-0900.jpg, but got "
-            f"{shortened(name)}."
+            f"{shorten(name)}."
         )
     return ImageName(found["object"], found["scene"], found["number"])
 
@@ -458,7 +458,7 @@ def read_labels(path: Path) -> dict[str, int]:
     for name, (number, value) in _read_list(path).items():
         if not (value.isdecimal() and len(value) <= _DIGITS):
             raise ValueError(
-                f"Expected line {number} of {path} to be 'name label' with a whole number but got {quoted(value)}."
+                f"Expected line {number} of {path} to be 'name label' with a whole number but got {quote(value)}."
             )
         labels[name] = int(value)
     return labels
@@ -473,7 +473,7 @@ def read_boxes(path: Path) -> dict[str, Box]:
         if len(parts) != 4 or len(numbers) != 4 or not (numbers[0] < numbers[2] and numbers[1] < numbers[3]):
             raise ValueError(
                 f"Expected line {number} of {path} to be 'name row0,col0,row1,col1', the ends larger, "
-                f"but got {quoted(value)}."
+                f"but got {quote(value)}."
             )
         boxes[name] = numbers[0], numbers[1], numbers[2], numbers[3]
     return boxes
@@ -487,9 +487,9 @@ def _read_list(path: Path) -> dict[str, tuple[int, str]]:
     for number, line in enumerate(read_text(path, "List").splitlines(), start=1):
         name, *value = line.rsplit(maxsplit=1) or [""]
         if name and not value:
-            raise ValueError(f"Expected line {number} of {path} to be a name and a value but got {quoted(line)}.")
+            raise ValueError(f"Expected line {number} of {path} to be a name and a value but got {quote(line)}.")
         if name in found:
-            raise ValueError(f"Expected each image once in {path} but {shortened(name)} in line {number} comes again.")
+            raise ValueError(f"Expected each image once in {path} but {shorten(name)} in line {number} comes again.")
         if name:
             found[name] = number, value[0]
     return found

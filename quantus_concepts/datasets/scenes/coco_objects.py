@@ -16,8 +16,8 @@ from matplotlib.path import Path as Outline
 
 from captum_concepts._support.checks import check_choice, check_index
 from captum_concepts._support.constraints import SHARE, Flag, Location, Whole, check_arguments
-from captum_concepts._support.files import quoted, read_json, reason_of
-from captum_concepts._support.images import MAX_PIXELS, image_head, load_pixels, turned
+from captum_concepts._support.files import quote, read_json, reason_of
+from captum_concepts._support.images import MAX_PIXELS, image_head, load_pixels, turn_upright
 from captum_concepts._support.running import warn_user
 from quantus_concepts.datasets.folders import check_there, inside, list_some
 from quantus_concepts.datasets.scenes.sources import Cutout, ObjectSource, cut_out
@@ -183,7 +183,7 @@ class COCOObjects(ObjectSource):
             )
         # Segmentations are in pixels as stored.
         with _name_annotation(self.annotation_ids[index], self.annotations):
-            mask = turned(_mask(self._segmentations[index], size), head.orientation)
+            mask = turn_upright(_mask(self._segmentations[index], size), head.orientation)
         if not mask.any():
             raise ValueError(
                 f"Expected annotation {self.annotation_ids[index]} in {self.annotations} to cover pixels of its "
@@ -245,7 +245,7 @@ def _read(path: Path) -> dict[str, Any]:
             if odd:
                 raise ValueError(
                     f"Expected entry {number} of {part!r} in {path} to have a number or a text as {odd[0]!r} but got "
-                    f"{quoted(entry[odd[0]])}."
+                    f"{quote(entry[odd[0]])}."
                 )
     return content
 
@@ -273,7 +273,7 @@ def _check_segmentations(wanted: list[dict[str, Any]], photographs: dict[Any, An
         kinds = [type(each["image_id"]) for each in (annotation, wanted[0])]
         if type(annotation["id"]) is not int or abs(annotation["id"]) >> 62 or kinds[0] is not kinds[1]:
             raise ValueError(
-                f"Expected annotation {quoted(annotation['id'])} in {path} to have a whole number as its 'id', "
+                f"Expected annotation {quote(annotation['id'])} in {path} to have a whole number as its 'id', "
                 "and an 'image_id' of the same kind as the others."
             )
         if annotation["image_id"] not in photographs:
@@ -287,7 +287,7 @@ def _check_segmentations(wanted: list[dict[str, Any]], photographs: dict[Any, An
             if segmentation["size"] != list(size):
                 raise ValueError(
                     f"Expected the run lengths of annotation {annotation['id']} in {path} to be of size {size}, that "
-                    f"of the photograph, but got {quoted(segmentation['size'])}."
+                    f"of the photograph, but got {quote(segmentation['size'])}."
                 )
         elif not _are_polygons(segmentation):
             raise ValueError(

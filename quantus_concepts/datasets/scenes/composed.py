@@ -14,7 +14,7 @@ from torch.utils.data import Dataset
 
 from captum_concepts._support.checks import check_index, to_numpy
 from captum_concepts._support.constraints import Choice, check_arguments
-from captum_concepts._support.shown import described, one_line, sample_html
+from captum_concepts._support.shown import describe, one_line, sample_html
 
 #: The object on its scene, the object on grey, the scene alone.
 VIEWS = ("os", "og", "0s")
@@ -108,7 +108,7 @@ class ComposedDataset(Dataset[ComposedSample], ABC):
     def __repr__(self) -> str:
         facts = (f"{len(self)} images of {self.image_size} px", f"{len(self.object_names)} objects")
         settings = {name: getattr(self, name, None) for name in ("view", "split", "root", "commonality", "seed")}
-        return described(self, *facts, f"{len(self.scene_names)} scenes", **settings)
+        return describe(self, *facts, f"{len(self.scene_names)} scenes", **settings)
 
     def __getitem__(self, index: int) -> ComposedSample:
         """Return one sample."""

@@ -13,7 +13,7 @@ from PIL import Image, ImageOps
 
 from captum_concepts._support.checks import check_index
 from captum_concepts._support.constraints import Seed, check_arguments
-from captum_concepts._support.shown import described, one_line
+from captum_concepts._support.shown import describe, one_line
 from quantus_concepts.datasets.base import check_pair
 from quantus_concepts.datasets.scenes.composed import Box
 
@@ -118,7 +118,7 @@ class SceneSource(ABC):
 
 def _source(source: ObjectSource | SceneSource, of: str) -> str:
     settings = {name: getattr(source, name, None) for name in ("root", "annotations", "size", "share", "seed")}
-    return described(source, f"{len(source)} {of}", f"{len(source.class_names)} classes", **settings)
+    return describe(source, f"{len(source)} {of}", f"{len(source.class_names)} classes", **settings)
 
 
 def check_source(argument: str, source: Any, kind: type[ObjectSource] | type[SceneSource]) -> None:

@@ -12,7 +12,7 @@ from torch.utils.data import Dataset
 
 from captum_concepts._support.checks import check_index, find_names
 from captum_concepts._support.constraints import Instance, Seed, Whole, check_arguments
-from captum_concepts._support.shown import described, one_line, sample_html
+from captum_concepts._support.shown import describe, one_line, sample_html
 from quantus_concepts.datasets.birds.painted_birds import PaintedBirds
 
 
@@ -157,7 +157,7 @@ class PaintedSubstitutions(Dataset[SubstitutionSample]):
         return SubstitutionSample(*after, self.birds[bird].image)
 
     def __repr__(self) -> str:
-        return described(self, f"{len(self)} of {int(self.pairs.max()) + 1} pairs, of {self.birds!r}")
+        return describe(self, f"{len(self)} of {int(self.pairs.max()) + 1} pairs, of {self.birds!r}")
 
     def _of_bird(self, index: int, own: np.ndarray, order: np.ndarray, count: int) -> list[tuple[int, int, int]]:
         """Return up to `count` substitutions of a bird: itself, what is put in and what is taken out."""

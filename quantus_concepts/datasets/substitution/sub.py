@@ -16,7 +16,7 @@ from torch.utils.data import Dataset
 
 from captum_concepts._support.checks import check_index
 from captum_concepts._support.constraints import Function, Instance, Whole, check_arguments
-from captum_concepts._support.files import printable, shortened
+from captum_concepts._support.files import printable, shorten
 from captum_concepts._support.running import warn_user
 from captum_concepts._support.shown import one_line, sample_html
 from quantus_concepts.datasets.base import ConceptDataset
@@ -146,7 +146,7 @@ class SUB(Dataset[SUBSample]):
         self._stored: tuple[tuple[int, int], Any] | None = None
         names, labels, places = self._read()
         self.licence = names.licence or LICENCE
-        warn_user(f"The images of {printable(root)} are licensed {shortened(self.licence)}.")
+        warn_user(f"The images of {printable(root)} are licensed {shorten(self.licence)}.")
         self.attribute_names = [name.replace(SEPARATOR, OFFICIAL) for name in names.attributes]
         self.bird_names = list(names.birds)
         for kind, known, column in (("attributes", self.attribute_names, 0), ("birds", self.bird_names, 1)):
@@ -227,7 +227,7 @@ class SUB(Dataset[SUBSample]):
         if not any(name in concepts for name in used):
             raise ValueError(
                 f"Expected argument `cub` to have a concept that SUB substitutes but none of its {len(concepts)} is "
-                f"among {shortened(used)}."
+                f"among {shorten(used)}."
             )
         self.class_concepts = cub.class_concepts
         of_attribute = torch.tensor([concepts.get(name, -1) for name in self.attribute_names])
@@ -266,11 +266,11 @@ def _check_known(kind: str, names: Sequence[str], known: Sequence[str], shown: S
     if unknown:
         near = {name: difflib.get_close_matches(name, known, n=1, cutoff=0) for name in unknown}
         text = ", ".join(f"{name!r} (nearest: {shown[known.index(close[0])]!r})" for name, close in near.items())
-        raise ValueError(f"Expected argument `cub` to know the {kind} of SUB but it does not know {shortened(text)}.")
+        raise ValueError(f"Expected argument `cub` to know the {kind} of SUB but it does not know {shorten(text)}.")
 
 
 def _warn_of_unused(kind: str, names: Sequence[str], labels: np.ndarray) -> None:
     unused = sorted(set(range(len(names))) - set(np.unique(labels).tolist()))
     if unused:
-        text = shortened(", ".join(names[place] for place in unused))
+        text = shorten(", ".join(names[place] for place in unused))
         warn_user(f"No image has these {kind}, which the files name: {text}.")

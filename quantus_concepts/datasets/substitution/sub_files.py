@@ -23,10 +23,10 @@ from captum_concepts._support.files import (
     check_plain_file,
     clear_abandoned,
     parse_json,
-    quoted,
+    quote,
     reason_of,
-    shortened,
-    written,
+    shorten,
+    write_atomically,
 )
 from captum_concepts._support.images import FORMATS, MAX_PIXELS
 from captum_concepts._support.progress import progress
@@ -93,7 +93,7 @@ def read_labels(path: Path) -> tuple[Names, np.ndarray, list[int]]:
     for name in (ATTRIBUTE, BIRD):
         # Before they are read: a text that all rows share may be long.
         if not arrow().types.is_integer(kind := schema.field(name).type):
-            raise ValueError(f"{path} cannot be read: its {name} are {shortened(kind)}, expected whole numbers.")
+            raise ValueError(f"{path} cannot be read: its {name} are {shorten(kind)}, expected whole numbers.")
     with open_parquet(path) as file:
         table = file.read(columns=[ATTRIBUTE, BIRD], use_threads=False)
         n_in_groups = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
@@ -158,7 +158,7 @@ def _read_names(path: Path, schema: Any) -> Names:
     missing = [name for name in COLUMNS if name not in schema.names]
     if missing:
         raise ValueError(
-            f"{path} is no file of SUB: expected the columns {list(COLUMNS)} but got {shortened(schema.names)}."
+            f"{path} is no file of SUB: expected the columns {list(COLUMNS)} but got {shorten(schema.names)}."
         )
     try:
         info = parse_json((schema.metadata or {})[METADATA])["info"]
@@ -178,7 +178,7 @@ def _as_names(column: str, names: Any) -> tuple[str, ...]:
         raise ValueError(f"{column} has an empty name")
     counts = Counter(name.replace(SEPARATOR, OFFICIAL) for name in names)
     if doubled := [name for name, count in counts.items() if count > 1]:
-        raise ValueError(f"{column} names {quoted(doubled[0])} twice")
+        raise ValueError(f"{column} names {quote(doubled[0])} twice")
     return tuple(names)
 
 
@@ -288,7 +288,7 @@ def write_sub(
     folder.mkdir(parents=True, exist_ok=True)
     clear_abandoned(folder)
     following = itertools.chain([first], rows)
-    with written(path) as temporary, parquet.ParquetWriter(temporary, schema) as writer:
+    with write_atomically(path) as temporary, parquet.ParquetWriter(temporary, schema) as writer:
         while group := list(itertools.islice(following, rows_per_group)):
             writer.write_table(pa.Table.from_pylist(group, schema=schema))
     return path

@@ -16,7 +16,7 @@ from matplotlib.text import Text
 from quantus.helpers.enums import ScoreDirection
 
 from captum_concepts._support.checks import as_list, check_kind, to_array
-from captum_concepts._support.shown import described
+from captum_concepts._support.shown import describe
 from quantus_concepts.functional.intervals import baseline_coverage, distribution
 from quantus_concepts.metrics.host.call import DEFAULTS, QuantusArguments, Record
 
@@ -96,7 +96,7 @@ class DrawsScores:
         changed = {name: getattr(self, name) for name in of_quantus if getattr(self, name) != known[name]}
         settings = {name: getattr(self, name, None) for name in inspect.signature(type(self)).parameters}
         # Settings that are off are left out.
-        return described(self, **{name: each for name, each in settings.items() if each is not False}, **changed)
+        return describe(self, **{name: each for name, each in settings.items() if each is not False}, **changed)
 
     def plot_scores(
         self, scores: Any = None, ax: Any = None, *, control: Any = None, names: Sequence[str] | None = None

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from captum_concepts._support.checks import check_shape, to_tensor
 from captum_concepts._support.constraints import Arrays, Flag, Function, Loader, check_arguments
-from captum_concepts._support.files import shortened
+from captum_concepts._support.files import shorten
 from captum_concepts._support.progress import progress
 from captum_concepts._support.running import floating_images, warn_user
 from quantus_concepts.datasets.ratings.explanations import MODALITIES, ConceptExplanation, Explanation, MapExplanation
@@ -208,7 +208,7 @@ def _warn(scorer: Scorer, labels: np.ndarray, reasons: np.ndarray) -> None:
     if scorer.labels is not None and without:
         warn_user(
             f"The scorer was trained with labels, and {without} of {len(labels)} explanations have none; let `loader` "
-            f"give them. It knows {shortened(', '.join(scorer.labels))}."
+            f"give them. It knows {shorten(', '.join(scorer.labels))}."
         )
     if reasons.any():
         found = [f"{text} ({(reasons == code).sum()})" for code, text in enumerate(REASONS) if code in reasons and code]

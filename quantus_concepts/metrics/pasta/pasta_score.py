@@ -14,7 +14,7 @@ from torch import Tensor
 
 from captum_concepts._support.checks import as_list, check_choice, to_numpy
 from captum_concepts._support.constraints import NAMES, Arrays, Flag, Function, Instance, check_arguments
-from captum_concepts._support.files import shortened
+from captum_concepts._support.files import shorten
 from captum_concepts._support.running import device_of, to_model
 from quantus_concepts.datasets.ratings.questions import question_named
 from quantus_concepts.metrics.host.base import ConceptMetric
@@ -215,7 +215,7 @@ class PASTAScore(ConceptMetric):
         if self.scorer.labels is not None and not self._disable_warnings:
             warnings.warn(
                 f"{self.name}: the scorer was trained with labels and gets none; pass `labels`, or `class_names` "
-                f"for those of `y_batch`. It knows {shortened(', '.join(self.scorer.labels))}.",
+                f"for those of `y_batch`. It knows {shorten(', '.join(self.scorer.labels))}.",
                 UserWarning,
                 stacklevel=2,
             )

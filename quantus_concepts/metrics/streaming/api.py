@@ -26,7 +26,7 @@ from captum_concepts._support.constraints import (
     check_arguments,
     data_frame,
 )
-from captum_concepts._support.shown import described
+from captum_concepts._support.shown import describe
 from captum_concepts.backbones.batches import FIELDS
 from captum_concepts.models.interventions import Levels
 from quantus_concepts.metrics.host.checks import (
@@ -464,7 +464,7 @@ class ConceptRanges:
         self._stream()
 
     def __repr__(self) -> str:
-        return described(self, f"{len(self.data)} images", model=self.model, batch_size=self.batch_size)
+        return describe(self, f"{len(self.data)} images", model=self.model, batch_size=self.batch_size)
 
     @check_arguments(lambda self: {"N": len(self.data)}, start=Whole(), stop=Whole(1, "N", "images"))
     def rows(self, start: int, stop: int) -> pd.DataFrame:

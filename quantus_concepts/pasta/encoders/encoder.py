@@ -13,7 +13,7 @@ from torch import Tensor
 from captum_concepts._support.checks import check_finite, check_numbers, check_shape
 from captum_concepts._support.constraints import Floats
 from captum_concepts._support.running import to_host
-from captum_concepts._support.shown import described
+from captum_concepts._support.shown import describe
 
 #: How far rounding may carry a pixel out of [0, 1].
 ROUNDING = 1e-3
@@ -56,7 +56,7 @@ class BatchEncoder(Encoder):
     """What the encoders of this package share: checks, empty batches, and the device of what is returned."""
 
     def __repr__(self) -> str:
-        return described(self, repr(self.name))
+        return describe(self, repr(self.name))
 
     name = ""
 

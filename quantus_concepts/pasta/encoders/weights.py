@@ -11,7 +11,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor, nn
 
-from captum_concepts._support.files import no_file, reason_of, shortened
+from captum_concepts._support.files import no_file, reason_of, shorten
 from quantus_concepts.datasets.folders import list_some
 
 #: Names under which checkpoints keep the weights beside other things.
@@ -74,7 +74,7 @@ def load_weights(network: nn.Module, path: Path) -> None:
     try:
         network.load_state_dict(found, strict=False)
     except RuntimeError as error:
-        raise ValueError(f"The weights in {path} cannot be taken over: {shortened(error)}") from error
+        raise ValueError(f"The weights in {path} cannot be taken over: {shorten(error)}") from error
 
 
 def _check_stored(path: Path) -> None:

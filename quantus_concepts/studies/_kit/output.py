@@ -10,8 +10,8 @@ from types import TracebackType
 
 from safetensors import SafetensorError
 
-from captum_concepts._support.files import written
-from captum_concepts._support.whole_folder import WholeFolder, WriteError, interrupted
+from captum_concepts._support.files import write_atomically
+from captum_concepts._support.whole_folder import WholeFolder, WriteError, is_interrupted
 
 
 class OutputFolder:
@@ -95,7 +95,7 @@ class OutputFolder:
         try:
             target = self.new / pure
             target.parent.mkdir(parents=True, exist_ok=True)
-            with written(target) as temporary:
+            with write_atomically(target) as temporary:
                 yield temporary
         except (OSError, SafetensorError) as error:
             done = sorted(path.relative_to(self.new).as_posix() for path in self.new.rglob("[!.]*") if path.is_file())
@@ -124,7 +124,7 @@ class OutputFolder:
     def _default(self) -> Path:
         """Return the latest folder in which the same run was interrupted, or a new one."""
         for path in sorted(self.root.glob(f"{self.command}-*"), reverse=True):
-            if interrupted(path, self.settings):
+            if is_interrupted(path, self.settings):
                 return path
         now = self.now or datetime.now()
         stem = self.root / f"{self.command}-{now:%Y%m%d-%H%M%S}"

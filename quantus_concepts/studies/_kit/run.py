@@ -22,7 +22,7 @@ from torch import Tensor
 from captum_concepts._support.disk_cache import DiskCache, bytes_tensor, frame_of, frame_tensors, tensor_bytes
 from captum_concepts._support.files import printable, reason_of
 from captum_concepts._support.fingerprints import fingerprint_of
-from captum_concepts._support.progress import beside_bars
+from captum_concepts._support.progress import hide_bars
 from quantus_concepts.metrics.host.call import DurationWarning
 from quantus_concepts.metrics.ray_workers import LOCAL
 from quantus_concepts.studies._kit.command import EngineOptions, TableOptions, named_as_typed
@@ -111,12 +111,12 @@ class Run(Generic[O]):
     def say(self, text: str) -> None:
         """Say what is being done."""
         if self.progress:
-            with beside_bars():
+            with hide_bars():
                 typer.echo(printable(text), err=True)
 
     def show(self, table: Table) -> None:
         """Print a table of what is known so far; results, not progress, so that a log has it too."""
-        with beside_bars():
+        with hide_bars():
             print_table(table)
 
     def note(self, *texts: str) -> None:

@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from captum_concepts._support.checks import check_range, check_shape
 from captum_concepts._support.progress import progress
-from captum_concepts._support.running import device_of, kept_generators, seed_generators
+from captum_concepts._support.running import device_of, keep_generators, seed_generators
 
 #: AdamW with a one-cycle schedule gets there in nine epochs; found by trial on painted birds.
 LEARNING_RATE = 2e-2
@@ -240,7 +240,7 @@ def fit(
             checkpoint.write({"step": step} | {name: part.state_dict() for name, part in parts.items()})
 
     try:
-        with bar, kept_generators(device) if own_generator else nullcontext():
+        with bar, keep_generators(device) if own_generator else nullcontext():
             for images, targets in samples.batches(batches[step:]):
                 if stop is not None and stop.is_set():
                     keep()

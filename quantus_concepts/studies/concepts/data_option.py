@@ -11,7 +11,7 @@ from torch import Tensor
 
 from captum_concepts._support.fingerprints import fingerprint_of
 from captum_concepts._support.progress import part
-from captum_concepts.bank.directions import some
+from captum_concepts.bank.directions import list_first
 from captum_concepts.bank.learnable import find_learnable
 from quantus_concepts.datasets import PaintedBirds
 from quantus_concepts.datasets.base import ConceptDataset
@@ -113,8 +113,8 @@ def _learnable(options: ConceptOptions, data: BenchmarkData) -> BenchmarkData:
         return data
     note = (
         f"{len(found.left_out)} of {len(names)} concepts are left out, since they have fewer than {options.min_images} "
-        f"training images with or without them (--min-images): {some(found.left_out)}. Tables of concepts show them as "
-        "undefined."
+        f"training images with or without them (--min-images): {list_first(found.left_out)}. Tables of concepts show "
+        "them as undefined."
     )
     return dataclasses.replace(
         data,

@@ -11,7 +11,7 @@ import pandas as pd
 import torch
 from PIL import Image
 
-from captum_concepts._support.files import check_plain_file, quoted, shortened, written
+from captum_concepts._support.files import check_plain_file, quote, shorten, write_atomically
 from captum_concepts._support.images import load_pixels
 from captum_concepts._support.lazy import check_extra
 from captum_concepts._support.progress import progress
@@ -183,7 +183,7 @@ def _ask(model: LetterModel, pair: Pair, images: list[Path], options: FilterOpti
 
 def _keep(answers: pd.DataFrame, file: Path) -> None:
     try:
-        with written(file) as temporary:
+        with write_atomically(file) as temporary:
             write_csv(answers, temporary)
     except OSError as error:
         raise OSError(
@@ -203,7 +203,7 @@ def _check_letters(answered: list[pd.DataFrame]) -> None:
         said = answered[-1]["answer"].iloc[0]
         raise ValueError(
             f"Expected argument `--model` to answer with the letter of a choice but it did on none of "
-            f"{sum(map(len, answered))} images, on the last with {quoted(said)}. Take one that follows instructions."
+            f"{sum(map(len, answered))} images, on the last with {quote(said)}. Take one that follows instructions."
         )
 
 
@@ -225,7 +225,7 @@ def kept_images(generated: Path, filtered: Path | None) -> pd.DataFrame:
         if missing:
             raise ValueError(
                 f"Expected argument `--generated` to hold the images of {filtered / MANIFEST} but {len(missing)} of "
-                f"{len(images)} are missing: {shortened(', '.join(missing))}. Give the folder that was filtered."
+                f"{len(images)} are missing: {shorten(', '.join(missing))}. Give the folder that was filtered."
             )
     if images.empty:
         raise ValueError(f"No image of {generated} is left. Generate more, or keep a larger share.")

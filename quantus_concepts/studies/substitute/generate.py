@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from captum_concepts._support.files import clear_abandoned, read_json, written
+from captum_concepts._support.files import clear_abandoned, read_json, write_atomically
 from captum_concepts._support.lazy import check_extra
 from captum_concepts._support.progress import progress
 from quantus_concepts.pasta.encoders.downloads import first_line
@@ -109,7 +109,7 @@ class _Generator:
 
 
 def _save(image: Any, path: Path) -> None:
-    with written(path) as temporary:
+    with write_atomically(path) as temporary:
         image.save(temporary)
 
 
@@ -139,7 +139,7 @@ def _check_settings(options: GenerateOptions) -> None:
                 )
             return
         options.out.mkdir(parents=True, exist_ok=True)
-        with written(file) as temporary:
+        with write_atomically(file) as temporary:
             temporary.write_text(json.dumps(ours, indent=1), encoding="utf-8")
     except OSError as error:
         raise ValueError(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from captum_concepts._support.checks import check_choice
-from captum_concepts._support.files import read_json, written
+from captum_concepts._support.files import read_json, write_atomically
 
 PAIRS = Path(__file__).with_name("pairs.json")
 #: In the folder of a pair: what it is.
@@ -78,7 +78,7 @@ def words_of(group: str) -> str:
 
 def write_pair(folder: Path, pair: Pair) -> None:
     """Say in a folder which pair it is of."""
-    with written(folder / PAIR) as temporary:
+    with write_atomically(folder / PAIR) as temporary:
         temporary.write_text(json.dumps(asdict(pair), indent=1), encoding="utf-8")
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
 
-from captum_concepts._support.files import shortened
+from captum_concepts._support.files import shorten
 from captum_concepts._support.progress import whole_run
 from captum_concepts.backbones import Backbone
 from captum_concepts.models.cbm import PostHocCBM
@@ -119,7 +119,7 @@ def saved_model(path: Path, backbone: Backbone, network: Network, train: Concept
         raise ValueError(f"Argument `--cbm` names what cannot be used. {reason}{remedy}") from error
     if model.bank.names != train.concept_names:
         unknown = [name for name in model.bank.names if name not in set(train.concept_names)]
-        text = f", {shortened(', '.join(unknown))} among them" if unknown else " in another"
+        text = f", {shorten(', '.join(unknown))} among them" if unknown else " in another"
         raise ValueError(
             f"Expected argument `--cbm` to have the {len(train.concept_names)} concepts of CUB200 in their order but "
             f"it has {len(model.bank)}{text}. Fit it with `concept_names` of CUB200."
