@@ -4,243 +4,38 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import NamedTuple
 
-import open_clip
 import pytest
 import timm
 import torch
-from open_clip.timm_model import TimmModel
 from safetensors.torch import load, save
 from torch import Tensor, nn
 from torchvision import models
 
-from captum_concepts.backbones import Backbone, from_open_clip, from_timm, from_torchvision
-from captum_concepts.backbones.pools import AttentionPool, LatentPool, MeanThen, Projected, TokenPool, to_grid
+from backbone_families import (
+    FAMILIES,
+    SMALL,
+    Case,
+    Tower,
+    build_case,
+    clip_vit,
+    own_embedding,
+    small_resnet,
+    timm_name,
+    timm_prr,
+    torchvision_name,
+    tv_vit,
+)
+from captum_concepts.backbones import Backbone, from_open_clip, from_timm, from_torchvision, from_transformers
+from captum_concepts.backbones.pools import AttentionPool, MeanThen, Projected, to_grid
 
-
-def tv_vit(**kwargs) -> nn.Module:
-    return models.VisionTransformer(
-        image_size=32, patch_size=8, num_layers=2, num_heads=2, hidden_dim=16, mlp_dim=32, **kwargs
-    )
-
-
-def tv_maxvit() -> nn.Module:
-    return models.MaxVit(
-        input_size=(32, 32),
-        stem_channels=8,
-        partition_size=2,
-        block_channels=[8, 16],
-        block_layers=[1, 1],
-        head_dim=4,
-        stochastic_depth_prob=0.0,
-    )
-
-
-def tv_swin() -> nn.Module:
-    return models.SwinTransformer(patch_size=[4, 4], embed_dim=8, depths=[2, 2], num_heads=[2, 2], window_size=[4, 4])
-
-
-def tv_efficientnet() -> nn.Module:
-    config = models.efficientnet.MBConvConfig
-    return models.EfficientNet([config(1, 3, 1, 8, 8, 1), config(6, 3, 2, 8, 16, 1)], dropout=0.2, last_channel=64)
-
-
-def tv_convnext() -> nn.Module:
-    config = models.convnext.CNBlockConfig
-    return models.ConvNeXt([config(8, 16, 1), config(16, None, 2)], layer_scale=1.0)
-
-
-def timm_coatnet() -> nn.Module:
-    """Return a model of the MaxxVit family with an MLP after its pool."""
-    config = timm.models.MaxxVitCfg(
-        embed_dim=(16, 32), depths=(1, 1), block_type=("C", "T"), stem_width=8, head_hidden_size=24
-    )
-    return timm.models.MaxxVit(config, img_size=32)
-
-
-def clip(**vision) -> nn.Module:
-    """Return an open_clip model whose image tower is small; its text tower is as small as it goes."""
-    text = {"context_length": 4, "vocab_size": 8, "width": 8, "heads": 1, "layers": 1}
-    return open_clip.CLIP(embed_dim=12, vision_cfg={"image_size": 32, **vision}, text_cfg=text)
-
-
-def clip_vit(**vision) -> nn.Module:
-    return clip(patch_size=8, width=16, head_width=8, layers=2, **vision)
-
-
-class Tower(nn.Module):
-    """An open_clip model with a timm tower, which no config makes small enough."""
-
-    def __init__(self, name: str, **kwargs) -> None:
-        super().__init__()
-        self.visual = TimmModel(name, embed_dim=12, image_size=160, **kwargs)
-
-    def encode_image(self, images: Tensor) -> Tensor:
-        return self.visual(images)
-
-
-class Family(NamedTuple):
-    factory: Callable[..., Backbone]
-    build: Callable[[], nn.Module]
-    size: tuple[int, int]
-    channels: int
-    linear: bool
-    # torchvision: the name of the last linear layer, to be replaced by an Identity.
-    last: str = ""
-
-
-def torchvision_name(name: str) -> Callable[[], nn.Module]:
-    return lambda: models.get_model(name, weights=None)
-
-
-def timm_name(name: str, **kwargs) -> Callable[[], nn.Module]:
-    def build() -> nn.Module:
-        if not timm.is_model(name):
-            pytest.skip(f"timm {timm.__version__} has no {name}")
-        return timm.create_model(name, **kwargs)
-
-    return build
-
-
-def timm_prr() -> nn.Module:
-    if not hasattr(timm.layers, "AttentionPoolPrr"):
-        pytest.skip(f"timm {timm.__version__} has no such pooling")
-    return timm.create_model("test_vit", global_pool="prr")
-
-
-SMALL = {"depth": 2, "embed_dim": 16, "num_heads": 2, "num_classes": 5}
-SWIN = {"img_size": 64, "window_size": 4, "embed_dim": 8, "depths": (1, 2), "num_heads": (2, 2)}
+#: Names of what reads the embedding, and of what is beside the vision tower.
 LAST_OF_TIMM = ("fc.", "classifier.", "head.fc.", "head.weight", "head.bias")
-TV, TIMM, CLIP = from_torchvision, from_timm, from_open_clip
-FAMILIES = {
-    "torchvision resnet": Family(TV, lambda: small_resnet(), (64, 96), 512, True, "fc"),
-    "torchvision resnext": Family(
-        TV,
-        lambda: models.ResNet(models.resnet.Bottleneck, [1, 1, 1, 1], groups=2, width_per_group=4),
-        (64, 64),
-        2048,
-        True,
-        "fc",
-    ),
-    "torchvision regnet": Family(TV, torchvision_name("regnet_x_400mf"), (64, 64), 400, True, "fc"),
-    "torchvision efficientnet": Family(TV, tv_efficientnet, (64, 64), 64, True, "classifier.1"),
-    "torchvision mobilenet v2": Family(
-        TV, lambda: models.mobilenet_v2(width_mult=0.25), (64, 64), 1280, True, "classifier.1"
-    ),
-    "torchvision densenet": Family(
-        TV,
-        lambda: models.DenseNet(growth_rate=4, block_config=(1, 1, 1, 2), num_init_features=8),
-        (64, 64),
-        12,
-        True,
-        "classifier",
-    ),
-    "torchvision swin": Family(TV, tv_swin, (32, 48), 16, True, "head"),
-    "torchvision convnext": Family(TV, tv_convnext, (32, 48), 16, False, "classifier.2"),
-    "torchvision maxvit": Family(TV, tv_maxvit, (32, 32), 16, False, "classifier.5"),
-    "torchvision mobilenet v3": Family(
-        TV, torchvision_name("mobilenet_v3_small"), (64, 96), 1024, False, "classifier.3"
-    ),
-    "torchvision vit": Family(TV, tv_vit, (32, 32), 16, False, "heads.head"),
-    "torchvision vit with representation": Family(
-        TV, lambda: tv_vit(representation_size=12), (32, 32), 12, False, "heads.head"
-    ),
-    "timm resnet": Family(TIMM, timm_name("test_resnet"), (64, 96), 96, True),
-    "timm resnet without classifier": Family(TIMM, timm_name("test_resnet", num_classes=0), (64, 64), 96, True),
-    "timm regnet": Family(TIMM, timm_name("regnetx_002"), (64, 64), 368, True),
-    "timm efficientnet": Family(TIMM, timm_name("test_efficientnet"), (64, 64), 256, True),
-    "timm swin": Family(TIMM, timm_name("swin_tiny_patch4_window7_224", **SWIN), (64, 64), 16, True),
-    "timm swin v2": Family(TIMM, timm_name("swinv2_tiny_window8_256", **SWIN), (64, 64), 16, True),
-    "timm convnext": Family(TIMM, timm_name("test_convnext"), (64, 96), 64, False),
-    "timm maxvit": Family(TIMM, timm_name("test_maxvit", img_size=96), (96, 96), 128, True),
-    "timm coatnet": Family(TIMM, timm_coatnet, (32, 32), 24, False),
-    "timm vit": Family(TIMM, timm_name("vit_tiny_patch16_224", img_size=(32, 48), **SMALL), (32, 48), 16, False),
-    "timm deit": Family(TIMM, timm_name("deit_tiny_patch16_224", img_size=32, **SMALL), (32, 32), 16, False),
-    "timm dinov2": Family(TIMM, timm_name("vit_small_patch14_reg4_dinov2", img_size=28, **SMALL), (28, 28), 16, False),
-    "timm clip": Family(TIMM, timm_name("vit_base_patch16_clip_224", img_size=32, **SMALL), (32, 32), 16, False),
-    "timm vit mean, then norm": Family(TIMM, timm_name("test_vit2"), (64, 64), 64, False),
-    "timm vit mean": Family(TIMM, timm_name("test_vit2", fc_norm=False), (64, 64), 64, True),
-    "timm siglip": Family(
-        TIMM, timm_name("vit_base_patch16_siglip_224", img_size=(32, 48), **SMALL), (32, 48), 16, False
-    ),
-    "timm siglip over prefix": Family(TIMM, timm_name("test_vit3", img_size=64), (64, 64), 96, False),
-    "timm eva": Family(TIMM, timm_name("eva02_tiny_patch14_224", img_size=28, **SMALL), (28, 28), 16, False),
-    "timm eva class token": Family(
-        TIMM, timm_name("eva02_tiny_patch14_224", img_size=28, global_pool="token", **SMALL), (28, 28), 16, False
-    ),
-    "timm eva attention": Family(
-        TIMM, timm_name("vit_pe_core_tiny_patch16_384", img_size=32, **SMALL), (32, 32), 16, False
-    ),
-    "open_clip vit": Family(CLIP, clip_vit, (32, 32), 12, False),
-    "open_clip vit oblong": Family(CLIP, lambda: clip_vit(image_size=(32, 48)), (32, 48), 12, False),
-    "open_clip vit mean": Family(CLIP, lambda: clip_vit(pool_type="avg"), (32, 32), 12, True),
-    "open_clip vit norm after pool": Family(
-        CLIP, lambda: clip_vit(pool_type="avg", final_ln_after_pool=True), (32, 32), 12, False
-    ),
-    "open_clip rn50": Family(
-        CLIP, lambda: clip(image_size=96, layers=[1, 1, 1, 1], width=8, head_width=32), (96, 96), 12, False
-    ),
-    "open_clip siglip": Family(CLIP, lambda: Tower("test_vit3", pool="map", proj="none"), (160, 160), 96, False),
-    "open_clip eva": Family(CLIP, lambda: Tower("test_vit", pool="token", proj=""), (160, 160), 12, False),
-    "open_clip convnext": Family(CLIP, lambda: Tower("test_convnext", pool="", proj="linear"), (64, 96), 12, False),
-    "open_clip resnet linear": Family(
-        CLIP, lambda: Tower("test_resnet", pool="avg", proj="linear", proj_bias=True), (64, 64), 12, True
-    ),
-    "open_clip resnet mlp": Family(CLIP, lambda: Tower("test_resnet", pool="avg", proj="mlp"), (64, 64), 12, False),
-}
-
-
-class Case(NamedTuple):
-    family: Family
-    model: nn.Module
-    backbone: Backbone
-    images: Tensor
-
-
-def randomise(model: nn.Module, images: Tensor, generator: torch.Generator) -> None:
-    """Move norms and biases off their initial ones and zeros, under which leaving one out is not seen."""
-
-    def noise(tensor: Tensor) -> Tensor:
-        return 0.3 * torch.randn(tensor.shape, generator=generator, dtype=tensor.dtype)
-
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.ndim <= 1 or parameter.shape.numel() == max(parameter.shape):
-                parameter.add_(noise(parameter))
-        norms = [module for module in model.modules() if isinstance(module, nn.BatchNorm2d)]
-        for norm in norms:
-            norm.train()
-            norm.momentum = 1.0
-        # Statistics of the images themselves: without, the signal of an untrained network dies on its way.
-        getattr(model, "visual", model)(images)
-        for norm in norms:
-            norm.eval()
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
 def case(request: pytest.FixtureRequest) -> Case:
-    family = FAMILIES[request.param]
-    generator = torch.Generator().manual_seed(0)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        model = family.build().eval().double()
-    images = torch.randn(2, 3, *family.size, generator=generator, dtype=torch.float64)
-    randomise(model, images, generator)
-    return Case(family, model, family.factory(model), images)
-
-
-def own_embedding(case: Case) -> Tensor:
-    """Return the embedding that the host itself calls its embedding."""
-    model = case.model
-    if case.family.factory is from_open_clip:
-        return model.encode_image(case.images)
-    if case.family.factory is from_timm:
-        return model.forward_head(model.forward_features(case.images), pre_logits=True)
-    headless = copy.deepcopy(model)
-    parent, _, name = case.family.last.rpartition(".")
-    setattr(headless.get_submodule(parent), name, nn.Identity())
-    return headless(case.images)
+    return build_case(FAMILIES[request.param])
 
 
 def parts(backbone: Backbone) -> nn.ModuleDict:
@@ -302,17 +97,10 @@ def test_local_evidence_reads_each_position_alone(case: Case) -> None:
         elif isinstance(pool, AttentionPool):
             alone = torch.cat([attention_on(pool, one, i * columns + j) for one in features.split(1)])
         else:
-            alone = read_alone(pool, features, features[:, pool.prefix + i * columns + j, None])
+            # The token of a patch as the class token, if there is one, and as the only patch.
+            prefix = features.shape[1] - rows * columns
+            alone = pool(torch.cat([features[:, prefix + i * columns + j, None]] * (1 + prefix), 1))
         torch.testing.assert_close(outer(alone), maps[:, :, i, j], rtol=1e-9, atol=1e-9)
-
-
-def read_alone(pool: nn.Module, tokens: Tensor, token: Tensor) -> Tensor:
-    """Return what a pool of tokens gives if a patch token is the class token, or the only one to pool."""
-    if isinstance(pool, LatentPool):
-        return pool.after(pool.attention(token))
-    assert isinstance(pool, TokenPool)
-    before = tokens[:, : pool.mean_from or 0]
-    return pool(torch.cat([before, token], 1))
 
 
 def attention_on(pool: AttentionPool, features: Tensor, position: int) -> Tensor:
@@ -341,12 +129,11 @@ def test_modules_hold_each_parameter_once(case: Case) -> None:
     for parameter in modules.parameters():
         # The user's own, not a copy: otherwise a KeyError.
         own.pop(id(parameter))
-    # Left out is the classifier and, of CLIP, the text tower.
+    # Left out is the classifier and, of CLIP, the text tower; of transformers also what it pools by elsewhere.
     if case.family.factory is from_open_clip:
         assert not [name for name in own.values() if name.startswith("visual.")]
-    else:
-        last = case.family.last or LAST_OF_TIMM
-        assert all(name.startswith(last) for name in own.values())
+    elif case.family.factory is not from_transformers:
+        assert all(name.startswith(case.family.own or LAST_OF_TIMM) for name in own.values())
 
 
 @torch.no_grad()
@@ -429,10 +216,6 @@ class OwnForward(models.ResNet):
 
 class Renamed(models.ResNet):
     """A subclass that runs as its family does."""
-
-
-def small_resnet(cls: type = models.ResNet) -> nn.Module:
-    return cls(models.resnet.BasicBlock, [1, 1, 1, 1], num_classes=2)
 
 
 def resnet_with(pool: nn.Module) -> nn.Module:
