@@ -171,15 +171,6 @@ class TestWhatIsKnown:
 class TestWrongPlaces:
     """Masks that are none, and places that are not in the image."""
 
-    @pytest.mark.parametrize("bad", [255, 0.5, 0.01, np.nan, -1])
-    @pytest.mark.parametrize("bound", [True, False])
-    def test_masks_other_than_0_and_1(self, bad: float, bound: bool, predictor: nn.Module) -> None:
-        masks = pixel_masks(0, 0, 0)
-        masks[1, 0, 3, 4] = bad
-        name = "masks" if bound else "s_batch"
-        with pytest.raises(ValueError, match=rf"`{name}` to hold only 0 and 1 but got .* at \(1, 0, 3, 4\)"):
-            CLM(masks=masks if bound else None)(predictor, IMAGES, CONCEPTS, falling_maps(), s_batch=masks)
-
     @pytest.mark.parametrize(
         ("place", "message"),
         [

@@ -255,9 +255,7 @@ BAD_ARGUMENTS = {
     "no pair": ({}, "at least one of arguments `mcs`, `idr` and `iir`"),
     "lengths": ({"mcs": "short"}, "`mcs` to show the same images but they have 24 and 3"),
     "two models": ({"idr": "mcs"}, "`idr` to be of one model but got two"),
-    "threshold": ({"mcs": "mcs", "threshold": 0}, "threshold"),
     "masks": ({"mcs": "mcs", "masks": torch.eye(SIZE).expand(3, SIZE, SIZE)}, "a mask for each of 24 images but got 3"),
-    "mask values": ({"mcs": "mcs", "masks": torch.full((N, 1, SIZE, SIZE), 2)}, "masks"),
 }
 
 

@@ -211,8 +211,6 @@ CASES: dict[str, tuple[Any, type[Exception], str]] = {
     ),
     "a model that is none": (lambda e: Explainer(constant), TypeError, r"`model` to be a torch.nn.Module"),
     "half a normalisation": (lambda e: Explainer(Classifier(), std=STD), ValueError, r"`mean` and `std` together"),
-    "no noise": (lambda e: metric_values(rated(), {"a": e}, noise=0), ValueError, r"`noise` to lie in \(0, inf\)"),
-    "no draws": (lambda e: metric_values(rated(), n_samples=0), ValueError, r"`n_samples` to be at least 1"),
 }
 
 

@@ -393,7 +393,6 @@ class TestExplanations:
 
 
 VALUES: dict[str, tuple[Any, str]] = {
-    "an unknown perturbation": (lambda: Faithfulness("gausian"), r"Did you mean 'gaussian'"),
     "noise for black": (lambda: Faithfulness("black", noise=0.1), r"no argument `noise` with .*black"),
     "no noise": (lambda: Faithfulness("uniform", noise=0), "`noise` to lie above 0"),
     "half a normalisation": (lambda: Faithfulness(mean=[0.5]), r"`mean` and `std` together"),
@@ -403,10 +402,6 @@ VALUES: dict[str, tuple[Any, str]] = {
     ),
     "a std of 0": (lambda: Faithfulness(mean=[0.5], std=[0]), r"`std` positive"),
     "mean and std of other lengths": (lambda: Faithfulness(mean=[0, 0], std=[1]), r"\(2,\) and \(1,\)"),
-    "a range upside down": (lambda: Faithfulness(pixel_range=(1, 0)), "`pixel_range` to be two finite numbers"),
-    "a range of three": (lambda: Faithfulness(pixel_range=(0, 1, 2)), "`pixel_range` to be two finite numbers"),
-    "other outputs": (lambda: Faithfulness(outputs="scores"), r"`outputs` to be one of"),
-    "no image at a time": (lambda: Faithfulness(chunk_size=0), r"`chunk_size` to be at least 1"),
     "no model": (lambda: score(None, photographs(), maps_of()), r"needs argument `model`"),
     "concept values": (
         lambda: score(Weighing(), photographs()[:, 0, 0], maps_of()[:, 0, 0]),
@@ -437,14 +432,10 @@ VALUES: dict[str, tuple[Any, str]] = {
         r"outputs \(N, K\) but got shape \(5, 2, 12, 12\)",
     ),
 }
-TYPES: dict[str, tuple[Any, str]] = {
-    "thresholds as shares": (lambda: Faithfulness(thresholds=(0.1,)), r"`thresholds` to be a whole number"),
-    "a seed that is none": (lambda: Faithfulness(seed=0.5), r"`seed` to be a whole number"),
-}
 
 
-@pytest.mark.parametrize("case", [*VALUES, *TYPES])
+@pytest.mark.parametrize("case", VALUES)
 def test_bad_input(case: str) -> None:
-    call, match = (VALUES | TYPES)[case]
-    with pytest.raises(ValueError if case in VALUES else TypeError, match=match):
+    call, match = VALUES[case]
+    with pytest.raises(ValueError, match=match):
         call()

@@ -9,7 +9,6 @@ import pytest
 
 import known_truth
 from known_truth import World
-from quantus_concepts import IDR
 from reference import attribution as reference
 from reference.chance import at_chance
 
@@ -74,21 +73,6 @@ def test_images_classified_wrongly_with_or_without_the_feature_are_undefined(whe
         for images in (world.images, world.scenes):
             images[3, known_truth.SCENE] = 1 - images[3, known_truth.SCENE]
     np.testing.assert_array_equal(score(world), np.where(np.arange(8) == 3, np.nan, 1))
-
-
-def test_counterpart_in_a_loop(world: World) -> None:
-    loop = IDR(normalise=False)
-    for rows in (slice(0, 3), slice(3, 8)):
-        loop(
-            world.scene_model,
-            world.images[rows],
-            world.scene_labels[rows],
-            s_batch=world.masks[rows],
-            explain_func=known_truth.random,
-            custom_batch={"counterpart": world.scenes[rows]},
-        )
-    assert loop.all_evaluation_scores == score(world, known_truth.random)
-    assert set(loop.all_evaluation_scores) == {0.0, 1.0}
 
 
 ORDERS = [

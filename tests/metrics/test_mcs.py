@@ -124,25 +124,6 @@ def test_a_random_region_is_the_baseline() -> None:
     assert (score(world, random_region=True, seed=2) != scores).any()
 
 
-def test_contrast_labels_in_a_loop(world: World) -> None:
-    loop = MCS(world.scene_model, None)
-    for rows in (slice(0, 3), slice(3, 8)):
-        loop(
-            world.object_model,
-            world.images[rows],
-            world.object_labels[rows],
-            explain_func=known_truth.gradient,
-            custom_batch={"contrast_labels": world.scene_labels[rows], "masks": world.masks[rows]},
-        )
-    np.testing.assert_array_equal(loop.all_evaluation_scores, score(world, known_truth.gradient))
-
-
-def test_a_second_model_in_double_precision(world: World) -> None:
-    single = score(world, known_truth.knows)
-    world.scene_model.double()
-    assert score(world, known_truth.knows) == single
-
-
 def test_a_second_model_with_other_classes(world: World) -> None:
     class More(Reader):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -408,26 +408,10 @@ class TestEarlyStop:
         assert seen == [2, 2, 2, 2, 2, 1, 1, 1, 1, 2, 2]
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        *((name, value) for name in ("eta1", "eta2", "step_size", "tolerance") for value in (np.nan, np.inf, -1)),
-        ("step_size", 0),
-        ("tolerance", 0),
-        ("pixel_range", (0, np.inf)),
-        ("pixel_range", (np.nan, 1)),
-        ("steps", 0),
-        ("steps", 2.5),
-        ("chunk_size", 0),
-        ("mean", [np.nan]),
-        ("std", [np.inf]),
-        ("std", [-1.0]),
-    ],
-)
-def test_settings_that_cannot_be(name: str, value: Any) -> None:
-    others = {"mean": {"std": [1.0]}, "std": {"mean": [0.0]}}.get(name, {})
-    with pytest.raises((ValueError, TypeError), match=f"Expected argument `{name}` to "):
-        Patch(np.zeros((3, 8, 8)), **{name: value}, **others)
+@pytest.mark.parametrize(("name", "value"), [("mean", [np.nan]), ("std", [np.inf]), ("std", [-1.0])])
+def test_a_normalisation_that_cannot_be(name: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=f"Expected argument `{name}` to "):
+        Patch(np.zeros((3, 8, 8)), **{"mean": [0.0], "std": [1.0], name: value})
 
 
 def test_long_work_shows_progress(

@@ -163,7 +163,6 @@ def test_accuracy_on_what_was_seen_and_controls(pairs: PaintedSubstitutions) -> 
         ({"concept_names": NAMES[:3]}, r"`concept_names` to hold 4 names but got 3"),
         ({"class_concepts": OWN[:2]}, r"labels in 0\.\.1"),
         ({"seen": batches()}, r"`seen` to give batches with concept labels"),
-        ({"threshold": np.nan}, r"`threshold` to lie in"),
     ],
 )
 def test_bad_input_is_refused(changed: dict, message: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import pickle
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -130,9 +129,3 @@ def test_one_metric_in_two_threads() -> None:
         for scores in mine:
             np.testing.assert_array_equal(scores, alone)
     assert len(metric.records) == 2 + 2 * ROUNDS
-
-
-def test_a_metric_with_its_lock_can_be_copied_and_pickled() -> None:
-    metric = CEM(np.eye(N_CONCEPTS))
-    for again in (copy.deepcopy(metric), copy.copy(metric), pickle.loads(pickle.dumps(metric))):
-        assert again(None, np.eye(N_CONCEPTS), np.zeros(N_CONCEPTS, int), np.eye(N_CONCEPTS)) == [1] * N_CONCEPTS
