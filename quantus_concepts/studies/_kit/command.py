@@ -97,7 +97,7 @@ class Options:
     late: ClassVar[int] = 0
 
     def __post_init__(self) -> None:
-        """Write ``~`` out in paths, and raise ValueError for what lies out of bounds or is no choice."""
+        """Write ``~`` out in paths, and raise ValueError for what lies out of bounds, is no choice or is empty."""
         from captum_concepts._support.checks import check_choice, check_range
 
         for field in dataclasses.fields(self):
@@ -108,6 +108,8 @@ class Options:
             name = field.name if said["argument"] else option_name(field.name)
             if said["choices"] is not None:
                 check_choice(name, value, resolve(said["choices"]))
+            elif value == "" != field.default:
+                raise ValueError(f"Expected argument `{name}` to be some text but got ''. Or leave it out.")
             if said["bounds"] is not None:
                 check_range(name, value, *said["bounds"], **said["open"])
             for path in (value if isinstance(value, list) else [value]) if said["path"] else ():
