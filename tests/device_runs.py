@@ -19,6 +19,7 @@ from captum.attr import (
     Occlusion,
     Saliency,
 )
+from quantus.helpers.enums import DataType
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -58,14 +59,14 @@ from device_inputs import (
     scorer,
     small_network,
 )
+from metric_inputs import metric_arguments, named_arguments
 from pooling_encoder import PoolingEncoder
 from quantus_concepts import (
+    AVAILABLE_METRICS,
     CEM,
     CGIM,
     CLM,
-    IDR,
     IIR,
-    MCS,
     Faithfulness,
     PASTAScore,
     Patch,
@@ -130,12 +131,20 @@ def on_maps(metric: Callable[[int], Any]) -> Run:
     return run
 
 
-def contrasted(n: int, device: torch.device) -> MCS:
-    return MCS(TinyConceptModel(1).to(device), predicted(1, IMAGES[:n]))
+def of_package(metric: type) -> Run:
+    """A metric with the arguments that its constructor names."""
 
+    def run(device: torch.device, n: int) -> Any:
+        truth = {
+            **{"concept_labels": CONCEPT_LABELS[:n], "class_concepts": CLASS_CONCEPTS, "added": CLASSES[:n]},
+            **{"points": POINTS[:n], "part_of_concept": PARTS, "counterpart": CHANGED[:n], "patched": CHANGED[:n]},
+            **{"contrast_model": TinyConceptModel(1).to(device), "contrast_labels": predicted(1, IMAGES[:n])},
+        }
+        arguments = named_arguments(metric, metric_arguments(IMAGES[:n], np.random.default_rng(0)) | truth)
+        kind = on_images if DataType.IMAGE in metric.data_applicability else on_concepts  # type: ignore[attr-defined]
+        return kind(lambda _: metric(**arguments))(device, n)
 
-def mcs(device: torch.device, n: int) -> Any:
-    return on_images(lambda n: contrasted(n, device))(device, n)
+    return run
 
 
 def pasta(device: torch.device, n: int, **arguments: Any) -> Any:
@@ -153,24 +162,17 @@ def pasta_of_concepts(device: torch.device, n: int) -> Any:
 
 
 METRICS: dict[str, Run] = {
-    "CGIM": on_images(lambda n: CGIM(CLASS_CONCEPTS)),
+    **{metric.__name__: of_package(metric) for metric in AVAILABLE_METRICS["Concepts"].values()},
     "CGIM by weight": on_images(lambda n: CGIM(CLASS_CONCEPTS, importance="weight")),
     "CGIM of explanations": on_concepts(lambda n: CGIM(CLASS_CONCEPTS)),
-    "CEM": on_images(lambda n: CEM(CONCEPT_LABELS[:n], top_l=2)),
     "CEM of the correct": on_images(lambda n: CEM(CONCEPT_LABELS[:n], top_l=2, only_correct=True), CLASSES),
     "CEM of explanations": on_concepts(lambda n: CEM(CONCEPT_LABELS[:n], top_l=2)),
-    "CLM": on_images(lambda n: CLM(alpha=3, points=POINTS[:n], part_of_concept=PARTS, top_l=2)),
     "CLM by a threshold": on_images(lambda n: CLM(threshold=0.1, points=POINTS[:n], part_of_concept=PARTS)),
     "CLM of explanations": on_maps(lambda n: CLM(alpha=3)),
     "CLM of shares": on_maps(lambda n: CLM(alpha=3, mask_hit="share")),
-    "SubstitutionScore": on_images(lambda n: SubstitutionScore(CLASSES[:n], threshold=0)),
     "SubstitutionScore of values": on_concepts(lambda n: SubstitutionScore(CLASSES[:n], threshold=0)),
-    "MCS": mcs,
-    "IDR": on_images(lambda n: IDR(CHANGED[:n])),
-    "IIR": on_images(lambda n: IIR(CHANGED[:n], tolerance=10)),
-    "Faithfulness": on_images(lambda n: Faithfulness("gaussian", thresholds=(10, 30))),
     "Faithfulness by ROAD": on_images(lambda n: Faithfulness("road", thresholds=(10, 20))),
-    "PASTA-score": pasta,
+    "PASTAScore": pasta,
     "PASTA-score of concepts": pasta_of_concepts,
 }
 
