@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 import inspect
 import pickle
+import re
 import typing
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -440,3 +442,16 @@ class TestPaperIdentities:
             np.testing.assert_allclose(host[name], expected, atol=1e-6)
             image_view = CGIM(V, per=per, importance=name)(model, images, classes)
             np.testing.assert_allclose(image_view, expected, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_metric_of_contributing_keeps_the_contract(
+    model: SharingConceptModel, images: np.ndarray, truth: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text("utf-8")
+    names: dict[str, Any] = {}
+    exec(re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)[0], names)
+    monkeypatch.setitem(quantus_concepts.AVAILABLE_METRICS["Concepts"], "ConceptMass", names["ConceptMass"])
+    TestInvariance().test_batch_size("ConceptMass", 5, model, images, truth)
+    TestInvariance().test_double_precision("ConceptMass", model, images, truth)
+    TestNothingIsChanged().test_flags_gradients_hooks_and_random_state("ConceptMass", model, images, truth)
