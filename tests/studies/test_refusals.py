@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import re
 import shlex
 import types
 import typing
@@ -144,70 +145,94 @@ NO_FILES = {
     "resnet81": "Nearest: .*resnet18",
 }
 QUESTIONS = {"--question Q7": "--question"}
-#: For each command, what is added to good arguments, and what the refusal has to say.
+#: For each command, what is added to good arguments where the refusal has to name the option given last.
+NAMED = {
+    "compose": ("--objects nowhere | --objects file.txt | --scenes nowhere | --scenes file.txt | --object-classes dog"),
+    "explain": (
+        "--image nowhere.png | --image fruit | --text striped | --layer conv1 | --weights none | "
+        f"{PHOTO} --concepts fruit --backbone timm:resnet18 --layer 4"
+    ),
+    "benchmark concepts": (
+        "--n-train 2 | --n-test 2 | --image-size 36 | --image-size 24 | --image-size 520 | --parts parts.csv | "
+        "--root fruit | --concepts concepts.csv | --weights none | --mean 0,0,0 --std 1,1,0 | "
+        "--mean 0,0,0 --std 1,inf,1 | --unnormalised | --backbone empty.py:model | --out file.txt/x | "
+        f"{NETWORK} --layer="
+    ),
+    "benchmark attribution": (
+        "--data bam --root scenes --robustness | --data bam --root scenes | --mean 0,0,0 --std 0,0,0 | "
+        "--models /proc/nowhere/models"
+    ),
+    "benchmark substitution": (
+        "--n-train 2 | --n-test 2 | --image-size 36 | --correlations 0,,1 | --correlations 0,2 | "
+        "--correlations nan | --correlations nonsense | --root fruit | --encoders siglop | --per-pair 3 | "
+        f"--cbm file.txt | --backbone resnet18 | {SUB} --seeds 2 | {SUB} --backbone small --cbm concepts.csv | "
+        f"{SUB} --backbone small --image-size 36 | {SUB} --backbone nonsense"
+    ),
+    "benchmark pasta": "--question Q1,,Q2 | --n-per-image 1000",
+    "pasta train": (
+        "--datasets nonsense | --datasets coco, | --question Q7 | --encoder siglop | "
+        "--encoder embedded --encoder-weights file.txt | --encoder embedded --encoder-tokenizer empty | "
+        "--template nonsense"
+    ),
+    "pasta score": (
+        "--scorer nowhere | --scorer file.txt | --scorer empty | --encoder siglop | "
+        "--encoder embedded --encoder-weights file.txt | --encoder-tokenizer empty | --labels-from nowhere | "
+        "--labels-from empty | --ascending nonsense | --ascending , | --images empty | --explanations empty"
+    ),
+    "pasta sheet": (
+        "--questions Q7 | --labels-from nowhere | --ascending nonsense | --images empty | "
+        "--explanations empty | --light empty | --strong images"
+    ),
+    "pasta ablate": (
+        "--tables nonsense | --tables 14 | --question Q7 | --data empty | --encoder siglop | "
+        "--encoder-weights file.txt | --encoder-tokenizer empty"
+    ),
+    "pasta sizes": "--encoders siglop | --encoders embedded, | --data empty",
+    "pasta metrics": "--data empty",
+    "substitute generate": "--attributes , | --out made",
+    "substitute filter": "--model empty | --model nowhere/to/be/found",
+    "substitute sheet": "--max-megabytes 0.001",
+    "substitute export": "--ratings nowhere | --ratings votes.json",
+}
+#: And where it has to say more, what that is.
 BAD: dict[str, dict[str, str]] = {
     "compose": {
-        "--objects nowhere": "--objects",
-        "--objects file.txt": "--objects",
-        "--scenes nowhere": "--scenes",
-        "--scenes file.txt": "--scenes",
         "--annotations file.txt": "--objects",
-        "--object-classes dog": "--object-classes",
         "--min-photographs 2": "`--min-photographs` has no effect without `--annotations`",
         "--n-per-pairs 3": "--n-per-pair",
         "extra": "extra",
     },
     "explain": {
         **HALF_A_NORMALISATION,
-        "--image nowhere.png": "--image",
-        "--image fruit": "--image",
         PHOTO: "--concepts",
-        "--text striped": "--text",
         "--concepts fruit": "--image",
         "--backbone network.py:model": "--image",
-        "--layer conv1": "--layer",
-        "--weights none": "--weights",
         "--mean 0,0,x --std 1,1,1": "--mean",
         f"{PHOTO} --text a --backbone resnet18": "--backbone.*open_clip",
         f"{PHOTO} --text a --backbone transformers:ViTModel:x": "reads texts",
         f"{PHOTO} --text a --backbone open_clip:ViT-B-32": "'library:model:weights'",
         f"{PHOTO} --concepts fruit": "--backbone",
         f"{PHOTO} --concepts fruit --backbone network.py:modell": "model",
-        f"{PHOTO} --concepts fruit --backbone timm:resnet18 --layer 4": "--layer",
         f"{PHOTO} --concepts fruit --cbm file.txt": "--concepts and --cbm",
         "extra": "extra",
     },
     "benchmark concepts": {
         **ENGINE,
         **HALF_A_NORMALISATION,
-        "--n-train 2": "--n-train",
-        "--n-test 2": "--n-test",
-        "--image-size 36": "--image-size",
-        "--image-size 24": "--image-size",
-        "--image-size 520": "--image-size",
         "--method svn": "--method.*Did you mean 'svm'",
         "--labels imge": "--labels.*Did you mean 'image'",
-        "--parts parts.csv": "--parts",
-        "--root fruit": "--root",
         "--data cub --parts parts.csv --root fruit": "--parts",
         "--data cub --root fruit --weights none": "fruit",
-        "--concepts concepts.csv": "`--concepts`",
         "--data folder": "--root",
         "--data cub": "--root",
         f"{NETWORK} --part-of-concept parts.csv": "`--parts`",
         "--layer conv1": "`--layer` belongs to a network of your own: name it with --backbone",
-        "--weights none": "--weights",
         "--mean 0,0,nan --std 1,1,1": "--mean",
         "--mean a,b,c --std 1,1,1": "--mean",
-        "--mean 0,0,0 --std 1,1,0": "--std",
-        "--mean 0,0,0 --std 1,inf,1": "--std",
         "--mean 0,0,0 --std 1,1,1 --unnormalised": "either `--mean` and `--std` or `--unnormal",
-        "--unnormalised": "--unnormalised",
-        "--backbone empty.py:model": "--backbone",
         **{f"--backbone {name}": message for name, message in NO_FILES.items()},
         "--out images": "already holds files.*--out",
         "--out images --overwrite": "did not write.*--out",
-        "--out file.txt/x": "--out",
         "--seedz 3": "--seed",
         **{f"{OWN} network.py:{name}": message for name, message in NO_NETWORKS.items()},
         f"{OWN} network.py:MEAN": "MEAN",
@@ -217,7 +242,6 @@ BAD: dict[str, dict[str, str]] = {
         f"{NETWORK} --mean 0,0 --std 1,1": "each of 3 channels but got 2",
         f"{NETWORK} --layer 99": "`--layer` to name a layer of Sequential but got '99'",
         f"{NETWORK} --layer 4": "to give maps",
-        f"{NETWORK} --layer=": "--layer",
         f"{NETWORK} --weights nowhere.pth": "there is none at nowhere.pth",
         f"{NETWORK} --weights file.txt": "file.txt holds no weights that can be read safely",
         f"{NETWORK} --weights other.safetensors": "do not fit Sequential: missing: 0.weight",
@@ -234,9 +258,7 @@ BAD: dict[str, dict[str, str]] = {
         "--data folders --scenes scenes": "`--objects` with `--data folders` but it is missing",
         "--data coco-miniplaces --objects cutouts --scenes scenes": "--annotations",
         "--data bam": "`--root` with `--data bam`",
-        "--data bam --root scenes --robustness": "--robustness",
         "--data bam --root scenes --relative": "`--relative` needs images .*--data folders",
-        "--data bam --root scenes": "--root",
         "--root scenes": "`--root` has no effect with `--data painted`.*belongs to: bam",
         "--scenes scenes": "belongs to: coco-miniplaces, folders",
         "--image-size 36": "`--image-size` to be a multiple of 8, .* but got 36",
@@ -256,95 +278,49 @@ BAD: dict[str, dict[str, str]] = {
         "--target-scene hill": "`--target-scene` to be one of .* Did you mean 'hills'",
         f"{FOLDED} --common-object leave": "`--common-object` to be one of .* Did you mean 'leaf'",
         f"{FOLDED} --target-scene beech": "`--target-scene` to be one of .* Did you mean 'beach'",
-        "--mean 0,0,0 --std 0,0,0": "--std",
         "--mean nan,0,0 --std 1,1,1": "--mean",
         **{f"--backbone {name}": message for name, message in NO_FILES.items()},
         "--backbone resnet18 --weights nowhere.pth": "there is none at nowhere.pth",
         **{f"--backbone network.py:{name}": message for name, message in NO_NETWORKS.items()},
         "--backbone network.py:grey": "grey",
         "--backbone network.py:without_classifier": "without_classifier",
-        "--models /proc/nowhere/models": "--models",
         "--models file.txt": "`--models` to name a folder but file.txt is a file",
         **ENGINE,
     },
     "benchmark substitution": {
         **ENGINE,
-        "--n-train 2": "--n-train",
-        "--n-test 2": "--n-test",
-        "--image-size 36": "--image-size",
-        "--correlations 0,,1": "--correlations",
-        "--correlations 0,2": "--correlations",
-        "--correlations nan": "--correlations",
-        "--correlations nonsense": "--correlations",
         "--n-concepts 4": "`--n-classes`",
-        "--root fruit": "--root",
-        "--encoders siglop": "--encoders",
-        "--per-pair 3": "--per-pair",
-        "--cbm file.txt": "--cbm",
-        "--backbone resnet18": "--backbone",
         "--data sub": "--root",
         "--data sub --root fruit": "--cub-root",
-        f"{SUB} --seeds 2": "--seeds",
         **{
             f"{of}--{name}": f"--{name.split()[0]}"
             for of in ("", f"{SUB} --backbone small ")
             for name in ("layer x", "weights x", "mean x", "std x", "unnormalised")
         },
-        f"{SUB} --backbone small --cbm concepts.csv": "--cbm",
-        f"{SUB} --backbone small --image-size 36": "--image-size",
         **{f"{SUB} {half}": name for half, name in HALF_A_NORMALISATION.items()},
-        f"{SUB} --backbone nonsense": "--backbone",
         f"{SUB} --backbone network.py:model": "CUB",
         "--out images --overwrite": "--out",
     },
     "benchmark pasta": {
         **QUESTIONS,
-        "--question Q1,,Q2": "--question",
-        "--n-per-image 1000": "--n-per-image",
         **ENGINE,
     },
     "pasta train": {
         "--data empty": "--data.*human_annotations.json",
-        "--datasets nonsense": "--datasets",
-        "--datasets coco,": "--datasets",
-        "--question Q7": "--question",
-        "--encoder siglop": "--encoder",
         "--encoder a/b": "a",
-        "--encoder embedded --encoder-weights file.txt": "--encoder-weights",
-        "--encoder embedded --encoder-tokenizer empty": "--encoder-tokenizer",
-        "--template nonsense": "--template",
         "--sentence release --template {}": "--template",
         **ENGINE,
     },
     "pasta score": {
         **QUESTIONS,
-        "--scorer nowhere": "--scorer",
-        "--scorer file.txt": "--scorer",
-        "--scorer empty": "--scorer",
         "--question Q5": "Q5",
-        "--encoder siglop": "--encoder",
         "--encoder clip --encoder-weights file.txt": "file.txt",
-        "--encoder embedded --encoder-weights file.txt": "--encoder-weights",
-        "--encoder-tokenizer empty": "--encoder-tokenizer",
-        "--labels-from nowhere": "--labels-from",
-        "--labels-from empty": "--labels-from",
         "--labels-from file.txt": "file.txt",
-        "--ascending nonsense": "--ascending",
-        "--ascending ,": "--ascending",
-        "--images empty": "--images",
-        "--explanations empty": "--explanations",
         **ENGINE,
     },
     "pasta sheet": {
-        "--questions Q7": "--questions",
         "--questions Q5": "--light",
         "--questions Q6": "--strong",
-        "--labels-from nowhere": "--labels-from",
-        "--ascending nonsense": "--ascending",
-        "--images empty": "--images",
-        "--explanations empty": "--explanations",
-        "--light empty": "--light",
-        "--strong images": "--strong",
     },
     "pasta join": {
         "nowhere.json": "nowhere.json",
@@ -353,46 +329,28 @@ BAD: dict[str, dict[str, str]] = {
         "--data empty": "votes.json",
     },
     "pasta ablate": {
-        "--tables nonsense": "--tables",
-        "--tables 14": "--tables",
-        "--question Q7": "--question",
-        "--data empty": "--data",
-        "--encoder siglop": "--encoder",
-        "--encoder-weights file.txt": "--encoder-weights",
-        "--encoder-tokenizer empty": "--encoder-tokenizer",
         "--n-images 2": "images",
     },
     "pasta sizes": {
-        "--encoders siglop": "--encoders",
-        "--encoders embedded,": "--encoders",
         **{f"--widths={value}": "--widths" for value in ("8", "", "0,8", "a,b")},
         **{f"--channels={value}": "--channels" for value in ("8", "1,2", "nan,8")},
-        "--data empty": "--data",
     },
-    "pasta metrics": {"--data empty": "--data"},
     "substitute generate": {
         "--birds Blue_Jya": "Blue_Jay",
         "--attributes has_crown_color--blak": "--attributes",
-        "--attributes ,": "--attributes",
         "--t-1 0.9": "--t-2",
-        "--out made": "--out",
         "--out file.txt/x": "file.txt",
     },
     "substitute filter": {
-        "--model empty": "--model",
-        "--model nowhere/to/be/found": "--model",
         "--generated empty": "empty",
     },
     "substitute sheet": {
         "--generated empty": "empty",
         "--filtered empty": "manifest.csv",
-        "--max-megabytes 0.001": "--max-megabytes",
     },
     "substitute export": {
         "--generated empty": "empty",
         "--filtered empty": "manifest.csv",
-        "--ratings nowhere": "--ratings",
-        "--ratings votes.json": "--ratings",
         "--ratings file.txt": "file.txt",
     },
 }
@@ -403,7 +361,9 @@ def combined():
     for command in COMMANDS:
         # Neither a file nor what others wrote is replaced; there are no votes to join.
         out = {} if command == "pasta join" else {"--out file.txt": "file.txt", "--out images": "images"}
-        for more, names in (out | BAD.get(command, {})).items():
+        cases = (case for case in NAMED.get(command, "").split(" | ") if case)
+        named = {case: re.findall(r"--[A-Za-z][\w-]*", case)[-1] for case in cases}
+        for more, names in (out | named | BAD.get(command, {})).items():
             good = COMMANDS[command][1]
             if command == "pasta join" and not more.startswith("--"):
                 good = good.removeprefix("votes.json")
@@ -457,7 +417,7 @@ def test_every_option_has_cases():
         for field in dataclasses.fields(options):
             if hints[field.name] is bool or field.metadata["argument"]:
                 continue
-            added = " ".join(BAD.get(command, {})).replace("=", " ").split()
+            added = " ".join([NAMED.get(command, ""), *BAD.get(command, {})]).replace("=", " ").split()
             tried = bool(bad_values(field, hints[field.name])) or typed(field) in added
             assert tried, f"No case of {command} {typed(field)}."
 

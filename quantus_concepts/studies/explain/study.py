@@ -276,7 +276,7 @@ def _of_concepts(backbone: Backbone, bank: ConceptBank, middle: Tensor, options:
 
 
 def _random_banks(
-    options: ExplainOptions, bank: ConceptBank, middle: Tensor, head_of: Callable[[ConceptBank], nn.Module]
+    options: ExplainOptions, bank: ConceptBank, middle: Tensor, head_of: Callable[[ConceptBank], nn.Linear]
 ) -> tuple[RandomBank, ...]:
     seeds = range(options.seed * 10_000, options.seed * 10_000 + options.random_banks)
     drawn = (ConceptBank.random(len(bank), len(middle), seed=seed, mean=middle) for seed in seeds)
