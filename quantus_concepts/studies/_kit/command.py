@@ -169,7 +169,6 @@ class TableOptions(OutOptions):
     )
 
     def __post_init__(self) -> None:
-        """Raise ImportError where the package that writes workbooks is missing."""
         from captum_concepts._support.lazy import check_extra
 
         super().__post_init__()
@@ -196,7 +195,6 @@ class DeviceOptions(Options):
     batch_size: int = option(64, "Batch size.", panel=RUN, bounds=(1, MANY))
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a device that this machine does not have, too."""
         super().__post_init__()
         self.torch_device()
 
@@ -244,7 +242,6 @@ class EngineOptions(Options):
     )
 
     def __post_init__(self) -> None:
-        """Raise ValueError for what lies out of bounds, is no choice, or says nothing."""
         super().__post_init__()
         for name in _OF_RAY if self.engine == LOCAL else ():
             if getattr(self, name) is not None:

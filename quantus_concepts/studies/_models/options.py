@@ -37,7 +37,6 @@ class DataOptions(Options):
     data: str = option(PAINTED, "Which images.", panel=_DATA)
 
     def __post_init__(self) -> None:
-        """Raise ValueError for an option that the data need, or that has no effect on them."""
         super().__post_init__()
         belongs = {kind: (*self.needs[kind], *self.takes.get(kind, ())) for kind in self.needs}
         for name in dict.fromkeys(name for names in belongs.values() for name in names):
@@ -74,7 +73,6 @@ class PaintedOptions(Options):
     epochs: int = option(9, "Passes over the training images.", panel=PAINTED_PANEL, bounds=(1, MANY))
 
     def __post_init__(self) -> None:
-        """Raise ValueError for what cannot be painted."""
         from captum_concepts._support.checks import check_range
 
         super().__post_init__()
@@ -124,7 +122,6 @@ class NetworkOptions(Options):
     )
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a normalisation that is none."""
         super().__post_init__()
         _ = self.normalisation
 
@@ -170,7 +167,6 @@ class SmallNetworkOptions(NetworkOptions):
     not_small: ClassVar[tuple[str, ...]] = ("layer", "weights", "mean", "std", "unnormalised")
 
     def __post_init__(self) -> None:
-        """Raise ValueError for what the small network cannot have."""
         super().__post_init__()
         if not self.trains:
             return

@@ -89,17 +89,6 @@ class _Training:
     learning_rate: float
     files: Kept | None
 
-    def finish(self) -> None:
-        """Keep the weights; raise where they are not finite."""
-        state = self.network.state_dict()
-        if not all(bool(tensor.isfinite().all()) for tensor in state.values()):
-            raise ValueError(
-                f"The training of {self.job.name} diverged: weights are not finite. Lower `learning_rate` "
-                f"({self.learning_rate})."
-            )
-        if self.files is not None:
-            self.files.save(state)
-
 
 def train_models(
     jobs: Sequence[Job],
@@ -175,8 +164,14 @@ def train_models(
                 stop=stop,
                 display_progressbar=display_progressbar,
             )
-            if done:
-                training.finish()
+            state = training.network.state_dict()
+            if done and not all(bool(tensor.isfinite().all()) for tensor in state.values()):
+                raise ValueError(
+                    f"The training of {training.job.name} diverged: weights are not finite. Lower `learning_rate` "
+                    f"({training.learning_rate})."
+                )
+            if done and training.files is not None:
+                training.files.save(state)
 
         return run
 

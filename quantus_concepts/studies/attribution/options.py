@@ -127,7 +127,6 @@ class AttributionOptions(COCOOptions, SmallNetworkOptions, DataOptions, RunOptio
     )
 
     def __post_init__(self) -> None:
-        """Raise ValueError for what cannot be run."""
         super().__post_init__()
         for name, needed in (
             ("relative", "images with the common feature in a share of the classes"),

@@ -146,7 +146,7 @@ ROBUSTNESS_IN_THE_PAPER = (
     'The paper draws such bars in its Figure 5 and says that MCS "is robust to the scale and location of objects"; it '
     "prints no number for them."
 )
-#: Rows of the table of premises.
+#: Rows of the table of premises, by what a check measures.
 PREMISES: dict[str, tuple[str, Callable[[float], str]]] = {
     "accuracy with": ("accuracy on X_os", points),
     "accuracy without": ("without the common feature", points),

@@ -29,7 +29,7 @@ from quantus_concepts.studies.attribution.evaluation import (
 from quantus_concepts.studies.attribution.global_method import score_tcav
 from quantus_concepts.studies.attribution.model_training import Job, data_identity, train_models
 from quantus_concepts.studies.attribution.options import AttributionOptions
-from quantus_concepts.studies.attribution.report import page
+from quantus_concepts.studies.attribution.report import PREMISES, page
 
 COLUMNS = {
     "method": object,
@@ -49,16 +49,6 @@ COLUMNS = {
 MODELS = "models"
 #: Of what a run keeps: f_o, f_s, f_0 and the f_s^k, not its patches and explanations.
 MODEL_FILES = "f_*"
-#: What a premise check measures, by the name it has in premises.csv.
-QUANTITIES = {
-    "accuracy with": "accuracy_with",
-    "accuracy without": "accuracy_without",
-    "remains correct": "remains_correct",
-    "accuracy only": "accuracy_only",
-    "chance": "chance",
-    "median KL same": "median_kl_same",
-    "median KL changed": "median_kl_changed",
-}
 
 
 @named_as_typed(AttributionOptions, method="--methods")
@@ -190,11 +180,9 @@ def check_model(options: AttributionOptions, data: AttributionData, model: nn.Mo
 
 def premise_table(checks: list[PremiseCheck]) -> pd.DataFrame:
     """Return what was measured of each model, a row a number."""
-    return pd.DataFrame(
-        {"model": check.model, "metric": metric, "value": getattr(check, name), "n": check.n}
-        for metric, name in QUANTITIES.items()
-        for check in checks
-    )
+    names = {metric: metric.lower().replace(" ", "_") for metric in PREMISES}
+    rows = [(of.model, metric, getattr(of, name), of.n) for metric, name in names.items() for of in checks]
+    return pd.DataFrame(rows, columns=["model", "metric", "value", "n"])
 
 
 STUDY = Study("attribution", collect, page)

@@ -35,7 +35,6 @@ class ComposeOptions(COCOOptions, ProgressOptions, OutOptions):
     seed: int = option(0, "Random seed.", panel=RUN, bounds=(0, 2**31))
 
     def __post_init__(self) -> None:
-        """Raise for what cannot be composed."""
         from captum_concepts._support.checks import check_folder
 
         super().__post_init__()

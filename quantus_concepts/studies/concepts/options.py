@@ -98,7 +98,6 @@ class ConceptOptions(SmallNetworkOptions, PaintedOptions, DataOptions, EngineOpt
     )
 
     def __post_init__(self) -> None:
-        """Raise ValueError for what is out of bounds or does not go together."""
         from captum_concepts._support.checks import check_file
 
         super().__post_init__()

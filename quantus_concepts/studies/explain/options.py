@@ -54,7 +54,6 @@ class ExplainOptions(NetworkOptions, ProgressOptions, TableOptions, SeedOptions,
     n_train: int = option(600, "Painted birds that the small network is trained on.", panel=_WHAT, bounds=(40, 100_000))
 
     def __post_init__(self) -> None:
-        """Raise ValueError for what does not go together."""
         super().__post_init__()
         sources = {"--concepts": self.concepts, "--text": self.text, "--cbm": self.cbm}
         given = [name for name, value in sources.items() if value]

@@ -236,7 +236,6 @@ class EncoderOptions(CacheOptions):
     )
 
     def __post_init__(self) -> None:
-        """Raise ValueError for files of the embedded encoder, which takes none."""
         super().__post_init__()
         for name in ("encoder_weights", "encoder_tokenizer"):
             if getattr(self, name) is not None and (self.encoder or "").partition(" ")[0] == EMBEDDED:
@@ -253,7 +252,6 @@ class SplitOptions(Options):
     seeds: int = option(5, "Splits to train and test on.", panel=TRAINING, bounds=(1, MANY))
 
     def __post_init__(self) -> None:
-        """Raise ValueError for what is no question."""
         super().__post_init__()
         _ = self.questions
 
@@ -315,7 +313,6 @@ class RatingsOptions(RunOptions):
     n_images: int = option(120, "Number of painted birds, if no folder is given.", panel=RATINGS, bounds=(1, MANY))
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a folder without ratings."""
         super().__post_init__()
         check_annotations(self.data)
 
@@ -362,7 +359,6 @@ class AblateOptions(EncoderOptions, ScorersOptions):
     encoder: str = redeclared(EncoderOptions, "encoder", EMBEDDED, shown=False)
 
     def __post_init__(self) -> None:
-        """Raise ValueError for what is no ablation."""
         super().__post_init__()
         _ = self.ablations
 
@@ -399,7 +395,6 @@ class SizesOptions(ScorersOptions):
     classifier_epochs: int = option(4, "Epochs of each network.", bounds=(1, MANY))
 
     def __post_init__(self) -> None:
-        """Raise ValueError for what lies out of bounds or is no choice."""
         super().__post_init__()
         whole_numbers(self.widths, "--widths")
         whole_numbers(self.channels, "--channels")

@@ -52,7 +52,6 @@ class ExplanationOptions(Options):
     ascending: str | None = option(None, "Explainers whose small values mean important, with commas.")
 
     def __post_init__(self) -> None:
-        """Raise for what is out of bounds or is not there."""
         from captum_concepts._support.checks import check_file
 
         super().__post_init__()
@@ -100,7 +99,6 @@ class ScoreOptions(EncoderOptions, ExplanationOptions, EngineOptions, ProgressOp
     batch_size: int = redeclared(DeviceOptions, "batch_size", 16, shown=False)
 
     def __post_init__(self) -> None:
-        """Raise for what is out of bounds or is not there."""
         from captum_concepts._support.checks import check_path
 
         super().__post_init__()
@@ -159,7 +157,6 @@ class SheetOptions(ExplanationOptions, PageOptions):
     )
 
     def __post_init__(self) -> None:
-        """Raise for what is out of bounds or is not there."""
         from captum_concepts._support.checks import check_folder
 
         super().__post_init__()
@@ -278,6 +275,5 @@ class TrainOptions(EmbeddingOptions, TrainingOptions, FolderOptions):
     labelled: bool = option(True, "Whether the scorer sees the class.", panel=TRAINING)
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a folder without ratings."""
         super().__post_init__()
         check_annotations(self.data)

@@ -39,7 +39,6 @@ class ModelOptions(DeviceOptions):
     precision: str = option(AUTO, "auto: bfloat16 on a GPU, else float32.", panel=_MODEL, choices=PRECISIONS)
 
     def __post_init__(self) -> None:
-        """Raise for a model without a name."""
         super().__post_init__()
         if not self.model:
             raise ValueError("Expected argument `--model` to name a model but got ''.")
@@ -96,7 +95,6 @@ class GenerateOptions(ModelOptions, ProgressOptions, SeedOptions):
     batch_size: int = option(1, "Number of pairs in a batch.", panel=RUN, bounds=(1, MANY), matters=False)
 
     def __post_init__(self) -> None:
-        """Raise for what is out of bounds or is not there."""
         from captum_concepts._support.checks import check_path
         from quantus_concepts.studies._kit.command import named_as_typed
         from quantus_concepts.studies.substitute.pairs import choose_pairs
@@ -119,7 +117,6 @@ class GeneratedOptions(ProgressOptions, OutOptions):
     generated: Path = option(help="Folder that `substitute generate` wrote.", path="folder")
 
     def __post_init__(self) -> None:
-        """Raise for what is not there."""
         from quantus_concepts.studies.substitute.pairs import read_pairs
 
         super().__post_init__()

@@ -75,7 +75,6 @@ class SubstitutionOptions(SmallNetworkOptions, PaintedOptions, DataOptions, RunO
     seeds: int = option(1, "Number of seeds, counted up from --seed.", panel=RUN, bounds=(1, 1000))
 
     def __post_init__(self) -> None:
-        """Raise ValueError for what is out of bounds or does not go together."""
         from captum_concepts._support.checks import check_range
 
         super().__post_init__()

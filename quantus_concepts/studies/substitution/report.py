@@ -174,10 +174,10 @@ def correlations(rows: pd.DataFrame) -> str:
         found = pick(rows, model=model, labels=of).sort_values("correlation", kind="stable")
         found = found[found["value"].notna()]
         if len(found) > 1:
-            parts.append(f"of the {model} {trend(found.iloc[0], found.iloc[-1])}")
+            parts.append(f"{model} {trend(found.iloc[0], found.iloc[-1])}")
     low, high = rows["correlation"].min(), rows["correlation"].max()
-    text = f"As attributes of the classes go together more, from correlation {low:g} to {high:g}, S+ goes"
-    return f"{text} {'; '.join(parts)}." if parts else ""
+    text = f"S+ as attributes of the classes go together more, from correlation {low:g} to {high:g}"
+    return f"{text}: {'; '.join(parts)}." if parts else ""
 
 
 SOURCE = "Bader et al. (2025), SUB: Benchmarking CBM Generalization via Synthetic Attribute Substitutions"
