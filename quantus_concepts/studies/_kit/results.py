@@ -148,8 +148,9 @@ def over_seeds(
                 first["low"], first["high"] = seed_interval(runs, bounds(group.iloc[0]))
         rows.append(first)
     joined = pd.DataFrame(rows, columns=frame.columns)
-    # Keys stay what they were: whole numbers, some of them missing, would become floats.
-    joined = joined.astype({name: frame[name].dtype for name in keys(frame)})
+    # Some of them missing, whole numbers would become floats.
+    whole = [name for name in keys(frame) if pd.api.types.is_integer_dtype(frame[name].dtype)]
+    joined = joined.astype({name: frame[name].dtype for name in whole})
     return joined.drop(columns="seed", errors="ignore")
 
 
