@@ -111,11 +111,6 @@ def all_bad_values(rule: Any, good: Any, sizes: dict[str, int], required: bool) 
     return {**other, **nothing, **bad_values(rule, good, sizes)}
 
 
-@good_value.register
-def _(rule: rules.Whole, sizes: dict[str, int]) -> Any:
-    return rule.low
-
-
 @bad_values.register
 def _(rule: rules.Whole, good: Any, sizes: dict[str, int]) -> Bad:
     high = sizes[rule.high] if isinstance(rule.high, str) else rule.high
@@ -136,51 +131,11 @@ def _(rule: rules.Number, good: Any, sizes: dict[str, int]) -> Bad:
     return NO_NUMBER | {what: end for what, end in (("too small", below), ("too large", above)) if end is not None}
 
 
-@good_value.register
-def _(rule: rules.Seed, sizes: dict[str, int]) -> Any:
-    return 3
-
-
-@bad_values.register
-def _(rule: rules.Seed, good: Any, sizes: dict[str, int]) -> Bad:
-    return {**NO_WHOLE, "negative": -1, "too large": 2**63}
-
-
-@good_value.register
-def _(rule: rules.Flag, sizes: dict[str, int]) -> Any:
-    return True
-
-
-@bad_values.register
-def _(rule: rules.Flag, good: Any, sizes: dict[str, int]) -> Bad:
-    return {"a text": "yes", "two": 2}
-
-
-@good_value.register
-def _(rule: rules.Choice, sizes: dict[str, int]) -> Any:
-    return next(iter(rule.options))
-
-
-@bad_values.register
-def _(rule: rules.Choice, good: Any, sizes: dict[str, int]) -> Bad:
-    return {"unknown": "nonsense", "a number": 1, "an array": np.array(["a", "b"])}
-
-
 @bad_values.register
 def _(rule: rules.Instance, good: Any, sizes: dict[str, int]) -> Bad:
     kinds = rule.kind() if inspect.isfunction(rule.kind) else rule.kind
     others = {"a text": "some", "a number": 3, "a list": [1], "a class": Other}
     return {what: value for what, value in others.items() if not isinstance(value, kinds)}
-
-
-@bad_values.register
-def _(rule: rules.Function, good: Any, sizes: dict[str, int]) -> Bad:
-    return {"an unknown name": "nonsense", "a number": 3}
-
-
-@bad_values.register
-def _(rule: rules.Module, good: Any, sizes: dict[str, int]) -> Bad:
-    return {"a text": "resnet18", "a list": [1], "a class": torch.nn.Linear}
 
 
 @bad_values.register
@@ -191,30 +146,10 @@ def _(rule: rules.Dictionary, good: Any, sizes: dict[str, int]) -> Bad:
 
 
 @bad_values.register
-def _(rule: rules.Loader, good: Any, sizes: dict[str, int]) -> Bad:
-    return {"a text": "images", "a number": 3}
-
-
-@good_value.register
-def _(rule: rules.Device, sizes: dict[str, int]) -> Any:
-    return "cpu"
-
-
-@bad_values.register
-def _(rule: rules.Device, good: Any, sizes: dict[str, int]) -> Bad:
-    return {"an unknown name": "gpu number one", "a list": [], "a bool": True}
-
-
-@bad_values.register
 def _(rule: rules.Location, good: Any, sizes: dict[str, int]) -> Bad:
     nowhere = {"nowhere": "nowhere", "below a file": f"{__file__}/x"} if rule.what else {}
     other = {"folder": {"a file": __file__}, "file": {"a folder": "/"}}.get(rule.what, {})
     return {"empty": "", "with a null": "a\0b", "too long": "x" * 300, "a number": 3, **nowhere, **other}
-
-
-@good_value.register
-def _(rule: rules.Items, sizes: dict[str, int]) -> Any:
-    return [good_value(rule.item, sizes) for _ in range(max(rule.least, 1))]
 
 
 @bad_values.register
@@ -235,35 +170,12 @@ def _(rule: rules.ByName, good: Any, sizes: dict[str, int]) -> Bad:
     return broken | {f"by name, {what}": {"model": value} for what, value in broken.items()}
 
 
-@good_value.register
-def _(rule: rules.Ends, sizes: dict[str, int]) -> Any:
-    return (0.0, 1.0)
-
-
 @bad_values.register
 def _(rule: rules.Ends, good: Any, sizes: dict[str, int]) -> Bad:
     low, high = good_value(rule, sizes)
     pairs = {"descending": (high, low), "equal": (low, low), "NaN": (NAN, high), "infinite": (low, INF)}
     limited = {"too small": (rule.low - 1, high)} if math.isfinite(rule.low) else {}
     return {**pairs, **limited, "texts": ("a", "b"), "one": (low,), "three": (low, high, high + 1), "a number": 1.0}
-
-
-@good_value.register
-def _(rule: rules.ImageSize, sizes: dict[str, int]) -> Any:
-    return (4, 4)
-
-
-@bad_values.register
-def _(rule: rules.ImageSize, good: Any, sizes: dict[str, int]) -> Bad:
-    return {
-        "a number": 9,
-        "one": (9,),
-        "three": (9, 9, 9),
-        "a bool": (True, 4),
-        "NaN": (NAN, 4),
-        "zero": (0, 4),
-        "a fraction": (9, 9.0),
-    }
 
 
 def shape_of(axes: str, sizes: Mapping[str, int]) -> tuple[int, ...]:
@@ -319,24 +231,6 @@ def _(rule: rules.Tensors, good: Any, sizes: dict[str, int]) -> Bad:
 
 
 @good_value.register
-def _(rule: rules.Names, sizes: dict[str, int]) -> Any:
-    return [f"name {j}" for j in range(sizes[rule.axis])]
-
-
-@bad_values.register
-def _(rule: rules.Names, good: Any, sizes: dict[str, int]) -> Bad:
-    return {
-        "a number": 3,
-        "a text": "abc",
-        "a set": {"a"},
-        "not texts": [None],
-        "empty": [" "],
-        "twice the same": ["a", "a"],
-        "too many": [f"name {j}" for j in range(99)],
-    }
-
-
-@good_value.register
 def _(rule: rules.Arrays, sizes: dict[str, int]) -> Any:
     shape = shape_of(rule.axes.replace("...", "2"), sizes) if rule.axes else (3,)
     return np.random.default_rng(0).integers(0, 2, shape) if rule.binary else np.random.default_rng(0).random(shape)
@@ -378,20 +272,10 @@ def _(rule: Numbers, good: Any, sizes: dict[str, int]) -> Bad:
 
 
 @bad_values.register
-def _(rule: Points, good: Any, sizes: dict[str, int]) -> Bad:
-    return NO_ARRAY | {"of rank 2": good[0], "of three coordinates": np.concatenate([good, good], -1)}
-
-
-@bad_values.register
 def _(rule: Masks, good: Any, sizes: dict[str, int]) -> Bad:
     all_alike = {"empty": good * 0, "full": good * 0 + 1} if rule.usable else {}
     wrong = {"negative": -good, "NaN": good * NAN, "probabilities": good / 2, "levels of a picture": good * 255}
     return NO_ARRAY | wrong | all_alike | {"of rank 2": good[0, 0], "of three channels": np.repeat(good, 3, 1)}
-
-
-@bad_values.register
-def _(rule: RegionMasks, good: Any, sizes: dict[str, int]) -> Bad:
-    return bad_values(REGIONS, good, sizes)
 
 
 @bad_values.register
@@ -400,31 +284,6 @@ def _(rule: Images, good: Any, sizes: dict[str, int]) -> Bad:
     generator = (each for each in [good])
     damaged = {"NaN": good * NAN, "infinite": good + INF} if rule.finite else {}
     return NO_ARRAY | damaged | {"of rank 1": good[:, 0, 0, 0], "a generator": generator}
-
-
-@bad_values.register
-def _(rule: Explainer, good: Any, sizes: dict[str, int]) -> Bad:
-    return {"a text": "Saliency", "a number": 3, "an attribution": captum.attr.Saliency}
-
-
-@bad_values.register
-def _(rule: MetricObject, good: Any, sizes: dict[str, int]) -> Bad:
-    return {"a text": "CEM", "a class": Other, "None": None}
-
-
-@bad_values.register
-def _(rule: XaiMethod, good: Any, sizes: dict[str, int]) -> Bad:
-    return {"a text": "Saliency", "a number": 3, "None": None, "an attribution": captum.attr.Saliency}
-
-
-@bad_values.register
-def _(rule: EvaluatedModel, good: Any, sizes: dict[str, int]) -> Bad:
-    return {"a text": "resnet18", "a class": torch.nn.Linear, "without weights": torch.nn.Linear(3, 2, device="meta")}
-
-
-@bad_values.register
-def _(rule: ScoreTable, good: Any, sizes: dict[str, int]) -> Bad:
-    return {"a text": "scores.csv", "a dict": {"value": [1.0]}, "without rows": good[:0]}
 
 
 @bad_values.register
@@ -460,6 +319,76 @@ def resized(
         if axis not in ("", "...") and (len(sharing) > 1 or axis.isdigit() or axis in fixed):
             array = torch.as_tensor(good[name])
             yield array.index_select(place, torch.tensor([*range(array.shape[place]), 0])), sharing
+
+
+#: Good values of constraints that need no statement, by kind.
+GOOD: dict[type, Callable[[Any, dict[str, int]], Any]] = {
+    rules.Whole: lambda rule, sizes: rule.low,
+    rules.Seed: lambda rule, sizes: 3,
+    rules.Flag: lambda rule, sizes: True,
+    rules.Choice: lambda rule, sizes: next(iter(rule.options)),
+    rules.Device: lambda rule, sizes: "cpu",
+    rules.Items: lambda rule, sizes: [good_value(rule.item, sizes) for _ in range(max(rule.least, 1))],
+    rules.Ends: lambda rule, sizes: (0.0, 1.0),
+    rules.ImageSize: lambda rule, sizes: (4, 4),
+    rules.Names: lambda rule, sizes: [f"name {j}" for j in range(sizes[rule.axis])],
+}
+#: And bad values, with a good one beside.
+BAD: dict[type, Callable[[Any, Any, dict[str, int]], Bad]] = {
+    rules.Seed: lambda rule, good, sizes: {**NO_WHOLE, "negative": -1, "too large": 2**63},
+    rules.Flag: lambda rule, good, sizes: {"a text": "yes", "two": 2},
+    rules.Choice: lambda rule, good, sizes: {"unknown": "nonsense", "a number": 1, "an array": np.array(["a", "b"])},
+    rules.Function: lambda rule, good, sizes: {"an unknown name": "nonsense", "a number": 3},
+    rules.Module: lambda rule, good, sizes: {"a text": "resnet18", "a list": [1], "a class": torch.nn.Linear},
+    rules.Loader: lambda rule, good, sizes: {"a text": "images", "a number": 3},
+    rules.Device: lambda rule, good, sizes: {"an unknown name": "gpu number one", "a list": [], "a bool": True},
+    rules.ImageSize: lambda rule, good, sizes: {
+        "a number": 9,
+        "one": (9,),
+        "three": (9, 9, 9),
+        "a bool": (True, 4),
+        "NaN": (NAN, 4),
+        "zero": (0, 4),
+        "a fraction": (9, 9.0),
+    },
+    rules.Names: lambda rule, good, sizes: {
+        "a number": 3,
+        "a text": "abc",
+        "a set": {"a"},
+        "not texts": [None],
+        "empty": [" "],
+        "twice the same": ["a", "a"],
+        "too many": [f"name {j}" for j in range(99)],
+    },
+    Points: lambda rule, good, sizes: (
+        NO_ARRAY | {"of rank 2": good[0], "of three coordinates": np.concatenate([good, good], -1)}
+    ),
+    RegionMasks: lambda rule, good, sizes: bad_values(REGIONS, good, sizes),
+    Explainer: lambda rule, good, sizes: {"a text": "Saliency", "a number": 3, "an attribution": captum.attr.Saliency},
+    MetricObject: lambda rule, good, sizes: {"a text": "CEM", "a class": Other, "None": None},
+    XaiMethod: lambda rule, good, sizes: {
+        "a text": "Saliency",
+        "a number": 3,
+        "None": None,
+        "an attribution": captum.attr.Saliency,
+    },
+    EvaluatedModel: lambda rule, good, sizes: {
+        "a text": "resnet18",
+        "a class": torch.nn.Linear,
+        "without weights": torch.nn.Linear(3, 2, device="meta"),
+    },
+    ScoreTable: lambda rule, good, sizes: {
+        "a text": "scores.csv",
+        "a dict": {"value": [1.0]},
+        "without rows": good[:0],
+    },
+}
+
+
+for _kind, _value in GOOD.items():
+    good_value.register(_kind, _value)
+for _kind, _values in BAD.items():
+    bad_values.register(_kind, _values)
 
 
 #: A call and what the message of its error has to say.

@@ -28,49 +28,50 @@ from quantus_concepts import (
     summary_metrics,
 )
 
-TABLE: dict[str, dict[str, Case]] = {
-    "evaluate": spoilt(evaluate, GOOD["evaluate"], control={"a number": 3, "unknown": "c", "empty": []}),
-    "summarise": spoilt(
-        summarise,
-        GOOD["summarise"],
-        results={"text": "many", "a list": [1], "None": None, "of texts": {"a": "m"}},
-        metrics={"without one": {}},
-        control={"a number": 3, "unknown": "c", "numbers": [0.5], "of another metric": {"n": [0.5]}, "empty": []},
-    ),
-    "plot_summary": spoilt(
-        plot_summary,
-        {"summary": SUMMARY},
-        summary={"None": None, "a dict": SCORES, "empty": SUMMARY[:0], "of columns": pd.DataFrame({"a": [1]})},
-        ax={"text": "many", "a number": 3, "a list of numbers": [1], "a figure": object()},
-    ),
-    "summary_metrics": spoilt(summary_metrics, {}, table={"of columns": pd.DataFrame({"a": [1]})}),
-    "explore": spoilt(
-        explore,
-        GOOD["explore"],
-        model={"text": "many", "None": None, "a module": nn.Linear(3, 2, device="meta")},
-        images={"text": "many", "None": None, "none": IMAGES[:0], "no batches": []},
-        labels={"one too few": CLASSES[:5]},
-        concept_labels={"one too few": LABELS[:5]},
-        points={"of rank 2": np.ones((6, 2))},
-        class_names={"text": "ab", "too few": ["a"]},
-        pictures={"text": np.array([["a"]]), "one too few": IMAGES[:5]},
-    ),
-    "read_scores": {"nowhere": (lambda: read_scores("nowhere.csv"), "nowhere.csv")},
-}
-#: Results, which nobody makes by hand.
-RESULTS = {"Explorer"}
-
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.usefixtures("empty_folder")
-@pytest.mark.parametrize("cases", TABLE.values(), ids=TABLE)
+@pytest.mark.parametrize(
+    "cases",
+    {
+        "evaluate": spoilt(evaluate, GOOD["evaluate"], control={"a number": 3, "unknown": "c", "empty": []}),
+        "summarise": spoilt(
+            summarise,
+            GOOD["summarise"],
+            results={"text": "many", "a list": [1], "None": None, "of texts": {"a": "m"}, "of lists": {"a": [1.0]}},
+            metrics={"without one": {}},
+            control={"a number": 3, "unknown": "c", "numbers": [0.5], "of another metric": {"n": [0.5]}, "empty": []}
+            | {"a text of a metric": {"m": "b"}, "lists": [[1.0]]},
+        ),
+        "plot_summary": spoilt(
+            plot_summary,
+            {"summary": SUMMARY},
+            summary={"None": None, "a dict": SCORES, "empty": SUMMARY[:0], "of columns": pd.DataFrame({"a": [1]})},
+            ax={"text": "many", "a number": 3, "a list of numbers": [1], "a figure": object()},
+        ),
+        "summary_metrics": spoilt(summary_metrics, {}, table={"of columns": pd.DataFrame({"a": [1]})}),
+        "explore": spoilt(
+            explore,
+            GOOD["explore"],
+            model={"text": "many", "None": None, "a module": nn.Linear(3, 2, device="meta")},
+            images={"text": "many", "None": None, "none": IMAGES[:0], "no batches": []},
+            labels={"one too few": CLASSES[:5]},
+            concept_labels={"one too few": LABELS[:5]},
+            points={"of rank 2": np.ones((6, 2))},
+            class_names={"text": "ab", "too few": ["a"]},
+            pictures={"text": np.array([["a"]]), "one too few": IMAGES[:5]},
+        ),
+        "read_scores": {"nowhere": (lambda: read_scores("nowhere.csv"), "nowhere.csv")},
+    }.values(),
+)
 def test_refused(cases: Mapping[str, Case]) -> None:
     assert_refused(cases)
 
 
 def test_every_callable_has_constraints() -> None:
     unconstrained = {name for name, function in public_functions(PACKAGE) if not hasattr(function, "constraints")}
-    assert unconstrained == RESULTS
+    # A result, which nobody makes by hand.
+    assert unconstrained == {"Explorer"}
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -170,23 +170,16 @@ def test_model_in_train_mode_is_put_back(call, labels):
 
 
 @pytest.mark.parametrize(
-    ("change", "error", "message"),
+    ("change", "message"),
     [
-        ({"metrics": [CEM]}, TypeError, "`metrics` to be a dict but got list"),
-        ({"metrics": {}}, ValueError, "`metrics` to hold at least one entry"),
-        ({"metrics": {"CEM": CEM}}, TypeError, r"`metrics\['CEM'\]` to be a metric but got <class .*Write CEM\(...\)"),
-        ({"xai_methods": "Saliency"}, TypeError, "`xai_methods` to be a dict but got str"),
-        ({"xai_methods": ["Saliency"]}, TypeError, r'got list. Write {"Saliency": {"method": "Saliency"}}'),
-        ({"xai_methods": {"S": Saliency}}, TypeError, r"captum_concepts.explain_func\(Saliency\)"),
-        ({"xai_methods": {"S": Saliency(torch.nn.Identity())}}, TypeError, r"`xai_methods\['S'\]` to be a function"),
-        ({"xai_methods": {}}, ValueError, "`xai_methods` to hold at least one entry"),
-        ({"call_kwargs": {}}, ValueError, "`call_kwargs` to hold at least one entry"),
-        ({"control": "rndom"}, ValueError, r"`control` to name methods of .* but got \['rndom'\]"),
+        ({"metrics": {"CEM": CEM}}, r"`metrics\['CEM'\]` to be a metric but got <class .*Write CEM\(...\)"),
+        ({"xai_methods": ["Saliency"]}, r'got list. Write {"Saliency": {"method": "Saliency"}}'),
+        ({"xai_methods": {"S": Saliency}}, r"captum_concepts.explain_func\(Saliency\)"),
     ],
 )
-def test_wrong_arguments(call, change, error, message):
+def test_what_to_write_instead_is_told(call, change, message):
     arguments = {"metrics": {"Sparseness": quantus.Sparseness()}, "xai_methods": METHODS, **call, **change}
-    with pytest.raises(error, match=message):
+    with pytest.raises(TypeError, match=message):
         evaluate(**arguments)
 
 
@@ -249,24 +242,6 @@ def test_an_infinite_mean_is_drawn_as_such():
     summary = summarise({"one": {"m": [math.inf, 1.0]}, "two": {"m": [1.0, 2.0]}}, {"m": None})
     _, axes = plot_summary(summary)
     assert [text.get_text() for text in axes[0].texts] == ["infinite", "n"]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error", "message"),
-    [
-        (([1.0], {}), TypeError, "`results` to be what quantus.evaluate returns"),
-        (({"a": [1.0]}, {}), TypeError, "`results` to be what quantus.evaluate returns"),
-        (({"a": {"m": [1.0]}}, {}), ValueError, r"`metrics` to hold every metric of `results` but \['m'\]"),
-        (({"a": {"m": [1.0]}}, {"m": None}, "b"), ValueError, r"`control` to name methods .* got \['b'\]"),
-        (({"a": {"m": [1.0]}}, {"m": None}, []), ValueError, "`control` to name methods"),
-        (({"a": {"m": [1.0]}}, {"m": None}, {"x": [0.5]}), ValueError, r"`control` to give numbers.*for \['x'\]"),
-        (({"a": {"m": [1.0]}}, {"m": None}, {"m": "b"}), ValueError, r"`control` to give numbers.*for \['m'\]"),
-        (({"a": {"m": [1.0]}}, {"m": None}, [[1.0]]), TypeError, "`control` to be what quantus.evaluate returns"),
-    ],
-)
-def test_wrong_summaries(arguments, error, message):
-    with pytest.raises(error, match=message):
-        summarise(*arguments)
 
 
 def counts_of(ax):

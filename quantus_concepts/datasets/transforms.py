@@ -13,7 +13,7 @@ from torchvision import tv_tensors
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as F  # noqa: N812
 
-from captum_concepts._support.checks import check_shape
+from captum_concepts._support.checks import check_shape, check_size
 from captum_concepts._support.constraints import Choice, check_arguments
 from quantus_concepts.datasets.base import mask_outside
 
@@ -156,13 +156,7 @@ def default_transform(
 
 def check_image_size(image_size: int | Sequence[int]) -> tuple[int, int]:
     """Return an image size as (height, width)."""
-    sizes = tuple(image_size) if isinstance(image_size, Sequence) else (image_size, image_size)
-    if len(sizes) != 2 or not all(type(size) is int and size > 0 for size in sizes):
-        raise ValueError(
-            f"Expected argument `image_size` to be a whole number above 0, or two (height, width), "
-            f"but got {image_size}."
-        )
-    return sizes
+    return check_size("image_size", image_size if isinstance(image_size, Sequence) else (image_size, image_size))
 
 
 def _channels(name: str, values: Sequence[float] | None) -> list[float]:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from captum_concepts._support.checks import check_numbers, check_shape, to_numpy
+from captum_concepts._support.checks import check_numbers, check_shape
 from captum_concepts._support.constraints import (
     Choice,
     Device,
@@ -29,6 +29,7 @@ from captum_concepts._support.progress import progress
 from captum_concepts._support.running import warn_user
 from captum_concepts._support.shown import one_line
 from quantus_concepts.datasets.ratings.questions import QUESTIONS, check_questions
+from quantus_concepts.datasets.ratings.rated import item_indices
 from quantus_concepts.functional.agreement import quadratic_kappa
 from quantus_concepts.functional.rating_losses import LOSS_WEIGHTS, check_weights, pasta_slopes
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
@@ -80,18 +81,11 @@ def training_data(
 
 
 def item_rows(name: str, value: Any, n_items: int) -> np.ndarray:
-    """Return the indices of some of the items."""
-    array = np.asarray(to_numpy([] if value is None else value))
-    if array.dtype == bool:
-        check_shape(name, array, ("N",), (n_items,))
-        return np.flatnonzero(array)
-    array = array.astype(np.int64) if not array.size else array
-    check_shape(name, array, ("M",), (None,))
-    if array.dtype.kind not in "iu" or (array.size and not 0 <= array.min() <= array.max() < n_items):
-        raise ValueError(f"Expected argument `{name}` to hold indices in 0..{n_items - 1}, or a mask of bool.")
-    if len(np.unique(array)) < len(array):
+    """Return the indices of some of the items, each once."""
+    rows = item_indices(name, [] if value is None else value, n_items)
+    if len(np.unique(rows)) < len(rows):
         raise ValueError(f"Expected argument `{name}` to hold each item once but some occur twice.")
-    return array.astype(np.int64)
+    return rows
 
 
 #: Constraint of what is learned from.

@@ -78,7 +78,7 @@ def test_a_drawing_goes_to_the_encoder_as_it_is():
     assert torch.equal(found[[0, 3]], embeddings[[0, 2]])
     assert torch.equal(found[2], embedder.embed_drawings(IMAGES[:1])[0])
     assert embedder.embed_drawings(drawn[:0]).shape == (0, encoder.dim)
-    with pytest.raises(ValueError, match="`images` to lie in"):
+    with pytest.raises(ValueError, match="`images` to hold images in"):
         embedder.embed_drawings(2 * drawn)
 
 
@@ -313,7 +313,7 @@ def test_nothing_of_the_users_changes():
 @pytest.mark.parametrize(
     ("images", "maps", "error", "message"),
     [
-        (IMAGES * 255, MAPS, ValueError, r"`images` to lie in \[0, 1\].*mean= and std=.*divide .* by 255"),
+        (IMAGES * 255, MAPS, ValueError, r"`images` to hold images in \[0, 1\].*mean= and std=.*divide .* by 255"),
         (IMAGES, MAPS[:6], ValueError, r"`maps` to have shape \(N, h, w\) = \(7, \*, \*\) but got \(6, 5, 6\)"),
         (IMAGES, MAPS.sqrt(), ValueError, r"7 of 7 hold NaN or infinity. .*usable_maps"),
     ],

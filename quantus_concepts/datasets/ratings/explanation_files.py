@@ -8,18 +8,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from captum_concepts._support.checks import check_path
 from captum_concepts._support.files import printable, reason_of, shorten
-from captum_concepts._support.images import load_image
 from captum_concepts._support.progress import progress
 from quantus_concepts.datasets.folders import bad_line, csv_rows, list_some
 from quantus_concepts.datasets.ratings.explanations import (
     ConceptExplanation,
     DrawingExplanation,
     Explanation,
-    MapExplanation,
 )
 from quantus_concepts.datasets.ratings.files import (
     CONCEPT_EXPLAINERS,
@@ -29,11 +26,9 @@ from quantus_concepts.datasets.ratings.files import (
     MAP_SUFFIX,
     FileName,
     attribution_path,
-    load_concepts,
-    load_map,
+    load_explanation,
     parse_rated_name,
     parse_scored_name,
-    released_scale,
 )
 from quantus_concepts.datasets.ratings.vocabularies import RELEASED_CONCEPTS
 
@@ -92,16 +87,9 @@ class ExplanationFile:
         """Return the explanation; raises ValueError where `note` says why it cannot be used, or its file is bad."""
         if self.note:
             raise ValueError(self.note)
-        if self.modality == "concepts":
-            return read_concepts(self.path, self.ascending, self.name.dataset)
-        if self.modality == "drawing":
-            return DrawingExplanation(read_drawing(self.path))
-        if self.image is None:
-            raise ValueError("no image of this name")
-        image = load_image(self.image)
-        values = read_map(self.path)
-        check_proportions(values, tuple(image.shape[1:]))
-        return MapExplanation(image, values, released_scale(self.name.explainer or "", float(values.min())))
+        explanation = load_explanation(self.path, self.image, self.name, ascending=self.ascending)
+        check_usable(explanation)
+        return explanation
 
 
 def find_explanations(
@@ -306,44 +294,28 @@ def _relabel(file: ExplanationFile, rows: Mapping[str, Mapping[str, str]]) -> Ex
     return replace(file, label=row["label"], true_label=row.get("true_label") or file.true_label)
 
 
-def read_map(path: Path) -> Tensor:
-    """Return a map (h, w) that is finite and shows something."""
-    values = load_map(path)
-    bad = int((~torch.isfinite(values)).sum())
-    if bad:
-        raise ValueError(f"{bad} of the map's {values.numel()} values are NaN or infinite")
-    if values.min() == values.max():
-        raise ValueError(f"the map is constant: every value is {values[0, 0].item():g}")
-    return values
-
-
-def check_proportions(values: Tensor, size: tuple[int, ...]) -> None:
-    """Raise where a map is neither square nor of the proportions of its image (H, W)."""
-    (rows, columns), (height, width) = values.shape, size
-    # A coarse map has the proportions of its image only up to a cell, and that of a resized input is square.
-    alike = abs(rows * width - columns * height) <= max(width, height)
-    if not alike and rows != columns:
-        raise ValueError(
-            f"map of {rows} x {columns} for an image of {height} x {width}: neither of its proportions nor square"
-        )
-
-
-def read_drawing(path: Path) -> Tensor:
-    """Return a picture (3, H, W) that shows something."""
-    picture = load_image(path)
-    if picture.min() == picture.max():
-        raise ValueError("the drawing is of one colour")
-    return picture
-
-
-def read_concepts(path: Path, ascending: bool, dataset: str) -> ConceptExplanation:
-    """Return concepts that have names and an order."""
-    concepts = load_concepts(path, ascending=ascending, dataset=dataset)
-    if any(not name.strip() for name in concepts.values):
-        raise ValueError("a concept has no name")
-    if len(concepts.values) > 1 and not any(concepts.values.values()):
-        raise ValueError("every value is 0, so that no concept is first")
-    return concepts
+def check_usable(explanation: Explanation) -> None:
+    """Raise where an explanation shows nothing, or does not fit its image."""
+    if isinstance(explanation, ConceptExplanation):
+        if any(not name.strip() for name in explanation.values):
+            raise ValueError("a concept has no name")
+        if len(explanation.values) > 1 and not any(explanation.values.values()):
+            raise ValueError("every value is 0, so that no concept is first")
+    elif isinstance(explanation, DrawingExplanation):
+        if explanation.picture.min() == explanation.picture.max():
+            raise ValueError("the drawing is of one colour")
+    else:
+        values, (rows, columns), (height, width) = explanation.map, explanation.map.shape, explanation.image.shape[1:]
+        if bad := int((~torch.isfinite(values)).sum()):
+            raise ValueError(f"{bad} of the map's {values.numel()} values are NaN or infinite")
+        if values.min() == values.max():
+            raise ValueError(f"the map is constant: every value is {values[0, 0].item():g}")
+        # A coarse map has the proportions of its image only up to a cell, and that of a resized input is square.
+        alike = abs(rows * width - columns * height) <= max(width, height)
+        if not alike and rows != columns:
+            raise ValueError(
+                f"map of {rows} x {columns} for an image of {height} x {width}: neither of its proportions nor square"
+            )
 
 
 def check_explanations(files: Sequence[ExplanationFile], *, display_progressbar: bool = False) -> list[ExplanationFile]:

@@ -14,9 +14,14 @@ import torch
 from torch import Tensor
 
 from captum_concepts._support.files import no_file, read_json, reason_of, shorten
-from captum_concepts._support.images import MAX_PIXELS
+from captum_concepts._support.images import MAX_PIXELS, load_image
 from quantus_concepts.datasets.folders import list_some
-from quantus_concepts.datasets.ratings.explanations import ConceptExplanation
+from quantus_concepts.datasets.ratings.explanations import (
+    ConceptExplanation,
+    DrawingExplanation,
+    Explanation,
+    MapExplanation,
+)
 from quantus_concepts.datasets.ratings.vocabularies import RELEASE_LISTS
 
 MAP_SUFFIX, CONCEPT_SUFFIX, DRAWING_SUFFIX = ".npy", ".json", ".png"
@@ -140,6 +145,20 @@ def load_concepts(path: Path, *, ascending: bool = False, dataset: str = "") -> 
     written = {name: float(value) for name, value in content.items()}
     values = _counterfactuals(written) if counterfactual else _strip_intervals(written)
     return ConceptExplanation(values, ascending, written, RELEASE_LISTS.get(dataset, ()))
+
+
+def load_explanation(path: Path, image: Path | None, name: FileName, *, ascending: bool) -> Explanation:
+    """Read an explanation by the kind of its file; a map needs its image."""
+    suffix = path.suffix.lower()
+    if suffix == CONCEPT_SUFFIX:
+        return load_concepts(path, ascending=ascending, dataset=name.dataset)
+    if suffix != MAP_SUFFIX:
+        return DrawingExplanation(load_image(path))
+    if image is None:
+        raise ValueError("no image of this name")
+    relevance = load_map(path)
+    scale = released_scale(name.explainer or "", float(relevance.min()))
+    return MapExplanation(load_image(image), relevance, scale)
 
 
 def _split_name(path: str | Path | PurePosixPath, form: str) -> list[str]:

@@ -130,7 +130,7 @@ class RatedExplanations:
         ValueError
             If `items` is neither, or an index is outside 0 to N - 1.
         """
-        indices = _as_indices(items, len(self))
+        indices = item_indices("items", items, len(self))
         columns = {column: getattr(self, column)[indices] for column in _COLUMNS}
         return RatedExplanations(
             LazyExplanations(self.explanations.__getitem__, indices.tolist()),
@@ -188,16 +188,17 @@ def _check_ids(image_ids: np.ndarray, datasets: np.ndarray) -> None:
             )
 
 
-def _as_indices(items: Any, n: int) -> np.ndarray:
+def item_indices(name: str, items: Any, n: int) -> np.ndarray:
+    """Return the indices of some of n items, given by index or as a mask of bool."""
     array = to_numpy(items)
     if array.dtype == bool:
-        check_shape("items", array, ("N",), (n,))
+        check_shape(name, array, ("N",), (n,))
         return np.flatnonzero(array)
-    check_shape("items", array, ("n",), (None,))
+    check_shape(name, array, ("n",), (None,))
     if array.size and array.dtype.kind not in "iu":
-        raise ValueError(f"Expected argument `items` to hold whole numbers or bools but got {array.dtype}.")
+        raise ValueError(f"Expected argument `{name}` to hold whole numbers or bools but got {array.dtype}.")
     if array.size and (array.min() < 0 or array.max() >= n):
         raise ValueError(
-            f"Expected argument `items` to lie in 0 to {n - 1} but it goes from {array.min()} to {array.max()}."
+            f"Expected argument `{name}` to lie in 0 to {n - 1} but it goes from {array.min()} to {array.max()}."
         )
     return array.astype(np.int64)

@@ -10,15 +10,12 @@ import numpy as np
 
 from captum_concepts._support.checks import check_choice
 from captum_concepts._support.constraints import TEXT, Choice, Flag, Location, check_arguments
-from captum_concepts._support.images import load_image
 from quantus_concepts.datasets.folders import list_some
 from quantus_concepts.datasets.ratings.annotations import LABELS, PREDICTED, Record, read_records
 from quantus_concepts.datasets.ratings.explanations import (
     MODALITIES,
-    DrawingExplanation,
     Explanation,
     LazyExplanations,
-    MapExplanation,
 )
 from quantus_concepts.datasets.ratings.files import (
     CONCEPT_EXPLAINERS,
@@ -27,9 +24,7 @@ from quantus_concepts.datasets.ratings.files import (
     MAP_SUFFIX,
     FileName,
     attribution_path,
-    load_concepts,
-    load_map,
-    released_scale,
+    load_explanation,
 )
 from quantus_concepts.datasets.ratings.questions import QUESTIONS
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
@@ -163,14 +158,7 @@ class _File:
         return {MAP_SUFFIX: "map", CONCEPT_SUFFIX: "concepts"}.get(self.shown.suffix, "drawing")
 
     def load(self) -> Explanation:
-        if self.modality == "concepts":
-            return load_concepts(self.shown, ascending=self.ascending, dataset=self.name.dataset)
-        if self.modality == "drawing":
-            return DrawingExplanation(load_image(self.shown))
-        relevance = load_map(self.shown)
-        return MapExplanation(
-            load_image(self.image), relevance, released_scale(self.name.explainer or "", float(relevance.min()))
-        )
+        return load_explanation(self.shown, self.image, self.name, ascending=self.ascending)
 
 
 def _find(folder: Path, annotations: str) -> Path:

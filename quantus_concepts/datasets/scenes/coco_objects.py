@@ -117,7 +117,8 @@ class COCOObjects(ObjectSource):
         max_per_class: int | None = None,
         min_photographs: int | None = None,
     ) -> None:
-        if not isinstance(class_names, Collection) or isinstance(class_names, str) or not _all_different(class_names):
+        is_list = isinstance(class_names, Collection) and not isinstance(class_names, str)
+        if not is_list or not 0 < len(class_names) == len(set(class_names)):
             raise ValueError(f"Expected argument `class_names` to be different names but got {class_names!r}.")
         self.annotations, self.images = Path(annotations), Path(images)
         if not self.images.is_dir():
@@ -248,10 +249,6 @@ def _read(path: Path) -> dict[str, Any]:
                     f"{quote(entry[odd[0]])}."
                 )
     return content
-
-
-def _all_different(names: Collection[str]) -> bool:
-    return 0 < len(names) == len(set(names))
 
 
 def _labels(categories: dict[str, Any], class_names: list[str]) -> dict[Any, int]:

@@ -155,12 +155,7 @@ def check_image_values(low: Tensor, high: Tensor) -> None:
     """Raise unless the least and the largest value of images lie in [0, 1]."""
     if low != low or high != high:
         raise ValueError("Expected argument `images` to be finite but it holds NaN. Remove or repair these samples.")
-    if low < -ROUNDING or high > 1 + ROUNDING:
-        raise ValueError(
-            f"Expected argument `images` to lie in [0, 1] but got values from {low:.3g} to {high:.3g}. An encoder sees "
-            "what a person sees: undo a model's normalisation with mean= and std= of PASTAScore, or as images * std + "
-            "mean; divide images in [0, 255] by 255."
-        )
+    check_unit("images", low, high, f"{_REMEDY}; divide images in [0, 255] by 255")
 
 
 def check_unit(name: str, low: Tensor, high: Tensor, remedy: str = _REMEDY) -> None:

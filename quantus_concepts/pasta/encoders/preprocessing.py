@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from captum_concepts._support.checks import check_choice, check_size
 from quantus_concepts.functional.overlay import resized_levels, to_levels
@@ -53,7 +52,11 @@ class Preprocessing:
         if self.resize_mode == "squash":
             levels = resized_levels(levels, self.size, self.interpolation)
         else:
-            levels = _centre_crop(resized_levels(levels, self._covering(height, width), self.interpolation), self.size)
+            # Imported only where it is needed, for it takes long.
+            from torchvision.transforms.v2 import functional
+
+            levels = resized_levels(levels, self._covering(height, width), self.interpolation)
+            levels = functional.center_crop(levels, list(self.size))
         mean = _channels(tuple(255 * value for value in self.mean), images.device)
         scale = _channels(tuple(1 / (255 * value) for value in self.std), images.device)
         return levels.float().sub_(mean).mul_(scale)
@@ -73,17 +76,6 @@ class Preprocessing:
 def _channels(values: tuple[float, ...], device: torch.device) -> Tensor:
     """Return a number for each channel, (C, 1, 1)."""
     return torch.tensor(values, device=device)[:, None, None]
-
-
-def _centre_crop(pictures: Tensor, size: tuple[int, int]) -> Tensor:
-    height, width = pictures.shape[-2:]
-    short = max(size[0] - height, 0), max(size[1] - width, 0)
-    if any(short):
-        before = short[0] // 2, short[1] // 2
-        pictures = pad(pictures, (before[1], short[1] - before[1], before[0], short[0] - before[0]))
-        height, width = pictures.shape[-2:]
-    top, left = round((height - size[0]) / 2), round((width - size[1]) / 2)
-    return pictures[..., top : top + size[0], left : left + size[1]]
 
 
 def batched_form(transform: object) -> Preprocessing | None:
