@@ -8,16 +8,15 @@ import importlib
 import importlib.util
 import inspect
 import io
-import json
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image
 
+import data_files
 import explanation_folders
 import fixtures_attribution
 import fixtures_cub
@@ -69,24 +68,9 @@ def _files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         for number in range(4):
             pixels = rng.integers(0, 256, (32, 32, 3), dtype=np.uint8)
             Image.fromarray(pixels).save(root / "concepts" / name / f"{number}.png")
-    _write_coco(root)
+    data_files.write_coco(root / "instances_train2017.json", root / "train2017")
     with contextlib.chdir(root):
         yield
-
-
-def _write_coco(root: Path) -> None:
-    def annotation(category: int, left: int) -> dict[str, Any]:
-        outline = [left, 5, left + 20, 5, left + 20, 25, left, 25]
-        return {"id": category, "image_id": 1, "category_id": category, "segmentation": [outline], "area": 400}
-
-    (root / "train2017").mkdir()
-    Image.new("RGB", (60, 40)).save(root / "train2017" / "1.png")
-    content = {
-        "images": [{"id": 1, "file_name": "1.png", "height": 40, "width": 60}],
-        "categories": [{"id": 18, "name": "dog"}, {"id": 38, "name": "kite"}],
-        "annotations": [annotation(18, 8), annotation(38, 32)],
-    }
-    (root / "instances_train2017.json").write_text(json.dumps(content))
 
 
 @pytest.mark.parametrize("package", PACKAGES)

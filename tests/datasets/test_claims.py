@@ -25,6 +25,7 @@ from torch import nn
 from captum_concepts import ConceptBank, PostHocCBM
 from captum_concepts._support.images import image_size, load_image
 from damaged import in_room, resource
+from data_files import write_coco
 from fixtures_cub import write_cub
 from fixtures_pasta import read_records, write_pasta_release, write_records
 from quantus_concepts import read_scores
@@ -433,11 +434,6 @@ def test_paths_of_cub(cub: Path, name: str) -> None:
         path.write_text(good)
 
 
-COCO = {
-    "images": [{"id": 1, "file_name": "1.png", "height": 40, "width": 60}],
-    "categories": [{"id": 18, "name": "dog"}],
-    "annotations": [{"id": 11, "image_id": 1, "category_id": 18, "segmentation": [[10, 10, 30, 10, 10, 30]]}],
-}
 LARGE = {"counts": [9 * 10**10], "size": [300_000, 300_000]}
 
 
@@ -446,34 +442,34 @@ LARGE = {"counts": [9 * 10**10], "size": [300_000, 300_000]}
     {
         **{f"path {name!r}": ("images", {"file_name": name}, "image 1") for name in OUTSIDE},
         "path of a number": ("images", {"file_name": 3}, "image 1"),
-        "pixels": ("images", {"height": 10**6, "width": 10**6}, "Annotation 11"),
-        "no height": ("images", {"height": None}, "Annotation 11"),
-        "height below": ("images", {"height": -40}, "Annotation 11"),
+        "pixels": ("images", {"height": 10**6, "width": 10**6}, "Annotation 18"),
+        "no height": ("images", {"height": None}, "Annotation 18"),
+        "height below": ("images", {"height": -40}, "Annotation 18"),
         "id of a list": ("images", {"id": [1]}, "entry 0 of 'images'"),
         "name of a list": ("categories", {"name": []}, "entry 0 of 'categories'"),
         "annotation of a text": ("annotations", {"id": "x"}, "annotation 'x'"),
         "annotation of a large number": ("annotations", {"id": 10**30}, "annotation 1000"),
-        "area": ("annotations", {"area": None}, "Annotation 11"),
-        "not a number": ("annotations", {"segmentation": [[float("nan")] * 6]}, "annotation 11"),
-        "far away": ("annotations", {"segmentation": [[10**300] * 6]}, "annotation 11"),
+        "area": ("annotations", {"area": None}, "Annotation 18"),
+        "not a number": ("annotations", {"segmentation": [[float("nan")] * 6]}, "annotation 18"),
+        "far away": ("annotations", {"segmentation": [[10**300] * 6]}, "annotation 18"),
         "lengths of fractions": (
             "annotations",
             {"segmentation": {"counts": [0.5, 2399.5], "size": [40, 60]}},
             "no whole",
         ),
         "a key twice": ("annotations", {"id": 1}, "twice"),
-        "lengths of another size": ("annotations", {"segmentation": LARGE}, "annotation 11"),
-        "lengths of no size": ("annotations", {"segmentation": {"counts": [5], "size": None}}, "annotation 11"),
+        "lengths of another size": ("annotations", {"segmentation": LARGE}, "annotation 18"),
+        "lengths of no size": ("annotations", {"segmentation": {"counts": [5], "size": None}}, "annotation 18"),
     }.values(),
 )
 def test_entries_of_coco(tmp_path: Path, part: str, changes: dict[str, object], told: str) -> None:
-    content = {key: [dict(entry) for entry in entries] for key, entries in COCO.items()}
+    path, images = tmp_path / "instances.json", tmp_path / "images"
+    write_coco(path, images)
+    content = json.loads(path.read_text())
     content[part][0] |= changes
-    (tmp_path / "images").mkdir()
-    Image.new("RGB", (60, 40)).save(tmp_path / "images" / "1.png")
     text = json.dumps(content)
-    (tmp_path / "instances.json").write_text(text.replace('"id": 1,', '"id": 1, "id": 2,') if told == "twice" else text)
-    refused(lambda: COCOObjects(tmp_path / "instances.json", tmp_path / "images", ["dog"]), "instances.json", told)
+    path.write_text(text.replace('"id": 1,', '"id": 1, "id": 2,') if told == "twice" else text)
+    refused(lambda: COCOObjects(path, images, ["dog"]), "instances.json", told)
 
 
 @pytest.mark.parametrize("key", ["img", "explication"])

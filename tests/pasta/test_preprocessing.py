@@ -9,18 +9,6 @@ from quantus_concepts.functional import overlay
 from quantus_concepts.pasta.encoders import preprocessing
 from quantus_concepts.pasta.encoders.preprocessing import Preprocessing, batched_form
 
-CASES = [
-    (size, mode, interpolation, shape)
-    for size, mode, interpolation in [
-        (96, "squash", "bicubic"),
-        (64, "shortest", "bicubic"),
-        (48, "squash", "bilinear"),
-        ((40, 56), "squash", "bicubic"),
-        (224, "shortest", "bilinear"),
-    ]
-    for shape in [(64, 64), (100, 61), (57, 90)]
-]
-
 
 def picture(height, width, seed=0):
     """Noise beside flat areas and hard edges: the worst for an interpolation that overshoots."""
@@ -44,7 +32,20 @@ def x_before_y(image, size, *args, **kwargs):
     return PILLOWS_RESIZE(wide, size, *args, **kwargs)
 
 
-@pytest.mark.parametrize(("size", "mode", "interpolation", "shape"), CASES)
+@pytest.mark.parametrize(
+    ("size", "mode", "interpolation", "shape"),
+    [
+        (size, mode, interpolation, shape)
+        for size, mode, interpolation in [
+            (96, "squash", "bicubic"),
+            (64, "shortest", "bicubic"),
+            (48, "squash", "bilinear"),
+            ((40, 56), "squash", "bicubic"),
+            (224, "shortest", "bilinear"),
+        ]
+        for shape in [(64, 64), (100, 61), (57, 90)]
+    ],
+)
 @pytest.mark.parametrize("kernel", ["bytes", "floats"])
 def test_agrees_with_open_clip_and_pillow(size, mode, interpolation, shape, kernel, monkeypatch):
     config = PreprocessCfg(size=size, interpolation=interpolation, resize_mode=mode)

@@ -171,7 +171,7 @@ def test_all_that_is_wrong_is_told_at_once(root):
     assert "words/pets_009_cat.json (no image" in problems(_found(root, with_images=True))
     few = problems(check_explanations(_found(root)), 2)
     assert all(reason in few for reason in ("no image called", "Expected the name of a file", "Image cannot be read"))
-    assert ", and 1 more (" in few
+    assert ", and 2 more (" in few
 
 
 def test_several_images_are_not_guessed_between(root):
