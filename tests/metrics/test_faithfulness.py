@@ -400,8 +400,8 @@ VALUES: dict[str, tuple[Any, str]] = {
         lambda: Faithfulness(mean=[0.5], std=[1], pixel_range=(0, 1)),
         r"either `mean` and `std` or argument `pixel_range`",
     ),
-    "a std of 0": (lambda: Faithfulness(mean=[0.5], std=[0]), r"`std` positive"),
-    "mean and std of other lengths": (lambda: Faithfulness(mean=[0, 0], std=[1]), r"\(2,\) and \(1,\)"),
+    "a std of 0": (lambda: Faithfulness(mean=[0.5], std=[0]), "`std` to be positive"),
+    "mean and std of other lengths": (lambda: Faithfulness(mean=[0, 0], std=[1]), "each channel but got 2 and 1"),
     "no model": (lambda: score(None, photographs(), maps_of()), r"needs argument `model`"),
     "concept values": (
         lambda: score(Weighing(), photographs()[:, 0, 0], maps_of()[:, 0, 0]),

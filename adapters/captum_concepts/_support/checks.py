@@ -265,6 +265,22 @@ def check_numbers(name: str, value: Any) -> np.ndarray:
         raise TypeError(f"Expected argument `{name}` to hold numbers but got {value!r:.80}.") from error
 
 
+def check_normalisation(mean: Any, std: Any) -> None:
+    """Raise unless mean and deviation are both None, or have a finite number for each channel, deviations above 0."""
+    given = [(name, to_array(name, value)) for name, value in (("mean", mean), ("std", std)) if value is not None]
+    if len(given) == 1:
+        lacks = "std" if std is None else "mean"
+        raise ValueError(f"Expected arguments `mean` and `std` together but got `{given[0][0]}` without `{lacks}`.")
+    for name, numbers in given:
+        check_shape(name, numbers, ("C",), (None,))
+        check_finite(name, numbers)
+    if given and len(given[0][1]) != len(given[1][1]):
+        counts = " and ".join(str(len(numbers)) for _, numbers in given)
+        raise ValueError(f"Expected arguments `mean` and `std` to have a number for each channel but got {counts}.")
+    if given and not (given[1][1] > 0).all():
+        raise ValueError(f"Expected argument `std` to be positive but got {std}.")
+
+
 def check_binary(name: str, value: Any) -> None:
     """Raise unless every entry is 0 or 1."""
     array = to_array(name, value)

@@ -15,7 +15,7 @@ from scipy.sparse.linalg import splu
 from torch import Tensor
 from torch.nn import functional
 
-from captum_concepts._support.checks import to_array
+from captum_concepts._support.checks import check_normalisation
 
 #: Kinds of perturbation, with how strong their noise is by default, as a share of the range from black to white.
 NOISE = {"black": 0.0, "uniform": 0.2, "gaussian": 0.2, "road": 0.01}
@@ -61,12 +61,9 @@ class PixelPerturbation:
         if self.noise == 0 and self.kind != "road":
             raise ValueError(f"Expected argument `noise` to lie above 0 but got {self.noise}.")
         object.__setattr__(self, "level", NOISE[self.kind] if self.noise is None else float(self.noise))
-        if (self.mean is None) != (self.std is None):
-            raise ValueError("Expected arguments `mean` and `std` together but got one of them only.")
+        check_normalisation(self.mean, self.std)
         if self.mean is not None and self.pixel_range is not None:
             raise ValueError("Expected either `mean` and `std` or argument `pixel_range` but got all of them.")
-        if self.mean is not None and self.std is not None:
-            check_normalisation(to_array("mean", self.mean), to_array("std", self.std))
 
     def check_images(self, images: np.ndarray) -> None:
         """Raise where images contradict the normalisation."""
@@ -112,19 +109,6 @@ class PixelPerturbation:
             return tensor([low]), tensor([high - low])
         black = images.amin((1, 2, 3), keepdim=True).clamp(max=0)
         return black, images.amax((1, 2, 3), keepdim=True).clamp(min=1) - black
-
-
-def check_normalisation(mean: np.ndarray, std: np.ndarray) -> None:
-    """Raise unless `mean` and `std` are finite numbers, one for each channel, the second ones positive."""
-    if mean.ndim != 1 or mean.shape != std.shape:
-        raise ValueError(
-            "Expected arguments `mean` and `std` to have a number for each channel but got shapes "
-            f"{mean.shape} and {std.shape}."
-        )
-    if not (np.isfinite(mean).all() and np.isfinite(std).all() and (std > 0).all()):
-        raise ValueError(
-            f"Expected arguments `mean` and `std` to be finite, and `std` positive, but got {mean} and {std}."
-        )
 
 
 def generator_of(image: np.ndarray, *seeds: int) -> np.random.Generator:

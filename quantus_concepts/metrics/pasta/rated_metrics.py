@@ -13,7 +13,7 @@ from quantus.metrics.robustness.max_sensitivity import MaxSensitivity
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from captum_concepts._support.checks import check_callable, check_mapping, check_module, check_size, to_array
+from captum_concepts._support.checks import check_callable, check_mapping, check_module, check_normalisation, check_size
 from captum_concepts._support.constraints import POSITIVE, Dictionary, Flag, Instance, Seed, Whole, check_arguments
 from captum_concepts._support.progress import progress
 from captum_concepts._support.running import evaluation_mode, predict_logits, warn_user
@@ -23,7 +23,7 @@ from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.functional.faithfulness import PERCENTAGES
 from quantus_concepts.functional.overlay import resize
 from quantus_concepts.metrics.faithfulness.faithfulness import THRESHOLDS, Faithfulness
-from quantus_concepts.metrics.faithfulness.perturbation import check_normalisation, generator_of
+from quantus_concepts.metrics.faithfulness.perturbation import generator_of
 from quantus_concepts.metrics.host.model import shared_passes
 from quantus_concepts.pasta.applications.correlations import sparseness
 from quantus_concepts.pasta.encoders.encoder import Denormalisation
@@ -83,10 +83,7 @@ class Explainer:
         check_mapping("explain_func_kwargs", self.explain_func_kwargs)
         if self.size is not None:
             check_size("size", self.size)
-        if (self.mean is None) != (self.std is None):
-            raise ValueError("Expected arguments `mean` and `std` together but got one of them only.")
-        if self.mean is not None and self.std is not None:
-            check_normalisation(to_array("mean", self.mean), to_array("std", self.std))
+        check_normalisation(self.mean, self.std)
 
     def inputs(self, explanations: Sequence[MapExplanation]) -> tuple[Tensor, Tensor]:
         """Return what goes into the model, and maps of its size.

@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeGuard
 import torch
 from torch import Tensor
 
-from captum_concepts._support.checks import check_finite, check_numbers, check_shape
+from captum_concepts._support.checks import check_normalisation
 from captum_concepts._support.constraints import Floats
 from captum_concepts._support.running import to_host
 from captum_concepts._support.shown import describe
@@ -178,23 +178,9 @@ class Denormalisation:
     clip: bool = False
 
     def __post_init__(self) -> None:
-        if (self.mean is None) != (self.std is None):
-            given, lacks = ("mean", "std") if self.std is None else ("std", "mean")
-            raise ValueError(f"Expected arguments `mean` and `std` together but got `{given}` without `{lacks}`.")
+        check_normalisation(self.mean, self.std)
         if self.mean is not None and self.function is not None:
             raise ValueError("Expected either `mean` and `std` or argument `denormalise` but got all of them.")
-        if self.mean is not None and self.std is not None:
-            for name in ("mean", "std"):
-                numbers = check_numbers(name, getattr(self, name))
-                check_shape(name, numbers, ("C",), (None,))
-                check_finite(name, numbers)
-            if len(self.mean) != len(self.std):
-                raise ValueError(
-                    f"Expected arguments `mean` and `std` to have a number for each channel but got {len(self.mean)} "
-                    f"and {len(self.std)}."
-                )
-            if not all(value > 0 for value in self.std):
-                raise ValueError(f"Expected argument `std` to be positive but got {tuple(self.std)}.")
 
     def __call__(self, images: Tensor, name: str = "x_batch") -> Tensor:
         """Return images in [0, 1] with three channels."""

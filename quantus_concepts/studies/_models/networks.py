@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from captum_concepts._support.checks import check_path, check_range, check_whole
+from captum_concepts._support.checks import check_normalisation, check_path, check_range, check_whole
 from captum_concepts._support.running import error_text, nearest_functions, run_file
 from captum_concepts.backbones import Backbone, from_timm, from_torchvision
 from captum_concepts.backbones.layers import LayerFeatures, last_spatial_layer, layer_channels, layer_name
@@ -249,10 +249,7 @@ class Normalised(nn.Module):
         self, network: nn.Module, mean: Sequence[float] | None = None, std: Sequence[float] | None = None
     ) -> None:
         super().__init__()
-        if (mean is None) != (std is None):
-            raise ValueError("Expected arguments `mean` and `std` both or neither but got only one of them.")
-        if std is not None and min(std) <= 0:
-            raise ValueError(f"Expected argument `std` to be positive but got {tuple(std)}.")
+        check_normalisation(mean, std)
         self.network = network
         self.register_buffer("mean", torch.tensor(mean or (0.0,), dtype=torch.float32)[:, None, None])
         self.register_buffer("std", torch.tensor(std or (1.0,), dtype=torch.float32)[:, None, None])

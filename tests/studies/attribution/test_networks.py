@@ -158,7 +158,7 @@ def test_overlapping_means_are_those_of_pooling():
 
 
 def test_half_a_normalisation_is_refused():
-    with pytest.raises(ValueError, match="both or neither"):
+    with pytest.raises(ValueError, match="together"):
         Normalised(nn.Identity(), mean=(0.5,))
     with pytest.raises(ValueError, match="`std` to be positive"):
         Normalised(nn.Identity(), (0.5,), (0.0,))
