@@ -12,41 +12,8 @@ import torch
 from captum.attr import LayerGradCam, Saliency
 from torch import Tensor, nn
 
-import captum_concepts
+import captum_concepts as cc
 from bad_arguments import Case, assert_refused, public_functions, spoilt
-from captum_concepts import (
-    Backbone,
-    BottleneckCBM,
-    CoAM,
-    ConceptBank,
-    LayerFeatures,
-    PostHocCBM,
-    RandomAttribution,
-    ResidualCBM,
-    SobelEdges,
-    SteeredRISE,
-    build_method,
-    embed,
-    explain_func,
-    fit_elastic_net,
-    fit_logistic,
-    fit_residual,
-    from_open_clip,
-    from_pyc,
-    from_timm,
-    from_torchvision,
-    from_transformers,
-    gallery,
-    method_from_spec,
-    overlay,
-    plot_coam,
-    plot_contributions,
-    prune,
-    show_concepts,
-    show_top_images,
-    tcav_folders,
-    tcav_score,
-)
 from concept_inputs import (
     BACKBONE,
     BANK,
@@ -115,21 +82,21 @@ NO_LEVELS: Bad = {
 HUB = {"repo_id": "someone/birds"}
 TABLE: dict[str, dict[str, Case]] = {
     "ConceptBank": spoilt(
-        ConceptBank,
+        cc.ConceptBank,
         {"cavs": np.eye(3)},
         cavs={"bools": np.eye(3, dtype=bool), "without values": torch.ones(2, 3, device="meta")},
     ),
     # Below the working directory, which is empty, so that a good call would stop at `root` and name that.
     "ConceptBank.from_folders": spoilt(
-        ConceptBank.from_folders,
+        cc.ConceptBank.from_folders,
         {"backbone": BACKBONE, "root": "."},
         backbone=NO_MODULE,
         root={"without folders": "."},
         random={"None": None, "a number": 3, "empty": "", "a path": "../random"},
     ),
-    "ConceptBank.join": spoilt(ConceptBank.join, {"banks": [BANK]}, banks={"of one name": [BANK, BANK]}),
+    "ConceptBank.join": spoilt(cc.ConceptBank.join, {"banks": [BANK]}, banks={"of one name": [BANK, BANK]}),
     "ConceptBank.from_text": spoilt(
-        ConceptBank.from_text,
+        cc.ConceptBank.from_text,
         {"model": Tower(), "tokenizer": tokens, "prompts": ["a", "b"]},
         model={"None": None, "text": "ViT-B-32", "a class": Tower},
         tokenizer={"that gives no tensor": lambda texts: texts},
@@ -138,20 +105,20 @@ TABLE: dict[str, dict[str, Case]] = {
     )
     | {
         f"model that gives {what}": (
-            lambda given=given: ConceptBank.from_text(Tower(given), tokens, ["a", "b"]),
+            lambda given=given: cc.ConceptBank.from_text(Tower(given), tokens, ["a", "b"]),
             "`model`",
         )
         for what, given in {"a text": "a", "one row": torch.ones(1, 2), "rank 1": torch.ones(2)}.items()
     },
     "ConceptBank.from_captum": spoilt(
-        ConceptBank.from_captum,
+        cc.ConceptBank.from_captum,
         {"cavs": trained_cav()},
         cavs={"text": "cavs.pt", "a number": 3, "None": None},
         concept={"None": None, "a fraction": 0.5, "a bool": True, "a list": [0], "negative": -1},
         layer={"unknown": "head"},
     ),
     "ConceptBank.random": spoilt(
-        ConceptBank.random,
+        cc.ConceptBank.random,
         {"n_concepts": 2, "n_features": 3},
         names={"one too few": ["a"]},
         mean={"text": ["a", "b", "c"], "a number": 1.0, "NaN": [NAN, 0, 0], "of rank 2": np.eye(3), "of 4": [0.0] * 4},
@@ -170,18 +137,18 @@ TABLE: dict[str, dict[str, Case]] = {
     "ConceptBank.to": spoilt(BANK.to, {}, dtype={"integers": torch.int64, "complex": torch.complex64}),
     "ConceptBank.save": {
         "settings: with what JSON cannot": (
-            lambda: ConceptBank(np.eye(2), settings={"a": object()}).save("bank"),  # type: ignore[dict-item]
+            lambda: cc.ConceptBank(np.eye(2), settings={"a": object()}).save("bank"),  # type: ignore[dict-item]
             "`settings`",
         )
     },
     "PostHocCBM": spoilt(
-        PostHocCBM,
+        cc.PostHocCBM,
         {"features": BACKBONE, "bank": BANK, "head": nn.Linear(3, 2)},
         features=NO_MODULE,
         head={"of other concepts": nn.Linear(4, 2)},
     ),
     "PostHocCBM.fit": spoilt(
-        PostHocCBM.fit,
+        cc.PostHocCBM.fit,
         {"features": BACKBONE, "loader": LOADER, "n_pos": 2, "n_neg": 2, "min_images": 1},
         features=NO_MODULE,
         bank={"beside numbers of images": BANK},
@@ -192,28 +159,28 @@ TABLE: dict[str, dict[str, Case]] = {
         n_classes={"too few": 1},
         concepts={"a number": 2, "unknown": "concept 9", "a pattern of none": "wing*", "nothing": []},
     ),
-    "PostHocCBM.load": spoilt(PostHocCBM.load, {"path": "cbm.safetensors"}, features=NO_BACKBONE),
-    "PostHocCBM.from_hub": spoilt(PostHocCBM.from_hub, HUB, repo_id=NO_REPOSITORY, features=NO_BACKBONE),
+    "PostHocCBM.load": spoilt(cc.PostHocCBM.load, {"path": "cbm.safetensors"}, features=NO_BACKBONE),
+    "PostHocCBM.from_hub": spoilt(cc.PostHocCBM.from_hub, HUB, repo_id=NO_REPOSITORY, features=NO_BACKBONE),
     "PostHocCBM.push_to_hub": spoilt(CBM.push_to_hub, HUB, repo_id=NO_REPOSITORY, backbone=NO_SOURCE),
     "PostHocCBM.save": spoilt(CBM.save, {"path": "cbm.safetensors"}, backbone=NO_SOURCE)
     | {
         "head: of another kind": (
-            lambda: PostHocCBM(BACKBONE, BANK, nn.Bilinear(3, 3, 2)).save("cbm.safetensors"),
+            lambda: cc.PostHocCBM(BACKBONE, BANK, nn.Bilinear(3, 3, 2)).save("cbm.safetensors"),
             "`head`",
         )
     },
     "ResidualCBM.save": {
         "residual: of another kind": (
-            lambda: ResidualCBM(CBM, nn.Bilinear(2, 2, 2)).save("cbm.safetensors"),
+            lambda: cc.ResidualCBM(CBM, nn.Bilinear(2, 2, 2)).save("cbm.safetensors"),
             "`residual`",
         ),
         "bottleneck: of another kind": (
-            lambda: ResidualCBM(BOTTLENECK, nn.Linear(2, 2)).save("cbm.safetensors"),
+            lambda: cc.ResidualCBM(BOTTLENECK, nn.Linear(2, 2)).save("cbm.safetensors"),
             "a PostHocCBM but got Bottleneck",
         ),
     },
     "BottleneckCBM": spoilt(
-        BottleneckCBM,
+        cc.BottleneckCBM,
         {"features": BACKBONE, "concept_layer": nn.Linear(2, 3), "head": nn.Linear(3, 2)},
         features=NO_MODULE,
         concept_layer={"with a sigmoid": nn.Sequential(nn.Linear(2, 3), nn.Sigmoid())},
@@ -240,32 +207,32 @@ TABLE: dict[str, dict[str, Case]] = {
     "BottleneckCBM.with_head": spoilt(BOTTLENECK.with_head, {}, head={"of other concepts": nn.Linear(4, 2)}),
     "ResidualCBM.with_head": spoilt(RESIDUAL.with_head, {}, head={"of other concepts": nn.Linear(4, 2)}),
     "ResidualCBM": spoilt(
-        ResidualCBM,
+        cc.ResidualCBM,
         {"bottleneck": CBM, "residual": nn.Linear(2, 2)},
         bottleneck={"with a residual": RESIDUAL},
         residual={"of another width": nn.Linear(3, 2), "of one class": nn.Linear(2, 1)},
     ),
     "ResidualCBM.of_classifier": spoilt(
-        ResidualCBM.of_classifier,
+        cc.ResidualCBM.of_classifier,
         {"features": NET, "bank": CBM.bank, "classifier": nn.Linear(CBM.bank.cavs.shape[1], 4)},
         features=NO_MODULE,
         classifier={"of another width": nn.Linear(9, 4)},
     ),
     "ResidualCBM.contributions": spoilt(RESIDUAL.contributions, {}, inputs=NO_INPUTS),
     "fit_residual": spoilt(
-        fit_residual,
+        cc.fit_residual,
         {"cbm": CBM, "loader": LOADER},
         cbm={"with a residual": RESIDUAL},
         loader={**NO_LOADER, "empty": [], "of other classes": [(IMAGES, CLASSES + 1)]},
     ),
     "prune": spoilt(
-        prune,
+        cc.prune,
         {"cbm": CBM, "concepts": "red"},
         concepts=ONE_CONCEPT,
         classes={"text": "bird", "a fraction": [0.5], "too large": [2], "bools": [True, False], "nested": [[[0]]]},
     ),
     "Backbone": spoilt(
-        Backbone,
+        cc.Backbone,
         {"features": BACKBONE, "pool": "mean", "maps": None, "channels": 2},
         normalisation={
             "text": "imagenet",
@@ -276,7 +243,7 @@ TABLE: dict[str, dict[str, Case]] = {
         },
     ),
     "Backbone.normalise": spoilt(
-        Backbone(BACKBONE, "mean", None, 2, ((0.5,) * 3, (0.5,) * 3)).normalise,
+        cc.Backbone(BACKBONE, "mean", None, 2, ((0.5,) * 3, (0.5,) * 3)).normalise,
         {},
         images={
             "None": None,
@@ -288,24 +255,24 @@ TABLE: dict[str, dict[str, Case]] = {
     )
     | {"normalisation: unknown": (lambda: CUT.normalise(IMAGES), "`normalisation`")},
     "embed": spoilt(
-        embed, {"features": BACKBONE, "loader": LOADER}, features=NO_MODULE, loader={**NO_LOADER, "empty": []}
+        cc.embed, {"features": BACKBONE, "loader": LOADER}, features=NO_MODULE, loader={**NO_LOADER, "empty": []}
     ),
-    "fit_logistic": spoilt(fit_logistic, {"values": FEATURES, "labels": CLASSES}, **NO_FIT),
-    "fit_elastic_net": spoilt(fit_elastic_net, {"values": FEATURES, "labels": CLASSES}, **NO_FIT),
+    "fit_logistic": spoilt(cc.fit_logistic, {"values": FEATURES, "labels": CLASSES}, **NO_FIT),
+    "fit_elastic_net": spoilt(cc.fit_elastic_net, {"values": FEATURES, "labels": CLASSES}, **NO_FIT),
     **{
         function.__name__: spoilt(function, {}, model={"None": None, "a number": 3, "a class": nn.Linear})
-        for function in (from_open_clip, from_timm, from_torchvision)
+        for function in (cc.from_open_clip, cc.from_timm, cc.from_torchvision)
     },
     # What else it takes is tried where a model of PyC's is at hand.
-    "from_pyc": spoilt(from_pyc, {}, model={"of another library": nn.Linear(2, 2)}),
+    "from_pyc": spoilt(cc.from_pyc, {}, model={"of another library": nn.Linear(2, 2)}),
     "from_transformers": spoilt(
-        from_transformers,
+        cc.from_transformers,
         {"model": NET},
         model={"None": None, "a number": 3, "a class": nn.Linear, "of another library": nn.Linear(2, 2)},
         processor={"text": "google/vit", "a function": tokens},
     ),
     "LayerFeatures": spoilt(
-        LayerFeatures,
+        cc.LayerFeatures,
         {"model": NET, "layer": "0"},
         layer={"None": None, "a number": 0, "unknown": "head", "empty": "", "of another": nn.Linear(1, 1)},
     ),
@@ -327,16 +294,16 @@ NO_PLANES: Bad = {"of rank 3": IMAGES[0], "whole numbers": IMAGES.byte()}
 
 
 def call_explainer(**changes: Any) -> object:
-    return explain_func(Saliency)(**{"model": NET, "inputs": IMAGES.numpy(), "targets": CLASSES.numpy(), **changes})
+    return cc.explain_func(Saliency)(**{"model": NET, "inputs": IMAGES.numpy(), "targets": CLASSES.numpy(), **changes})
 
 
 def random(**changes: Any) -> object:
-    return RandomAttribution(NET).attribute(**{"inputs": IMAGES, **changes})
+    return cc.RandomAttribution(NET).attribute(**{"inputs": IMAGES, **changes})
 
 
 def steered(**changes: Any) -> object:
     good = {"inputs": IMAGES, "target": CLASSES, "lam": 0, "n_masks": 2, "cells": 2}
-    return SteeredRISE(NET).attribute(**{**good, **changes})
+    return cc.SteeredRISE(NET).attribute(**{**good, **changes})
 
 
 class Answers(nn.Module):
@@ -352,21 +319,21 @@ class Answers(nn.Module):
 
 TABLE |= {
     "CoAM": spoilt(
-        CoAM,
+        cc.CoAM,
         {"forward_func": NET, "layer": "0", "cavs": np.eye(2)},
         forward_func={"None": None, "text": "resnet18", "a list": [NET]},
         layer={"None": None, "a number": 0, "unknown": "head", "a list": ["0"]},
         cavs={**NO_ARRAY, "None": None, "of rank 1": np.ones(2), "NaN": np.eye(2) * NAN, "empty": np.ones((0, 2))},
         device_ids={"text": "cuda:0", "a number": 0},
     ),
-    "CoAM.of": spoilt(CoAM.of, {}, model=NO_MODULE),
+    "CoAM.of": spoilt(cc.CoAM.of, {}, model=NO_MODULE),
     "CoAM.attribute": spoilt(
-        CoAM(CBM).attribute, {"inputs": IMAGES}, inputs={**NO_ATTRIBUTED, "an empty tuple": ()}, target=NO_TARGET
+        cc.CoAM(CBM).attribute, {"inputs": IMAGES}, inputs={**NO_ATTRIBUTED, "an empty tuple": ()}, target=NO_TARGET
     ),
     "RandomAttribution.attribute": spoilt(
         random, {}, inputs={**NO_ATTRIBUTED, "an empty tuple": ()}, target={"one too few": CLASSES[:7], "NaN": [NAN]}
     ),
-    "SobelEdges.attribute": spoilt(SobelEdges(NET).attribute, {}, inputs={**NO_ATTRIBUTED, **NO_PLANES}),
+    "SobelEdges.attribute": spoilt(cc.SobelEdges(NET).attribute, {}, inputs={**NO_ATTRIBUTED, **NO_PLANES}),
     "SteeredRISE.attribute": spoilt(
         steered,
         {},
@@ -376,7 +343,7 @@ TABLE |= {
         baselines={"None": None, "text": "black", "a list": [[0.0]], "NaN": NAN, "complex": 1j},
     ),
     "build_method": spoilt(
-        build_method,
+        cc.build_method,
         {"name": "IG + SmoothGrad"},
         baseline={
             "text": "black",
@@ -388,19 +355,19 @@ TABLE |= {
         },
     ),
     "method_from_spec": spoilt(
-        method_from_spec,
+        cc.method_from_spec,
         {"spec": "Occlusion"},
         spec={"empty": "", "no function": ":", "a file that is not there": "method.py:f"},
         baseline={"text": "black", "None": None, "NaN": NAN},
     ),
-    "explain_func": spoilt(explain_func, {"factory": Saliency}, factory={"None": None, "a number": 3})
+    "explain_func": spoilt(cc.explain_func, {"factory": Saliency}, factory={"None": None, "a number": 3})
     | {
         "internal_batch_size: text": (
-            lambda: explain_func(captum.attr.IntegratedGradients, internal_batch_size="64"),
+            lambda: cc.explain_func(captum.attr.IntegratedGradients, internal_batch_size="64"),
             "`internal_batch_size`",
         ),
         "internal_batch_size: negative": (
-            lambda: explain_func(captum.attr.IntegratedGradients, internal_batch_size=-1),
+            lambda: cc.explain_func(captum.attr.IntegratedGradients, internal_batch_size=-1),
             "`internal_batch_size`",
         ),
     },
@@ -424,12 +391,12 @@ TABLE |= {
     }
     | {
         "layer of no module": (
-            lambda: explain_func(LayerGradCam, layer="0")(lambda x: x, IMAGES.numpy(), CLASSES.numpy()),
+            lambda: cc.explain_func(LayerGradCam, layer="0")(lambda x: x, IMAGES.numpy(), CLASSES.numpy()),
             "`model`",
         )
     },
     "tcav_score": spoilt(
-        tcav_score,
+        cc.tcav_score,
         {
             "model": NET,
             "layers": ["0"],
@@ -445,7 +412,7 @@ TABLE |= {
         target={"None": None, **NO_TARGET},
     ),
     "tcav_folders": spoilt(
-        tcav_folders,
+        cc.tcav_folders,
         {"model": NET, "layers": ["0"], "root": ".", "inputs": IMAGES, "target": 0},
         root={"without folders": "."},
         inputs=NO_IMAGES | {"none": IMAGES[:0]},
@@ -453,18 +420,18 @@ TABLE |= {
         random={"None": None, "a number": 3, "empty": "", "a path": "../random"},
     ),
     "overlay": spoilt(
-        overlay, {"image": PICTURE, "map": MAP}, image={**NO_ARRAY, "None": None, "empty": np.zeros((0, 4, 3))}
+        cc.overlay, {"image": PICTURE, "map": MAP}, image={**NO_ARRAY, "None": None, "empty": np.zeros((0, 4, 3))}
     ),
-    "plot_coam": spoilt(plot_coam, {"image": PICTURE, "map": MAP}, image={"text": "bird.png", "None": None}),
+    "plot_coam": spoilt(cc.plot_coam, {"image": PICTURE, "map": MAP}, image={"text": "bird.png", "None": None}),
     "gallery": spoilt(
-        gallery,
+        cc.gallery,
         {"images": PICTURE[None], "maps": MAP[None, None], "names": ["red"]},
         images={"None": None, "a number": 3, "text": "birds"},
         names={"None": None, "a number": 3},
         axes={"a number": 3, "a list": [1, 2], "of texts": np.array([["a", "b"]])},
     ),
     "show_concepts": spoilt(
-        show_concepts,
+        cc.show_concepts,
         {"model": CBM, "images": IMAGES},
         model={"None": None, "a module": NET, "text": "cbm"},
         images={**NO_IMAGES, "none": IMAGES[:0]},
@@ -477,7 +444,7 @@ TABLE |= {
         pictures={"text": "bird.png", "too few": IMAGES[:1]},
     ),
     "show_top_images": spoilt(
-        show_top_images,
+        cc.show_top_images,
         {"model": CBM, "images": IMAGES, "concept": 0},
         model={"None": None, "a module": NET},
         images={**NO_IMAGES, "none": IMAGES[:0]},
@@ -488,7 +455,7 @@ TABLE |= {
         pictures={"text": "bird.png", "too few": IMAGES[:1]},
     ),
     "plot_contributions": spoilt(
-        plot_contributions,
+        cc.plot_contributions,
         {"contributions": np.ones(2), "names": ["a", "b"], "total": 1.0},
         contributions={"of one": np.ones(1)},
     ),
@@ -520,7 +487,5 @@ def test_refused(cases: Mapping[str, Case]) -> None:
 
 
 def test_every_callable_has_constraints_or_is_in_the_table() -> None:
-    unconstrained = {
-        name for name, function in public_functions(captum_concepts) if not hasattr(function, "constraints")
-    }
+    unconstrained = {name for name, function in public_functions(cc) if not hasattr(function, "constraints")}
     assert unconstrained - TABLE.keys() == EXCEPTIONS.keys()

@@ -1,4 +1,4 @@
-"""What everything stands on: the progress bar, files that appear when they are complete, a user's file."""
+"""What everything stands on: progress, files that appear when they are complete, a user's file, transfers."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from captum_concepts._support.files import write_atomically
 from captum_concepts._support.progress import part, progress, whole_run
-from captum_concepts._support.running import run_file
+from captum_concepts._support.running import run_file, to_host
+from simulated_device import simulated_device
 
 
 @pytest.mark.parametrize("show", [False, True])
@@ -79,3 +81,26 @@ def test_a_users_file_is_run_and_nothing_is_left_beside_it(tmp_path, monkeypatch
     (tmp_path / "mine.py").write_text("WHERE = __file__\n")
     assert str(tmp_path / "mine.py") == run_file(tmp_path / "mine.py").WHERE
     assert [path.name for path in tmp_path.iterdir()] == ["mine.py"]
+
+
+def test_tensors_of_all_kinds_cross_at_once_and_as_they_are():
+    given = [
+        torch.tensor(2.5),
+        torch.tensor([True, False, True]),
+        torch.arange(6).view(2, 3).T,
+        torch.empty(0, 4),
+        torch.tensor([1.5, float("nan")], dtype=torch.bfloat16),
+        torch.tensor([[1 / 3]], dtype=torch.float64),
+        torch.ones(2, requires_grad=True),
+    ]
+    with simulated_device() as simulation:
+        here = torch.tensor([7])
+        there = [each.to(simulation.device) for each in given]
+        simulation.crossed.clear()
+        own, *found = to_host(here, *there)
+        assert simulation.kinds() == {"to_host": 1}
+    assert own.data_ptr() == here.data_ptr()
+    for one, other in zip(found, given, strict=True):
+        torch.testing.assert_close(one, other.detach(), rtol=0, atol=0, equal_nan=True)
+    assert not any(each.requires_grad for each in found)
+    assert to_host() == []

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from captum_concepts.attributions.explain import explain_func
 from captum_concepts.attributions.steered_rise import RandomMasks, SteeredRISE
+from reference.clm import upsample
 from tiny_models import seeded
 from untouched import untouched
 
@@ -37,29 +38,13 @@ def covered(images: Tensor, masks: Tensor, targets: Tensor | None) -> Tensor:
     return share * images.flatten(1).mean(1).sigmoid() * (1 if targets is None else 1 / (1 + targets))
 
 
-def slow_mask(grid: np.ndarray, top: int, left: int, size: tuple[int, int]) -> np.ndarray:
-    """Return a mask by RISE's recipe, pixel by pixel in float64."""
-    mask = np.zeros(size)
-    pixels = [math.ceil(side / s) for side, s in zip(size, grid.shape, strict=True)]
-    lengths = [(s + 1) * each for s, each in zip(grid.shape, pixels, strict=True)]
-    for y in range(size[0]):
-        for x in range(size[1]):
-            place = []
-            for at, length, s in zip((y + top, x + left), lengths, grid.shape, strict=True):
-                place.append(min(max((at + 0.5) * s / length - 0.5, 0), s - 1))
-            (y0, x0), (dy, dx) = np.floor(place).astype(int), np.mod(place, 1)
-            y1, x1 = min(y0 + 1, grid.shape[0] - 1), min(x0 + 1, grid.shape[1] - 1)
-            upper = grid[y0, x0] * (1 - dx) + grid[y0, x1] * dx
-            lower = grid[y1, x0] * (1 - dx) + grid[y1, x1] * dx
-            mask[y, x] = upper * (1 - dy) + lower * dy
-    return mask
-
-
 def slow_masks(size: tuple[int, int], p: float = 0.5) -> np.ndarray:
+    """Return masks by RISE's recipe: grids enlarged pixel by pixel in float64, and cut out."""
     masks = RandomMasks.draw(SETTINGS["n_masks"], size, SETTINGS["cells"], p, SETTINGS["seed"])
-    grids = masks.grids.numpy().astype(float)
-    places = zip(grids, masks.rows.tolist(), masks.columns.tolist(), strict=True)
-    return np.stack([slow_mask(grid, top, left, size) for grid, top, left in places])
+    lengths = [(s + 1) * math.ceil(side / s) for side, s in zip(size, SETTINGS["cells"], strict=True)]
+    enlarged = [upsample(grid, lengths) for grid in masks.grids]
+    places = zip(enlarged, masks.rows.tolist(), masks.columns.tolist(), strict=True)
+    return np.stack([mask[top : top + size[0], left : left + size[1]] for mask, top, left in places])
 
 
 def plain(model: nn.Module, images: Tensor, targets: Tensor, lam: float = 0.0, p: float = 0.5) -> np.ndarray:

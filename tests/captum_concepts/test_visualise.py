@@ -14,25 +14,10 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, findfont, get_font
 
 from captum_concepts._support.visualise import gallery, overlay, plot_coam
+from reference.clm import upsample
 
 # The lowest colour of jet, as matplotlib has it; the highest is (0.5, 0, 0).
 BLUE = [0.0, 0.0, 0.5]
-
-
-def slow_bilinear(values: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """Bilinear resizing with half-pixel centres and clamped edges, one pixel at a time."""
-    (h, w), out = values.shape, np.zeros(size)
-    for y in range(size[0]):
-        for x in range(size[1]):
-            v = min(max((y + 0.5) * h / size[0] - 0.5, 0), h - 1)
-            u = min(max((x + 0.5) * w / size[1] - 0.5, 0), w - 1)
-            top, left = int(v), int(u)
-            bottom, right = min(top + 1, h - 1), min(left + 1, w - 1)
-            a, b = v - top, u - left
-            out[y, x] = (1 - a) * ((1 - b) * values[top, left] + b * values[top, right]) + a * (
-                (1 - b) * values[bottom, left] + b * values[bottom, right]
-            )
-    return out
 
 
 def test_coloured_literal():
@@ -55,7 +40,7 @@ def test_masked_literal():
 def test_reference(coloured):
     rng = np.random.default_rng(0)
     image, values = rng.random((9, 7, 3)), rng.standard_normal((3, 4))
-    heat = slow_bilinear(values, (9, 7))
+    heat = upsample(values, (9, 7))
     if coloured:
         jet = mpl.colormaps["jet"]((heat - heat.min()) / (heat.max() - heat.min()))[..., :3]
         expected = np.minimum(0.7 * jet + image, 1)
