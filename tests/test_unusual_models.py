@@ -198,26 +198,12 @@ def test_targets_of_a_model_of_one_number(images):
     ("batch_size", "error", "message"),
     [(0, ValueError, "to be at least 1 but got 0"), (-3, ValueError, "got -3"), (2.5, TypeError, "a whole number")],
 )
-def test_batch_sizes(batch_size, error, message, model, images):
+def test_batch_sizes_of_metrics(batch_size, error, message, model, images):
     labels = np.zeros(N, dtype=int)
     maps = np.random.default_rng(0).random((N, SIZE, SIZE))
-    x = torch.from_numpy(images)
     for call in (
-        lambda: explain_func(Saliency, batch_size=batch_size),
-        lambda: tcav_score(model, ["0"], x, x, x, 0, batch_size=batch_size),
-        lambda: SteeredRISE(model).attribute(x, 0, lam=0, batch_size=batch_size),
         lambda: Faithfulness()(model, images, labels, maps, batch_size=batch_size),
         lambda: CEM(np.ones((N, 3), int))(None, np.ones((N, 3)), labels, np.ones((N, 3)), batch_size=batch_size),
-        lambda: ConceptBank.from_text(_Texts(), _tokens, ["wing"], batch_size=batch_size),
     ):
         with pytest.raises(error, match=f"`batch_size` .*{message}"):
             call()
-
-
-class _Texts(nn.Module):
-    def encode_text(self, tokens: torch.Tensor) -> torch.Tensor:
-        return tokens.float()
-
-
-def _tokens(texts: list[str]) -> torch.Tensor:
-    return torch.ones(len(texts), 3)

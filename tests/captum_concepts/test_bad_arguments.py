@@ -258,7 +258,6 @@ TABLE: dict[str, dict[str, Case]] = {
         cc.embed, {"features": BACKBONE, "loader": LOADER}, features=NO_MODULE, loader={**NO_LOADER, "empty": []}
     ),
     "fit_logistic": spoilt(cc.fit_logistic, {"values": FEATURES, "labels": CLASSES}, **NO_FIT),
-    "fit_elastic_net": spoilt(cc.fit_elastic_net, {"values": FEATURES, "labels": CLASSES}, **NO_FIT),
     **{
         function.__name__: spoilt(function, {}, model={"None": None, "a number": 3, "a class": nn.Linear})
         for function in (cc.from_open_clip, cc.from_timm, cc.from_torchvision)
@@ -411,18 +410,9 @@ TABLE |= {
         inputs=NO_IMAGES | {"none": IMAGES[:0]},
         target={"None": None, **NO_TARGET},
     ),
-    "tcav_folders": spoilt(
-        cc.tcav_folders,
-        {"model": NET, "layers": ["0"], "root": ".", "inputs": IMAGES, "target": 0},
-        root={"without folders": "."},
-        inputs=NO_IMAGES | {"none": IMAGES[:0]},
-        target={"None": None, "text": "cat", "a fraction": 0.5, "a bool": True},
-        random={"None": None, "a number": 3, "empty": "", "a path": "../random"},
-    ),
     "overlay": spoilt(
         cc.overlay, {"image": PICTURE, "map": MAP}, image={**NO_ARRAY, "None": None, "empty": np.zeros((0, 4, 3))}
     ),
-    "plot_coam": spoilt(cc.plot_coam, {"image": PICTURE, "map": MAP}, image={"text": "bird.png", "None": None}),
     "gallery": spoilt(
         cc.gallery,
         {"images": PICTURE[None], "maps": MAP[None, None], "names": ["red"]},
@@ -446,13 +436,7 @@ TABLE |= {
     "show_top_images": spoilt(
         cc.show_top_images,
         {"model": CBM, "images": IMAGES, "concept": 0},
-        model={"None": None, "a module": NET},
-        images={**NO_IMAGES, "none": IMAGES[:0]},
         concept={"None": None, "unknown": "rde", "too large": 99},
-        layer={"without a bank": "features"},
-        bank={"without a layer": CBM.bank},
-        concept_labels={"of one": [[1]]},
-        pictures={"text": "bird.png", "too few": IMAGES[:1]},
     ),
     "plot_contributions": spoilt(
         cc.plot_contributions,

@@ -102,11 +102,6 @@ def test_torchscript_and_quantised_features_are_backbones_like_any():
     assert cbm(x).shape == (len(x), 3)
 
 
-def test_fit_says_that_a_model_has_no_weights():
-    with pytest.raises(ValueError, match="`features` to have weights but it is on the meta device"):
-        PostHocCBM.fit(nn.Conv2d(3, D, 1, device="meta"), loader_of(*labelled_images()), **FEW)
-
-
 @pytest.mark.parametrize("method", ["svm", "mean"])
 def test_fit_learns_concepts_and_classes_in_one_pass(method):
     features = Counted()

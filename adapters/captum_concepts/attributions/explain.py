@@ -244,16 +244,7 @@ def explain_func(
         internal = to_attribute.get("internal_batch_size")
         batch_size = 64 if internal is None else min(64, check_whole("internal_batch_size", internal, 1))
     return ExplainFunc(
-        factory=factory,
-        layer=layer,
-        constructor_kwargs=to_constructor,
-        attribute_kwargs=to_attribute,
-        batch_size=batch_size,
-        interpolate=interpolate,
-        channels=channels,
-        rescale=rescale,
-        device=device,
-        seed=seed,
+        factory, layer, to_constructor, to_attribute, batch_size, interpolate, channels, rescale, device, seed
     )
 
 

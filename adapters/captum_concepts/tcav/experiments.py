@@ -26,7 +26,7 @@ from captum_concepts._support.running import (
 )
 from captum_concepts.attributions.outputs import as_targets, check_targets, script_refusal, tensor_outputs
 from captum_concepts.backbones.layers import find_layer
-from captum_concepts.bank.bank import ConceptBank
+from captum_concepts.bank.directions import Fitting, as_embeddings, fit_drawn
 
 
 class ConceptBankClassifier(Classifier):
@@ -43,36 +43,20 @@ class ConceptBankClassifier(Classifier):
 
     def train_and_eval(self, dataloader: DataLoader[Any], **kwargs: Any) -> dict[str, Tensor]:
         """Fit one direction for each concept, against the others."""
-        batches = list(dataloader)
-        features = torch.cat([batch[0] for batch in batches])
-        labels = torch.cat([batch[1] for batch in batches]).to(features.device)
+        features, labels = (torch.cat(parts) for parts in zip(*(batch[:2] for batch in dataloader), strict=True))
         # In the order of the experiment: the first is the concept asked for.
         self._classes = list(dict.fromkeys(labels.tolist()))
         if len(self._classes) < 2:
             raise ValueError(f"Expected an experiment of at least two concepts but got those of ids {self._classes}.")
         # Two concepts share one boundary, and so one fit.
         wanted = self._classes[:1] if len(self._classes) == 2 else self._classes
-        banks = []
-        for concept in wanted:
-            here = labels == concept
-            n_pos = int(here.sum())
-            banks.append(
-                ConceptBank.fit(
-                    features,
-                    here[:, None],
-                    method=self.method,
-                    n_pos=n_pos,
-                    n_neg=len(here) - n_pos,
-                    C=self.C,
-                    hold_back=0.0,
-                    min_images=1,
-                )
-            )
-        weights = torch.cat([bank.cavs for bank in banks])
-        accuracy = torch.cat([bank.train_accuracy for bank in banks])
+        embeddings, every = as_embeddings(features), len(labels)
+        fitting = Fitting(self.method, every, every, self.C, seed=0, hold_back=0)
+        fitted = [fit_drawn(embeddings, (labels == each).cpu().numpy()[:, None], fitting) for each in wanted]
+        weights = torch.cat([each.cavs for each in fitted])
+        accuracy = torch.cat([each.train_accuracy for each in fitted])
         if len(self._classes) == 2:
-            weights = torch.cat([weights, -weights])
-            accuracy = accuracy.repeat(2)
+            weights, accuracy = torch.cat([weights, -weights]), accuracy.repeat(2)
         self._weights = weights
         return {"accs": accuracy}
 
