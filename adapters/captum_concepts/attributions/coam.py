@@ -268,8 +268,8 @@ class CoAM(LayerAttribution):
             # The replicas run in threads of their own; Captum gathers them.
             activation = LayerActivation(self.forward_func, self.layer, self.device_ids)
             return tensor_output(activation.attribute(inputs, args, of_input), "`layer`")
-        given: list[Any] = []
-        whole: list[Any] = []
+        layer_outputs: list[Any] = []
+        backbone_outputs: list[Any] = []
         extra = () if args is None else args if isinstance(args, tuple) else (args,)
         owner = self._owner
 
@@ -279,19 +279,19 @@ class CoAM(LayerAttribution):
 
         with ExitStack() as hooks:
             hooks.enter_context(advise_on_inputs(self.forward_func, inputs))
-            hooks.enter_context(watch_layer(self.layer, partial(keep, given), of_input))
+            hooks.enter_context(watch_layer(self.layer, partial(keep, layer_outputs), of_input))
             if owner is not None:
-                hooks.enter_context(watch_layer(owner.features, partial(keep, whole)))
+                hooks.enter_context(watch_layer(owner.features, partial(keep, backbone_outputs)))
             self.forward_func(*inputs, *extra)
-        if not given:
+        if not layer_outputs:
             raise ValueError(
                 f"Expected argument `layer` to take part in the forward pass but {type(self.layer).__name__} was not "
                 "run. Name another."
             )
-        features: Tensor = given[0].dequantize() if given[0].is_quantized else given[0]
-        if owner is None or not whole or features.ndim != 4:
+        features: Tensor = layer_outputs[0].dequantize() if layer_outputs[0].is_quantized else layer_outputs[0]
+        if owner is None or not backbone_outputs or features.ndim != 4:
             return features
-        if not torch.equal(features, owner.pooling.feature_maps(whole[0])):
+        if not torch.equal(features, owner.pooling.feature_maps(backbone_outputs[0])):
             raise ValueError(
                 f"Expected argument `layer` to give the maps that `cavs`, the concepts of this {type(owner).__name__}, "
                 f"are of, but {type(self.layer).__name__} gives others. Use `CoAM.of(model)`."

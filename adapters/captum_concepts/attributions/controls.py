@@ -100,12 +100,12 @@ class RandomAttribution(Attribution):
         some = _some_entries(self.forward_func)
         targets = [target] if isinstance(target, Tensor) else []
         on_host = to_host(*targets, *questions, *some)
-        asked = _per_sample(on_host.pop(0) if targets else target, n)
+        target_texts = _per_sample(on_host.pop(0) if targets else target, n)
         arrays = [each.numpy() for each in on_host[: len(tensors)]]
         model = _fingerprint(some, on_host[len(tensors) :])
         drawn = [np.empty_like(each) for each in arrays]
         for i in range(n):
-            digest = hashlib.blake2b(f"{self.seed} {asked[i]} ".encode() + model, digest_size=16)
+            digest = hashlib.blake2b(f"{self.seed} {target_texts[i]} ".encode() + model, digest_size=16)
             for array in arrays:
                 digest.update(str(array.shape[1:]).encode() + array[i].tobytes())
             generator = np.random.default_rng(int.from_bytes(digest.digest()))

@@ -234,7 +234,7 @@ class SteeredRISE(Attribution):
             )
         masks = RandomMasks.draw(n_masks, (size[0], size[1]), cells, p, seed)
         targets = _as_targets(target, n)
-        asked = _Asked(
+        call = _Call(
             images,
             None if targets is None else targets.to(images.device),
             -1 if targets is None or not n else int(targets.max()),
@@ -249,38 +249,38 @@ class SteeredRISE(Attribution):
             bar = progress(description="RISE", total=n * len(masks), show=display_progressbar, leave=True)
             for some, rows in _portions(len(masks), n, batch_size):
                 seen = masks.render(some, images.device, dtype)
-                weights = self._weights(asked, seen, rows, lam, activation)
+                weights = self._weights(call, seen, rows, lam, activation)
                 with without_autocast(images.device):
                     total[rows] += weights.to(dtype).T @ seen.flatten(1)
                 bar.update(weights.numel())
             bar.close()
-            asked.scores.check()
-            asked.probabilities.check()
+            call.scores.check()
+            call.probabilities.check()
         maps = (total / (len(masks) * p)).view(n, 1, *size)
         if input_shaped:
             maps = (maps / channels).expand(n, channels, *size).contiguous()
         return (maps,) if isinstance(inputs, tuple) else maps
 
-    def _weights(self, asked: _Asked, seen: Tensor, rows: slice, lam: float, activation: str) -> Tensor:
+    def _weights(self, call: _Call, seen: Tensor, rows: slice, lam: float, activation: str) -> Tensor:
         """Return the weights (k, n) of k masks for n images."""
         k, n = len(seen), rows.stop - rows.start
-        images = asked.images[rows].repeat(k, 1, 1, 1)
+        images = call.images[rows].repeat(k, 1, 1, 1)
         masks = seen.repeat_interleave(n, 0)
-        targets = None if asked.targets is None else asked.targets[rows].repeat(k)
+        targets = None if call.targets is None else call.targets[rows].repeat(k)
         weights: Tensor = torch.zeros((), device=seen.device)
         if lam < 1:
             with alone_with(self.forward_func):
                 outputs = tensor_output(
-                    self.forward_func(asked.mask_images(images, masks, rows), *asked.repeat_extra(rows, k))
+                    self.forward_func(call.mask_images(images, masks, rows), *call.repeat_extra(rows, k))
                 )
-            chosen = _probabilities(outputs, targets, asked.largest, activation, len(images))
+            chosen = _probabilities(outputs, targets, call.largest, activation, len(images))
             if lam > 0 and activation == "none":
                 # NaN is no reason to stop: the map of that image becomes NaN.
-                asked.probabilities.add(chosen.masked_fill(chosen.isnan(), 0))
+                call.probabilities.add(chosen.masked_fill(chosen.isnan(), 0))
             weights = (1 - lam) * chosen
         if lam > 0 and self.score_func is not None:
             scores = _as_scores(self.score_func(images, masks.to(images.dtype), targets), images)
-            asked.scores.add(scores)
+            call.scores.add(scores)
             weights = weights + lam * scores
         return weights.view(k, n)
 
@@ -309,7 +309,7 @@ class _Extremes:
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _Call:
     """What a call of `attribute` is about, and what it has seen."""
 
     images: Tensor

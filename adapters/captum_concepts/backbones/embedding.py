@@ -195,15 +195,15 @@ def _warn_of_logits(features: nn.Module, given: Any) -> None:
 
 def _items(batch: Any, required: int) -> dict[str, Tensor]:
     """Return images, labels and concept labels by name, as many as there are."""
-    wanted = ("images", "labels", "concept_labels")
+    fields = ("images", "labels", "concept_labels")
     given = read_batch(batch)
-    if any(name not in given for name in wanted[:required]):
+    if any(name not in given for name in fields[:required]):
         raise ValueError(
-            f"Expected argument `loader` to give batches that start with ({', '.join(wanted[:required])}), or dicts of "
+            f"Expected argument `loader` to give batches that start with ({', '.join(fields[:required])}), or dicts of "
             f"them, but got {', '.join(given) or 'nothing'}. To `PostHocCBM.fit` concept labels can also be passed as "
             "`concept_labels` (N, L), or a fitted `bank`."
         )
-    kept = {name: given[name] for name in wanted if name in given}
+    kept = {name: given[name] for name in fields if name in given}
     for name, item in kept.items():
         if not isinstance(item, Tensor):
             raise ValueError(

@@ -93,10 +93,10 @@ def draw_samples(
     return positive, negative
 
 
-def count_drawn(counts: np.ndarray, wanted: int | np.ndarray, hold_back: float) -> np.ndarray:
+def count_drawn(counts: np.ndarray, most: int | np.ndarray, hold_back: float) -> np.ndarray:
     """Return how many of a side's images are drawn: at least one is held back, but a single image is drawn."""
     held_back = np.maximum((counts * hold_back).astype(int), 1) if hold_back else 0
-    return np.minimum(wanted, np.maximum(counts - held_back, 1))
+    return np.minimum(most, np.maximum(counts - held_back, 1))
 
 
 def svm_directions(

@@ -279,14 +279,14 @@ _REPLACED |= {"concepts": None, "min_images": MIN_IMAGES}
 
 def check_given(backbone: Any, bank: Any, **replaced: Any) -> int:
     """Validate a user-supplied bank and return its width."""
-    beside = [
+    given = [
         name
         for name, value in replaced.items()
         if value is not _REPLACED[name] and not (isinstance(value, str | int | float) and value == _REPLACED[name])
     ]
-    if beside:
+    if given:
         raise ValueError(
-            f"Expected argument `bank`, which is fitted already, alone but got `{'`, `'.join(beside)}` with it. "
+            f"Expected argument `bank`, which is fitted already, alone but got `{'`, `'.join(given)}` with it. "
             "Leave one or the other out; `bank.rename` gives other names."
         )
     width = None if isinstance(backbone, nn.Module) else getattr(backbone, "channels", None)

@@ -132,9 +132,9 @@ class BankValue:
             raise self._unknown("argument `name` to be that of a concept", name)
         return self.names.index(name)
 
-    def _unknown(self, wanted: str, name: Any) -> ValueError:
+    def _unknown(self, expected: str, name: Any) -> ValueError:
         near = difflib.get_close_matches(str(name), self.names, n=3, cutoff=0.4) or self.names[:3]
-        return ValueError(f"Expected {wanted} but none is named {name!r}. The nearest of the {len(self)} are {near}.")
+        return ValueError(f"Expected {expected} but none is named {name!r}. The nearest of the {len(self)} are {near}.")
 
     def select(self, concepts: Any) -> Self:
         """Return a bank of some of the concepts, in the order given.

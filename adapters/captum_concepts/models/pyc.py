@@ -104,8 +104,8 @@ def from_pyc(
     named.names = [name for found in states.values() for name in found]
     pooling = chain.pooling
 
-    def project(found: Tensor, wanted: Any) -> Tensor:
-        return layer.maps(pooling.feature_maps(found), wanted)
+    def project(found: Tensor, indices: Any) -> Tensor:
+        return layer.maps(pooling.feature_maps(found), indices)
 
     chain.project = project
     return chain
@@ -126,15 +126,15 @@ class PycConcepts(nn.Module):
         found = self.model(query=self.concepts, evidence={"latent": latent})
         return torch.cat([_plain(found.logits[name]) for name in self.concepts], dim=1)
 
-    def maps(self, maps: Tensor, wanted: Any) -> Tensor:
+    def maps(self, maps: Tensor, indices: Any) -> Tensor:
         """Return what each place alone would add to each logit, over d: Eq. 2 with the encoder's weights."""
         n, d, h, w = maps.shape
         places = torch.cat([maps.movedim(1, -1).reshape(-1, d), maps.new_zeros(1, d)])
         logits = self(places)
         found = ((logits[:-1] - logits[-1]) / d).reshape(n, h, w, -1).movedim(-1, 1)
-        if wanted is None:
+        if indices is None:
             return found
-        rows = check_concepts(wanted, n, self.out_features).to(found.device)
+        rows = check_concepts(indices, n, self.out_features).to(found.device)
         rows = rows.expand(n, -1) if rows.ndim == 1 else rows
         return found.gather(1, rows[:, :, None, None].expand(-1, -1, h, w))
 

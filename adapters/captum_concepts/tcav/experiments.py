@@ -49,10 +49,10 @@ class ConceptBankClassifier(Classifier):
         if len(self._classes) < 2:
             raise ValueError(f"Expected an experiment of at least two concepts but got those of ids {self._classes}.")
         # Two concepts share one boundary, and so one fit.
-        wanted = self._classes[:1] if len(self._classes) == 2 else self._classes
+        fitted_classes = self._classes[:1] if len(self._classes) == 2 else self._classes
         embeddings, every = as_embeddings(features), len(labels)
         fitting = Fitting(self.method, every, every, self.C, seed=0, hold_back=0)
-        fitted = [fit_drawn(embeddings, (labels == each).cpu().numpy()[:, None], fitting) for each in wanted]
+        fitted = [fit_drawn(embeddings, (labels == each).cpu().numpy()[:, None], fitting) for each in fitted_classes]
         weights = torch.cat([each.cavs for each in fitted])
         accuracy = torch.cat([each.train_accuracy for each in fitted])
         if len(self._classes) == 2:
