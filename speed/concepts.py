@@ -1,9 +1,9 @@
 """How fast and how large the concept metrics are, as ratios within one run.
 
     python speed/concepts.py            # all sections, a table; several minutes
-    python speed/concepts.py metrics    # one section: images, passes, sharing, metrics, bank, memory, large or command
+    python speed/concepts.py sharing    # one section: sharing, memory, large or command
 
-Each time is the least of several, taken in turn; two threads. Each section runs in a process of its own.
+Calls are taken in turn, and the median of the ratios is judged; two threads. Each section runs in a process of its own.
 """
 
 from __future__ import annotations
@@ -24,20 +24,17 @@ import numpy as np
 import quantus
 import torch
 import torchvision
-from concepts_baselines import coam_as_printed, ranked_maps_sorted
-from measuring import DEVICE, SEED, Row, alternate, least, ratios, row
+from measuring import DEVICE, SEED, Row, alternate, ratios, row
 from torch import Tensor, nn
 
 from captum_concepts import ConceptBank, PostHocCBM, from_torchvision
 from quantus_concepts import CEM, CGIM, CLM, shared_passes
 from quantus_concepts.datasets import ConceptSample
-from quantus_concepts.functional import ClassMeans, cem, cgim, clm, point_hits, rank_concepts
 from quantus_concepts.metrics import score_concepts
 
 # The paper's benchmark: 112 concepts, 89 of them about one of 12 parts, 200 classes.
 N_CONCEPTS, N_LOCALISABLE, N_PARTS, N_CLASSES = 112, 89, 12, 200
 SIZE = 224
-TOPS, ALPHAS = (1, 3, 5), (1.0, 3.0, 6.0)
 
 
 def generator() -> torch.Generator:
@@ -75,52 +72,17 @@ def batches(n: int, size: int, batch_size: int = 32) -> Iterator[ConceptSample]:
         yield ConceptSample(images, labels[rows], concepts[rows], points[rows] * (size / SIZE))
 
 
-def measure_images() -> list[Row]:
-    """Everything on 512 images of 224 px, against the forward pass of the backbone alone."""
-    n = 512
-    cbm = resnet_cbm()
-    loader = list(batches(n, SIZE))
-    truth = torch.rand(N_CLASSES, N_CONCEPTS, generator=generator())
-
-    @torch.no_grad()
-    def forward() -> None:
-        for batch in loader:
-            cbm.features(batch.image.to(DEVICE))
-
-    def everything() -> None:
-        score_concepts(cbm, loader, part_of_concept=parts_of_concepts(), class_concepts=truth)
-
-    times = least({"forward": forward, "everything": everything}, 4)
-    ratio = times["everything"] / times["forward"]
-    return [
-        row(
-            "CGIM + CEM + CLM, all variants and both CLM baselines, 512 images of 224 px, ResNet-18, 112 concepts, "
-            "against the backbone's forward pass",
-            f"{times['everything']:.2f} s",
-            f"{times['forward']:.2f} s",
-            f"{ratio:.3f} x",
-            "at most 1.05 x",
-            ratio <= 1.05,
-        )
-    ]
-
-
 class Timed:
     """The metrics of `quantus.evaluate` on images, against what the backbone alone takes for them."""
 
     def __init__(self, n: int) -> None:
         self.model = resnet_cbm()
-        self.seen = 0
-        self.model.features.register_forward_hook(self._count)
         self.sample = next(batches(n, SIZE, n))
         self.images = self.sample.image.numpy()
         with torch.no_grad():
             logits = torch.cat([self.model(part.to(DEVICE)) for part in self.sample.image.split(32)])
         self.classes = logits.argmax(1).cpu().numpy()
         self.truth = torch.rand(N_CLASSES, N_CONCEPTS, generator=generator()).numpy()
-
-    def _count(self, module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        self.seen += len(output)
 
     def metrics(self, n_metrics: int) -> dict[str, Any]:
         every = {
@@ -151,26 +113,6 @@ class Timed:
     def in_a_block(self, metrics: dict[str, Any], n_methods: int) -> None:
         with shared_passes():
             self.evaluate(metrics, n_methods)
-
-    def passes(self, metrics: dict[str, Any], n_methods: int) -> float:
-        self.seen = 0
-        self.evaluate(metrics, n_methods)
-        return self.seen / len(self.images)
-
-
-def measure_passes() -> list[Row]:
-    """How often the backbone sees each image in a stock `quantus.evaluate`."""
-    timed = Timed(16)
-    rows = []
-    for n_metrics in (1, 2, 3):
-        for n_methods in (1, 2, 4, 8):
-            with shared_passes():
-                shared = timed.passes(timed.metrics(n_metrics), n_methods)
-            alone = timed.passes(timed.metrics(n_metrics), n_methods)
-            what = f"Passes of the backbone in a block: {n_metrics} of CGIM, CEM, CLM, {n_methods} methods"
-            against = f"{alone:.2f} without the block"
-            rows.append(row(what, f"{shared:.2f}", against, "", "at most 1.05", shared <= 1.05))
-    return rows
 
 
 #: Images, numbers of methods, threads, and whether each metric is called alone too.
@@ -205,142 +147,6 @@ def measure_sharing() -> list[Row]:
                 )
             )
     return rows
-
-
-def measure_metrics() -> list[Row]:
-    """The mathematics alone, on feature maps at hand."""
-    n, n_printed, n_sorted = 512, 8, 64
-    random = generator()
-    features = torch.relu(torch.randn(n, 512, 7, 7, generator=random))
-    cavs = torch.randn(N_CONCEPTS, 512, generator=random)
-    theta = torch.randn(N_CLASSES, N_CONCEPTS, generator=random)
-    truth = torch.rand(N_CLASSES, N_CONCEPTS, generator=random)
-    labels, concepts, points = annotations(n)
-    parts = parts_of_concepts()
-    values = features.mean((2, 3)) @ cavs.T
-    importances = {"weight": theta[labels], "value": values, "contribution": theta[labels] * values}
-
-    def ours(count: int) -> dict[tuple[str, int, float], np.ndarray]:
-        scores = {}
-        rows = torch.arange(count)[:, None]
-        for name, importance in importances.items():
-            for top_l in TOPS:
-                cem(importance[:count], concepts[:count], top_l)
-            means = ClassMeans(N_CLASSES, N_CONCEPTS)
-            means.update(importance[:count], labels[:count])
-            for per in ("concept", "class"):
-                cgim(means.compute(), truth, per)
-            ranked = rank_concepts(importance[:count], max(TOPS), eligible=parts >= 0)
-            maps = cavs[ranked] @ features[:count].flatten(2) / cavs.shape[1]
-            hits = point_hits(
-                maps.flatten(0, 1).unflatten(1, (7, 7)),
-                points[rows, parts[ranked]].flatten(0, 1),
-                (SIZE, SIZE),
-                ALPHAS,
-            ).view(count, max(TOPS), len(ALPHAS))
-            for top_l in TOPS:
-                for a, alpha in enumerate(ALPHAS):
-                    scores[name, top_l, alpha] = clm(hits[:, :, a], top_l).numpy()
-        return scores
-
-    def printed(count: int) -> Any:
-        return coam_as_printed(features[:count], cavs, importances, points[:count], parts, concepts[:count], SIZE)
-
-    def ranked_and_sorted(count: int) -> Any:
-        return ranked_maps_sorted(features[:count], cavs, importances, points[:count], parts, concepts[:count], SIZE)
-
-    times = least(
-        {
-            "ours": lambda: ours(n),
-            "printed": lambda: printed(n_printed),
-            "sorted": lambda: ranked_and_sorted(n_sorted),
-        },
-        3,
-    )
-    per_image = {
-        "ours": times["ours"] / n * 1e3,
-        "printed": times["printed"] / n_printed * 1e3,
-        "sorted": times["sorted"] / n_sorted * 1e3,
-    }
-    found = ours(n_sorted)
-    differences = [np.nanmax(np.abs(found[key] - reference)) for key, reference in ranked_and_sorted(n_sorted).items()]
-    rows = []
-    for name, what, target, count in (
-        ("printed", "the paper's Algorithms 1 and 2 as printed", 100, n_printed),
-        ("sorted", "a loop over images that upsamples only ranked concepts and sorts", 10, n_sorted),
-    ):
-        ratio = per_image[name] / per_image["ours"]
-        rows.append(
-            row(
-                f"The same on feature maps at hand, against {what} (timed on {count} images)",
-                f"{per_image['ours']:.2f} ms an image",
-                f"{per_image[name]:.1f} ms an image",
-                f"{ratio:.0f} x faster",
-                f"at least {target} x",
-                ratio >= target,
-            )
-        )
-    rows[-1]["what"] += f"; largest difference of a CLM score, where pixels tie, {max(differences):.1g}"
-    return rows
-
-
-def measure_bank() -> list[Row]:
-    """Concept banks of 112 concepts, 100 + 100 samples, 512 dimensions."""
-    # Planted directions, so that what the two methods find can be compared.
-    random = generator()
-    n, d = 2000, 512
-    planted = torch.randn(N_CONCEPTS, d, generator=random)
-    labels = (torch.rand(n, N_CONCEPTS, generator=random) < 0.3).float()
-    features = torch.randn(n, d, generator=random) + (labels - 0.3) @ planted / 4
-    banks: dict[str, ConceptBank] = {}
-
-    def fit(method: str) -> Callable[[], None]:
-        def call() -> None:
-            banks[method] = ConceptBank.fit(features, labels, method=method, n_pos=100, n_neg=100, seed=SEED)
-
-        return call
-
-    times = least({"svm": fit("svm"), "mean": fit("mean")}, 5)
-    ratio = times["svm"] / times["mean"]
-    cosine = nn.functional.cosine_similarity(banks["svm"].cavs, banks["mean"].cavs)
-
-    classes, _, points = annotations(n)
-    truth = torch.zeros(N_CLASSES, N_CONCEPTS).index_add_(0, classes, labels)
-    truth /= torch.bincount(classes, minlength=N_CLASSES)[:, None].clamp(min=1)
-    scores = {}
-    for name, bank in banks.items():
-        values = features @ bank.cavs.T
-        means = ClassMeans(N_CLASSES, N_CONCEPTS)
-        means.update(values, classes)
-        ranked = rank_concepts(values, 1, eligible=parts_of_concepts() >= 0)
-        maps = (bank.cavs[ranked[:, 0]][:, :, None, None] * features.view(n, d, 1, 1) * spots(n, 7)).sum(1)
-        places = points[torch.arange(n), parts_of_concepts()[ranked[:, 0]]]
-        scores[name] = (
-            float(cgim(means.compute(), truth).nanmean()),
-            float(cem(values, labels).mean()),
-            float(point_hits(maps, places, (SIZE, SIZE), (3.0,)).nanmean()),
-        )
-    agreement = "; ".join(
-        f"{metric} {a:.3f} and {b:.3f}"
-        for metric, a, b in zip(("CGIM type 2", "CEM", "CLM"), scores["svm"], scores["mean"], strict=True)
-    )
-    return [
-        row(
-            "Concept bank by mean difference (FastCAV) against scikit-learn's linear SVM, 112 concepts, 100 + 100 "
-            f"samples, 512 dimensions; cosine of directions {cosine.mean():.2f} (least {cosine.min():.2f}); "
-            f"by SVM and by mean: {agreement}",
-            f"{times['mean'] * 1e3:.1f} ms",
-            f"{times['svm'] * 1e3:.0f} ms",
-            f"{ratio:.0f} x faster",
-            "at least 40 x",
-            ratio >= 40,
-        )
-    ]
-
-
-def spots(n: int, cells: int) -> Tensor:
-    """Return (n, 1, cells, cells): where each image's object is, the same for all channels."""
-    return torch.rand(n, 1, cells, cells, generator=generator())
 
 
 def peak_of(n: int) -> float:
@@ -444,11 +250,7 @@ def measure_command() -> list[Row]:
 
 
 SECTIONS: dict[str, Callable[[], list[Row]]] = {
-    "images": measure_images,
-    "passes": measure_passes,
     "sharing": measure_sharing,
-    "metrics": measure_metrics,
-    "bank": measure_bank,
     "memory": measure_memory,
     "large": measure_large,
     "command": measure_command,

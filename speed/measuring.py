@@ -50,18 +50,6 @@ def wait() -> None:
         torch.accelerator.synchronize(DEVICE)
 
 
-def least(calls: dict[str, Callable[[], object]], repeats: int) -> dict[str, float]:
-    """Return the least time of each call, the calls taken in turn so that all meet the same machine."""
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(repeats):
-        for name, call in calls.items():
-            start = time.perf_counter()
-            call()
-            wait()
-            times[name].append(time.perf_counter() - start)
-    return {name: min(taken) for name, taken in times.items()}
-
-
 def alternate(calls: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, list[float]]:
     """Return the times of each call in seconds, one for each repeat.
 
