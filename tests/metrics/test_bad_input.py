@@ -160,11 +160,11 @@ VALUES: dict[str, tuple[Callable[[World], object], str]] = {
     "no contrast labels": (lambda w: w.mcs(contrast_labels=None), r"MCS needs argument `contrast_labels`"),
     "contrast labels of the other model": (
         lambda w: w.mcs(contrast_model=nn.Sequential(w.contrast, nn.Linear(N_CLASSES, 2)), contrast_labels=[3] * N),
-        r"`contrast_labels` to hold class indices 0 to 1, .* got 3 at 0\. .* two models swapped, or counted from 1",
+        r"`contrast_labels` to hold class indices 0 to 1, .* got 3 at 0\. .* counted from 1, or those of another model",
     ),
     "labels of the other model": (
         lambda w: w.mcs(call={"y_batch": np.full(N, 9)}),
-        r"`y_batch` to hold class indices 0 to 3, .* got 9 at 0\. .* two models swapped, or counted from 1",
+        r"`y_batch` to hold class indices 0 to 3, .* got 9 at 0\. .* counted from 1, or those of another model",
     ),
     "true labels out of range": (
         lambda w: w.idr(labels=[0, 1, 2, 3, 4, 0]),

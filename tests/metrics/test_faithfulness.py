@@ -429,7 +429,7 @@ VALUES: dict[str, tuple[Any, str]] = {
     ),
     "outputs that are maps": (
         lambda: score(nn.Conv2d(3, 2, 1), photographs(), maps_of(), Faithfulness()),
-        r"outputs \(N, K\) but got shape \(5, 2, 12, 12\)",
+        r"outputs \(N, K\) = \(5, \*\) but got shape \(5, 2, 12, 12\)",
     ),
 }
 

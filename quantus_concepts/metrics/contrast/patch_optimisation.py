@@ -27,7 +27,7 @@ from captum_concepts._support.running import alone_with, evaluation_mode, tensor
 from captum_concepts._support.shown import one_line
 from quantus_concepts.functional.patch_objective import patch_objective
 from quantus_concepts.metrics.host.call import WholeProgress
-from quantus_concepts.metrics.host.checks import MASKS, join_numbers
+from quantus_concepts.metrics.host.checks import MASKS, check_outputs, join_numbers
 
 #: Of the release: step size and weight of the patch's size.
 STEP_SIZE, ETA1 = 500.0, 0.01
@@ -192,10 +192,7 @@ def optimise_patch(
         shown = low + pixels * scale
         # Not while another thread has hooks on the model.
         with alone_with(model):
-            logits = tensor_output(model(shown if preprocess is None else preprocess(shown)))
-        if logits.ndim != 2:
-            raise ValueError(f"Expected argument `model` to return logits (N, K) but got shape {tuple(logits.shape)}.")
-        return logits
+            return check_outputs(tensor_output(model(shown if preprocess is None else preprocess(shown))), len(shown))
 
     results = []
     bar = patch_progress(len(x), steps, display_progressbar) if whole is None else nullcontext(whole)

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from captum_concepts._support.checks import check_finite, check_materialised
 from captum_concepts._support.constraints import SHARE, TEXT, Flag, Instance, Module, Whole, check_arguments
 from captum_concepts._support.progress import progress
-from captum_concepts._support.running import evaluation_mode, tensor_output, to_model
+from captum_concepts._support.running import evaluation_mode, predict_logits
 from captum_concepts._support.shown import one_line
 from quantus_concepts.metrics.contrast.regions import Images, Subject, batches
-from quantus_concepts.metrics.host.checks import ClassIndices
+from quantus_concepts.metrics.host.checks import ClassIndices, check_classes, check_outputs
 
 FINITE_IMAGES = Images(finite=True, batches=False)
 # Accuracies are quotients: a drop of exactly the limit must not exceed it by rounding.
@@ -276,7 +276,7 @@ def check_premise(
             here = slice(rows[0], rows[-1] + 1)
             logits = [_logits(model, name, subject.batch(rows)) for subject in sets]
             chance = 1 / logits[0].shape[1]
-            _check_classes(labels[here], logits[0].shape[1])
+            check_classes("labels", labels[here].numpy(), logits[0].shape[1])
             predicted[:, here] = torch.stack(logits).argmax(2).numpy()
             first, second = (scores.log_softmax(1) for scores in logits[:2])
             divergence[here] = (first.exp() * (first - second)).sum(1).clamp(min=0).numpy()
@@ -301,23 +301,9 @@ def check_premise(
 
 def _logits(model: nn.Module, name: str, images: Tensor) -> Tensor:
     """Return logits (n, K) in float64 on the CPU."""
-    with torch.no_grad():
-        logits = tensor_output(model(to_model(model, images)), name)
-    if logits.ndim != 2 or len(logits) != len(images) or logits.shape[1] < 2:
-        got = tuple(logits.shape)
-        raise ValueError(f"Expected the model {name} to return logits (B, K) = ({len(images)}, K) but got {got}.")
-    scores = logits.cpu().double()
-    check_finite(f"logits of {name}", scores)
-    return scores
-
-
-def _check_classes(labels: Tensor, n_classes: int) -> None:
-    wrong = labels[labels >= n_classes]
-    if len(wrong):
-        raise ValueError(
-            f"Expected argument `labels` to lie in [0, {n_classes - 1}], the classes of the model, but got "
-            f"{int(wrong[0])}."
-        )
+    logits = check_outputs(predict_logits(model, images), len(images)).cpu().double()
+    check_finite(f"logits of {name}", logits)
+    return logits
 
 
 def _share(right: np.ndarray) -> float:

@@ -20,9 +20,11 @@ from quantus_concepts.metrics.host.call import OF_REGIONS, WholeProgress, no_att
 from quantus_concepts.metrics.host.checks import (
     REGIONS,
     check_aligned,
+    check_classes,
     check_differs,
     check_images,
     check_mask_size,
+    check_outputs,
     check_same_shape,
     join_numbers,
     unusable_masks,
@@ -140,13 +142,7 @@ class ReExplainingMetric(ImageMetric):
         self.call.first[id(model)] = self._predict(model, x_batch[rows], rows)
         n_classes = self.call.first[id(model)].shape[1]
         for name, classes in labels.items():
-            outside = np.flatnonzero((classes < 0) | (classes >= n_classes))
-            if outside.size:
-                raise ValueError(
-                    f"Expected argument `{name}` to hold class indices 0 to {n_classes - 1}, the outputs of its model, "
-                    f"but got {int(classes[outside[0]])} at {int(outside[0])}. Are the labels of two models swapped, "
-                    "or counted from 1?"
-                )
+            check_classes(name, classes, n_classes)
 
     def _predict(
         self, model: nn.Module, images: np.ndarray, rows: np.ndarray | None = None, array: Any = None
@@ -160,12 +156,7 @@ class ReExplainingMetric(ImageMetric):
             return predict_logits(model, images, **self.call.model_predict_kwargs)
 
         outputs = make() if rows is None else self._logits(model, rows, make, array)
-        if outputs.ndim != 2 or len(outputs) != len(images):
-            raise ValueError(
-                f"Expected argument `model` to return outputs (N, K) = ({len(images)}, *) but "
-                f"{type(model).__name__} gives {tuple(outputs.shape)}."
-            )
-        return outputs
+        return check_outputs(outputs, len(images))
 
     @staticmethod
     def _predicted_classes(*outputs: Tensor) -> list[np.ndarray]:

@@ -15,7 +15,7 @@ from captum_concepts._support.running import alone_with, tensor_output, to_host,
 from quantus_concepts.functional.faithfulness import PERCENTAGES, faithfulness, pixel_counts, pixel_ranks
 from quantus_concepts.metrics.faithfulness.perturbation import PERTURBATIONS, PixelPerturbation, Prepared
 from quantus_concepts.metrics.host.call import QuantusArguments, WholeProgress
-from quantus_concepts.metrics.host.checks import check_images, checked_classes
+from quantus_concepts.metrics.host.checks import check_images, check_outputs, checked_classes
 from quantus_concepts.metrics.host.images import ImageMetric
 
 THRESHOLDS = tuple(range(10, 100, 10))
@@ -261,13 +261,7 @@ class Faithfulness(ImageMetric):
     def _outputs(self, model: nn.Module, images: Tensor) -> Tensor:
         # Images are on the model's device already; looking for it again with each batch takes time.
         with alone_with(model):
-            outputs = tensor_output(model(images, **self.call.model_predict_kwargs))
-        if outputs.ndim != 2 or len(outputs) != len(images):
-            raise ValueError(
-                f"Expected the model to return outputs (N, K) but got shape {tuple(outputs.shape)} for {len(images)} "
-                "images."
-            )
-        return outputs
+            return check_outputs(tensor_output(model(images, **self.call.model_predict_kwargs)), len(images))
 
     def _probability(self, outputs: Tensor, classes: Tensor) -> Tensor:
         """Return p(y|x), (b,)."""

@@ -206,14 +206,28 @@ def check_concept_order(name: str, columns: Sequence[str] | None, model: Any) ->
 
 def checked_classes(y_batch: np.ndarray, logits: Tensor) -> Tensor:
     """Return explained classes on the device of the logits, or raise where there is no such class."""
-    n_classes = logits.shape[1]
-    outside = (y_batch < 0) | (y_batch >= n_classes)
-    if outside.any():
-        raise ValueError(
-            f"Expected argument `y_batch` to hold class indices 0 to {n_classes - 1}, the outputs of the model, but "
-            f"got {int(y_batch[outside][0])}. Classes are counted from 0."
-        )
+    check_classes("y_batch", y_batch, logits.shape[1])
     return torch.as_tensor(y_batch, dtype=torch.int64, device=logits.device)
+
+
+def check_classes(name: str, classes: np.ndarray, n_classes: int) -> None:
+    """Raise where classes name an output that the model does not have."""
+    outside = np.flatnonzero((classes < 0) | (classes >= n_classes))
+    if outside.size:
+        raise ValueError(
+            f"Expected argument `{name}` to hold class indices 0 to {n_classes - 1}, the outputs of the model, but got "
+            f"{int(classes[outside[0]])} at {int(outside[0])}. Are they counted from 1, or those of another model?"
+        )
+
+
+def check_outputs(outputs: Tensor, n_images: int) -> Tensor:
+    """Return what a model gives for images, or raise unless it is (N, K)."""
+    if outputs.ndim != 2 or len(outputs) != n_images:
+        raise ValueError(
+            f"Expected argument `model` to return outputs (N, K) = ({n_images}, *) but got shape "
+            f"{tuple(outputs.shape)}."
+        )
+    return outputs
 
 
 def check_inputs(
