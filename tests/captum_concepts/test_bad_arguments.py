@@ -13,7 +13,7 @@ from captum.attr import LayerGradCam, Saliency
 from torch import Tensor, nn
 
 import captum_concepts as cc
-from bad_arguments import Case, assert_refused, public_functions, spoilt
+from bad_arguments import NAN, NO_ARRAY, Case, assert_refused, public_functions, spoilt
 from concept_inputs import (
     BACKBONE,
     BANK,
@@ -21,27 +21,16 @@ from concept_inputs import (
     CBM,
     CLASSES,
     CUT,
-    FEATURES,
     IMAGES,
-    LOADER,
     NET,
     PRESENT,
     RESIDUAL,
     Tower,
     tokens,
-    trained_cav,
 )
+from good.captum_concepts import GOOD
 
 Bad = Mapping[str, Any]
-NAN = float("nan")
-#: What is no array of numbers, and what is no module.
-NO_ARRAY: Bad = {
-    "text": np.array([["a", "b"]]),
-    "objects": np.array([[object(), None]]),
-    "complex": np.array([[1j, 0]]),
-    "ragged": [[1.0], [1.0, 2.0]],
-    "a number": 3.0,
-}
 NO_MODULE: Bad = {"None": None, "text": "resnet18", "a list": [1], "a class": torch.nn.Linear}
 NO_IMAGES: Bad = {"None": None, "text": "birds.png", "a list": [[1.0]], "of rank 3": IMAGES[0]}
 NO_DEVICE: Bad = {"text": "gpu number one", "a list": ["cpu"], "a fraction": 0.5}
@@ -83,21 +72,21 @@ HUB = {"repo_id": "someone/birds"}
 TABLE: dict[str, dict[str, Case]] = {
     "ConceptBank": spoilt(
         cc.ConceptBank,
-        {"cavs": np.eye(3)},
+        GOOD["ConceptBank"],
         cavs={"bools": np.eye(3, dtype=bool), "without values": torch.ones(2, 3, device="meta")},
     ),
     # Below the working directory, which is empty, so that a good call would stop at `root` and name that.
     "ConceptBank.from_folders": spoilt(
         cc.ConceptBank.from_folders,
-        {"backbone": BACKBONE, "root": "."},
+        GOOD["ConceptBank.from_folders"],
         backbone=NO_MODULE,
         root={"without folders": "."},
         random={"None": None, "a number": 3, "empty": "", "a path": "../random"},
     ),
-    "ConceptBank.join": spoilt(cc.ConceptBank.join, {"banks": [BANK]}, banks={"of one name": [BANK, BANK]}),
+    "ConceptBank.join": spoilt(cc.ConceptBank.join, GOOD["ConceptBank.join"], banks={"of one name": [BANK, BANK]}),
     "ConceptBank.from_text": spoilt(
         cc.ConceptBank.from_text,
-        {"model": Tower(), "tokenizer": tokens, "prompts": ["a", "b"]},
+        GOOD["ConceptBank.from_text"],
         model={"None": None, "text": "ViT-B-32", "a class": Tower},
         tokenizer={"that gives no tensor": lambda texts: texts},
         names={"a number": 3, "text": "ab", "twice the same": ["a", "a"], "one too few": ["a"]},
@@ -112,7 +101,7 @@ TABLE: dict[str, dict[str, Case]] = {
     },
     "ConceptBank.from_captum": spoilt(
         cc.ConceptBank.from_captum,
-        {"cavs": trained_cav()},
+        GOOD["ConceptBank.from_captum"],
         cavs={"text": "cavs.pt", "a number": 3, "None": None},
         concept={"None": None, "a fraction": 0.5, "a bool": True, "a list": [0], "negative": -1},
         layer={"unknown": "head"},
@@ -143,13 +132,13 @@ TABLE: dict[str, dict[str, Case]] = {
     },
     "PostHocCBM": spoilt(
         cc.PostHocCBM,
-        {"features": BACKBONE, "bank": BANK, "head": nn.Linear(3, 2)},
+        GOOD["PostHocCBM"],
         features=NO_MODULE,
         head={"of other concepts": nn.Linear(4, 2)},
     ),
     "PostHocCBM.fit": spoilt(
         cc.PostHocCBM.fit,
-        {"features": BACKBONE, "loader": LOADER, "n_pos": 2, "n_neg": 2, "min_images": 1},
+        GOOD["PostHocCBM.fit"],
         features=NO_MODULE,
         bank={"beside numbers of images": BANK},
         loader={**NO_LOADER, "of bool classes": [(IMAGES, CLASSES > 0, torch.from_numpy(PRESENT))]},
@@ -159,10 +148,10 @@ TABLE: dict[str, dict[str, Case]] = {
         n_classes={"too few": 1},
         concepts={"a number": 2, "unknown": "concept 9", "a pattern of none": "wing*", "nothing": []},
     ),
-    "PostHocCBM.load": spoilt(cc.PostHocCBM.load, {"path": "cbm.safetensors"}, features=NO_BACKBONE),
+    "PostHocCBM.load": spoilt(cc.PostHocCBM.load, GOOD["PostHocCBM.load"], features=NO_BACKBONE),
     "PostHocCBM.from_hub": spoilt(cc.PostHocCBM.from_hub, HUB, repo_id=NO_REPOSITORY, features=NO_BACKBONE),
     "PostHocCBM.push_to_hub": spoilt(CBM.push_to_hub, HUB, repo_id=NO_REPOSITORY, backbone=NO_SOURCE),
-    "PostHocCBM.save": spoilt(CBM.save, {"path": "cbm.safetensors"}, backbone=NO_SOURCE)
+    "PostHocCBM.save": spoilt(CBM.save, GOOD["PostHocCBM.save"], backbone=NO_SOURCE)
     | {
         "head: of another kind": (
             lambda: cc.PostHocCBM(BACKBONE, BANK, nn.Bilinear(3, 3, 2)).save("cbm.safetensors"),
@@ -181,13 +170,13 @@ TABLE: dict[str, dict[str, Case]] = {
     },
     "BottleneckCBM": spoilt(
         cc.BottleneckCBM,
-        {"features": BACKBONE, "concept_layer": nn.Linear(2, 3), "head": nn.Linear(3, 2)},
+        GOOD["BottleneckCBM"],
         features=NO_MODULE,
         concept_layer={"with a sigmoid": nn.Sequential(nn.Linear(2, 3), nn.Sigmoid())},
         head={"of other concepts": nn.Linear(4, 2)},
     ),
     "BottleneckCBM.concept_maps": spoilt(
-        BOTTLENECK.concept_maps, {"images": IMAGES}, concepts={**NO_CONCEPTS, "a number": 3.5}
+        BOTTLENECK.concept_maps, GOOD["BottleneckCBM.concept_maps"], concepts={**NO_CONCEPTS, "a number": 3.5}
     ),
     "BottleneckCBM.maps_from_features": spoilt(
         BOTTLENECK.maps_from_features, {"features": BACKBONE(IMAGES)}, features=NO_FEATURES, concepts=NO_CONCEPTS
@@ -208,32 +197,32 @@ TABLE: dict[str, dict[str, Case]] = {
     "ResidualCBM.with_head": spoilt(RESIDUAL.with_head, {}, head={"of other concepts": nn.Linear(4, 2)}),
     "ResidualCBM": spoilt(
         cc.ResidualCBM,
-        {"bottleneck": CBM, "residual": nn.Linear(2, 2)},
+        GOOD["ResidualCBM"],
         bottleneck={"with a residual": RESIDUAL},
         residual={"of another width": nn.Linear(3, 2), "of one class": nn.Linear(2, 1)},
     ),
     "ResidualCBM.of_classifier": spoilt(
         cc.ResidualCBM.of_classifier,
-        {"features": NET, "bank": CBM.bank, "classifier": nn.Linear(CBM.bank.cavs.shape[1], 4)},
+        GOOD["ResidualCBM.of_classifier"],
         features=NO_MODULE,
         classifier={"of another width": nn.Linear(9, 4)},
     ),
     "ResidualCBM.contributions": spoilt(RESIDUAL.contributions, {}, inputs=NO_INPUTS),
     "fit_residual": spoilt(
         cc.fit_residual,
-        {"cbm": CBM, "loader": LOADER},
+        GOOD["fit_residual"],
         cbm={"with a residual": RESIDUAL},
         loader={**NO_LOADER, "empty": [], "of other classes": [(IMAGES, CLASSES + 1)]},
     ),
     "prune": spoilt(
         cc.prune,
-        {"cbm": CBM, "concepts": "red"},
+        GOOD["prune"],
         concepts=ONE_CONCEPT,
         classes={"text": "bird", "a fraction": [0.5], "too large": [2], "bools": [True, False], "nested": [[[0]]]},
     ),
     "Backbone": spoilt(
         cc.Backbone,
-        {"features": BACKBONE, "pool": "mean", "maps": None, "channels": 2},
+        GOOD["Backbone"],
         normalisation={
             "text": "imagenet",
             "a mean alone": (0.5, 0.5, 0.5),
@@ -254,10 +243,8 @@ TABLE: dict[str, dict[str, Case]] = {
         },
     )
     | {"normalisation: unknown": (lambda: CUT.normalise(IMAGES), "`normalisation`")},
-    "embed": spoilt(
-        cc.embed, {"features": BACKBONE, "loader": LOADER}, features=NO_MODULE, loader={**NO_LOADER, "empty": []}
-    ),
-    "fit_logistic": spoilt(cc.fit_logistic, {"values": FEATURES, "labels": CLASSES}, **NO_FIT),
+    "embed": spoilt(cc.embed, GOOD["embed"], features=NO_MODULE, loader={**NO_LOADER, "empty": []}),
+    "fit_logistic": spoilt(cc.fit_logistic, GOOD["fit_logistic"], **NO_FIT),
     **{
         function.__name__: spoilt(function, {}, model={"None": None, "a number": 3, "a class": nn.Linear})
         for function in (cc.from_open_clip, cc.from_timm, cc.from_torchvision)
@@ -272,7 +259,7 @@ TABLE: dict[str, dict[str, Case]] = {
     ),
     "LayerFeatures": spoilt(
         cc.LayerFeatures,
-        {"model": NET, "layer": "0"},
+        GOOD["LayerFeatures"],
         layer={"None": None, "a number": 0, "unknown": "head", "empty": "", "of another": nn.Linear(1, 1)},
     ),
 }
@@ -343,7 +330,7 @@ TABLE |= {
     ),
     "build_method": spoilt(
         cc.build_method,
-        {"name": "IG + SmoothGrad"},
+        GOOD["build_method"],
         baseline={
             "text": "black",
             "None": None,
@@ -355,11 +342,11 @@ TABLE |= {
     ),
     "method_from_spec": spoilt(
         cc.method_from_spec,
-        {"spec": "Occlusion"},
+        GOOD["method_from_spec"],
         spec={"empty": "", "no function": ":", "a file that is not there": "method.py:f"},
         baseline={"text": "black", "None": None, "NaN": NAN},
     ),
-    "explain_func": spoilt(cc.explain_func, {"factory": Saliency}, factory={"None": None, "a number": 3})
+    "explain_func": spoilt(cc.explain_func, GOOD["explain_func"], factory={"None": None, "a number": 3})
     | {
         "internal_batch_size: text": (
             lambda: cc.explain_func(captum.attr.IntegratedGradients, internal_batch_size="64"),
@@ -396,33 +383,22 @@ TABLE |= {
     },
     "tcav_score": spoilt(
         cc.tcav_score,
-        {
-            "model": NET,
-            "layers": ["0"],
-            "concept_images": IMAGES,
-            "negative_images": IMAGES,
-            "inputs": IMAGES,
-            "target": 0,
-            "n_random": 2,
-            "n_samples": 2,
-        },
+        GOOD["tcav_score"],
         concept_images=NO_IMAGES | {"none": IMAGES[:0]},
         inputs=NO_IMAGES | {"none": IMAGES[:0]},
         target={"None": None, **NO_TARGET},
     ),
-    "overlay": spoilt(
-        cc.overlay, {"image": PICTURE, "map": MAP}, image={**NO_ARRAY, "None": None, "empty": np.zeros((0, 4, 3))}
-    ),
+    "overlay": spoilt(cc.overlay, GOOD["overlay"], image={**NO_ARRAY, "None": None, "empty": np.zeros((0, 4, 3))}),
     "gallery": spoilt(
         cc.gallery,
-        {"images": PICTURE[None], "maps": MAP[None, None], "names": ["red"]},
+        GOOD["gallery"],
         images={"None": None, "a number": 3, "text": "birds"},
         names={"None": None, "a number": 3},
         axes={"a number": 3, "a list": [1, 2], "of texts": np.array([["a", "b"]])},
     ),
     "show_concepts": spoilt(
         cc.show_concepts,
-        {"model": CBM, "images": IMAGES},
+        GOOD["show_concepts"],
         model={"None": None, "a module": NET, "text": "cbm"},
         images={**NO_IMAGES, "none": IMAGES[:0]},
         layer={"without a bank": "features"},
@@ -435,12 +411,12 @@ TABLE |= {
     ),
     "show_top_images": spoilt(
         cc.show_top_images,
-        {"model": CBM, "images": IMAGES, "concept": 0},
+        GOOD["show_top_images"],
         concept={"None": None, "unknown": "rde", "too large": 99},
     ),
     "plot_contributions": spoilt(
         cc.plot_contributions,
-        {"contributions": np.ones(2), "names": ["a", "b"], "total": 1.0},
+        GOOD["plot_contributions"],
         contributions={"of one": np.ones(1)},
     ),
 }

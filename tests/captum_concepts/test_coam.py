@@ -351,12 +351,3 @@ def test_input_shaped_refuses(model, cavs, images):
         coam.attribute(images, input_shaped=True)
     with pytest.raises(ValueError, match=r"one image tensor.*got \[\(3, 3, 9, 13\), \(3, 3, 9, 13\)\]"):
         coam.attribute((images, images), 0, input_shaped=True)
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_cavs_follow_the_features(model, cavs, images):
-    expected = CoAM(model, "features", cavs).attribute(images, [4, 0, 1])
-    coam = CoAM(model.cuda(), "features", cavs)
-    on_gpu = coam.attribute(images.cuda(), torch.tensor([4, 0, 1], device="cuda"))
-    assert on_gpu.is_cuda
-    torch.testing.assert_close(on_gpu.cpu(), expected, atol=1e-5, rtol=1e-4)

@@ -26,7 +26,9 @@ from concept_inputs import (
     NET,
     PRESENT,
     RESIDUAL,
+    Tower,
     tokens,
+    trained_cav,
 )
 
 PACKAGE = package
@@ -54,9 +56,9 @@ GOOD: Mapping[str, Mapping[str, Any]] = {
     "ConceptBank": {"cavs": np.eye(3), "settings": {}},
     "ConceptBank.fit": {"features": FEATURES, "labels": PRESENT, "n_pos": 2, "n_neg": 2, "min_images": 1},
     "ConceptBank.from_activations": {"backbone": BACKBONE, "images": IMAGES, "n_concepts": 2},
-    "ConceptBank.from_captum": {"cavs": []},
+    "ConceptBank.from_captum": {"cavs": trained_cav()},
     "ConceptBank.from_folders": {"backbone": BACKBONE, "root": "."},
-    "ConceptBank.from_text": {"model": nn.Linear(1, 1), "tokenizer": tokens, "prompts": ["a", "b"]},
+    "ConceptBank.from_text": {"model": Tower(), "tokenizer": tokens, "prompts": ["a", "b"]},
     "ConceptBank.join": {"banks": [BANK]},
     "ConceptBank.load": {"path": "bank.safetensors"},
     "ConceptBank.rename": {"mapping": {"red": "rouge"}},

@@ -79,14 +79,14 @@ def check_whole(name: str, value: Any, low: int, high: int | None = None) -> int
     return int(value)
 
 
-def check_index(index: Any, n_items: int, noun: str = "items", name: str = "index") -> int:
+def check_index(index: Any, n_items: int, noun: str = "items") -> int:
     """Return an index counted from the start, or raise; one below 0 counts from the end."""
     try:
         position = operator.index(index)
     except TypeError as error:
-        raise TypeError(f"Expected argument `{name}` to be a whole number but got {index!r}.") from error
+        raise TypeError(f"Expected argument `index` to be a whole number but got {index!r}.") from error
     if not -n_items <= position < n_items:
-        raise IndexError(f"Expected argument `{name}` to be below the number of {noun}, {n_items}, but got {index}.")
+        raise IndexError(f"Expected argument `index` to be below the number of {noun}, {n_items}, but got {index}.")
     return position % n_items
 
 
