@@ -12,14 +12,13 @@ from matplotlib.figure import Figure
 from torch import nn
 
 import captum_concepts as package
-from captum_concepts import SteeredRISE, TCAVScore, TCAVScores
+from captum_concepts import Backbone, CoAM, RandomAttribution, SobelEdges, SteeredRISE, TCAVScore, TCAVScores
 from concept_inputs import (
     BACKBONE,
     BANK,
     BOTTLENECK,
     CBM,
     CLASSES,
-    CUT,
     FEATURES,
     IMAGES,
     LOADER,
@@ -38,11 +37,14 @@ PICTURE, MAP = np.zeros((4, 5, 3)), np.eye(2)
 TCAV = {"model": NET, "layers": ["0"], "inputs": IMAGES, "target": 0}
 #: Objects of the classes whose methods are checked.
 OBJECTS: Mapping[str, Callable[[], Any]] = {
-    "Backbone": lambda: CUT,
+    "Backbone": lambda: Backbone(BACKBONE, "mean", None, 2, ((0.5,) * 3, (0.5,) * 3)),
     "BottleneckCBM": lambda: BOTTLENECK,
     "ConceptBank": lambda: BANK,
+    "CoAM": lambda: CoAM(CBM),
     "PostHocCBM": lambda: CBM,
+    "RandomAttribution": lambda: RandomAttribution(NET),
     "ResidualCBM": lambda: RESIDUAL,
+    "SobelEdges": lambda: SobelEdges(NET),
     "SteeredRISE": lambda: SteeredRISE(NET),
     "TCAVScores": lambda: TCAVScores({"red": TCAVScore(0.5, 0.5, {})}),
 }
@@ -51,8 +53,17 @@ GOOD: Mapping[str, Mapping[str, Any]] = {
     "Backbone.embed": {"images": IMAGES},
     "BottleneckCBM": {"features": BACKBONE, "concept_layer": nn.Linear(2, 3), "head": nn.Linear(3, 2)},
     "BottleneckCBM.concept_maps": {"images": IMAGES},
+    "BottleneckCBM.intervene": {
+        "inputs": IMAGES,
+        "concepts": [0, 1],
+        "values": [0, 1],
+        "levels": (np.zeros(3), np.ones(3)),
+    },
+    "BottleneckCBM.maps_from_features": {"features": BACKBONE(IMAGES)},
     "BottleneckCBM.value_levels": {"loader": LOADER},
     "BottleneckCBM.with_head": {"head": nn.Linear(3, 2)},
+    "CoAM": {"forward_func": NET, "layer": "0", "cavs": np.eye(2)},
+    "CoAM.attribute": {"inputs": IMAGES},
     "ConceptBank": {"cavs": np.eye(3), "settings": {}},
     "ConceptBank.fit": {"features": FEATURES, "labels": PRESENT, "n_pos": 2, "n_neg": 2, "min_images": 1},
     "ConceptBank.from_activations": {"backbone": BACKBONE, "images": IMAGES, "n_concepts": 2},
@@ -61,6 +72,7 @@ GOOD: Mapping[str, Mapping[str, Any]] = {
     "ConceptBank.from_text": {"model": Tower(), "tokenizer": tokens, "prompts": ["a", "b"]},
     "ConceptBank.join": {"banks": [BANK]},
     "ConceptBank.load": {"path": "bank.safetensors"},
+    "ConceptBank.random": {"n_concepts": 2, "n_features": 3},
     "ConceptBank.rename": {"mapping": {"red": "rouge"}},
     "ConceptBank.save": {"path": "bank.safetensors"},
     "ConceptBank.to": {"dtype": torch.float64},
@@ -73,6 +85,7 @@ GOOD: Mapping[str, Mapping[str, Any]] = {
     "PostHocCBM.push_to_hub": {"repo_id": "someone/birds"},
     "PostHocCBM.save_pretrained": {"folder": "cbm"},
     "PostHocCBM.save": {"path": "cbm.safetensors"},
+    "RandomAttribution.attribute": {"inputs": IMAGES},
     "RandomAttribution": {"forward_func": NET},
     "ResidualCBM": {"bottleneck": CBM, "residual": nn.Linear(2, 2)},
     "ResidualCBM.of_classifier": {"features": BACKBONE, "bank": BANK, "classifier": nn.Linear(2, 2)},
@@ -85,6 +98,7 @@ GOOD: Mapping[str, Mapping[str, Any]] = {
     "fit_elastic_net": {"values": FEATURES, "labels": CLASSES},
     "fit_logistic": {"values": FEATURES, "labels": CLASSES},
     "fit_residual": {"cbm": CBM, "loader": LOADER},
+    "from_transformers": {"model": NET},
     "from_pyc": {"model": NET},
     "gallery": {"images": PICTURE[None], "maps": MAP[None, None], "names": ["red"]},
     "method_from_spec": {"spec": "Occlusion"},
