@@ -166,7 +166,11 @@ class CEM(UpdatedMetric):
         n_concepts, logits = concept_labels_batch.shape[1], None
         if self.call.on_images:
             _, values, logits = self.concept_outputs(module, x_batch, rows_batch)
-            self._check_concepts(values.shape[1], n_concepts)
+            if values.shape[1] != n_concepts:
+                raise ValueError(
+                    "Expected argument `concept_labels` to have shape (N, L) with the model's "
+                    f"L = {values.shape[1]} concepts but got {n_concepts} columns. {SELECT}"
+                )
             classes = checked_classes(y_batch, logits)
             importance = concept_importances(module, values, classes, (self.importance,))[self.importance]
         else:
@@ -188,10 +192,3 @@ class CEM(UpdatedMetric):
             self.leave_out("they are misclassified", int(wrong.sum()))
             scores[wrong] = np.nan
         return scores.tolist()
-
-    def _check_concepts(self, n_concepts: int, n_labels: int) -> None:
-        if n_concepts != n_labels:
-            raise ValueError(
-                f"Expected argument `concept_labels` to have shape (N, L) with the model's L = {n_concepts} concepts "
-                f"but got {n_labels} columns. {SELECT}"
-            )

@@ -247,13 +247,7 @@ class ReExplainingMetric(ImageMetric):
 
     def _attribute_region(self, a_batch: np.ndarray, masks: np.ndarray) -> Tensor:
         """Return (n,) concept attributions g_c of treated maps; NaN where they cannot be used."""
-        if a_batch.dtype.kind not in "fiub":
-            self.fail(f"attributions are not numeric but {a_batch.dtype}", len(a_batch))
-            a_batch = no_attributions(len(a_batch))
-        if a_batch.ndim == 3:
-            a_batch = a_batch[:, None]
-        channels = a_batch.shape[1] if a_batch.ndim == 4 else 1
-        maps, _ = self.usable(a_batch, (channels, *masks.shape[2:]), "a map (C, H, W) of the images' size")
+        maps, _ = self._usable_maps(a_batch, masks.shape[2:])
         # A copy only where torch needs one: of whole numbers, and of arrays that cannot be written.
         exact = np.require(maps, maps.dtype if maps.dtype in (np.float32, np.float64) else float, ("C", "W"))
         return region_attribution(torch.as_tensor(exact), torch.as_tensor(masks))

@@ -205,10 +205,7 @@ class Faithfulness(ImageMetric):
 
     def _relevance(self, a_batch: np.ndarray, size: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
         """Return maps (n, H, W), summed over channels, and which of them give an order; the reason is noted."""
-        if a_batch.ndim == 3:
-            a_batch = a_batch[:, None]
-        channels = a_batch.shape[1] if a_batch.ndim == 4 else 1
-        given, usable = self.usable(a_batch, (channels, *size), "a map (C, H, W) of the images' size")
+        given, usable = self._usable_maps(a_batch, size)
         maps = given.sum(1, dtype=float)
         constant = np.ptp(maps, axis=(1, 2)) == 0
         if constant.any():

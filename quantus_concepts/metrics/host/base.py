@@ -189,7 +189,11 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
                         custom_batch=None,
                         **kwargs,
                     )
-                self._remember(scores)
+                if call.is_update:
+                    # Without what would keep the batch itself in memory.
+                    self._updates.append(replace(call, truth={}, inputs=None, attributions=None, first={}))
+                else:
+                    self.records.append(call.record(scores, self.bounds, self.of_samples))
                 return scores
             finally:
                 self._call = None
@@ -409,15 +413,6 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
         call, scores = self.call, self._collect_scores(np.asarray(self.evaluation_scores, dtype=float))
         call.values = scores
         self.evaluation_scores = scores.tolist() if call.is_update else self._finish_scores(scores)
-
-    def _remember(self, scores: Any) -> None:
-        """Keep the call's record, without its scores; or of an update what `compute` needs."""
-        call = self.call
-        if call.is_update:
-            # Without what would keep the batch itself in memory.
-            self._updates.append(replace(call, truth={}, inputs=None, attributions=None, first={}))
-        else:
-            self.records.append(call.record(scores, self.bounds, self.of_samples))
 
     def _finish_scores(self, scores: np.ndarray) -> list[float]:
         """Return the scores of a call, NaN where its explanations say nothing; count and warn once."""

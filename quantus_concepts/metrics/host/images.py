@@ -44,6 +44,12 @@ class ImageMetric(ConceptMetric):
         self._end()
         return super()._collect_scores(scores)
 
+    def _usable_maps(self, a_batch: np.ndarray, size: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+        """Return attributions (n, C, H, W) of images of a size, and which of them can be used; the others are NaN."""
+        a_batch = a_batch[:, None] if a_batch.ndim == 3 else a_batch
+        channels = a_batch.shape[1] if a_batch.ndim == 4 else 1
+        return self.usable(a_batch, (channels, *size), "a map (C, H, W) of the images' size")
+
     def _logits(self, model: nn.Module, rows: np.ndarray, make: Callable[[], Tensor], array: Any = None) -> Tensor:
         """Return a model's outputs for rows of `x_batch` or of another array, shared inside `shared_passes`."""
         # Outputs depend on further arguments of the model, which may be anything.
