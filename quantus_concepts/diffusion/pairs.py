@@ -152,9 +152,5 @@ def _generators(given: Any, n_pairs: int) -> list[Generator]:
     else:
         own = [Generator().manual_seed(check_whole("generator", given, 0, 2**63 - 1))] * n_pairs
     # One that several references share is drawn from in their order, and so is its copy.
-    copies = {id(each): _copy(each) for each in own}
+    copies = {id(each): Generator(each.device).set_state(each.get_state()) for each in own}
     return own + [copies[id(each)] for each in own]
-
-
-def _copy(generator: Generator) -> Generator:
-    return Generator(generator.device).set_state(generator.get_state())

@@ -156,7 +156,10 @@ class CUB200(ConceptDataset):
         self.concept_names = [names[j] for j in columns]
         self.part_of_concept = torch.tensor([part_of_attribute(name) for name in self.concept_names])
 
-        images = read_names(self.root / "images.txt", _check_path)
+        images = read_names(
+            self.root / "images.txt",
+            lambda _, name: "the path of an image inside the folder images" if leads_out(name) else None,
+        )
         label = self._per_image("image_class_labels.txt", len(images), "class", 1, len(self.class_names)) - 1
         training = self._per_image("train_test_split.txt", len(images), "training", 0, 1) == 1
         chosen = np.flatnonzero((training == (split == "train")) & np.isin(label, rows))
@@ -215,8 +218,9 @@ class CUB200(ConceptDataset):
         ).reshape(n_images, len(OFFICIAL_PARTS), 3)
         official = np.where(rows[..., 2:] == 1, rows[..., :2], np.nan).astype(np.float32)
         points = np.full((n_images, len(PARTS), 2, 2), np.nan, dtype=np.float32)
-        for part in range(len(PARTS)):
-            places = places_of_part(part)
+        for part, name in enumerate(PARTS):
+            # Left and right are one part of two places.
+            places = [i for i, other in enumerate(OFFICIAL_PARTS) if other in (name, f"left {name}", f"right {name}")]
             points[:, part, : len(places)] = official[:, places]
         return points
 
@@ -244,7 +248,8 @@ class CUB200(ConceptDataset):
         path = self.root / "attributes" / "image_attribute_labels.txt"
         keys = [("image", n_images), ("attribute", N_ATTRIBUTES)]
         columns = [Column("present", 0, 1), Column("certainty", 0, 4)]
-        rows = read_rows(path, keys, columns[: max(count_columns(path) - len(keys), 1)])
+        width = len(next((text for _, text in _lines(path)), "").split())
+        rows = read_rows(path, keys, columns[: max(width - len(keys), 1)])
         marks = rows.reshape(n_images, N_ATTRIBUTES, -1)[:, attributes]
         present = marks[..., 0] == 1
         return present, present | (marks[..., -1] != _NOT_VISIBLE if marks.shape[2] > 1 else True)
@@ -262,10 +267,6 @@ class CUB200(ConceptDataset):
             votes = counted[mine].sum(0)
             majority[label] = np.where(votes > 0, 2 * yes >= votes, shares[label] >= 0.5)
         return majority
-
-
-def _check_path(number: int, name: str) -> str | None:
-    return "the path of an image inside the folder images" if leads_out(name) else None
 
 
 @dataclass(frozen=True)
@@ -376,11 +377,6 @@ def read_rows(path: Path, keys: Sequence[tuple[str, int]], columns: Sequence[Col
         _find_bad_line(path, keys, columns, rows, done)
         raise ValueError(f"{path} cannot be read: {shorten(error)}") from error
     return values
-
-
-def count_columns(path: Path) -> int:
-    """Return how many columns the first line of a file of numbers has."""
-    return len(next((text for _, text in _lines(path)), "").split())
 
 
 def read_class_table(path: Path, n_classes: int) -> np.ndarray:
@@ -495,9 +491,3 @@ def part_of_attribute(name: str) -> int:
     region = group.rsplit("_", 1)[0]
     part = _PART_OF_GROUP.get(region)
     return -1 if part is None else PARTS.index(part)
-
-
-def places_of_part(part: int) -> list[int]:
-    """Return the official parts that one of the 12 stands for."""
-    name = PARTS[part]
-    return [i for i, official in enumerate(OFFICIAL_PARTS) if official in (name, f"left {name}", f"right {name}")]

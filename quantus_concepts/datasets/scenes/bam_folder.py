@@ -375,11 +375,11 @@ class BAMFolder(ComposedDataset):
                 raise ValueError(
                     f"Expected boxes in {path} to lie in images of {stored} px but {name} has {boxes[name]}."
                 )
-        return {name: self._scale_box(boxes[name]) for name in self.names}
-
-    def _scale_box(self, box: Box) -> Box:
-        row0, col0, row1, col1 = (value * self.image_size // self._stored[0] for value in box)
-        return row0, col0, max(row1, row0 + 1), max(col1, col0 + 1)
+        scaled = {}
+        for name in self.names:
+            row0, col0, row1, col1 = (value * self.image_size // stored for value in boxes[name])
+            scaled[name] = row0, col0, max(row1, row0 + 1), max(col1, col0 + 1)
+        return scaled
 
 
 class ImageName(NamedTuple):

@@ -198,7 +198,9 @@ class ObjectsOnScenes(ComposedDataset):
         seed: int = 0,
         transform: Callable[[Tensor], Any] | None = None,
     ) -> None:
-        self.scale = _check_scale(scale)
+        low, high = self.scale = check_pair("scale", scale)
+        if not 0.0 < low <= high <= 1.0:
+            raise ValueError(f"Expected argument `scale` to be (low, high) with 0 < low <= high <= 1 but got {scale}.")
         check_source("objects", objects, ObjectSource)
         check_source("scenes", scenes, SceneSource)
         self.objects, self.scenes = objects, scenes
@@ -377,13 +379,6 @@ def find_class(argument: str, value: str | int | None, names: list[str], default
             f"Expected argument `{argument}` to be below {len(names)}, the number of classes, but got {value}."
         )
     return int(value)
-
-
-def _check_scale(scale: Sequence[float]) -> tuple[float, float]:
-    low, high = check_pair("scale", scale)
-    if not 0.0 < low <= high <= 1.0:
-        raise ValueError(f"Expected argument `scale` to be (low, high) with 0 < low <= high <= 1 but got {scale}.")
-    return low, high
 
 
 def _check_cutout(cutout: Cutout, number: int) -> None:

@@ -305,7 +305,7 @@ class MixedScenes(SceneSource):
             )
         self.scenes, self.others, self.share, self.seed = scenes, others, share, seed
         self.class_names, self.labels = scenes.class_names, scenes.labels
-        own, other = (_by_class(source.labels, n_classes) for source in (scenes, others))
+        own, other = ([np.flatnonzero(each.labels == k) for k in range(n_classes)] for each in (scenes, others))
         # Number r of each class is blended with number r of the class so many further on: no scene twice.
         further = np.random.default_rng([seed, _MIXING_STREAM]).integers(1, n_classes, counts[0])
         self._partner = np.empty(len(self.labels), dtype=np.int64)
@@ -321,7 +321,3 @@ class MixedScenes(SceneSource):
             raise ValueError(f"Expected scenes of one size but got {scene.shape} and {other.shape}.")
         share = np.random.default_rng([self.seed, _MIXING_STREAM, index]).uniform(*self.share)
         return np.rint((1 - share) * scene + share * other).astype(np.uint8)
-
-
-def _by_class(labels: np.ndarray, n_classes: int) -> list[np.ndarray]:
-    return [np.flatnonzero(labels == label) for label in range(n_classes)]

@@ -63,8 +63,8 @@ class PaintedSubstitutions(Dataset[SubstitutionSample]):
     per_bird : int
         How many substitutions of each bird, as far as it has as many: different concepts, drawn evenly from all that
         can be put in.
-    concepts : sequence of str or int, optional
-        Which concepts may be put in, by name or index; all if None.
+    concepts : str or sequence, optional
+        Which concepts may be put in: names, patterns such as ``"has_wing_*"``, or indices; all if None.
     seed : int
         Random seed of the draw.
 

@@ -150,7 +150,9 @@ class SUB(Dataset[SUBSample]):
         self.attribute_names = [name.replace(SEPARATOR, OFFICIAL) for name in names.attributes]
         self.bird_names = list(names.birds)
         for kind, known, column in (("attributes", self.attribute_names, 0), ("birds", self.bird_names, 1)):
-            _warn_of_unused(kind, known, labels[:, column])
+            if unused := sorted(set(range(len(known))) - set(labels[:, column].tolist())):
+                text = shorten(", ".join(known[place] for place in unused))
+                warn_user(f"No image has these {kind}, which the files name: {text}.")
         recipes = np.unique(labels, axis=0, return_inverse=True)[1].ravel()
         if per_pair is not None:
             chosen = np.flatnonzero(_number_in(recipes) < per_pair)
@@ -267,10 +269,3 @@ def _check_known(kind: str, names: Sequence[str], known: Sequence[str], shown: S
         near = {name: difflib.get_close_matches(name, known, n=1, cutoff=0) for name in unknown}
         text = ", ".join(f"{name!r} (nearest: {shown[known.index(close[0])]!r})" for name, close in near.items())
         raise ValueError(f"Expected argument `cub` to know the {kind} of SUB but it does not know {shorten(text)}.")
-
-
-def _warn_of_unused(kind: str, names: Sequence[str], labels: np.ndarray) -> None:
-    unused = sorted(set(range(len(names))) - set(np.unique(labels).tolist()))
-    if unused:
-        text = shorten(", ".join(names[place] for place in unused))
-        warn_user(f"No image has these {kind}, which the files name: {text}.")

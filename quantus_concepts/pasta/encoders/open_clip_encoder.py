@@ -112,7 +112,8 @@ class OpenClipEncoder(BatchEncoder):
         self._device = None if device is None else torch.device(device)
         self._built: BuiltModel | None = None
         self._built_on = self._device
-        preset = _preset_of(model_name) if self.model_config is None else None
+        known = {each.model_name: name for name, each in PRESETS.items()}
+        preset = known.get(model_name) if self.model_config is None else None
         if self.weights is not None and self.tag is None and preset is not None:
             self.tag = PRESETS[preset].tag
         self._preset = preset if preset is not None and self.tag in (None, PRESETS[preset].tag) else None
@@ -307,10 +308,6 @@ class OpenClipEncoder(BatchEncoder):
         if self.weights is not None:
             return f"{short} ({self.weights.name})"
         return self._preset or f"{self.model_name}/{self.tag}"
-
-
-def _preset_of(model_name: str) -> str | None:
-    return next((name for name, preset in PRESETS.items() if preset.model_name == model_name), None)
 
 
 def _weight_file(pretrained: str | Path | None) -> Path | None:
