@@ -96,6 +96,8 @@ def _root(
 
 def console() -> int:
     """Run the command line in a process of its own, which ends with it."""
+    # Python's own helper processes, which 3.14 starts more of, would import from the working directory.
+    os.environ["PYTHONSAFEPATH"] = "1"
     keep_freed_memory()
     sys.stdout, sys.stderr = tolerant_stream(sys.stdout), tolerant_stream(sys.stderr)
     return main()

@@ -352,6 +352,14 @@ def test_a_command_keeps_the_memory_of_freed_arrays(monkeypatch):
 NAMES = ("captum_concepts", "numpy", "pickle", "quantus_concepts", "sitecustomize", "torch")
 
 
+def test_processes_that_python_starts_do_not_import_from_the_working_directory(tmp_path: Path) -> None:
+    (tmp_path / "pickle.py").write_text("open('pickle ran', 'w').close()\n")
+    child = "subprocess.call([sys.executable, '-c', 'import pickle'])"
+    code = f"import subprocess, sys; from quantus_concepts.studies import app; app.main = lambda: {child}; app.console()"
+    subprocess.run([sys.executable, "-P", "-c", code], cwd=tmp_path, check=True)
+    assert not (tmp_path / "pickle ran").exists()
+
+
 def test_nothing_in_the_working_directory_is_run(tmp_path: Path) -> None:
     for name in NAMES:
         (tmp_path / f"{name}.py").write_text(f"open('{name} ran', 'w').close()\n")
