@@ -15,7 +15,6 @@ from sklearn.linear_model import LogisticRegression, SGDClassifier
 from threadpoolctl import ThreadpoolController
 from torch import Tensor, nn
 
-from captum_concepts._support.checks import to_array
 from captum_concepts._support.constraints import (
     POSITIVE,
     SHARE,
@@ -103,8 +102,8 @@ def fit_logistic(
     >>> head(values).argmax(1).tolist()
     [0, 0, 1, 1]
     """
-    x, y, k = _check(values, labels, n_classes)
-    head = _fit(model := LogisticRegression(C=C, max_iter=max_iter), x, y, k, standardise, values)
+    model = LogisticRegression(C=C, max_iter=max_iter)
+    head = _fit(model, values, labels, _check_classes(labels, n_classes), standardise)
     if max(model.n_iter_) >= max_iter:
         tell_unconverged("fit_logistic", max_iter, "lower `C`")
     return head
@@ -168,11 +167,10 @@ def fit_elastic_net(
     >>> bool(head.weight[1, 0].abs() == head.weight[1].abs().max())
     True
     """
-    x, y, k = _check(values, labels, n_classes)
     model = SGDClassifier(
         loss="log_loss", penalty="elasticnet", alpha=alpha, l1_ratio=l1_ratio, max_iter=max_iter, random_state=seed
     )
-    head = _fit(model, x, y, k, standardise, values)
+    head = _fit(model, values, labels, _check_classes(labels, n_classes), standardise)
     if model.n_iter_ >= max_iter:
         tell_unconverged("fit_elastic_net", max_iter, "raise `alpha`")
     return head
@@ -195,10 +193,8 @@ def _threads() -> ThreadpoolController:
 HEADS: dict[str, Callable[..., nn.Linear]] = {"logistic": fit_logistic, "elastic_net": fit_elastic_net}
 
 
-def _check(values: Any, labels: np.ndarray, n_classes: int | None) -> tuple[np.ndarray, np.ndarray, int]:
-    # scikit-learn computes on the CPU; in float64 the solvers do not stall on badly scaled values.
-    x = to_array("values", values.double() if isinstance(values, Tensor) else values).astype(np.float64)
-    y = labels
+def _check_classes(y: np.ndarray, n_classes: int | None) -> int:
+    """Return the number of classes, or raise; warn of those without a sample."""
     if y.dtype.kind not in "iu" or (len(y) and y.min() < 0):
         raise ValueError(f"Expected argument `labels` to hold class indices from 0 but got {y.dtype} {y[:5]}.")
     present = np.unique(y)
@@ -221,10 +217,12 @@ def _check(values: Any, labels: np.ndarray, n_classes: int | None) -> tuple[np.n
             f"{len(absent)} of {k} classes have no sample and will never be predicted: "
             f"{', '.join(map(str, absent[:5]))}{more}."
         )
-    return x, y, k
+    return k
 
 
-def _fit(model: Any, x: np.ndarray, y: np.ndarray, k: int, standardise: bool, values: Any) -> nn.Linear:
+def _fit(model: Any, values: Tensor, y: np.ndarray, k: int, standardise: bool) -> nn.Linear:
+    # scikit-learn computes on the CPU; in float64 the solvers do not stall on badly scaled values.
+    x = values.double().cpu().numpy()
     shift = x.mean(axis=0) if standardise else np.zeros(x.shape[1])
     spread = x.std(axis=0) if standardise else np.ones(x.shape[1])
     spread[spread == 0] = 1.0
@@ -240,11 +238,9 @@ def _fit(model: Any, x: np.ndarray, y: np.ndarray, k: int, standardise: bool, va
     offset = np.full(k, _NEVER)
     weight[model.classes_] = rows / spread
     offset[model.classes_] = bias - (rows / spread) @ shift
-    like = values if isinstance(values, Tensor) else torch.as_tensor(np.asarray(values))
-    if not like.is_floating_point():
-        like = like.float()
+    kind = values.dtype if values.is_floating_point() else torch.float32
     # Skipped initialisation: drawing weights that are overwritten would use the global generator.
-    head = nn.utils.skip_init(nn.Linear, x.shape[1], k, device=like.device, dtype=like.dtype)
+    head = nn.utils.skip_init(nn.Linear, x.shape[1], k, device=values.device, dtype=kind)
     with torch.no_grad():
         head.weight.copy_(torch.from_numpy(weight))
         head.bias.copy_(torch.from_numpy(offset))
@@ -305,7 +301,7 @@ def prune(cbm: C, concepts: Any, classes: Any = None, *, normalise: bool = False
     columns = chosen_concepts(concepts, getattr(cbm.concept_layer, "names", ()), 1, n_concepts)
     rows = torch.arange(n_classes)
     if classes is not None:
-        rows = _check_classes(classes, n_classes)
+        rows = _class_indices(classes, n_classes)
     with torch.no_grad():
         before = linear.weight[rows].abs().sum(1)
         linear.weight[rows[:, None], columns.flatten()] = 0
@@ -321,7 +317,7 @@ def prune(cbm: C, concepts: Any, classes: Any = None, *, normalise: bool = False
     return cbm.with_head(head)
 
 
-def _check_classes(classes: Any, n_classes: int) -> torch.Tensor:
+def _class_indices(classes: Any, n_classes: int) -> torch.Tensor:
     try:
         return check_concepts([classes] if type(classes) is int else classes, 1, n_classes).flatten().unique()
     except (TypeError, ValueError) as error:
