@@ -91,14 +91,19 @@ def hits_of_parts(
     """
     maps = prepared_maps(maps, size)
     resize = Resizer(maps, size)
+    finite = finite_rows(maps) if finite is None else finite
     hidden = pixels < 0
     n_parts = [pixels.shape[1]] * len(maps)
-    order = None
-    if maps.device.type == "cpu":
+    on_cpu = maps.device.type == "cpu"
+    if on_cpu:
         # Parts without a place go last and are not counted. Elsewhere, looking for them would wait for the device.
         shown = ~hidden.all(2)
-        n_parts, order = shown.sum(1).tolist(), shown.byte().argsort(dim=1, descending=True, stable=True)
+        order = shown.byte().argsort(dim=1, descending=True, stable=True)
         pixels, hidden = (each.take_along_dim(order[..., None], 1) for each in (pixels, hidden))
+        # All maps of a chunk are counted at as many parts as one of them has.
+        counted, by_parts = shown.sum(1).sort(stable=True)
+        n_parts = counted.tolist()
+        maps, pixels, hidden, finite = (each[by_parts] for each in (maps, pixels, hidden, finite))
     pixels = pixels.clamp(min=0)
     n = size[0] * size[1]
     larger, same = counts = maps.new_zeros(2, *pixels.shape[:2], dtype=torch.float32 if n <= 2**24 else torch.float64)
@@ -117,11 +122,10 @@ def hits_of_parts(
             torch.sum(compare(upsampled[:, None], best, out=work), (2, 3), dtype=counts.dtype, out=count[rows, :last])
     n_larger, n_same = counts.double()[..., None]
     hits = ((_region_sizes(n, tuple(alphas), maps.device) - n_larger) / n_same).clamp(0, 1)
-    finite = finite_rows(maps) if finite is None else finite
     # Numbers too large to be interpolated give a NaN that equals no pixel.
     defined = finite[:, None] & (same > 0)
     hits = hits.masked_fill(~defined[..., None], torch.nan).to(maps.dtype)
-    return hits if order is None else hits.take_along_dim(order.argsort(1)[..., None], 1)
+    return hits[by_parts.argsort()].take_along_dim(order.argsort(1)[..., None], 1) if on_cpu else hits
 
 
 # All batches have the same, and on an accelerator each transfer waits for all that was queued before.
