@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from captum_concepts import ConceptBank, PostHocCBM, embed
-from quantus_concepts import CEM, CGIM, CLM, score_concepts
+from quantus_concepts import CEM, CGIM, CLM, score_concepts, summarise
 from quantus_concepts.datasets.base import ConceptSample
 from quantus_concepts.functional import point_hits
 from quantus_concepts.functional.intervals import interval
@@ -168,6 +168,29 @@ def test_every_row_is_what_the_metric_class_gives_in_quantus(float32: Any) -> No
             np.testing.assert_array_equal(rows[key]["value"].iloc[1:], scores)
         if key[0] != "CGIM" and len(defined):
             assert mean["chance"] == pytest.approx(metric.records[-1].chance, abs=1e-7)
+
+
+def test_intervals_of_clm_are_those_of_summarise() -> None:
+    """Over the predicted classes, which are explained and share a ranking; not over the true ones."""
+    generator, model = torch.Generator().manual_seed(0), SharingConceptModel()
+    samples = [
+        sample._replace(image=torch.randn(3, *SIZE, generator=generator)) for sample in 3 * make_samples(torch.float32)
+    ]
+    images, labels, _, points = (each.numpy() for each in next(iter(DataLoader(samples, len(samples)))))
+    with torch.no_grad():  # else one class is predicted for all, and one cluster has no interval
+        model.head[0].bias -= model(torch.as_tensor(images)).mean(0)
+    predicted = model(torch.as_tensor(images)).argmax(1).numpy()
+    table = run(model, samples, explanations=["contribution"], top_l=[1])
+    table = table[(table["metric"] == "CLM") & (table["baseline"] == "")].set_index("alpha")
+    for alpha in (1.0, 3.0):
+        metric = CLM(alpha, points=points, part_of_concept=PARTS, disable_warnings=True)
+        scores = metric(model, images, predicted)
+        summary = summarise({"any": {"CLM": scores}}, {"CLM": metric}).iloc[0]
+        fields = ["value", "low", "high", "n", "undefined"]
+        assert table.loc[alpha, fields].tolist() == summary[fields].tolist()
+        # The true classes would give another interval.
+        assert 0 <= summary["low"] < summary["high"] <= 1
+        assert interval(scores, clusters=labels) != (summary["low"], summary["high"])
 
 
 def test_the_table_sums_up_the_scores_of_the_images() -> None:
