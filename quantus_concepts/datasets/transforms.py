@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torchvision import transforms as v1
@@ -13,7 +13,7 @@ from torchvision import tv_tensors
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as F  # noqa: N812
 
-from captum_concepts._support.checks import check_shape, check_size
+from captum_concepts._support.checks import check_normalisation, check_shape, check_size
 from captum_concepts._support.constraints import Choice, check_arguments
 from quantus_concepts.datasets.base import mask_outside
 
@@ -77,7 +77,13 @@ def apply_transform(image: Tensor, points: Tensor, transform: Transform | None) 
         raise TypeError(f"Expected argument `transform` to be callable but got {transform!r}.")
     if not points.numel():
         return _plain_image(transform(tv_tensors.Image(image))), points
-    _check_geometric(transform)
+    for part in _leaves(transform):
+        if not isinstance(part, v2.Transform):
+            raise TypeError(
+                "Expected argument `transform` to consist of transforms of torchvision.transforms.v2, which "
+                f"move the part points along, but got {_kind(part)}. Use the class of the same name in "
+                "torchvision.transforms.v2, or derive from v2.Transform."
+            )
     size = (int(image.shape[-2]), int(image.shape[-1]))
     # Half a pixel: torchvision's rules, flips apart, count from the corner of a pixel, not from its centre.
     moved = transform((tv_tensors.Image(image), PartPoints(points + 0.5, canvas_size=size)))
@@ -142,34 +148,17 @@ def default_transform(
     size = check_image_size(image_size)
     steps: list[nn.Module] = [v2.Resize(size, antialias=True) if mode == "resize" else v2.CenterCrop(size)]
     if mean is not None or std is not None:
-        given = [value for value in (_channels("mean", mean), _channels("std", std)) if value]
-        centre = given[0] if mean is not None else [0.0] * len(given[0])
-        spread = given[-1] if std is not None else [1.0] * len(given[0])
-        if len(centre) != len(spread) or not all(value > 0 for value in spread):
-            raise ValueError(
-                "Expected arguments `mean` and `std` to hold one number per channel, deviations above 0, but "
-                f"got {centre} and {spread}."
-            )
-        steps.append(v2.Normalize(centre, spread))
+        n_channels = np.size(std if mean is None else mean)  # type: ignore[arg-type]
+        mean = [0.0] * n_channels if mean is None else mean
+        std = [1.0] * n_channels if std is None else std
+        check_normalisation(mean, std)
+        steps.append(v2.Normalize([*map(float, mean)], [*map(float, std)]))
     return v2.Compose(steps)
 
 
 def check_image_size(image_size: int | Sequence[int]) -> tuple[int, int]:
     """Return an image size as (height, width)."""
     return check_size("image_size", image_size if isinstance(image_size, Sequence) else (image_size, image_size))
-
-
-def _channels(name: str, values: Sequence[float] | None) -> list[float]:
-    """Return one finite number a channel, none where none are given, or raise."""
-    if values is None:
-        return []
-    try:
-        numbers = [float(value) for value in values]
-    except (TypeError, ValueError):
-        numbers = []
-    if not numbers or not all(map(math.isfinite, numbers)):
-        raise ValueError(f"Expected argument `{name}` to hold one number per channel but got {values!r}.")
-    return numbers
 
 
 class PartPoints(tv_tensors.KeyPoints):
@@ -258,16 +247,6 @@ def _plain_image(image: Any) -> Tensor:
         got = f"shape {tuple(image.shape)}" if isinstance(image, Tensor) else _kind(image)
         raise TypeError(f"Expected argument `transform` to return an image tensor (C, H, W) but got {got}.")
     return image.as_subclass(Tensor)
-
-
-def _check_geometric(transform: Transform) -> None:
-    for part in _leaves(transform):
-        if not isinstance(part, v2.Transform):
-            raise TypeError(
-                "Expected argument `transform` to consist of transforms of torchvision.transforms.v2, which "
-                f"move the part points along, but got {_kind(part)}. Use the class of the same name in "
-                "torchvision.transforms.v2, or derive from v2.Transform."
-            )
 
 
 def _leaves(transform: Any) -> Iterator[Any]:

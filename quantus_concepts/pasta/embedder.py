@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captum_concepts._support.checks import check_path, check_shape, to_array
+from captum_concepts._support.checks import check_path, check_shape, different_names, to_array
 from captum_concepts._support.constraints import Dictionary, Flag, Floats, Instance, Whole, check_arguments
 from captum_concepts._support.disk_cache import FileHashes
 from captum_concepts._support.fingerprints import fingerprint_of
@@ -29,7 +29,7 @@ from quantus_concepts.functional.overlay import to_levels, usable_maps
 from quantus_concepts.pasta.cache import EmbeddingCache
 from quantus_concepts.pasta.encoders.by_name import as_encoder
 from quantus_concepts.pasta.encoders.encoder import Encoder, check_image_form, check_image_values, check_images
-from quantus_concepts.pasta.presentation import PRESENTATION, Presentation, checked_names
+from quantus_concepts.pasta.presentation import PRESENTATION, Presentation
 from quantus_concepts.pasta.scorer import Scorer
 
 #: Part of every key; raised whenever the same settings give another picture or text.
@@ -277,7 +277,7 @@ class Embedder:
         """
         device = values.device if isinstance(values, Tensor) else torch.device("cpu")
         table = to_array("values", values)
-        names = checked_names(names)
+        names = different_names("names", [names] if isinstance(names, str) else names)
         check_shape("values", table, ("N", "L"), (None, len(names)))
         rows = [dict(zip(names, row, strict=True)) for row in table.astype(np.float64).tolist()]
         return self._embed_lists([ConceptExplanation(row) for row in rows]).to(device)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,16 +86,6 @@ def check_template(template: str) -> None:
         raise ValueError(
             f"Expected argument `template` to have {SLOT} where the names of the concepts go but got {template!r}."
         )
-
-
-def checked_names(names: Sequence[str]) -> list[str]:
-    """Return the names of concepts, or raise where two are one."""
-    check_kind("names", names, Collection, "names of concepts")
-    listed = [names] if isinstance(names, str) else [str(name) for name in names]
-    double = sorted({name for name in listed if listed.count(name) > 1})
-    if double:
-        raise ValueError(f"Expected argument `names` to be different but {double[0]!r} comes more than once.")
-    return listed
 
 
 SALIENCIES = ("overlay", "masked")

@@ -332,7 +332,7 @@ def test_bad_maps(images, maps, error, message):
     ("values", "names", "message"),
     [
         (VALUES[:, :3], NAMES, r"`values` to have shape \(N, L\) = \(\*, 4\) but got \(5, 3\)"),
-        (VALUES, ["a", "b", "a", "c"], "`names` to be different but 'a' comes more than once"),
+        (VALUES, ["a", "b", "a", "c"], "`names` to hold different names but \\['a'\\] occur more"),
         (VALUES[:, :0], [], "at least one concept"),
     ],
 )

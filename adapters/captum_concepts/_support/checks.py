@@ -178,10 +178,15 @@ def check_names(names: Sequence[str] | None, n_concepts: int) -> list[str]:
         raise ValueError(
             f"Expected argument `names` to hold one name for each of {n_concepts} concepts but got {len(listed)}."
         )
-    twice = sorted(name for name, count in Counter(listed).items() if count > 1)
-    if twice:
-        raise ValueError(f"Expected argument `names` to hold different names but {twice[:3]} occur more than once.")
-    return listed
+    return different_names("names", listed)
+
+
+def different_names(name: str, given: Any) -> list[str]:
+    """Return names as texts, or raise where two are one."""
+    names = [str(each) for each in as_list(name, given, "names")]
+    if twice := sorted(each for each, count in Counter(names).items() if count > 1):
+        raise ValueError(f"Expected argument `{name}` to hold different names but {twice[:3]} occur more than once.")
+    return names
 
 
 def check_size(name: str, value: Any) -> tuple[int, int]:
@@ -274,7 +279,7 @@ def check_normalisation(mean: Any, std: Any) -> None:
     for name, numbers in given:
         check_shape(name, numbers, ("C",), (None,))
         check_finite(name, numbers)
-    if given and len(given[0][1]) != len(given[1][1]):
+    if given and not len(given[0][1]) == len(given[1][1]) > 0:
         counts = " and ".join(str(len(numbers)) for _, numbers in given)
         raise ValueError(f"Expected arguments `mean` and `std` to have a number for each channel but got {counts}.")
     if given and not (given[1][1] > 0).all():

@@ -12,7 +12,7 @@ import torch
 from quantus.helpers.enums import EvaluationCategory, ScoreDirection
 from torch import Tensor
 
-from captum_concepts._support.checks import as_list, check_choice, to_numpy
+from captum_concepts._support.checks import as_list, check_choice, different_names, to_numpy
 from captum_concepts._support.constraints import NAMES, Arrays, Flag, Function, Instance, check_arguments
 from captum_concepts._support.files import shorten
 from captum_concepts._support.running import device_of, to_model
@@ -157,7 +157,7 @@ class PASTAScore(ConceptMetric):
         self.clip = clip
         raters = ", simulated raters" if self.scorer.metadata.get("simulated") else ""
         self.name = f"PASTA-score {self.question} ({self.encoder}{raters})"  # type: ignore[misc]
-        self.concept_names = None if concept_names is None else _different("concept_names", concept_names)
+        self.concept_names = None if concept_names is None else different_names("concept_names", concept_names)
         self.denormalisation = Denormalisation(mean, std, denormalise)
         if labels is not None and class_names is not None:
             raise ValueError("Expected either argument `labels` or argument `class_names` but got both.")
@@ -276,12 +276,3 @@ class PASTAScore(ConceptMetric):
         scores = np.concatenate(self._scores)
         self.question_scores = dict(zip(self.scorer.questions, scores.T, strict=True))
         self._scores = []
-
-
-def _different(name: str, given: Any) -> list[str]:
-    """Return different names, or raise."""
-    names = [str(each) for each in as_list(name, given, "names")]
-    twice = sorted({each for each in names if names.count(each) > 1})
-    if twice:
-        raise ValueError(f"Expected argument `{name}` to hold different names but {twice[:3]} occur more than once.")
-    return names

@@ -153,7 +153,8 @@ class Mixture:
             check_shape(f"values[{name!r}]", column, ("N",), (len(self.choice),))
             columns[name] = column
         mixture = self.chosen(columns)
-        rows = {"mixture": mixture, "average of explainers": _mean_of(np.stack(list(columns.values())))}
+        average = pd.DataFrame(columns).where(np.isfinite).mean(axis=1).to_numpy()
+        rows = {"mixture": mixture, "average of explainers": average}
         clash = sorted(set(rows) & set(columns))
         if clash:
             raise ValueError(f"Expected explainers with other names than {clash}, which are rows of the comparison.")
@@ -284,14 +285,6 @@ def plot_mixture(mixture: Mixture, ax: Axes | None = None) -> tuple[Figure, Axes
 def _count_text(alone: int, shared: int, share: float) -> str:
     text = f"{alone} ({share:.0%})" if alone else "0"
     return f"{text} + {shared} tied" if shared else text
-
-
-def _mean_of(table: np.ndarray) -> np.ndarray:
-    """Return the mean (N,) over the rows that are defined; NaN where none is."""
-    defined = np.isfinite(table)
-    counts = defined.sum(0)
-    totals = np.where(defined, table, 0).sum(0)
-    return np.divide(totals, counts, out=np.full(table.shape[1], np.nan), where=counts > 0)
 
 
 def _interval(row: np.ndarray) -> tuple[float, float, float]:
