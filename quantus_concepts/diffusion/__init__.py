@@ -7,9 +7,8 @@ from captum_concepts._support.lazy import check_extra, lazily
 check_extra("diffusers", "diffusion", "Tied Diffusion Guidance")
 
 if TYPE_CHECKING:
-    from quantus_concepts.diffusion.pairs import TiedPair, tied_pair
     from quantus_concepts.diffusion.schedule import TieSchedule, plot_schedule
-    from quantus_concepts.diffusion.scheduler import TiedScheduler
+    from quantus_concepts.diffusion.tied import TiedPair, TiedScheduler, tied_pair
 else:
     __getattr__, __dir__ = lazily(__name__, __file__)
 

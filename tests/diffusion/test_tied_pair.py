@@ -18,7 +18,7 @@ pytest.importorskip("diffusers")
 import diffusers
 
 from quantus_concepts.diffusion import TiedScheduler, TieSchedule, plot_schedule, tied_pair
-from quantus_concepts.diffusion.scheduler import tie
+from quantus_concepts.diffusion.tied import tie
 from reference.tying import elements, pixels, tied
 from tiny_pipelines import tiny_flux, tiny_stable_diffusion
 
