@@ -1,12 +1,14 @@
-"""Explain results on real birds: corrections, CGIM by value, and maps that look alike.
+"""Explain results on real birds: corrections, CGIM by value, maps that look alike, and three draws of a bank.
 
 python docs/examples/real_birds.py CUB_200_2011 network.py:model features
+python docs/examples/real_birds.py CUB_200_2011 docs/examples/imagenet_network.py:model 0
 """
 
 import runpy
 import sys
 import warnings
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
@@ -15,6 +17,8 @@ from torch.utils.data import DataLoader
 from captum_concepts import ConceptBank, LayerFeatures, embed, fit_logistic
 from quantus_concepts.datasets import CUB200
 from quantus_concepts.datasets.transforms import default_transform
+from quantus_concepts.functional import interval, part_specificity
+from quantus_concepts.functional.regions import hits_of_parts, pixels_of
 
 
 def accuracy(head: torch.nn.Module, values: Tensor, labels: Tensor) -> str:
@@ -89,14 +93,46 @@ def map_overlap(maps: Tensor, bank: ConceptBank, values: Tensor) -> None:
     print(f"share of the first spatial pattern: {shares[:, 0].mean():.2f}")
 
 
+def place(
+    bank: ConceptBank,
+    part_of_concept: Tensor,
+    values: list[Tensor],
+    classes: Tensor,
+    maps: Tensor,
+    points: Tensor,
+    size: int,
+) -> None:
+    """Print whether the map of the first concept by value prefers its own part, alpha 1."""
+    train, test = values
+    predicted = fit_logistic(train, classes)(test).argmax(1).numpy()
+    first = test.masked_fill(part_of_concept < 0, -torch.inf).argmax(1)
+    own = part_of_concept[first]
+    shown = torch.einsum("nd,ndhw->nhw", bank.cavs[first], maps)
+    hits = hits_of_parts(shown, pixels_of(points, (size, size)), (size, size), (1.0,))
+    hits = hits[..., 0]
+    counts = torch.bincount(
+        part_of_concept[part_of_concept >= 0], minlength=hits.shape[1]
+    )
+    specificity = part_specificity(hits, own, counts.float())[1]
+    gain = hits.gather(1, own[:, None])[:, 0]
+    for part in own.unique():
+        gain[own == part] -= hits[own != part, part].nanmean()
+    for name, scores in {
+        "part specificity": specificity,
+        "own map less the maps of other parts' concepts": gain,
+    }.items():
+        low, high = interval(scores.numpy(), (-1.0, 1.0), predicted)
+        mean = np.nanmean(scores)
+        print(f"  {name}: {100 * mean:.1f} ({100 * low:.1f} to {100 * high:.1f}) %")
+
+
 def main(root: str, network: str, layer: str) -> None:
-    """Embed the photographs once and print all three."""
+    """Embed the photographs and print all four."""
     path, _, factory = network.rpartition(":")
     file = runpy.run_path(path)
     features = LayerFeatures(file[factory](), layer)
-    transform = default_transform(
-        file.get("IMAGE_SIZE", 224), "resize", file["MEAN"], file["STD"]
-    )
+    size = file.get("IMAGE_SIZE", 224)
+    transform = default_transform(size, "resize", file["MEAN"], file["STD"])
     data = [CUB200(root, split, transform=transform) for split in ("train", "test")]
     by_class = [
         CUB200(root, split, "majority", class_concepts="majority")
@@ -117,10 +153,34 @@ def main(root: str, network: str, layer: str) -> None:
                 for each, sets in marks.items()
             }
             corrections(values, [train.labels, test.labels], marks)
-            some = torch.arange(0, len(data[1]), 4)
+            shown = [data[1][i] for i in range(len(data[1]))]
             with torch.no_grad():
-                maps = torch.cat([features(data[1][int(i)].image[None]) for i in some])
-            map_overlap(maps, bank, values[1][some])
+                maps = torch.cat([features(each.image[None]) for each in shown])
+            map_overlap(maps[::4], bank, values[1][::4])
+            points = torch.stack([each.points for each in shown])
+            for seed in range(3):
+                print("draw of the SVM's photographs:", seed)
+                drawn = ConceptBank.fit(
+                    train.features,
+                    data[0].concept_labels,
+                    data[0].concept_names,
+                    seed=seed,
+                )
+                of_concepts = [
+                    data[0].concept_names.index(each) for each in drawn.names
+                ]
+                drawn_values = [
+                    values_of(drawn, each.features) for each in (train, test)
+                ]
+                place(
+                    drawn,
+                    data[1].part_of_concept[of_concepts],
+                    drawn_values,
+                    train.labels,
+                    maps,
+                    points,
+                    size,
+                )
         tables = {"share of photographs": data[1], "majority": by_class[1]}
         tables = {each: table.class_concepts[:, kept] for each, table in tables.items()}
         global_importance(values[1], test.labels, tables)
