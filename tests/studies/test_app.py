@@ -355,7 +355,8 @@ NAMES = ("captum_concepts", "numpy", "pickle", "quantus_concepts", "sitecustomiz
 def test_processes_that_python_starts_do_not_import_from_the_working_directory(tmp_path: Path) -> None:
     (tmp_path / "pickle.py").write_text("open('pickle ran', 'w').close()\n")
     child = "subprocess.call([sys.executable, '-c', 'import pickle'])"
-    code = f"import subprocess, sys; from quantus_concepts.studies import app; app.main = lambda: {child}; app.console()"
+    start = "from quantus_concepts.studies import app"
+    code = f"import subprocess, sys; {start}; app.main = lambda: {child}; app.console()"
     subprocess.run([sys.executable, "-P", "-c", code], cwd=tmp_path, check=True)
     assert not (tmp_path / "pickle ran").exists()
 
