@@ -119,6 +119,14 @@ def test_values(rule: Any, value: Any, message: str) -> None:
         rule.check("x", value, {"L": 3})
 
 
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_finite_numbers_whose_sum_overflows_are_finite(dtype: type) -> None:
+    largest = np.full((2, 3), np.finfo(dtype).max, dtype)
+    assert Arrays("N, L", finite=True).check("values", largest, {}) is largest
+    with pytest.raises(ValueError, match=r"2 of 6 entries are NaN or infinite, the first at \(0, 1\)"):
+        Arrays("N, L", finite=True).check("values", np.array([[0, np.inf, -np.inf], [0, 0, 0]], dtype), {})
+
+
 def test_nan_where_it_has_a_meaning() -> None:
     hits = torch.tensor([0.0, torch.nan, 1.0])
     assert Floats("N", low=0, high=1, nan=True).check("hits", hits, {}) is hits
