@@ -74,6 +74,7 @@ def _inside(empty_folder: None) -> None:
         "blip_encoder": {"model": (nn.Identity(), None, 3, ""), "revision": (3,)},
         "perturb": {"images": (2 + IMAGES, IMAGES * NAN)},
         "robustness_pairs": {
+            "model": (nn.Identity(),),
             "images": NO_IMAGES[1:-1],
             "labels": ([0],),
             "explain_func": (lambda **_: np.zeros(1), lambda **_: None),
@@ -184,11 +185,20 @@ def test_bad_calls_are_refused_by_name():
         {
             **{f"drawings {n}": (partial(EMBEDDER.embed_drawings, bad), "`images`") for n, bad in enumerate(NO_IMAGES)},
             "list of nothing": (lambda: EMBEDDER.embed([pasta.ConceptExplanation({})]), "`values`"),
+            "list of no concepts": (lambda: EMBEDDER.embed_concepts(np.ones((5, 0)), []), "`values`"),
             "list of NaN": (lambda: EMBEDDER.embed([pasta.ConceptExplanation({"a": NAN})]), "`values`"),
             "preset of nothing": (lambda: pasta.OpenClipEncoder.preset(None), "`encoder`"),
             "preset of no model": (lambda: pasta.OpenClipEncoder.preset("a/b"), "a"),
             "preset with no weights": (lambda: pasta.OpenClipEncoder.preset("clip", weights="nowhere"), "`pretrained`"),
             "scores without labels": (lambda: Scorer(DIM, labels=None).score(torch.rand(2, DIM), [0, 1]), "`labels`"),
+            "labels for a scorer without": (
+                lambda: pasta.score_masks(Scorer(EMBEDDER.dim, labels=None), EMBEDDER, labels="cat"),
+                "`labels`",
+            ),
+            "explainer that is called mixture": (
+                lambda: pasta.best_explainer({"mixture": [1.0]}).compare({"mixture": [1.0]}),
+                "['mixture']",
+            ),
             "select another question": (lambda: SCORER.select("Q2"), "Q2"),
             "join one question twice": (lambda: Scorer.join([SCORER, SCORER]), "`questions`"),
             "join other sizes": (lambda: Scorer.join([SCORER, Scorer(5, ("Q2",))]), "`dim`"),

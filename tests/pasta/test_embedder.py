@@ -311,35 +311,19 @@ def test_nothing_of_the_users_changes():
 
 
 @pytest.mark.parametrize(
-    ("images", "maps", "error", "message"),
+    ("images", "maps", "message"),
     [
-        (IMAGES * 255, MAPS, ValueError, r"`images` to hold images in \[0, 1\].*mean= and std=.*divide .* by 255"),
-        (IMAGES, MAPS[:6], ValueError, r"`maps` to have shape \(N, h, w\) = \(7, \*, \*\) but got \(6, 5, 6\)"),
-        (IMAGES, MAPS.sqrt(), ValueError, r"7 of 7 hold NaN or infinity. .*usable_maps"),
+        (IMAGES * 255, MAPS, r"`images` to hold images in \[0, 1\].*mean= and std=.*divide .* by 255"),
+        (IMAGES, MAPS.sqrt(), r"7 of 7 hold NaN or infinity. .*usable_maps"),
     ],
 )
-def test_bad_maps(images, maps, error, message):
+def test_bad_maps(images, maps, message):
     encoder = PoolingEncoder()
-    with pytest.raises(error, match=message):
-        Embedder(encoder).embed_maps(images, maps)
-    if images.ndim == 4 and maps.ndim == 3 and len(images) == len(maps):
-        with pytest.raises(error, match=message.replace("7 of 7", "1 of 1")):
-            Embedder(encoder).embed([MapExplanation(*pair) for pair in zip(images, maps, strict=True)])
-    assert not encoder.images_seen
-
-
-@pytest.mark.parametrize(
-    ("values", "names", "message"),
-    [
-        (VALUES[:, :3], NAMES, r"`values` to have shape \(N, L\) = \(\*, 4\) but got \(5, 3\)"),
-        (VALUES, ["a", "b", "a", "c"], "`names` to hold different names but \\['a'\\] occur more"),
-        (VALUES[:, :0], [], "at least one concept"),
-    ],
-)
-@pytest.mark.parametrize("concepts", ["sentence", "weighted"])
-def test_bad_concepts(values, names, message, concepts):
     with pytest.raises(ValueError, match=message):
-        Embedder(PoolingEncoder(), concepts=concepts).embed_concepts(values, names)
+        Embedder(encoder).embed_maps(images, maps)
+    with pytest.raises(ValueError, match=message.replace("7 of 7", "1 of 1")):
+        Embedder(encoder).embed([MapExplanation(*pair) for pair in zip(images, maps, strict=True)])
+    assert not encoder.images_seen
 
 
 def test_other_bad_input():

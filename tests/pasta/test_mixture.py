@@ -130,13 +130,3 @@ def test_of_many_explainers_those_best_of_none_are_counted():
     # No empty band above and below the bars.
     assert fig.get_figheight() < 2
     assert ax.get_ylim() == (0.6, -0.6)
-
-
-def test_bad_input():
-    mixture = best_explainer(SCORES)
-    with pytest.raises(ValueError, match=r"`maps` to have an entry for each explainer but \['b', 'c'\] lack"):
-        mixture.chosen({"a": np.zeros((6, 2))})
-    with pytest.raises(ValueError, match=r"`maps\['c'\]` to have shape .* \(6, 2\) but got \(6, 3\)"):
-        mixture.chosen({"a": np.zeros((6, 2)), "b": np.zeros((6, 2)), "c": np.zeros((6, 3))})
-    with pytest.raises(ValueError, match=r"other names than \['mixture'\]"):
-        best_explainer({"mixture": [1.0]}).compare({"mixture": [1.0]})

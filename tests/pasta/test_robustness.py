@@ -191,25 +191,3 @@ def test_no_pair_is_warned_of():
         warnings.simplefilter("always")
         assert len(run(torch.zeros(0, 3, 8, 8), [], "Q5")) == 0
     assert len(caught) == 1
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"mean": None}, "`mean` and `std` together"),
-        ({"mean": None, "std": None}, r"`images` to hold images in \[0, 1\]"),
-        ({"model": nn.Identity()}, r"`model` to return shape \(N, K\) with N = 2"),
-    ],
-)
-def test_bad_input(arguments, message):
-    call = {
-        "model": Brightness(),
-        "images": normalised(even([0.2, 0.9])),
-        "labels": None,
-        "explain_func": explain,
-        "question": "Q5",
-        "mean": MEAN,
-        "std": STD,
-    }
-    with pytest.raises((TypeError, ValueError), match=message):
-        robustness_pairs(**{**call, **arguments})

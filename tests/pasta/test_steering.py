@@ -136,17 +136,6 @@ def test_with_an_embedder_of_the_package_whose_cache_stays_empty(images, masks, 
     assert steered.attribute(images, 1, lam=0.7, n_masks=20, cells=2).isfinite().all()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"scorer": Scorer(3, labels=None), "labels": "cat"}, "trained without"),
-    ],
-)
-def test_bad_arguments(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        score_masks(**{"scorer": Rater(), "embedder": Means()} | arguments)
-
-
 def test_bad_input(images, masks):
     score = score_masks(Rater(), Means(), labels=["cat", "dog"])
     with pytest.raises(ValueError, match="`targets` to tell the class of each mask"):

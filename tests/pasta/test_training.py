@@ -216,7 +216,6 @@ def test_what_is_outside_the_parts_does_not_matter(rated):
     ("changes", "message"),
     [
         ({"train": range(200)}, r"share no item but 40 are in both, the first is 160"),
-        ({"labels": [0] * 240}, r"`labels` and `label_names` together"),
         ({"targets": torch.full((240,), torch.nan), "questions": ["Q1"]}, r"No item to learn from has a vote on Q1"),
     ],
 )

@@ -311,7 +311,3 @@ def test_nothing_of_a_modality(tmp_path):
 def test_no_ratings_there(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no file human_annotations\.json in .*ENSTA-U2IS/PASTA"):
         PastaRatings(tmp_path)
-    with pytest.raises(FileNotFoundError, match=r"no folder .*nowhere"):
-        PastaRatings(tmp_path / "nowhere")
-    with pytest.raises(FileNotFoundError, match=r"no file mine\.json"):
-        PastaRatings(tmp_path, annotations="mine.json")

@@ -286,7 +286,6 @@ def test_sources_are_read_once_while_they_are_kept():
         ({"common_object": "dog"}, "`commonality` with `common_object`"),
         ({"target_scene": 0}, "`commonality` with `target_scene`"),
         ({"commonality": 1.0, "common_object": "dgo"}, "Did you mean 'dog'"),
-        ({"commonality": 1.0, "target_scene": 4}, "target_scene` to be below 4"),
     ],
 )
 def test_a_common_feature_that_cannot_be_is_refused(changes, message):
