@@ -45,3 +45,11 @@ def test_flags_have_no_kind_of_value(capsys: pytest.CaptureFixture[str]) -> None
     for words in ([], ["benchmark"], ["benchmark", "concepts"]):
         assert main([*words, "--help"]) == 0
         assert "<bool>" not in capsys.readouterr().out
+
+
+def test_a_paragraph_fills_its_lines(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "110")
+    assert main(["benchmark", "attribution", "--help"]) == 0
+    lines = [line.strip() for line in capsys.readouterr().out.partition("With no option")[2].splitlines()]
+    paragraph = lines[: lines.index("")]
+    assert min(map(len, paragraph[1:-1])) > 90

@@ -327,7 +327,9 @@ def command(options: type[Options], run: Callable[[Any], object] | str) -> Calla
     ]
     call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    call.__doc__ = inspect.getdoc(options)
+    # The lines of a docstring are not those of a terminal.
+    paragraphs = (inspect.getdoc(options) or "").split("\n\n")
+    call.__doc__ = "\n\n".join(" ".join(each.split()) for each in paragraphs)
     return call
 
 
