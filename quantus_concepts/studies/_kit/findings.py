@@ -100,6 +100,17 @@ def relation_to(row: Row, other: Row | float) -> str:
     return against({"low": low, "high": high}, other)
 
 
+def counted(n: int, noun: str) -> str:
+    """Write how many there are of something."""
+    return f"{n} {noun}{'s' * (n != 1)}"
+
+
+def count_range(counts: pd.Series) -> str:
+    """Write the smallest and the largest of some counts: "n = 40–60"."""
+    low, high = counts.min(), counts.max()
+    return f"n = {low}" if low == high else f"n = {low}–{high}"
+
+
 def listed(parts: Sequence[str], last: str = "and") -> str:
     """Write parts as a list in a sentence."""
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} {last} {parts[-1]}" if parts else ""

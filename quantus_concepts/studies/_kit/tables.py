@@ -154,9 +154,12 @@ def _order(column: pd.Series) -> list[Any]:
 
 
 def arranged(frame: pd.DataFrame, **orders: Iterable[Any]) -> pd.DataFrame:
-    """Give columns an order of their values, in which rows and columns of a table stand."""
-    ordered = {name: pd.Categorical(frame[name], list(dict.fromkeys(of)), ordered=True) for name, of in orders.items()}
-    return frame.assign(**ordered).sort_values(list(orders), kind="stable").reset_index(drop=True)
+    """Give columns an order of their values, that of rows and columns of a table; rows of other values are left out."""
+    places = {name: list(dict.fromkeys(of)) for name, of in orders.items()}
+    for name, of in places.items():
+        frame = frame[frame[name].isin(of)]
+    frame = frame.assign(**{name: pd.Categorical(frame[name], of, ordered=True) for name, of in places.items()})
+    return frame.sort_values(list(orders), kind="stable").reset_index(drop=True)
 
 
 def with_sources(frame: pd.DataFrame, rows: Sequence[str], paper: pd.DataFrame | None = None) -> pd.DataFrame:

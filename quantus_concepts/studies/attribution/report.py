@@ -11,7 +11,7 @@ import pandas as pd
 from markupsafe import Markup, escape
 
 from quantus_concepts.studies._kit.charts import Bars, Chart, Curves, Drawing
-from quantus_concepts.studies._kit.findings import Finding, listed, number
+from quantus_concepts.studies._kit.findings import Finding, count_range, listed, number
 from quantus_concepts.studies._kit.page import Page, Section
 from quantus_concepts.studies._kit.results import PAPER, against, names, pick, published
 from quantus_concepts.studies._kit.run import Run
@@ -255,8 +255,7 @@ def with_usual(frame: pd.DataFrame) -> pd.DataFrame:
 def _counted(frame: pd.DataFrame, metric: str) -> str:
     # TCAV counts something else than images.
     counts = frame.loc[(frame["metric"] == metric) & (frame["method"] != TCAV), "n"]
-    low, high = counts.min(), counts.max()
-    return "" if not counts.any() else f"n = {low}" if low == high else f"n = {low}–{high}"
+    return count_range(counts) if counts.any() else ""
 
 
 def premise_table(truth: GroundTruth, paper: bool) -> Table:

@@ -34,6 +34,7 @@ from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.studies._kit.charts import Bars, Chart
 from quantus_concepts.studies._kit.findings import (
     Finding,
+    count_range,
     minus,
     number,
     relation_to,
@@ -373,8 +374,7 @@ def correlation_table(related: pd.DataFrame) -> Table:
     printed = pd.concat([paper_table(table) for table in (7, 8, 9)])
     parts = []
     for metric, rows in related.sort_values("question", kind="stable").groupby("metric", sort=False):
-        counts = sorted(set(rows["n"]))
-        group = f"{metric}, n = {counts[0]}" + (f"–{counts[-1]}" if len(counts) > 1 else "")
+        group = f"{metric}, {count_range(rows['n'])}"
         for name, measure in (("Spearman", "SCC"), ("Pearson", "PCC")):
             ours = rows.assign(value=rows[name.lower()], p=rows[f"{name.lower()}_p"], label=name, model="")
             asked = pick(printed, row=metric, measure=measure, question=list(rows["question"]))

@@ -18,6 +18,7 @@ from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
 from quantus_concepts.studies._kit.findings import (
     Finding,
     compared,
+    counted,
     minus,
     number,
     percent,
@@ -81,20 +82,6 @@ def _small(row: Mapping[str, Any], write: Callable[[float], str], wanted: Sequen
 def whole_percent(value: float) -> str:
     """Write a share in whole percents."""
     return minus(f"{100 * value:z.0f} %")
-
-
-def splits_text(count: int) -> str:
-    """Write how many splits."""
-    return f"{count} split" + ("" if count == 1 else "s")
-
-
-def in_order(frame: pd.DataFrame, **orders: Sequence[Any]) -> pd.DataFrame:
-    """Return the rows whose columns have one of some values, in the order of these, that of the first column first."""
-    for column, order in reversed(orders.items()):
-        places = {name: place for place, name in enumerate(order)}
-        frame = frame[frame[column].isin(places)]
-        frame = frame.sort_values(column, key=lambda values, places=places: values.map(places), kind="stable")
-    return frame
 
 
 def study_page(
@@ -238,7 +225,7 @@ def findings(
 def _unseen(row: pd.Series, shuffled: pd.DataFrame, limits: pd.DataFrame) -> str:
     question = row["question"]
     others = {SHUFFLED: by_question(shuffled).get(question), "the ceiling": by_question(limits).get(question)}
-    text = f"{question}: Spearman's correlation is {{}}, over {splits_text(row['splits'])}"
+    text = f"{question}: Spearman's correlation is {{}}, over {counted(row['splits'], 'split')}"
     return sentence(text, row, {} if math.isnan(row["low"]) else others, write=number)
 
 

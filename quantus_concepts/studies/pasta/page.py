@@ -16,7 +16,7 @@ from quantus_concepts.datasets.ratings.split import PARTS
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
 from quantus_concepts.pasta.encoders.open_clip_encoder import PRESETS
 from quantus_concepts.studies._kit.charts import Bars, Chart, Curves, tidy
-from quantus_concepts.studies._kit.findings import number
+from quantus_concepts.studies._kit.findings import count_range, counted, number
 from quantus_concepts.studies._kit.page import Page, Section
 from quantus_concepts.studies._kit.results import names, pick
 from quantus_concepts.studies._kit.run import Run
@@ -30,7 +30,6 @@ from quantus_concepts.studies.pasta.findings import (
     in_cells,
     kind_votes,
     paper_table,
-    splits_text,
     study_page,
     summarised,
     whole_percent,
@@ -67,7 +66,7 @@ def training_page(
     agreement = measure_table("Agreement with the votes", note, means, MEASURES, without, beside, key, counts(frame))
     main = measure_table(
         "Scores and votes of unseen images and explainers",
-        f"Mean over {splits_text(frame['seed'].nunique())}; deviations are in report.html."
+        f"Mean over {counted(frame['seed'].nunique(), 'split')}; deviations are in report.html."
         + (" The ceiling is what the raters' own noise allows." if CEILING in set(means["model"]) else ""),
         means,
         SHOWN,
@@ -144,7 +143,7 @@ def agreement_note(frame: pd.DataFrame) -> str:
     seeds = frame["seed"].nunique()
     return (
         "Of explanations whose image and explainer were not seen in training, on the scale from 1 to 5. "
-        f"Mean{' ± standard deviation' if seeds > 1 else ''} over {splits_text(seeds)}."
+        f"Mean{' ± standard deviation' if seeds > 1 else ''} over {counted(seeds, 'split')}."
     )
 
 
@@ -164,12 +163,7 @@ def agreement_key(means: pd.DataFrame, paper: bool) -> str:
 def counts(frame: pd.DataFrame) -> dict[str, str]:
     """Return how many test explanations there are of each question."""
     found = pick(frame, model=SCORER, measure="SCC", modality="all").groupby("question")["n"]
-    return {question: f"n = {_range(each)}" for question, each in found}
-
-
-def _range(counts: pd.Series) -> str:
-    low, high = counts.min(), counts.max()
-    return str(low) if low == high else f"{low}–{high}"
+    return {question: count_range(each) for question, each in found}
 
 
 def _rows(rows: pd.DataFrame, label: str, write: Callable[[float], str] = number) -> pd.DataFrame:
@@ -206,7 +200,7 @@ def kind_table(frame: pd.DataFrame, means: pd.DataFrame) -> Table:
         for model in (model for model in MODELS if model not in FITTED):
             rows = pick(means, model=model, measure="SCC", modality=kind)
             if len(rows):
-                group = f"{name.capitalize()} alone, n = {_range(counts)}"
+                group = f"{name.capitalize()} alone, {count_range(counts)}"
                 parts.append(_rows(rows, model).assign(group=group))
     return Table(
         "Within one kind",

@@ -30,7 +30,7 @@ from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import load_scorer
 from quantus_concepts.studies._kit.charts import Chart
 from quantus_concepts.studies._kit.command import named_as_typed
-from quantus_concepts.studies._kit.findings import Finding, listed, number, said
+from quantus_concepts.studies._kit.findings import Finding, counted, listed, number, said
 from quantus_concepts.studies._kit.page import Page, Section
 from quantus_concepts.studies._kit.pictures import data_url, listed_concepts, resized, shown_picture
 from quantus_concepts.studies._kit.run import Run, Study
@@ -321,7 +321,7 @@ def _span(ranked: pd.DataFrame, question: str) -> str:
     values, asked = ranked[question].to_numpy(), question_named(question)
     low, middle, high = (number(float(value)) for value in (values.min(), np.median(values), values.max()))
     return (
-        f"{_counted(len(ranked), 'explanation')} of {_counted(ranked['image_id'].nunique(), 'image')}. {question}, "
+        f"{counted(len(ranked), 'explanation')} of {counted(ranked['image_id'].nunique(), 'image')}. {question}, "
         f"“{asked.text}”: from {low} to {high}, median {middle}, of 1 to 5{'; low is good' * asked.low_is_good}."
     )
 
@@ -337,14 +337,10 @@ def _most_often(mixture: Mixture) -> str:
     if mixture.tied:
         have = "have" if mixture.tied != 1 else "has"
         text += (
-            f" {_counted(mixture.tied, 'image')} {have} several explainers with the same best score, counted for none "
+            f" {counted(mixture.tied, 'image')} {have} several explainers with the same best score, counted for none "
             "of them."
         )
     return text
-
-
-def _counted(n: int, noun: str) -> str:
-    return f"{n} {noun}{'s' * (n != 1)}"
 
 
 def arrow(question: str) -> str:
