@@ -20,7 +20,7 @@ from quantus_concepts.studies._kit.findings import Finding
 from quantus_concepts.studies._kit.page import Page, Section, render
 from quantus_concepts.studies._kit.results import as_cell, frame_grid, from_cell, write_csv, write_workbook
 from quantus_concepts.studies._kit.run import Study
-from quantus_concepts.studies._kit.tables import Table, arranged, print_table, table_grid, terminal, terminal_table
+from quantus_concepts.studies._kit.tables import Table, arrange, print_table, table_grid, terminal, terminal_table
 from quantus_concepts.studies.app import main
 
 FORMULAS = (
@@ -219,7 +219,7 @@ def test_a_study_writes_its_printed_tables(tmp_path: Path, capsys: pytest.Captur
 
 def test_rows_and_columns_stand_in_the_order_given_and_others_are_left_out() -> None:
     frame = pd.DataFrame({"row": list("abc"), "column": list("xyx"), "value": [1.0, 2.0, 3.0]})
-    grid = table_grid(table("Arranged", arranged(frame, row="ba", column="yx")))
+    grid = table_grid(table("Arranged", arrange(frame, row="ba", column="yx")))
     assert grid[1:-1] == [["", "y", "x"], ["b", 2.0, ""], ["a", "", 1.0]]
 
 

@@ -15,7 +15,7 @@ from quantus_concepts.studies._models.training import (
     Augmentation,
     Residual,
     SmallResNet,
-    folded,
+    fold_images,
     run_together,
     train,
     train_together,
@@ -110,7 +110,7 @@ def test_the_same_seed_gives_the_same_network_and_the_global_generator_is_left_a
 
 def test_images_are_folded_as_the_first_layer_folds_them():
     images = torch.arange(2 * 3 * 8 * 16, dtype=torch.uint8).view(2, 3, 8, 16)
-    found = folded(images)
+    found = fold_images(images)
     assert torch.equal(found, torch.nn.functional.pixel_unshuffle(images, 4))
     assert found.is_contiguous(memory_format=torch.channels_last)
 

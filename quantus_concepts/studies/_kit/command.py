@@ -119,7 +119,7 @@ class Options:
         """Return what a report lists: the options by name, without those that were not given or play no role."""
         return {
             field.name.replace("_", " "): str(value)
-            for field in ordered(type(self))
+            for field in fields_in_order(type(self))
             if field.metadata.get("shown") and (value := getattr(self, field.name)) is not None
             if field.name not in self.idle
         }
@@ -133,7 +133,7 @@ class Options:
         """Return what an interrupted run must share with the one that goes on: what matters, and the files it names."""
         said = {
             option_name(field.name): f"{value}{_stamp(value)}"
-            for field in ordered(type(self))
+            for field in fields_in_order(type(self))
             if field.metadata.get("matters", True) and (value := getattr(self, field.name)) is not None
         }
         return said | {"version": importlib.metadata.version("quantus-concepts")}
@@ -256,7 +256,7 @@ def option_name(field: str) -> str:
     return "--" + field.replace("_", "-")
 
 
-def ordered(options: type[Options]) -> list[dataclasses.Field[Any]]:
+def fields_in_order(options: type[Options]) -> list[dataclasses.Field[Any]]:
     """Return the fields of options as a command has them: those that studies share come last."""
 
     def place(field: dataclasses.Field[Any]) -> int:
@@ -323,7 +323,7 @@ def command(options: type[Options], run: Callable[[Any], object] | str) -> Calla
             default=inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default,
             annotation=Annotated[hints[field.name], _declaration(field, hints[field.name])],
         )
-        for field in ordered(options)
+        for field in fields_in_order(options)
     ]
     call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}

@@ -100,7 +100,7 @@ def relation_to(row: Row, other: Row | float) -> str:
     return against({"low": low, "high": high}, other)
 
 
-def counted(n: int, noun: str) -> str:
+def with_noun(n: int, noun: str) -> str:
     """Write how many there are of something."""
     return f"{n} {noun}{'s' * (n != 1)}"
 
@@ -111,7 +111,7 @@ def count_range(counts: pd.Series) -> str:
     return f"n = {low}" if low == high else f"n = {low}–{high}"
 
 
-def listed(parts: Sequence[str], last: str = "and") -> str:
+def join_words(parts: Sequence[str], last: str = "and") -> str:
     """Write parts as a list in a sentence."""
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} {last} {parts[-1]}" if parts else ""
 
@@ -154,7 +154,7 @@ def leader(
         return ""
     worst, best, others = rows.iloc[0], rows.iloc[-1], rows.iloc[:-1]
     alike = [name(row) for _, row in others[::-1].iterrows() if relation_to(row, best) == "at"]
-    which = listed(alike) if len(alike) <= FEW else f"{len(alike)} of the {len(others)} others"
+    which = join_words(alike) if len(alike) <= FEW else f"{len(alike)} of the {len(others)} others"
     said_alike = f", not distinguishable from {which}" if alike else ""
     lowest = f"; lowest for {name(worst)}, {with_interval(worst, write)}" if len(rows) > 1 else ""
     return f"{text} {name(best)}, {with_interval(best, write)}{said_alike}{lowest}."
@@ -178,7 +178,7 @@ def compared(
     for relation, phrase in {"above": text, "at": "not distinguishable from it", "below": "below it"}.items():
         members = found[relation]
         # Of the longest list a sentence says how many, where it gives the others.
-        whom = f"{len(members)} others" if relation == most and len(members) > 4 else listed(members)
+        whom = f"{len(members)} others" if relation == most and len(members) > 4 else join_words(members)
         parts += [f"{phrase}: {whom if members else 'none'}"] if members or relation == "above" else []
     return f"{'; '.join(parts)}." if len(rows) else ""
 
@@ -201,4 +201,4 @@ def answer(asked: Mapping[str, tuple[Row | None, Row | None]], baseline: str, wr
             beside = "" if other is None else f", random {write(other['value'])}"
             phrase = "" if other is None else phrases.get(relation_to(row, other), "")
             groups.setdefault(phrase, []).append(f"{how} ({write(row['value'])}{beside})".strip())
-    return "; ".join(f"{phrase} {listed(parts)}".strip() for phrase, parts in groups.items())
+    return "; ".join(f"{phrase} {join_words(parts)}".strip() for phrase, parts in groups.items())

@@ -179,7 +179,7 @@ QUALITY = 86
 FOR, AGAINST = "#b34700", "#3b6ea5"
 
 
-def resized(image: Tensor, longest: int) -> Tensor:
+def resize_image(image: Tensor, longest: int) -> Tensor:
     """Bring an image to the size it is shown in."""
     scale = longest / max(image.shape[1:])
     size = [max(1, round(side * scale)) for side in image.shape[1:]]
@@ -189,12 +189,12 @@ def resized(image: Tensor, longest: int) -> Tensor:
 def shown_picture(explanation: MapExplanation | DrawingExplanation, longest: int) -> Tensor:
     """Return (3, h, w) in [0, 1], its longer side `longest`: a drawing as it is, or a map drawn over its image."""
     if isinstance(explanation, DrawingExplanation):
-        return resized(explanation.picture, longest)
-    image = resized(explanation.image, longest)
+        return resize_image(explanation.picture, longest)
+    image = resize_image(explanation.image, longest)
     return overlay(image[None], unit_maps(explanation.map[None].float(), explanation.normalise or "min-max"))[0]
 
 
-def encoded(image: Tensor, kind: str, **settings: int) -> bytes:
+def encode_image(image: Tensor, kind: str, **settings: int) -> bytes:
     """Encode an image (3, H, W) in [0, 1] as a file of a kind of Pillow's."""
     pixels = (image * 255).round().to(torch.uint8).permute(1, 2, 0)
     buffer = io.BytesIO()
@@ -204,7 +204,7 @@ def encoded(image: Tensor, kind: str, **settings: int) -> bytes:
 
 def data_url(image: Tensor) -> str:
     """Return an image as a page embeds it."""
-    data = encoded(image, "JPEG", quality=QUALITY, subsampling=0)
+    data = encode_image(image, "JPEG", quality=QUALITY, subsampling=0)
     return f"data:image/jpeg;base64,{base64.b64encode(data).decode('ascii')}"
 
 
@@ -254,7 +254,7 @@ MEGABYTE = 1_000_000
 RATING_PAGE = "rate.html"
 
 
-def embedded(content: dict[str, Any]) -> Markup:
+def page_data(content: dict[str, Any]) -> Markup:
     """Return what a page asks as it stands in its script element, with a name by which answers are kept."""
     content = content | {"id": fingerprint_of(content["questions"], content["items"], content["seed"])[:12]}
     # "<" is all that could end the script element early.
@@ -291,7 +291,7 @@ class Gallery:
 
     def image(self, path: Path) -> str:
         """Return the name of an image on the page."""
-        return self._names.get(path) or self._add(path, resized(load_image(path), self.size))
+        return self._names.get(path) or self._add(path, resize_image(load_image(path), self.size))
 
     def check(self, n_done: int, n_all: int, noun: str = "explanations", fewer: str = "--n-items") -> None:
         """Raise where the pictures are too many."""

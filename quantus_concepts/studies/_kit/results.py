@@ -203,7 +203,7 @@ def baseline_of(frame: pd.DataFrame, row: pd.Series, model: str) -> pd.Series | 
     return one(frame, model=model, **{name: None if pd.isna(row[name]) else row[name] for name in same})
 
 
-def published(package: str, **types: Any) -> pd.DataFrame:
+def load_paper(package: str, **types: Any) -> pd.DataFrame:
     """Read the paper's numbers, the ``paper.csv`` of a study, whose rows have "paper" in place of a model.
 
     Columns are texts and the numbers of every study; `types` are those of others, in which an empty field is NaN.

@@ -153,7 +153,7 @@ def _order(column: pd.Series) -> list[Any]:
     return list(column.cat.categories) if isinstance(column.dtype, pd.CategoricalDtype) else []
 
 
-def arranged(frame: pd.DataFrame, **orders: Iterable[Any]) -> pd.DataFrame:
+def arrange(frame: pd.DataFrame, **orders: Iterable[Any]) -> pd.DataFrame:
     """Give columns an order of their values, that of rows and columns of a table; rows of other values are left out."""
     places = {name: list(dict.fromkeys(of)) for name, of in orders.items()}
     for name, of in places.items():

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from quantus_concepts.studies._models.training import SmallResNet, seeded
+from quantus_concepts.studies._models.training import SmallResNet, with_seed
 
 #: Of the concepts' loss beside that of the classes, in what is trained on both.
 CONCEPT_WEIGHT = 20.0
@@ -23,7 +23,7 @@ class JointNetwork(nn.Module):
         super().__init__()
         encoder = SmallResNet(n_concepts, seed=seed)
         self.features, self.classifier = encoder.features, encoder.classifier
-        with seeded(seed):
+        with with_seed(seed):
             self.classes = nn.Linear(n_concepts, n_classes)
 
     def forward(self, images: Tensor) -> Tensor:
@@ -39,7 +39,7 @@ class EmbeddingNetwork(nn.Module):
         super().__init__()
         encoder = SmallResNet(n_concepts, seed=seed)
         self.features = encoder.features
-        with seeded(seed):
+        with with_seed(seed):
             self.classifier = ConceptEmbeddings(encoder.channels, n_concepts)
             self.classes = nn.Linear(WIDTH * n_concepts, n_classes)
 
@@ -76,7 +76,7 @@ class SeparateNetworks(nn.Module):
     def __init__(self, n_concepts: int, seed: int = 0) -> None:
         super().__init__()
         first, second = (n_concepts * width for width in NARROW)
-        with seeded(seed):
+        with with_seed(seed):
             self.features = nn.Sequential(
                 nn.PixelUnshuffle(4),
                 nn.Conv2d(48, first, 3, padding=1, bias=False),

@@ -21,7 +21,7 @@ from captum_concepts.backbones import Backbone, from_timm, from_torchvision
 from captum_concepts.backbones.layers import LayerFeatures, last_spatial_layer, layer_channels, layer_name
 from quantus_concepts.pasta.encoders.weights import load_weights
 from quantus_concepts.studies._models.options import SMALL, STRIDE
-from quantus_concepts.studies._models.training import FineResNet, seeded
+from quantus_concepts.studies._models.training import FineResNet, with_seed
 
 RESNET18_CUB = "resnet18_cub"
 NO_WEIGHTS = "none"
@@ -284,11 +284,11 @@ def network_builder(
             )
         return lambda n_classes, seed: FineResNet(n_classes, channels, seed).eval()
     said = normalisation or {}
-    with seeded(0):
+    with with_seed(0):
         loaded = load_network(spec, weights, **said)
 
     def build(n_classes: int, seed: int) -> nn.Module:
-        with seeded(seed):
+        with with_seed(seed):
             network = load_network(spec, weights, **said) if weights == NO_WEIGHTS else copy.deepcopy(loaded)
             return _with_classes(network, spec, n_classes)
 

@@ -22,7 +22,7 @@ from quantus_concepts.datasets.base import ConceptDataset, ConceptSample
 from quantus_concepts.functional import random_banks
 from quantus_concepts.metrics.host.model import ConceptModel
 from quantus_concepts.studies._models.loading import KeptImages, painted_birds, sample_loader
-from quantus_concepts.studies._models.training import SmallResNet, folded, one_thread, train_together
+from quantus_concepts.studies._models.training import SmallResNet, fold_images, one_thread, train_together
 
 POST_HOC = "post-hoc CBM"
 TRADITIONAL = "traditional CBM"
@@ -168,7 +168,7 @@ def kept_images(data: ConceptDataset) -> KeptImages:
 def folded_batches(data: ConceptDataset, batch_size: int) -> list[tuple[Tensor, ...]]:
     """Return batches of images in 8 bits as a small network folds them, of their classes and of their concepts."""
     kept = kept_images(data)
-    parts = (each.split(batch_size) for each in (folded(kept.images), kept.labels, kept.concept_labels))
+    parts = (each.split(batch_size) for each in (fold_images(kept.images), kept.labels, kept.concept_labels))
     return list(zip(*parts, strict=True))
 
 

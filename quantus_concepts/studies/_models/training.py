@@ -56,7 +56,7 @@ class Folded(nn.PixelUnshuffle):
         return super().forward(input) if input.shape[1] == 3 else input
 
 
-def folded(images: Tensor) -> Tensor:
+def fold_images(images: Tensor) -> Tensor:
     """Return images (N, 3, H, W) of uint8 as the first layer folds them, (N, 48, H / 4, W / 4), channels last."""
     # Once for all batches, a quarter of the work that it is of floats; and of four neighbours at once, as one number.
     n, channels, height, width = images.shape
@@ -72,7 +72,7 @@ class SmallResNet(nn.Module):
 
     def __init__(self, n_outputs: int, channels: int = 64, seed: int = 0) -> None:
         super().__init__()
-        with seeded(seed):
+        with with_seed(seed):
             self.features = self._features(channels)
             self.classifier = nn.Linear(channels, n_outputs)
         self.channels = channels
@@ -292,7 +292,7 @@ def train_together(
     display_progressbar: bool = False,
 ) -> None:
     """Train several small networks on the same images at the same time, each on one core."""
-    images = folded(images)
+    images = fold_images(images)
 
     def task(description: str, network: nn.Module, targets: Tensor) -> Callable[[Event, int], None]:
         return lambda stop, position: train(
@@ -353,7 +353,7 @@ def one_thread() -> Iterator[None]:
 
 
 @contextmanager
-def seeded(seed: int) -> Iterator[None]:
+def with_seed(seed: int) -> Iterator[None]:
     """Seed the CPU's global generator, from which torch initialises layers, and put it back afterwards."""
     # torch.manual_seed would seed the generators of other devices too, which are not kept here.
     with torch.random.fork_rng(devices=[]):

@@ -15,8 +15,8 @@ from quantus_concepts.studies._kit.findings import (
     Finding,
     Row,
     compared,
+    join_words,
     leader,
-    listed,
     minus,
     number,
     percent,
@@ -202,15 +202,15 @@ def findings(frame: pd.DataFrame, truth: GroundTruth) -> list[Finding]:
 
 def _premises(frame: pd.DataFrame, truth: GroundTruth) -> str:
     verified = [check.model for check in truth.checks if check.verified]
-    parts = [f"Every premise of {listed(verified)} holds."] if verified else []
+    parts = [f"Every premise of {join_words(verified)} holds."] if verified else []
     for check in truth.checks:
         failed = [premise.sentence for premise in check.premises if not premise.holds]
         parts += [f"{check.model} is not verified. {' '.join(failed)}"] if failed else []
     resting = {metric: truth.unverified(metric) for metric in ("MCS", "IDR") if len(pick(frame, metric=metric))}
     doubted = [metric for metric, models in resting.items() if models]
     if doubted:
-        models = listed(list(dict.fromkeys(model for found in resting.values() for model in found)))
-        parts.append(f"So {listed(doubted)} judge the methods by a truth that {models} need not follow.")
+        models = join_words(list(dict.fromkeys(model for found in resting.values() for model in found)))
+        parts.append(f"So {join_words(doubted)} judge the methods by a truth that {models} need not follow.")
     return " ".join(parts)
 
 
@@ -239,7 +239,7 @@ def _relative(truth: GroundTruth, rows: Mapping[str, pd.DataFrame], sure: Mappin
     drops = truth.drops
     if len(drops) < 2:
         return []
-    costs = listed([f"{percent(row['value'])} at k = {row['k']:g}" for _, row in drops.iloc[[0, -1]].iterrows()])
+    costs = join_words([f"{percent(row['value'])} at k = {row['k']:g}" for _, row in drops.iloc[[0, -1]].iterrows()])
     doubt = "" if truth.trend_holds else ": there is no established trend for the curves to follow"
     return [
         f"Removing the object costs the target class {costs} of accuracy{doubt}.",
@@ -283,8 +283,10 @@ def _controls(frame: pd.DataFrame) -> list[str]:
 def _undefined(frame: pd.DataFrame) -> list[str]:
     missing = pick(frame, metric=["MCS", "IDR", "IIR", "correlation"])
     missing = missing[missing["value"].isna() & (missing["method"] != TCAV)]
-    lacking = missing.groupby("method", sort=False)["metric"].agg(lambda metrics: listed(list(metrics)))
-    return [f"No {metrics}: {listed(list(group.index))}." for metrics, group in lacking.groupby(lacking, sort=False)]
+    lacking = missing.groupby("method", sort=False)["metric"].agg(lambda metrics: join_words(list(metrics)))
+    return [
+        f"No {metrics}: {join_words(list(group.index))}." for metrics, group in lacking.groupby(lacking, sort=False)
+    ]
 
 
 def _claim(rows: pd.DataFrame, metric: str, best: Sequence[str]) -> str:
@@ -293,7 +295,7 @@ def _claim(rows: pd.DataFrame, metric: str, best: Sequence[str]) -> str:
     if len(ours) < len(best) or others.empty:
         return ""
     found = (compared(others, row, f"above {row['method']}", _name) for _, row in ours.iterrows())
-    return f"The paper finds {listed(list(best))} highest in {metric}. Ours: {' '.join(found)}"
+    return f"The paper finds {join_words(list(best))} highest in {metric}. Ours: {' '.join(found)}"
 
 
 def _misled(rows: pd.DataFrame) -> str:

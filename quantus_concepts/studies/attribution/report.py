@@ -11,11 +11,11 @@ import pandas as pd
 from markupsafe import Markup, escape
 
 from quantus_concepts.studies._kit.charts import Bars, Chart, Curves, Drawing
-from quantus_concepts.studies._kit.findings import Finding, count_range, listed, number
+from quantus_concepts.studies._kit.findings import Finding, count_range, join_words, number
 from quantus_concepts.studies._kit.page import Page, Section
-from quantus_concepts.studies._kit.results import PAPER, against, names, pick, published
+from quantus_concepts.studies._kit.results import PAPER, against, load_paper, names, pick
 from quantus_concepts.studies._kit.run import Run
-from quantus_concepts.studies._kit.tables import Table, arranged
+from quantus_concepts.studies._kit.tables import Table, arrange
 from quantus_concepts.studies.attribution.findings import (
     CONTROLS,
     OF_COMMONALITY,
@@ -88,7 +88,7 @@ def banner(frame: pd.DataFrame, truth: GroundTruth) -> str:
     doubted = [metric for metric in ("MCS", "relative MCS", "IDR") if metric in present and truth.unverified(metric)]
     if not doubted:
         return ""
-    models, metrics = ", ".join(truth.unverified(*doubted)), listed(doubted)
+    models, metrics = ", ".join(truth.unverified(*doubted)), join_words(doubted)
     return (
         f"Ground truth not verified ({models}). {metrics[0].upper()}{metrics[1:]} "
         f"{'rests' if len(doubted) == 1 else 'rest'} on what these models are taken to ignore, and the checks below do "
@@ -125,7 +125,7 @@ def cells(frame: pd.DataFrame, chosen: pd.DataFrame) -> pd.DataFrame:
             }
         )
     shown = chosen.assign(**pd.DataFrame(made, index=chosen.index))
-    return arranged(shown, method=methods_of(chosen)) if len(shown) else shown
+    return arrange(shown, method=methods_of(chosen)) if len(shown) else shown
 
 
 # Tables.
@@ -169,7 +169,7 @@ ACCURACIES = {"accuracy with": "with the object", "accuracy without": "without i
 
 def paper_numbers() -> pd.DataFrame:
     """Return the paper's numbers; its own models stand under ``of``."""
-    return published(__package__, k=float)
+    return load_paper(__package__, k=float)
 
 
 def declare(frame: pd.DataFrame, truth: GroundTruth) -> dict[str, Table]:
@@ -202,7 +202,7 @@ def declare(frame: pd.DataFrame, truth: GroundTruth) -> dict[str, Table]:
         "counts": Table(
             "Scores that were defined",
             "Of all images: those that every model concerned classifies correctly and whose score has a value.",
-            arranged(counts, method=methods_of(main)) if len(counts) else counts,
+            arrange(counts, method=methods_of(main)) if len(counts) else counts,
             ["method"],
             ["metric"],
             heads={"patches left out": "not converged"},
@@ -222,7 +222,7 @@ def declare(frame: pd.DataFrame, truth: GroundTruth) -> dict[str, Table]:
             "Relative MCS",
             "Contrast of the model of commonality k with that of k = 1, and Pearson's correlation of the curve with "
             "the accuracy lost when the object is removed.",
-            arranged(shown, method=names(shown, "method"), column=[*(f"k = {k:g}" for k in levels), "correlation"]),
+            arrange(shown, method=names(shown, "method"), column=[*(f"k = {k:g}" for k in levels), "correlation"]),
             ["method"],
             ["column"],
             controls=CONTROLS,
@@ -282,7 +282,7 @@ def premise_table(truth: GroundTruth, paper: bool) -> Table:
         "Premises",
         "Does the model ignore what it should ignore? Accuracies and shares in %, median divergence of the predictions "
         "with and without the common feature.",
-        arranged(frame.drop(columns="value"), row=[label for label, _ in PREMISES.values()], column=columns),
+        arrange(frame.drop(columns="value"), row=[label for label, _ in PREMISES.values()], column=columns),
         ["row"],
         ["column"],
         labels={f"{PAPER} {model}": PAPER for model in features},
@@ -306,7 +306,7 @@ def commonality_table(truth: GroundTruth, paper: bool) -> Table:
         "Commonality",
         "Accuracy on the target class in %, with the object and without it, for models trained with the object in a "
         "share k of the scene classes.",
-        arranged(found.drop(columns="value"), row=order, k=sorted(set(found["k"]))),
+        arrange(found.drop(columns="value"), row=order, k=sorted(set(found["k"]))),
         ["row"],
         ["k"],
         labels={k: f"k = {k:g}" for k in found["k"]},
@@ -373,7 +373,7 @@ def draw(frame: pd.DataFrame, truth: GroundTruth, run: Run[AttributionOptions]) 
 
 def drawing_of(name: str, frame: pd.DataFrame, truth: GroundTruth, threshold: float) -> Drawing:
     """Declare one chart; bars of methods with the controls last, in grey."""
-    ordered = arranged(frame, method=methods_of(frame))
+    ordered = arrange(frame, method=methods_of(frame))
 
     def bars(rows: pd.DataFrame, label: str, **look: Any) -> Bars:
         return Bars(frame=rows, groups="method", flat=True, grey=CONTROLS, label=label, **look)
@@ -385,7 +385,7 @@ def drawing_of(name: str, frame: pd.DataFrame, truth: GroundTruth, threshold: fl
         label = "MCS: attribution of the object, model that needs it minus model that ignores it"
         return bars(rows.assign(mask=rows["metric"].map(MASKS)), label, series="mask", **zero)
     if name == "robustness":
-        rows = arranged(with_usual(frame), method=methods_of(frame))
+        rows = arrange(with_usual(frame), method=methods_of(frame))
         return bars(rows, "MCS by size and place of the object", series="variant", write=None, **zero)
     if name == "relative":
         rows = pick(ordered, metric="relative MCS").assign(curve="relative MCS")

@@ -22,9 +22,9 @@ from quantus_concepts.metrics.streaming.names import (
 from quantus_concepts.studies._kit.charts import Bars, Chart, Curves, Histograms, tidy
 from quantus_concepts.studies._kit.findings import ends, number
 from quantus_concepts.studies._kit.page import Page, Section
-from quantus_concepts.studies._kit.results import PAPER, against_control, names, one, over_seeds, pick, published
+from quantus_concepts.studies._kit.results import PAPER, against_control, load_paper, names, one, over_seeds, pick
 from quantus_concepts.studies._kit.run import Run
-from quantus_concepts.studies._kit.tables import CHANCE, Table, arranged, in_percent, in_percents, with_sources
+from quantus_concepts.studies._kit.tables import CHANCE, Table, arrange, in_percent, in_percents, with_sources
 from quantus_concepts.studies._models.subjects import ORACLE, POST_HOC, RANDOM, TRADITIONAL
 from quantus_concepts.studies.concepts.findings import FIRST, answers, findings, intervention_rows
 from quantus_concepts.studies.concepts.names import (
@@ -75,7 +75,7 @@ SUMMARY: dict[str, dict[str, Any]] = {
 }
 
 
-def joined(frame: pd.DataFrame) -> pd.DataFrame:
+def join_seeds(frame: pd.DataFrame) -> pd.DataFrame:
     """Average over seeds, and mark what is not surely above random directions."""
     rows = over_seeds(frame.astype({"l": float}), lambda row: BOUNDS.get(row["metric"], (0, 1)), controls=[RANDOM])
     return rows.assign(mark=against_control(rows, RANDOM))
@@ -83,9 +83,9 @@ def joined(frame: pd.DataFrame) -> pd.DataFrame:
 
 def page(frame: pd.DataFrame, run: Run[ConceptOptions]) -> Page:
     """Declare the report."""
-    rows, paper = joined(frame), run.options.data == CUB
+    rows, paper = join_seeds(frame), run.options.data == CUB
     by_class, seeds = run.facts["by class"], names(frame, "seed")
-    beside = published(__package__, l=float, alpha=float) if paper else None
+    beside = load_paper(__package__, l=float, alpha=float) if paper else None
     tables = metric_tables(rows, beside, by_class)
     located = bool(tables["CLM"])
     whose = "one of the image's class" if by_class else "in the image"
@@ -197,22 +197,22 @@ def metric_tables(frame: pd.DataFrame, paper: pd.DataFrame | None, by_class: boo
     }
     accuracies = ["accuracy", "concept accuracy"]
     return {
-        "CEM": declared(
+        "CEM": table_list(
             "Table 1",
             f"Concept existence (CEM): how often the first l concepts {whose}, in %.",
-            leveled(with_sources(pick(frame, metric="CEM"), ["set", "explanation"], paper)),
+            with_levels(with_sources(pick(frame, metric="CEM"), ["set", "explanation"], paper)),
             {"set": SETS, "explanation": RANKINGS},
             ["model", "level"],
             **SHARES,
         ),
-        "CLM": declared(
+        "CLM": table_list(
             "Table 2",
             "Concept location (CLM): how often the map's strongest α/12 of the image holds the part, in %.",
-            leveled(located.assign(α=located["alpha"].map("α = {:g}".format))),
+            with_levels(located.assign(α=located["alpha"].map("α = {:g}".format))),
             columns=["model", "level"],
             **of_maps,
         ),
-        PART_SPECIFICITY: declared(
+        PART_SPECIFICITY: table_list(
             "Part specificity",
             "How much more often the map of the first concept holds the concept's part than the other visible parts of "
             "the same image, in percentage points, paired by image.",
@@ -220,7 +220,7 @@ def metric_tables(frame: pd.DataFrame, paper: pd.DataFrame | None, by_class: boo
             columns=["model"],
             **of_maps,
         ),
-        "CGIM": declared(
+        "CGIM": table_list(
             "CGIM",
             "Concept global importance (CGIM): mean cosine of importance and truth per concept and per class; 1 is "
             "best, a model without knowledge scores as random directions do. By value and contribution, classes "
@@ -229,7 +229,7 @@ def metric_tables(frame: pd.DataFrame, paper: pd.DataFrame | None, by_class: boo
             {"item_kind": ["per concept", "per class"], "explanation": RANKINGS},
             ["model"],
         ),
-        "accuracy": declared(
+        "accuracy": table_list(
             "Accuracy",
             "Accuracy of every model on the test images, in %.",
             pick(frame, metric=accuracies, item_kind="").assign(mark=""),
@@ -265,7 +265,7 @@ def settings_table(frame: pd.DataFrame, paper: pd.DataFrame | None) -> list[Tabl
     )
     cells = pd.concat([swept, plain.replace({"model": {PLAIN: POST_HOC}})])
     cells = cells.assign(style=cells["model"].where(cells["model"] == PAPER, ""), mark="")
-    return declared(
+    return table_list(
         "Table 3",
         "Class accuracy of the post-hoc CBM in %, by the SVM's C and the number n of images drawn with and without "
         "each concept; below, the backbone without a bottleneck.",
@@ -285,7 +285,7 @@ def defined_table(frame: pd.DataFrame) -> Table:
     cells = cells.assign(name=cells["metric"] + ", " + what + cells["explanation"].map(", by {}".format))
     text = [f"{n} of {n + missing}" for n, missing in zip(cells["n"], cells["undefined"], strict=True)]
     cells = cells.assign(text=text, mark="", small="")
-    cells = arranged(cells, name=names(cells, "name"), model=model_order(cells))
+    cells = arrange(cells, name=names(cells, "name"), model=model_order(cells))
     return Table("Defined", "Of all scores.", cells, ["name"], ["model"])
 
 
@@ -298,13 +298,13 @@ def summary_table(frame: pd.DataFrame) -> Table:
     place = next(name for name, wanted in SUMMARY.items() if wanted["metric"] == "CLM")
     baselines = pick(frame, metric="CLM", alpha=1, model=list(BASELINES), **FIRST)
     cells = pd.concat([cells, baselines.assign(group=place, row=baselines["model"], model=POST_HOC, mark="")])
-    cells["text"] = [shown(row) for _, row in cells.iterrows()]
+    cells["text"] = [write_summary(row) for _, row in cells.iterrows()]
     rows = [*RANKINGS, *BASELINES, "accuracy", "concept accuracy"]
     return Table(
         "Are the concepts real, present, and in the right place?",
         "In %, CGIM as cosine. Random directions: what 97.5 % of the banks do not exceed. ≈ 95 % interval meets what "
         "95 % of them score, ▼ lies below.",
-        arranged(cells, group=SUMMARY, row=rows, model=MODELS),
+        arrange(cells, group=SUMMARY, row=rows, model=MODELS),
         ["group", "row"],
         ["model"],
         labels=LABELS | {name: "\n".join(name.rsplit(" ", 1)) for name in MODELS} | {RANDOM: "random\n97.5 %"},
@@ -316,12 +316,12 @@ def summary_so_far(frame: pd.DataFrame, n_seeds: int) -> Table:
     # Of all rows only those of the summary are joined, which takes a second otherwise.
     asked = [pick(frame.astype({"l": float}), **wanted) for wanted in SUMMARY.values()]
     done = frame["seed"].nunique()
-    table = summary_table(joined(pd.concat(asked, ignore_index=True)))
+    table = summary_table(join_seeds(pd.concat(asked, ignore_index=True)))
     over = f"Intervals are over {done} seeds." if done > 1 else "One seed: intervals are within it."
     return replace(table, title=f"After {done} of {n_seeds} seeds", note=f"{table.note} {over}")
 
 
-def shown(row: pd.Series) -> str:
+def write_summary(row: pd.Series) -> str:
     """Write a number of the summary; of random directions what 97.5 % of the banks do not exceed."""
     value = row["high"] if row["model"] == RANDOM and not pd.isna(row["high"]) else row["value"]
     return number(value) if row["metric"] == "CGIM" else number(100 * value, 1)
@@ -377,7 +377,7 @@ def full_table(frame: pd.DataFrame, kind: str) -> list[Table]:
     cells = cells[cells["value"].notna()].assign(small="", mark="")
     columns = [*RANKINGS.values(), "held-out accuracy"]
     models = [POST_HOC, TRADITIONAL, "95 % of random banks", "direction"]
-    cells = arranged(cells, item=names(found, "item"), model=models, column=columns)
+    cells = arrange(cells, item=names(found, "item"), model=models, column=columns)
     return [Table(f"All {found['item'].nunique()} {PLURALS[kind]}", "", cells, ["item"], ["model", "column"])]
 
 
@@ -479,7 +479,7 @@ def location(frame: pd.DataFrame) -> Curves:
 
 def histograms(frame: pd.DataFrame) -> Histograms:
     """Declare the histograms of CGIM, as the paper's Figure 2: classes left, concepts right, types 1 to 3."""
-    chosen = arranged(pick(frame, metric="CGIM"), explanation=RANKINGS, item_kind=["class", "concept"])
+    chosen = arrange(pick(frame, metric="CGIM"), explanation=RANKINGS, item_kind=["class", "concept"])
     return Histograms(
         frame=pick(chosen[chosen["item"] != ""], model=[POST_HOC, TRADITIONAL]),
         rows="explanation",
@@ -498,7 +498,7 @@ def histograms(frame: pd.DataFrame) -> Histograms:
     )
 
 
-def leveled(cells: pd.DataFrame) -> pd.DataFrame:
+def with_levels(cells: pd.DataFrame) -> pd.DataFrame:
     """Return cells with l as the second line of their heads."""
     return cells.assign(level=cells["l"].map("l = {:g}".format, na_action="ignore").fillna(""))
 
@@ -509,7 +509,7 @@ def model_order(frame: pd.DataFrame) -> list[str]:
     return [POST_HOC, PAPER, *MODELS[1:], *others, CHANCE]
 
 
-def declared(
+def table_list(
     title: str,
     note: str,
     cells: pd.DataFrame,
@@ -520,5 +520,5 @@ def declared(
     """Return a table in a list, none where it has no number; rows and columns are in the order given, or the usual."""
     usual = {"model": model_order(cells), "level": LEVELS}
     across = columns if isinstance(columns, Mapping) else {name: usual[name] for name in columns}
-    table = Table(title, note, arranged(cells, **rows, **across), [*rows], [*across], labels=LABELS, key=KEY, **look)
+    table = Table(title, note, arrange(cells, **rows, **across), [*rows], [*across], labels=LABELS, key=KEY, **look)
     return [table] if cells["value"].notna().any() else []

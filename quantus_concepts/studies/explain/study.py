@@ -34,7 +34,7 @@ from quantus_concepts.studies._kit.results import WORKBOOK, frame_grid, write_cs
 from quantus_concepts.studies._kit.run import warnings_as_notes
 from quantus_concepts.studies._models.loading import KeptImages, sample_loader
 from quantus_concepts.studies._models.networks import Network, cut_network, load_network
-from quantus_concepts.studies._models.training import SmallResNet, folded, train
+from quantus_concepts.studies._models.training import SmallResNet, fold_images, train
 from quantus_concepts.studies.explain.options import ExplainOptions
 
 PAGE, TABLE = "explain.html", "results.csv"
@@ -134,7 +134,7 @@ def _painted(options: ExplainOptions) -> tuple[Any, Tensor, dict[str, Any]]:
     settings: dict[str, Any] = {"image_size": SIZE, "n_classes": N_CLASSES, "n_concepts": N_CONCEPTS}
     birds = KeptImages(PaintedBirds(options.n_train, "train", seed=options.seed, **settings))
     network = SmallResNet(N_CLASSES, seed=options.seed)
-    train(network, folded(birds.images), birds.labels, seed=options.seed, display_progressbar=options.progress)
+    train(network, fold_images(birds.images), birds.labels, seed=options.seed, display_progressbar=options.progress)
     backbone = Backbone(network.features, "mean", None, network.channels)
     model = PostHocCBM.fit(
         backbone,

@@ -18,11 +18,11 @@ from quantus_concepts.studies._kit.command import named_as_typed
 from quantus_concepts.studies._kit.findings import (
     Finding,
     compared,
-    counted,
     named_with_interval,
     said,
     three,
     with_intervals,
+    with_noun,
 )
 from quantus_concepts.studies._kit.page import Page, Section
 from quantus_concepts.studies._kit.results import PAPER, names, pick
@@ -195,7 +195,7 @@ def ablation_table(name: str, frame: pd.DataFrame, splits: pd.DataFrame, questio
     parts += [pick(of_all, model=PAPER, measure=measure).assign(head=PAPER, below=measure) for measure in SHOWN]
     shown = pd.concat([part for part in parts if len(part)])
     n_splits = splits["seed"].nunique()
-    note = f"Mean over {counted(n_splits, 'split')}, "
+    note = f"Mean over {with_noun(n_splits, 'split')}, "
     note += f"as the paper's Table {ablation.table}." if ablation.table else "of which the paper has no table."
     note += " The columns of the paper are of its own data and encoder." if beside else ""
     shown = shown[shown["variant"].isin(set(splits["variant"]))]

@@ -139,7 +139,7 @@ def apply_score(
     for name, asked in (("light", "Q5"), ("strong", "Q6")):
         pairs = robustness_pairs(of.model, images, of.labels, explain, question=asked, seed=options.seed)
         run.facts[name] = _perturbed(pairs)
-    run.facts["ranked"] = ranked(result, ratings, question)
+    run.facts["ranked"] = ranked_rows(result, ratings, question)
     run.frames["correlations"] = _correlated(run, of, network, ratings, scorer.questions)
 
 
@@ -226,7 +226,7 @@ def _perturbed(pairs: RobustnessPairs) -> list[PictureRow]:
     return rows
 
 
-def ranked(result: SplitResult, ratings: RatedExplanations, question: str) -> dict[str, list[PictureRow]]:
+def ranked_rows(result: SplitResult, ratings: RatedExplanations, question: str) -> dict[str, list[PictureRow]]:
     """Return the explanations never seen in training that score best and worst, the best and the worst first."""
     column = result.training.scorer.questions.index(question)
     scores, votes = result.scores[:, column], result.targets[:, column]

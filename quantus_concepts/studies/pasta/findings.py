@@ -18,7 +18,6 @@ from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
 from quantus_concepts.studies._kit.findings import (
     Finding,
     compared,
-    counted,
     minus,
     number,
     percent,
@@ -26,9 +25,10 @@ from quantus_concepts.studies._kit.findings import (
     sentence,
     three,
     with_intervals,
+    with_noun,
 )
 from quantus_concepts.studies._kit.page import Page, Section
-from quantus_concepts.studies._kit.results import PAPER, against, pick, published
+from quantus_concepts.studies._kit.results import PAPER, against, load_paper, pick
 from quantus_concepts.studies._kit.tables import Table
 from quantus_concepts.studies.pasta.evaluation import UNBOUNDED, SplitResult, over_splits, spearman
 from quantus_concepts.studies.pasta.options import (
@@ -46,7 +46,7 @@ from quantus_concepts.studies.pasta.options import (
 
 def paper_table(table: int | str) -> pd.DataFrame:
     """Return a table of the paper as it is printed: model ("paper"), row, question, measure, value, deviation, p."""
-    found = published("quantus_concepts.studies.pasta", table=str, row=str, deviation=float, p=float)
+    found = load_paper("quantus_concepts.studies.pasta", table=str, row=str, deviation=float, p=float)
     chosen = found[found["table"] == str(table)].reset_index(drop=True)
     if chosen.empty:
         raise ValueError(f"Expected the number of a table, one of {sorted(set(found['table']))}, but got {table}.")
@@ -128,7 +128,7 @@ LIKED, INVERTED = "Q1", "Q5"
 BY = ("model", "question", "measure", "modality")
 
 
-def summarised(frame: pd.DataFrame) -> pd.DataFrame:
+def summarise_splits(frame: pd.DataFrame) -> pd.DataFrame:
     """Return means over splits, and the share of what the raters' noise allows that the scorer reaches."""
     if frame.empty:
         return pd.DataFrame(columns=[*BY, "value", "deviation", "low", "high", "splits", "undefined"])
@@ -218,14 +218,14 @@ def findings(
         ("Maps or concepts", compared(with_intervals(apart), 0.0, "Votes on maps higher than on concepts", _sides))
     )
     if INVERTED in set(means["question"]):
-        texts.append((INVERTED, inverted(results, ratings, votes)))
+        texts.append((INVERTED, inverted_finding(results, ratings, votes)))
     return said(*(Finding(text, topic) for topic, text in texts))
 
 
 def _unseen(row: pd.Series, shuffled: pd.DataFrame, limits: pd.DataFrame) -> str:
     question = row["question"]
     others = {SHUFFLED: by_question(shuffled).get(question), "the ceiling": by_question(limits).get(question)}
-    text = f"{question}: Spearman's correlation is {{}}, over {counted(row['splits'], 'split')}"
+    text = f"{question}: Spearman's correlation is {{}}, over {with_noun(row['splits'], 'split')}"
     return sentence(text, row, {} if math.isnan(row["low"]) else others, write=number)
 
 
@@ -267,7 +267,7 @@ def _sides(row: Mapping[str, Any]) -> str:
     return f"{row['question']} ({row['maps']:.2f} and {row['concepts']:.2f}{hint})"
 
 
-def inverted(results: Sequence[SplitResult], ratings: RatedExplanations, votes: str = "mode") -> str:
+def inverted_finding(results: Sequence[SplitResult], ratings: RatedExplanations, votes: str = "mode") -> str:
     """Say how the question on which low is good goes with the one on which high is."""
     joined = ratings.targets(votes)
     voted = spearman(*(joined[:, list(QUESTIONS).index(question)] for question in (LIKED, INVERTED)))

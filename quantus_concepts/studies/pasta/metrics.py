@@ -40,7 +40,7 @@ from quantus_concepts.studies._kit.findings import (
 from quantus_concepts.studies._kit.page import Page, Section
 from quantus_concepts.studies._kit.results import names, pick
 from quantus_concepts.studies._kit.run import Run, Study
-from quantus_concepts.studies._kit.tables import Table, arranged
+from quantus_concepts.studies._kit.tables import Table, arrange
 from quantus_concepts.studies.pasta.evaluation import best_scorer, identity_of_ratings, kept_arrays, spearman
 from quantus_concepts.studies.pasta.findings import in_cells, paper_table, study_page
 from quantus_concepts.studies.pasta.options import CORRELATED_THRESHOLDS, SCORER, MetricsOptions
@@ -347,7 +347,7 @@ def raw_table(means: pd.DataFrame) -> Table:
     return Table(
         "Metrics by explainer",
         "Mean ± standard deviation over explanations.",
-        arranged(in_cells(means, small=["deviation"]), explainer=names(means, EXPLAINER), measure=RAW_METRICS),
+        arrange(in_cells(means, small=["deviation"]), explainer=names(means, EXPLAINER), measure=RAW_METRICS),
         [EXPLAINER],
         ["measure"],
         controls=CONTROLS,
@@ -384,7 +384,7 @@ def human_table(means: pd.DataFrame) -> Table:
     return Table(
         "Score and marked pixels",
         "Mean absolute difference of the map, in [0, 1], from the bird's mask; mean predicted and given rating.",
-        arranged(in_cells(means, number), explainer=methods, measure=list(heads)),
+        arrange(in_cells(means, number), explainer=methods, measure=list(heads)),
         [EXPLAINER],
         ["measure"],
         labels=heads,

@@ -16,7 +16,7 @@ from quantus_concepts.datasets.ratings.split import PARTS
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
 from quantus_concepts.pasta.encoders.open_clip_encoder import PRESETS
 from quantus_concepts.studies._kit.charts import Bars, Chart, Curves, tidy
-from quantus_concepts.studies._kit.findings import count_range, counted, number
+from quantus_concepts.studies._kit.findings import count_range, number, with_noun
 from quantus_concepts.studies._kit.page import Page, Section
 from quantus_concepts.studies._kit.results import names, pick
 from quantus_concepts.studies._kit.run import Run
@@ -31,7 +31,7 @@ from quantus_concepts.studies.pasta.findings import (
     kind_votes,
     paper_table,
     study_page,
-    summarised,
+    summarise_splits,
     whole_percent,
 )
 from quantus_concepts.studies.pasta.options import (
@@ -58,7 +58,7 @@ def training_page(
     """Declare the page; its facts are the ratings and the splits. `encoder` is one of which the paper has figures."""
     ratings: RatedExplanations = run.facts["ratings"]
     results: Sequence[SplitResult] = run.facts["splits"]
-    simulated, means = ratings.simulated, summarised(frame)
+    simulated, means = ratings.simulated, summarise_splits(frame)
     encoder = encoder if encoder in PRESETS else None
     beside = {} if simulated else paper_rows(encoder)
     note, key = agreement_note(frame), agreement_key(means, bool(beside))
@@ -66,7 +66,7 @@ def training_page(
     agreement = measure_table("Agreement with the votes", note, means, MEASURES, without, beside, key, counts(frame))
     main = measure_table(
         "Scores and votes of unseen images and explainers",
-        f"Mean over {counted(frame['seed'].nunique(), 'split')}; deviations are in report.html."
+        f"Mean over {with_noun(frame['seed'].nunique(), 'split')}; deviations are in report.html."
         + (" The ceiling is what the raters' own noise allows." if CEILING in set(means["model"]) else ""),
         means,
         SHOWN,
@@ -143,7 +143,7 @@ def agreement_note(frame: pd.DataFrame) -> str:
     seeds = frame["seed"].nunique()
     return (
         "Of explanations whose image and explainer were not seen in training, on the scale from 1 to 5. "
-        f"Mean{' ± standard deviation' if seeds > 1 else ''} over {counted(seeds, 'split')}."
+        f"Mean{' ± standard deviation' if seeds > 1 else ''} over {with_noun(seeds, 'split')}."
     )
 
 

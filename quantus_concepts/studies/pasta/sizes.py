@@ -28,7 +28,7 @@ from quantus_concepts.studies._kit.findings import (
 from quantus_concepts.studies._kit.page import Page, Section
 from quantus_concepts.studies._kit.results import names, pick
 from quantus_concepts.studies._kit.run import Run, Study
-from quantus_concepts.studies._kit.tables import Table, arranged
+from quantus_concepts.studies._kit.tables import Table, arrange
 from quantus_concepts.studies.pasta.evaluation import (
     best_scorer,
     kept_embeddings,
@@ -226,7 +226,7 @@ def networks_table(networks: pd.DataFrame) -> Table:
     return Table(
         "Networks that are explained",
         "Mean predicted rating, 1 to 5, by number of parameters. The two in grey do not look at the network.",
-        arranged(in_cells(pd.concat([shown, steep]), number), name=["network", *METHODS], head=order),
+        arrange(in_cells(pd.concat([shown, steep]), number), name=["network", *METHODS], head=order),
         ["name"],
         ["head"],
         labels={"network": "share the network classifies correctly"},
@@ -250,7 +250,7 @@ def encoders_table(title: str, means: pd.DataFrame, steep: pd.DataFrame) -> Tabl
     return Table(
         title,
         "Rank correlation (SCC) of scores with votes on unseen images and explainers.",
-        arranged(in_cells(shown), row=list(rows.values()), name=[*heads, SLOPE]),
+        arrange(in_cells(shown), row=list(rows.values()), name=[*heads, SLOPE]),
         ["row"],
         ["name"],
         heads=heads | {SLOPE: "per tenfold"},

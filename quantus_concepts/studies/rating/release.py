@@ -10,7 +10,7 @@ from quantus_concepts.datasets.ratings.explanation_files import ExplanationFile
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation
 from quantus_concepts.studies._kit.charts import png as figure_png
 from quantus_concepts.studies._kit.output import OutputFolder
-from quantus_concepts.studies._kit.pictures import encoded, plot_concepts, shown_picture
+from quantus_concepts.studies._kit.pictures import encode_image, plot_concepts, shown_picture
 
 IMAGES, PICTURES, ACTIVATIONS = "images", "expl", "activations"
 #: In a record: who voted what; the kind of an explanation that was drawn already, of which there are no values.
@@ -68,7 +68,7 @@ def write_rated(folder: OutputFolder, files: Sequence[ExplanationFile], picture_
         drawn = (
             figure_png(plot_concepts(explanation))
             if isinstance(explanation, ConceptExplanation)
-            else encoded(shown_picture(explanation, picture_size), "PNG")
+            else encode_image(shown_picture(explanation, picture_size), "PNG")
         )
         folder.write_bytes(f"{PICTURES}/{stem}.png", drawn)
         folder.write_bytes(f"{ACTIVATIONS}/{stem}{file.path.suffix.lower()}", file.path.read_bytes())

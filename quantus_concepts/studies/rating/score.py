@@ -30,9 +30,9 @@ from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import load_scorer
 from quantus_concepts.studies._kit.charts import Chart
 from quantus_concepts.studies._kit.command import named_as_typed
-from quantus_concepts.studies._kit.findings import Finding, counted, listed, number, said
+from quantus_concepts.studies._kit.findings import Finding, join_words, number, said, with_noun
 from quantus_concepts.studies._kit.page import Page, Section
-from quantus_concepts.studies._kit.pictures import data_url, listed_concepts, resized, shown_picture
+from quantus_concepts.studies._kit.pictures import data_url, listed_concepts, resize_image, shown_picture
 from quantus_concepts.studies._kit.run import Run, Study
 from quantus_concepts.studies._kit.tables import Table
 from quantus_concepts.studies.pasta.evaluation import embedded_by_ranges, identity_of
@@ -308,7 +308,7 @@ def answers(frame: pd.DataFrame, ranked: pd.DataFrame, question: str, mixture: M
     ends = f"median {number(values.median())} of 1 to 5, from {number(values.min())} to {number(values.max())}"
     often = ""
     if mixture is not None and (most := max(mixture.wins.values())):
-        names = listed([name for name, wins in mixture.wins.items() if wins == most])
+        names = join_words([name for name, wins in mixture.wins.items() if wins == most])
         often = f"{names} (alone, {most} of {len(mixture.choice) - mixture.undefined} images)"
     return said(
         Finding(average, "Best on average"),
@@ -321,7 +321,7 @@ def _span(ranked: pd.DataFrame, question: str) -> str:
     values, asked = ranked[question].to_numpy(), question_named(question)
     low, middle, high = (number(float(value)) for value in (values.min(), np.median(values), values.max()))
     return (
-        f"{counted(len(ranked), 'explanation')} of {counted(ranked['image_id'].nunique(), 'image')}. {question}, "
+        f"{with_noun(len(ranked), 'explanation')} of {with_noun(ranked['image_id'].nunique(), 'image')}. {question}, "
         f"“{asked.text}”: from {low} to {high}, median {middle}, of 1 to 5{'; low is good' * asked.low_is_good}."
     )
 
@@ -337,7 +337,7 @@ def _most_often(mixture: Mixture) -> str:
     if mixture.tied:
         have = "have" if mixture.tied != 1 else "has"
         text += (
-            f" {counted(mixture.tied, 'image')} {have} several explainers with the same best score, counted for none "
+            f" {with_noun(mixture.tied, 'image')} {have} several explainers with the same best score, counted for none "
             "of them."
         )
     return text
@@ -404,7 +404,7 @@ def _card(row: pd.Series, files: list[ExplanationFile], questions: list[str]) ->
         file.explainer,
         file.path.stem if named else f"{file.path.stem}: {file.label}",
         [f"{name} {number(row[name])}" for name in questions],
-        "" if file.image is None else data_url(resized(load_image(file.image), PICTURE)),
+        "" if file.image is None else data_url(resize_image(load_image(file.image), PICTURE)),
         picture,
         concepts,
         file.modality == "drawing",

@@ -22,7 +22,7 @@ from quantus_concepts.datasets.ratings.questions import Question, question_named
 from quantus_concepts.studies._kit.command import named_as_typed
 from quantus_concepts.studies._kit.output import OutputFolder
 from quantus_concepts.studies._kit.page import render_page
-from quantus_concepts.studies._kit.pictures import MEGABYTE, RATING_PAGE, Gallery, embedded, readable
+from quantus_concepts.studies._kit.pictures import MEGABYTE, RATING_PAGE, Gallery, page_data, readable
 from quantus_concepts.studies.rating.options import FROM_FILE_NAME, SheetOptions, words
 from quantus_concepts.studies.rating.release import check_explainers, empty_record, write_rated
 
@@ -61,7 +61,7 @@ def sheet_page(
     return render_page(
         "rating/sheet.html.j2",
         title="Rating explanations",
-        data=embedded(content),
+        data=page_data(content),
         colours=colours,
         n_items=len(items),
         n_questions=len(asked),

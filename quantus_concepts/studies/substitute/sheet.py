@@ -10,7 +10,7 @@ import pandas as pd
 from captum_concepts._support.progress import progress
 from quantus_concepts.studies._kit.output import OutputFolder
 from quantus_concepts.studies._kit.page import render_page
-from quantus_concepts.studies._kit.pictures import MEGABYTE, RATING_PAGE, Gallery, embedded, readable
+from quantus_concepts.studies._kit.pictures import MEGABYTE, RATING_PAGE, Gallery, page_data, readable
 from quantus_concepts.studies.substitute.filtering import kept_images
 from quantus_concepts.studies.substitute.options import (
     ATTRIBUTE,
@@ -78,7 +78,7 @@ def _page(images: pd.DataFrame, options: VerifyOptions) -> str:
     return render_page(
         "substitute/sheet.html.j2",
         title="What does this bird have?" if chosen else "Birds with one thing changed",
-        data=embedded(content),
+        data=page_data(content),
         colours=False,
         chosen=chosen,
         n_items=len(items),

@@ -22,9 +22,9 @@ from quantus_concepts.studies._kit.findings import (
     trend,
 )
 from quantus_concepts.studies._kit.page import Page, Section
-from quantus_concepts.studies._kit.results import PAPER, against_control, names, one, over_seeds, pick, published
+from quantus_concepts.studies._kit.results import PAPER, against_control, load_paper, names, one, over_seeds, pick
 from quantus_concepts.studies._kit.run import Run
-from quantus_concepts.studies._kit.tables import CHANCE, Table, arranged, in_percent, in_percents
+from quantus_concepts.studies._kit.tables import CHANCE, Table, arrange, in_percent, in_percents
 from quantus_concepts.studies.substitution.names import (
     ASKED,
     CLASS_HARD,
@@ -220,7 +220,7 @@ KEY = (
 KEY += "random directions, where 95 % of the banks lie."
 
 
-def joined(frame: pd.DataFrame) -> pd.DataFrame:
+def join_seeds(frame: pd.DataFrame) -> pd.DataFrame:
     """Average over seeds, and mark what is not above random directions."""
     rows = over_seeds(
         frame,
@@ -235,7 +235,7 @@ def joined(frame: pd.DataFrame) -> pd.DataFrame:
 
 def page(frame: pd.DataFrame, run: Run[SubstitutionOptions]) -> Page:
     """Declare the report."""
-    options, rows = run.options, joined(frame)
+    options, rows = run.options, join_seeds(frame)
     here = pick(rows, correlation=options.correlation, model=list(MODELS))
     asked = pick(rows, correlation=options.correlation, labels=list(ASKED))
     seeds, main = names(frame, "seed"), main_table(frame, options)
@@ -367,7 +367,7 @@ def main_table(frame: pd.DataFrame, options: SubstitutionOptions) -> Table:
         "Does the model see the concept, or recite its class?",
         "In %. Chance of S+ and S− is that of random directions; read the two together: what says no to everything has "
         "S− = 100.",
-        by_labels(joined(shown), metric=list(SHOWN)),
+        by_labels(join_seeds(shown), metric=list(SHOWN)),
         ["labels", "model"],
         ["metric"],
         heads=SHOWN,
@@ -380,7 +380,7 @@ def main_table(frame: pd.DataFrame, options: SubstitutionOptions) -> Table:
 def paper_table(frame: pd.DataFrame) -> Table:
     """Return Table 1 of the paper next to ours, and below it the paper's scores of people."""
     metrics = ("S+", "S-", "T_A", "T")
-    paper = published(__package__).assign(source=PAPER, style=PAPER).drop(columns="model")
+    paper = load_paper(__package__).assign(source=PAPER, style=PAPER).drop(columns="model")
     paper = paper[~paper["labels"].isin(ASKED)].rename(columns={"of": "model"}).replace({"labels": {"": OTHERS}})
     ours = pick(frame, item_kind="", metric=list(metrics)).assign(source="ours", style="")
     return Table(
@@ -400,14 +400,14 @@ def encoders_table(frame: pd.DataFrame, *, beside: bool) -> Table:
     ours = pick(frame, item_kind="", metric=["S+", "S-", "original"]).assign(source="ours", style="")
     parts = [ours, ours.assign(source=CHANCE, value=ours["chance"], low=math.nan, high=math.nan, style=CHANCE)]
     if beside:
-        paper = pick(published(__package__), labels=list(ASKED)).drop(columns="model").rename(columns={"of": "model"})
+        paper = pick(load_paper(__package__), labels=list(ASKED)).drop(columns="model").rename(columns={"of": "model"})
         parts.append(paper.assign(source=PAPER, style=PAPER))
     cells = pd.concat(parts)
     orders = {"metric": ("S+", "S-", "original"), "source": ("ours", CHANCE, PAPER)}
     return Table(
         "Table 2",
         "In %; original: the option that was taken out is chosen, the paper's hallucination.",
-        arranged(cells, labels=ASKED, model=names(cells, "model"), **orders),
+        arrange(cells, labels=ASKED, model=names(cells, "model"), **orders),
         ["labels", "model"],
         ["metric", "source"],
         key="Small numbers are 95 % intervals over pairs.",
@@ -426,7 +426,7 @@ def item_table(frame: pd.DataFrame, kind: str, metrics: Sequence[str] = ("S+", "
     return Table(
         f"By {kind}" if several else f"{metrics[0].replace('-', '−')} by {kind}",
         "In %, with the marks of the main table.",
-        arranged(cells, item=items, metric=metrics, model=list(SHORT)).assign(small=""),
+        arrange(cells, item=items, metric=metrics, model=list(SHORT)).assign(small=""),
         ["item"],
         ["metric", "model"] if several else ["model"],
         write=in_percent,
@@ -453,4 +453,4 @@ def by_labels(cells: pd.DataFrame, **orders: Sequence[str]) -> pd.DataFrame:
     others = cells["model"].map({SAVED: OF_FILE}).fillna(GROUP_OF_CONTROLS)
     cells = cells.assign(labels=cells["labels"].where(cells["labels"] != "", others))
     models = [*MODELS, *names(cells, "model")]
-    return arranged(cells, labels=[*LABELS, OF_FILE, GROUP_OF_CONTROLS, OTHERS], model=models, **orders)
+    return arrange(cells, labels=[*LABELS, OF_FILE, GROUP_OF_CONTROLS, OTHERS], model=models, **orders)

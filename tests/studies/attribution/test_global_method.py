@@ -15,7 +15,7 @@ from quantus_concepts.datasets import Cutout, ObjectsOnScenes
 from quantus_concepts.studies._kit.output import OutputFolder
 from quantus_concepts.studies._kit.results import pick
 from quantus_concepts.studies._kit.run import Run
-from quantus_concepts.studies._models.training import SmallResNet, seeded
+from quantus_concepts.studies._models.training import SmallResNet, with_seed
 from quantus_concepts.studies.attribution import global_method
 from quantus_concepts.studies.attribution.data import AttributionData
 from quantus_concepts.studies.attribution.evaluation import COMMONALITIES, model_name
@@ -195,7 +195,7 @@ def test_the_classes_that_are_named_are_scored(data, monkeypatch):
         return global_method.TCAVScore(0.5, 0.5, {})
 
     monkeypatch.setattr(global_method, "tcav_score", score)
-    with seeded(0):
+    with with_seed(0):
         models = {"f_o": Planted(1, 0), "f_s": Planted(0, 1)}
     # Images that were composed before, as those of BAM: nothing can be composed with them.
     given = AttributionData(data.train, data.test)

@@ -12,7 +12,7 @@ from torch import nn
 from captum_concepts._support.disk_cache import DiskCache, bytes_tensor
 from quantus_concepts.metrics import Subject
 from quantus_concepts.studies._models.networks import network_builder
-from quantus_concepts.studies._models.training import Augmentation, SmallResNet, seeded
+from quantus_concepts.studies._models.training import Augmentation, SmallResNet, with_seed
 from quantus_concepts.studies.attribution.model_training import Job, train_models
 from two_halves import N_CLASSES, TwoHalves
 
@@ -27,7 +27,7 @@ def small(n_classes: int, seed: int) -> nn.Module:
 
 def dropping(n_classes: int, seed: int) -> nn.Module:
     """A network of the user's own that draws random numbers in training."""
-    with seeded(seed):
+    with with_seed(seed):
         return nn.Sequential(
             nn.Conv2d(3, 8, 4, stride=4),
             nn.BatchNorm2d(8),

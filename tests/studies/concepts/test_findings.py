@@ -13,16 +13,16 @@ from captum_concepts.bank.directions import METHODS
 from captum_concepts.models.cbm import VALUES
 from quantus_concepts.functional.intervals import N_DRAWS
 from quantus_concepts.studies._kit.findings import NO_NUMBER
-from quantus_concepts.studies._kit.results import published
+from quantus_concepts.studies._kit.results import load_paper
 from quantus_concepts.studies.concepts import options
 from quantus_concepts.studies.concepts.findings import answers, findings
 from quantus_concepts.studies.concepts.names import baseline_name, setting_name
-from quantus_concepts.studies.concepts.report import is_whole_cub, joined, metric_tables, settings_table
+from quantus_concepts.studies.concepts.report import is_whole_cub, join_seeds, metric_tables, settings_table
 from quantus_concepts.studies.concepts.study import COLUMNS
 
 POST_HOC, TRADITIONAL, RANDOM = "post-hoc CBM", "traditional CBM", "random directions"
 EMPTY = {"explanation": "", "set": "all", "l": None, "alpha": math.nan, "item_kind": "", "item": "", "chance": math.nan}
-PAPER = published("quantus_concepts.studies.concepts", l=float, alpha=float)
+PAPER = load_paper("quantus_concepts.studies.concepts", l=float, alpha=float)
 
 
 def row(model: str, metric: str, value: float, half: float = 0.01, **fields: Any) -> dict[str, Any]:
@@ -80,14 +80,14 @@ def frame_of(rows: list[dict[str, Any]]) -> pd.DataFrame:
 
 
 def said(rows: list[dict[str, Any]], by_class: bool = False) -> list[str]:
-    return [finding.text for finding in findings(joined(frame_of(rows)), by_class)]
+    return [finding.text for finding in findings(join_seeds(frame_of(rows)), by_class)]
 
 
 def test_answers_in_one_line_each(rows):
     found = [cem(POST_HOC, 0.21, "weight"), cem(RANDOM, 0.25, "value", low=0.2, high=0.3)]
     rows += [*found, cem(RANDOM, 0.22, "weight", low=0.15, high=0.3)]
     rows += [specific(POST_HOC, 0.06), specific(RANDOM, 0.01, low=-0.02, high=0.03)]
-    assert {finding.topic: finding.text for finding in answers(joined(frame_of(rows)))} == {
+    assert {finding.topic: finding.text for finding in answers(join_seeds(frame_of(rows)))} == {
         "Present": "yes by value (85 %, random 25 %) and by contribution (55 %, random 20 %); "
         "not distinguishable from random directions by weight (21 %, random 22 %), in correctly classified images",
         "In the right place": "yes by contribution, own part minus other parts of the image at α = 1 "
@@ -96,7 +96,7 @@ def test_answers_in_one_line_each(rows):
         "Class accuracy": "60 % (the backbone alone 75 %)",
     }
     # Without any number each question says so.
-    assert {finding.text for finding in answers(joined(frame_of(rows[:0])))} == {NO_NUMBER}
+    assert {finding.text for finding in answers(join_seeds(frame_of(rows[:0])))} == {NO_NUMBER}
 
 
 def test_findings_hold_numbers_against_their_baselines(rows):
@@ -174,7 +174,7 @@ def shown(table: Any) -> dict[tuple[str, str], list[str]]:
 
 
 def test_tables_hold_the_paper_beside_ours_and_chance_last(rows):
-    frame = joined(frame_of([*rows, cem(POST_HOC, 0.4, set="all")]))
+    frame = join_seeds(frame_of([*rows, cem(POST_HOC, 0.4, set="all")]))
     tables = metric_tables(frame, PAPER, by_class=False)
     (table,) = tables["CEM"]
     assert table.column_keys[:4] == [(POST_HOC, "l = 1"), *(("paper", f"l = {level}") for level in (1, 3, 5))]

@@ -20,7 +20,7 @@ from quantus_concepts.studies.pasta.evaluation import (
     training_of,
     training_tensors,
 )
-from quantus_concepts.studies.pasta.findings import SHARE, summarised
+from quantus_concepts.studies.pasta.findings import SHARE, summarise_splits
 from quantus_concepts.studies.pasta.options import CEILING, HUMAN, MEASURES, SCORER, SHUFFLED, SIMULATED_HUMAN
 
 #: Of all kinds.
@@ -49,7 +49,7 @@ def outcome(ratings):
     lines = []
     found = train_splits(Trainer(ratings, told(ratings), plan(regressors=True)), say=lines.append)
     assert [line.split(":")[0] for line in lines[::2]] == ["Split 1 of 2", "Split 2 of 2"]
-    means = summarised(found[0])
+    means = summarise_splits(found[0])
     after = [
         f"{question} {one(means, model=SCORER, question=question, measure='SCC', modality=ALL)['value']:.2f}"
         for question in ("Q1", "Q5")
@@ -66,7 +66,7 @@ def of_one_split(ratings, **changes):
 
 
 def test_a_scorer_that_is_told_the_votes_learns_them_and_the_control_does_not(outcome):
-    means = summarised(outcome[0])
+    means = summarise_splits(outcome[0])
     for question in ("Q1", "Q5"):
         assert one(means, model=SCORER, question=question, measure="SCC", modality=ALL)["value"] > 0.7
         assert abs(one(means, model=SHUFFLED, question=question, measure="SCC", modality=ALL)["value"]) < 0.45
@@ -202,8 +202,8 @@ def test_splits_that_agree_by_chance_have_no_interval(measure):
 
 
 def test_share_of_the_ceiling_is_taken_split_by_split():
-    means = summarised(pd.concat([rows_of(SCORER, 0.4, 0.6), rows_of(CEILING, 0.8, 0.6)]))
+    means = summarise_splits(pd.concat([rows_of(SCORER, 0.4, 0.6), rows_of(CEILING, 0.8, 0.6)]))
     # The ratio of the means would be 0.714.
     assert one(means, model=SCORER, question="Q1", measure=SHARE, modality=ALL)["value"] == pytest.approx(0.75)
-    none = summarised(pd.concat([rows_of(SCORER, 0.4, 0.6), rows_of(CEILING, 0.0, math.nan)]))
+    none = summarise_splits(pd.concat([rows_of(SCORER, 0.4, 0.6), rows_of(CEILING, 0.0, math.nan)]))
     assert one(none, model=SCORER, question="Q1", measure=SHARE, modality=ALL) is None

@@ -20,7 +20,7 @@ from quantus_concepts.studies.pasta.applications import (
     said_of_choice,
     said_of_wins,
 )
-from quantus_concepts.studies.pasta.findings import answers, findings, summarised
+from quantus_concepts.studies.pasta.findings import answers, findings, summarise_splits
 from quantus_concepts.studies.pasta.options import CEILING, SCORER, SHUFFLED
 from quantus_concepts.studies.pasta.page import ceiling_table, explainer_points, split_table, training_page, votes_table
 
@@ -102,11 +102,11 @@ def test_a_single_annotator_has_neither_ceiling_nor_human_row():
 
 def test_share_of_the_ceiling_with_intervals():
     parts = [rows_of(SCORER, 0.4, 0.5, 0.6), rows_of(CEILING, 0.8, 0.8, 0.8), rows_of(SHUFFLED, np.nan)]
-    table = ceiling_table(summarised(pd.concat(parts)), False)
+    table = ceiling_table(summarise_splits(pd.concat(parts)), False)
     assert cells(table) == {SCORER: ["0.50"], CEILING: ["0.80"], "share of the ceiling": ["62 %"], SHUFFLED: ["–"]}
     # 0.625 ± 4.302653 * 0.125 / sqrt(3)
     assert table.groups[0][1][2].cells[0].small == "31 % to 94 %"
-    assert ceiling_table(summarised(rows_of(SCORER, 0.4)), False).frame.empty
+    assert ceiling_table(summarise_splits(rows_of(SCORER, 0.4)), False).frame.empty
 
 
 def test_sizes_of_the_splits_and_missing_votes_are_counted():
@@ -156,7 +156,7 @@ def test_correlations_stand_beside_the_papers():
 def test_answers_are_short_and_findings_have_the_intervals():
     ratings = made_ratings(12, 9, 5)
     frame, results = made_outcome(ratings, QUESTIONS, 5)
-    means = summarised(frame)
+    means = summarise_splits(frame)
     topics = [answer.topic for answer in answers(means)]
     assert topics == [
         "Predicts unseen votes",
@@ -178,7 +178,7 @@ def test_answers_are_short_and_findings_have_the_intervals():
 
 def test_what_few_splits_cannot_show_is_not_compared():
     rows = pd.concat([rows_of(SCORER, 0.64), rows_of(CEILING, 0.8), rows_of(SHUFFLED, np.nan)])
-    found = [str(finding) for finding in findings(summarised(rows), [], made_ratings(3, 3))]
+    found = [str(finding) for finding in findings(summarise_splits(rows), [], made_ratings(3, 3))]
     assert found[0] == "Unseen explanations: Q1: Spearman's correlation is 0.64, over 1 split."
     assert not [text for text in found if text.startswith("One rater: Q")]
     assert [text.partition(": ")[2] for text in found if text.startswith(("Ceiling", "Control"))] == [NO_NUMBER] * 2

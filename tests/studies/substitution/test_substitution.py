@@ -19,7 +19,7 @@ from golden.record import RECORDED
 from quantus_concepts import score_substitutions
 from quantus_concepts.datasets import CUB200, SUB, write_sub
 from quantus_concepts.datasets.transforms import default_transform
-from quantus_concepts.studies._kit.results import PAPER, one, pick, published
+from quantus_concepts.studies._kit.results import PAPER, load_paper, one, pick
 from quantus_concepts.studies._kit.run import Run
 from quantus_concepts.studies._models.concept_models import (
     EmbeddingNetwork,
@@ -50,7 +50,7 @@ from quantus_concepts.studies.substitution.names import (
     SAVED,
 )
 from quantus_concepts.studies.substitution.options import SubstitutionOptions
-from quantus_concepts.studies.substitution.report import joined
+from quantus_concepts.studies.substitution.report import join_seeds
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +142,7 @@ def test_a_recital_is_of_the_class_that_is_predicted():
 
 
 def test_above_chance_is_said_only_against_the_random_banks(scores):
-    rows = joined(scores)
+    rows = join_seeds(scores)
     for _, row in pick(rows, item_kind="", metric="S+", correlation=0.0).iterrows():
         control = one(rows, item_kind="", metric="S+", correlation=0.0, model=RANDOM)
         expected = "above" if row["low"] > control["high"] else "below" if row["high"] < control["low"] else "at"
@@ -158,7 +158,7 @@ def test_above_chance_is_said_only_against_the_random_banks(scores):
 
 
 def test_the_papers_rows_are_ours():
-    paper = published("quantus_concepts.studies.substitution")
+    paper = load_paper("quantus_concepts.studies.substitution")
     assert set(paper["model"]) == {PAPER}
     table = pick(paper, of=list(MODELS))
     assert set(table["of"]) <= set(ROWS)
