@@ -32,7 +32,6 @@ NOTHING: Bad = {"None": None}
 NO_NUMBER: Bad = {"text": "many", "a list": [1.0], "complex": 1j, "a bool": True}
 NO_ETA: Bad = {**NO_NUMBER, "NaN": NAN, "above 1": 1.5, "negative": -0.1}
 NO_TEXTS: Bad = {**NOTHING, "a number": 3, "of numbers": [3], "empty": []}
-NO_SHARE: Bad = {**NO_NUMBER, **NOTHING, "NaN": NAN, "negative": -0.1}
 NO_SCHEDULER: Bad = {**NOTHING, "text": "ddim", "a class": DDIMScheduler, "without steps": SimpleNamespace()}
 G = torch.Generator()
 
