@@ -56,6 +56,12 @@ def test_curves_have_a_band_and_a_panel_each() -> None:
     ]
 
 
+def test_a_single_curve_stands_at_its_places() -> None:
+    rows = pd.concat([FRAME[(FRAME["model"] == "a") & (FRAME["group"] == "x")].assign(k=k) for k in (0, 1)])
+    _, axes = Curves(frame=rows, x="k", series="model").draw()
+    assert [0, 1] in [list(line.get_xdata()) for line in axes[0].lines]
+
+
 def test_histograms_hold_all_values() -> None:
     rng = np.random.default_rng(0)
     rows = [

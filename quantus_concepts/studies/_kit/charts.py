@@ -251,7 +251,7 @@ class Curves:
         for spare in axes[len(panels) :]:
             spare.set_visible(False)
         # Shifted sideways a little, or intervals of equal numbers hide each other.
-        room = 0.012 * float(np.ptp(frame[self.x])) if len(frame) else 0.0
+        room = 0.012 * float(np.ptp(frame[self.x])) if len(shown) > 1 and len(frame) else 0.0
         shifts = dict(zip(shown, np.linspace(-room, room, len(shown)), strict=True))
         for number_of_panel, (ax, panel) in enumerate(zip(axes, panels, strict=False)):
             rows = pick(frame, **{column: panel}).sort_values(self.x, kind="stable")
