@@ -85,8 +85,10 @@ def painted_subject(
         Number of concepts L.
     epochs : int
         Passes over the training images.
-    n_pos, n_neg : int
-        Numbers of images with and without a concept that its direction is fitted to.
+    n_pos : int
+        Number of images with a concept that its direction is fitted to.
+    n_neg : int
+        Number of images without it.
     random_directions : int
         Number of baselines.
     seed : int
