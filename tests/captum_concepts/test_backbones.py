@@ -320,11 +320,11 @@ def test_backbone_by_hand() -> None:
 
 
 class LightningModule(nn.Module):
-    """As much of Lightning's as is looked at."""
+    """The part of Lightning's module that the factories read."""
 
 
 class OptimizedModule(nn.Module):
-    """As much of what `torch.compile` returns as is looked at, without the seconds that its import takes."""
+    """The part of what `torch.compile` returns that the factories read, without its slow import."""
 
     def __init__(self, network: nn.Module) -> None:
         super().__init__()

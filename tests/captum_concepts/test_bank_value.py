@@ -174,17 +174,17 @@ def test_every_flipped_bit_is_noticed(bank, tmp_path):
     path = tmp_path / "bank.safetensors"
     bank.save(path)
     whole = path.read_bytes()
-    told = set()
+    messages = set()
     for position in range(8, len(whole)):
         path.write_bytes(whole[:position] + bytes([whole[position] ^ 4]) + whole[position + 1 :])
         try:
             loaded = ConceptBank.load(path)
         except ValueError as error:
-            told.add(str(error).partition(": ")[2])
+            messages.add(str(error).partition(": ")[2])
             continue
         # The header of safetensors has spaces and an order of its own, which say nothing.
         assert same(loaded, bank)
-    assert "its content is not what was written. Copy it again, or fit the bank anew." in told
+    assert "its content is not what was written. Copy it again, or fit the bank anew." in messages
 
 
 def test_files_without_a_checksum_load(bank, tmp_path):

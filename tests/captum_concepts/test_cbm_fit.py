@@ -135,7 +135,7 @@ def test_fit_with_a_bank_of_the_user(values):
     features = Counted()
     bank = ConceptBank.fit(embed(features, [(x,)]).features, concepts, ["red", "blue"], **FEW)
     fitted = PostHocCBM.fit(features, loader_of(x, y, concepts), values=values, **FEW)
-    # Of another type than the embeddings, as banks of arrays are; the loader knows nothing of concepts.
+    # Of another type than the embeddings, as banks of arrays are; the loader has no concept labels.
     given = PostHocCBM.fit(features, loader_of(x, y), bank=bank.to(dtype=torch.float64), values=values)
     assert given.bank.names == ["red", "blue"]
     assert given.bank.dtype == torch.float32

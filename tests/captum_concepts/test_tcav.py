@@ -366,7 +366,7 @@ def test_scores_by_hand(root: Path, method: str, monkeypatch: pytest.MonkeyPatch
     assert list(found) == ["bright", "nothing", "own"]
     bright, nothing, own = (each.layers["mean"] for each in found.values())
     assert bright.scores == (0.75,) * 4
-    # Brighter than two of the sets and darker than two: what knows nothing is at chance.
+    # Brighter than two of the sets and darker than two: a set without the concept is at chance.
     assert nothing.scores == (0.75, 0.75, 0.25, 0.25)
     assert nothing.score == 0.5
     assert nothing.p_value == pytest.approx(1)

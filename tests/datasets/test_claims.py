@@ -86,8 +86,8 @@ def test_an_image_of_too_many_pixels_of_another_kind(tmp_path: Path, kind: str) 
     quickly = {"TIFF": {"compression": "group4"}, "WEBP": {"method": 0, "quality": 0}}
     Image.new("1", (7100, 7100)).save(path, kind, **quickly.get(kind, {}))
     # The library of WebP wants room for the picture as soon as it sees its head.
-    told = "cannot be read" if kind == "WEBP" else "7100 x 7100 pixels, more than 50,000,000"
-    refused(lambda: load_image(path), path.name, told)
+    message = "cannot be read" if kind == "WEBP" else "7100 x 7100 pixels, more than 50,000,000"
+    refused(lambda: load_image(path), path.name, message)
 
 
 def test_an_image_of_many_pixels_is_read(tmp_path: Path) -> None:
@@ -98,8 +98,8 @@ def test_an_image_of_many_pixels_is_read(tmp_path: Path) -> None:
 def test_an_image_with_a_long_text(tmp_path: Path) -> None:
     notes = PngImagePlugin.PngInfo()
     notes.add_text("note", "x" * 5_000_000, zip=True)
-    Image.new("RGB", (8, 8)).save(tmp_path / "told.png", pnginfo=notes)
-    refused(lambda: load_image(tmp_path / "told.png"), "told.png", "Decompressed")
+    Image.new("RGB", (8, 8)).save(tmp_path / "notes.png", pnginfo=notes)
+    refused(lambda: load_image(tmp_path / "notes.png"), "notes.png", "Decompressed")
 
 
 def test_a_page_of_postscript_is_no_image(tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def scorer_file(path: Path, **claims: object) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("claims", "told"),
+    ("claims", "message"),
     {
         "dim": ({"dim": 10**9}, "dim 1000000000"),
         "questions": ({"questions": ["Q1"] * 10**6}, "1000000 questions"),
@@ -136,9 +136,9 @@ def scorer_file(path: Path, **claims: object) -> Path:
     }.values(),
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_scorer_that_claims_other_sizes(tmp_path: Path, claims: dict[str, object], told: str) -> None:
+def test_a_scorer_that_claims_other_sizes(tmp_path: Path, claims: dict[str, object], message: str) -> None:
     path = scorer_file(tmp_path / "scorer.safetensors", **claims)
-    refused(lambda: load_scorer(path), "scorer.safetensors is a damaged scorer", told)
+    refused(lambda: load_scorer(path), "scorer.safetensors is a damaged scorer", message)
 
 
 class Executed:
@@ -221,11 +221,11 @@ def test_masks_that_grow_when_they_are_unpacked(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(("size", "level", "told"), [((8, 8), 0, "it is empty"), ((8, 9), 255, "(H, W) = (9, 8)")])
-def test_masks_that_say_nothing(tmp_path: Path, size: tuple[int, int], level: int, told: str) -> None:
+@pytest.mark.parametrize(("size", "level", "message"), [((8, 8), 0, "it is empty"), ((8, 9), 255, "(H, W) = (9, 8)")])
+def test_masks_that_say_nothing(tmp_path: Path, size: tuple[int, int], level: int, message: str) -> None:
     Image.new("L", size, level).save(tmp_path / "dog-track-0900.png")
     masks = PNGMasks(tmp_path)
-    refused(lambda: masks.read("dog-track-0900.jpg", 0, (0, 0, 8, 8), 8, (8, 8)), "dog-track-0900.png", told)
+    refused(lambda: masks.read("dog-track-0900.jpg", 0, (0, 0, 8, 8), 8, (8, 8)), "dog-track-0900.png", message)
 
 
 @pytest.mark.parametrize("level", [0.5, np.nan, -1.0])
@@ -365,7 +365,7 @@ FEW = "class,ear\nbird,0\ncat,1\n"
 
 
 @pytest.mark.parametrize(
-    ("concepts", "parts", "told"),
+    ("concepts", "parts", "message"),
     {
         "many columns": ("class," + ",".join(map(str, range(200_000))) + "\nbird,0\n", None, "concepts.csv, line 2"),
         "the same column": ("class," + ",".join(map(str, range(100_000))) + ",7\n", None, "concepts.csv, line 1"),
@@ -384,11 +384,13 @@ FEW = "class,ear\nbird,0\ncat,1\n"
     }.values(),
     ids=range(10),
 )
-def test_tables_of_concepts(tmp_path: Path, images: Path, concepts: str | bytes, parts: str | None, told: str) -> None:
+def test_tables_of_concepts(
+    tmp_path: Path, images: Path, concepts: str | bytes, parts: str | None, message: str
+) -> None:
     (tmp_path / "concepts.csv").write_bytes(concepts if isinstance(concepts, bytes) else concepts.encode())
     (tmp_path / "parts.csv").write_text(parts or "")
     tables = [tmp_path / "concepts.csv", *([tmp_path / "parts.csv"] if parts else [])]
-    refused(lambda: ConceptFolder(images, *tables, image_size=8), told)
+    refused(lambda: ConceptFolder(images, *tables, image_size=8), message)
 
 
 @pytest.mark.parametrize("value", ["99999999999", "9" * 5000, "-1", "x", "٣" * 9])
@@ -438,7 +440,7 @@ LARGE = {"counts": [9 * 10**10], "size": [300_000, 300_000]}
 
 
 @pytest.mark.parametrize(
-    ("part", "changes", "told"),
+    ("part", "changes", "message"),
     {
         **{f"path {name!r}": ("images", {"file_name": name}, "image 1") for name in OUTSIDE},
         "path of a number": ("images", {"file_name": 3}, "image 1"),
@@ -462,14 +464,14 @@ LARGE = {"counts": [9 * 10**10], "size": [300_000, 300_000]}
         "lengths of no size": ("annotations", {"segmentation": {"counts": [5], "size": None}}, "annotation 18"),
     }.values(),
 )
-def test_entries_of_coco(tmp_path: Path, part: str, changes: dict[str, object], told: str) -> None:
+def test_entries_of_coco(tmp_path: Path, part: str, changes: dict[str, object], message: str) -> None:
     path, images = tmp_path / "instances.json", tmp_path / "images"
     write_coco(path, images)
     content = json.loads(path.read_text())
     content[part][0] |= changes
     text = json.dumps(content)
-    path.write_text(text.replace('"id": 1,', '"id": 1, "id": 2,') if told == "twice" else text)
-    refused(lambda: COCOObjects(path, images, ["dog"]), "instances.json", told)
+    path.write_text(text.replace('"id": 1,', '"id": 1, "id": 2,') if message == "twice" else text)
+    refused(lambda: COCOObjects(path, images, ["dog"]), "instances.json", message)
 
 
 @pytest.mark.parametrize("key", ["img", "explication"])

@@ -31,7 +31,7 @@ MAP_BASELINES = {
     FEATURE_NORM: "the norm of the features",
     GAUSSIAN: "a centred Gaussian",
 }
-#: By metric: what is said of the place of the first concept's map, and of who knows nothing.
+#: By metric: the finding about the place of the first concept's map, and what its baseline scores.
 PLACES = {
     PART_SPECIFICITY: (
         "Part specificity at α = {alpha:g}, how much more often the map of the {model}'s first concept contains its "
