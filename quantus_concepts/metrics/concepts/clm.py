@@ -300,10 +300,10 @@ class CLM(UpdatedMetric):
         self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, rows: np.ndarray, points: np.ndarray
     ) -> np.ndarray:
         # What scores depend on besides the images: every method of one evaluation has the same.
-        settings = self.alpha, self.threshold, self.top_l, self.importance, self.specificity
+        settings = self.alpha, self.threshold, self.top_l, self.importance, self.specificity, points.shape
         arrays = (array.tobytes() for array in (self._parts, y_batch, points))
         make = partial(self._score_located, model, x_batch, y_batch, rows, points)
-        scores, unknown, parts = self.recall((self.name, *settings, *arrays), model, rows, make)
+        scores, unknown, parts = self.recall((type(self), *settings, *arrays), model, rows, make)
         unseen = np.isnan(points[np.arange(len(points))[:, None], parts]).any(-1)
         hidden = ~unknown & unseen.reshape(len(unseen), -1).all(1)
         self.leave_out("the model's importances are not finite", int(unknown.sum()))
