@@ -16,6 +16,7 @@ from captum_concepts._support.constraints import Number
 from captum_concepts._support.running import predict_logits, to_host
 from quantus_concepts.functional import positive_percentile
 from quantus_concepts.metrics.contrast.regions import region_attribution
+from quantus_concepts.metrics.host.base import ImageMetric
 from quantus_concepts.metrics.host.call import OF_REGIONS, WholeProgress, no_attributions
 from quantus_concepts.metrics.host.checks import (
     REGIONS,
@@ -29,7 +30,6 @@ from quantus_concepts.metrics.host.checks import (
     join_numbers,
     unusable_masks,
 )
-from quantus_concepts.metrics.host.images import ImageMetric
 
 N_CHECKED = 2
 #: Correlation with what was given of a method that draws nothing at random; rounding differs with the batch.

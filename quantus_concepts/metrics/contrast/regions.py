@@ -38,7 +38,7 @@ from captum_concepts._support.shown import one_line
 from captum_concepts.backbones.batches import read_batch
 from quantus_concepts.functional import concept_attribution, positive_percentile
 from quantus_concepts.metrics.host.checks import METHODS, REGIONS, ClassIndices, check_mask_size
-from quantus_concepts.metrics.host.row_buffer import RowBuffer
+from quantus_concepts.metrics.host.rows import RowBuffer
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from captum_concepts._support.constraints import WEIGHT, Choice, Ends, Seed, Who
 from captum_concepts._support.running import alone_with, tensor_output, to_host, to_model
 from quantus_concepts.functional.faithfulness import PERCENTAGES, faithfulness, pixel_counts, pixel_ranks
 from quantus_concepts.metrics.faithfulness.perturbation import PERTURBATIONS, PixelPerturbation, Prepared
+from quantus_concepts.metrics.host.base import ImageMetric
 from quantus_concepts.metrics.host.call import QuantusArguments, WholeProgress
 from quantus_concepts.metrics.host.checks import check_images, check_outputs, checked_classes
-from quantus_concepts.metrics.host.images import ImageMetric
 
 THRESHOLDS = tuple(range(10, 100, 10))
 OUTPUTS = ("logits", "probabilities")

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import copy
-import itertools
 import math
 import threading
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -35,8 +34,10 @@ from quantus_concepts.metrics.host.call import (
     Explanations,
     QuantusArguments,
     Record,
+    WholeProgress,
     as_attributions,
     check_keywords,
+    join_calls,
     nanmean,
     no_attributions,
     normalise_each,
@@ -437,6 +438,50 @@ def _unavailable(**kwargs: Any) -> np.ndarray:
     raise RuntimeError("No explain_func was given.")
 
 
+class ImageMetric(ConceptMetric):
+    """Base of the metrics that ask a model about images.
+
+    A call has one bar of its own, in place of Quantus's, which takes images for batches.
+    """
+
+    whole: WholeProgress | None = None
+
+    @property
+    def display_progressbar(self) -> bool:
+        """Whether Quantus shows its own bar."""
+        return False
+
+    def _begin(self, whole: WholeProgress) -> None:
+        """Show how far a call is; of a call that raised, the bar is taken away by the next."""
+        self._end()
+        self.whole = whole
+
+    def _advance(self, count: int) -> None:
+        if self.whole is not None:
+            self.whole.update(count)
+
+    def _end(self) -> None:
+        if self.whole is not None:
+            self.whole.close()
+        self.whole = None
+
+    def _collect_scores(self, scores: np.ndarray) -> np.ndarray:
+        """Return the scores of a call, which is over."""
+        self._end()
+        return super()._collect_scores(scores)
+
+    def _usable_maps(self, a_batch: np.ndarray, size: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
+        """Return attributions (n, C, H, W) of images of a size, and which of them can be used; the others are NaN."""
+        a_batch = a_batch[:, None] if a_batch.ndim == 3 else a_batch
+        channels = a_batch.shape[1] if a_batch.ndim == 4 else 1
+        return self.usable(a_batch, (channels, *size), "a map (C, H, W) of the images' size")
+
+    def _logits(self, model: nn.Module, rows: np.ndarray, make: Callable[[], Tensor], array: Any = None) -> Tensor:
+        """Return a model's outputs for rows of `x_batch` or of another array, shared inside `shared_passes`."""
+        # Outputs depend on further arguments of the model, which may be anything.
+        return make() if self.call.model_predict_kwargs else self.recall("logits", model, rows, make, array)
+
+
 class UpdatedMetric(ConceptMetric):
     """Base of the metrics that can also be computed batch by batch."""
 
@@ -487,7 +532,7 @@ class UpdatedMetric(ConceptMetric):
         with self._turn:
             if not self._updates:
                 raise ValueError(f"{self.name}.compute needs at least one batch. Call `update` first.")
-            self._call = _join_calls(self._updates)
+            self._call = join_calls(self._updates)
             try:
                 scores = self._finish_scores(self._scores_of_updates(self._updates))
                 self.records.append(self.call.record(scores, self.bounds, self.of_samples))
@@ -539,30 +584,6 @@ class UpdatedMetric(ConceptMetric):
 
 class _Update(dict[str, Any]):
     """The ground truth of an `update`, which keeps its results for `compute`."""
-
-
-def _join_calls(calls: list[Call]) -> Call:
-    """Return one call in place of one a batch."""
-    failures, gaps = Counter[str](), Counter[str]()
-    units: dict[str, tuple[int, str]] = {}
-    for call in calls:
-        failures.update(call.failures)
-        gaps.update(call.gaps)
-        for reason, (total, unit) in call.units.items():
-            units[reason] = units.get(reason, (0, unit))[0] + total, unit
-    clusters = [call.clusters for call in calls if call.clusters is not None]
-    return Call(
-        {},
-        on_images=any(call.on_images for call in calls),
-        failures=dict(failures),
-        gaps=dict(gaps),
-        units=units,
-        explained_something=any(call.explained_something for call in calls),
-        n_samples=sum(call.n_samples for call in calls),
-        chance=calls[0].chance,
-        chances=[*itertools.chain.from_iterable(call.chances for call in calls)],
-        clusters=np.concatenate(clusters) if len(clusters) == len(calls) else None,
-    )
 
 
 def _predicted_classes(model: Any, x_batch: Any) -> np.ndarray:

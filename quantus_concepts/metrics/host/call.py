@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import itertools
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -157,6 +159,30 @@ class Call:
             total, unit = self.units.get(why, (self.n_samples, "samples"))
             counted.append(f"{why} ({count} of {total} {unit})")
         return "; ".join(counted)
+
+
+def join_calls(calls: list[Call]) -> Call:
+    """Return one call in place of one a batch."""
+    failures, gaps = Counter[str](), Counter[str]()
+    units: dict[str, tuple[int, str]] = {}
+    for call in calls:
+        failures.update(call.failures)
+        gaps.update(call.gaps)
+        for reason, (total, unit) in call.units.items():
+            units[reason] = units.get(reason, (0, unit))[0] + total, unit
+    clusters = [call.clusters for call in calls if call.clusters is not None]
+    return Call(
+        {},
+        on_images=any(call.on_images for call in calls),
+        failures=dict(failures),
+        gaps=dict(gaps),
+        units=units,
+        explained_something=any(call.explained_something for call in calls),
+        n_samples=sum(call.n_samples for call in calls),
+        chance=calls[0].chance,
+        chances=[*itertools.chain.from_iterable(call.chances for call in calls)],
+        clusters=np.concatenate(clusters) if len(clusters) == len(calls) else None,
+    )
 
 
 class Explanations(Sequence[Any]):

@@ -1,4 +1,4 @@
-"""The row of a result table: value, low, high, n and undefined."""
+"""Rows: of a result table (value, low, high, n, undefined), and those that batches add to one block of memory."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import math
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from captum_concepts._support.checks import to_numpy
 from quantus_concepts.functional.intervals import interval
@@ -35,3 +37,34 @@ def score_row(
         "n": int(defined.size),
         "undefined": int(values.size - defined.size),
     }
+
+
+class RowBuffer:
+    """A tensor that rows are added to; its room doubles when it is full."""
+
+    # Keeping each batch's rows by themselves would leave small blocks between the freed images of the batches, and
+    # memory would grow by the images although none is kept.
+
+    def __init__(self) -> None:
+        self._room: Tensor | None = None
+        self._length = 0
+
+    def __len__(self) -> int:
+        return self._length
+
+    def add(self, rows: Tensor) -> Tensor:
+        """Copy rows behind those there are."""
+        needed = self._length + len(rows)
+        if self._room is None or needed > len(self._room):
+            room = torch.empty(max(1024, 2 * needed), *rows.shape[1:], dtype=rows.dtype, device=rows.device)
+            if self._room is not None:
+                room[: self._length] = self._room[: self._length]
+            self._room = room
+        self._room[self._length : needed] = rows
+        self._length = needed
+        return self.rows
+
+    @property
+    def rows(self) -> Tensor:
+        """All rows so far, (N, ...); none is a tensor (0,)."""
+        return torch.empty(0) if self._room is None else self._room[: self._length]

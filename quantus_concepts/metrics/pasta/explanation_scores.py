@@ -18,7 +18,7 @@ from captum_concepts._support.running import floating_images, warn_user
 from quantus_concepts.datasets.ratings.explanations import MODALITIES, ConceptExplanation, Explanation, MapExplanation
 from quantus_concepts.functional.normalisation import finite_rows
 from quantus_concepts.functional.overlay import usable_maps
-from quantus_concepts.metrics.host.row_buffer import RowBuffer
+from quantus_concepts.metrics.host.rows import RowBuffer
 from quantus_concepts.pasta.embedder import Embedder, embedder_for
 from quantus_concepts.pasta.encoders.encoder import Denormalisation
 from quantus_concepts.pasta.labels import UNLABELLED, label_indices

@@ -48,9 +48,8 @@ from quantus_concepts.metrics.host.model import (
     Controls,
     random_models,
 )
-from quantus_concepts.metrics.streaming.baselines import EarlierPoints
-from quantus_concepts.metrics.streaming.batches import ADDED_REQUIRED, with_concepts_of
-from quantus_concepts.metrics.streaming.interventions import in_every_order
+from quantus_concepts.metrics.streaming.batches import ADDED_REQUIRED, EarlierPoints, with_concepts_of
+from quantus_concepts.metrics.streaming.columns import interventions_after
 from quantus_concepts.metrics.streaming.rows import (
     SUBSTITUTED,
     about_images,
@@ -266,7 +265,7 @@ def score_concepts(
         value_threshold=value_threshold,
         controls=controls,
         control_stride=control_stride,
-        interventions=in_every_order(interventions, seed),
+        interventions=interventions_after(interventions, seed),
         levels=levels,
     )
     if value_threshold is None and not (added is None and removed is None):
@@ -459,7 +458,7 @@ class ConceptRanges:
             if value is not None
         }
         self._names = {name: given.pop(name, None) for name in _NAMES}
-        self._asked = given | {"interventions": in_every_order(given.get("interventions", ()), seed)}
+        self._asked = given | {"interventions": interventions_after(given.get("interventions", ()), seed)}
         # Validate the settings now.
         self._stream()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +15,7 @@ from captum_concepts._support.running import floating_images
 from captum_concepts.backbones.batches import FIELDS, read_batch
 from quantus_concepts.functional.regions import check_places
 from quantus_concepts.functional.substitution import NO_CONCEPT
-from quantus_concepts.metrics.streaming.baselines import EarlierPoints
+from quantus_concepts.metrics.host.rows import RowBuffer
 
 #: Errors for fields that a table needs.
 ADDED_REQUIRED = {
@@ -38,6 +38,33 @@ class ConceptBatch(NamedTuple):
     before: Tensor | None = None
     added: Tensor | None = None
     removed: Tensor | None = None
+
+
+class EarlierPoints:
+    """Part points of another image for each image: of one drawn from all that came before it."""
+
+    # Drawing from the earlier ones keeps the evaluation one pass over the images, whatever the size of the batches;
+    # the first image has none and scores NaN. Kept are the points only, which take little room. Where the first image
+    # is not that of the data set, those of the images before it are looked up.
+
+    def __init__(self, seed: int, start: int = 0, look_up: Callable[[Sequence[int]], Tensor] | None = None) -> None:
+        self._generator = np.random.default_rng(seed)
+        self._generator.random(start)
+        self._n_seen, self._look_up = start, look_up
+        self._points = RowBuffer()
+
+    def draw(self, points: Tensor) -> Tensor:
+        """Return points of an earlier image for each image of a batch."""
+        place = self._n_seen + np.arange(len(points))
+        partner = np.floor(self._generator.random(len(points)) * place).astype(np.int64)
+        if self._look_up is None:
+            drawn = self._points.add(points)[torch.as_tensor(partner, device=points.device)]
+        else:
+            drawn = self._look_up(partner.tolist()).to(points).view_as(points)
+        if self._n_seen == 0:
+            drawn[0] = torch.nan
+        self._n_seen += len(points)
+        return drawn
 
 
 class ConceptBatches:

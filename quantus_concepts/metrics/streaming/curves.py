@@ -26,7 +26,7 @@ from quantus_concepts.functional.interventions import ORDERS
 from quantus_concepts.metrics.host.checks import CLASSES, PRESENCE
 from quantus_concepts.metrics.host.model import ConceptModel, ConceptModels
 from quantus_concepts.metrics.host.plotting import check_table, checked_axes
-from quantus_concepts.metrics.streaming.interventions import Interventions
+from quantus_concepts.metrics.streaming.columns import Interventions
 from quantus_concepts.metrics.streaming.names import INTERVENED, WRONG_LABELS
 from quantus_concepts.metrics.streaming.rows import concept_table
 from quantus_concepts.metrics.streaming.stream import concept_stream

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +16,6 @@ from quantus_concepts.functional.ranking import first_concepts
 from quantus_concepts.functional.regions import hits_of_parts, pixels_of
 from quantus_concepts.metrics.host.model import ConceptModel, concept_maps, feature_norms
 from quantus_concepts.metrics.streaming import names as col
-from quantus_concepts.metrics.streaming.baselines import GaussianRegion
 from quantus_concepts.metrics.streaming.names import Block, Score
 
 
@@ -185,6 +185,39 @@ class Locations:
         count = (~np.isnan(places).any(-1)).sum(-1, keepdims=True)
         missed = 1 - np.asarray(self._alphas) / 12
         return np.where(count > 0, 1 - missed**count, np.nan)
+
+
+class GaussianRegion:
+    """Hits of points in the regions of one Gaussian map, centred, as wide as high relative to the image."""
+
+    # The map is the same for all images, so each pixel's hit is looked up. Regions hold the nearest pixels whatever
+    # the width of the Gaussian, which therefore needs none.
+
+    def __init__(self, alphas: Sequence[float]) -> None:
+        self._alphas = tuple(alphas)
+        self._table = np.empty((0, len(self._alphas)))
+        self._size = (0, 0)
+
+    def hits(self, points: Any, size: tuple[int, int]) -> np.ndarray:
+        """Return the hits (..., len(alphas)) of the best of the places (..., Q, 2) of parts; NaN for hidden ones."""
+        if self._size != size:
+            self._table, self._size = self._make(size), size
+        pixels = pixels_of(points, size).numpy()
+        found = np.where(pixels[..., None] < 0, -1.0, self._table[pixels]).max(-2)
+        return np.where(found < 0, np.nan, found)
+
+    def _make(self, size: tuple[int, int]) -> np.ndarray:
+        """Return the hit (H W, len(alphas)) of every pixel: clip((n - G) / T, 0, 1), as `point_hits`."""
+        height, width = size
+        # Whole numbers, so that pixels at the same distance tie exactly.
+        y = (2 * np.arange(height) - (height - 1)) * width
+        x = (2 * np.arange(width) - (width - 1)) * height
+        distance = (y[:, None] ** 2 + x[None, :] ** 2).ravel()
+        _, place, ties = np.unique(distance, return_inverse=True, return_counts=True)
+        nearer = ties.cumsum() - ties
+        wanted = np.array(self._alphas) * (height * width) / 12
+        shares = ((wanted - nearer[:, None]) / ties[:, None]).clip(0, 1)
+        return shares[place]
 
 
 class _Pairs:

@@ -26,10 +26,8 @@ from quantus_concepts.metrics.host.model import (
     backbone_features,
     shares_features,
 )
-from quantus_concepts.metrics.streaming.baselines import EarlierPoints
-from quantus_concepts.metrics.streaming.batches import ConceptBatch, ConceptBatches
-from quantus_concepts.metrics.streaming.columns import ModelColumns, Variants
-from quantus_concepts.metrics.streaming.interventions import Interventions
+from quantus_concepts.metrics.streaming.batches import ConceptBatch, ConceptBatches, EarlierPoints
+from quantus_concepts.metrics.streaming.columns import Interventions, ModelColumns, Variants
 from quantus_concepts.metrics.streaming.names import CHANCE, CONCEPT_ACCURACY, Score
 
 #: Names of a model that is given without one, and of such controls.

@@ -16,8 +16,7 @@ from captum_concepts._support.constraints import NAMES, Instance, Loader, check_
 from captum_concepts._support.progress import progress
 from quantus_concepts.functional.substitution import group_choice
 from quantus_concepts.metrics.host.checks import CLASSES, known_to
-from quantus_concepts.metrics.host.row_buffer import RowBuffer
-from quantus_concepts.metrics.host.rows import Row
+from quantus_concepts.metrics.host.rows import Row, RowBuffer
 from quantus_concepts.metrics.streaming.batches import ADDED_REQUIRED, SEEN_REQUIRED, ConceptBatches
 from quantus_concepts.metrics.streaming.names import ADDED, LABEL, MINUS, PLUS, REMOVED
 from quantus_concepts.metrics.streaming.rows import SUBSTITUTED, AboutImages, bound_substitutions, mean_row, score_table
