@@ -13,9 +13,7 @@ from kills import raising
 from quantus_concepts import datasets
 from quantus_concepts.datasets.scenes.bam_folder import BAMFolder
 from quantus_concepts.studies.app import main
-from quantus_concepts.studies.compose import study as command
-from quantus_concepts.studies.compose.options import ComposeOptions
-from quantus_concepts.studies.compose.study import compose, load_objects, load_scenes
+from quantus_concepts.studies.compose.study import ComposeOptions, compose
 
 
 @pytest.fixture
@@ -70,7 +68,7 @@ def test_lossless_and_overwrite(folders, tmp_path):
 def test_painted_sources_are_named(folders, tmp_path, monkeypatch):
     seeds = []
     for name, source in (("PaintedObjects", Blocks()), ("PaintedScenes", Plains())):
-        monkeypatch.setattr(command, name, lambda seed, source=source: seeds.append(seed) or source)
+        monkeypatch.setattr(datasets, name, lambda seed, source=source: seeds.append(seed) or source)
     out = compose(ComposeOptions(out=tmp_path / "bam", n_per_pair=2, image_size=32, seed=5, progress=False))
     assert seeds == [5, 5]
     assert BAMFolder(out).object_names == ["ant", "cow", "dog"]
@@ -79,18 +77,13 @@ def test_painted_sources_are_named(folders, tmp_path, monkeypatch):
     assert BAMFolder(mixed).object_names == ["cat", "dog"]
 
 
-def test_sources_of_the_package():
-    assert len(load_objects(ComposeOptions()).class_names) == 10
-    assert len(load_scenes("painted").class_names) == 10
-
-
 def test_photographs_of_coco(folders, tmp_path, monkeypatch):
-    seen = []
+    calls = []
     (tmp_path / "instances.json").write_text("{}")
-    monkeypatch.setattr(datasets, "COCOObjects", lambda *given, **chosen: seen.append((given, chosen)) or Blocks())
-    chosen = {"object_classes": "dog, cat", "min_photographs": 2}
-    compose(_options(folders, tmp_path / "bam", annotations=tmp_path / "instances.json", **chosen))
-    assert seen == [((tmp_path / "instances.json", str(folders[0]), ["dog", "cat"]), {"min_photographs": 2})]
+    monkeypatch.setattr(datasets, "COCOObjects", lambda *args, **named: calls.append((args, named)) or Blocks())
+    classes = {"object_classes": "dog, cat", "min_photographs": 2}
+    compose(_options(folders, tmp_path / "bam", annotations=tmp_path / "instances.json", **classes))
+    assert calls == [((tmp_path / "instances.json", str(folders[0]), ["dog", "cat"]), {"min_photographs": 2})]
     with pytest.raises(ValueError, match="`--min-photographs` has no effect without `--annotations`"):
         _options(folders, tmp_path / "bam", min_photographs=2)
 

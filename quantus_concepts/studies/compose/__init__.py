@@ -1,3 +1,3 @@
 """`compose`: objects on scenes, written to disk in the layout of BAM."""
 
-COMMANDS = {"compose": ("options:ComposeOptions", "study:compose")}
+COMMANDS = {"compose": ("study:ComposeOptions", "study:compose")}

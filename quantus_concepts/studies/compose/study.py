@@ -1,25 +1,73 @@
-"""The command `compose`: objects on scenes, written to disk in the BAM layout."""
+"""The command `compose`: objects on scenes, written to disk in the BAM layout; no library is loaded for its help."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from quantus_concepts.datasets.scenes.bam_writer import compose_files
-from quantus_concepts.datasets.scenes.image_folders import CutoutFolder, SceneFolder
-from quantus_concepts.datasets.scenes.painted_objects import PaintedObjects
-from quantus_concepts.datasets.scenes.painted_scenes import PaintedScenes
-from quantus_concepts.datasets.scenes.sources import ObjectSource, SceneSource
-from quantus_concepts.studies._kit.output import OutputFolder
-from quantus_concepts.studies._models.options import PAINTED
-from quantus_concepts.studies.compose.options import ComposeOptions
+from quantus_concepts.studies._kit.command import MANY, RUN, OutOptions, ProgressOptions, option, option_name, share
+from quantus_concepts.studies._models.options import PAINTED, COCOOptions
+
+if TYPE_CHECKING:
+    from quantus_concepts.datasets import ObjectSource
+
+_SOURCES, _IMAGES = "Objects and scenes", "Images"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComposeOptions(COCOOptions, ProgressOptions, OutOptions):
+    """Compose objects on scenes and write them in the layout of the paper's release, which --data bam reads."""
+
+    examples = (
+        "compose --n-per-pair 50 --out composed",
+        "compose --objects cutouts --scenes photographs --image-size 224 --out composed",
+    )
+    quick = "--n-per-pair 2 --image-size 32"
+
+    objects: str = option(
+        PAINTED,
+        "painted, a folder of RGBA cut-outs by class, or with --annotations COCO's photographs.",
+        panel=_SOURCES,
+    )
+    scenes: str = option(PAINTED, "painted, or a folder of scenes by class.", panel=_SOURCES)
+    annotations: Path | None = option(None, "COCO's instances_*.json.", panel=_SOURCES, path="file")
+    n_per_pair: int = option(100, "Images of each pair of object and scene.", panel=_IMAGES, bounds=(2, MANY))
+    image_size: int = option(128, "Height and width in pixels.", panel=_IMAGES, bounds=(16, 4096))
+    test_share: float = share(0.1, "Share of images, cut-outs and scenes for validation.", panel=_IMAGES)
+    lossless: bool = option(False, "PNG in place of JPEG.", panel=_IMAGES)
+    seed: int = option(0, "Random seed.", panel=RUN, bounds=(0, 2**31))
+
+    def __post_init__(self) -> None:
+        from captum_concepts._support.checks import check_folder
+
+        super().__post_init__()
+        for name in ("objects", "scenes"):
+            if (place := getattr(self, name)) != PAINTED:
+                check_folder(f"--{name}", place, f"{PAINTED!r} or a folder")
+        for name in ("object_classes", "min_photographs"):
+            if self.annotations is None and getattr(self, name) is not None:
+                raise ValueError(f"Argument `{option_name(name)}` has no effect without `--annotations`. Leave it out.")
+        if self.annotations is not None and self.objects == PAINTED:
+            raise ValueError("Expected `--objects` to be the folder of COCO's photographs with `--annotations`.")
 
 
 def compose(options: ComposeOptions) -> Path:
     """Compose images and write them in the layout that `BAMFolder` reads."""
+    from quantus_concepts.datasets import CutoutFolder, PaintedObjects, PaintedScenes, SceneFolder
+    from quantus_concepts.datasets.scenes.bam_writer import compose_files
+    from quantus_concepts.studies._kit.output import OutputFolder
+
     with OutputFolder("compose", options.out, options.identity(), overwrite=options.overwrite) as folder:
+        if options.objects == PAINTED:
+            objects: ObjectSource = PaintedObjects(seed=options.seed)
+        elif options.annotations is None:
+            objects = CutoutFolder(options.objects)
+        else:
+            objects = options.coco_objects(options.annotations, options.objects)
         compose_files(
-            load_objects(options),
-            load_scenes(options.scenes, options.seed),
+            objects,
+            PaintedScenes(seed=options.seed) if options.scenes == PAINTED else SceneFolder(options.scenes),
             folder.new,
             n_per_pair=options.n_per_pair,
             image_size=options.image_size,
@@ -29,19 +77,3 @@ def compose(options: ComposeOptions) -> Path:
             display_progressbar=options.progress,
         )
     return folder.path
-
-
-def load_objects(options: ComposeOptions) -> ObjectSource:
-    """Open the source of objects that the options name."""
-    if options.objects == PAINTED:
-        return PaintedObjects(seed=options.seed)
-    if options.annotations is None:
-        return CutoutFolder(options.objects)
-    return options.coco_objects(options.annotations, options.objects)
-
-
-def load_scenes(scenes: str, seed: int = 0) -> SceneSource:
-    """Open the source of scenes that an option names."""
-    if scenes == PAINTED:
-        return PaintedScenes(seed=seed)
-    return SceneFolder(scenes)
