@@ -23,6 +23,8 @@ NO_NUMBER = "There is no number to judge by, or none with an interval."
 #: Of more names a sentence says how many.
 FEW = 3
 Row = Mapping[str, Any]
+#: What a number is compared with; None where it is missing.
+Baseline = Row | float | None
 Writer = Callable[[float], str]
 
 
@@ -94,8 +96,10 @@ def named_with_interval(column: str, write: Writer = number) -> Callable[[pd.Ser
     return lambda row: f"{row[column]} ({write(row['value'])}, {ends(row, write)})"
 
 
-def relation_to(row: Row, other: Row | float) -> str:
-    """Return "above", "at" or "below" as `against` does; a number without an interval stands for itself."""
+def relation_to(row: Row, other: Baseline) -> str:
+    """Return "above", "at" or "below" as `against` does, "" without a baseline; a number may be its own interval."""
+    if other is None:
+        return ""
     low, high = (row["value"] if pd.isna(row[end]) else row[end] for end in ("low", "high"))
     return against({"low": low, "high": high}, other)
 
@@ -162,21 +166,21 @@ def leader(
 
 def compared(
     rows: pd.DataFrame,
-    baseline: Row | float | Callable[[pd.Series], Row | float],
+    baseline: Baseline | Callable[[pd.Series], Baseline],
     text: str,
     name: Callable[[pd.Series], str] = lambda row: row["model"],
 ) -> str:
     """Say which rows are above, at and below a baseline, which `text` names: "Above random directions (50 %)".
 
-    The baseline may be a function of the row, where each row has one of its own.
+    The baseline may be a function of the row, where each row has one of its own; rows without one are left out.
     """
-    found: dict[str, list[str]] = {relation: [] for relation in RELATIONS}
+    by_relation: dict[str, list[str]] = {relation: [] for relation in RELATIONS}
     for _, row in rows[rows["value"].notna()].iterrows():
-        found[relation_to(row, baseline(row) if callable(baseline) else baseline)].append(name(row))
-    most = max(found, key=lambda relation: len(found[relation]))
+        by_relation[relation_to(row, baseline(row) if callable(baseline) else baseline)].append(name(row))
+    most = max(by_relation, key=lambda relation: len(by_relation[relation]))
     parts = []
     for relation, phrase in {"above": text, "at": "not distinguishable from it", "below": "below it"}.items():
-        members = found[relation]
+        members = by_relation[relation]
         # Of the longest list a sentence says how many, where it gives the others.
         whom = f"{len(members)} others" if relation == most and len(members) > 4 else join_words(members)
         parts += [f"{phrase}: {whom if members else 'none'}"] if members or relation == "above" else []
