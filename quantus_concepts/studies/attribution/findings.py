@@ -224,9 +224,8 @@ def _tcav(frame: pd.DataFrame) -> str:
 
 
 def _robustness(frame: pd.DataFrame) -> list[str]:
-    def usual(row: Row) -> Row | float:
-        found = one(frame, metric="MCS", method=row["method"])
-        return math.nan if found is None else found
+    def usual(row: Row) -> Row | None:
+        return one(frame, metric="MCS", method=row["method"])
 
     changed = with_intervals(of_methods(frame, "robustness"))
     return [
@@ -294,8 +293,8 @@ def _claim(rows: pd.DataFrame, metric: str, best: Sequence[str]) -> str:
     ours, others = pick(rows, method=list(best)), rows[~rows["method"].isin(best)]
     if len(ours) < len(best) or others.empty:
         return ""
-    found = (compared(others, row, f"above {row['method']}", _name) for _, row in ours.iterrows())
-    return f"The paper finds {join_words(list(best))} highest in {metric}. Ours: {' '.join(found)}"
+    here = (compared(others, row, f"Above {row['method']} here", _name) for _, row in ours.iterrows())
+    return f"The paper finds {join_words(list(best))} highest in {metric}. {' '.join(here)}"
 
 
 def _misled(rows: pd.DataFrame) -> str:
@@ -303,4 +302,4 @@ def _misled(rows: pd.DataFrame) -> str:
     if others.empty:
         return ""
     claim = f"The paper finds every other method's IIR below {percent(MISLED)}."
-    return f"{claim} Ours: {compared(others, MISLED, f'above {percent(MISLED)}', _name)}"
+    return f"{claim} {compared(others, MISLED, f'Above {percent(MISLED)} here', _name)}"

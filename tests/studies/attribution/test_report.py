@@ -145,7 +145,7 @@ def test_answers_are_short_and_findings_have_the_intervals(made):
     assert found["Controls"][1].endswith("(95 % interval 48–52): not distinguishable from what is expected (50 %).")
     assert found["Not defined"] == ["No IIR: a <b> & $c$."]
     assert found["The paper's findings"][0] == (
-        "The paper finds Grad-CAM highest in MCS. Ours: above Grad-CAM: none; below it: a <b> & $c$."
+        "The paper finds Grad-CAM highest in MCS. Above Grad-CAM here: none; below it: a <b> & $c$."
     )
 
 
