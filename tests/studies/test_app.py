@@ -25,7 +25,7 @@ from quantus_concepts.studies._kit import page as pages
 from quantus_concepts.studies._kit import run as floor
 from quantus_concepts.studies.app import main, tolerant_stream
 from quantus_concepts.studies.concepts import study
-from quantus_concepts.studies.concepts.names import MODELS
+from quantus_concepts.studies.concepts.findings import MODELS
 from quantus_concepts.studies.concepts.options import ConceptOptions
 
 COMMAND = ["benchmark", "concepts"]

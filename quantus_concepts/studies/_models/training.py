@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
@@ -12,6 +13,8 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
+from sklearn.exceptions import ConvergenceWarning
+from threadpoolctl import threadpool_limits
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -350,6 +353,16 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+@contextmanager
+def quiet_fits() -> Iterator[None]:
+    """Fit heads on one thread of BLAS, whose products are too small for more, and without warnings of each fit."""
+    with warnings.catch_warnings(), threadpool_limits(1, "blas"):
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        # Each bank of the sweep has some; those of the bank that is scored are a note.
+        warnings.filterwarnings("ignore", r"\d+ of \d+ concepts have a balanced accuracy")
+        yield
 
 
 @contextmanager

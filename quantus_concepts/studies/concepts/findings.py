@@ -21,8 +21,18 @@ from quantus_concepts.metrics.streaming.names import (
 from quantus_concepts.studies._kit.findings import Finding, answer, number, percent, said, sentence, trend
 from quantus_concepts.studies._kit.results import baseline_of, one, pick
 from quantus_concepts.studies._models.subjects import ORACLE, POST_HOC, RANDOM, TRADITIONAL
-from quantus_concepts.studies.concepts.names import MODELS, PLAIN, baseline_name
 
+PLAIN = "plain backbone"
+
+#: Concept models in the order of every table and figure.
+MODELS = (POST_HOC, TRADITIONAL, ORACLE, RANDOM)
+#: The baselines of the concept location metric.
+BASELINES = (OTHER_PARTS, OTHER_IMAGE, FEATURE_NORM, GAUSSIAN)
+#: Rankings of the concepts, with the letters that the paper writes for them.
+RANKINGS = {"weight": "weight θ", "value": "value u", "contribution": "contribution θ·u"}
+SETS = {"all": "all images", "correct": "correctly classified"}
+#: C and number of images of the concept bank, of the paper's Table 3.
+SETTINGS = [(strength, count) for count in (50, 100) for strength in (0.001, 0.01, 0.1, 1.0, 10.0)]
 #: The first concept by contribution, which most findings are about.
 FIRST = {"explanation": "contribution", "l": 1}
 MAP_BASELINES = {
@@ -43,6 +53,16 @@ PLACES = {
         "a point anywhere would be in it in {}",
     ),
 }
+
+
+def baseline_name(baseline: str, model: str = POST_HOC) -> str:
+    """Name the CLM baseline of a model's maps and ranking."""
+    return baseline if model == POST_HOC else f"{baseline}, {model}"
+
+
+def setting_name(regularisation: float, samples: int) -> str:
+    """Name a setting of the concept bank."""
+    return f"C={regularisation:g}, n={samples}"
 
 
 def answers(frame: pd.DataFrame) -> list[Finding]:

@@ -26,15 +26,18 @@ from quantus_concepts.studies._kit.results import PAPER, against_control, load_p
 from quantus_concepts.studies._kit.run import Run
 from quantus_concepts.studies._kit.tables import CHANCE, Table, arrange, in_percent, in_percents, with_sources
 from quantus_concepts.studies._models.subjects import ORACLE, POST_HOC, RANDOM, TRADITIONAL
-from quantus_concepts.studies.concepts.findings import FIRST, answers, findings, intervention_rows
-from quantus_concepts.studies.concepts.names import (
+from quantus_concepts.studies.concepts.findings import (
     BASELINES,
+    FIRST,
     MODELS,
     PLAIN,
     RANKINGS,
     SETS,
     SETTINGS,
+    answers,
     baseline_name,
+    findings,
+    intervention_rows,
     setting_name,
 )
 from quantus_concepts.studies.concepts.options import CUB, ConceptOptions

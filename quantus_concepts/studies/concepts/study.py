@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
@@ -12,8 +11,6 @@ import numpy as np
 import pandas as pd
 import torch
 from matplotlib.figure import Figure
-from sklearn.exceptions import ConvergenceWarning
-from threadpoolctl import threadpool_limits
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
@@ -54,7 +51,7 @@ from quantus_concepts.studies._models.subjects import (
     train_networks,
     untrained_networks,
 )
-from quantus_concepts.studies._models.training import SmallResNet, load_trained, one_thread
+from quantus_concepts.studies._models.training import SmallResNet, load_trained, one_thread, quiet_fits
 from quantus_concepts.studies.concepts.data_option import (
     DRAWING,
     SCORING,
@@ -63,7 +60,7 @@ from quantus_concepts.studies.concepts.data_option import (
     labels_by_class,
     load_data,
 )
-from quantus_concepts.studies.concepts.names import PLAIN, SETTINGS, baseline_name, setting_name
+from quantus_concepts.studies.concepts.findings import PLAIN, SETTINGS, baseline_name, setting_name
 from quantus_concepts.studies.concepts.options import ConceptOptions
 from quantus_concepts.studies.concepts.report import page, summary_so_far
 
@@ -378,16 +375,6 @@ def _with_undefined(scores: pd.DataFrame, left_out: Sequence[str]) -> pd.DataFra
     means = scores.index.isin(by_concept.index)
     scores = scores.assign(undefined=scores["undefined"] + len(left_out) * means)
     return pd.concat([scores, *(undefined.assign(item=name) for name in left_out)])
-
-
-@contextmanager
-def quiet_fits() -> Iterator[None]:
-    """Fit heads on one thread of BLAS, whose products are too small for more, and without warnings of each fit."""
-    with warnings.catch_warnings(), threadpool_limits(1, "blas"):
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        # Each bank of the sweep has some; those of the bank that is scored are a note.
-        warnings.filterwarnings("ignore", r"\d+ of \d+ concepts have a balanced accuracy")
-        yield
 
 
 def fit_bank(

@@ -15,8 +15,7 @@ from quantus_concepts.functional.intervals import N_DRAWS
 from quantus_concepts.studies._kit.findings import NO_NUMBER
 from quantus_concepts.studies._kit.results import load_paper
 from quantus_concepts.studies.concepts import options
-from quantus_concepts.studies.concepts.findings import answers, findings
-from quantus_concepts.studies.concepts.names import baseline_name, setting_name
+from quantus_concepts.studies.concepts.findings import answers, baseline_name, findings, setting_name
 from quantus_concepts.studies.concepts.report import is_whole_cub, join_seeds, metric_tables, settings_table
 from quantus_concepts.studies.concepts.study import COLUMNS
 
