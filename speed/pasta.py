@@ -31,8 +31,7 @@ from measuring import DEVICE, SEED, Row, Spread, alternate, peak_mib, ratios, ro
 from torch import Tensor, nn
 
 from quantus_concepts import Faithfulness, PASTAScore
-from quantus_concepts.datasets.ratings.explanations import MapExplanation
-from quantus_concepts.datasets.ratings.questions import QUESTIONS
+from quantus_concepts.datasets.ratings.explanations import QUESTIONS, MapExplanation
 from quantus_concepts.functional.faithfulness import percentages
 from quantus_concepts.metrics.faithfulness.faithfulness import THRESHOLDS
 from quantus_concepts.pasta.embedder import Embedder

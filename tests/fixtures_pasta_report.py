@@ -6,8 +6,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, MapExplanation
-from quantus_concepts.datasets.ratings.questions import QUESTIONS
+from quantus_concepts.datasets.ratings.explanations import QUESTIONS, ConceptExplanation, MapExplanation
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.datasets.ratings.split import leak_free_split
 from quantus_concepts.functional.agreement import human_figures

@@ -32,7 +32,7 @@ def mask_outside(points: Tensor, original: Tensor, image: Tensor) -> Tensor:
 def check_pair(name: str, value: Any) -> tuple[float, float]:
     """Return two numbers, or raise."""
     try:
-        low, high = (float(each) for each in value)
+        low, high = (float(number) for number in value)
     except (TypeError, ValueError) as error:
         raise ValueError(f"Expected argument `{name}` to be two numbers (low, high) but got {value!r}.") from error
     return low, high

@@ -1,4 +1,4 @@
-"""Folders of images, one for each class, lists and tables beside them, and the names in these."""
+"""Folders of images, one for each class, and the lists and tables that come with them."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ def list_classes(root: Path, suffixes: Sequence[str]) -> tuple[list[str], list[P
     folders = subfolders(root)
     if not folders:
         raise ValueError(f"Expected one folder per class in {root} but there is no folder.")
-    found = [image_files(folder, suffixes) for folder in folders]
-    for folder, paths in zip(folders, found, strict=True):
+    files = [image_files(folder, suffixes) for folder in folders]
+    for folder, paths in zip(folders, files, strict=True):
         if not paths:
             raise ValueError(
                 f"Expected images ({', '.join(suffixes)}) in {folder} but there are none. Every folder is a class: "
                 "fill it or remove it."
             )
-    labels = np.repeat(np.arange(len(folders), dtype=np.int64), [len(paths) for paths in found])
-    return [folder.name for folder in folders], [path for paths in found for path in paths], labels
+    labels = np.repeat(np.arange(len(folders), dtype=np.int64), [len(paths) for paths in files])
+    return [folder.name for folder in folders], [path for paths in files for path in paths], labels
 
 
 def list_some(entries: Iterable[object], limit: int = 5) -> str:
@@ -54,11 +54,11 @@ def list_some(entries: Iterable[object], limit: int = 5) -> str:
 
 def check_there(paths: Iterable[Path], what: str, remedy: str) -> None:
     """Raise unless all of the files are there."""
-    wanted = list(dict.fromkeys(paths))
-    missing = [path.name for path in wanted if not path.is_file()]
+    unique = list(dict.fromkeys(paths))
+    missing = [path.name for path in unique if not path.is_file()]
     if missing:
         raise FileNotFoundError(
-            f"Expected {what} but {len(missing)} of {len(wanted)} are missing: {list_some(missing)}. {remedy}"
+            f"Expected {what} but {len(missing)} of {len(unique)} are missing: {list_some(missing)}. {remedy}"
         )
 
 
@@ -83,6 +83,6 @@ def csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
             raise ValueError(f"{path}, line {reader.line_num + 1}: cannot be read as CSV in UTF-8: {error}.") from error
 
 
-def bad_line(path: Path, line: int, expected: str, got: str) -> ValueError:
+def bad_line(path: Path, line: int, expected: str, text: str) -> ValueError:
     """Return an error that names the line of a file."""
-    return ValueError(f"{path}, line {line}: expected {expected} but got {quote(got)}.")
+    return ValueError(f"{path}, line {line}: expected {expected} but got {quote(text)}.")

@@ -244,8 +244,8 @@ def _wrap(moved: Tensor, like: PartPoints, canvas_size: tuple[int, int] | None =
 
 def _plain_image(image: Any) -> Tensor:
     if not isinstance(image, Tensor) or image.ndim != 3:
-        got = f"shape {tuple(image.shape)}" if isinstance(image, Tensor) else _kind(image)
-        raise TypeError(f"Expected argument `transform` to return an image tensor (C, H, W) but got {got}.")
+        kind = f"shape {tuple(image.shape)}" if isinstance(image, Tensor) else _kind(image)
+        raise TypeError(f"Expected argument `transform` to return an image tensor (C, H, W) but got {kind}.")
     return image.as_subclass(Tensor)
 
 

@@ -119,9 +119,9 @@ def plot_schedule(
     ValueError
         If there is no step, or more shares than steps.
     """
-    found = measured or []
-    if len(found) > n_steps:
-        raise ValueError(f"Expected argument `measured` to have at most {n_steps} shares but got {len(found)}.")
+    shares = measured or []
+    if len(shares) > n_steps:
+        raise ValueError(f"Expected argument `measured` to have at most {n_steps} shares but got {len(shares)}.")
     # Imported only where they are needed, for they take long.
     import matplotlib.pyplot as plt
 
@@ -129,8 +129,8 @@ def plot_schedule(
         _, ax = plt.subplots(figsize=(5.6, 3.0), layout="constrained")
     steps = range(1, n_steps + 1)
     ax.step(steps, [schedule.eta(step - 1, n_steps) for step in steps], where="mid", label="asked for")
-    if found:
-        ax.plot(range(1, len(found) + 1), found, "o", markersize=3.5, label="measured")
+    if shares:
+        ax.plot(range(1, len(shares) + 1), shares, "o", markersize=3.5, label="measured")
         ax.legend(frameon=False)
     for end, name in ((schedule.t_1, "$T_1$"), (schedule.t_2, "$T_2$")):
         if end <= 1:

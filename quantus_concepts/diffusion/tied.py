@@ -27,7 +27,7 @@ class TiedScheduler:
     where D is at or below its eta-quantile, and stay elsewhere: the smallest ceil(eta * n) of the n differences are
     tied, each image pair by itself. Of eta = 0 the step is that of the scheduler, to the bit.
 
-    Bader et al. (2025), "SUB", Eqs. 3 to 6, as its text tells them. Whether the quantile is over elements of the latent
+    Bader et al. (2025), "SUB", Eqs. 3 to 6, after its text. Whether the quantile is over elements of the latent
     or over its places, all channels together, is left open there ("elements (i.e. image pixels)").
 
     The result is an object of its own class, derived from the scheduler's, with a copy of its state; the
@@ -145,8 +145,8 @@ def _tied_class(base: type) -> type[TiedScheduler]:
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
         pass  # its state is a copy
 
-    own = {"step": step, "__init__": __init__, "__module__": __name__}
-    return type(f"Tied{base.__name__}", (TiedScheduler, base), own)
+    members = {"step": step, "__init__": __init__, "__module__": __name__}
+    return type(f"Tied{base.__name__}", (TiedScheduler, base), members)
 
 
 class TiedPair(NamedTuple):
@@ -261,9 +261,9 @@ def _check_pipeline(pipeline: Any) -> None:
         raise TypeError(
             f"Expected argument `pipeline` to be a pipeline of diffusers, whose scheduler has `step`, but got {kind}."
         )
-    taken = inspect.signature(type(pipeline).__call__).parameters
-    lacking = [name for name in ("prompt", "generator") if name not in taken]
-    if lacking and not any(one.kind is one.VAR_KEYWORD for one in taken.values()):
+    parameters = inspect.signature(type(pipeline).__call__).parameters
+    lacking = [name for name in ("prompt", "generator") if name not in parameters]
+    if lacking and not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         raise TypeError(
             f"Expected argument `pipeline` to be called with prompts and generators but {kind} takes no "
             f"{' and no '.join(f'`{name}`' for name in lacking)}. With other conditions, give it a TiedScheduler and "
@@ -271,19 +271,19 @@ def _check_pipeline(pipeline: Any) -> None:
         )
 
 
-def _generators(given: Any, n_pairs: int) -> list[Generator]:
+def _generators(generator: Any, n_pairs: int) -> list[Generator]:
     """Return one generator for each reference, and then one in the same state for each guide."""
-    if isinstance(given, Generator):
-        own = [given] * n_pairs
-    elif isinstance(given, list | tuple):
-        own = list(given)
-        if len(own) != n_pairs or not all(isinstance(each, Generator) for each in own):
+    if isinstance(generator, Generator):
+        references = [generator] * n_pairs
+    elif isinstance(generator, list | tuple):
+        references = list(generator)
+        if len(references) != n_pairs or not all(isinstance(reference, Generator) for reference in references):
             raise ValueError(
-                f"Expected argument `generator` to be {n_pairs} generators, one a pair, but got {len(own)} of "
-                f"{sorted({type(each).__name__ for each in own})}."
+                f"Expected argument `generator` to be {n_pairs} generators, one a pair, but got {len(references)} of "
+                f"{sorted({type(reference).__name__ for reference in references})}."
             )
     else:
-        own = [Generator().manual_seed(check_whole("generator", given, 0, 2**63 - 1))] * n_pairs
+        references = [Generator().manual_seed(check_whole("generator", generator, 0, 2**63 - 1))] * n_pairs
     # One that several references share is drawn from in their order, and so is its copy.
-    copies = {id(each): Generator(each.device).set_state(each.get_state()) for each in own}
-    return own + [copies[id(each)] for each in own]
+    copies = {id(reference): Generator(reference.device).set_state(reference.get_state()) for reference in references}
+    return references + [copies[id(reference)] for reference in references]

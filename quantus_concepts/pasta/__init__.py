@@ -5,9 +5,13 @@ from typing import TYPE_CHECKING
 from captum_concepts._support.lazy import lazily
 
 if TYPE_CHECKING:
-    from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, DrawingExplanation, MapExplanation
-    from quantus_concepts.datasets.ratings.questions import QUESTIONS
-    from quantus_concepts.datasets.ratings.vocabularies import RELEASED_CONCEPTS
+    from quantus_concepts.datasets.ratings.explanations import (
+        QUESTIONS,
+        ConceptExplanation,
+        DrawingExplanation,
+        MapExplanation,
+    )
+    from quantus_concepts.datasets.ratings.files import RELEASED_CONCEPTS
     from quantus_concepts.pasta.applications.correlations import RatingCorrelation, rating_correlations, sparseness
     from quantus_concepts.pasta.applications.mixture import Mixture, best_explainer, plot_mixture
     from quantus_concepts.pasta.applications.perturbations import PERTURBATIONS, Perturbation, perturb

@@ -14,7 +14,7 @@ from torch.nn import functional
 from captum_concepts._support.constraints import TEXT, Dictionary, Floats, Instance, Items, Seed, Whole, check_arguments
 from captum_concepts._support.running import without_autocast
 from captum_concepts._support.shown import describe
-from quantus_concepts.datasets.ratings.questions import check_questions
+from quantus_concepts.datasets.ratings.explanations import check_questions
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
 from quantus_concepts.pasta.encoders.open_clip_encoder import PRESETS
 from quantus_concepts.pasta.labels import RELEASED_LABELS, label_indices

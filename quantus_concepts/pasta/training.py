@@ -28,7 +28,7 @@ from captum_concepts._support.constraints import (
 from captum_concepts._support.progress import progress
 from captum_concepts._support.running import warn_user
 from captum_concepts._support.shown import one_line
-from quantus_concepts.datasets.ratings.questions import QUESTIONS, check_questions
+from quantus_concepts.datasets.ratings.explanations import QUESTIONS, check_questions
 from quantus_concepts.datasets.ratings.rated import item_indices
 from quantus_concepts.functional.agreement import quadratic_kappa
 from quantus_concepts.functional.rating_losses import LOSS_WEIGHTS, check_weights, pasta_slopes

@@ -11,8 +11,12 @@ import quantus
 import torch
 from torch import nn
 
-from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, DrawingExplanation, MapExplanation
-from quantus_concepts.datasets.ratings.questions import QUESTIONS
+from quantus_concepts.datasets.ratings.explanations import (
+    QUESTIONS,
+    ConceptExplanation,
+    DrawingExplanation,
+    MapExplanation,
+)
 from quantus_concepts.pasta.applications.correlations import RatingCorrelation, rating_correlations, sparseness
 
 NAN = np.nan

@@ -1,7 +1,6 @@
 import pytest
 
-from quantus_concepts.datasets.ratings.files import released_scale
-from quantus_concepts.datasets.ratings.vocabularies import RELEASE_LISTS, RELEASED_CONCEPTS
+from quantus_concepts.datasets.ratings.files import RELEASE_LISTS, RELEASED_CONCEPTS, released_scale
 from quantus_concepts.pasta.presentation import concept_sentence, released_sentence
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from scipy import stats
 
-from quantus_concepts.datasets.ratings.questions import QUESTIONS
+from quantus_concepts.datasets.ratings.explanations import QUESTIONS
 from quantus_concepts.functional.agreement import figures
 from quantus_concepts.functional.rating_losses import pasta_loss
 from quantus_concepts.pasta import training as module

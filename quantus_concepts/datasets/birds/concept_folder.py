@@ -177,10 +177,10 @@ class ConceptFolder(ConceptDataset):
         image, points = apply_transform(image, points, self.transform)
         return ConceptSample(image, int(self.labels[index]), self.concept_labels[index], points)
 
-    def _assign_parts(self, parts: str | Path | None, given: Mapping[str, str] | Path | None) -> Tensor:
+    def _assign_parts(self, parts: str | Path | None, part_of_concept: Mapping[str, str] | Path | None) -> Tensor:
         number = {name: i for i, name in enumerate(self.part_names)}
-        if given is not None:
-            mapping = read_part_of_concept(given, self.concept_names, self.part_names)
+        if part_of_concept is not None:
+            mapping = read_part_of_concept(part_of_concept, self.concept_names, self.part_names)
             return torch.tensor([number[mapping[name]] if name in mapping else -1 for name in self.concept_names])
         assigned = torch.tensor([number.get(name.split("::", 1)[0], -1) for name in self.concept_names])
         if parts is not None and not (assigned >= 0).any():
@@ -223,10 +223,10 @@ def _draw_training(classes: np.ndarray, n_classes: int, test_share: float, seed:
     training = np.ones(len(classes), dtype=bool)
     for label in range(n_classes):
         members = np.flatnonzero(classes == label)
-        wanted = round(len(members) * test_share)
+        n_test = round(len(members) * test_share)
         if len(members) > 1:
-            wanted = min(max(wanted, 1), len(members) - 1)
-        training[rng.permutation(members)[:wanted]] = False
+            n_test = min(max(n_test, 1), len(members) - 1)
+        training[rng.permutation(members)[:n_test]] = False
     return training
 
 
@@ -280,20 +280,20 @@ def read_concepts(
     keys: Mapping[str, int | None] = {name: i for i, name in enumerate(class_names)} if per_class else image_keys
     n_rows = len(class_names) if per_class else n_images
     expected = "a number from 0 to 1" if per_class else "0 or 1"
-    seen: dict[int, int] = {}
+    row_lines: dict[int, int] = {}
     values = np.full((n_rows, len(names)), np.nan)
     for line, cells in rows:
         row = _look_up(path, line, kind, cells[0], keys)
-        if row in seen:
-            raise bad_line(path, line, f"one row for each {kind} (this one is on line {seen[row]} too)", cells[0])
-        seen[row] = line
+        if row in row_lines:
+            raise bad_line(path, line, f"one row for each {kind} (this one is on line {row_lines[row]} too)", cells[0])
+        row_lines[row] = line
         for column, cell in enumerate(cells[1:]):
             value = values[row, column] = _number(cell)
             if not 0 <= value <= 1 or (value % 1 and not per_class):
                 raise bad_line(path, line, f"{expected} in column {names[column]!r}", cell)
-    if len(seen) < n_rows:
+    if len(row_lines) < n_rows:
         missing = {number: name for name, number in reversed(list(keys.items())) if number is not None}
-        names_left = [quote(name) for number, name in sorted(missing.items()) if number not in seen]
+        names_left = [quote(name) for number, name in sorted(missing.items()) if number not in row_lines]
         raise ValueError(
             f"{path}, line {line + 1}: expected a row for each {kind} but the file ends without "
             f"{list_some(names_left)}."
@@ -334,31 +334,31 @@ def read_points(
             f"{MAX_COORDINATES:,}."
         )
     points = np.full(shape, np.nan, dtype=np.float32)
-    for (image, part), found in places.items():
-        points[image, part, : len(found)] = found
+    for (image, part), coordinates in places.items():
+        points[image, part, : len(coordinates)] = coordinates
     return list(numbers), points
 
 
 def read_part_of_concept(
-    given: Mapping[str, str] | Path, concept_names: Sequence[str], part_names: Sequence[str]
+    source: Mapping[str, str] | Path, concept_names: Sequence[str], part_names: Sequence[str]
 ) -> dict[str, str]:
     """Read which concept is about which part."""
-    if isinstance(given, Mapping):
-        for concept, part in given.items():
-            for what, name, known in (("concept", concept, concept_names), ("part", part, part_names)):
-                if name not in known:
+    if isinstance(source, Mapping):
+        for concept, part in source.items():
+            for what, name, names in (("concept", concept, concept_names), ("part", part, part_names)):
+                if name not in names:
                     raise ValueError(
                         f"Expected argument `part_of_concept` to hold a known {what} but got {name!r}. Known are "
-                        f"{list_some(map(quote, known))}."
+                        f"{list_some(map(quote, names))}."
                     )
-        return dict(given)
+        return dict(source)
     parts: dict[str, str] = {}
-    for line, row in _named_rows(given, PART_COLUMNS):
-        for what, known in (("concept", concept_names), ("part", part_names)):
-            if row[what] not in known:
-                raise bad_line(given, line, f"a known {what}, of {list_some(map(quote, known))},", row[what])
+    for line, row in _named_rows(source, PART_COLUMNS):
+        for what, names in (("concept", concept_names), ("part", part_names)):
+            if row[what] not in names:
+                raise bad_line(source, line, f"a known {what}, of {list_some(map(quote, names))},", row[what])
         if row["concept"] in parts:
-            raise bad_line(given, line, "one row for each concept", row["concept"])
+            raise bad_line(source, line, "one row for each concept", row["concept"])
         parts[row["concept"]] = row["part"]
     return parts
 

@@ -108,7 +108,7 @@ class CUB200(ConceptDataset):
         The 312, "group::option", of which 112 are concepts.
     points : Tensor
         (N, 12, 2, 2), (x, y) in pixels of the original images, the right way up; NaN where not visible, or where the
-        table puts the part outside its image, of which a warning tells.
+        table puts the part outside its image, with a warning.
 
     Raises
     ------
@@ -211,8 +211,8 @@ class CUB200(ConceptDataset):
             self.root / "parts" / "part_locs.txt",
             [("image", n_images), ("part", len(OFFICIAL_PARTS))],
             [
-                Column("x", -_FAR, _FAR, whole=False),
-                Column("y", -_FAR, _FAR, whole=False),
+                Column("x", -_FAR, _FAR, is_integer=False),
+                Column("y", -_FAR, _FAR, is_integer=False),
                 Column("visible", 0, 1),
             ],
         ).reshape(n_images, len(OFFICIAL_PARTS), 3)
@@ -276,11 +276,11 @@ class Column:
     name: str
     low: float
     high: float
-    whole: bool = True
+    is_integer: bool = True
 
     def describe(self) -> str:
         """Say what is expected."""
-        if not self.whole:
+        if not self.is_integer:
             return f"{self.name} (a number)"
         if self.high == self.low + 1:
             return f"{self.name} ({self.low:g} or {self.high:g})"
@@ -289,7 +289,7 @@ class Column:
     def accepts(self, text: str) -> bool:
         """Whether a cell holds such a value."""
         try:
-            value = int(text) if self.whole else float(text)
+            value = int(text) if self.is_integer else float(text)
         except ValueError:
             return False
         return self.low <= value <= self.high
@@ -326,7 +326,7 @@ def read_names(path: Path, check: Callable[[int, str], str | None] | None = None
 
 
 def read_attribute_names(root: Path) -> list[str]:
-    """Read ``attributes.txt``, which lies in ``attributes/``, beside it, or beside ``CUB_200_2011``."""
+    """Read ``attributes.txt``, in ``attributes/``, next to that folder, or next to ``CUB_200_2011``."""
     places = [root / "attributes" / "attributes.txt", root / "attributes.txt", root.parent / "attributes.txt"]
     path = next((place for place in places if place.is_file()), None)
     if path is None:
@@ -353,15 +353,15 @@ def read_parts(path: Path) -> None:
 
 def read_rows(path: Path, keys: Sequence[tuple[str, int]], columns: Sequence[Column]) -> np.ndarray:
     """Read a file of numbers whose first columns count through all combinations of keys, in order."""
-    # Columns past those asked for are ignored, also where only some lines have them.
+    # Further columns are ignored, also where only some lines have them.
     _check_file(path)
     rows = int(np.prod([size for _, size in keys]))
-    whole = all(column.whole for column in columns)
-    kind = (np.uint8 if max(column.high for column in columns) < 256 else np.int64) if whole else np.float64
+    all_integers = all(column.is_integer for column in columns)
+    kind = (np.uint8 if max(column.high for column in columns) < 256 else np.int64) if all_integers else np.float64
     values = np.empty((rows, len(columns)), dtype=kind)
     width = len(keys) + len(columns)
     cells = dict.fromkeys(range(len(keys)), np.int64) | {
-        len(keys) + i: np.int64 if column.whole else np.float64 for i, column in enumerate(columns)
+        len(keys) + i: np.int64 if column.is_integer else np.float64 for i, column in enumerate(columns)
     }
     done = 0
     try:
@@ -389,7 +389,7 @@ def read_class_table(path: Path, n_classes: int) -> np.ndarray:
             raise bad_line(path, line, f"the end of the file after {n_classes} classes", text)
         if len(cells) != N_ATTRIBUTES:
             raise bad_line(path, line, f"{N_ATTRIBUTES} numbers", f"{len(cells)} columns")
-        percent = Column("per cent", 0, 100, whole=False)
+        percent = Column("per cent", 0, 100, is_integer=False)
         bad = next((cell for cell in cells if not percent.accepts(cell)), None)
         if bad is not None:
             raise bad_line(path, line, "numbers from 0 to 100", bad)
@@ -438,15 +438,15 @@ def _find_bad_line(
     for line, text in itertools.islice(_lines(path), done, None):
         if done == rows:
             raise bad_line(path, line, f"the end of the file after {rows} rows", text)
-        wanted = [int(value) + 1 for value in np.unravel_index(done, sizes)]
+        key_values = [int(value) + 1 for value in np.unravel_index(done, sizes)]
         cells = text.split()
         fits = len(cells) >= len(keys) + len(columns)
-        fits = fits and cells[: len(keys)] == [str(value) for value in wanted]
+        fits = fits and cells[: len(keys)] == [str(value) for value in key_values]
         fits = fits and all(column.accepts(cell) for column, cell in zip(columns, cells[len(keys) :], strict=False))
         if not fits:
-            start = ", ".join(f"{name} {value}" for (name, _), value in zip(keys, wanted, strict=True))
-            rest = ", ".join(column.describe() for column in columns)
-            raise bad_line(path, line, f"{start}, {rest}", text)
+            start = ", ".join(f"{name} {value}" for (name, _), value in zip(keys, key_values, strict=True))
+            columns_text = ", ".join(column.describe() for column in columns)
+            raise bad_line(path, line, f"{start}, {columns_text}", text)
         done += 1
     _check_count(path, done, rows, "rows")
 
@@ -467,10 +467,10 @@ def _check_file(path: Path) -> None:
         )
 
 
-def _check_count(path: Path, got: int, expected: int, what: str) -> None:
-    if got != expected:
+def _check_count(path: Path, count: int, expected: int, what: str) -> None:
+    if count != expected:
         raise ValueError(
-            f"{path}, line {got + 1}: expected {expected} {what} but the file ends after {got}. It was cut "
+            f"{path}, line {count + 1}: expected {expected} {what} but the file ends after {count}. It was cut "
             "off: unpack the data set again."
         )
 

@@ -336,11 +336,11 @@ class PaintedBirds(ConceptDataset):
             image, points = apply_transform(image, points, self.transform)
         return ConceptSample(image, int(self.labels[index]), labels, points)
 
-    def _label(self, options: np.ndarray, seen: np.ndarray) -> Tensor:
+    def _label(self, options: np.ndarray, visible: np.ndarray) -> Tensor:
         labels = np.zeros((len(options), len(self.concept_names)), dtype=np.float32)
         np.put_along_axis(labels, self._starts + options, 1, axis=1)
         part = self.part_of_concept.numpy()
-        return torch.from_numpy(labels * np.where(part < 0, True, seen[:, part]))
+        return torch.from_numpy(labels * np.where(part < 0, True, visible[:, part]))
 
     def _options_with(self, index: int, concept: str | int) -> np.ndarray:
         if isinstance(concept, str):

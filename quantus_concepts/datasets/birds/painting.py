@@ -263,9 +263,9 @@ def map_parts(values: np.ndarray) -> np.ndarray:
     # no pixels.
     middle = values[FINE // 2 :: FINE, FINE // 2 :: FINE] & 15
     counts = np.bincount(middle.ravel(), minlength=16)
-    seen = counts >= max(1, round(middle.size / 2304))
-    seen[len(PARTS) + 1 :] = False
-    return np.where(seen, np.arange(16), 0).astype(np.uint8)[middle]
+    visible = counts >= max(1, round(middle.size / 2304))
+    visible[len(PARTS) + 1 :] = False
+    return np.where(visible, np.arange(16), 0).astype(np.uint8)[middle]
 
 
 def map_touches(values: np.ndarray) -> np.ndarray:
@@ -284,9 +284,9 @@ def locate_parts(parts: np.ndarray) -> np.ndarray:
     mean_y = np.bincount(part, y, minlength=len(PARTS)) / counts
     distance = (x - mean_x[part]) ** 2 + (y - mean_y[part]) ** 2
     order = np.lexsort((distance, part))
-    found, first = np.unique(part[order], return_index=True)
+    visible, first = np.unique(part[order], return_index=True)
     centres = np.full((len(PARTS), 2), np.nan, dtype=np.float32)
-    centres[found] = np.stack([x, y], axis=1)[order[first]]
+    centres[visible] = np.stack([x, y], axis=1)[order[first]]
     return centres
 
 

@@ -12,8 +12,8 @@ import numpy as np
 
 from captum_concepts._support.files import read_json
 from quantus_concepts.datasets.folders import leads_out, list_some
+from quantus_concepts.datasets.ratings.explanations import QUESTIONS
 from quantus_concepts.datasets.ratings.files import FileName, parse_rated_name, parse_scored_name
-from quantus_concepts.datasets.ratings.questions import QUESTIONS
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
 
 PREDICTED, IMAGE_NAME = "predicted", "image-name"
@@ -39,9 +39,9 @@ def read_records(path: Path, labels: str = PREDICTED) -> tuple[list[Record], str
     """Read all records of a file of ratings."""
     content = read_json(path, "File of ratings")
     if not isinstance(content, list) or not content:
-        got = "an empty one" if content == [] else f"a {type(content).__name__}"
-        raise ValueError(f"Expected file of ratings {path} to be a list of records but got {got}.")
-    _raise_any(path, "records", [_fault(number, entry) for number, entry in enumerate(content)], "Correct them.")
+        kind = "an empty one" if content == [] else f"a {type(content).__name__}"
+        raise ValueError(f"Expected file of ratings {path} to be a list of records but got {kind}.")
+    _raise_faults(path, "records", [_fault(number, entry) for number, entry in enumerate(content)], "Correct them.")
     names, faults = [], []
     for number, entry in enumerate(content):
         try:
@@ -50,12 +50,19 @@ def read_records(path: Path, labels: str = PREDICTED) -> tuple[list[Record], str
                 parse_scored_name(entry["img"])
         except ValueError as error:
             faults.append(f"record {number}: {error}")
-    _raise_any(path, "names of explanations", faults, "")
-    votes = [[[as_vote(given.get(q)) for q in QUESTIONS] for given in entry["Annotation"]] for entry in content]
-    _raise_any(
+    _raise_faults(path, "names of explanations", faults, "")
+    votes = [[[as_vote(answers.get(q)) for q in QUESTIONS] for answers in entry["Annotation"]] for entry in content]
+    _raise_faults(
         path,
         "votes",
-        [fault for number, table in enumerate(votes) for fault in _vote_faults(number, table, content)],
+        [
+            f"{content[number]['Annotation'][annotator][question]!r} "
+            f"(record {number}, annotator {annotator}, {question})"
+            for number, table in enumerate(votes)
+            for annotator, row in enumerate(table)
+            for question, vote in zip(QUESTIONS, row, strict=True)
+            if vote is None
+        ],
         f"Votes are whole numbers from {MIN_VOTE} to {MAX_VOTE}; leave out what was not answered.",
     )
     records = [_as_record(*parts, labels) for parts in zip(content, names, votes, strict=True)]
@@ -64,15 +71,15 @@ def read_records(path: Path, labels: str = PREDICTED) -> tuple[list[Record], str
     return _join_duplicates(path, records)
 
 
-def _raise_any(path: Path, noun: str, faults: list[str], remedy: str) -> None:
-    found = [fault for fault in faults if fault]
-    if found:
-        text = list_some(found)
-        raise ValueError(f"File of ratings {path} has {len(found)} faulty {noun}: {text}. {remedy}".rstrip())
+def _raise_faults(path: Path, noun: str, faults: list[str], remedy: str) -> None:
+    if faults := [fault for fault in faults if fault]:
+        raise ValueError(
+            f"File of ratings {path} has {len(faults)} faulty {noun}: {list_some(faults)}. {remedy}".rstrip()
+        )
 
 
 def _fault(number: int, entry: Any) -> str:
-    """Say what is wrong with a record, before its votes are looked at; empty where nothing is."""
+    """Say what is wrong with a record, votes aside; empty if nothing is."""
     if not isinstance(entry, dict):
         return f"record {number} is a {type(entry).__name__}, not an object"
     for key in ("img", "explication"):
@@ -95,16 +102,6 @@ def _fault(number: int, entry: Any) -> str:
     return ""
 
 
-def _vote_faults(number: int, votes: list[list[float | None]], content: list[dict[str, Any]]) -> list[str]:
-    return [
-        f"{content[number]['Annotation'][annotator][question]!r} (record {number}, annotator {annotator}, {question})"
-        for annotator, row in enumerate(votes)
-        if None in row
-        for question, vote in zip(QUESTIONS, row, strict=True)
-        if vote is None
-    ]
-
-
 def as_vote(value: Any) -> float | None:
     """Return a vote, NaN where there is none, None where it cannot be read."""
     if type(value) is int and MIN_VOTE <= value <= MAX_VOTE:
@@ -122,34 +119,30 @@ def _as_record(entry: dict[str, Any], file: FileName, votes: list[list[float | N
     if labels == IMAGE_NAME:
         label = parse_scored_name(entry["img"]).label
     else:
-        known = (entry.get("predictedclass"), entry.get("GTclass"), file.label)
-        label = next((str(label) for label in known if label not in (None, "")), "")
+        candidates = (entry.get("predictedclass"), entry.get("GTclass"), file.label)
+        label = next((str(label) for label in candidates if label not in (None, "")), "")
     table = np.array(votes, dtype=np.float64).reshape(len(votes), len(QUESTIONS))
     return Record(entry["img"], entry["explication"], file, label, table)
 
 
 def _join_duplicates(path: Path, records: list[Record]) -> tuple[list[Record], str]:
-    same: dict[str, list[Record]] = {}
-    repeated = 0
+    groups: dict[str, list[Record]] = {}
+    n_repeated = 0
     for record in records:
-        known = same.setdefault(record.explication, [])
-        if known and (known[0].image, known[0].label) != (record.image, record.label):
+        earlier = groups.setdefault(record.explication, [])
+        if earlier and (earlier[0].image, earlier[0].label) != (record.image, record.label):
             raise ValueError(
-                f"Expected the records of {record.explication} in {path} to agree but they name {known[0].image} "
-                f"({known[0].label}) and {record.image} ({record.label}). Remove one."
+                f"Expected the records of {record.explication} in {path} to agree but they name {earlier[0].image} "
+                f"({earlier[0].label}) and {record.image} ({record.label}). Remove one."
             )
-        if any(np.array_equal(other.votes, record.votes, equal_nan=True) for other in known):
-            repeated += 1
+        if any(np.array_equal(other.votes, record.votes, equal_nan=True) for other in earlier):
+            n_repeated += 1
         else:
-            known.append(record)
+            earlier.append(record)
     parts = []
-    if repeated:
-        parts.append(f"Records that repeat another one were left out: {repeated}.")
-    several = sum(len(known) > 1 for known in same.values())
-    if several:
+    if n_repeated:
+        parts.append(f"Records that repeat another one were left out: {n_repeated}.")
+    if several := sum(len(group) > 1 for group in groups.values()):
         parts.append(f"Explanations with several records, whose annotators were put side by side: {several}.")
-    joined = [
-        replace(known[0], votes=np.concatenate([record.votes for record in known])) if len(known) > 1 else known[0]
-        for known in same.values()
-    ]
+    joined = [replace(group[0], votes=np.concatenate([record.votes for record in group])) for group in groups.values()]
     return joined, " ".join(parts)

@@ -95,8 +95,8 @@ def _body(view: BirdView, rng: np.random.Generator) -> np.ndarray:
 
 
 def _some_parts(view: BirdView, rng: np.random.Generator, grade: float) -> np.ndarray:
-    seen = np.setdiff1d(np.unique(view.parts), [0])
-    return np.isin(view.parts, rng.permutation(seen)[: int(grade)]).astype(np.float64)
+    visible = np.setdiff1d(np.unique(view.parts), [0])
+    return np.isin(view.parts, rng.permutation(visible)[: int(grade)]).astype(np.float64)
 
 
 def _thin_out(view: BirdView, rng: np.random.Generator, grade: float) -> np.ndarray:
@@ -181,8 +181,8 @@ def _grade(
     modality: str, kind: str, rule: Callable[..., np.ndarray], grades: Mapping[str, float]
 ) -> list[GradedExplainer]:
     return [
-        GradedExplainer(f"{kind} {shown}", modality, kind, grade, partial(rule, grade=grade))
-        for shown, grade in grades.items()
+        GradedExplainer(f"{kind} {grade_name}", modality, kind, grade, partial(rule, grade=grade))
+        for grade_name, grade in grades.items()
     ]
 
 

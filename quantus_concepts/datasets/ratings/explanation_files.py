@@ -24,13 +24,13 @@ from quantus_concepts.datasets.ratings.files import (
     COUNTERFACTUAL_EXPLAINERS,
     DRAWING_SUFFIX,
     MAP_SUFFIX,
+    RELEASED_CONCEPTS,
     FileName,
     attribution_path,
     load_explanation,
     parse_rated_name,
     parse_scored_name,
 )
-from quantus_concepts.datasets.ratings.vocabularies import RELEASED_CONCEPTS
 
 #: What labels are taken from, where not from a file.
 FROM_FILE_NAME, FROM_IMAGE_NAME, NO_LABELS = "file-name", "image-name", "none"
@@ -149,28 +149,28 @@ def find_explanations(
     images, root = _folder("images", images), _folder("explanations", explanations)
     index = _image_index(images)
     folders = sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
-    found = [
+    files = [
         _find_image(path, explainer, index, with_images)
-        for explainer, folder in [(own_name or root.resolve().name, root), *((each.name, each) for each in folders)]
+        for explainer, folder in [(own_name or root.resolve().name, root), *((path.name, path) for path in folders)]
         # The images themselves are no drawings.
         for path in _files(
             folder, tuple(MODALITIES) if folder.resolve() != images.resolve() else (MAP_SUFFIX, CONCEPT_SUFFIX)
         )
     ]
-    if not found:
+    if not files:
         raise ValueError(
             f"Expected argument `explanations` to be a folder of {MAP_SUFFIX} maps, {DRAWING_SUFFIX} drawings or "
             f"{CONCEPT_SUFFIX} concepts, or of one such folder for each explainer, but {root} holds none."
         )
-    known = {file.explainer for file in found}
-    if unknown := sorted(set(ascending) - known):
-        raise ValueError(f"Expected argument `ascending` to name explainers of {sorted(known)} but got {unknown}.")
-    drawn = {file.path.with_suffix("") for file in found if file.modality == "drawing"}
-    for place, file in enumerate(found):
-        if file.modality == "map" and file.path.with_suffix("") in drawn:
+    explainers = {file.explainer for file in files}
+    if unknown := sorted(set(ascending) - explainers):
+        raise ValueError(f"Expected argument `ascending` to name explainers of {sorted(explainers)} but got {unknown}.")
+    drawing_stems = {file.path.with_suffix("") for file in files if file.modality == "drawing"}
+    for place, file in enumerate(files):
+        if file.modality == "map" and file.path.with_suffix("") in drawing_stems:
             file = replace(file, note=f"its drawing {file.path.stem}{DRAWING_SUFFIX} is taken")
-        found[place] = replace(file, ascending=file.ascending or file.explainer in ascending)
-    return with_labels(found, labels_from)
+        files[place] = replace(file, ascending=file.ascending or file.explainer in ascending)
+    return with_labels(files, labels_from)
 
 
 def _folder(name: str, path: Path | str) -> Path:
@@ -277,13 +277,13 @@ def read_labels(path: Path) -> dict[str, dict[str, str]]:
         ) from error
     if not {"image", "label"} <= set(columns):
         raise ValueError(f"Expected {path} to have the columns image and label but got {shorten(columns)}.")
-    found: dict[str, dict[str, str]] = {}
+    row_of_image: dict[str, dict[str, str]] = {}
     for line, cells in rows:
         row = dict(zip(columns, cells, strict=True))
-        if not row["image"] or row["image"] in found:
+        if not row["image"] or row["image"] in row_of_image:
             raise bad_line(path, line, "an image that no other line names", row["image"])
-        found[row["image"]] = row
-    return found
+        row_of_image[row["image"]] = row
+    return row_of_image
 
 
 def _relabel(file: ExplanationFile, rows: Mapping[str, Mapping[str, str]]) -> ExplanationFile:
@@ -345,11 +345,11 @@ def problems(files: Iterable[ExplanationFile], limit: int | None = None) -> str:
         if file.note:
             by_reason[file.note].append(f"{file.explainer}/{file.path.name}")
     # A folder of another data set gives every file one of few reasons: each is named once.
-    left, texts = limit, []
+    budget, texts = limit, []
     for number, (reason, names) in enumerate(sorted(by_reason.items(), key=lambda item: len(item[1]))):
-        share = len(names) if left is None else max(1, left // (len(by_reason) - number))
+        share = len(names) if budget is None else max(1, budget // (len(by_reason) - number))
         texts.append(f"{list_some(names, share)} ({printable(reason)})")
-        left = None if left is None else max(0, left - min(share, len(names)))
+        budget = None if budget is None else max(0, budget - min(share, len(names)))
     return "; ".join(texts)
 
 

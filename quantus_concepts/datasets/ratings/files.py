@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import posixpath
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -22,7 +24,6 @@ from quantus_concepts.datasets.ratings.explanations import (
     Explanation,
     MapExplanation,
 )
-from quantus_concepts.datasets.ratings.vocabularies import RELEASE_LISTS
 
 MAP_SUFFIX, CONCEPT_SUFFIX, DRAWING_SUFFIX = ".npy", ".json", ".png"
 #: Ids of the released explainers whose explanations are concepts.
@@ -36,9 +37,48 @@ _LONGEST_NAME = 1000
 _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 # LIME writes a concept with the interval its value lies in: "0.10 < arm <= 0.25", "arm > 0.5".
 _INTERVAL = re.compile(rf"^(?:{_NUMBER}\s*<=?\s*)?(?P<name>.*?\S)\s*(?:<=?|>=?)\s*{_NUMBER}$")
-#: What the release's counterfactual explainer writes beside its concepts, with the value infinity.
+#: Entry of the release's counterfactual explainer next to its concepts, with the value infinity.
 NO_COUNTERFACTUAL = "No counterfactual"
 _TARGET = "(Target = "
+
+_PARTS = (
+    "engine artifact_wing animal_wing stern tail locomotive arm hair wheel chain_wheel handlebar hand headlight saddle "
+    "body bodywork beak head eye foot leg neck torso cap license_plate door mirror window ear muzzle horn nose hoof "
+    "mouth eyebrow plant pot coach screen"
+)
+_MONUMAI = (
+    "horseshoe-arch lobed-arch pointed-arch ogee-arch trefoil-arch serliana solomonic-column pinnacle-gothic porthole "
+    "broken-pediment rounded-arch flat-arch segmental-pediment triangular-pediment lintelled-doorway"
+)
+_COCO = (
+    "person, backpack, umbrella, handbag, tie, suitcase, bicycle, car, motorcycle, airplane, bus, train, truck, boat, "
+    "traffic light, fire hydrant, stop sign, parking meter, bench, bird, cat, dog, horse, sheep, cow, elephant, bear, "
+    "zebra, giraffe, frisbee, skis, snowboard, sports ball, kite, baseball bat, baseball glove, skateboard, surfboard, "
+    "tennis racket, bottle, wine glass, cup, fork, knife, spoon, bowl, banana, apple, sandwich, orange, broccoli, "
+    "carrot, hot dog, pizza, donut, cake, chair, couch, potted plant, bed, dining table, toilet, tv, laptop, mouse, "
+    "remote, keyboard, cell phone, microwave, oven, toaster, sink, refrigerator, book, clock, vase, scissors, "
+    "teddy bear, hair drier, toothbrush"
+)
+
+#: Kazmierczak et al., PASTA, Table 3, by the name a data set has in file names.
+RELEASED_CONCEPTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "catsdogscars": tuple(_PARTS.split()),
+        "pascalpart": tuple(_PARTS.split()),
+        "monumai": tuple(_MONUMAI.split()),
+        "coco": tuple(_COCO.split(", ")),
+    }
+)
+
+#: How the release's own lists write concepts that its Table 3 writes otherwise; its files have these keys.
+_AS_RELEASED = {"eyebrow": "ebrow", "flat-arch": "flat-arch "}
+#: The lists that the release goes through for its sentences, by the name of the data set.
+RELEASE_LISTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        name: tuple(_AS_RELEASED.get(concept, concept) for concept in concepts)
+        for name, concepts in RELEASED_CONCEPTS.items()
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -120,8 +160,8 @@ def load_concepts(path: Path, *, ascending: bool = False, dataset: str = "") -> 
     # two directions of a concept the smallest magnitude stays, and infinite values are left out.
     content = read_json(path, "Concept file")
     if not isinstance(content, dict) or not content:
-        got = "an empty one" if isinstance(content, dict) else f"a {type(content).__name__}"
-        raise ValueError(f"Expected concept file {path} to be an object of names and numbers but got {got}.")
+        kind = "an empty one" if isinstance(content, dict) else f"a {type(content).__name__}"
+        raise ValueError(f"Expected concept file {path} to be an object of names and numbers but got {kind}.")
     longest = max(content, key=len)
     if len(longest) > _LONGEST_NAME:
         raise ValueError(
@@ -142,9 +182,9 @@ def load_concepts(path: Path, *, ascending: bool = False, dataset: str = "") -> 
             f"Expected the values in concept file {path} to be finite numbers but {len(bad)} of {len(content)} are "
             f"not: {list_some(bad)}.{advice}"
         )
-    written = {name: float(value) for name, value in content.items()}
-    values = _counterfactuals(written) if counterfactual else _strip_intervals(written)
-    return ConceptExplanation(values, ascending, written, RELEASE_LISTS.get(dataset, ()))
+    entries = {name: float(value) for name, value in content.items()}
+    values = _counterfactuals(entries) if counterfactual else _strip_intervals(entries)
+    return ConceptExplanation(values, ascending, entries, RELEASE_LISTS.get(dataset, ()))
 
 
 def load_explanation(path: Path, image: Path | None, name: FileName, *, ascending: bool) -> Explanation:
@@ -197,19 +237,19 @@ def _is_finite(value: Any) -> bool:
         return False
 
 
-def _strip_intervals(written: dict[str, float]) -> dict[str, float]:
+def _strip_intervals(entries: dict[str, float]) -> dict[str, float]:
     """Return values by name, without intervals."""
-    found = [_INTERVAL.match(key) for key in written]
-    names = [match["name"] if match else key for match, key in zip(found, written, strict=True)]
+    matches = [_INTERVAL.match(key) for key in entries]
+    names = [match["name"] if match else key for match, key in zip(matches, entries, strict=True)]
     if len(set(names)) < len(names):
-        return written
-    return dict(zip(names, written.values(), strict=True))
+        return entries
+    return dict(zip(names, entries.values(), strict=True))
 
 
-def _counterfactuals(written: dict[str, float]) -> dict[str, float]:
+def _counterfactuals(entries: dict[str, float]) -> dict[str, float]:
     """Return for each concept the value of its direction of smallest magnitude."""
     values: dict[str, float] = {}
-    for key, value in written.items():
+    for key, value in entries.items():
         name = key.partition("(")[0].strip()
         if key != NO_COUNTERFACTUAL and math.isfinite(value) and abs(value) < abs(values.get(name, math.inf)):
             values[name] = value

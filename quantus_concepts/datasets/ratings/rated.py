@@ -10,8 +10,7 @@ import numpy as np
 
 from captum_concepts._support.checks import check_numbers, check_shape, to_numpy
 from captum_concepts._support.shown import describe
-from quantus_concepts.datasets.ratings.explanations import MODALITIES, Explanation, LazyExplanations
-from quantus_concepts.datasets.ratings.questions import QUESTIONS
+from quantus_concepts.datasets.ratings.explanations import MODALITIES, QUESTIONS, Explanation, LazyExplanations
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE, join_votes
 
 _SHOWN = 5
@@ -166,14 +165,14 @@ def _check_votes(votes: np.ndarray) -> None:
     bad = ~np.isnan(votes) & ~((votes >= MIN_VOTE) & (votes <= MAX_VOTE))
     if bad.any():
         places = np.argwhere(bad)
-        shown = ", ".join(
+        examples = ", ".join(
             f"{votes[tuple(place)]:g} (item {place[0]}, annotator {place[1]}, Q{place[2] + 1})"
             for place in places[:_SHOWN]
         )
         more = ", ..." if len(places) > _SHOWN else ""
         raise ValueError(
             f"Expected argument `votes` to lie in [{MIN_VOTE}, {MAX_VOTE}], NaN if a question has no vote, but "
-            f"{len(places)} do not: {shown}{more}. Correct or remove them."
+            f"{len(places)} do not: {examples}{more}. Correct or remove them."
         )
 
 

@@ -15,12 +15,12 @@ from captum_concepts._support.constraints import Arrays, Instance, Number, Seed,
 from quantus_concepts.datasets.birds.painted_birds import PaintedBirds
 from quantus_concepts.datasets.ratings.explainers import EXPLAINERS, LIST_LENGTH, BirdView, GradedExplainer
 from quantus_concepts.datasets.ratings.explanations import (
+    QUESTIONS,
     ConceptExplanation,
     Explanation,
     LazyExplanations,
     MapExplanation,
 )
-from quantus_concepts.datasets.ratings.questions import QUESTIONS
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
 
@@ -39,7 +39,7 @@ class GradedExplanations:
     """What graded explainers say of painted birds."""
 
     # An explanation depends on the seed, the image, the explainer and the situation alone: the same to the bit in
-    # any order. Images are painted and explanations drawn when asked for; only the places of the parts are kept.
+    # any order. Images are painted and explanations drawn on access; only the places of the parts are kept.
     # Two perturbations are simulated by what they do to an explainer. A *light* one leaves the bird where and what
     # it is, and an explainer with a random element draws anew. A *strong* one puts another bird, of another class,
     # in its place.
@@ -80,17 +80,17 @@ class GradedExplanations:
         """Return the bare explanation."""
         check_choice("situation", situation, SITUATIONS)
         stream = [self.seed, _DRAW_STREAM, image, explainer, SITUATIONS.index(situation)]
-        seen = int(self.others[image]) if situation == "strong" else image
-        return self.explainers[explainer].rule(self.view(seen), np.random.default_rng(stream))
+        explained_image = int(self.others[image]) if situation == "strong" else image
+        return self.explainers[explainer].rule(self.view(explained_image), np.random.default_rng(stream))
 
     def explanation(self, pair: Sequence[int]) -> Explanation:
         """Return the explanation of an image by an explainer, as it is rated."""
         image, explainer = pair
-        drawn = self.draw(image, explainer)
+        bare = self.draw(image, explainer)
         if self.explainers[explainer].modality == "map":
-            return MapExplanation(self._paint(image), torch.from_numpy(drawn).float())
-        names = (self.concept_names[place] for place in drawn.tolist())
-        return ConceptExplanation({name: 1 - rank / len(drawn) for rank, name in enumerate(names)})
+            return MapExplanation(self._paint(image), torch.from_numpy(bare).float())
+        names = (self.concept_names[place] for place in bare.tolist())
+        return ConceptExplanation({name: 1 - rank / len(bare) for rank, name in enumerate(names)})
 
     def _paint(self, image: int) -> Tensor:
         # Items come image by image, so the last one is mostly the next.
@@ -196,7 +196,7 @@ def expected_votes(graded: GradedExplanations, items: np.ndarray) -> np.ndarray:
     # smaller weights over sum of the larger ones, each concept's two compared.
     values = np.empty((len(items), len(QUESTIONS)))
     for place, (image, explainer) in enumerate(items.tolist()):
-        rated, light, strong = (graded.draw(image, explainer, each) for each in ("rated", "light", "strong"))
+        rated, light, strong = (graded.draw(image, explainer, situation) for situation in ("rated", "light", "strong"))
         view = graded.view(image)
         if graded.explainers[explainer].modality == "map":
             right, complete, clear = rate_map(rated, view.parts > 0)

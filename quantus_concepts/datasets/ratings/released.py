@@ -14,6 +14,7 @@ from quantus_concepts.datasets.folders import list_some
 from quantus_concepts.datasets.ratings.annotations import LABELS, PREDICTED, Record, read_records
 from quantus_concepts.datasets.ratings.explanations import (
     MODALITIES,
+    QUESTIONS,
     Explanation,
     LazyExplanations,
 )
@@ -26,7 +27,6 @@ from quantus_concepts.datasets.ratings.files import (
     attribution_path,
     load_explanation,
 )
-from quantus_concepts.datasets.ratings.questions import QUESTIONS
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
 
 ANNOTATIONS = "human_annotations.json"
@@ -120,16 +120,16 @@ class PastaRatings(RatedExplanations):
     ) -> None:
         folder = Path(root)
         records, duplicates = read_records(_find(folder, annotations), labels)
-        records = _of_datasets(records, datasets)
+        records = _select_datasets(records, datasets)
         finder = _Finder(folder, drawings and modality != "map", _ids("concept_explainers", concept_explainers))
         ascending = _ids("counterfactual_explainers", counterfactual_explainers)
         files = [finder.locate(record, record.file.explainer in ascending) for record in records]
-        kept = [i for i, file in enumerate(files) if modality in (None, file.modality)]
-        if not kept:
+        indices = [i for i, file in enumerate(files) if modality in (None, file.modality)]
+        if not indices:
             raise ValueError(
                 f"Expected explanations of modality {modality!r} in {folder} but all {len(files)} are of another one."
             )
-        records, files = [records[i] for i in kept], [files[i] for i in kept]
+        records, files = [records[i] for i in indices], [files[i] for i in indices]
         _check_there(files, folder)
         votes = _join_annotators(records)
         super().__init__(
@@ -148,17 +148,17 @@ class PastaRatings(RatedExplanations):
 @dataclass(frozen=True)
 class _File:
     image: Path
-    shown: Path
+    explanation: Path
     name: FileName
     ascending: bool
     missing: tuple[str, ...]
 
     @property
     def modality(self) -> str:
-        return {MAP_SUFFIX: "map", CONCEPT_SUFFIX: "concepts"}.get(self.shown.suffix, "drawing")
+        return {MAP_SUFFIX: "map", CONCEPT_SUFFIX: "concepts"}.get(self.explanation.suffix, "drawing")
 
     def load(self) -> Explanation:
-        return load_explanation(self.shown, self.image, self.name, ascending=self.ascending)
+        return load_explanation(self.explanation, self.image, self.name, ascending=self.ascending)
 
 
 def _find(folder: Path, annotations: str) -> Path:
@@ -173,22 +173,22 @@ def _find(folder: Path, annotations: str) -> Path:
     return path
 
 
-def _of_datasets(records: list[Record], datasets: str | Collection[str] | None) -> list[Record]:
+def _select_datasets(records: list[Record], datasets: str | Collection[str] | None) -> list[Record]:
     if datasets is None:
         return records
-    wanted = sorted(_ids("datasets", datasets))
-    if not wanted:
+    names = sorted(_ids("datasets", datasets))
+    if not names:
         raise ValueError("Expected argument `datasets` to name at least one data set, or None for all, but got none.")
     there = sorted({record.file.dataset for record in records})
-    for dataset in wanted:
+    for dataset in names:
         check_choice("datasets", dataset, there)
-    return [record for record in records if record.file.dataset in wanted]
+    return [record for record in records if record.file.dataset in names]
 
 
-def _ids(name: str, given: str | Collection[str]) -> frozenset[str]:
-    if not isinstance(given, Collection):
-        raise TypeError(f"Expected argument `{name}` to be names but got {given!r}.")
-    return frozenset([given] if isinstance(given, str) else map(str, given))
+def _ids(name: str, ids: str | Collection[str]) -> frozenset[str]:
+    if not isinstance(ids, Collection):
+        raise TypeError(f"Expected argument `{name}` to be names but got {ids!r}.")
+    return frozenset([ids] if isinstance(ids, str) else map(str, ids))
 
 
 class _Finder:
@@ -206,14 +206,14 @@ class _Finder:
         if record.file.explainer in self._concept_explainers:
             suffixes.reverse()
         paths = [attribution_path(record.explication, suffix) for suffix in suffixes]
-        found = next((place for place in map(self.find, paths) if place), None)
+        explanation = next((place for place in map(self.find, paths) if place), None)
         # The drawing of concepts is a chart; what is embedded of them is a text.
-        if self._drawings and suffixes[0] == MAP_SUFFIX and (found is None or found.suffix == MAP_SUFFIX):
-            found = self.find(record.explication) or found
+        if self._drawings and suffixes[0] == MAP_SUFFIX and (explanation is None or explanation.suffix == MAP_SUFFIX):
+            explanation = self.find(record.explication) or explanation
         image = self.find(record.image)
-        missing = tuple(path for path, place in ((record.image, image), (paths[0], found)) if place is None)
+        missing = tuple(path for path, place in ((record.image, image), (paths[0], explanation)) if place is None)
         return _File(
-            image or self._root / record.image, found or self._root / paths[0], record.file, ascending, missing
+            image or self._root / record.image, explanation or self._root / paths[0], record.file, ascending, missing
         )
 
     def find(self, path: str) -> Path | None:
@@ -237,10 +237,10 @@ class _Finder:
 def _check_there(files: Sequence[_File], folder: Path) -> None:
     missing = list(dict.fromkeys(path for file in files for path in file.missing))
     if missing:
-        wanted = {path for file in files for path in (file.image, file.shown)}
+        all_paths = {path for file in files for path in (file.image, file.explanation)}
         raise FileNotFoundError(
             f"Expected the images and attributions of {len(files)} explanations in {folder} but {len(missing)} of "
-            f"{len(wanted)} files are missing: {list_some(missing, 10)}. Download them, or take their records out."
+            f"{len(all_paths)} files are missing: {list_some(missing, 10)}. Download them, or take their records out."
         )
 
 

@@ -68,8 +68,10 @@ class Split:
             for part, size in sizes.items()
         )
         total = sum(sizes.values()) + self.dropped
-        left = f"{self.dropped} of {_count(total, 'item')} left out, with image and explainer in different parts."
-        return f"{text[0].upper()}{text[1:]}. {left}"
+        dropped_text = (
+            f"{self.dropped} of {_count(total, 'item')} left out, with image and explainer in different parts."
+        )
+        return f"{text[0].upper()}{text[1:]}. {dropped_text}"
 
 
 @check_arguments(train_share=SHARE, seed=Seed())
@@ -79,7 +81,7 @@ def leak_free_split(image_ids: Any, explainer_ids: Any, *, train_share: float = 
     Images and explainers are divided independently of each other: `train_share` of the ids for training, and half of
     the others each for validation and testing. An item is kept where its image and its explainer fall into the same
     part. Of a full design, with the default share, 0.7 * 0.7 + 2 * 0.15 * 0.15 = 53.5 % are kept, and 2 % each are for
-    validation and testing: with few explainers little is left, which `Split.summary` tells.
+    validation and testing: with few explainers little is left (see `Split.summary`).
 
     The paper (appendix D.1) splits so. Its released code divides the remaining *items* into validation and test, which
     therefore share images and explainers; this is not followed.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -26,7 +26,7 @@ from quantus_concepts.datasets.scenes.composed import GREY, NO_BOX, VIEWS, Box, 
 _MOST_BYTES = 2 << 30
 #: From which grey on a pixel of a mask is set.
 _SET = 128
-# In one line, since the command tells its errors in one.
+# In one line, since the command prints an error in one line.
 _CONVERSION = (
     "import numpy as np; masks = np.load({source!r}, allow_pickle=True); "
     "np.savez_compressed({target!r}, **{{str(i): np.asarray(mask, dtype=bool) for i, mask in enumerate(masks)}})"
@@ -35,7 +35,7 @@ OBJ, SCENE, SCENE_ONLY = "obj", "scene", "scene_only"
 FOLDERS = (OBJ, SCENE, SCENE_ONLY)
 #: What the release calls the two splits.
 SPLIT_FOLDERS = {"train": "train", "test": "val"}
-#: Written beside the folders: with what the images were composed, which determines the names of all files.
+#: Written next to the folders: with what the images were composed, which determines the names of all files.
 SETTINGS = "compose.json"
 SUFFIXES = (".jpg", ".jpeg", ".png")
 #: Masks of the release, by object and the last two digits of the name.
@@ -56,9 +56,9 @@ class PNGMasks:
         path = self.folder / f"{Path(name).stem}.png"
         pixels = load_pixels(path, "L", "Mask")
         if pixels.shape != stored or pixels.max() < _SET:
-            got = f"of (H, W) = {pixels.shape}" if pixels.shape != stored else "empty"
+            problem = f"of (H, W) = {pixels.shape}" if pixels.shape != stored else "empty"
             raise ValueError(
-                f"Expected mask {path} to be of (H, W) = {stored}, as its image, and not empty but it is {got}."
+                f"Expected mask {path} to be of (H, W) = {stored}, as its image, and not empty but it is {problem}."
             )
         mask = Image.fromarray(pixels)
         return np.asarray(mask.resize((size, size), Image.Resampling.NEAREST)) >= _SET
@@ -79,9 +79,9 @@ class NumberedMasks:
         number = MASKS_PER_OBJECT * object_label + int(parse_name(name).number[-2:])
         array = self._load().get(str(number))
         if array is None or array.ndim != 2 or not array.any():
-            got = "there is none" if array is None else f"it has shape {array.shape}, {int(array.sum())} pixels set"
+            problem = "there is none" if array is None else f"it has shape {array.shape}, {int(array.sum())} pixels set"
             raise ValueError(
-                f"Expected mask {number} in {self.path}, for {name}, to be (h, w) and not empty but {got}."
+                f"Expected mask {number} in {self.path}, for {name}, to be (h, w) and not empty but {problem}."
             )
         row0, col0, row1, col1 = box
         shape = Image.fromarray(array.astype(np.uint8)).resize((col1 - col0, row1 - row0), Image.Resampling.NEAREST)
@@ -222,7 +222,7 @@ class BAMFolder(ComposedDataset):
                 )
         listed = {folder: self._list(folder) for folder in (OBJ, SCENE)}
         self.names = sorted(listed[OBJ])
-        self._check_same(listed[OBJ], listed[SCENE], SCENE)
+        self._check_same(self.names, listed[SCENE], SCENE)
         self.object_names = self._class_names(OBJ, listed[OBJ])
         self.scene_names = self._class_names(SCENE, listed[SCENE])
         self.object_labels = torch.tensor([listed[OBJ][name] for name in self.names])
@@ -269,7 +269,7 @@ class BAMFolder(ComposedDataset):
                 f"for the split {self.split!r}."
             )
         if view == "0s":
-            self._check_same(dict.fromkeys(self.names, 0), self._list(SCENE_ONLY), SCENE_ONLY)
+            self._check_same(self.names, self._list(SCENE_ONLY), SCENE_ONLY)
         return super().with_view(view)
 
     def _image(self, index: int) -> np.ndarray:
@@ -328,10 +328,10 @@ class BAMFolder(ComposedDataset):
             raise ValueError(f"Expected images in {base.with_name('val.txt')} but it is empty.")
         return labels
 
-    def _check_same(self, names: dict[str, int], others: dict[str, int], folder: str) -> None:
+    def _check_same(self, names: Collection[str], other_names: Collection[str], folder: str) -> None:
         if not names:
             raise ValueError(f"Expected images in {self.root / OBJ / SPLIT_FOLDERS[self.split]} but there are none.")
-        different = sorted(names.keys() ^ others.keys() if folder == SCENE else names.keys() - others.keys())
+        different = sorted(set(names) ^ set(other_names) if folder == SCENE else set(names) - set(other_names))
         if different:
             raise ValueError(
                 f"Expected the same images in {self.root / OBJ} and {self.root / folder} ({SPLIT_FOLDERS[self.split]}) "
@@ -344,25 +344,25 @@ class BAMFolder(ComposedDataset):
         names = [path.name for path in subfolders(train)] if train.is_dir() else []
         parts = [(label, parse_name(name)[folder == SCENE]) for name, label in labels.items()]
         if not names:
-            known = dict(parts)
-            names = [known.get(label, f"class {label}") for label in range(max(known) + 1)]
+            name_of_label = dict(parts)
+            names = [name_of_label.get(label, f"class {label}") for label in range(max(name_of_label) + 1)]
         for label, name in parts:
             if label >= len(names) or names[label] != name:
-                got = repr(names[label]) if label < len(names) else f"beyond the {len(names)} classes"
+                actual = repr(names[label]) if label < len(names) else f"beyond the {len(names)} classes"
                 raise ValueError(
                     f"Expected label {label} in {self.root / folder} to be {name!r}, as an image is named, but by the "
-                    f"order of the classes it is {got}. Labels count the names in alphabetical order."
+                    f"order of the classes it is {actual}. Labels count the names in alphabetical order."
                 )
         return names
 
     def _read_boxes(self) -> dict[str, Box]:
         lists = ["loc.txt"] if self.split == "train" else ["val_loc.txt", "loc.txt"]
-        found = [self.root / folder / name for name in lists for folder in FOLDERS]
-        path = next((path for path in found if path.is_file()), None)
+        candidates = [self.root / folder / name for name in lists for folder in FOLDERS]
+        path = next((path for path in candidates if path.is_file()), None)
         if path is None:
             if self.split == "train":
                 return {}
-            raise FileNotFoundError(f"Expected the boxes of the objects in {found[0]} but there is no such file.")
+            raise FileNotFoundError(f"Expected the boxes of the objects in {candidates[0]} but there is no such file.")
         boxes = read_boxes(path)
         missing = [name for name in self.names if name not in boxes]
         if missing:
@@ -383,7 +383,7 @@ class BAMFolder(ComposedDataset):
 
 
 class ImageName(NamedTuple):
-    """What the name of an image tells."""
+    """The parts of the name of an image."""
 
     object_name: str
     scene_name: str
@@ -434,13 +434,13 @@ class Layout:
 
 def parse_name(name: str) -> ImageName:
     """Read the name of an image file."""
-    found = _NAME.fullmatch(Path(name).stem)
-    if found is None:
+    match = _NAME.fullmatch(Path(name).stem)
+    if match is None:
         raise ValueError(
             f"Expected an image of BAM to be named object-scene-number, as dog-bedroom-0900.jpg, but got "
             f"{shorten(name)}."
         )
-    return ImageName(found["object"], found["scene"], found["number"])
+    return ImageName(match["object"], match["scene"], match["number"])
 
 
 def folder_names(class_names: Sequence[str]) -> list[str]:
@@ -483,13 +483,13 @@ def _read_list(path: Path) -> dict[str, tuple[int, str]]:
     """Return line number and value by the name of the image."""
     if not path.is_file():
         raise FileNotFoundError(f"Expected the list {path} of the BAM layout but there is no such file.")
-    found: dict[str, tuple[int, str]] = {}
+    entries: dict[str, tuple[int, str]] = {}
     for number, line in enumerate(read_text(path, "List").splitlines(), start=1):
         name, *value = line.rsplit(maxsplit=1) or [""]
         if name and not value:
             raise ValueError(f"Expected line {number} of {path} to be a name and a value but got {quote(line)}.")
-        if name in found:
+        if name in entries:
             raise ValueError(f"Expected each image once in {path} but {shorten(name)} in line {number} comes again.")
         if name:
-            found[name] = number, value[0]
-    return found
+            entries[name] = number, value[0]
+    return entries

@@ -25,11 +25,11 @@ from quantus_concepts.datasets.scenes.sources import Cutout, ObjectSource, cut_o
 #: The ten classes of the authors' release.
 RELEASE_OBJECTS = ("backpack", "bird", "dog", "elephant", "kite", "pizza", "stop sign", "toilet", "truck", "zebra")
 _BORDER = 1.0
-#: What tells entries apart is looked up.
+#: Types of the fields by which entries are found.
 _KINDS = {"id": int | str, "image_id": int | str, "category_id": int | str, "name": str}
 #: Farther out no pixel is.
 _FAR = 1e9
-#: Pixels looked at together.
+#: Pixels tested in one call.
 _BAND = 1 << 20
 
 
@@ -38,7 +38,7 @@ class COCOObjects(ObjectSource):
 
     Polygons need no further package; run-length encoded masks need pycocotools (``pip install
     "quantus-concepts[coco]"``). Crowds (``iscrowd``) are left out. The annotation file is read once, photographs when
-    asked for. Objects are in the order of the classes, then of the numbers of the photographs and the annotations.
+    accessed. Objects are in the order of the classes, then of the numbers of the photographs and the annotations.
 
     The authors' release takes, from each photograph, the largest object of a class, whatever its size; so do the
     defaults here, but for objects of less than 1 % of the photograph, which would have to be magnified.
@@ -61,7 +61,7 @@ class COCOObjects(ObjectSource):
     max_per_class : int, optional
         The first so many of each class; None for all.
     min_photographs : int, optional
-        Leave out classes with objects in fewer photographs, of which a warning tells, in place of an error for a class
+        Leave out classes with objects in fewer photographs with a warning, in place of an error for a class
         that the file lacks or that has no object: for a part of COCO. `ObjectsOnScenes` requires 2.
 
     Attributes
@@ -124,31 +124,31 @@ class COCOObjects(ObjectSource):
         if not self.images.is_dir():
             raise FileNotFoundError(f"Expected argument `images` to be the folder of photographs but got {images}.")
         self.class_names = list(class_names)
-        content = _read(self.annotations)
+        content = _read_annotations(self.annotations)
         categories = {category["name"]: category["id"] for category in content["categories"]}
         if min_photographs is None:
             for name in self.class_names:
                 check_choice("class_names", name, categories)
         labels = _labels(categories, self.class_names)
         photographs = {image["id"]: image for image in content["images"]}
-        wanted = [
+        annotated = [
             annotation
             for annotation in content["annotations"]
             if annotation["category_id"] in labels and not annotation.get("iscrowd")
         ]
-        _check_segmentations(wanted, photographs, self.annotations)
-        wanted.sort(
+        _check_segmentations(annotated, photographs, self.annotations)
+        annotated.sort(
             key=lambda annotation: (labels[annotation["category_id"]], annotation["image_id"], annotation["id"])
         )
         fitting = []
-        for a in wanted:
+        for a in annotated:
             with _name_annotation(a["id"], self.annotations):
                 if _fits(a, photographs[a["image_id"]], min_area, truncated):
                     fitting.append(a)
         if min_photographs is not None:
             self._leave_out(fitting, categories, min_photographs)
             labels = _labels(categories, self.class_names)
-            wanted, fitting = ([a for a in each if a["category_id"] in labels] for each in (wanted, fitting))
+            annotated, fitting = ([a for a in subset if a["category_id"] in labels] for subset in (annotated, fitting))
         if largest_only:
             fitting = [
                 max(same, key=lambda a: _area(a, _size(photographs[a["image_id"]])))
@@ -156,7 +156,7 @@ class COCOObjects(ObjectSource):
             ]
         chosen = [a for _, same in groupby(fitting, lambda a: a["category_id"]) for a in islice(same, max_per_class)]
         self._check_counts(
-            Counter(labels[a["category_id"]] for a in wanted), {labels[a["category_id"]] for a in chosen}
+            Counter(labels[a["category_id"]] for a in annotated), {labels[a["category_id"]] for a in chosen}
         )
         self.labels = np.array([labels[a["category_id"]] for a in chosen], dtype=np.int64)
         self.groups = np.unique([a["image_id"] for a in chosen], return_inverse=True)[1].astype(np.int64)
@@ -200,8 +200,8 @@ class COCOObjects(ObjectSource):
         if not few:
             return
         names = list_some([f"{name} ({count})" for name, count in few.items()])
-        kept = [name for name in self.class_names if name not in few]
-        if not kept:
+        enough = [name for name in self.class_names if name not in few]
+        if not enough:
             raise ValueError(
                 f"Expected argument `min_photographs` to be at most {max(few.values())}, the most photographs with "
                 f"objects of a class in {self.annotations}, but got {min_photographs}. Lower it or choose other "
@@ -211,7 +211,7 @@ class COCOObjects(ObjectSource):
             f"{len(few)} of {len(self.class_names)} classes have objects in fewer than {min_photographs} photographs "
             f"of {self.annotations} and are left out (`min_photographs`): {names}"
         )
-        self.class_names = kept
+        self.class_names = enough
 
     def _check_counts(self, before: Counter[int], there: set[int]) -> None:
         for label, name in enumerate(self.class_names):
@@ -223,7 +223,7 @@ class COCOObjects(ObjectSource):
                 )
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read_annotations(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise FileNotFoundError(f"Expected argument `annotations` to be a JSON file of COCO but got {path}.")
     content = read_json(path, "Annotation file")
@@ -256,18 +256,18 @@ def _labels(categories: dict[str, Any], class_names: list[str]) -> dict[Any, int
     return {categories[name]: label for label, name in enumerate(class_names) if name in categories}
 
 
-def _check_segmentations(wanted: list[dict[str, Any]], photographs: dict[Any, Any], path: Path) -> None:
-    bare = [annotation["id"] for annotation in wanted if not annotation.get("segmentation")]
+def _check_segmentations(annotations: list[dict[str, Any]], photographs: dict[Any, Any], path: Path) -> None:
+    bare = [annotation["id"] for annotation in annotations if not annotation.get("segmentation")]
     if bare:
         raise ValueError(
-            f"Expected every object in {path} to have a segmentation but {len(bare)} of {len(wanted)} of the classes "
-            f"wanted have none, the first is annotation {bare[0]}. Boxes alone do not cut objects out: take the "
-            "instances_*.json of COCO, or remove these annotations."
+            f"Expected every object in {path} to have a segmentation but {len(bare)} of {len(annotations)} of the "
+            f"chosen classes have none, the first is annotation {bare[0]}. Boxes alone do not cut objects out: take "
+            "the instances_*.json of COCO, or remove these annotations."
         )
-    for annotation in wanted:
+    for annotation in annotations:
         segmentation = annotation["segmentation"]
         # They are sorted by, and kept as numbers.
-        kinds = [type(each["image_id"]) for each in (annotation, wanted[0])]
+        kinds = [type(entry["image_id"]) for entry in (annotation, annotations[0])]
         if type(annotation["id"]) is not int or abs(annotation["id"]) >> 62 or kinds[0] is not kinds[1]:
             raise ValueError(
                 f"Expected annotation {quote(annotation['id'])} in {path} to have a whole number as its 'id', "

@@ -118,10 +118,10 @@ class ComposedDataset(Dataset[ComposedSample], ABC):
         if self.transform is not None:
             image = self.transform(image)
             if not isinstance(image, Tensor) or tuple(image.shape[-2:]) != mask.shape:
-                got = f"shape {tuple(image.shape)}" if isinstance(image, Tensor) else type(image).__name__
+                kind = f"shape {tuple(image.shape)}" if isinstance(image, Tensor) else type(image).__name__
                 raise ValueError(
                     f"Expected argument `transform` to return a tensor (C, H, W) = (C, {mask.shape[0]}, "
-                    f"{mask.shape[1]}), since the mask does not move along, but got {got}. Sizes are set with "
+                    f"{mask.shape[1]}), since the mask does not move along, but got {kind}. Sizes are set with "
                     "`image_size`."
                 )
         return ComposedSample(

@@ -46,9 +46,9 @@ def split_groups(
     open_, test = np.ones(numbers.max() + 1, dtype=bool), np.zeros(numbers.max() + 1, dtype=bool)
     for label in sorted(range(len(class_names)), key=lambda label: len(members[label])):
         mine = np.random.default_rng([*seed, label]).permutation(members[label])
-        wanted = min(max(round(len(mine) * test_share), 1), len(mine) - 1)
+        n_test = min(max(round(len(mine) * test_share), 1), len(mine) - 1)
         free = mine[open_[mine]]
-        test[free[: max(0, wanted - int(test[mine].sum()))]] = True
+        test[free[: max(0, n_test - int(test[mine].sum()))]] = True
         open_[mine] = False
     for label, mine in enumerate(members):
         if test[mine].all() or not test[mine].any():
@@ -334,8 +334,8 @@ class ObjectsOnScenes(ComposedDataset):
     def _assign(self) -> tuple[np.ndarray, np.ndarray]:
         """Return which cut-out and which scene each image has, (N,) each."""
         cutouts = self._members(self.objects.labels, self.objects.groups, self.object_names, _OBJECT_SPLIT, "cut-out")
-        own = np.arange(len(self.scenes.labels))
-        scenes = self._members(self.scenes.labels, own, self.scene_names, _SCENE_SPLIT, "scene")
+        scene_groups = np.arange(len(self.scenes.labels))
+        scenes = self._members(self.scenes.labels, scene_groups, self.scene_names, _SCENE_SPLIT, "scene")
         n_objects, n_scenes = len(cutouts), len(scenes)
         n_each = self.n_per_pair * n_objects
         scene_of = np.stack([self._turns(mine, n_each, _SCENE_ORDER, s) for s, mine in enumerate(scenes)], axis=-1)

@@ -12,13 +12,37 @@ from PIL import Image, ImageDraw
 
 from captum_concepts._support.checks import check_index
 from captum_concepts._support.constraints import Whole, check_arguments
-from quantus_concepts.datasets.scenes.palette import draw_colours, labels_in_turn
 from quantus_concepts.datasets.scenes.sources import Cutout, ObjectSource, cut_out
 
 #: What a polygon is filled with. NOTHING cuts a hole; PATTERN is never a polygon: it replaces part of MAIN.
 NOTHING, MAIN, SECOND, THIRD, INK, PATTERN = range(6)
 
 Points = Sequence[tuple[float, float]]
+
+#: Colours of all classes of painted objects and painted scenes. Each has a channel at least 60 away from the grey,
+#: 128, that objects are pasted on.
+PALETTE = np.array(
+    [
+        (196, 40, 44),
+        (232, 128, 32),
+        (242, 208, 56),
+        (150, 202, 52),
+        (36, 128, 62),
+        (24, 150, 150),
+        (96, 184, 236),
+        (38, 74, 186),
+        (126, 58, 188),
+        (240, 136, 184),
+        (112, 62, 28),
+        (244, 228, 200),
+        (34, 36, 52),
+        (206, 206, 232),
+    ],
+    dtype=np.float32,
+)
+_LUMA = (PALETTE @ np.array([0.299, 0.587, 0.114], dtype=np.float32)).tolist()
+_CONTRAST = 60.0
+_JITTER = 24.0
 
 _TURN = np.linspace(0, 2 * np.pi, 24, endpoint=False)
 _CIRCLE = np.stack([np.cos(_TURN), np.sin(_TURN)], axis=1)
@@ -257,6 +281,23 @@ def draw_shape(name: str, rng: np.random.Generator) -> Drawing:
     corners -= corners.min(axis=0)
     lengths = [len(polygon.points) for polygon in shape]
     return Drawing(corners / corners.max(), [polygon.fill for polygon in shape], lengths)
+
+
+def draw_colours(rng: np.random.Generator, n_colours: int) -> np.ndarray:
+    """Draw colours that stand out from each other in turn."""
+    waiting = rng.permutation(len(PALETTE)).tolist()
+    chosen = [waiting.pop(0)]
+    while len(chosen) < n_colours:
+        last = _LUMA[chosen[-1]]
+        position = next(i for i, k in enumerate(waiting) if abs(_LUMA[k] - last) >= _CONTRAST)
+        chosen.append(waiting.pop(position))
+    jitter = _JITTER * (rng.random((n_colours, 3), dtype=np.float32) - 0.5)
+    return np.maximum(np.minimum(PALETTE[chosen] + jitter, 255), 0)
+
+
+def labels_in_turn(n_per_class: int, n_classes: int) -> np.ndarray:
+    """Return labels 0, 1, ..., K - 1, 0, 1, ..."""
+    return np.tile(np.arange(n_classes, dtype=np.int64), n_per_class)
 
 
 # Of the random numbers: scenes with the same seed use others.

@@ -10,7 +10,7 @@ from PIL import Image, ImageDraw
 
 from captum_concepts._support.checks import check_index
 from captum_concepts._support.constraints import Whole, check_arguments
-from quantus_concepts.datasets.scenes.palette import draw_colours, labels_in_turn
+from quantus_concepts.datasets.scenes.painted_objects import draw_colours, labels_in_turn
 from quantus_concepts.datasets.scenes.sources import SceneSource
 
 # Of the random numbers: objects with the same seed use others.
@@ -155,8 +155,8 @@ def _chequered_floor(canvas: _Canvas, rng: np.random.Generator) -> None:
     odd = (i + j) % 2 == 1
     places = np.stack([i[odd], j[odd]], axis=1)[:, None] + np.array([(0, 0), (1, 0), (1, 1), (0, 1)])
     squares = places @ np.array([[c, s], [-s, c]]) + 0.5 + rng.uniform(-0.1, 0.1, 2)
-    seen = (squares.max(axis=1) > 0).all(axis=1) & (squares.min(axis=1) < 1).all(axis=1)
-    canvas.polygons(squares[seen], rng.uniform(215, 255, int(seen.sum())))
+    visible = (squares.max(axis=1) > 0).all(axis=1) & (squares.min(axis=1) < 1).all(axis=1)
+    canvas.polygons(squares[visible], rng.uniform(215, 255, int(visible.sum())))
 
 
 def _city_windows(canvas: _Canvas, rng: np.random.Generator) -> None:

@@ -183,14 +183,14 @@ class Recent(Generic[T]):
 
     def get(self, key: int, make: Callable[[int], tuple[T, int]]) -> T:
         """Return a value, made if it is not there."""
-        found = self._kept.pop(key, None)
-        if found is None:
-            found = make(key)
-            self._bytes += found[1]
-        self._kept[key] = found
+        entry = self._kept.pop(key, None)
+        if entry is None:
+            entry = make(key)
+            self._bytes += entry[1]
+        self._kept[key] = entry
         while self._bytes > self.max_bytes:
             self._bytes -= self._kept.popitem(last=False)[1][1]
-        return found[0]
+        return entry[0]
 
     def __getstate__(self) -> dict[str, Any]:
         return {"max_bytes": self.max_bytes, "_bytes": 0, "_kept": OrderedDict()}

@@ -121,29 +121,29 @@ class PaintedSubstitutions(Dataset[SubstitutionSample]):
         self.part_of_concept, self.group_of_concept = birds.part_of_concept, birds.group_of_concept
         self.group_names = [group.name for group in birds.groups]
         all_names = self.concept_names
-        wanted = np.sort(find_names("concepts", all_names, range(len(all_names)) if concepts is None else concepts))
+        allowed = np.sort(find_names("concepts", all_names, range(len(all_names)) if concepts is None else concepts))
         # The place of each group's first concept.
         starts = torch.searchsorted(self.group_of_concept, torch.arange(len(birds.groups)))
         # (K, G): the concept that a class has of each group.
-        own = starts + birds.class_options
-        found: list[tuple[int, int, int]] = []
+        class_options = starts + birds.class_options
+        substitutions: list[tuple[int, int, int]] = []
         for index in range(len(birds)):
-            order = np.random.default_rng([seed, index]).permutation(wanted)
-            found += self._of_bird(index, own[birds.labels[index]].numpy(), order, per_bird)
-        if not found:
+            order = np.random.default_rng([seed, index]).permutation(allowed)
+            substitutions += self._substitutions_of(index, class_options[birds.labels[index]].numpy(), order, per_bird)
+        if not substitutions:
             raise ValueError(
                 "Expected argument `birds` to hold a bird of which one attribute can be replaced so that two labels "
                 "change but there is none. Take more birds or more concepts."
             )
-        self.bird, self.added, self.removed = torch.tensor(found).T.contiguous()
+        self.bird, self.added, self.removed = torch.tensor(substitutions).T.contiguous()
         self.group = self.group_of_concept[self.added]
         self.labels = birds.labels[self.bird]
         self.concept_labels_before = birds.concept_labels[self.bird]
         self.concept_labels = self.concept_labels_before.clone()
-        rows = torch.arange(len(found))
+        rows = torch.arange(len(substitutions))
         self.concept_labels[rows, self.added] = 1
         self.concept_labels[rows, self.removed] = 0
-        self.class_concepts = torch.zeros(len(own), len(self.concept_names)).scatter_(1, own, 1)
+        self.class_concepts = torch.zeros(len(class_options), len(self.concept_names)).scatter_(1, class_options, 1)
         self.pairs = torch.unique(self.labels * len(self.concept_names) + self.added, return_inverse=True)[1]
 
     def __len__(self) -> int:
@@ -159,21 +159,23 @@ class PaintedSubstitutions(Dataset[SubstitutionSample]):
     def __repr__(self) -> str:
         return describe(self, f"{len(self)} of {int(self.pairs.max()) + 1} pairs, of {self.birds!r}")
 
-    def _of_bird(self, index: int, own: np.ndarray, order: np.ndarray, count: int) -> list[tuple[int, int, int]]:
+    def _substitutions_of(
+        self, index: int, class_options: np.ndarray, order: np.ndarray, count: int
+    ) -> list[tuple[int, int, int]]:
         """Return up to `count` substitutions of a bird: itself, what is put in and what is taken out."""
         present = self.birds.concept_labels[index].numpy() > 0
-        seen = ~self.birds.points[index, :, 0, 0].isnan().numpy()
-        about = np.unique(self.part_of_concept[self.part_of_concept >= 0].numpy())
-        found: list[tuple[int, int, int]] = []
+        visible = ~self.birds.points[index, :, 0, 0].isnan().numpy()
+        parts = np.unique(self.part_of_concept[self.part_of_concept >= 0].numpy())
+        substitutions: list[tuple[int, int, int]] = []
         for added in order.tolist():
-            removed = int(own[self.group_of_concept[added]])
-            if len(found) == count:
+            removed = int(class_options[self.group_of_concept[added]])
+            if len(substitutions) == count:
                 break
-            # What it has of its own, and is to be seen, and of another kind than what is put in.
+            # Only an option of the class that is visible can be taken out.
             if added == removed or not present[removed]:
                 continue
             after = self.birds.part_masks(index, added).flatten(1).any(1).numpy()
-            # Where another part comes to light or goes, its labels change, too.
-            if (after == seen)[about].all():
-                found.append((index, added, removed))
-        return found
+            # If another part appears or disappears, its labels change, too.
+            if (after == visible)[parts].all():
+                substitutions.append((index, added, removed))
+        return substitutions

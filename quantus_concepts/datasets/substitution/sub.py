@@ -144,14 +144,14 @@ class SUB(Dataset[SUBSample]):
         self.transform = transform
         self.files = find_files(root)
         self._stored: tuple[tuple[int, int], Any] | None = None
-        names, labels, places = self._read()
+        names, labels, places = self._read_files()
         self.licence = names.licence or LICENCE
         warn_user(f"The images of {printable(root)} are licensed {shorten(self.licence)}.")
         self.attribute_names = [name.replace(SEPARATOR, OFFICIAL) for name in names.attributes]
         self.bird_names = list(names.birds)
-        for kind, known, column in (("attributes", self.attribute_names, 0), ("birds", self.bird_names, 1)):
-            if unused := sorted(set(range(len(known))) - set(labels[:, column].tolist())):
-                text = shorten(", ".join(known[place] for place in unused))
+        for kind, names_in_files, column in (("attributes", self.attribute_names, 0), ("birds", self.bird_names, 1)):
+            if unused := sorted(set(range(len(names_in_files))) - set(labels[:, column].tolist())):
+                text = shorten(", ".join(names_in_files[place] for place in unused))
                 warn_user(f"No image has these {kind}, which the files name: {text}.")
         recipes = np.unique(labels, axis=0, return_inverse=True)[1].ravel()
         if per_pair is not None:
@@ -166,7 +166,7 @@ class SUB(Dataset[SUBSample]):
         self.options = self.concept_names
         self.added, self.removed, self.labels = self.attribute, torch.full_like(self.attribute, -1), self.bird
         if cub is not None:
-            self._map(cub)
+            self._map_to_cub(cub)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -197,16 +197,16 @@ class SUB(Dataset[SUBSample]):
             f"{len(self.attribute_names)} attributes, licence {self.licence})"
         )
 
-    def _read(self) -> tuple[Names, np.ndarray, np.ndarray]:
+    def _read_files(self) -> tuple[Names, np.ndarray, np.ndarray]:
         """Return the names of all files, labels (N, 2), and where each image is, (N, 3)."""
         first: Names | None = None
         labels, places = [], []
         for number, path in enumerate(self.files):
-            names, found, sizes = read_labels(path)
+            names, file_labels, sizes = read_labels(path)
             first = first or names
             if names != first:
                 raise ValueError(f"{path} names other labels than {self.files[0]}. Keep one data set in a folder.")
-            labels.append(found)
+            labels.append(file_labels)
             groups = np.repeat(np.arange(len(sizes)), sizes)
             places.append(np.stack([np.full(len(groups), number), groups, _number_in(groups)], 1).astype(np.int32))
         whole = np.concatenate(labels)
@@ -214,33 +214,33 @@ class SUB(Dataset[SUBSample]):
             raise ValueError(f"Expected argument `root` to hold images but {len(self.files)} Parquet files have none.")
         return first, whole, np.concatenate(places)
 
-    def _map(self, cub: ConceptDataset) -> None:
+    def _map_to_cub(self, cub: ConceptDataset) -> None:
         """Express labels in the concepts and classes of a model."""
-        known = getattr(cub, "attribute_names", None)
-        self.options = list(known or cub.concept_names)
-        used = [self.attribute_names[place] for place in torch.unique(self.attribute)]
-        if known is not None:
-            _check_known("attributes", used, list(known), list(known))
-        by_name = {_plain(name): place for place, name in enumerate(cub.class_names)}
+        attribute_names = getattr(cub, "attribute_names", None)
+        self.options = list(attribute_names or cub.concept_names)
+        substituted = [self.attribute_names[place] for place in torch.unique(self.attribute)]
+        if attribute_names is not None:
+            _check_names("attributes", substituted, list(attribute_names), list(attribute_names))
+        by_name = {_plain_bird_name(name): place for place, name in enumerate(cub.class_names)}
         birds = [self.bird_names[place] for place in torch.unique(self.bird)]
-        _check_known("birds", [_plain(name) for name in birds], list(by_name), cub.class_names)
+        _check_names("birds", [_plain_bird_name(name) for name in birds], list(by_name), cub.class_names)
         self.concept_names, self.class_names = cub.concept_names, cub.class_names
         concepts = {name: place for place, name in enumerate(self.concept_names)}
-        if not any(name in concepts for name in used):
+        if not any(name in concepts for name in substituted):
             raise ValueError(
                 f"Expected argument `cub` to have a concept that SUB substitutes but none of its {len(concepts)} is "
-                f"among {shorten(used)}."
+                f"among {shorten(substituted)}."
             )
         self.class_concepts = cub.class_concepts
         of_attribute = torch.tensor([concepts.get(name, -1) for name in self.attribute_names])
-        of_bird = torch.tensor([by_name.get(_plain(name), -1) for name in self.bird_names])
+        of_bird = torch.tensor([by_name.get(_plain_bird_name(name), -1) for name in self.bird_names])
         self.added, self.labels = of_attribute[self.attribute], of_bird[self.bird]
-        own = cub.class_concepts >= _MAJORITY
+        class_has = cub.class_concepts >= _MAJORITY
         groups = [name.partition(OFFICIAL)[0] for name in self.concept_names]
         removed = torch.full((len(self.class_names), len(self.attribute_names)), -1)
         for place, name in enumerate(self.attribute_names):
-            members = torch.tensor([each == name.partition(OFFICIAL)[0] for each in groups])
-            having = own & members
+            members = torch.tensor([group == name.partition(OFFICIAL)[0] for group in groups])
+            having = class_has & members
             # Of several the first; of equal ones the first is found.
             removed[:, place] = having.float().argmax(1).where(having.any(1), torch.tensor(-1))
         self.removed = removed[self.labels, self.attribute]
@@ -253,7 +253,7 @@ def prepare_as_release(image: Tensor) -> Tensor:
     return (functional.center_crop(image, [RELEASE_SIZE, RELEASE_SIZE]) - RELEASE_MEAN) / RELEASE_STD
 
 
-def _plain(name: str) -> str:
+def _plain_bird_name(name: str) -> str:
     """Return a bird's name without the number of its class, as it is written in any of the usual ways."""
     return re.sub(r"[^a-z0-9]+", "_", re.sub(r"^\d+\.", "", name).lower().replace("'", "")).strip("_")
 
@@ -263,9 +263,10 @@ def _number_in(groups: np.ndarray) -> np.ndarray:
     return pd.Series(groups).groupby(groups).cumcount().to_numpy()
 
 
-def _check_known(kind: str, names: Sequence[str], known: Sequence[str], shown: Sequence[str]) -> None:
-    unknown = [name for name in names if name not in set(known)]
-    if unknown:
-        near = {name: difflib.get_close_matches(name, known, n=1, cutoff=0) for name in unknown}
-        text = ", ".join(f"{name!r} (nearest: {shown[known.index(close[0])]!r})" for name, close in near.items())
+def _check_names(kind: str, names: Sequence[str], candidates: Sequence[str], spellings: Sequence[str]) -> None:
+    if unknown := [name for name in names if name not in set(candidates)]:
+        near = {name: difflib.get_close_matches(name, candidates, n=1, cutoff=0) for name in unknown}
+        text = ", ".join(
+            f"{name!r} (nearest: {spellings[candidates.index(close[0])]!r})" for name, close in near.items()
+        )
         raise ValueError(f"Expected argument `cub` to know the {kind} of SUB but it does not know {shorten(text)}.")

@@ -45,7 +45,7 @@ FILE = "test-00000-of-00001.parquet"
 
 
 class Names(NamedTuple):
-    """What the labels of a file mean, and the licence where the file tells one."""
+    """What the labels of a file mean, and the licence if the file names one."""
 
     attributes: tuple[str, ...]
     birds: tuple[str, ...]
@@ -99,15 +99,15 @@ def read_labels(path: Path) -> tuple[Names, np.ndarray, list[int]]:
         n_in_groups = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
     if missing := [name for name in (ATTRIBUTE, BIRD) if table.column(name).null_count]:
         raise ValueError(f"{path} cannot be read: some {missing[0]} are missing, expected whole numbers.")
-    whole = np.stack([table.column(name).to_numpy() for name in (ATTRIBUTE, BIRD)], 1)
-    for column, known, kind in zip(whole.T, names, (ATTRIBUTE, BIRD), strict=False):
-        outside = (column < 0) | (column >= len(known))
+    labels = np.stack([table.column(name).to_numpy() for name in (ATTRIBUTE, BIRD)], 1)
+    for column, label_names, kind in zip(labels.T, names, (ATTRIBUTE, BIRD), strict=False):
+        outside = (column < 0) | (column >= len(label_names))
         if outside.any():
             raise ValueError(
                 f"{path} cannot be used: row {int(outside.argmax())} has {kind} {int(column[outside][0])} but its "
-                f"metadata names {len(known)}. Download it again."
+                f"metadata names {len(label_names)}. Download it again."
             )
-    return names, whole.astype(np.int64), n_in_groups
+    return names, labels.astype(np.int64), n_in_groups
 
 
 def read_images(path: Path, group: int) -> Any:
@@ -116,7 +116,7 @@ def read_images(path: Path, group: int) -> Any:
     with open_parquet(path, read_dictionary=[_BYTES]) as file:
         stored = file.metadata.row_group(group)
         columns = [stored.column(place) for place in range(stored.num_columns)]
-        size = sum(each.total_uncompressed_size for each in columns if each.path_in_schema == _BYTES)
+        size = sum(column.total_uncompressed_size for column in columns if column.path_in_schema == _BYTES)
         if size <= MAX_BYTES:
             return file.read_row_group(group, columns=[_BYTES], use_threads=False).column(IMAGE)
     raise ValueError(

@@ -16,7 +16,7 @@ from captum_concepts._support.checks import as_list, check_choice, different_nam
 from captum_concepts._support.constraints import NAMES, Arrays, Flag, Function, Instance, check_arguments
 from captum_concepts._support.files import shorten
 from captum_concepts._support.running import device_of, to_model
-from quantus_concepts.datasets.ratings.questions import question_named
+from quantus_concepts.datasets.ratings.explanations import question_named
 from quantus_concepts.metrics.host.base import ConceptMetric
 from quantus_concepts.metrics.host.call import QuantusArguments
 from quantus_concepts.pasta.cache import EmbeddingCache

@@ -15,8 +15,13 @@ from captum_concepts._support.checks import check_numbers, check_shape
 from captum_concepts._support.constraints import Choice, Dictionary, Flag, check_arguments
 from captum_concepts._support.progress import progress
 from captum_concepts._support.shown import one_line
-from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, DrawingExplanation, MapExplanation
-from quantus_concepts.datasets.ratings.questions import QUESTIONS, check_questions
+from quantus_concepts.datasets.ratings.explanations import (
+    QUESTIONS,
+    ConceptExplanation,
+    DrawingExplanation,
+    MapExplanation,
+    check_questions,
+)
 from quantus_concepts.functional.votes import JOINS, join_votes
 
 #: Fewer pairs than this always lie on a line.

@@ -18,7 +18,7 @@ from torch import Tensor
 from captum_concepts._support.checks import check_numbers, check_shape
 from captum_concepts._support.constraints import AXES, Dictionary, Instance, check_arguments
 from captum_concepts._support.shown import one_line
-from quantus_concepts.datasets.ratings.questions import question_named
+from quantus_concepts.datasets.ratings.explanations import question_named
 from quantus_concepts.functional.intervals import t_interval
 
 #: In `Mixture.choice`, where no explainer has a score.

@@ -20,8 +20,7 @@ from torch import Tensor
 from captum_concepts._support.disk_cache import bytes_tensor, tensor_bytes
 from captum_concepts._support.fingerprints import fingerprint_of
 from quantus_concepts.datasets.ratings.annotations import PREDICTED
-from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, Explanation
-from quantus_concepts.datasets.ratings.questions import QUESTIONS
+from quantus_concepts.datasets.ratings.explanations import QUESTIONS, ConceptExplanation, Explanation
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.datasets.ratings.split import Split, leak_free_split
 from quantus_concepts.functional.agreement import ceiling, correlation_interval, figures, human_figures, split_interval

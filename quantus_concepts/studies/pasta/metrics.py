@@ -15,8 +15,7 @@ from scipy import stats
 from captum_concepts._support.running import device_of
 from captum_concepts.attributions.methods import build_methods
 from captum_concepts.attributions.steered_rise import SteeredRISE
-from quantus_concepts.datasets.ratings.explanations import MapExplanation
-from quantus_concepts.datasets.ratings.questions import QUESTIONS
+from quantus_concepts.datasets.ratings.explanations import QUESTIONS, MapExplanation
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.datasets.ratings.raters import SimulatedRaters, first_answers, map_likeness, rate_map
 from quantus_concepts.datasets.ratings.released import PastaRatings

@@ -148,7 +148,7 @@ BIRDS, APPLICATIONS = "Painted birds and simulated raters", "What the score is u
 
 def question_names(text: str, argument: str = "--question") -> tuple[str, ...]:
     """Read the questions an option names."""
-    from quantus_concepts.datasets.ratings.questions import QUESTIONS
+    from quantus_concepts.datasets.ratings.explanations import QUESTIONS
 
     if text.strip().lower() == ALL:
         return tuple(QUESTIONS)

@@ -12,8 +12,8 @@ from typing import Any
 from captum_concepts._support.files import check_plain_file, printable, read_json
 from quantus_concepts.datasets.folders import list_some
 from quantus_concepts.datasets.ratings.annotations import as_vote, read_records
+from quantus_concepts.datasets.ratings.explanations import QUESTIONS
 from quantus_concepts.datasets.ratings.files import CONCEPT_SUFFIX, MAP_SUFFIX, attribution_path
-from quantus_concepts.datasets.ratings.questions import QUESTIONS
 from quantus_concepts.datasets.ratings.released import ANNOTATIONS, PastaRatings
 from quantus_concepts.studies._kit.output import OutputFolder
 from quantus_concepts.studies.rating.options import JoinOptions

@@ -21,8 +21,12 @@ from quantus_concepts.datasets.ratings.explanation_files import (
     problems,
     usable_files,
 )
-from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, LazyExplanations
-from quantus_concepts.datasets.ratings.questions import QUESTIONS, question_named
+from quantus_concepts.datasets.ratings.explanations import (
+    QUESTIONS,
+    ConceptExplanation,
+    LazyExplanations,
+    question_named,
+)
 from quantus_concepts.pasta.applications.mixture import Mixture, best_explainer, plot_mixture
 from quantus_concepts.pasta.embedder import Embedder, embedder_for
 from quantus_concepts.pasta.labels import label_index

@@ -18,7 +18,7 @@ from quantus_concepts.datasets.ratings.explanation_files import (
     problems,
     usable_files,
 )
-from quantus_concepts.datasets.ratings.questions import Question, question_named
+from quantus_concepts.datasets.ratings.explanations import Question, question_named
 from quantus_concepts.studies._kit.command import named_as_typed
 from quantus_concepts.studies._kit.output import OutputFolder
 from quantus_concepts.studies._kit.page import render_page

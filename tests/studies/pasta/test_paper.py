@@ -7,7 +7,7 @@ from itertools import pairwise
 import pandas as pd
 import pytest
 
-from quantus_concepts.datasets.ratings.questions import QUESTIONS
+from quantus_concepts.datasets.ratings.explanations import QUESTIONS
 from quantus_concepts.metrics.pasta.rated_metrics import FAITHFULNESS, SENSITIVITY, SPARSENESS
 from quantus_concepts.studies.pasta.findings import paper_table
 from quantus_concepts.studies.pasta.options import ABLATIONS
