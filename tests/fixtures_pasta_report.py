@@ -39,12 +39,12 @@ def made_ratings(
     votes[..., 4] = 6 - votes[..., 4]
     votes = np.clip(np.rint(votes), 1, 5)
     votes[rng.random(votes.shape) < missing] = np.nan
-    shown = {
+    explanations = {
         "map": MapExplanation(torch.zeros(3, 4, 4), torch.eye(4)),
         "concepts": ConceptExplanation({"wing": 0.4, "beak": 0.2}),
     }
     return RatedExplanations(
-        [shown[kinds[place]] for _, place in rows],
+        [explanations[kinds[place]] for _, place in rows],
         votes,
         image_ids=np.array([image for image, _ in rows]),
         explainer_ids=np.array([names[place] for _, place in rows]),
@@ -80,8 +80,8 @@ def made_outcome(
         split = leak_free_split(ratings.image_ids, ratings.explainer_ids, train_share=0.5, seed=seed)
         goal, kinds = targets[split.test], ratings.modalities[split.test]
         for model, spread in models.items():
-            seen = 0.4 * np.nanmean(goal) + 0.6 * np.nan_to_num(goal, nan=3)
-            scores = np.clip(seen + rng.normal(0, spread, goal.shape), 1, 5)
+            noisy = 0.4 * np.nanmean(goal) + 0.6 * np.nan_to_num(goal, nan=3)
+            scores = np.clip(noisy + rng.normal(0, spread, goal.shape), 1, 5)
             rows += figure_rows(model, scores, goal, questions, seed, kinds)
             if model == SCORER:
                 results.append(SplitResult(seed, split, made_training(questions, 40, rng), scores, goal))
@@ -90,14 +90,14 @@ def made_outcome(
                 SHUFFLED, np.clip(3 + rng.normal(0, 0.5, goal.shape), 1, 5), goal, questions, seed, kinds
             )
         for place, question in enumerate(questions):
-            found = human_figures(ratings.votes[split.test][:, :, columns[place]])
-            if found is not None:
+            agreement = human_figures(ratings.votes[split.test][:, :, columns[place]])
+            if agreement is not None:
                 name = SIMULATED_HUMAN if ratings.simulated else HUMAN
                 limits = {"QWK": 0.8 + rng.normal(0, 0.02), "SCC": 0.85 + rng.normal(0, 0.02)}
-                values = [(name, "MSE", found.mse), (name, "QWK", found.qwk), (name, "SCC", found.spearman)]
+                values = [(name, "MSE", agreement.mse), (name, "QWK", agreement.qwk), (name, "SCC", agreement.spearman)]
                 values += [(CEILING, measure, limit) for measure, limit in limits.items()]
                 for model, measure, value in values:
-                    row = {"model": model, "question": question, "measure": measure, "value": value, "n": found.n}
+                    row = {"model": model, "question": question, "measure": measure, "value": value, "n": agreement.n}
                     rows.append(row | {"seed": seed, "modality": "all"})
     return pd.DataFrame(rows), results
 

@@ -29,8 +29,8 @@ from quantus_concepts.datasets import (
 )
 from quantus_concepts.datasets.ratings.explanation_files import find_explanations
 from quantus_concepts.pasta.embedder import Embedder
-from quantus_concepts.pasta.encoders.by_name import as_encoder
 from quantus_concepts.pasta.encoders.embedded_encoder import EmbeddedEncoder
+from quantus_concepts.pasta.encoders.object_encoder import as_encoder
 from quantus_concepts.pasta.encoders.open_clip_encoder import OpenClipEncoder
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import load_scorer, save_scorer, scorer_from

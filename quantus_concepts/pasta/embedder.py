@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,6 @@ from torch import Tensor
 
 from captum_concepts._support.checks import check_path, check_shape, different_names, to_array
 from captum_concepts._support.constraints import Dictionary, Flag, Floats, Instance, Whole, check_arguments
-from captum_concepts._support.disk_cache import FileHashes
-from captum_concepts._support.fingerprints import fingerprint_of
 from captum_concepts._support.progress import progress
 from captum_concepts._support.running import to_host
 from quantus_concepts.datasets.ratings.explanations import (
@@ -26,14 +24,12 @@ from quantus_concepts.datasets.ratings.explanations import (
 )
 from quantus_concepts.functional.normalisation import finite_rows
 from quantus_concepts.functional.overlay import to_levels, usable_maps
-from quantus_concepts.pasta.cache import EmbeddingCache
-from quantus_concepts.pasta.encoders.by_name import as_encoder
+from quantus_concepts.pasta.cache import CachedEncoder, EmbeddingCache
 from quantus_concepts.pasta.encoders.encoder import Encoder, check_image_form, check_image_values, check_images
+from quantus_concepts.pasta.encoders.object_encoder import as_encoder
 from quantus_concepts.pasta.presentation import PRESENTATION, Presentation
 from quantus_concepts.pasta.scorer import Scorer
 
-#: Part of every key; raised whenever the same settings give another picture or text.
-VERSION = 2
 _MAPS = Floats("N, h, w", filled=True)
 
 
@@ -151,9 +147,9 @@ class Embedder:
         ValueError
             If there is an unknown setting.
         """
-        known = [field.name for field in fields(Presentation)]
-        if unknown := sorted(set(settings) - set(known)):
-            raise ValueError(f"Expected argument `settings` to have some of {known} but it has {unknown}.")
+        names = [field.name for field in fields(Presentation)]
+        if unknown := sorted(set(settings) - set(names)):
+            raise ValueError(f"Expected argument `settings` to have some of {names} but it has {unknown}.")
         return cls(encoder, **{**settings, **overrides})
 
     #: (N, h, w) to (N,) of bool: which maps are finite and show anything.
@@ -308,8 +304,8 @@ class Embedder:
         out = torch.empty(len(explanations), self.dim)
         waiting: dict[str, dict[int, Any]] = {modality: {} for modality in MODALITIES}
         embedders: dict[str, Callable[[list[Any]], Tensor]] = {
-            "map": self._embed_shown,
-            "drawing": self._embed_drawn,
+            "map": self._embed_maps,
+            "drawing": self._embed_pictures,
             "concepts": self._embed_lists,
         }
         places = progress(range(len(explanations)), "Embedding explanations", show=self.display_progressbar)
@@ -343,8 +339,8 @@ class Embedder:
         """Return embeddings (n, dim) of maps, each brought to [0, 1] in its own way, on images of any sizes."""
 
         def levels(places: Sequence[int]) -> Tensor:
-            some, heats = (torch.stack([values[place] for place in places]) for values in (images, maps))
-            return self.presentation.levels(some, heats.to(some.device), ways[places[0]])
+            batch, heats = (torch.stack([values[place] for place in places]) for values in (images, maps))
+            return self.presentation.levels(batch, heats.to(batch.device), ways[places[0]])
 
         def encode(places: Sequence[int]) -> Tensor:
             kinds = [(images[place].shape, maps[place].shape, ways[place]) for place in places]
@@ -354,30 +350,32 @@ class Embedder:
             images, maps, lambda place: self.presentation.of_picture(ways[place]), encode, device
         )
 
-    def _embed_shown(self, shown: Sequence[MapExplanation]) -> Tensor:
+    def _embed_maps(self, explanations: Sequence[MapExplanation]) -> Tensor:
         """Return embeddings (n, dim) of maps whose images may differ in size."""
-        for each in shown:
-            check_pairs(each.image[None], each.map[None])
-        ways = [each.normalise or self.presentation.normalise for each in shown]
-        return self._embed_pairs([each.image for each in shown], [each.map for each in shown], ways)
+        images = [explanation.image for explanation in explanations]
+        maps = [explanation.map for explanation in explanations]
+        for image, heat in zip(images, maps, strict=True):
+            check_pairs(image[None], heat[None])
+        ways = [explanation.normalise or self.presentation.normalise for explanation in explanations]
+        return self._embed_pairs(images, maps, ways)
 
-    def _embed_drawn(self, drawn: Sequence[DrawingExplanation]) -> Tensor:
+    def _embed_pictures(self, drawings: Sequence[DrawingExplanation]) -> Tensor:
         """Return embeddings (n, dim) of drawings, which may differ in size."""
-        sizes = [each.picture.shape for each in drawn]
+        pictures = [drawing.picture for drawing in drawings]
         return _by_kind(
-            range(len(drawn)),
-            sizes,
-            lambda places: self.embed_drawings(torch.stack([drawn[place].picture for place in places])),
+            range(len(pictures)),
+            [picture.shape for picture in pictures],
+            lambda places: self.embed_drawings(torch.stack([pictures[place] for place in places])),
         )
 
     def _embed_lists(self, lists: Sequence[ConceptExplanation]) -> Tensor:
         """Return embeddings (n, dim) of lists of concepts."""
         # Checks the values as well.
-        sentences = [self.presentation.text(each) for each in lists]
+        sentences = [self.presentation.text(concepts) for concepts in lists]
         if self.presentation.concepts == "sentence":
             return self._cached.of_texts(sentences)
-        names = list(dict.fromkeys(name for each in lists for name in each.values))
-        rows = [[float(each.values.get(name, 0)) for name in names] for each in lists]
+        names = list(dict.fromkeys(name for concepts in lists for name in concepts.values))
+        rows = [[float(concepts.values.get(name, 0)) for name in names] for concepts in lists]
         values = torch.tensor(rows, dtype=torch.float64).view(len(lists), len(names))
         norm = values.norm(dim=1, keepdim=True)
         embeddings = self._cached.of_texts(names) if names else torch.empty(0, self.dim)
@@ -428,107 +426,3 @@ def _by_kind(places: Sequence[int], kinds: Sequence[Any], compute: Callable[[Seq
         return compute(places)
     rows = {place: row for group in groups.values() for place, row in zip(group, compute(group), strict=True)}
     return torch.stack([rows[place] for place in places])
-
-
-class CachedEncoder:
-    """An encoder with its cache, in which embeddings are under the fingerprint of all that settles them."""
-
-    def __init__(self, encoder: Encoder, cache: EmbeddingCache | None, batch_size: int) -> None:
-        self.encoder = encoder
-        self.cache = cache
-        self.batch_size = batch_size
-        self._hashes = None if cache is None else FileHashes(cache.folder / "files")
-
-    def of_maps(
-        self,
-        images: Tensor | Sequence[Tensor],
-        maps: Tensor | Sequence[Tensor],
-        settings: Callable[[int], Mapping[str, Any]],
-        encode: Callable[[Sequence[int]], Tensor],
-        device: torch.device | None = None,
-    ) -> Tensor:
-        """Return embeddings of maps on their images, each shown in its own way."""
-        keys = None
-        if self.cache is not None:
-            kinds = [
-                {**settings(place), "image": tuple(image.shape), "map": tuple(heat.shape)}
-                for place, (image, heat) in enumerate(zip(images, maps, strict=True))
-            ]
-            keys = self._keys("map", kinds, zip(_arrays(images), _arrays(maps), strict=True))
-        return self._of(len(images), keys, encode, device)
-
-    def of_drawings(self, levels: Tensor) -> Tensor:
-        """Return embeddings of pictures (N, 3, H, W) of 8 bits."""
-        kinds = [{"picture": tuple(levels.shape[1:])}] * len(levels)
-        keys = self._keys("drawing", kinds, zip(_arrays(levels), strict=True))
-        return self._of(len(levels), keys, lambda some: self.encode_levels(levels[list(some)]), levels.device)
-
-    def of_texts(self, texts: Sequence[str]) -> Tensor:
-        """Return embeddings of texts, each text encoded once."""
-        places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
-        different = list(places)
-        keys = self._keys("text", [{}] * len(different), ([text.encode()] for text in different))
-        embeddings = self._of(
-            len(different), keys, lambda some: self.encoder.encode_texts([different[place] for place in some])
-        )
-        return embeddings[[places[text] for text in texts]]
-
-    def encode_levels(self, levels: Tensor) -> Tensor:
-        """Encode pictures (n, 3, H, W) of 8 bits."""
-        # Not every encoder takes them without the way over floats.
-        quick: Callable[[Tensor], Tensor] | None = getattr(self.encoder, "encode_levels", None)
-        return self.encoder.encode_images(levels.float() / 255) if quick is None else quick(levels)
-
-    def _of(
-        self,
-        n: int,
-        keys: Sequence[str] | None,
-        encode: Callable[[Sequence[int]], Tensor],
-        device: torch.device | None = None,
-    ) -> Tensor:
-        """Return embeddings from the cache, and encode those that are not there."""
-        if n == 0:
-            return torch.empty(0, self.encoder.dim, device=device)
-        if keys is None or self.cache is None:
-            embeddings = torch.cat([self._check_dim(encode(some)) for some in self._batches(range(n))])
-            return embeddings if device is None else embeddings.to(device)
-        found = self.cache.get(dict.fromkeys(keys))
-        missing = {key: place for place, key in reversed(list(enumerate(keys))) if key not in found}
-        for some in self._batches(sorted(missing.values())):
-            computed = self._check_dim(encode(some)).cpu()
-            fresh = {keys[place]: row for place, row in zip(some, computed, strict=True)}
-            self.cache.put(fresh)
-            found.update(fresh)
-        return torch.stack([found[key] for key in keys]).to(device)
-
-    def _keys(
-        self, kind: str, settings: Sequence[Mapping[str, Any]], contents: Iterable[Iterable[Any]]
-    ) -> list[str] | None:
-        """Return a key for each item: of the encoder, of how the item is shown, and of what is in it."""
-        if self._hashes is None:
-            return None
-        # Asked each time: the weights of a user's model may have changed.
-        remembering = getattr(self.encoder, "fingerprint_with", None)
-        encoder = self.encoder.fingerprint if remembering is None else remembering(self._hashes)
-        keys = []
-        for how, parts in zip(settings, contents, strict=True):
-            head = {"version": VERSION, "kind": kind, "encoder": encoder, "settings": how}
-            keys.append(fingerprint_of(head, *parts))
-        return keys
-
-    def _check_dim(self, embeddings: Tensor) -> Tensor:
-        dim = self.encoder.dim
-        if embeddings.ndim != 2 or embeddings.shape[1] != dim:
-            check_shape("encoder", embeddings, ("N", "dim"), (None, dim))
-        return embeddings
-
-    def _batches(self, items: Sequence[int]) -> list[Sequence[int]]:
-        return [items[start : start + self.batch_size] for start in range(0, len(items), self.batch_size)]
-
-
-def _arrays(values: Tensor | Sequence[Tensor]) -> Iterator[np.ndarray]:
-    """Go through arrays whose bytes are hashed, floats as float32; those of one tensor leave its device together."""
-    together = values.detach().cpu() if isinstance(values, Tensor) else values
-    for each in together:
-        plain = each.detach().cpu()
-        yield np.ascontiguousarray((plain.float() if plain.is_floating_point() else plain).numpy())

@@ -59,35 +59,35 @@ UNLABELLED = -1
 
 def label_index(labels: Sequence[str], name: str) -> int:
     """Return the position of a class among those of a scorer."""
-    known = list(labels)
+    names = list(labels)
     for candidate in (name, LABEL_ALIASES.get(name)):
-        if candidate in known:
-            return known.index(candidate)
-    near = difflib.get_close_matches(str(name), known, n=3, cutoff=0.4)
-    hint = f"The nearest of the {len(known)} are {near}." if near else f"None of its {len(known)} is near: {known}."
+        if candidate in names:
+            return names.index(candidate)
+    near = difflib.get_close_matches(str(name), names, n=3, cutoff=0.4)
+    hint = f"The nearest of the {len(names)} are {near}." if near else f"None of its {len(names)} is near: {names}."
     raise ValueError(
         f"No label of the scorer is named {name!r}. {hint} Give one of them, or -1 (None among names) for no label."
     )
 
 
-def label_indices(labels: Sequence[str], given: Any, n_items: int) -> Tensor:
-    """Return indices of labels that are given as names or as indices."""
-    if isinstance(given, str) or not isinstance(given, Tensor | np.ndarray | Collection):
-        raise ValueError(f"Expected argument `labels` to hold a label for each of {n_items} items but got {given!r}.")
-    if isinstance(given, Tensor):
-        places = given
+def label_indices(labels: Sequence[str], chosen: Any, n_items: int) -> Tensor:
+    """Return the indices of chosen labels, which are names or indices."""
+    if isinstance(chosen, str) or not isinstance(chosen, Tensor | np.ndarray | Collection):
+        raise ValueError(f"Expected argument `labels` to hold a label for each of {n_items} items but got {chosen!r}.")
+    if isinstance(chosen, Tensor):
+        places = chosen
     else:
-        listed = given.tolist() if isinstance(given, np.ndarray) else list(given)
+        items = chosen.tolist() if isinstance(chosen, np.ndarray) else list(chosen)
         wrong = [
-            each for each in listed if each is not None and (type(each) is bool or not isinstance(each, str | Integral))
+            item for item in items if item is not None and (type(item) is bool or not isinstance(item, str | Integral))
         ]
         if wrong:
             raise ValueError(f"Expected argument `labels` to hold names or whole numbers but got {shorten(wrong[:3])}.")
         try:
-            seen = {name: label_index(labels, name) for name in {each for each in listed if isinstance(each, str)}}
+            indices = {name: label_index(labels, name) for name in items if isinstance(name, str)}
         except ValueError as error:
             raise ValueError(f"Argument `labels` cannot be used. {error}") from error
-        places = torch.as_tensor([UNLABELLED if each is None else seen.get(each, each) for each in listed])
+        places = torch.as_tensor([UNLABELLED if item is None else indices.get(item, item) for item in items])
     if tuple(places.shape) != (n_items,):
         raise ValueError(f"Expected argument `labels` to have shape (N,) = ({n_items},) but got {tuple(places.shape)}.")
     if places.is_floating_point() or places.dtype == torch.bool:

@@ -143,8 +143,8 @@ class Presentation:
 
     def of_picture(self, normalise: str) -> dict[str, Any]:
         """Return what settles the picture of a map that is brought to [0, 1] in some way."""
-        shown = {"weight": self.weight, "colours": self.colours} if self.saliency == "overlay" else {}
-        return {"saliency": self.saliency, "size": self.size, "normalise": normalise, **shown}
+        overlay = {"weight": self.weight, "colours": self.colours} if self.saliency == "overlay" else {}
+        return {"saliency": self.saliency, "size": self.size, "normalise": normalise, **overlay}
 
     def levels(self, images: Tensor, maps: Tensor, normalise: str) -> Tensor:
         """Return pictures (n, 3, size, size) of uint8: maps (n, h, w), brought to [0, 1] in some way, on images."""

@@ -86,9 +86,9 @@ class Regressor:
         """
         inputs = to_numpy(self._template.inputs(embeddings, labels))
         scores = np.full((len(inputs), len(self.questions)), np.nan, dtype=np.float32)
-        known = np.isfinite(inputs).all(1)
-        if known.any():
-            scores[known] = np.stack([model.predict(inputs[known]) for model in self._models], axis=1)
+        finite = np.isfinite(inputs).all(1)
+        if finite.any():
+            scores[finite] = np.stack([model.predict(inputs[finite]) for model in self._models], axis=1)
         return torch.as_tensor(scores.clip(MIN_VOTE, MAX_VOTE)).to(embeddings.device)
 
 
@@ -150,14 +150,14 @@ def fit_regressor(
     make, defaults = KINDS[kind]
     models = []
     for name, votes in zip(data.questions, data.votes.numpy()[:, rows], strict=True):
-        known = ~np.isnan(votes)
-        if not known.any():
+        voted = ~np.isnan(votes)
+        if not voted.any():
             raise ValueError(f"No item to learn from has a vote on {name}. Leave the question out of `questions`.")
         try:
             model = make_pipeline(StandardScaler(), make(**{**defaults, **(parameters or {})}))
             # The wrapper of libsvm and Lasso draw a seed that changes nothing here.
             with keep_numpy_state():
-                models.append(model.fit(inputs[known], votes[known]))
+                models.append(model.fit(inputs[voted], votes[voted]))
         except (TypeError, ValueError) as error:
             if not parameters:
                 raise

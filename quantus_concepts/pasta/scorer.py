@@ -98,9 +98,9 @@ class Scorer(nn.Module):
         self.weights, self.biases = nn.ParameterList(), nn.ParameterList()
         for n_in, n_out in pairwise(sizes):
             bound = 1 / math.sqrt(n_in)
-            for kept, shape in ((self.weights, (n_out, n_in)), (self.biases, (n_out,))):
+            for parameters, shape in ((self.weights, (n_out, n_in)), (self.biases, (n_out,))):
                 start = torch.empty(shape).uniform_(-bound, bound, generator=generator)
-                kept.append(nn.Parameter(start.repeat(len(self.questions), *([1] * start.ndim))))
+                parameters.append(nn.Parameter(start.repeat(len(self.questions), *([1] * start.ndim))))
         # A start at 0 leaves a third of the seeds with an output that is 0 everywhere and never learns.
         nn.init.constant_(self.biases[-1], 0.5)
 
@@ -178,18 +178,18 @@ class Scorer(nn.Module):
             expected = f"`encoder` to give embeddings of {self.dim} numbers"
             raise ValueError(self._misfit(expected, f"{encoder.name!r} with {encoder.dim}", encoder.dim))
 
-    def _misfit(self, expected: str, got: Any, size: int) -> str:
+    def _misfit(self, expected: str, received: Any, size: int) -> str:
         trained = f" It was trained on {self.encoder!r}." if self.encoder else ""
-        fitting = [name for name, known in RELEASED_ENCODERS.items() if known == self.dim]
-        sizes = ", ".join(f"{name} {known}" for name, known in RELEASED_ENCODERS.items())
+        fitting = [name for name, dim in RELEASED_ENCODERS.items() if dim == self.dim]
+        sizes = ", ".join(f"{name} {dim}" for name, dim in RELEASED_ENCODERS.items())
         source = (
             f"Embeddings of {self.dim} come from {' and '.join(fitting)}."
             if fitting
             else f"None of the released encoders gives embeddings of {self.dim} ({sizes})."
         )
         return (
-            f"Expected argument {expected}, which the scorer takes, but got {got}.{trained} {source} Use the encoder "
-            f"the scorer was trained on, or a scorer for embeddings of {size}."
+            f"Expected argument {expected}, which the scorer takes, but got {received}.{trained} {source} Use the "
+            f"encoder the scorer was trained on, or a scorer for embeddings of {size}."
         )
 
     def output(self, inputs: Tensor) -> Tensor:
@@ -277,12 +277,14 @@ class Scorer(nn.Module):
         ValueError
             If this scorer does not answer one of them.
         """
-        wanted = check_questions([questions] if isinstance(questions, str) else questions)
-        unknown = [name for name in wanted if name not in self.questions]
+        names = check_questions([questions] if isinstance(questions, str) else questions)
+        unknown = [name for name in names if name not in self.questions]
         if unknown:
             raise ValueError(f"The scorer does not answer {unknown}, only {list(self.questions)}.")
-        rows = [self.questions.index(name) for name in wanted]
-        return self._of(wanted, {name: value[rows] for name, value in self.state_dict().items()}, self.metadata)
+        rows = [self.questions.index(name) for name in names]
+        return self._with_weights(
+            names, {name: value[rows] for name, value in self.state_dict().items()}, self.metadata
+        )
 
     @classmethod
     @check_arguments(scorers=Items(Instance(lambda: Scorer, "a Scorer"), "scorers", least=1))
@@ -314,12 +316,14 @@ class Scorer(nn.Module):
                         f"and {theirs!r} of the other. Load them as two scorers."
                     )
         states = [scorer.state_dict() for scorer in scorers]
-        state = {name: torch.cat([each[name].to(first.device) for each in states]) for name in states[0]}
+        state = {name: torch.cat([tensors[name].to(first.device) for tensors in states]) for name in states[0]}
         questions = [name for scorer in scorers for name in scorer.questions]
-        return first._of(check_questions(questions), state, _joined_metadata(scorers))
+        return first._with_weights(check_questions(questions), state, _joined_metadata(scorers))
 
-    def _of(self, questions: Sequence[str], state: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> Scorer:
-        made = Scorer(
+    def _with_weights(
+        self, questions: Sequence[str], state: Mapping[str, Tensor], metadata: Mapping[str, Any]
+    ) -> Scorer:
+        scorer = Scorer(
             self.dim,
             questions,
             self.labels,
@@ -328,8 +332,8 @@ class Scorer(nn.Module):
             settings=self.settings,
             metadata=metadata,
         ).to(self.biases[0])
-        made.load_state_dict(state)
-        return made.train(self.training)
+        scorer.load_state_dict(state)
+        return scorer.train(self.training)
 
 
 def as_votes(outputs: Tensor, clip: bool = True) -> Tensor:

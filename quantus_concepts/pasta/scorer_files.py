@@ -115,7 +115,7 @@ def load_scorer(
         files = _files(source)
     except FileNotFoundError as error:
         raise FileNotFoundError(f"Argument `source` cannot be used. {error}") from error
-    scorers = [_read(path, name, dim, encoder) for path, name in files]
+    scorers = [_read_scorer(path, name, dim, encoder) for path, name in files]
     answering: dict[str, Path] = {}
     for (path, _), scorer in zip(files, scorers, strict=True):
         for question in scorer.questions:
@@ -170,11 +170,11 @@ def _files(source: str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]]
 
 
 def _question_in(path: Path) -> str | None:
-    found = re.findall(r"(?<![A-Za-z0-9])(Q\d+)(?![0-9])", path.stem)
-    return found[-1] if found and found[-1] in QUESTIONS else None
+    names = re.findall(r"(?<![A-Za-z0-9])(Q\d+)(?![0-9])", path.stem)
+    return names[-1] if names and names[-1] in QUESTIONS else None
 
 
-def _read(path: Path, question: str | None, dim: int | None, encoder: str | None) -> Scorer:
+def _read_scorer(path: Path, question: str | None, dim: int | None, encoder: str | None) -> Scorer:
     tensors, header = read_state(path)
     if header.get("kind") == _KIND:
         scorer = _ours(path, tensors, header)
@@ -219,11 +219,11 @@ def _check_claims(fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> N
         for layer, (n_in, n_out) in enumerate(pairwise([len(labels) + fields["dim"], *hidden, 1]))
         for kind, size in (("weights", (n_out, n_in)), ("biases", (n_out,)))
     }
-    found = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-    if found != claimed:
+    shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    if shapes != claimed:
         raise ValueError(
             f"its metadata tell of dim {fields['dim']}, {n_questions} questions, {len(labels)} labels and "
-            f"{shorten(hidden)} hidden, but its tensors have the shapes {found}"
+            f"{shorten(hidden)} hidden, but its tensors have the shapes {shapes}"
         )
 
 

@@ -275,14 +275,14 @@ class _Run:
         inputs, self.validation_inputs = (self._inputs(data, rows) for rows in parts)
         self.inputs = _in_lines(inputs)
         votes = data.votes[:, train].to(scorer.device)
-        self.known = ~votes.isnan()
-        for name, n_known in zip(self.questions, self.known.sum(1).tolist(), strict=True):
-            if not n_known:
+        self.voted = ~votes.isnan()
+        for name, n_votes in zip(self.questions, self.voted.sum(1).tolist(), strict=True):
+            if not n_votes:
                 raise ValueError(f"No item to learn from has a vote on {name}. Leave the question out of `questions`.")
-        self.all_known = bool(self.known.all())
+        self.all_voted = bool(self.voted.all())
         self.targets = ((votes - MIN_VOTE) / (MAX_VOTE - MIN_VOTE)).nan_to_num(0)
         self.validation_votes = _round_votes(data.votes[:, validation].to(scorer.device))
-        means = self.targets.sum(1) / self.known.sum(1)
+        means = self.targets.sum(1) / self.voted.sum(1)
         with torch.no_grad():
             self.scorer.biases[-1].copy_(means[:, None])
         first = self.scorer.weights[0]
@@ -334,7 +334,7 @@ class _Run:
         total = self.targets.new_zeros(len(self.questions))
         live = torch.zeros_like(total)
         for rows in order.split(self.settings.batch_size):
-            mask = None if self.all_known else self.known.index_select(1, rows)
+            mask = None if self.all_voted else self.voted.index_select(1, rows)
             targets = self.targets.index_select(1, rows)
             losses, outputs = self._gradients(self.inputs.index_select(0, rows), targets, mask)
             optimiser.step()
@@ -351,15 +351,15 @@ class _Run:
         losses, slopes = pasta_slopes(outputs, targets, mask, self.weights, self.settings.loss)
         back = slopes[..., None]
         parts = zip(self.scorer.weights, self.scorer.biases, [None, *layers[:-1]], layers, strict=True)
-        for weight, bias, given, made in reversed(list(parts)):
-            # Of a ReLU; NaN goes on.
-            back = torch.ops.aten.threshold_backward(back, made, 0)
+        for weight, bias, layer_input, layer_output in reversed(list(parts)):
+            # Through the ReLU; NaN stays NaN.
+            back = torch.ops.aten.threshold_backward(back, layer_output, 0)
             torch.sum(back, 1, out=bias.grad)
-            if given is None:
+            if layer_input is None:
                 flat = back.transpose(0, 1).reshape(len(inputs), -1)
                 torch.mm(flat.T, inputs, out=self.learned[0].grad.flatten(0, 1))
             else:
-                torch.bmm(back.transpose(1, 2), given, out=weight.grad)
+                torch.bmm(back.transpose(1, 2), layer_input, out=weight.grad)
                 back = torch.bmm(back, weight)
         return losses, outputs
 
@@ -376,9 +376,9 @@ class _Run:
         predicted = _round_votes(torch.cat([as_votes(self.scorer.output(rows)) for rows in batches], dim=1))
         qwk = quadratic_kappa(predicted, self.validation_votes)
         # Formally 0, but a constant must not win over a network that has begun to tell items apart.
-        known = ~self.validation_votes.isnan()
-        alike = ((predicted == predicted.masked_fill(~known, -1).amax(1, keepdim=True)) | ~known).all(1)
-        return qwk.masked_fill(alike, torch.nan).cpu()
+        missing = self.validation_votes.isnan()
+        constant = ((predicted == predicted.masked_fill(missing, -1).amax(1, keepdim=True)) | missing).all(1)
+        return qwk.masked_fill(constant, torch.nan).cpu()
 
     @torch.no_grad()
     def _keep(self, qwk: Tensor, epoch: int, last: bool) -> None:
@@ -444,13 +444,13 @@ def _raise_dead(name: str, largest: float, epoch: int) -> NoReturn:
 
 
 def _check_parts(train: Any, validation: Any, n_items: int) -> tuple[Tensor, Tensor]:
-    learned, judged = item_rows("train", train, n_items), item_rows("validation", validation, n_items)
-    if not len(learned):
+    train, validation = item_rows("train", train, n_items), item_rows("validation", validation, n_items)
+    if not len(train):
         raise ValueError("Expected argument `train` to hold at least one item but it is empty.")
-    both = np.intersect1d(learned, judged)
-    if len(both):
+    common = np.intersect1d(train, validation)
+    if len(common):
         raise ValueError(
-            f"Expected arguments `train` and `validation` to share no item but {len(both)} are in both, the first is "
-            f"{both[0]}."
+            f"Expected arguments `train` and `validation` to share no item but {len(common)} are in both, the first is "
+            f"{common[0]}."
         )
-    return torch.as_tensor(learned), torch.as_tensor(judged)
+    return torch.as_tensor(train), torch.as_tensor(validation)

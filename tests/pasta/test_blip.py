@@ -69,13 +69,13 @@ def test_embeddings_are_the_class_tokens_not_projected(processor, kind):
     assert images.std(0).max() > 0.01
     model.eval()
     levels = (IMAGES * 255).round().to(torch.uint8).permute(0, 2, 3, 1).numpy()
-    pixels = processor.image_processor([Image.fromarray(each) for each in levels], return_tensors="pt")
+    pixels = processor.image_processor([Image.fromarray(picture) for picture in levels], return_tensors="pt")
     tokens = Words()(["a wing"], padding=True, truncation=True, return_tensors="pt")
     with torch.no_grad():
-        seen = model.vision_model(**pixels).last_hidden_state
-        read = (model.text_model if kind == "BlipModel" else model.text_encoder)(**tokens).last_hidden_state
-    np.testing.assert_allclose(images, seen[:, 0], atol=2e-2)
-    np.testing.assert_allclose(texts[:1], read[:, 0], atol=1e-5)
+        image_states = model.vision_model(**pixels).last_hidden_state
+        text_states = (model.text_model if kind == "BlipModel" else model.text_encoder)(**tokens).last_hidden_state
+    np.testing.assert_allclose(images, image_states[:, 0], atol=2e-2)
+    np.testing.assert_allclose(texts[:1], text_states[:, 0], atol=1e-5)
 
 
 def test_bad_models(processor, monkeypatch, tmp_path):

@@ -52,7 +52,7 @@ def entries(folder):
     return [path for path in folder.rglob("[!.]*") if path.is_file()]
 
 
-def half_written(folder):
+def partial_files(folder):
     return [path for path in folder.rglob(".*") if path.is_file()]
 
 
@@ -62,10 +62,12 @@ def test_what_is_put_is_got_by_another_object(tmp_path):
     assert cache.get(KEYS[:2]) == {}
     assert not folder.exists()
     cache.put(rows())
-    found = EmbeddingCache(str(folder)).get([*KEYS[:2], KEYS[9]])
-    assert list(found) == KEYS[:2]
-    assert all(torch.equal(found[key], rows()[key]) and found[key].dtype == torch.float32 for key in found)
-    found[KEYS[0]] += 1
+    embeddings = EmbeddingCache(str(folder)).get([*KEYS[:2], KEYS[9]])
+    assert list(embeddings) == KEYS[:2]
+    assert all(
+        torch.equal(embeddings[key], rows()[key]) and embeddings[key].dtype == torch.float32 for key in embeddings
+    )
+    embeddings[KEYS[0]] += 1
     assert torch.equal(cache.get(KEYS[:1])[KEYS[0]], rows()[KEYS[0]])
     cache.put({})
     cache.put({KEYS[0]: torch.zeros(5, requires_grad=True)})
@@ -99,14 +101,14 @@ def test_a_damaged_entry_is_missing_and_warned_of_once(tmp_path, damage):
     assert len(warned) == 1
 
 
-def check_whole(folder):
+def check_entries(folder):
     """Read all entries, none of which may be damaged; return how many there are."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found = EmbeddingCache(folder).get(KEYS[:200])
-    assert all(torch.equal(value, torch.full((4096,), float(int(key, 16)))) for key, value in found.items())
-    assert len(found) == len(entries(folder))
-    return len(found)
+        embeddings = EmbeddingCache(folder).get(KEYS[:200])
+    assert all(torch.equal(value, torch.full((4096,), float(int(key, 16)))) for key, value in embeddings.items())
+    assert len(embeddings) == len(entries(folder))
+    return len(embeddings)
 
 
 def die_writing(folder, moment):
@@ -123,17 +125,17 @@ def die_writing(folder, moment):
 
 
 @needs_fork
-@pytest.mark.parametrize(("moment", "left", "there"), [("written", 1, 0), ("renamed", 0, 1)])
-def test_a_kill_in_the_middle_of_a_file(tmp_path, moment, left, there):
+@pytest.mark.parametrize(("moment", "n_partial", "n_complete"), [("written", 1, 0), ("renamed", 0, 1)])
+def test_a_kill_in_the_middle_of_a_file(tmp_path, moment, n_partial, n_complete):
     process = FORK.Process(target=die_writing, args=(tmp_path, moment))
     process.start()
     process.join(30)
     assert process.exitcode == -signal.SIGKILL
-    assert len(half_written(tmp_path)) == left
-    assert check_whole(tmp_path) == there
+    assert len(partial_files(tmp_path)) == n_partial
+    assert check_entries(tmp_path) == n_complete
     EmbeddingCache(tmp_path).put({KEYS[5]: torch.full((4096,), 5.0)})
-    assert check_whole(tmp_path) == 1
-    assert not half_written(tmp_path)
+    assert check_entries(tmp_path) == 1
+    assert not partial_files(tmp_path)
 
 
 def test_two_processes_at_once(tmp_path, writer):
@@ -141,11 +143,11 @@ def test_two_processes_at_once(tmp_path, writer):
     while any(process.is_alive() for process in processes):
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            found = EmbeddingCache(tmp_path).get(KEYS[:200])
-        assert all(value[0] == int(key, 16) for key, value in found.items())
+            embeddings = EmbeddingCache(tmp_path).get(KEYS[:200])
+        assert all(value[0] == int(key, 16) for key, value in embeddings.items())
     assert [process.exitcode for process in processes] == [0, 0]
-    assert check_whole(tmp_path) == 200
-    assert not half_written(tmp_path)
+    assert check_entries(tmp_path) == 200
+    assert not partial_files(tmp_path)
 
 
 def test_a_folder_that_cannot_be_written_costs_only_the_cache(tmp_path, monkeypatch):
@@ -163,10 +165,10 @@ def test_a_folder_that_cannot_be_written_costs_only_the_cache(tmp_path, monkeypa
 
 def test_equal_entries_are_equal_files(tmp_path):
     tensors = {"b": torch.arange(3), "a": torch.ones(2, 2)}
-    written = set()
+    contents = set()
     for number in range(8):
         cache = DiskCache(tmp_path / str(number))
         cache.put("run/key", tensors)
-        written.add(cache.path("run/key").read_bytes())
+        contents.add(cache.path("run/key").read_bytes())
         assert list(cache.get("run/key")) == ["b", "a"]
-    assert len(written) == 1
+    assert len(contents) == 1

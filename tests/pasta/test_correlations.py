@@ -22,7 +22,7 @@ from quantus_concepts.pasta.applications.correlations import RatingCorrelation, 
 NAN = np.nan
 
 
-def only(values: Sequence[float], ratings: Sequence[float]) -> RatingCorrelation:
+def correlate_one(values: Sequence[float], ratings: Sequence[float]) -> RatingCorrelation:
     (record,) = rating_correlations({"m": values}, np.asarray(ratings, dtype=float)[:, None], ("Q1",))
     return record
 
@@ -30,14 +30,17 @@ def only(values: Sequence[float], ratings: Sequence[float]) -> RatingCorrelation
 class TestCorrelations:
     def test_by_hand(self) -> None:
         # deviations -3, -2, -1, 6 and -1.5, -0.5, 0.5, 1.5: 14 / sqrt(50 * 5)
-        found = only([1, 2, 3, 10], [1, 2, 3, 4])
-        assert found.pearson == pytest.approx(14 / 250**0.5)
-        assert found.spearman == pytest.approx(1)
+        correlation = correlate_one([1, 2, 3, 10], [1, 2, 3, 4])
+        assert correlation.pearson == pytest.approx(14 / 250**0.5)
+        assert correlation.spearman == pytest.approx(1)
         # two neighbours swapped twice: 1 - 6 * 4 / (5 * 24), t = 0.8 sqrt(3 / 0.36) with 3 degrees of freedom
-        found = only([1, 2, 3, 4, 5], [2, 1, 4, 3, 5])
-        assert (found.pearson, found.spearman) == (pytest.approx(0.8), pytest.approx(0.8))
-        assert (found.pearson_p, found.spearman_p) == (pytest.approx(0.1041, abs=1e-4), pytest.approx(0.1041, abs=1e-4))
-        assert only([5, 4, 3], [1, 2, 3]).pearson == pytest.approx(-1)
+        correlation = correlate_one([1, 2, 3, 4, 5], [2, 1, 4, 3, 5])
+        assert (correlation.pearson, correlation.spearman) == (pytest.approx(0.8), pytest.approx(0.8))
+        assert (correlation.pearson_p, correlation.spearman_p) == (
+            pytest.approx(0.1041, abs=1e-4),
+            pytest.approx(0.1041, abs=1e-4),
+        )
+        assert correlate_one([5, 4, 3], [1, 2, 3]).pearson == pytest.approx(-1)
 
     def test_a_planted_correlation_is_found_and_no_other(self) -> None:
         rng = np.random.default_rng(0)
@@ -57,9 +60,9 @@ class TestCorrelations:
             assert by_question[question].pearson_p > 1e-3
 
     def test_missing_pairs_are_left_out_and_counted(self) -> None:
-        found = only([1, NAN, 2, 3, np.inf, 10, 7], [1, 5, 2, 3, 5, 4, NAN])
-        assert (found.n, found.missing) == (4, 3)
-        assert found.pearson == pytest.approx(14 / 250**0.5)
+        correlation = correlate_one([1, NAN, 2, 3, np.inf, 10, 7], [1, 5, 2, 3, 5, 4, NAN])
+        assert (correlation.n, correlation.missing) == (4, 3)
+        assert correlation.pearson == pytest.approx(14 / 250**0.5)
 
     @pytest.mark.parametrize(
         ("values", "ratings", "n"),
@@ -71,9 +74,11 @@ class TestCorrelations:
         ],
     )
     def test_undefined(self, values: list[float], ratings: list[float], n: int) -> None:
-        found = only(values, ratings)
-        assert np.isnan([found.pearson, found.pearson_p, found.spearman, found.spearman_p]).all()
-        assert (found.n, found.missing) == (n, 4 - n)
+        correlation = correlate_one(values, ratings)
+        assert np.isnan(
+            [correlation.pearson, correlation.pearson_p, correlation.spearman, correlation.spearman_p]
+        ).all()
+        assert (correlation.n, correlation.missing) == (n, 4 - n)
 
     def test_votes_are_joined(self) -> None:
         votes = np.random.default_rng(0).integers(1, 6, (30, 5, 6)).astype(float)
@@ -81,12 +86,12 @@ class TestCorrelations:
         values = {"m": np.arange(30.0), "n": torch.arange(30) % 7}
         joined = np.nanmean(np.where(np.isnan(votes).all(1, keepdims=True), 0, votes), 1)
         joined[3, 2] = NAN
-        found = rating_correlations(values, votes, how="mean")
-        assert found == rating_correlations(values, joined)
-        assert [(r.metric, r.question) for r in found] == [(m, q) for m in "mn" for q in QUESTIONS]
-        assert [r.missing for r in found] == [0, 0, 1, 0, 0, 0] * 2
-        assert found != rating_correlations(values, votes)
-        assert list(pd.DataFrame(found).query("metric == 'n'").question) == list(QUESTIONS)
+        correlations = rating_correlations(values, votes, how="mean")
+        assert correlations == rating_correlations(values, joined)
+        assert [(r.metric, r.question) for r in correlations] == [(m, q) for m in "mn" for q in QUESTIONS]
+        assert [r.missing for r in correlations] == [0, 0, 1, 0, 0, 0] * 2
+        assert correlations != rating_correlations(values, votes)
+        assert list(pd.DataFrame(correlations).query("metric == 'n'").question) == list(QUESTIONS)
 
     def test_votes_off_the_scale_are_refused(self) -> None:
         with pytest.raises(ValueError, match="votes"):
@@ -99,8 +104,8 @@ class TestSparseness:
         one[1, 1] = -3
         # (-3 * 1 - 1 * 2 + 1 * 3 + 3 * 4) / (4 * 10), whatever order and sign
         steps = np.array([[4.0, -1.0], [3.0, 2.0]])
-        found = sparseness([one, steps, 100 * steps, np.full((3, 5), 0.2)])
-        np.testing.assert_allclose(found, [0.75, 0.25, 0.25, 0], atol=1e-6)
+        scores = sparseness([one, steps, 100 * steps, np.full((3, 5), 0.2)])
+        np.testing.assert_allclose(scores, [0.75, 0.25, 0.25, 0], atol=1e-6)
 
     def test_undefined(self) -> None:
         broken = np.ones((2, 2))

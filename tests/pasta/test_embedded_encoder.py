@@ -99,15 +99,15 @@ def _spearman(rated: tuple[SimulatedRatings, torch.Tensor], seed: int, *, shuffl
         seed=seed,
     ).scorer
     scores = scorer.score(embeddings[split.test], ratings.labels[split.test].tolist())[:, 0].numpy()
-    given = ratings.targets()[split.test, 0]
-    best = spearmanr(ratings.expected[split.test, 0], given).statistic
-    return float(spearmanr(scores, given).statistic), float(best)
+    votes = ratings.targets()[split.test, 0]
+    best = spearmanr(ratings.expected[split.test, 0], votes).statistic
+    return float(spearmanr(scores, votes).statistic), float(best)
 
 
 def test_a_scorer_on_it_orders_unseen_explanations_of_unseen_images(
     rated: tuple[SimulatedRatings, torch.Tensor],
 ) -> None:
-    found, best = np.array([_spearman(rated, seed, shuffled=False) for seed in range(3)]).T
-    assert found.mean() >= 0.6 * best.mean()
+    correlations, best = np.array([_spearman(rated, seed, shuffled=False) for seed in range(3)]).T
+    assert correlations.mean() >= 0.6 * best.mean()
     shuffled = [_spearman(rated, seed, shuffled=True)[0] for seed in range(2)]
-    assert np.mean(shuffled) < 0.35 < found.mean()
+    assert np.mean(shuffled) < 0.35 < correlations.mean()

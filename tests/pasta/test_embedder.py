@@ -32,23 +32,23 @@ def explanations():
 def pillow_resized(images, size):
     """As the release does it: 8 bits, Pillow's default for resizing, which is bicubic."""
     levels = (images * 255).round().byte().permute(0, 2, 3, 1).numpy()
-    rows = [np.asarray(Image.fromarray(each).resize((size, size))) for each in levels]
+    rows = [np.asarray(Image.fromarray(picture).resize((size, size))) for picture in levels]
     return torch.from_numpy(np.stack(rows)).permute(0, 3, 1, 2).float() / 255
 
 
-def assert_same_levels(found, expected):
+def assert_same_levels(pictures, expected):
     """Up to the order of Pillow's two passes, each rounded to 8 bits, and the division by the largest value."""
-    apart = (found - expected).abs() * 255
-    assert apart.max() <= 3
-    assert apart.mean() < 0.25
+    difference = (pictures - expected).abs() * 255
+    assert difference.max() <= 3
+    assert difference.mean() < 0.25
 
 
 def test_what_the_encoder_sees_is_the_overlay():
     encoder = PoolingEncoder()
     embedder = Embedder(encoder, batch_size=7)
     embeddings = embedder.embed_maps(IMAGES, MAPS)
-    shown = overlay(pillow_resized(IMAGES, 224), resize(unit_maps(MAPS)[:, None], (224, 224))[:, 0])
-    assert_same_levels(encoder.batches[-1], shown)
+    overlays = overlay(pillow_resized(IMAGES, 224), resize(unit_maps(MAPS)[:, None], (224, 224))[:, 0])
+    assert_same_levels(encoder.batches[-1], overlays)
     assert torch.equal(embedder.pictures(IMAGES, MAPS), encoder.batches[-1])
     assert torch.equal(embeddings, PoolingEncoder().encode_images(encoder.batches[-1]))
     # only the order of a map's values, up to a scale, is seen
@@ -69,26 +69,26 @@ def test_other_ways_of_showing_maps():
 def test_a_drawing_goes_to_the_encoder_as_it_is():
     encoder = PoolingEncoder()
     embedder = Embedder(encoder, saliency="masked", normalise="shap")
-    drawn = (torch.rand(3, 3, 20, 31, generator=torch.Generator().manual_seed(2)) * 255).round() / 255
-    embeddings = embedder.embed_drawings(drawn)
-    assert torch.equal(encoder.batches[-1], drawn)
-    assert torch.equal(embeddings, PoolingEncoder().encode_images(drawn))
-    mixed = [DrawingExplanation(each) for each in (drawn[0], IMAGES[0], drawn[2])]
-    found = embedder.embed([mixed[0], ConceptExplanation({"a": 1.0}), *mixed[1:]])
-    assert torch.equal(found[[0, 3]], embeddings[[0, 2]])
-    assert torch.equal(found[2], embedder.embed_drawings(IMAGES[:1])[0])
-    assert embedder.embed_drawings(drawn[:0]).shape == (0, encoder.dim)
+    pictures = (torch.rand(3, 3, 20, 31, generator=torch.Generator().manual_seed(2)) * 255).round() / 255
+    embeddings = embedder.embed_drawings(pictures)
+    assert torch.equal(encoder.batches[-1], pictures)
+    assert torch.equal(embeddings, PoolingEncoder().encode_images(pictures))
+    mixed = [DrawingExplanation(picture) for picture in (pictures[0], IMAGES[0], pictures[2])]
+    embeddings_of_all = embedder.embed([mixed[0], ConceptExplanation({"a": 1.0}), *mixed[1:]])
+    assert torch.equal(embeddings_of_all[[0, 3]], embeddings[[0, 2]])
+    assert torch.equal(embeddings_of_all[2], embedder.embed_drawings(IMAGES[:1])[0])
+    assert embedder.embed_drawings(pictures[:0]).shape == (0, encoder.dim)
     with pytest.raises(ValueError, match="`images` to hold images in"):
-        embedder.embed_drawings(2 * drawn)
+        embedder.embed_drawings(2 * pictures)
 
 
 def test_drawings_are_cached_by_their_content(tmp_path):
-    drawn = [DrawingExplanation(image) for image in IMAGES]
+    drawings = [DrawingExplanation(image) for image in IMAGES]
     first = PoolingEncoder()
-    before = Embedder(first, cache=tmp_path).embed([*drawn, drawn[0]])
+    before = Embedder(first, cache=tmp_path).embed([*drawings, drawings[0]])
     again = PoolingEncoder()
     # Nothing but the encoder changes a drawing.
-    after = Embedder(again, cache=tmp_path, saliency="masked", size=32).embed(drawn)
+    after = Embedder(again, cache=tmp_path, saliency="masked", size=32).embed(drawings)
     assert torch.equal(after, before[:7])
     assert first.images_seen == 7
     assert not again.images_seen
@@ -97,12 +97,12 @@ def test_drawings_are_cached_by_their_content(tmp_path):
 def test_a_map_may_have_its_own_way_to_the_unit_range(tmp_path):
     pairs = list(zip(IMAGES, MAPS, strict=True))
     mixed = [MapExplanation(*pairs[0], "shap"), MapExplanation(*pairs[1]), MapExplanation(*pairs[0])]
-    found = Embedder(PoolingEncoder(), cache=tmp_path).embed(mixed)
+    embeddings = Embedder(PoolingEncoder(), cache=tmp_path).embed(mixed)
     shap = Embedder(PoolingEncoder(), normalise="shap")
-    np.testing.assert_allclose(found[0], shap.embed_maps(IMAGES[:1], MAPS[:1])[0], atol=1e-6)
+    np.testing.assert_allclose(embeddings[0], shap.embed_maps(IMAGES[:1], MAPS[:1])[0], atol=1e-6)
     plain = Embedder(PoolingEncoder()).embed_maps(IMAGES[:2], MAPS[:2])
-    np.testing.assert_allclose(found[[2, 1]], plain, atol=1e-6)
-    assert not torch.equal(found[0], found[2])
+    np.testing.assert_allclose(embeddings[[2, 1]], plain, atol=1e-6)
+    assert not torch.equal(embeddings[0], embeddings[2])
 
 
 def test_the_sentence_of_the_release():
@@ -111,9 +111,9 @@ def test_the_sentence_of_the_release():
     written = {"hair (Target = cat) ": 2.0, "No counterfactual": float("inf")}
     of_release = ConceptExplanation({"hair": 2.0}, True, written, ("tail", "hair", "arm", "leg"))
     # Without a list of concepts those of the explanation are the list.
-    own = ConceptExplanation({"a": 1.0, "b": -2.0, "c": 1.0})
-    found = embedder.embed([of_release, own])
-    assert torch.equal(found, encoder.encode_texts(["arm, hair, leg, ", "b, c, a, "]))
+    without_list = ConceptExplanation({"a": 1.0, "b": -2.0, "c": 1.0})
+    embeddings = embedder.embed([of_release, without_list])
+    assert torch.equal(embeddings, encoder.encode_texts(["arm, hair, leg, ", "b, c, a, "]))
 
 
 @pytest.mark.parametrize("batch_size", [1, 3, 100])
@@ -131,32 +131,34 @@ def test_one_by_one_and_together_are_the_same():
     mixed = explanations()
     together = embedder.embed(mixed)
     assert together.shape == (12, 27)
-    for row, each in zip(together, mixed, strict=True):
-        if isinstance(each, MapExplanation):
-            alone = embedder.embed_maps(each.image[None], each.map[None])
+    for row, explanation in zip(together, mixed, strict=True):
+        if isinstance(explanation, MapExplanation):
+            embedding = embedder.embed_maps(explanation.image[None], explanation.map[None])
         else:
-            other = Embedder(PoolingEncoder(), ascending=each.ascending)
-            alone = other.embed_concepts(torch.tensor([list(each.values.values())]), list(each.values))
-        np.testing.assert_allclose(row, alone[0], atol=1e-6)
+            other = Embedder(PoolingEncoder(), ascending=explanation.ascending)
+            embedding = other.embed_concepts(
+                torch.tensor([list(explanation.values.values())]), list(explanation.values)
+            )
+        np.testing.assert_allclose(row, embedding[0], atol=1e-6)
     assert embedder.embed([]).shape == (0, 27)
     assert embedder.embed_maps(IMAGES[:0], MAPS[:0]).shape == (0, 27)
     assert embedder.embed_concepts(VALUES[:0], NAMES).shape == (0, 27)
 
 
 def test_explanations_are_read_batch_by_batch():
-    seen = []
+    reads = []
 
     class Lazy:
         def __len__(self):
             return 6
 
         def __getitem__(self, i):
-            seen.append((i, encoder.images_seen))
+            reads.append((i, encoder.images_seen))
             return MapExplanation(IMAGES[i], MAPS[i])
 
     encoder = PoolingEncoder()
     Embedder(encoder, batch_size=2).embed(Lazy())
-    assert seen == [(0, 0), (1, 0), (2, 2), (3, 2), (4, 4), (5, 4)]
+    assert reads == [(0, 0), (1, 0), (2, 2), (3, 2), (4, 4), (5, 4)]
 
 
 def test_concepts_by_hand():

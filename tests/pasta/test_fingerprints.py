@@ -13,7 +13,7 @@ from captum_concepts._support.fingerprints import fingerprint_of, hash_file
 
 
 @pytest.fixture
-def read(monkeypatch):
+def read_paths(monkeypatch):
     """The files whose content was read."""
     paths = []
     real = disk_cache.hash_file
@@ -32,16 +32,16 @@ def settled(monkeypatch):
     monkeypatch.setattr(disk_cache, "_GRAIN", -1.0)
 
 
-def test_a_file_is_read_once_by_any_number_of_processes(tmp_path, read, monkeypatch):
+def test_a_file_is_read_once_by_any_number_of_processes(tmp_path, read_paths, monkeypatch):
     settled(monkeypatch)
     path = old_file(tmp_path / "a")
     first = FileHashes(tmp_path / "notes").of(path)
     assert first == hash_file(path)
     assert FileHashes(tmp_path / "notes").of(path) == first
-    assert len(read) == 1
+    assert len(read_paths) == 1
 
 
-def test_a_replaced_file_never_has_the_old_hash(tmp_path, read, monkeypatch):
+def test_a_replaced_file_never_has_the_old_hash(tmp_path, read_paths, monkeypatch):
     settled(monkeypatch)
     hashes = FileHashes(tmp_path / "notes")
     path = old_file(tmp_path / "a")
@@ -58,16 +58,16 @@ def test_a_replaced_file_never_has_the_old_hash(tmp_path, read, monkeypatch):
     assert len({first, second, third}) == 3
 
 
-def test_a_file_that_may_still_change_is_not_remembered(tmp_path, read):
+def test_a_file_that_may_still_change_is_not_remembered(tmp_path, read_paths):
     path = tmp_path / "a"
     path.write_bytes(b"weights")
     hashes = FileHashes(tmp_path / "notes")
     assert hashes.of(path) == hashes.of(path)
-    assert len(read) == 2
+    assert len(read_paths) == 2
     assert not (tmp_path / "notes").exists()
 
 
-def test_a_damaged_note_is_written_anew(tmp_path, read, monkeypatch):
+def test_a_damaged_note_is_written_anew(tmp_path, read_paths, monkeypatch):
     settled(monkeypatch)
     path, hashes = old_file(tmp_path / "a"), FileHashes(tmp_path / "notes")
     expected = hashes.of(path)
@@ -76,9 +76,9 @@ def test_a_damaged_note_is_written_anew(tmp_path, read, monkeypatch):
         note.write_bytes(broken)
         with pytest.warns(UserWarning, match="cannot be used"):
             assert FileHashes(tmp_path / "notes").of(path) == expected
-    assert len(read) == 5
+    assert len(read_paths) == 5
     assert hashes.of(path) == expected
-    assert len(read) == 5
+    assert len(read_paths) == 5
 
 
 def test_modules_by_structure_and_weights():
@@ -90,7 +90,7 @@ def test_modules_by_structure_and_weights():
     first = network()
     assert fingerprint_of(first) == fingerprint_of(network())
     assert fingerprint_of(first) == fingerprint_of(first.eval())
-    assert len({fingerprint_of(each) for each in (first, network(bias=False), network(factor=2.0))}) == 3
+    assert len({fingerprint_of(module) for module in (first, network(bias=False), network(factor=2.0))}) == 3
     before = fingerprint_of(first)
     with torch.no_grad():
         first[0].weight[1, 2] += 1e-3
@@ -132,13 +132,13 @@ def test_quantised_weights_count() -> None:
     assert fingerprint_of(quantised_linear(0)) == fingerprint_of(quantised_linear(0))
     assert fingerprint_of(quantised_linear(0)) != fingerprint_of(quantised_linear(1))
     # The same integers, another scale.
-    first, second = (torch.quantize_per_tensor(torch.ones(2) * each, each, 0, torch.qint8) for each in (0.5, 1.0))
+    first, second = (torch.quantize_per_tensor(torch.ones(2) * scale, scale, 0, torch.qint8) for scale in (0.5, 1.0))
     assert torch.equal(first.int_repr(), second.int_repr())
     assert fingerprint_of(first) != fingerprint_of(second)
 
 
 def test_tensors_made_of_tensors_count() -> None:
-    first, second = (TwoTensor(torch.ones(2), torch.full((2,), each)) for each in (1.0, 2.0))
+    first, second = (TwoTensor(torch.ones(2), torch.full((2,), value)) for value in (1.0, 2.0))
     assert fingerprint_of(first) == fingerprint_of(TwoTensor(torch.ones(2), torch.ones(2)))
     assert fingerprint_of(first) != fingerprint_of(second)
 

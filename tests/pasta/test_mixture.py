@@ -56,14 +56,14 @@ def test_explanations_of_the_mixture(kind):
     mixture = best_explainer(SCORES)
     maps = {name: kind(np.full((6, 2, 2), i, dtype=np.float32)) for i, name in enumerate("abc")}
     maps["more"] = kind(np.ones((6, 2, 2)))
-    found = mixture.chosen(maps)
-    assert type(found) is type(maps["a"])
-    np.testing.assert_array_equal(np.asarray(found)[:, 0, 1], [0, 1, 2, 2, NAN, 1])
+    chosen = mixture.chosen(maps)
+    assert type(chosen) is type(maps["a"])
+    np.testing.assert_array_equal(np.asarray(chosen)[:, 0, 1], [0, 1, 2, 2, NAN, 1])
     assert float(maps["a"].max()) == 0
-    whole = {name: kind(np.full(6, i)) for i, name in enumerate("abc")}
-    np.testing.assert_array_equal(np.asarray(mixture.chosen(whole)), [0, 1, 2, 2, NAN, 1])
+    integers = {name: kind(np.full(6, i)) for i, name in enumerate("abc")}
+    np.testing.assert_array_equal(np.asarray(mixture.chosen(integers)), [0, 1, 2, 2, NAN, 1])
     defined = best_explainer({name: values[:2] for name, values in SCORES.items()})
-    assert "int" in str(defined.chosen({name: each[:2] for name, each in whole.items()}).dtype)
+    assert "int" in str(defined.chosen({name: values[:2] for name, values in integers.items()}).dtype)
 
 
 def test_comparison_by_hand():
@@ -99,7 +99,7 @@ def test_undefined_everywhere_and_single_images():
     mixture = best_explainer({"a": [NAN, NAN], "b": [NAN, NAN]})
     assert mixture.undefined == 2
     assert mixture.wins == {"a": 0, "b": 0}
-    assert all(math.isnan(each) for each in mixture.share.values())
+    assert all(math.isnan(share) for share in mixture.share.values())
     table = mixture.compare({"a": [1.0, 2.0], "b": [1.0, NAN]})
     assert math.isnan(table["mean"]["mixture"])
     assert table["n"].tolist() == [0, 2, 2, 1]

@@ -8,9 +8,8 @@ from torch import nn
 
 from pooling_encoder import PoolingEncoder
 from quantus_concepts.pasta.embedder import Embedder
-from quantus_concepts.pasta.encoders.by_name import as_encoder
 from quantus_concepts.pasta.encoders.encoder import is_encoder
-from quantus_concepts.pasta.encoders.object_encoder import ObjectEncoder
+from quantus_concepts.pasta.encoders.object_encoder import ObjectEncoder, as_encoder
 from tiny_encoder import CONFIG, tiny_open_clip
 
 IMAGES = torch.rand(4, 3, 40, 40, generator=torch.Generator().manual_seed(0))
@@ -37,18 +36,18 @@ def bundle(parts, **changes):
 
 
 def test_open_clips_parts_embed_as_the_encoder_of_the_same_weights(parts):
-    encoder, same = as_encoder(bundle(parts)), tiny_open_clip()
+    encoder, expected = as_encoder(bundle(parts)), tiny_open_clip()
     assert is_encoder(encoder)
     assert encoder.name == "CLIP"
     assert encoder.dim == 16
-    np.testing.assert_allclose(encoder.encode_images(IMAGES), same.encode_images(IMAGES), atol=1e-5)
-    np.testing.assert_allclose(encoder.encode_texts(["a, b, "]), same.encode_texts(["a, b, "]), atol=1e-5)
+    np.testing.assert_allclose(encoder.encode_images(IMAGES), expected.encode_images(IMAGES), atol=1e-5)
+    np.testing.assert_allclose(encoder.encode_texts(["a, b, "]), expected.encode_texts(["a, b, "]), atol=1e-5)
 
 
 def test_a_preprocessing_that_is_not_recognised_is_applied_to_each_image(parts):
-    own = bundle(parts, preprocess=lambda image: parts[1](image))
-    apart = as_encoder(own).encode_images(IMAGES) - as_encoder(bundle(parts)).encode_images(IMAGES)
-    assert apart.abs().max() < 0.02
+    unrecognised = bundle(parts, preprocess=lambda image: parts[1](image))
+    difference = as_encoder(unrecognised).encode_images(IMAGES) - as_encoder(bundle(parts)).encode_images(IMAGES)
+    assert difference.abs().max() < 0.02
 
     def double(images):
         return nn.functional.interpolate(images, 32)

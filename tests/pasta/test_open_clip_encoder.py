@@ -16,9 +16,9 @@ from safetensors.torch import save_file
 import quantus_concepts
 from captum_concepts._support.disk_cache import FileHashes
 from quantus_concepts.pasta.encoders import downloads
-from quantus_concepts.pasta.encoders.by_name import as_encoder
 from quantus_concepts.pasta.encoders.embedded_encoder import EmbeddedEncoder
 from quantus_concepts.pasta.encoders.encoder import PARTS
+from quantus_concepts.pasta.encoders.object_encoder import as_encoder
 from quantus_concepts.pasta.encoders.open_clip_encoder import PRESETS, OpenClipEncoder
 from tiny_encoder import CONFIG, tiny_open_clip
 
@@ -42,7 +42,7 @@ def test_agrees_with_open_clip_itself(encoder):
         model = open_clip.CLIP(**deepcopy(CONFIG)).eval()
     preprocess = open_clip.image_transform(32, is_train=False)
     levels = (IMAGES * 255).round().to(torch.uint8)
-    pictures = [Image.fromarray(each.permute(1, 2, 0).numpy()) for each in levels]
+    pictures = [Image.fromarray(image.permute(1, 2, 0).numpy()) for image in levels]
     with torch.no_grad():
         images = model.encode_image(torch.stack([preprocess(picture) for picture in pictures]))
         texts = model.encode_text(open_clip.SimpleTokenizer(context_length=32)(["a red wing, ", "beak, "]))
@@ -279,8 +279,8 @@ def test_a_tokenizer_from_a_folder(tmp_path):
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<pad>", unk_token="<unk>").save_pretrained(tmp_path)
     encoder = tiny_open_clip(tokenizer=tmp_path)
-    given = torch.tensor([[2, 3] + [0] * 30])
-    by_hand = tiny_open_clip(tokenizer=lambda texts: given)
+    tokens = torch.tensor([[2, 3] + [0] * 30])
+    by_hand = tiny_open_clip(tokenizer=lambda texts: tokens)
     assert torch.equal(encoder.encode_texts(["red wing"]), by_hand.encode_texts(["x"]))
     assert encoder.fingerprint != tiny_open_clip().fingerprint
 
@@ -332,9 +332,9 @@ def test_a_replaced_file_is_another_encoder(tmp_path, weights):
 def test_the_configuration_is_the_encoders_own():
     config = deepcopy(CONFIG)
     encoder = tiny_open_clip(model_config=config)
-    before, kept = encoder.fingerprint, json.dumps(config)
+    before, text = encoder.fingerprint, json.dumps(config)
     encoder.encode_images(IMAGES)
-    assert json.dumps(config) == kept
+    assert json.dumps(config) == text
     config["embed_dim"] = 5
     assert (encoder.dim, encoder.fingerprint) == (16, before)
 
@@ -368,6 +368,10 @@ def test_a_configuration_that_does_not_work():
     ],
 )
 def test_bad_images(encoder, images, error, message):
-    for each in (encoder, EmbeddedEncoder(), as_encoder(types.SimpleNamespace(**dict.fromkeys(PARTS, pytest.fail)))):
+    for embedding_encoder in (
+        encoder,
+        EmbeddedEncoder(),
+        as_encoder(types.SimpleNamespace(**dict.fromkeys(PARTS, pytest.fail))),
+    ):
         with pytest.raises(error, match=message):
-            each.encode_images(images)
+            embedding_encoder.encode_images(images)

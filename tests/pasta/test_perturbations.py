@@ -14,7 +14,7 @@ from quantus_concepts.pasta.applications.perturbations import PERTURBATIONS, Per
 
 F = v2.functional
 NAMES = tuple(PERTURBATIONS)
-SEEDED = tuple(name for name, each in PERTURBATIONS.items() if each.n_draws)
+SEEDED = tuple(name for name, perturbation in PERTURBATIONS.items() if perturbation.n_draws)
 
 
 @pytest.fixture
@@ -37,20 +37,21 @@ def test_there_are_the_twelve_of_the_paper():
         "perspective",
         "random patches",
     }
-    assert all((each.name, each.light, each.strong) == (name, 1.0, 5.0) for name, each in PERTURBATIONS.items())
+    for name, perturbation in PERTURBATIONS.items():
+        assert (perturbation.name, perturbation.light, perturbation.strong) == (name, 1.0, 5.0)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_changes_more_the_larger_the_magnitude(images, name):
     before = images.clone()
-    same = perturb(images, name, 0)
-    assert same.data_ptr() != images.data_ptr()
+    unchanged = perturb(images, name, 0)
+    assert unchanged.data_ptr() != images.data_ptr()
     if name == "posterise":
         # As in the release 7 bits are left at 0: the last one is gone.
-        assert torch.equal((same * 255).round(), (images * 255).round() // 2 * 2)
+        assert torch.equal((unchanged * 255).round(), (images * 255).round() // 2 * 2)
     elif name != "random resized crop":
         # A perspective of no corner is resampled all the same.
-        torch.testing.assert_close(same, images, atol=2e-5, rtol=0)
+        torch.testing.assert_close(unchanged, images, atol=2e-5, rtol=0)
     change = []
     for magnitude in (1, 2.5, 5):
         changed = perturb(images, name, magnitude)
@@ -118,14 +119,14 @@ def levels(images):
 )
 def test_magnitudes_are_those_of_the_release(images, name, expected):
     """Of a magnitude of 2.5, on Pillow's images of 8 bits."""
-    found = perturb(images, name, 2.5)
-    wanted = torch.stack([F.pil_to_tensor(expected(each)) for each in levels(images)]) / 255
+    ours = perturb(images, name, 2.5)
+    theirs = torch.stack([F.pil_to_tensor(expected(picture)) for picture in levels(images)]) / 255
     # Half a level of rounding before, times the factor, and one after; sharpness and contrast round a mean besides.
-    apart = (found - wanted).abs().mean() * 255
-    assert apart < 2.5
+    difference = (ours - theirs).abs().mean() * 255
+    assert difference < 2.5
     exact = {"posterise": 0, "solarise": 0.51}
     if name in exact:
-        assert (found - wanted).abs().max() * 255 <= exact[name]
+        assert (ours - theirs).abs().max() * 255 <= exact[name]
 
 
 def test_jitter_is_torchvisions_with_a_factor_for_each_image(images):
@@ -143,9 +144,9 @@ def test_crop_and_perspective_by_hand():
     draws = torch.full((1, 12), 0.5).double()
     draws[0, 10:] = torch.tensor([0.999999, 0.2])
     # 1 - tanh(0.3 m) = 1/4 of the area at m = 3.243252: 4 of 8 pixels of each side, the last rows, from column 1.
-    found = crop(image, 3.2432517, draws=draws)
+    cropped = crop(image, 3.2432517, draws=draws)
     expected = F.resized_crop(image, 4, 1, 4, 4, [8, 8], antialias=True)
-    torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
+    torch.testing.assert_close(cropped, expected, atol=1e-6, rtol=0)
     # A window that does not fit is drawn again; at 0 only the square fits, which is the image.
     draws[0, :9] = 0.9
     torch.testing.assert_close(crop(image, 0.0, draws=draws), image, atol=1e-6, rtol=0)

@@ -58,18 +58,18 @@ def test_agrees_with_open_clip_and_pillow(size, mode, interpolation, shape, kern
     if shape != (64, 64) or not isinstance(size, int):
         monkeypatch.setattr(Image.Image, "resize", x_before_y)
     levels = picture(*shape)
-    got, expected = ours(batch(levels))[0], reference(Image.fromarray(levels))
-    assert got.shape == expected.shape
+    prepared, expected = ours(batch(levels))[0], reference(Image.fromarray(levels))
+    assert prepared.shape == expected.shape
     std = torch.tensor(config.std)[:, None, None]
-    apart = ((got - expected) * std * 255).abs().round()
-    assert apart.max() <= 2
-    assert (apart == 0).float().mean() > 0.9
+    difference = ((prepared - expected) * std * 255).abs().round()
+    assert difference.max() <= 2
+    assert (difference == 0).float().mean() > 0.9
 
 
 def test_of_the_encoders_size_nothing_is_lost():
     levels = picture(32, 32)
-    got = Preprocessing((32, 32), mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))(batch(levels))
-    np.testing.assert_allclose(got[0].permute(1, 2, 0) * 255, levels, atol=1e-4)
+    prepared = Preprocessing((32, 32), mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))(batch(levels))
+    np.testing.assert_allclose(prepared[0].permute(1, 2, 0) * 255, levels, atol=1e-4)
 
 
 def test_batches_and_nothing_at_all():
@@ -83,13 +83,13 @@ def test_batches_and_nothing_at_all():
 @pytest.mark.parametrize("size", [64, (40, 56)])
 def test_open_clips_own_are_recognised(mode, size):
     transform = image_transform(size, is_train=False, mean=(0.1, 0.2, 0.3), std=(0.4, 0.5, 0.6), resize_mode=mode)
-    found = batched_form(transform)
+    form = batched_form(transform)
     if mode == "shortest" and not isinstance(size, int):
         # a class of its own: applied as it is
-        assert found is None
+        assert form is None
         return
     sides = (size, size) if isinstance(size, int) else size
-    assert found == Preprocessing(sides, mode, "bicubic", (0.1, 0.2, 0.3), (0.4, 0.5, 0.6))
+    assert form == Preprocessing(sides, mode, "bicubic", (0.1, 0.2, 0.3), (0.4, 0.5, 0.6))
 
 
 def test_others_are_not_taken_for_open_clips():

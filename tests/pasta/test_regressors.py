@@ -39,10 +39,10 @@ def test_learns_both_questions(rated, kind):
 def test_ridge_is_that_of_scikit_learn(rated):
     embeddings, votes, _ = rated
     fitted = fit_regressor("ridge", embeddings, votes, questions=["Q1", "Q2"], parameters={"alpha": 10})
-    known = ~votes[:, 1].isnan()
-    scaler = StandardScaler().fit(embeddings[known])
+    voted = ~votes[:, 1].isnan()
+    scaler = StandardScaler().fit(embeddings[voted])
     expected = (
-        Ridge(alpha=10).fit(scaler.transform(embeddings[known]), votes[known, 1]).predict(scaler.transform(embeddings))
+        Ridge(alpha=10).fit(scaler.transform(embeddings[voted]), votes[voted, 1]).predict(scaler.transform(embeddings))
     )
     torch.testing.assert_close(
         fitted.score(embeddings)[:, 1], torch.as_tensor(expected).float().clamp(1, 5), atol=1e-4, rtol=0

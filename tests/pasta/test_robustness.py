@@ -89,9 +89,9 @@ def test_others_are_tried_where_the_first_does_not_do():
     assert pairs.indices.tolist() == [0, 1, 2, 3]
     assert [pairs.names[i] for i in (0, 1, 3)] == ["negative"] * 3
     assert pairs.n_wrong == 0
-    kept = run(pixels, None, "Q5", perturbations=[DARKER, NEGATIVE])
-    assert set(kept.names) == {"darker"}
-    assert kept.indices.tolist() == [0, 1, 2, 3]
+    light = run(pixels, None, "Q5", perturbations=[DARKER, NEGATIVE])
+    assert set(light.names) == {"darker"}
+    assert light.indices.tolist() == [0, 1, 2, 3]
     # The order is drawn for each image, so that both come first about as often.
     both = run(even([0.9] * 60), None, "Q6", perturbations=[DARKER, NEGATIVE])
     assert 15 < both.names.count("darker") < 45
@@ -142,15 +142,15 @@ def test_depends_on_the_seed_and_not_on_the_batch(photographs):
 
 def test_nothing_of_the_users_is_changed(photographs):
     model = Brightness()
-    given = normalised(photographs).requires_grad_()
-    before = given.detach().clone()
+    inputs = normalised(photographs).requires_grad_()
+    before = inputs.detach().clone()
     states = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
     explained = explain_func(Saliency, abs=False)
-    pairs = robustness_pairs(model, given, None, explained, question="Q5", mean=MEAN, std=STD)
+    pairs = robustness_pairs(model, inputs, None, explained, question="Q5", mean=MEAN, std=STD)
     assert model.training
     assert model.dropout.training
-    assert given.grad is None
-    assert torch.equal(given, before)
+    assert inputs.grad is None
+    assert torch.equal(inputs, before)
     assert torch.equal(states[0], torch.get_rng_state())
     assert (states[1] == np.random.get_state()[1]).all()  # noqa: NPY002
     assert pairs.explanations.shape == pairs.perturbed_explanations.shape == tuple(pairs.images.shape)
@@ -160,21 +160,21 @@ def test_nothing_of_the_users_is_changed(photographs):
         raise RuntimeError("broken")
 
     with pytest.raises(RuntimeError, match="broken"):
-        robustness_pairs(model, given, None, broken, question="Q5", mean=MEAN, std=STD)
+        robustness_pairs(model, inputs, None, broken, question="Q5", mean=MEAN, std=STD)
     assert model.training
 
 
 def test_images_without_normalisation_as_arrays_in_double_precision(photographs):
     model = Brightness((0, 0, 0), (1, 1, 1)).double()
     pixels = photographs.numpy().astype(np.float64)
-    seen = []
+    dtypes = []
 
     def watch(model: nn.Module, inputs: np.ndarray, targets: np.ndarray) -> np.ndarray:
-        seen.append(inputs.dtype)
+        dtypes.append(inputs.dtype)
         return inputs.sum(1)
 
     pairs = robustness_pairs(model, pixels, None, watch, question="Q5", magnitude=0.05, batch_size=10)
-    assert set(seen) == {np.dtype("float64")}
+    assert set(dtypes) == {np.dtype("float64")}
     assert pairs.explanations.shape == (len(pairs), 12, 12)
     assert (pairs.magnitudes == 0.05).all()
 

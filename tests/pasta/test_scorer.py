@@ -13,14 +13,14 @@ LABELS = ("bird", "car", "cat")
 
 @pytest.fixture
 def scorer():
-    made = Scorer(5, ("Q1", "Q3", "Q5"), LABELS, (8, 4), encoder="small", settings={"size": 32}, seed=3)
+    scorer = Scorer(5, ("Q1", "Q3", "Q5"), LABELS, (8, 4), encoder="small", settings={"size": 32}, seed=3)
     # All questions start alike; here they must differ.
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
-        for value in made.parameters():
+        for value in scorer.parameters():
             value += 0.2 * torch.randn(value.shape, generator=generator)
-        made.biases[-1].fill_(0.5)
-    return made
+        scorer.biases[-1].fill_(0.5)
+    return scorer
 
 
 @pytest.fixture
@@ -59,10 +59,10 @@ def test_outputs_are_not_negative_and_have_gradient(scorer, embeddings):
     assert scorer.score(embeddings).max() == 1
     with torch.no_grad():
         scorer.biases[-1].fill_(0.5)
-    wanted = embeddings.clone().requires_grad_()
-    scorer(wanted).sum().backward()
-    assert wanted.grad.abs().max() > 0
-    assert not scorer.score(wanted).requires_grad
+    inputs = embeddings.clone().requires_grad_()
+    scorer(inputs).sum().backward()
+    assert inputs.grad.abs().max() > 0
+    assert not scorer.score(inputs).requires_grad
 
 
 def test_labels_as_names_indices_aliases_or_none(scorer, embeddings):
@@ -76,28 +76,28 @@ def test_labels_as_names_indices_aliases_or_none(scorer, embeddings):
 
 def test_batch_size_and_order_do_not_matter(scorer, embeddings):
     rows = torch.randperm(20, generator=torch.Generator().manual_seed(2))
-    whole = scorer.score(embeddings)
-    torch.testing.assert_close(scorer.score(embeddings[rows]), whole[rows])
-    torch.testing.assert_close(torch.cat([scorer.score(row[None]) for row in embeddings]), whole)
+    scores = scorer.score(embeddings)
+    torch.testing.assert_close(scorer.score(embeddings[rows]), scores[rows])
+    torch.testing.assert_close(torch.cat([scorer.score(row[None]) for row in embeddings]), scores)
     assert scorer.score(embeddings[:0]).shape == (0, 3)
     assert scorer.score(embeddings.double()).dtype == torch.float32
 
 
 def test_nan_embedding_is_a_nan_score_of_its_item_only(scorer, embeddings):
-    whole = scorer.score(embeddings)
+    before = scorer.score(embeddings)
     embeddings[3, 2] = torch.nan
     scores = scorer.score(embeddings)
     assert scores[3].isnan().all()
-    torch.testing.assert_close(scores[4:], whole[4:])
+    torch.testing.assert_close(scores[4:], before[4:])
 
 
 def test_select_and_join(scorer, embeddings):
     scorer.metadata = {"split": [1, 2]}
-    part, rest = scorer.select(["Q5", "Q1"]), scorer.select("Q3")
+    part, other = scorer.select(["Q5", "Q1"]), scorer.select("Q3")
     assert part.questions == ("Q5", "Q1")
     torch.testing.assert_close(part.score(embeddings), scorer.score(embeddings)[:, [2, 0]])
-    rest.metadata = {"split": [1, 2], "figures": 0.5}
-    joined = Scorer.join([part, rest])
+    other.metadata = {"split": [1, 2], "figures": 0.5}
+    joined = Scorer.join([part, other])
     assert joined.questions == ("Q5", "Q1", "Q3")
     torch.testing.assert_close(joined.score(embeddings), scorer.score(embeddings)[:, [2, 0, 1]])
     assert joined.metadata == {"split": [1, 2], "figures": {"Q5": None, "Q1": None, "Q3": 0.5}}

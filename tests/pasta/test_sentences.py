@@ -50,13 +50,13 @@ def test_the_counterfactual_sentence_of_the_release_is_alphabetical():
 
 
 def test_the_lists_of_the_release():
-    assert {name: len(found) for name, found in RELEASED_CONCEPTS.items()} == {
+    assert {name: len(concepts) for name, concepts in RELEASED_CONCEPTS.items()} == {
         "catsdogscars": 39,
         "pascalpart": 39,
         "monumai": 15,
         "coco": 80,
     }
-    assert all(len(set(found)) == len(found) for found in RELEASED_CONCEPTS.values())
+    assert all(len(set(concepts)) == len(concepts) for concepts in RELEASED_CONCEPTS.values())
     assert [released_scale(explainer, 0.0) for explainer in ("0", "4", "6", "39")] == [None, "none", "shap", None]
     assert released_scale("3", -1.0) == "lime"
 

@@ -72,11 +72,11 @@ def test_labels(images, masks):
 
 def test_normalisation_is_undone(images, masks):
     embedder = Means()
-    shift, scale = (torch.tensor(each)[:, None, None] for each in (MEAN, STD))
-    given = (images - shift) / scale
-    score_masks(Rater(), embedder, mean=MEAN, std=STD)(given, masks, None)
+    shift, scale = (torch.tensor(values)[:, None, None] for values in (MEAN, STD))
+    inputs = (images - shift) / scale
+    score_masks(Rater(), embedder, mean=MEAN, std=STD)(inputs, masks, None)
     torch.testing.assert_close(embedder.images, images)
-    noisy = given + 3
+    noisy = inputs + 3
     with pytest.raises(ValueError, match=r"`images` to hold images in \[0, 1\]"):
         score_masks(Rater(), embedder, mean=MEAN, std=STD)(noisy, masks, None)
     score_masks(Rater(), embedder, mean=MEAN, std=STD, clip=True)(noisy, masks, None)
@@ -97,10 +97,10 @@ class Linear(nn.Module):
 
 def test_steers_towards_what_the_scorer_likes(images):
     score = score_masks(Rater(), Means(), labels=["cat", "dog", "bird"], mean=MEAN, std=STD)
-    shift, scale = (torch.tensor(each)[:, None, None] for each in (MEAN, STD))
+    shift, scale = (torch.tensor(heat)[:, None, None] for heat in (MEAN, STD))
     steered = SteeredRISE(Linear(), score)
     maps = [steered.attribute((images - shift) / scale, 1, lam=lam, n_masks=200, cells=3) for lam in (0, 0.5, 1)]
-    upper = [float(each[:, :, :3].mean() / each.mean()) for each in maps]
+    upper = [float(heat[:, :, :3].mean() / heat.mean()) for heat in maps]
     assert upper == sorted(upper)
     assert upper[2] > 1.05
 
@@ -110,15 +110,15 @@ def test_with_a_scorer_of_the_package(images, masks, question):
     scorer = Scorer(3, ("Q1", "Q5"), labels=("cat", "dog"), hidden=(8, 4), seed=1)
     state = torch.get_rng_state()
     flags = [module.training for module in scorer.modules()]
-    found = score_masks(scorer, Means(), question=question, labels=["cats", "dog"])(
+    scores = score_masks(scorer, Means(), question=question, labels=["cats", "dog"])(
         images, masks, torch.tensor([0, 1, 1, 0])
     )
     ratings = scorer.score(Means().embed_maps(images, masks), [0, 1, 1, 0])[:, ("Q1", "Q5").index(question)]
     expected = (ratings - 1) / 4 if question == "Q1" else (5 - ratings) / 4
-    torch.testing.assert_close(found, expected)
-    assert found.min() >= 0
-    assert found.max() <= 1
-    assert not found.requires_grad
+    torch.testing.assert_close(scores, expected)
+    assert scores.min() >= 0
+    assert scores.max() <= 1
+    assert not scores.requires_grad
     assert all(parameter.grad is None for parameter in scorer.parameters())
     assert [module.training for module in scorer.modules()] == flags
     assert torch.equal(state, torch.get_rng_state())
@@ -127,11 +127,11 @@ def test_with_a_scorer_of_the_package(images, masks, question):
 def test_with_an_embedder_of_the_package_whose_cache_stays_empty(images, masks, tmp_path):
     cached = Embedder(PoolingEncoder(), cache=tmp_path, size=12, weight=0.3)
     scorer = Scorer(cached.dim, labels=None, seed=1)
-    found = score_masks(scorer, cached)(images, masks, None)
+    scores = score_masks(scorer, cached)(images, masks, None)
     assert cached.encoder.images_seen == 4
-    assert not [each for each in tmp_path.rglob("*") if each.is_file()]
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
     plain = Embedder(PoolingEncoder(), size=12, weight=0.3)
-    torch.testing.assert_close(found, (scorer.score(plain.embed_maps(images, masks))[:, 0] - 1) / 4)
+    torch.testing.assert_close(scores, (scorer.score(plain.embed_maps(images, masks))[:, 0] - 1) / 4)
     steered = SteeredRISE(Linear(), score_masks(scorer, cached))
     assert steered.attribute(images, 1, lam=0.7, n_masks=20, cells=2).isfinite().all()
 

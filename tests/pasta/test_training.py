@@ -35,13 +35,13 @@ def state_of(training):
 def test_learns_every_question(rated):
     embeddings, votes = rated
     settings = TrainingSettings(epochs=25, batch_size=32, learning_rate=5e-3)
-    found = train_scorer(embeddings, votes, train=TRAIN, validation=VALIDATION, hidden=(16, 8), settings=settings)
-    scores = found.scorer.score(embeddings)[200:]
+    training = train_scorer(embeddings, votes, train=TRAIN, validation=VALIDATION, hidden=(16, 8), settings=settings)
+    scores = training.scorer.score(embeddings)[200:]
     for q, name in enumerate(QUESTIONS):
         assert figures(scores[:, q], votes[200:, q]).spearman > 0.7, name
-    assert found.notes == ()
-    assert len(found.curve) == 25
-    assert all(found.curve[-1]["loss"][name] < found.curve[0]["loss"][name] for name in QUESTIONS)
+    assert training.notes == ()
+    assert len(training.curve) == 25
+    assert all(training.curve[-1]["loss"][name] < training.curve[0]["loss"][name] for name in QUESTIONS)
 
 
 @pytest.mark.parametrize("loss", ["paper", "release"])
@@ -66,10 +66,10 @@ def test_a_missing_vote_is_not_a_vote(rated):
     q1[0] = torch.nan
     lowest, highest = (q1.masked_fill(q1.isnan(), value) for value in (1.0, 5.0))
     scores = [
-        train_scorer(embeddings, given, questions=["Q1"], train=TRAIN, validation=VALIDATION, **SMALL)
+        train_scorer(embeddings, targets, questions=["Q1"], train=TRAIN, validation=VALIDATION, **SMALL)
         .scorer.score(embeddings)
         .mean()
-        for given in (lowest, q1, highest)
+        for targets in (lowest, q1, highest)
     ]
     assert scores[0] + 0.1 < scores[1] < scores[2] - 0.1
 
@@ -80,10 +80,10 @@ def test_the_ranking_loss_alone_orders_a_line():
     settings = TrainingSettings(epochs=40, batch_size=25, learning_rate=3e-3, weights=(0, 0, 1))
     # Whichever way the line goes, so that it is not the start that orders it.
     for target in (votes, votes.flip(0)):
-        found = train_scorer(
+        training = train_scorer(
             embeddings, target, questions=["Q1"], train=range(100), settings=settings, hidden=(16, 8), seed=0
         )
-        outputs = found.scorer(embeddings)[:, 0].detach()
+        outputs = training.scorer(embeddings)[:, 0].detach()
         assert stats.spearmanr(outputs, target).statistic >= 0.99
 
 
@@ -102,13 +102,13 @@ def test_same_seed_same_scorer_and_no_global_generator(rated):
 def test_best_epoch_of_each_question_is_kept(rated):
     embeddings, votes = rated
     settings = TrainingSettings(epochs=25, batch_size=32, learning_rate=2e-2)
-    found = train_scorer(embeddings, votes, train=TRAIN, validation=VALIDATION, hidden=(16, 8), settings=settings)
-    scores = found.scorer.score(embeddings)[160:200]
+    training = train_scorer(embeddings, votes, train=TRAIN, validation=VALIDATION, hidden=(16, 8), settings=settings)
+    scores = training.scorer.score(embeddings)[160:200]
     for q, name in enumerate(QUESTIONS):
-        kappas = np.array([epoch["qwk"][name] for epoch in found.curve])
-        assert found.best_epoch[name] == np.nanargmax(kappas) + 1
+        kappas = np.array([epoch["qwk"][name] for epoch in training.curve])
+        assert training.best_epoch[name] == np.nanargmax(kappas) + 1
         assert figures(scores[:, q], votes[160:200, q]).qwk == pytest.approx(np.nanmax(kappas), abs=1e-9)
-    assert len(set(found.best_epoch.values())) > 1
+    assert len(set(training.best_epoch.values())) > 1
 
 
 def test_labels_carry_what_the_embedding_does_not():
@@ -116,27 +116,21 @@ def test_labels_carry_what_the_embedding_does_not():
     embeddings, labels = torch.randn(200, 4, generator=generator), torch.arange(200) % 5
     votes = labels + 1.0
     settings = TrainingSettings(epochs=25, batch_size=32, learning_rate=1e-2)
-    options = {
-        "train": range(150),
-        "validation": range(150, 200),
-        "questions": ["Q1"],
-        "settings": settings,
-        "hidden": (16, 8),
-    }
-    names = list("abcde")
-    told = train_scorer(embeddings, votes, [names[i] for i in labels], label_names=names, **options)
-    untold = train_scorer(embeddings, votes, **options)
-    assert figures(told.scorer.score(embeddings, labels)[150:, 0], votes[150:]).spearman > 0.95
-    assert abs(figures(untold.scorer.score(embeddings)[150:, 0], votes[150:]).spearman) < 0.4
-    assert (told.scorer.labels, untold.scorer.labels) == (names, None)
+    options = {"train": range(150), "validation": range(150, 200), "questions": ["Q1"], "hidden": (16, 8)}
+    options["settings"], names = settings, list("abcde")
+    labelled = train_scorer(embeddings, votes, [names[i] for i in labels], label_names=names, **options)
+    unlabelled = train_scorer(embeddings, votes, **options)
+    assert figures(labelled.scorer.score(embeddings, labels)[150:, 0], votes[150:]).spearman > 0.95
+    assert abs(figures(unlabelled.scorer.score(embeddings)[150:, 0], votes[150:]).spearman) < 0.4
+    assert (labelled.scorer.labels, unlabelled.scorer.labels) == (names, None)
 
 
 def test_last_bias_starts_at_the_mean_target(rated):
     embeddings, votes = rated
     settings = TrainingSettings(epochs=1, batch_size=1000, learning_rate=1e-12)
-    found = train_scorer(embeddings, votes, train=TRAIN, settings=settings, hidden=(16, 8))
+    training = train_scorer(embeddings, votes, train=TRAIN, settings=settings, hidden=(16, 8))
     expected = (votes[:160].nanmean(0) - 1) / 4
-    torch.testing.assert_close(found.scorer.biases[-1].detach()[:, 0], expected)
+    torch.testing.assert_close(training.scorer.biases[-1].detach()[:, 0], expected)
 
 
 def test_dead_output_is_an_error(rated, monkeypatch):
@@ -185,9 +179,9 @@ def test_never_judged_keeps_the_last_epoch_and_says_so(rated):
     embeddings, votes = rated
     settings = TrainingSettings(epochs=3, learning_rate=1e-9)
     with pytest.warns(UserWarning, match=r"kappa of Q1, Q2.* was never defined.* last epoch was kept"):
-        found = train_scorer(embeddings * 1e-3, votes, train=TRAIN, validation=VALIDATION, settings=settings)
-    assert set(found.best_epoch.values()) == {3}
-    assert len(found.notes) == 1
+        training = train_scorer(embeddings * 1e-3, votes, train=TRAIN, validation=VALIDATION, settings=settings)
+    assert set(training.best_epoch.values()) == {3}
+    assert len(training.notes) == 1
     # chosen not to judge: nothing to say
     assert train_scorer(embeddings, votes, train=TRAIN, **SMALL).notes == ()
 
@@ -220,9 +214,9 @@ def test_what_is_outside_the_parts_does_not_matter(rated):
     ],
 )
 def test_bad_input(rated, changes, message):
-    given = {"embeddings": rated[0], "targets": rated[1], "train": TRAIN, "validation": VALIDATION}
+    arguments = {"embeddings": rated[0], "targets": rated[1], "train": TRAIN, "validation": VALIDATION}
     with pytest.raises(ValueError, match=message):
-        train_scorer(**given | changes)
+        train_scorer(**arguments | changes)
 
 
 def test_stopped_by_another_thread_it_is_what_so_many_epochs_give(rated, monkeypatch):
@@ -235,14 +229,14 @@ def test_stopped_by_another_thread_it_is_what_so_many_epochs_give(rated, monkeyp
         return plain(run)
 
     monkeypatch.setattr(module._Run, "_validate", validate)
-    found = train_scorer(embeddings, votes, train=TRAIN, stop=stop, **SMALL)
+    training = train_scorer(embeddings, votes, train=TRAIN, stop=stop, **SMALL)
     monkeypatch.undo()
     expected = train_scorer(
         embeddings, votes, train=TRAIN, **SMALL | {"settings": TrainingSettings(3, FAST.batch_size, FAST.learning_rate)}
     )
-    assert [each["loss"] for each in found.curve] == [each["loss"] for each in expected.curve]
-    assert (found.best_epoch, found.notes) == (dict.fromkeys(QUESTIONS, 3), ())
-    for name, value in state_of(found).items():
+    assert [epoch["loss"] for epoch in training.curve] == [epoch["loss"] for epoch in expected.curve]
+    assert (training.best_epoch, training.notes) == (dict.fromkeys(QUESTIONS, 3), ())
+    for name, value in state_of(training).items():
         torch.testing.assert_close(value, state_of(expected)[name], rtol=0, atol=0)
 
 
@@ -264,12 +258,12 @@ def test_gradients_by_hand_are_those_of_autograd(rated, loss):
     settings = TrainingSettings(loss=loss)
     run = module._Run(scorer, data, (torch.arange(160), torch.arange(160, 200)), settings, seed=0)
     run.targets = run.targets.double()
-    run._gradients(run.inputs, run.targets, run.known)
-    first, *others = run.learned
-    assert not first.grad[..., 10:].any()
-    by_hand = [first.grad[..., :10], *(parameter.grad for parameter in others)]
+    run._gradients(run.inputs, run.targets, run.voted)
+    by_hand = [parameter.grad for parameter in run.learned]
+    assert not by_hand[0][..., 10:].any()
+    by_hand[0] = by_hand[0][..., :10]
     outputs = scorer.output(run.inputs[:, :10])
-    expected = pasta_loss(outputs, run.targets, run.known, form=loss).sum()
+    expected = pasta_loss(outputs, run.targets, run.voted, form=loss).sum()
     for ours, theirs in zip(by_hand, torch.autograd.grad(expected, list(scorer.parameters())), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-14)
         assert ours.any()
@@ -285,10 +279,7 @@ def test_votes_of_validation_are_rounded_up_at_halves(rated):
     down = halves.clone()
     up[list(VALIDATION)] = (halves[list(VALIDATION)] + 0.5).floor()
     down[list(VALIDATION)] = halves[list(VALIDATION)].floor()
-    by_halves, by_up, by_down = (train_scorer(embeddings, given, **options) for given in (halves, up, down))
-
-    def kappas(found):
-        return [epoch["qwk"]["Q1"] for epoch in found.curve]
-
-    np.testing.assert_array_equal(kappas(by_halves), kappas(by_up))
-    assert not np.array_equal(kappas(by_halves), kappas(by_down), equal_nan=True)
+    trainings = [train_scorer(embeddings, targets, **options) for targets in (halves, up, down)]
+    by_halves, by_up, by_down = ([epoch["qwk"]["Q1"] for epoch in training.curve] for training in trainings)
+    np.testing.assert_array_equal(by_halves, by_up)
+    assert not np.array_equal(by_halves, by_down, equal_nan=True)

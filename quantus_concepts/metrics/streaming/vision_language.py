@@ -20,8 +20,8 @@ from quantus_concepts.metrics.host.rows import Row, RowBuffer
 from quantus_concepts.metrics.streaming.batches import ADDED_REQUIRED, SEEN_REQUIRED, ConceptBatches
 from quantus_concepts.metrics.streaming.names import ADDED, LABEL, MINUS, PLUS, REMOVED
 from quantus_concepts.metrics.streaming.rows import SUBSTITUTED, AboutImages, bound_substitutions, mean_row, score_table
-from quantus_concepts.pasta.encoders.by_name import as_encoder
 from quantus_concepts.pasta.encoders.encoder import Encoder
+from quantus_concepts.pasta.encoders.object_encoder import as_encoder
 
 #: The values of the column ``set``.
 WITH_NONE, WITHOUT_NONE = "with none", "without none"

@@ -115,8 +115,8 @@ def rating_correlations(
 
 
 def _correlation(metric: str, question: str, scores: np.ndarray, targets: np.ndarray) -> RatingCorrelation:
-    known = np.isfinite(scores) & np.isfinite(targets)
-    x, y = scores[known], targets[known]
+    complete = np.isfinite(scores) & np.isfinite(targets)
+    x, y = scores[complete], targets[complete]
     pearson = spearman = (math.nan, math.nan)
     if len(x) >= LEAST and np.ptp(x) > 0 and np.ptp(y) > 0:
         pearson, spearman = stats.pearsonr(x, y), stats.spearmanr(x, y)
@@ -160,23 +160,23 @@ def sparseness(explanations: Any, display_progressbar: bool = False) -> np.ndarr
     if not hasattr(explanations, "__len__"):
         raise TypeError(f"Expected argument `explanations` to be a sequence but got {explanations!r}.")
     gini = Sparseness(disable_warnings=True)
-    found = np.full(len(explanations), np.nan)
+    scores = np.full(len(explanations), np.nan)
     for index in progress(range(len(explanations)), "sparseness", show=display_progressbar, leave=True):
         explanation = explanations[index]
         if isinstance(explanation, ConceptExplanation | DrawingExplanation):
             continue
-        given = check_numbers(
+        heat = check_numbers(
             "explanations", explanation.map if isinstance(explanation, MapExplanation) else explanation
         )
-        if given.ndim not in (2, 3):
+        if heat.ndim not in (2, 3):
             raise ValueError(
-                f"Expected argument `explanations` to hold maps (h, w) or (C, h, w) but got shape {given.shape} at "
+                f"Expected argument `explanations` to hold maps (h, w) or (C, h, w) but got shape {heat.shape} at "
                 f"{index}."
             )
-        magnitude = np.abs(given.sum(0, dtype=float) if given.ndim == 3 else given.astype(float))
+        magnitude = np.abs(heat.sum(0, dtype=float) if heat.ndim == 3 else heat.astype(float))
         largest = magnitude.max(initial=0)
         if not 0 < largest < math.inf or np.isnan(magnitude).any():
             continue
         # A batch of one: Quantus scales by the maximum of a batch, and then adds a small constant.
-        (found[index],) = gini.evaluate_batch(x_batch=magnitude[None], a_batch=magnitude[None] / largest)
-    return found
+        (scores[index],) = gini.evaluate_batch(x_batch=magnitude[None], a_batch=magnitude[None] / largest)
+    return scores

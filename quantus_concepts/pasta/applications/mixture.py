@@ -61,8 +61,8 @@ class Mixture:
     @property
     def wins(self) -> dict[str, int]:
         """For each explainer, the number of images for which it alone has the best score."""
-        alone = self.leaders & (self.leaders.sum(0) == 1)
-        return dict(zip(self.names, alone.sum(1).tolist(), strict=True))
+        best = self.leaders & (self.leaders.sum(0) == 1)
+        return dict(zip(self.names, best.sum(1).tolist(), strict=True))
 
     @property
     def ties(self) -> dict[str, int]:
@@ -109,18 +109,18 @@ class Mixture:
             value.detach() if isinstance(value := maps[name], Tensor) else np.asarray(value) for name in self.names
         ]
         index: Any = self.choice
-        first, *others = values
+        first = values[0]
         if isinstance(first, Tensor):
             index = torch.as_tensor(index, device=first.device)
-            taken = first.clone() if first.is_floating_point() or not self.undefined else first.float()
-            others = [each.to(taken) for each in others]
+            mixed = first.clone() if first.is_floating_point() or not self.undefined else first.float()
+            values = [value.to(mixed) for value in values]
         else:
-            taken = first.copy() if first.dtype.kind == "f" or not self.undefined else first.astype(np.float32)
-        for i, each in enumerate(others, start=1):
-            taken[index == i] = each[index == i]
+            mixed = first.copy() if first.dtype.kind == "f" or not self.undefined else first.astype(np.float32)
+        for place, value in enumerate(values):
+            mixed[index == place] = value[index == place]
         if self.undefined:
-            taken[index == UNDEFINED] = math.nan
-        return taken
+            mixed[index == UNDEFINED] = math.nan
+        return mixed
 
     @check_arguments(values=Dictionary())
     def compare(self, values: Mapping[str, Any]) -> pd.DataFrame:
@@ -168,8 +168,8 @@ class Mixture:
             records.append(record)
         return pd.DataFrame.from_records(records, index="explainer")
 
-    def _check_names(self, argument: str, given: Mapping[str, Any]) -> None:
-        missing = [name for name in self.names if name not in given]
+    def _check_names(self, argument: str, by_name: Mapping[str, Any]) -> None:
+        missing = [name for name in self.names if name not in by_name]
         if missing:
             raise ValueError(f"Expected argument `{argument}` to have an entry for each explainer but {missing} lack.")
 
@@ -221,11 +221,11 @@ def best_explainer(scores: Mapping[str, Any], question: str = "Q1") -> Mixture:
     table = np.stack(columns)
     ranked = np.where(np.isnan(table), -np.inf, sign * table)
     best = ranked.argmax(0)
-    taken = np.take_along_axis(table, best[None], 0)[0]
+    highest = np.take_along_axis(table, best[None], 0)[0]
     undefined = np.isnan(table).all(0)
     leaders = (ranked == ranked.max(0)) & ~undefined
     tied = int((leaders.sum(0) > 1).sum())
-    choice, chosen = np.where(undefined, UNDEFINED, best), np.where(undefined, np.nan, taken)
+    choice, chosen = np.where(undefined, UNDEFINED, best), np.where(undefined, np.nan, highest)
     return Mixture(names, choice, chosen, question, tied, leaders)
 
 
@@ -258,9 +258,9 @@ def plot_mixture(mixture: Mixture, ax: Axes | None = None) -> tuple[Figure, Axes
     else:
         fig = ax.figure  # type: ignore[assignment]
     places = range(len(names))
-    alone, shared = ([counts[name] for name in names] for counts in (wins, ties))
-    ax.barh(places, alone, color="#3b6ea5", zorder=2, label="alone")
-    bars = ax.barh(places, shared, left=alone, color="#b9cde3", zorder=2, label="shared with others")
+    n_alone, n_shared = ([counts[name] for name in names] for counts in (wins, ties))
+    ax.barh(places, n_alone, color="#3b6ea5", zorder=2, label="alone")
+    bars = ax.barh(places, n_shared, left=n_alone, color="#b9cde3", zorder=2, label="shared with others")
     ax.bar_label(bars, [_count_text(wins[name], ties[name], mixture.share[name]) for name in names], padding=3)
     if mixture.tied:
         ax.legend(frameon=False, loc="lower right")
@@ -270,21 +270,21 @@ def plot_mixture(mixture: Mixture, ax: Axes | None = None) -> tuple[Figure, Axes
     for side in ("top", "right"):
         ax.spines[side].set_visible(False)
     ax.grid(axis="x", color="#E4E4E4", linewidth=0.8, zorder=0)
-    others = len(mixture.names) - len(names)
-    left_out = f"; {mixture.undefined} without a score" if mixture.undefined else ""
-    left_out += f"; {mixture.tied} tied" if mixture.tied else ""
-    counted = f"\n{others} other explainers have it for none" if others else ""
+    n_omitted = len(mixture.names) - len(names)
+    uncounted = f"; {mixture.undefined} without a score" if mixture.undefined else ""
+    uncounted += f"; {mixture.tied} tied" if mixture.tied else ""
+    omitted = f"\n{n_omitted} other explainers have it for none" if n_omitted else ""
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.set(
-        xlabel=f"images for which it has the best score ({mixture.question}){counted}",
-        title=f"{len(mixture.choice) - mixture.undefined} images{left_out}",
+        xlabel=f"images for which it has the best score ({mixture.question}){omitted}",
+        title=f"{len(mixture.choice) - mixture.undefined} images{uncounted}",
     )
     return fig, ax
 
 
-def _count_text(alone: int, shared: int, share: float) -> str:
-    text = f"{alone} ({share:.0%})" if alone else "0"
-    return f"{text} + {shared} tied" if shared else text
+def _count_text(n_alone: int, n_shared: int, share: float) -> str:
+    text = f"{n_alone} ({share:.0%})" if n_alone else "0"
+    return f"{text} + {n_shared} tied" if n_shared else text
 
 
 def _interval(row: np.ndarray) -> tuple[float, float, float]:

@@ -109,26 +109,27 @@ def as_perturbations(chosen: Iterable[str | Perturbation] | None = None) -> tupl
         return tuple(PERTURBATIONS.values())
     if isinstance(chosen, str | Perturbation):
         raise TypeError(f"Expected argument `perturbations` to hold several but got one: [{chosen!r}] is a list.")
-    found = []
-    for each in as_list("perturbations", chosen, "perturbations"):
-        if isinstance(each, str):
-            check_choice("perturbations", each, PERTURBATIONS)
-            each = PERTURBATIONS[each]
-        if not isinstance(each, Perturbation):
+    perturbations = []
+    for perturbation in as_list("perturbations", chosen, "perturbations"):
+        if isinstance(perturbation, str):
+            check_choice("perturbations", perturbation, PERTURBATIONS)
+            perturbation = PERTURBATIONS[perturbation]
+        if not isinstance(perturbation, Perturbation):
             raise TypeError(
-                f"Expected argument `perturbations` to hold names or Perturbation but got {type(each).__name__}."
+                "Expected argument `perturbations` to hold names or Perturbation but got "
+                f"{type(perturbation).__name__}."
             )
-        found.append(each)
-    names = [each.name for each in found]
+        perturbations.append(perturbation)
+    names = [perturbation.name for perturbation in perturbations]
     if not names or len(set(names)) < len(names):
         raise ValueError(f"Expected argument `perturbations` to hold at least one, each once, but got {names}.")
-    return tuple(found)
+    return tuple(perturbations)
 
 
-def _blend(images: Tensor, others: Tensor, share: Tensor) -> Tensor:
-    """Return images mixed with others, each image with its own share (N, 1) of itself."""
+def _blend(images: Tensor, changed: Tensor, share: Tensor) -> Tensor:
+    """Mix images with changed ones; `share` (N, 1) is that of the image itself."""
     share = share.to(images)[:, :, None, None]
-    return images * share + others * (1 - share)
+    return images * share + changed * (1 - share)
 
 
 def _factors(magnitude: float, draws: Tensor) -> Tensor:
@@ -277,7 +278,7 @@ _ALL = (
         "random patches", _patches, "m black rectangles, rounded down, at random places", n_draws=4 * _MOST_PATCHES
     ),
 )
-PERTURBATIONS: Mapping[str, Perturbation] = MappingProxyType({each.name: each for each in _ALL})
+PERTURBATIONS: Mapping[str, Perturbation] = MappingProxyType({perturbation.name: perturbation for perturbation in _ALL})
 """The twelve perturbations of Kazmierczak et al., "PASTA", Appendix A.2, by name.
 
 Their magnitudes m are those of the released code, and so is what they leave to chance, but not its random numbers: ours

@@ -208,8 +208,8 @@ def robustness_pairs(
     )
 
 
-class _Found(NamedTuple):
-    """Which images (rows) found a perturbation, which it is, and what became of them."""
+class _Matches(NamedTuple):
+    """The images (rows) with a suitable perturbation, which one it is, and the perturbed images."""
 
     rows: np.ndarray
     which: np.ndarray
@@ -219,7 +219,7 @@ class _Found(NamedTuple):
 
 @dataclass
 class _Search:
-    """The search for a perturbation that does to each image what the question asks."""
+    """The search for a perturbation of each image that keeps, or changes, the prediction."""
 
     model: nn.Module
     images: Tensor
@@ -231,23 +231,25 @@ class _Search:
     batch_size: int
 
     def __post_init__(self) -> None:
-        own = [each.light if self.keep else each.strong for each in self.perturbations]
-        self.magnitudes = np.array(own if self.magnitude is None else [self.magnitude] * len(own), dtype=np.float64)
+        defaults = [change.light if self.keep else change.strong for change in self.perturbations]
+        magnitudes = defaults if self.magnitude is None else [self.magnitude] * len(defaults)
+        self.magnitudes = np.array(magnitudes, dtype=np.float64)
         generator = np.random.default_rng([self.seed, 0])
         # Row by row, so that the order of an image does not depend on how many follow it.
-        self.order = generator.random((len(self.images), len(own))).argsort(1)
-        self.draws = [each.draws(len(self.images), self.seed) for each in self.perturbations]
+        self.order = generator.random((len(self.images), len(defaults))).argsort(1)
+        self.draws = [change.draws(len(self.images), self.seed) for change in self.perturbations]
 
     def predict_all(self) -> np.ndarray:
         """Return the predictions (N,) for the images as they are."""
-        some = [self._predict(self.images[rows]) for rows in _batches(np.arange(len(self.images)), self.batch_size)]
-        return np.concatenate([np.zeros(0, dtype=np.int64), *some])
+        batches = _batches(np.arange(len(self.images)), self.batch_size)
+        predictions = [self._predict(self.images[rows]) for rows in batches]
+        return np.concatenate([np.zeros(0, dtype=np.int64), *predictions])
 
-    def run(self, eligible: np.ndarray, predictions: np.ndarray, display_progressbar: bool) -> _Found:
+    def run(self, eligible: np.ndarray, predictions: np.ndarray, display_progressbar: bool) -> _Matches:
         """Try the perturbations of each image in its order until one suits."""
         which = np.full(len(self.images), -1)
         after = np.zeros(len(self.images), dtype=np.int64)
-        kept: list[tuple[np.ndarray, Tensor]] = [(eligible[:0], torch.zeros(0, *self.images.shape[1:]))]
+        matches: list[tuple[np.ndarray, Tensor]] = [(eligible[:0], torch.zeros(0, *self.images.shape[1:]))]
         remaining = eligible
         with progress(description="Perturbations", total=len(eligible), show=display_progressbar, leave=True) as bar:
             for turn in range(len(self.perturbations)):
@@ -257,14 +259,14 @@ class _Search:
                     suits = (now == predictions[rows]) == self.keep
                     which[rows[suits]] = self.order[rows[suits], turn]
                     after[rows] = now
-                    kept.append((rows[suits], changed[torch.as_tensor(suits)].cpu()))
+                    matches.append((rows[suits], changed[torch.as_tensor(suits)].cpu()))
                     bar.update(int(suits.sum()))
                 remaining = remaining[which[remaining] < 0]
-        rows = np.concatenate([each for each, _ in kept])
+        rows = np.concatenate([batch for batch, _ in matches])
         order = rows.argsort()
-        perturbed = torch.cat([each for _, each in kept])[torch.as_tensor(order)]
+        perturbed = torch.cat([images for _, images in matches])[torch.as_tensor(order)]
         rows = rows[order]
-        return _Found(rows, which[rows], perturbed, after[rows])
+        return _Matches(rows, which[rows], perturbed, after[rows])
 
     def as_input(self, pixels: Tensor) -> Tensor:
         """Return images in [0, 1] as the model takes them."""
@@ -283,8 +285,10 @@ class _Search:
     def _predict(self, inputs: Tensor) -> np.ndarray:
         outputs = predict_logits(self.model, inputs)
         if outputs.ndim != 2 or len(outputs) != len(inputs):
-            got = tuple(outputs.shape)
-            raise ValueError(f"Expected argument `model` to return shape (N, K) with N = {len(inputs)} but got {got}.")
+            shape = tuple(outputs.shape)
+            raise ValueError(
+                f"Expected argument `model` to return shape (N, K) with N = {len(inputs)} but got {shape}."
+            )
         return outputs.argmax(1).cpu().numpy()
 
 

@@ -87,14 +87,14 @@ def score_masks(
     column = tuple(scorer.questions).index(question)
     undo = Denormalisation(mean, std, clip=clip)
     shared = labels is not None and (isinstance(labels, str | int) or getattr(labels, "ndim", 1) == 0)
-    known = None if labels is None else _indices(scorer, [labels] if shared else labels)
+    indices = None if labels is None else _indices(scorer, [labels] if shared else labels)
 
     @torch.no_grad()
     def score(images: Tensor, masks: Tensor, targets: Tensor | None = None) -> Tensor:
         check_shape("masks", masks, ("n", "H", "W"), (len(images), *images.shape[2:]))
         pixels = undo(images, "images")
-        label_numbers = None if known is None else _labels_of(known, targets, len(images), shared)
-        ratings = scorer.score(embedder.embed_maps(pixels, masks), label_numbers)
+        numbers = None if indices is None else _labels_of_masks(indices, targets, len(images), shared)
+        ratings = scorer.score(embedder.embed_maps(pixels, masks), numbers)
         chosen = torch.as_tensor(ratings)[:, column].to(images.device)
         scores = sign * (chosen - worst) / (MAX_VOTE - MIN_VOTE)
         return scores.masked_fill(masks.amax((1, 2)) == masks.amin((1, 2)), 0)
@@ -110,19 +110,19 @@ def _indices(scorer: Any, labels: Any) -> Tensor:
     return label_indices(names, listed, len(listed)).cpu()
 
 
-def _labels_of(known: Tensor, targets: Tensor | None, n: int, shared: bool) -> Tensor:
+def _labels_of_masks(indices: Tensor, targets: Tensor | None, n: int, shared: bool) -> Tensor:
     """Return the label (n,) of each mask's class."""
     if shared:
-        return known.expand(n)
+        return indices.expand(n)
     if targets is None:
         raise ValueError(
             f"Expected argument `targets` to tell the class of each mask, since `labels` has one for each of "
-            f"{len(known)} classes, but got None. Pass a target, or one label for all."
+            f"{len(indices)} classes, but got None. Pass a target, or one label for all."
         )
     classes = targets.detach().cpu()
-    if n and not 0 <= int(classes.min()) <= int(classes.max()) < len(known):
+    if n and not 0 <= int(classes.min()) <= int(classes.max()) < len(indices):
         raise ValueError(
-            f"Expected argument `labels` to have a label for each class that is a target but got {len(known)}, and "
+            f"Expected argument `labels` to have a label for each class that is a target but got {len(indices)}, and "
             f"targets from {int(classes.min())} to {int(classes.max())}."
         )
-    return known[classes]
+    return indices[classes]

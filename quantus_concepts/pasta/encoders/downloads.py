@@ -31,8 +31,8 @@ def fetch_weights(name: str, source: Mapping[str, Any], download: Callable[[Mapp
     """Return the file of some weights of open_clip, from its cache or downloaded."""
     repository, _, file = source.get("hf_hub", "").rpartition("/")
     names = (file,) if file else WEIGHT_FILES
-    if repository and (kept := _kept(repository, names)) is not None:
-        return kept
+    if repository and (path := _cached_file(repository, names)) is not None:
+        return path
     # The revision is open_clip's choice, which names none.
     address = f"{ENDPOINT}/{repository}/resolve/{REVISION}/{names[0]}" if repository else source["url"]
     try:
@@ -48,10 +48,10 @@ def fetch_weights(name: str, source: Mapping[str, Any], download: Callable[[Mapp
 
 def fetch_folder(what: str, repository: str, files: Sequence[str], remedy: str, revision: str = REVISION) -> str:
     """Return where a model or tokenizer of Hugging Face can be read from: its folder, or its name there."""
-    kept = [_kept(repository, (name,), revision) for name in files]
+    paths = [_cached_file(repository, (name,), revision) for name in files]
     # The folder: given a name, the libraries ask the server even for what they have.
-    if kept[0] is not None and None not in kept:
-        return str(kept[0].parent)
+    if paths[0] is not None and None not in paths:
+        return str(paths[0].parent)
     try:
         _check_reachable(f"{ENDPOINT}/{repository}/resolve/{revision}/{files[0]}", hub=True)
     except Exception as error:  # each library has its own errors for a download that failed
@@ -62,7 +62,7 @@ def fetch_folder(what: str, repository: str, files: Sequence[str], remedy: str, 
     return repository
 
 
-def _kept(repository: str, names: tuple[str, ...], revision: str = REVISION) -> Path | None:
+def _cached_file(repository: str, names: tuple[str, ...], revision: str = REVISION) -> Path | None:
     """Return the first of some files that Hugging Face's cache has."""
     for name in names:
         path = huggingface_hub.try_to_load_from_cache(repository, name, revision=revision)

@@ -170,12 +170,12 @@ class EmbeddedEncoder(BatchEncoder):
 
 def _pool(network: nn.Module, images: Tensor) -> Tensor:
     """Return mean and deviation of each channel over each picture, (N, 2 * width)."""
-    found = []
-    for some in images.float().split(_ROWS_AT_ONCE):
-        small = resize(some, (SIZE, SIZE)).contiguous(memory_format=torch.channels_last)
+    pooled = []
+    for batch in images.float().split(_ROWS_AT_ONCE):
+        small = resize(batch, (SIZE, SIZE)).contiguous(memory_format=torch.channels_last)
         values = network((small - 0.5) * 3)
-        found.append(torch.cat([values.mean((2, 3)), values.std((2, 3))], dim=1))
-    return torch.cat(found)
+        pooled.append(torch.cat([values.mean((2, 3)), values.std((2, 3))], dim=1))
+    return torch.cat(pooled)
 
 
 def _reference_pictures(generator: torch.Generator) -> Tensor:

@@ -1,4 +1,4 @@
-"""An encoder made of a model that a user brings."""
+"""The encoder of a model that a user brings, and `as_encoder`: the encoder of a name or an object."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from captum_concepts._support.checks import check_kind, check_path, check_shape
 from captum_concepts._support.files import check_files
 from captum_concepts._support.fingerprints import fingerprint_of, tokenizer_hash
 from captum_concepts._support.running import evaluation_mode, without_autocast
-from quantus_concepts.pasta.encoders.encoder import PARTS, BatchEncoder
+from quantus_concepts.pasta.encoders.embedded_encoder import EMBEDDED, EmbeddedEncoder
+from quantus_concepts.pasta.encoders.encoder import PARTS, BatchEncoder, Encoder, is_encoder
+from quantus_concepts.pasta.encoders.open_clip_encoder import OpenClipEncoder
 from quantus_concepts.pasta.encoders.preprocessing import Preprocessing, batched_form
 
 BLIP = "Salesforce/blip-itm-base-coco"
@@ -82,19 +84,20 @@ class ObjectEncoder(BatchEncoder):
     @property
     def device(self) -> torch.device | None:
         """Device of the model; None for an object without modules."""
-        first = next((tensor for each in self.modules for tensor in (*each.parameters(), *each.buffers())), None)
+        tensors = (tensor for module in self.modules for tensor in (*module.parameters(), *module.buffers()))
+        first = next(tensors, None)
         return None if first is None else first.device
 
     @property
     def fingerprint(self) -> str:
         """Identity for the cache of embeddings, which the user gives."""
-        given = self._fingerprint or getattr(self.parts, "fingerprint", None)
-        if given is None:
+        fingerprint = self._fingerprint or getattr(self.parts, "fingerprint", None)
+        if fingerprint is None:
             raise ValueError(
                 f"Expected {self.name} to have an attribute `fingerprint`, a text that is another one wherever "
                 "embeddings may differ: a cache on disk cannot know what an object depends on. Or use no cache."
             )
-        return str(given)
+        return str(fingerprint)
 
     def _embed_images(self, images: Tensor) -> Tensor:
         device = self.device or images.device
@@ -124,17 +127,18 @@ class ObjectEncoder(BatchEncoder):
     def _one_by_one(self, images: Tensor) -> Tensor:
         """Prepare images with a function of one Pillow image."""
         levels = (images * 255).round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1).cpu().numpy()
-        return torch.stack([torch.as_tensor(self.parts.preprocess(Image.fromarray(each))) for each in levels])
+        pictures = map(Image.fromarray, levels)
+        return torch.stack([torch.as_tensor(self.parts.preprocess(picture)) for picture in pictures])
 
 
 def _modules(parts: Any) -> list[nn.Module]:
-    """Return the modules that an object encodes with: itself, those it holds, and the owners of its methods."""
+    """Return the modules that an object encodes with: itself, its attributes, and the owners of its methods."""
     if isinstance(parts, nn.Module):
         return [parts]
-    held = [value for value in getattr(parts, "__dict__", {}).values() if isinstance(value, nn.Module)]
-    owners = [getattr(getattr(parts, name), "__self__", None) for name in ("encode_image", "encode_text")]
-    found = [*held, *(owner for owner in owners if isinstance(owner, nn.Module))]
-    return list({id(module): module for module in found}.values())
+    attributes = getattr(parts, "__dict__", {}).values()
+    owners = (getattr(getattr(parts, name), "__self__", None) for name in ("encode_image", "encode_text"))
+    modules = [value for value in (*attributes, *owners) if isinstance(value, nn.Module)]
+    return list({id(module): module for module in modules}.values())
 
 
 class _BlipParts:
@@ -162,8 +166,8 @@ class _BlipParts:
     def encode_text(self, tokens: Mapping[str, Tensor]) -> Tensor:
         model: Any = self.model
         text = model.text_encoder if hasattr(model, "text_encoder") else model.text_model
-        found: Tensor = text(**{key: tokens[key] for key in ("input_ids", "attention_mask")}).last_hidden_state
-        return found[:, 0]
+        states: Tensor = text(**{key: tokens[key] for key in ("input_ids", "attention_mask")}).last_hidden_state
+        return states[:, 0]
 
 
 def blip_encoder(
@@ -246,4 +250,34 @@ def _preprocessing(image_processor: Any) -> Preprocessing:
         _FILTERS[int(image_processor.resample)],
         tuple(image_processor.image_mean),
         tuple(image_processor.image_std),
+    )
+
+
+def as_encoder(
+    value: Any,
+    *,
+    weights: str | Path | None = None,
+    tokenizer: Any = None,
+    device: torch.device | str | None = None,
+) -> Encoder:
+    """Return the encoder of a name or an object."""
+    extra = [name for name, content in (("weights", weights), ("tokenizer", tokenizer)) if content is not None]
+    if isinstance(value, str) and value.partition(" ")[0] == EMBEDDED:
+        if extra:
+            raise ValueError(f"Argument `{extra[0]}` has no effect on the embedded encoder, which has its own.")
+        return EmbeddedEncoder.of_name(value, device)
+    if isinstance(value, str):
+        return OpenClipEncoder.preset(value, weights=weights, tokenizer=tokenizer, device=device)
+    if extra:
+        raise ValueError(f"Expected argument `{extra[0]}` only with the name of an encoder; an object has its own.")
+    if is_encoder(value):
+        return value
+    missing = [part for part in PARTS if not hasattr(value, part)]
+    if not missing:
+        return ObjectEncoder(value)
+    raise TypeError(
+        "Expected argument `encoder` to be the name of a preset, an encoder, or an object with "
+        f"{', '.join(PARTS)} but got {type(value).__name__}, which lacks {', '.join(missing)}. Bundle a model with "
+        "types.SimpleNamespace(encode_image=model.encode_image, encode_text=model.encode_text, "
+        "preprocess=preprocess, tokenizer=tokenizer)."
     )

@@ -112,8 +112,8 @@ class OpenClipEncoder(BatchEncoder):
         self._device = None if device is None else torch.device(device)
         self._built: BuiltModel | None = None
         self._built_on = self._device
-        known = {each.model_name: name for name, each in PRESETS.items()}
-        preset = known.get(model_name) if self.model_config is None else None
+        names = {preset.model_name: name for name, preset in PRESETS.items()}
+        preset = names.get(model_name) if self.model_config is None else None
         if self.weights is not None and self.tag is None and preset is not None:
             self.tag = PRESETS[preset].tag
         self._preset = preset if preset is not None and self.tag in (None, PRESETS[preset].tag) else None
@@ -177,7 +177,8 @@ class OpenClipEncoder(BatchEncoder):
     @property
     def n_parameters(self) -> int:
         """Number of parameters of the whole model, which is built for it."""
-        return sum(each.numel() for each in self._model(self._built_on or torch.device("cpu")).model.parameters())
+        built = self._model(self._built_on or torch.device("cpu"))
+        return sum(parameter.numel() for parameter in built.model.parameters())
 
     @property
     def device(self) -> torch.device | None:
@@ -257,7 +258,7 @@ class OpenClipEncoder(BatchEncoder):
             raise ValueError(f"The file of weights {self.weights} has changed meanwhile: make a new encoder of it.")
 
     def _model(self, device: torch.device) -> BuiltModel:
-        """Return the model, built now if it is not, on the device wanted."""
+        """Return the model, built on the first call, on its device or else on this one."""
         if self._built is None:
             self._check_unchanged()
             # Importing open_clip takes seconds, which a run that finds everything in its cache does not wait for.
@@ -268,10 +269,10 @@ class OpenClipEncoder(BatchEncoder):
             )
             self._check_unchanged()
             self._built_on = None
-        wanted = self._device or device
-        if self._built_on != wanted:
-            self._built.model.to(wanted)
-            self._built_on = wanted
+        device = self._device or device
+        if self._built_on != device:
+            self._built.model.to(device)
+            self._built_on = device
         return self._built
 
     def _config(self) -> Mapping[str, Any]:

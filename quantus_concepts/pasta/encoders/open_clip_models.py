@@ -144,8 +144,8 @@ def recipe_of(model_name: str, tag: str | None, *, random: bool = False) -> dict
     """Return how images are prepared, and which activation is built, for some weights."""
     tags = known_tags(model_name) if tag is None else [tag]
     recipes = [
-        {key: value for key, value in open_clip.get_pretrained_cfg(model_name, known).items() if key in _RECIPE}
-        for known in tags
+        {key: value for key, value in open_clip.get_pretrained_cfg(model_name, name).items() if key in _RECIPE}
+        for name in tags
     ]
     if all(recipe == recipes[0] for recipe in recipes):
         return recipes[0] if recipes else {}

@@ -100,6 +100,6 @@ def batched_form(transform: object) -> Preprocessing | None:
         return None
     if cropped and (tuple(crop.size) != tuple(sides)):
         return None
-    mean, std = (tuple(float(value) for value in each) for each in (normalise.mean, normalise.std))
+    mean, std = (tuple(map(float, values)) for values in (normalise.mean, normalise.std))
     size = (int(sides[0]), int(sides[1]))
     return Preprocessing(size, "shortest" if cropped else "squash", interpolation, mean, std)

@@ -25,11 +25,11 @@ def read_state(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
             raise ValueError(f"it is {kind}")
         if path.suffix == ".safetensors":
             with safe_open(path, framework="pt") as file:
-                found: Any = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+                state: Any = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
                 header = file.metadata() or {}
         else:
             _check_stored(path)
-            found, header = torch.load(path, map_location="cpu", weights_only=True), {}
+            state, header = torch.load(path, map_location="cpu", weights_only=True), {}
     except Exception as error:  # each kind of wrong file fails in its own way
         # Without the cause, whose message recommends to unpickle the file.
         raise ValueError(
@@ -37,12 +37,12 @@ def read_state(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
             ".safetensors file, or a state dict written by torch.save (read with weights_only=True)."
         ) from None
     for name in WRAPPERS:
-        if isinstance(found, Mapping) and isinstance(found.get(name), Mapping):
-            found = found[name]
-    if not isinstance(found, Mapping) or not all(isinstance(value, Tensor) for value in found.values()):
-        raise ValueError(f"Expected {path} to hold a state dict (names and tensors) but got {type(found).__name__}.")
-    _check_plain(path, found)
-    return {str(name).removeprefix("module."): tensor for name, tensor in found.items()}, header
+        if isinstance(state, Mapping) and isinstance(state.get(name), Mapping):
+            state = state[name]
+    if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()):
+        raise ValueError(f"Expected {path} to hold a state dict (names and tensors) but got {type(state).__name__}.")
+    _check_plain(path, state)
+    return {str(name).removeprefix("module."): tensor for name, tensor in state.items()}, header
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
@@ -54,15 +54,15 @@ def read_weights(path: Path) -> dict[str, Tensor]:
 
 def load_weights(network: nn.Module, path: Path) -> None:
     """Load a file of weights into a network."""
-    found = read_weights(path)
-    wanted = network.state_dict()
+    state = read_weights(path)
+    expected = network.state_dict()
     # Counters of batch norm are left out by some files and matter only in training.
-    missing = [name for name in wanted if name not in found and not name.endswith("num_batches_tracked")]
-    unexpected = [name for name in found if name not in wanted]
+    missing = [name for name in expected if name not in state and not name.endswith("num_batches_tracked")]
+    unexpected = [name for name in state if name not in expected]
     differ = [
-        f"{name} {tuple(found[name].shape)} for {tuple(wanted[name].shape)}"
-        for name in wanted
-        if name in found and found[name].shape != wanted[name].shape
+        f"{name} {tuple(state[name].shape)} for {tuple(expected[name].shape)}"
+        for name in expected
+        if name in state and state[name].shape != expected[name].shape
     ]
     problems = [
         f"{title} {list_some(names)}"
@@ -72,7 +72,7 @@ def load_weights(network: nn.Module, path: Path) -> None:
     if problems:
         raise ValueError(f"The weights in {path} do not fit {type(network).__name__}: {'; '.join(problems)}.")
     try:
-        network.load_state_dict(found, strict=False)
+        network.load_state_dict(state, strict=False)
     except RuntimeError as error:
         raise ValueError(f"The weights in {path} cannot be taken over: {shorten(error)}") from error
 

@@ -16,9 +16,9 @@ from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.datasets.ratings.raters import N_CLASSES, N_CONCEPTS, simulated_ratings
 from quantus_concepts.datasets.ratings.released import PastaRatings
 from quantus_concepts.pasta.embedder import Embedder
-from quantus_concepts.pasta.encoders.by_name import as_encoder
 from quantus_concepts.pasta.encoders.embedded_encoder import EmbeddedEncoder
 from quantus_concepts.pasta.encoders.encoder import Encoder
+from quantus_concepts.pasta.encoders.object_encoder import as_encoder
 from quantus_concepts.pasta.labels import LABEL_ALIASES, RELEASED_LABELS
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.training import TrainingSettings

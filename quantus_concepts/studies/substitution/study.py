@@ -20,8 +20,8 @@ from captum_concepts.models.cbm import PostHocCBM
 from quantus_concepts.datasets import CUB200, SUB
 from quantus_concepts.datasets.base import ConceptDataset
 from quantus_concepts.datasets.transforms import default_transform
-from quantus_concepts.pasta.encoders.by_name import as_encoder
 from quantus_concepts.pasta.encoders.encoder import Encoder
+from quantus_concepts.pasta.encoders.object_encoder import as_encoder
 from quantus_concepts.studies._kit.command import named_as_typed
 from quantus_concepts.studies._kit.run import Run, Study
 from quantus_concepts.studies._models.concept_models import Recital
