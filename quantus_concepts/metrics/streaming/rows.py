@@ -57,15 +57,16 @@ def mean_row(scores: Any, clusters: Any, *, chances: Any = None, intervals: bool
     return row | {"chance": nanmean(np.where(np.isnan(scores), np.nan, chances))}
 
 
-def item_rows(scores: Any, names: Sequence[str], *, intervals: bool = True, **fields: Any) -> list[Row]:
-    """Return one row per concept or class, and first the one of their mean."""
+def item_rows(scores: Any, names: Sequence[str], **fields: Any) -> list[Row]:
+    """Return one row per concept or class, and first the one of their mean.
+
+    The mean has no interval: the scores of a model's concepts, or classes, are not independent of each other.
+    """
     values = np.asarray(to_numpy(scores), dtype=np.float64)
     if values.shape != (len(names),):
         raise ValueError(f"Expected argument `scores` to have shape ({len(names)},) but got {values.shape}.")
-    items = [
-        mean_row(value, None, intervals=False, **fields, item=name) for name, value in zip(names, values, strict=True)
-    ]
-    return [mean_row(values, None, intervals=intervals, **fields), *items]
+    rows = [(values, ""), *zip(values, names, strict=True)]
+    return [mean_row(scores, None, intervals=False, **fields, item=name) for scores, name in rows]
 
 
 def concept_table(
@@ -141,7 +142,7 @@ def model_rows(
         for kind, names in (("concept", concepts), ("class", classes)):
             for explanation, scores in model_columns.agreement(kind).items():
                 fields = {"metric": col.CGIM, "item_kind": kind, "explanation": explanation, "set": "correct"}
-                rows += item_rows(scores, names, intervals=intervals, **fields)
+                rows += item_rows(scores, names, **fields)
     return [each | {"model": model} for each in rows]
 
 
