@@ -218,8 +218,8 @@ def score_concepts(
         how many) and ``alpha``; ``item_kind`` ("concept" or "class", of CGIM) and ``item``, empty in the
         row of their mean; ``value`` with its 95 % interval ``low`` to ``high``, over the predicted classes as clusters
         (for S+, S- and recital pairs of class and concept put in; for interventions the true classes; CGIM has none:
-        compare it with the range of random banks); ``n`` defined scores and ``undefined`` ones; ``chance``, the labels' density for CEM, alpha / 12 for CLM (more where a part has
-        several places, see `CLM`), 1/2 for S+ and S-.
+        compare it with the range of random banks); ``n`` defined scores and ``undefined`` ones; ``chance``, the labels'
+        density for CEM, alpha / 12 for CLM (more where a part has several places, see `CLM`), 1/2 for S+ and S-.
 
         With `per_image` a row for each image and score: ``model``, ``image`` (from 0), ``label``, ``predicted``,
         ``metric`` ("density" is the share of concepts that the image shows), ``explanation``, ``l``, ``alpha``,
