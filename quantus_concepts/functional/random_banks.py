@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from captum_concepts._support.constraints import Choice, Flag, Floats, Indices, Seed, Whole, ZeroOne, check_arguments
-from captum_concepts.models.random_banks import N_BANKS, VALUES
+from captum_concepts.models.chain import VALUES
+from captum_concepts.models.random_banks import N_BANKS
 from captum_concepts.models.random_banks import RandomBank as RandomBank
 from captum_concepts.models.random_banks import random_banks as random_banks
 from quantus_concepts.functional.cem import cem

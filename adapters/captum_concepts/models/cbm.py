@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import copy
-import json
-import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 from torch.utils.data import RandomSampler
 
 from captum_concepts._support.checks import check_binary, check_finite, check_module, check_shape, to_numpy, to_tensor
@@ -27,99 +24,21 @@ from captum_concepts._support.constraints import (
     Whole,
     check_arguments,
 )
-from captum_concepts._support.files import parse_json, quote
 from captum_concepts._support.progress import progress
-from captum_concepts._support.running import at_least_float32, first_floating, without_autocast
+from captum_concepts._support.running import at_least_float32, first_floating
 from captum_concepts.backbones.backbone import Backbone
 from captum_concepts.backbones.embedding import run
 from captum_concepts.backbones.pooling import Maps, Pool, resolve_stages
 from captum_concepts.bank.bank import ConceptBank
 from captum_concepts.bank.directions import FITTING, Fitting, as_embeddings
-from captum_concepts.bank.files import P_VALUES, TENSORS
 from captum_concepts.bank.fitting import check_given
 from captum_concepts.bank.learnable import MIN_IMAGES, find_learnable, known_labels
-from captum_concepts.models.chain import check_class_names, check_width, is_training, linear_part
+from captum_concepts.models.chain import VALUES, ConceptLayer, check_class_names, check_width, is_training, linear_part
 from captum_concepts.models.files import ModelContents, backbone_facts
 from captum_concepts.models.heads import HEADS
-from captum_concepts.models.random_banks import VALUES, RandomBank
+from captum_concepts.models.random_banks import RandomBank
 from captum_concepts.models.random_banks import random_banks as draw_random_banks
 from captum_concepts.models.store import StoredCBM
-
-
-class ConceptLayer(nn.Module):
-    """A concept bank as a layer: embeddings (N, d) to concept values (N, L)."""
-
-    # The bank is kept in buffers, and names, settings and the choice of values in the extra state (as bytes): a
-    # state dict, and so a safetensors file, holds all of it.
-
-    cavs: Tensor
-    intercepts: Tensor
-    train_accuracy: Tensor
-    test_accuracy: Tensor
-    p_values: Tensor
-
-    def __init__(self, bank: ConceptBank, values: str = "margin") -> None:
-        if values == "margin":
-            zero = [bank.names[j] for j in torch.nonzero(bank.norms == 0).flatten().tolist()]
-            if zero:
-                raise ValueError(
-                    f"Expected argument `bank` to have no CAV of length 0, which has no margin, but those of "
-                    f"{zero[:5]} ({len(zero)} in all) are. Leave them out, or use `values='raw'`."
-                )
-        super().__init__()
-        self.values = values
-        self.names = list(bank.names)
-        self.settings = dict(bank.settings)
-        for name in TENSORS:
-            self.register_buffer(name, getattr(bank, name).clone())
-        # In the extra state where they are known: state dicts of banks without are as they were before there were any.
-        self.register_buffer(P_VALUES, bank.p_values.clone(), persistent=False)
-
-    @property
-    def bank(self) -> ConceptBank:
-        """The concepts, as they are now."""
-        tensors = {name: getattr(self, name) for name in (*TENSORS, P_VALUES)}
-        return ConceptBank(**tensors, names=self.names, settings=self.settings)
-
-    def forward(self, embedding: Tensor) -> Tensor:
-        """Return concept values (N, L), computed in float32 at least and given in the type of the CAVs."""
-        with without_autocast(embedding.device):
-            cavs, intercepts = at_least_float32(self.cavs), at_least_float32(self.intercepts)
-            if self.values == "raw":
-                values = functional.linear(at_least_float32(embedding), cavs)
-            else:
-                norms = cavs.norm(dim=1)
-                values = functional.linear(at_least_float32(embedding), cavs / norms[:, None], intercepts / norms)
-        return values.to(self.cavs.dtype)
-
-    def extra_repr(self) -> str:
-        """Return what is shown of the layer."""
-        return f"{self.bank!r}, values={self.values!r}"
-
-    def get_extra_state(self) -> Tensor:
-        """Return names, settings and the choice of values as a tensor of bytes."""
-        state: dict[str, Any] = {"values": self.values, "names": self.names, "settings": self.settings}
-        if not self.p_values.isnan().all():
-            state[P_VALUES] = [None if math.isnan(each) else each for each in self.p_values.tolist()]
-        return torch.tensor(list(json.dumps(state).encode()), dtype=torch.uint8)
-
-    def set_extra_state(self, state: Tensor) -> None:
-        """Take over what `get_extra_state` has returned."""
-        try:
-            found = parse_json(bytes(state.tolist()))
-            values, settings = VALUES[VALUES.index(found["values"])], dict(found["settings"])
-            names = list(found["names"])
-            p_values = [math.nan if each is None else float(each) for each in found.get(P_VALUES, [None] * len(names))]
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise ValueError(f"The state of the concept layer is damaged: {quote(error)}.") from error
-        sizes = {len(names), len(p_values), len({name for name in names if isinstance(name, str)})}
-        if sizes != {len(self.cavs)}:
-            raise ValueError(
-                f"Expected the state of the concept layer to have different names for {len(self.cavs)} concepts but it "
-                f"has {len(names)} names. Load it into a model of as many concepts."
-            )
-        self.values, self.names, self.settings = values, names, settings
-        self.p_values = self.cavs.new_tensor(p_values)
 
 
 class PostHocCBM(StoredCBM):
@@ -240,15 +159,15 @@ class PostHocCBM(StoredCBM):
         list of PostHocCBM
             Models in eval mode except the features; empty without `fit(random_banks=)`.
         """
-        made = []
-        for each in self.random_banks:
-            model = self.with_head(copy.deepcopy(each.head).to(self.concept_layer.cavs).eval())
-            bank = ConceptBank(each.cavs, each.intercepts, self.concept_layer.names, settings={"method": "random"})
+        models = []
+        for draw in self.random_banks:
+            model = self.with_head(copy.deepcopy(draw.head).to(self.concept_layer.cavs).eval())
+            bank = ConceptBank(draw.cavs, draw.intercepts, self.concept_layer.names, settings={"method": "random"})
             model.concept_layer = ConceptLayer(bank.to(self.concept_layer.cavs.device, model.bank.dtype), self.values)
             model.concept_layer.eval()
             model.random_banks = ()
-            made.append(model)
-        return made
+            models.append(model)
+        return models
 
     def map_weights(self) -> Tensor:
         """Return the concept vectors (L, d) that weight the maps."""
@@ -268,12 +187,12 @@ class PostHocCBM(StoredCBM):
         )
 
     @classmethod
-    def _restore(cls, found: ModelContents, features: Any, pool: Pool, maps: Maps | None) -> Self:
-        model = cls(features, found.bank, found.head, found.values, pool, maps)
-        model.source, model.class_names = found.backbone.source, found.class_names
-        model.random_banks = found.random_banks
-        if model.normalisation is None and found.backbone.normalisation is not None:
-            model.normalisation = tuple(map(tuple, found.backbone.normalisation))
+    def _restore(cls, contents: ModelContents, features: Any, pool: Pool, maps: Maps | None) -> Self:
+        model = cls(features, contents.bank, contents.head, contents.values, pool, maps)
+        model.source, model.class_names = contents.backbone.source, contents.class_names
+        model.random_banks = contents.random_banks
+        if model.normalisation is None and contents.backbone.normalisation is not None:
+            model.normalisation = tuple(map(tuple, contents.backbone.normalisation))
         return model
 
     @classmethod
@@ -402,28 +321,28 @@ class PostHocCBM(StoredCBM):
         if concept_labels is not None:
             concept_labels = to_tensor("concept_labels", concept_labels)
             _check_aligned(concept_labels, loader)
-        known = None
+        known_learnable = None
         if bank is None:
             labels, data_names = (concept_labels, None) if concept_labels is not None else known_labels(loader)
             names = data_names if names is None else names
             if labels is not None:
-                known = find_learnable(labels, names, concepts, min_images)
-                known.warn()
+                known_learnable = find_learnable(labels, names, concepts, min_images)
+                known_learnable.warn()
 
         labelled = concept_labels is not None or bank is not None
         embedded = run(module, pooling, loader, 2 if labelled else 3, display_progressbar, width)
         check_finite("loader", embedded.features)
         if bank is None:
-            given = embedded.concept_labels
+            labels = embedded.concept_labels
             if concept_labels is not None:
-                given = concept_labels
-                check_shape("concept_labels", given, ("N", "L"), (len(embedded.features), None))
-            rows, present = as_embeddings(embedded.features), to_numpy(given).astype(bool)
-            found = find_learnable(present, names, concepts, min_images)
-            if known is None or known.left_out != found.left_out:
-                found.warn()
+                labels = concept_labels
+                check_shape("concept_labels", labels, ("N", "L"), (len(embedded.features), None))
+            rows, present = as_embeddings(embedded.features), to_numpy(labels).astype(bool)
+            learnable = find_learnable(present, names, concepts, min_images)
+            if known_learnable is None or known_learnable.left_out != learnable.left_out:
+                learnable.warn()
             fitting = Fitting(method, n_pos, n_neg, C, seed)
-            bank = ConceptBank._fit_learnable(rows, present, found, fitting, display_progressbar)
+            bank = ConceptBank._fit_learnable(rows, present, learnable, fitting, display_progressbar)
         else:
             bank = bank.to(embedded.features.device, at_least_float32(embedded.features).dtype)
         with torch.no_grad():
@@ -436,10 +355,10 @@ class PostHocCBM(StoredCBM):
         if random_banks and embedded.labels is not None:
             rows = at_least_float32(embedded.features)
             k = n_classes or getattr(linear_part(fitted), "out_features", None)
-            drawn = draw_random_banks(
+            banks = draw_random_banks(
                 rows, embedded.labels, len(bank), k, n_banks=random_banks, values=values, seed=seed
             )
-            model.random_banks = tuple(progress(drawn, "Random banks", show=display_progressbar, total=random_banks))
+            model.random_banks = tuple(progress(banks, "Random banks", show=display_progressbar, total=random_banks))
         return model
 
 
@@ -461,9 +380,9 @@ def _fit_head(
     if labels is None:
         raise ValueError("Expected argument `loader` to give class labels with the images but it gives none.")
     if not isinstance(head, str):
-        made = head(values, labels)
-        check_module("head", made)
-        return made
+        module = head(values, labels)
+        check_module("head", module)
+        return module
     if head == "elastic_net":
         return HEADS[head](values, labels, n_classes, seed=seed)
     return HEADS[head](values, labels, n_classes)
@@ -477,7 +396,7 @@ def _check_aligned(concept_labels: Tensor, loader: Iterable[Any]) -> None:
             "set. Use `shuffle=False`, or let the loader give the concept labels."
         )
     # Known before the pass over the images, unless the loader leaves some out.
-    whole = hasattr(sampler, "__len__") and not getattr(loader, "drop_last", False)
-    length = len(sampler) if whole else None
+    every_image = hasattr(sampler, "__len__") and not getattr(loader, "drop_last", False)
+    length = len(sampler) if every_image else None
     check_shape("concept_labels", concept_labels, ("N", "L"), (length, None))
     check_binary("concept_labels", concept_labels)

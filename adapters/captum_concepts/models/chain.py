@@ -3,20 +3,37 @@
 from __future__ import annotations
 
 import copy
+import json
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from captum_concepts._support.checks import as_list, check_finite, check_shape, to_tensor
 from captum_concepts._support.constraints import IMAGES, Ends, Flag, Loader, Module, check_arguments
-from captum_concepts._support.running import at_least_float32, evaluation_mode, tensor_output, to_model
+from captum_concepts._support.files import parse_json, quote
+from captum_concepts._support.running import (
+    at_least_float32,
+    evaluation_mode,
+    tensor_output,
+    to_model,
+    without_autocast,
+)
 from captum_concepts._support.shown import chain_html
 from captum_concepts.backbones.embedding import Embeddings, run
 from captum_concepts.backbones.pooling import Pooling, check_concepts, project_maps
+from captum_concepts.bank.files import P_VALUES, TENSORS
 from captum_concepts.models.interventions import Levels, chosen_concepts, replacements
+
+if TYPE_CHECKING:
+    from captum_concepts.bank.bank import ConceptBank
+
+#: How a concept value is computed from an embedding and a concept vector.
+VALUES = ("margin", "raw")
 
 
 def is_training(module: nn.Module) -> bool:
@@ -58,6 +75,85 @@ def check_class_names(names: Any, head: nn.Module) -> list[str]:
             f"{len(listed)}."
         )
     return listed
+
+
+class ConceptLayer(nn.Module):
+    """A concept bank as a layer: embeddings (N, d) to concept values (N, L)."""
+
+    # The bank is kept in buffers, and names, settings and the choice of values in the extra state (as bytes): a
+    # state dict, and so a safetensors file, holds all of it.
+
+    cavs: Tensor
+    intercepts: Tensor
+    train_accuracy: Tensor
+    test_accuracy: Tensor
+    p_values: Tensor
+
+    def __init__(self, bank: ConceptBank, values: str = "margin") -> None:
+        if values == "margin":
+            zero = [bank.names[j] for j in torch.nonzero(bank.norms == 0).flatten().tolist()]
+            if zero:
+                raise ValueError(
+                    f"Expected argument `bank` to have no CAV of length 0, which has no margin, but those of "
+                    f"{zero[:5]} ({len(zero)} in all) are. Leave them out, or use `values='raw'`."
+                )
+        super().__init__()
+        self.values = values
+        self.names = list(bank.names)
+        self.settings = dict(bank.settings)
+        for name in TENSORS:
+            self.register_buffer(name, getattr(bank, name).clone())
+        # In the extra state if known, so that the state dicts of other banks keep the keys of earlier versions.
+        self.register_buffer(P_VALUES, bank.p_values.clone(), persistent=False)
+
+    @property
+    def bank(self) -> ConceptBank:
+        """The concepts, from the present state of the layer."""
+        # Imported here: banks are fitted with scikit-learn, which other users of this module need not wait for.
+        from captum_concepts.bank.bank import ConceptBank
+
+        tensors = {name: getattr(self, name) for name in (*TENSORS, P_VALUES)}
+        return ConceptBank(**tensors, names=self.names, settings=self.settings)
+
+    def forward(self, embedding: Tensor) -> Tensor:
+        """Return concept values (N, L), computed in float32 at least and given in the type of the CAVs."""
+        with without_autocast(embedding.device):
+            cavs, intercepts = at_least_float32(self.cavs), at_least_float32(self.intercepts)
+            if self.values == "raw":
+                values = functional.linear(at_least_float32(embedding), cavs)
+            else:
+                norms = cavs.norm(dim=1)
+                values = functional.linear(at_least_float32(embedding), cavs / norms[:, None], intercepts / norms)
+        return values.to(self.cavs.dtype)
+
+    def extra_repr(self) -> str:
+        """Return the bank and the choice of values, for the repr."""
+        return f"{self.bank!r}, values={self.values!r}"
+
+    def get_extra_state(self) -> Tensor:
+        """Return names, settings and the choice of values as a tensor of bytes."""
+        state: dict[str, Any] = {"values": self.values, "names": self.names, "settings": self.settings}
+        if not self.p_values.isnan().all():
+            state[P_VALUES] = [None if math.isnan(p) else p for p in self.p_values.tolist()]
+        return torch.tensor(list(json.dumps(state).encode()), dtype=torch.uint8)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Restore names, settings and the choice of values from the result of `get_extra_state`."""
+        try:
+            stored = parse_json(bytes(state.tolist()))
+            values, settings = VALUES[VALUES.index(stored["values"])], dict(stored["settings"])
+            names = list(stored["names"])
+            p_values = [math.nan if p is None else float(p) for p in stored.get(P_VALUES, [None] * len(names))]
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"The state of the concept layer is damaged: {quote(error)}.") from error
+        sizes = {len(names), len(p_values), len({name for name in names if isinstance(name, str)})}
+        if sizes != {len(self.cavs)}:
+            raise ValueError(
+                f"Expected the state of the concept layer to have different names for {len(self.cavs)} concepts but it "
+                f"has {len(names)} names. Load it into a model of as many concepts."
+            )
+        self.values, self.names, self.settings = values, names, settings
+        self.p_values = self.cavs.new_tensor(p_values)
 
 
 class ConceptPredictor(nn.Module):
@@ -269,11 +365,11 @@ class ConceptChain(nn.Module, ABC):
         replaced = replacements(values, indices, len(inputs), levels, n_concepts, bounded=self.bounded)
         with evaluation_mode(self), torch.no_grad():
             embedding = self.embed_features(self.features(inputs))
-            found = self.concept_layer(embedding)
+            predicted = self.concept_layer(embedding)
             # Of a concept layer of the user's own the number of concepts is known only now.
-            check_concepts(indices, len(found), found.shape[1])
-            place = indices.to(found.device).expand(len(found), -1)
-            return tensor_output(self._decide(found.scatter(1, place, replaced.to(found)), embedding))
+            check_concepts(indices, len(predicted), predicted.shape[1])
+            place = indices.to(predicted.device).expand(len(predicted), -1)
+            return tensor_output(self._decide(predicted.scatter(1, place, replaced.to(predicted)), embedding))
 
     @check_arguments(loader=Loader(), percentiles=Ends(0, 100), display_progressbar=Flag())
     def value_levels(
@@ -317,15 +413,15 @@ class ConceptChain(nn.Module, ABC):
             values = self.concept_layer(embedding)
         ends = at_least_float32(torch.tensor([low / 100, high / 100], dtype=values.dtype, device=values.device))
         # Column by column: of all values together there may be more than `torch.quantile` takes.
-        found = torch.stack([at_least_float32(column).quantile(ends) for column in values.T], 1).to(values)
-        return Levels(found[0], found[1])
+        ends_of_values = torch.stack([at_least_float32(column).quantile(ends) for column in values.T], 1).to(values)
+        return Levels(ends_of_values[0], ends_of_values[1])
 
     def own_inputs(self, inputs: Any) -> Tensor:
         """Return inputs of the model on its device and in its type, or raise."""
-        given = to_tensor("inputs", inputs)
-        if given.ndim < 2:
-            raise ValueError(f"Expected argument `inputs` to have shape (N, C, H, W) but got {tuple(given.shape)}.")
-        return to_model(self.features, given)
+        tensor = to_tensor("inputs", inputs)
+        if tensor.ndim < 2:
+            raise ValueError(f"Expected argument `inputs` to have shape (N, C, H, W) but got {tuple(tensor.shape)}.")
+        return to_model(self.features, tensor)
 
     def embedded(self, loader: Any, required: int, display_progressbar: bool = False) -> Embeddings:
         """Return the embeddings of a loader's images, which may have been made before."""
@@ -338,11 +434,13 @@ class ConceptChain(nn.Module, ABC):
     def with_head(self, head: nn.Module) -> Self:
         """Return a model with another head that shares all its other parts with this one."""
         check_width(head, self.n_concepts())
-        made = copy.copy(self)
+        model = copy.copy(self)
         # The modules themselves are shared, not the registers of parts and hooks.
-        made.__dict__ = {name: each.copy() if isinstance(each, dict) else each for name, each in vars(self).items()}
-        made.head = head
-        return made
+        model.__dict__ = {
+            name: value.copy() if isinstance(value, dict) else value for name, value in vars(self).items()
+        }
+        model.head = head
+        return model
 
     @abstractmethod
     def map_weights(self) -> Tensor:

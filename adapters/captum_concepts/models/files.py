@@ -18,8 +18,8 @@ from captum_concepts.backbones.backbone import check_normalisation
 from captum_concepts.backbones.layers import LayerFeatures
 from captum_concepts.bank.bank import ConceptBank
 from captum_concepts.bank.files import P_VALUES, TENSORS, check_kind_of_file, read_tensors
-from captum_concepts.models.chain import check_class_names
-from captum_concepts.models.random_banks import VALUES, RandomBank, stack_banks, unstack_banks
+from captum_concepts.models.chain import VALUES, check_class_names
+from captum_concepts.models.random_banks import RandomBank, stack_banks, unstack_banks
 
 # What each layer is made anew from; but for `bias`, attributes of the same names.
 _SETTINGS: dict[str, tuple[str, ...]] = {
@@ -58,7 +58,7 @@ def build_head(description: Any, tensors: dict[str, Tensor], width: int, name: s
         # On the meta device nothing is drawn and no memory taken, whatever sizes a damaged file claims.
         with torch.device("meta"):
             many = isinstance(description, list)
-            layers = [_build_layer(each) for each in (description if many else [description])]
+            layers = [_build_layer(layer) for layer in (description if many else [description])]
             head = nn.Sequential(*layers) if many else layers[0]
         head.load_state_dict({key: tensor.to("meta") for key, tensor in tensors.items()}, assign=True)
         # Widths, types and settings that do not fit each other are found here, without computing anything.
@@ -78,12 +78,12 @@ def _describe_layer(layer: nn.Module, name: str) -> dict[str, Any]:
         owner = "cbm" if name == "head" else "cbm.bottleneck"
         raise ValueError(
             f"Expected argument `{name}` of the model, to be written to a file, to be one or an nn.Sequential of "
-            f"{', '.join(f'nn.{each}' for each in _SETTINGS)} but got {kind}. Save the bank with "
+            f"{', '.join(f'nn.{allowed}' for allowed in _SETTINGS)} but got {kind}. Save the bank with "
             f"`{owner}.bank.save(path)` and the {name}'s own state dict, and build "
             "`PostHocCBM(features, bank, head, values)` of both"
             + ("." if name == "head" else ", and `ResidualCBM(cbm, residual)` of that.")
         )
-    settings = {each: getattr(layer, each) for each in _SETTINGS[kind]}
+    settings = {setting: getattr(layer, setting) for setting in _SETTINGS[kind]}
     if "bias" in settings:
         settings["bias"] = layer.bias is not None
     return {"layer": kind, "settings": settings}
@@ -218,7 +218,7 @@ def write_model(path: Path, model: ModelContents) -> None:
     for stage, module in model.stages.items():
         tensors |= {f"{stage}.{name}": tensor for name, tensor in module.state_dict().items()}
     if model.random_banks:
-        tensors |= {f"{_RANDOM}{name}": each for name, each in stack_banks(model.random_banks).items()}
+        tensors |= {f"{_RANDOM}{name}": tensor for name, tensor in stack_banks(model.random_banks).items()}
     # Each its own memory, which safetensors asks for.
     tensors = {name: tensor.detach().cpu().clone(memory_format=contiguous_format) for name, tensor in tensors.items()}
     header = {"kind": _PACKAGE + model.kind, "version": str(_VERSION), "model": text}
@@ -231,11 +231,11 @@ def read_model(source: Path, kind: str) -> ModelContents:
     """Read a file that `write_model` has written of a model of a class; nothing in it is executed."""
     writer = f"{kind}.save"
     tensors, header = read_tensors(source, "cpu", "concept model", writer)
-    found = header.get("kind", "").removeprefix(_PACKAGE)
-    check_kind_of_file(source, found in _KINDS, tensors, "concept model", writer)
-    if found != kind:
+    actual = header.get("kind", "").removeprefix(_PACKAGE)
+    check_kind_of_file(source, actual in _KINDS, tensors, "concept model", writer)
+    if actual != kind:
         raise ValueError(
-            f"{source} holds a {found} and not a {kind}. Read it with `{found}.load`, or `{found}.from_hub`."
+            f"{source} holds a {actual} and not a {kind}. Read it with `{actual}.load`, or `{actual}.from_hub`."
         )
     version, text = header.get("version", ""), header.get("model", "")
     if version != str(_VERSION):
@@ -251,34 +251,40 @@ def read_model(source: Path, kind: str) -> ModelContents:
         raise ValueError(f"{source} is a damaged concept model: {reason_of(error)}.") from error
 
 
-def _contents(found: dict[str, Any], tensors: dict[str, Tensor], kind: str) -> ModelContents:
-    known = {name: tensors[name] for name in TENSORS} | {P_VALUES: tensors.get(P_VALUES)}
-    bank = ConceptBank(**known, names=found["names"], settings=found["settings"])
-    if found["values"] not in VALUES:
-        raise ValueError(f"its values are {quote(found['values'])}, expected one of {list(VALUES)}")
+def _contents(description: dict[str, Any], tensors: dict[str, Tensor], kind: str) -> ModelContents:
+    bank_tensors = {name: tensors[name] for name in TENSORS} | {P_VALUES: tensors.get(P_VALUES)}
+    bank = ConceptBank(**bank_tensors, names=description["names"], settings=description["settings"])
+    values = description["values"]
+    if values not in VALUES:
+        raise ValueError(f"its values are {quote(values)}, expected one of {list(VALUES)}")
     stages = {
         stage: build_head(
-            found[stage],
-            {name.removeprefix(f"{stage}."): each for name, each in tensors.items() if name.startswith(f"{stage}.")},
+            description[stage],
+            _below(f"{stage}.", tensors),
             bank.cavs.shape[0 if stage == "head" else 1],
             stage,
         )
         for stage in _STAGES[: 1 + _KINDS.index(kind)]
     }
-    facts = BackboneFacts(**{field.name: found["backbone"][field.name] for field in fields(BackboneFacts)})
+    facts = BackboneFacts(**{field.name: description["backbone"][field.name] for field in fields(BackboneFacts)})
     if wrong := [name for name, kind in _FACTS.items() if not isinstance(getattr(facts, name), kind)]:
         raise ValueError(f"{wrong[0]} of its backbone is {quote(getattr(facts, wrong[0]))}")
     if facts.channels != bank.cavs.shape[1]:
         raise ValueError(f"its backbone gives {quote(facts.channels)} channels, its concepts have {bank.cavs.shape[1]}")
     if facts.normalisation is not None:
         check_normalisation(facts.normalisation)
-    names = found.get("class_names")
+    names = description.get("class_names")
     if names is not None:
         names = check_class_names(names, stages["head"])
-    stacked = {name.removeprefix(_RANDOM): each for name, each in tensors.items() if name.startswith(_RANDOM)}
+    stacked = _below(_RANDOM, tensors)
     _check_tensors(stacked)
-    drawn = unstack_banks(stacked, *bank.cavs.shape) if stacked else ()
-    return ModelContents(bank, values=found["values"], backbone=facts, class_names=names, random_banks=drawn, **stages)
+    banks = unstack_banks(stacked, *bank.cavs.shape) if stacked else ()
+    return ModelContents(bank, values=values, backbone=facts, class_names=names, random_banks=banks, **stages)
+
+
+def _below(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors whose names begin with a prefix, by the rest of their names."""
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
 def _checksum(text: str, tensors: dict[str, Tensor]) -> str:

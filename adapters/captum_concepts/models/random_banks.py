@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from captum_concepts._support.constraints import Choice, Floats, Indices, Seed, Whole, check_arguments
 from captum_concepts._support.shown import one_line
+from captum_concepts.models.chain import VALUES
 
-VALUES = ("margin", "raw")
 #: The range of so many is their smallest to their largest, and encloses 95 % of further ones.
 N_BANKS = 39
 
@@ -112,13 +112,13 @@ def random_banks(
     >>> bank.cavs.shape
     torch.Size([3, 8])
     """
-    # It loads scikit-learn, which not every user of this package needs.
+    # Imported here: it loads scikit-learn.
     from captum_concepts.models.heads import fit_logistic
 
     mean = features.mean(0)
     for number in range(first, first + n_banks):
-        drawn = np.random.default_rng([seed, number]).standard_normal((n_concepts, len(mean)))
-        cavs = nn.functional.normalize(torch.as_tensor(drawn).to(mean), dim=1)
+        directions = np.random.default_rng([seed, number]).standard_normal((n_concepts, len(mean)))
+        cavs = nn.functional.normalize(torch.as_tensor(directions).to(mean), dim=1)
         intercepts = -cavs @ mean
         projected = nn.functional.linear(features, cavs, intercepts if values == "margin" else None)
         yield RandomBank(cavs, intercepts, fit_logistic(projected, labels, n_classes))
@@ -139,9 +139,9 @@ def unstack_banks(tensors: Mapping[str, Tensor], n_concepts: int, width: int) ->
     """Return the random banks of the tensors of `stack_banks`, or raise where they do not fit."""
     cavs, intercepts, weight, bias = (tensors[name] for name in ("cavs", "intercepts", "weight", "bias"))
     n, k = bias.shape
-    found = [tuple(each.shape) for each in (cavs, intercepts, weight)]
-    if found != [(n, n_concepts, width), (n, n_concepts), (n, k, n_concepts)]:
-        raise ValueError(f"its random banks have the shapes {found}")
+    shapes = [tuple(tensor.shape) for tensor in (cavs, intercepts, weight)]
+    if shapes != [(n, n_concepts, width), (n, n_concepts), (n, k, n_concepts)]:
+        raise ValueError(f"its random banks have the shapes {shapes}")
     banks = []
     for i in range(n):
         head = nn.utils.skip_init(nn.Linear, n_concepts, k, dtype=weight.dtype)

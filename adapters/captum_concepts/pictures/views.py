@@ -19,8 +19,7 @@ from captum_concepts._support.running import (
     without_autocast,
 )
 from captum_concepts.models.bottleneck import BottleneckLayer
-from captum_concepts.models.cbm import ConceptLayer
-from captum_concepts.models.chain import ConceptChain
+from captum_concepts.models.chain import ConceptChain, ConceptLayer
 
 _REMEDY = (
     "PostHocCBM.fit makes one of a classifier; with any other model pass `layer` and `bank`: the layer's name and "
@@ -102,12 +101,12 @@ def concept_views(model: Any, images: Any, batch_size: int = 64) -> ClassViews:
 
 def check_images(images: Any, name: str = "images") -> Tensor:
     """Return images (N, C, H, W) of floating-point numbers, at least one, or raise."""
-    found = floating_images(to_tensor(name, images))
-    check_shape(name, found, ("N", "C", "H", "W"), (None,) * 4)
-    if not found.numel():
-        raise ValueError(f"Expected argument `{name}` to hold at least one image but got shape {tuple(found.shape)}.")
-    check_finite(name, found)
-    return found
+    tensor = floating_images(to_tensor(name, images))
+    check_shape(name, tensor, ("N", "C", "H", "W"), (None,) * 4)
+    if not tensor.numel():
+        raise ValueError(f"Expected argument `{name}` to hold at least one image but got shape {tuple(tensor.shape)}.")
+    check_finite(name, tensor)
+    return tensor
 
 
 def _batch(model: Any, images: Tensor) -> dict[str, Tensor]:
@@ -124,27 +123,34 @@ def _batch(model: Any, images: Tensor) -> dict[str, Tensor]:
         logits = tensor_output(model(images))
     with torch.enable_grad(), without_autocast(values.device):
         leaf = values.detach().requires_grad_(True)
-        own = tensor_output(model.head(leaf))
-        chosen = own.gather(1, logits.argmax(1)[:, None]).sum()
+        head_logits = tensor_output(model.head(leaf))
+        chosen = head_logits.gather(1, logits.argmax(1)[:, None]).sum()
         weights = torch.autograd.grad(chosen, leaf)[0]
-    found = {} if not isinstance(model, ConceptChain) else _random_ranges(model, features, logits.argmax(1))
-    found |= {"values": values, "maps": maps, "logits": logits, "weights": weights, "residual": logits - own.detach()}
-    return {name: at_least_float32(each).detach().cpu() for name, each in found.items()}
+    results = {} if not isinstance(model, ConceptChain) else _random_ranges(model, features, logits.argmax(1))
+    results |= {
+        "values": values,
+        "maps": maps,
+        "logits": logits,
+        "weights": weights,
+        "residual": logits - head_logits.detach(),
+    }
+    return {name: at_least_float32(tensor).detach().cpu() for name, tensor in results.items()}
 
 
 def _random_ranges(model: ConceptChain, features: Tensor, predicted: Tensor) -> dict[str, Tensor]:
     """Return where 95 % of the values and contributions of random directions lie for each image, if there are any."""
-    drawn: Any = getattr(model, "random_models", list)()
-    if not drawn:
+    models: Any = getattr(model, "random_models", list)()
+    if not models:
         return {}
     embedding = model.embed_features(features)
-    values = [each.concept_layer(embedding) for each in drawn]
-    parts = [value * each.head.weight[predicted] for value, each in zip(values, drawn, strict=True)]
+    values = [random_model.concept_layer(embedding) for random_model in models]
+    parts = [value * random_model.head.weight[predicted] for value, random_model in zip(values, models, strict=True)]
     ends = torch.tensor([0.025, 0.975], dtype=torch.float32, device=embedding.device)
     names = ("random_values", "random_contributions")
     # The directions of all banks are draws of one kind, whatever concept's place they take.
     return {
-        name: torch.cat(each, 1).float().quantile(ends, 1).T for name, each in zip(names, (values, parts), strict=True)
+        name: torch.cat(tensors, 1).float().quantile(ends, 1).T
+        for name, tensors in zip(names, (values, parts), strict=True)
     }
 
 
@@ -158,12 +164,10 @@ def _map_units(model: ConceptChain) -> tuple[Tensor, Tensor]:
         return torch.full_like(norms, d), torch.zeros_like(norms)
     inner = layer.layer if isinstance(layer, BottleneckLayer) else None
     if isinstance(inner, nn.Linear | nn.Conv2d) and getattr(model, "project", None) is None:
-        rows = inner.weight.flatten(1)
-        return rows.new_full((len(rows),), rows.shape[1]), rows.new_zeros(
-            len(rows)
-        ) if inner.bias is None else inner.bias
-    one = torch.ones(1)
-    return one, torch.zeros_like(one)
+        n, d = inner.weight.flatten(1).shape
+        bias = inner.weight.new_zeros(n) if inner.bias is None else inner.bias
+        return inner.weight.new_full((n,), d), bias
+    return torch.ones(1), torch.zeros(1)
 
 
 def bank_views(model: nn.Module, layer: str, bank: Any, images: Any, batch_size: int = 64) -> ConceptViews:
@@ -173,14 +177,14 @@ def bank_views(model: nn.Module, layer: str, bank: Any, images: Any, batch_size:
 
     # The head is not used: views of the bank alone.
     cbm = PostHocCBM(LayerFeatures(model, layer), bank, nn.Identity())
-    found = concept_views(cbm, images, batch_size)
-    return ConceptViews(**{field.name: getattr(found, field.name) for field in fields(ConceptViews)})
+    views = concept_views(cbm, images, batch_size)
+    return ConceptViews(**{field.name: getattr(views, field.name) for field in fields(ConceptViews)})
 
 
 def as_pictures(images: Tensor, normalisation: Any) -> Tensor:
     """Return images (N, C, H, W) as they are shown, in [0, 1]: the model's normalisation undone where it is known."""
     if normalisation is not None and images.amin() < 0:
-        mean, std = (images.new_tensor(each)[:, None, None] for each in normalisation)
+        mean, std = (images.new_tensor(numbers)[:, None, None] for numbers in normalisation)
         images = images * std + mean
     return images if images.shape[1] in (1, 3) else images.mean(1, keepdim=True)
 

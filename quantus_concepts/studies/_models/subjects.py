@@ -16,7 +16,8 @@ from captum_concepts.backbones import Backbone
 from captum_concepts.backbones.embedding import Embeddings, embed
 from captum_concepts.bank.bank import ConceptBank
 from captum_concepts.models.bottleneck import BottleneckCBM
-from captum_concepts.models.cbm import ConceptLayer, PostHocCBM
+from captum_concepts.models.cbm import PostHocCBM
+from captum_concepts.models.chain import ConceptLayer
 from captum_concepts.models.heads import fit_logistic
 from quantus_concepts.datasets.base import ConceptDataset, ConceptSample
 from quantus_concepts.functional import random_banks

@@ -20,7 +20,8 @@ from captum_concepts._support.visualise import gallery
 from captum_concepts.backbones.embedding import Embeddings, embed
 from captum_concepts.backbones.layers import find_layer
 from captum_concepts.bank.bank import ConceptBank
-from captum_concepts.models.cbm import ConceptLayer, PostHocCBM
+from captum_concepts.models.cbm import PostHocCBM
+from captum_concepts.models.chain import ConceptLayer
 from captum_concepts.models.heads import fit_logistic
 from captum_concepts.models.random_banks import RandomBank
 from quantus_concepts.datasets.base import ConceptSample
