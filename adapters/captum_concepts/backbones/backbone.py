@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 from captum_concepts._support.constraints import IMAGES, POOL, TEXT, Function, Module, Whole, check_arguments
 from captum_concepts._support.shown import one_line
-from captum_concepts.backbones.wrappers import unwrap
 
 #: Mean and standard deviation of each channel of images in [0, 1].
 Normalisation = tuple[tuple[float, ...], tuple[float, ...]]
@@ -26,6 +25,7 @@ _FACTORIES = {
     "transformers": "from_transformers",
     "torch_concepts": "from_pyc",
 }
+_PARALLEL = (nn.DataParallel, nn.parallel.DistributedDataParallel)
 _METHODS = ("forward", "_forward_impl", "forward_features", "forward_head", "pool")
 
 
@@ -124,9 +124,9 @@ class Backbone:
                 "give argument `normalisation` to the Backbone: a mean and a deviation for each channel."
             )
         if not (isinstance(images, Tensor) and images.is_floating_point()):
-            got = images.dtype if isinstance(images, Tensor) else type(images).__name__
-            raise TypeError(f"Expected argument `images` to be a tensor of numbers in [0, 1] but got {got}.")
-        mean, std = (images.new_tensor(each)[:, None, None] for each in self.normalisation)
+            kind = images.dtype if isinstance(images, Tensor) else type(images).__name__
+            raise TypeError(f"Expected argument `images` to be a tensor of numbers in [0, 1] but got {kind}.")
+        mean, std = (images.new_tensor(numbers)[:, None, None] for numbers in self.normalisation)
         if images.ndim not in (3, 4) or images.shape[-3] != len(mean):
             raise ValueError(
                 f"Expected argument `images` to have shape (N, C, H, W) or (C, H, W), with C = {len(mean)}, but got "
@@ -171,7 +171,7 @@ class Backbone:
 def check_normalisation(value: Any) -> None:
     """Raise unless a value is a mean and a deviation above 0 for each channel."""
     try:
-        mean, std = (np.asarray(each, dtype=np.float64) for each in value)
+        mean, std = (np.asarray(numbers, dtype=np.float64) for numbers in value)
         fits = mean.ndim == 1 and mean.shape == std.shape and bool(np.isfinite(mean).all()) and bool((std > 0).all())
     except (TypeError, ValueError):
         fits = False
@@ -198,20 +198,45 @@ def is_family(model: nn.Module, family: type) -> bool:
     )
 
 
+def unwrap(model: nn.Module, *, lightning: bool = True) -> nn.Module:
+    """Return the network in a DataParallel, a compiled module or a LightningModule; any other as it is."""
+    while (inner := _inner(model, lightning)) is not model:
+        model = inner
+    return model
+
+
+def _inner(model: nn.Module, lightning: bool) -> nn.Module:
+    if isinstance(model, _PARALLEL):
+        return model.module
+    # By their names: importing the compiler is slow, and Lightning is rarely installed.
+    if (compiled := model._modules.get("_orig_mod")) is not None:
+        return compiled
+    if not lightning or not any(kind.__name__ == "LightningModule" for kind in type(model).__mro__):
+        return model
+    parts = {name: part for name, part in model.named_children() if any(True for _ in part.parameters())}
+    if len(parts) > 1:
+        raise ValueError(
+            f"Expected argument `model` to be a network but got the LightningModule {type(model).__name__}, of whose "
+            f"parts {list(parts)} have weights: which is the network is not known. Pass one, "
+            f"`module.{next(iter(parts))}` for instance."
+        )
+    return next(iter(parts.values()), model)
+
+
 def factory_of(model: nn.Module) -> str | None:
     """Return the name of the factory for models of the library that a model is from, or derives from."""
     libraries = (kind.__module__.partition(".")[0] for kind in type(unwrap(model)).__mro__)
-    return next((_FACTORIES[each] for each in libraries if each in _FACTORIES), None)
+    return next((_FACTORIES[library] for library in libraries if library in _FACTORIES), None)
 
 
-def refusal(model: nn.Module, library: str, known: Iterable[str], why: str = "") -> ValueError:
+def refusal(model: nn.Module, library: str, families: Iterable[str], why: str = "") -> ValueError:
     """Return the error for a model of no known family, or of one in a form that is not known."""
     name = f"{type(model).__module__}.{type(model).__name__}"
     factory = factory_of(model)
     other = f"Give it to `{factory}`, or pass" if factory and factory != f"from_{library}" else "Pass"
     return ValueError(
         f"Expected argument `model` to be of a {library} family whose pooling is known "
-        f"({', '.join(known)}) but got {name}{' ' + why if why else ''}. {other} its parts yourself: "
+        f"({', '.join(families)}) but got {name}{' ' + why if why else ''}. {other} its parts yourself: "
         "PostHocCBM(features, bank, head, pool=..., maps=...), where `features` maps images to what the "
         "model has before it pools, `pool` maps that to the embedding (N, d), and `maps` maps it to "
         "(N, d, h, w). Where the model takes the mean of its last maps, `LayerFeatures(model, layer)` is all three, "

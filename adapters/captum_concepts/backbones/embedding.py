@@ -1,10 +1,11 @@
-"""Running a backbone once over many images and keeping the pooled embeddings."""
+"""Reading the batches of a loader, and running a backbone once over them to get pooled embeddings."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -21,8 +22,13 @@ from captum_concepts._support.running import (
 )
 from captum_concepts._support.shown import one_line
 from captum_concepts.backbones.backbone import factory_of
-from captum_concepts.backbones.batches import read_batch
 from captum_concepts.backbones.pooling import Maps, Pool, Pooling, resolve_stages
+
+#: Fields of a batch, in the order of a tuple; the last three only by name.
+FIELDS = ("images", "labels", "concept_labels", "points", "before", "added", "removed")
+USUAL = FIELDS[:4]
+#: Names of images and labels in processors and data sets of Hugging Face.
+_OTHER_NAMES = {"pixel_values": "images", "image": "images", "label": "labels"}
 
 
 class Embeddings(NamedTuple):
@@ -120,12 +126,12 @@ def run(
             if not rows:
                 _warn_of_levels(images, pooling.normalisation)
             images = images if reference is None else images.to(reference)
-            given = _features(features, images)
+            output = _features(features, images)
             if not rows and pooling.pool == "mean":
-                _warn_of_logits(features, given)
-            rows.append(pooling(given, width))
+                _warn_of_logits(features, output)
+            rows.append(pooling(output, width))
             # Or the maps of two batches would be in memory at once.
-            del given
+            del output
             n = len(rows[-1])
             if "labels" in items:
                 labels.append(_check_labels(items["labels"], n))
@@ -163,7 +169,7 @@ def _warn_of_levels(images: Tensor, normalisation: tuple[Sequence[float], Sequen
     highest = float(images.amax())
     # Of a normalised image what is darker than the mean is negative.
     if highest <= 1 and images.amin() < highest and normalisation is not None and min(normalisation[0]) > 0:
-        mean, deviation = ([round(float(each), 3) for each in values] for values in normalisation)
+        mean, deviation = ([round(float(number), 3) for number in values] for values in normalisation)
         warn_user(
             f"Images of the first batch lie in 0 to 1: they seem not to be normalised, though the model wants a mean "
             f"of {mean} and a deviation of {deviation} taken out. `Backbone.normalise` does, and so does the model's "
@@ -176,15 +182,15 @@ def _warn_of_levels(images: Tensor, normalisation: tuple[Sequence[float], Sequen
         )
 
 
-def _warn_of_logits(features: nn.Module, given: Any) -> None:
+def _warn_of_logits(features: nn.Module, output: Any) -> None:
     """Warn where a network that ends in a linear layer is run to its end: its classes are no embedding."""
     # In eval mode these two do nothing.
     idle = (nn.Identity, nn.Dropout)
     leaves = [(name, part) for name, part in features.named_modules() if not any(part.children())]
-    name, last = next((each for each in reversed(leaves) if not isinstance(each[1], idle)), ("", None))
+    name, last = next((leaf for leaf in reversed(leaves) if not isinstance(leaf[1], idle)), ("", None))
     # Models of transformers give an object.
-    given = getattr(given, "logits", given)
-    if type(last) is nn.Linear and getattr(given, "shape", ())[1:] == (last.out_features,):
+    output = getattr(output, "logits", output)
+    if type(last) is nn.Linear and getattr(output, "shape", ())[1:] == (last.out_features,):
         warn_user(
             f"Argument `features` (or `backbone`) is run to its last layer, the linear {name!r}, whose "
             f"{last.out_features} outputs are taken for the embedding. If they are class logits, cut the network: "
@@ -193,26 +199,50 @@ def _warn_of_logits(features: nn.Module, given: Any) -> None:
         )
 
 
+def read_batch(batch: Any, name: str = "loader") -> dict[str, Any]:
+    """Return the fields of a batch: images alone, a tuple or list in order, or a mapping by name."""
+    if isinstance(batch, Tensor | np.ndarray):
+        return {"images": batch}
+    if isinstance(batch, Mapping):
+        # A field's own name has precedence.
+        renamed = {_OTHER_NAMES.get(str(key), str(key)): value for key, value in batch.items()}
+        named = renamed | {str(key): value for key, value in batch.items()}
+        fields = {field: named[field] for field in FIELDS if named.get(field) is not None}
+        if "images" not in fields:
+            raise ValueError(
+                f"Expected argument `{name}` to give dicts with the keys {list(USUAL)} (or 'pixel_values' and "
+                f"'label'), of which all but the first may be missing, but got {[str(key) for key in batch]}."
+            )
+        return fields
+    if not isinstance(batch, tuple | list):
+        raise ValueError(
+            f"Expected argument `{name}` to give batches, tensors, tuples or dicts, but got {type(batch).__name__}."
+        )
+    fields = dict(zip(USUAL, batch, strict=False))
+    # Only a `SubstitutionSample` has these; a fifth item of another tuple has no known meaning.
+    return fields | {field: getattr(batch, field) for field in FIELDS[4:] if getattr(batch, field, None) is not None}
+
+
 def _items(batch: Any, required: int) -> dict[str, Tensor]:
     """Return images, labels and concept labels by name, as many as there are."""
     fields = ("images", "labels", "concept_labels")
-    given = read_batch(batch)
-    if any(name not in given for name in fields[:required]):
+    batch_fields = read_batch(batch)
+    if any(name not in batch_fields for name in fields[:required]):
         raise ValueError(
             f"Expected argument `loader` to give batches that start with ({', '.join(fields[:required])}), or dicts of "
-            f"them, but got {', '.join(given) or 'nothing'}. To `PostHocCBM.fit` concept labels can also be passed as "
-            "`concept_labels` (N, L), or a fitted `bank`."
+            f"them, but got {', '.join(batch_fields) or 'nothing'}. To `PostHocCBM.fit` concept labels can also be "
+            "passed as `concept_labels` (N, L), or a fitted `bank`."
         )
-    kept = {name: given[name] for name in fields if name in given}
-    for name, item in kept.items():
+    items = {name: batch_fields[name] for name in fields if name in batch_fields}
+    for name, item in items.items():
         if not isinstance(item, Tensor):
             raise ValueError(
                 f"Expected argument `loader` to give {name} as a tensor but got {type(item).__name__}. A data set "
                 "gives single images: pass DataLoader(dataset, batch_size=50)."
             )
-    if kept["images"].ndim < 2:
-        raise ValueError(f"Expected argument `loader` to give images but got shape {tuple(kept['images'].shape)}.")
-    return kept
+    if items["images"].ndim < 2:
+        raise ValueError(f"Expected argument `loader` to give images but got shape {tuple(items['images'].shape)}.")
+    return items
 
 
 def _check_labels(labels: Tensor, n: int) -> Tensor:

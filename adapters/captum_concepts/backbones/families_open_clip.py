@@ -69,10 +69,10 @@ def from_open_clip(model: nn.Module) -> Backbone:
     for family, cut in ((VisionTransformer, _vit), (ModifiedResNet, _resnet), (TimmModel, _timm)):
         if is_family(tower, family):
             mean, std = getattr(tower, "image_mean", None), getattr(tower, "image_std", None)
-            known = None if mean is None or std is None else (tuple(mean), tuple(std))
+            normalisation = None if mean is None or std is None else (tuple(mean), tuple(std))
             # That of a tower of timm's own configuration is not open_clip's.
             size = square(getattr(tower, "image_size", None))
-            return replace(cut(tower), normalisation=known, source=None, image_size=size)
+            return replace(cut(tower), normalisation=normalisation, source=None, image_size=size)
     raise refusal(tower, "open_clip", _KNOWN)
 
 
@@ -100,12 +100,12 @@ def _vit(tower: Any) -> Backbone:
     if tower.attn_pool is not None or tower.pool_type not in ("tok", "avg"):
         raise refusal(tower, "open_clip", _KNOWN, "with an attentional pooler or none")
     project: nn.Module = nn.Identity() if tower.proj is None else Matrix(tower.proj)
-    each: nn.Module = tower.ln_post
+    before: nn.Module = tower.ln_post
     after = project
     if tower.final_ln_after_pool:
-        each, after = nn.Identity(), nn.Sequential(tower.ln_post, project)
+        before, after = nn.Identity(), nn.Sequential(tower.ln_post, project)
     mean_from = 1 if tower.pool_type == "avg" else None
-    pool = TokenPool(each, after, prefix=1, grid=tuple(tower.grid_size), mean_from=mean_from)
+    pool = TokenPool(before, after, prefix=1, grid=tuple(tower.grid_size), mean_from=mean_from)
     channels = width(tower.ln_post) if tower.proj is None else int(tower.proj.shape[1])
     return token_backbone(ClipTokens(tower), pool, channels)
 

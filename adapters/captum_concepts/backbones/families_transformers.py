@@ -103,8 +103,8 @@ class HiddenStates(nn.Module):
                 f"Expected argument `images` to be a tensor (N, C, H, W) but got {type(images).__name__}. Of what a "
                 'processor returns pass its "pixel_values".'
             )
-        given = tuple(images.shape[2:])
-        if self.size is not None and given != tuple(self.size):
+        size = tuple(images.shape[2:])
+        if self.size is not None and size != tuple(self.size):
             raise ValueError(
                 f"Expected argument `images` to have shape (N, C, {self.size[0]}, {self.size[1]}) but got "
                 f"{tuple(images.shape)}. {image_remedy(images.shape)}"
@@ -128,7 +128,7 @@ class SwinMaps(nn.Module):
         """Return the maps; sides that patches or merges do not divide are padded, as in the model."""
         step = 2**self.merges
         sides = zip(images.shape[2:], self.patch, strict=True)
-        rows, columns = (math.ceil(math.ceil(side / each) / step) for side, each in sides)
+        rows, columns = (math.ceil(math.ceil(side / patch_side) / step) for side, patch_side in sides)
         return to_grid(self.tokens(images), (rows, columns))
 
 
@@ -196,7 +196,7 @@ def _swin(model: Any) -> Backbone:
 
 
 def _grid(config: Any) -> tuple[int, int]:
-    sides = [(each, each) if isinstance(each, int) else each for each in (config.image_size, config.patch_size)]
+    sides = [(side, side) if isinstance(side, int) else side for side in (config.image_size, config.patch_size)]
     return sides[0][0] // sides[1][0], sides[0][1] // sides[1][1]
 
 
@@ -298,7 +298,7 @@ def _normalisation(processor: Any) -> Normalisation | None:
         mean, std = [0.0] * len(mean), [1.0] * len(std)
     # Processors start from 0 to 255; almost all of them divide by 255 first.
     full = 255 * getattr(images, "rescale_factor", 1 / 255) if getattr(images, "do_rescale", True) else 255.0
-    return tuple(float(each) / full for each in mean), tuple(float(each) / full for each in std)
+    return tuple(float(number) / full for number in mean), tuple(float(number) / full for number in std)
 
 
 def _image_size(model: Any, processor: Any) -> int | None:

@@ -141,7 +141,7 @@ class LayerFeatures(nn.Module):
 def find_layer(model: nn.Module, name: str) -> nn.Module:
     """Return a submodule by its dotted name."""
     # Names of a module registered under several names are all good.
-    layers = {known: layer for known, layer in model.named_modules(remove_duplicate=False) if known}
+    layers = {layer_name: layer for layer_name, layer in model.named_modules(remove_duplicate=False) if layer_name}
     if name in layers:
         return layers[name]
     near = difflib.get_close_matches(name, layers, n=5, cutoff=0.4)

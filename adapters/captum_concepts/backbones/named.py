@@ -25,8 +25,8 @@ _OPEN_CLIP_PLACES = ("hf-hub", "local-dir")
 def check_source(name: str, source: Any) -> tuple[str, str, str | None]:
     """Return library, model and weights that a text names, or raise."""
     check_kind(name, source, str, "a text")
-    library, _, rest = source.partition(":")
-    model, _, weights = rest.partition(":")
+    library, _, model_and_weights = source.partition(":")
+    model, _, weights = model_and_weights.partition(":")
     if not model or (library in _WITH_WEIGHTS and not weights):
         raise ValueError(
             f"Expected argument `{name}` to be 'library:model:weights', 'torchvision:resnet50:IMAGENET1K_V2', "

@@ -127,13 +127,13 @@ def check_concepts(concepts: Any, n_samples: int, n_concepts: int | None) -> Ten
 
 
 def _is_part(module: nn.Module, owners: list[Any]) -> bool:
-    own = _tensors(module)
+    tensors = _tensors(module)
     owned = set().union(*(_tensors(owner) for owner in owners if isinstance(owner, nn.Module)))
-    return bool(own) and own <= owned
+    return bool(tensors) and tensors <= owned
 
 
 def _tensors(module: nn.Module) -> set[int]:
-    return {id(each) for group in (module.parameters(), module.buffers()) for each in group}
+    return {id(tensor) for group in (module.parameters(), module.buffers()) for tensor in group}
 
 
 def _dequantise(features: Tensor) -> Tensor:

@@ -23,7 +23,7 @@ from captum_concepts._support.running import (
     to_model,
     warn_user,
 )
-from captum_concepts.backbones.batches import read_batch
+from captum_concepts.backbones.embedding import read_batch
 from captum_concepts.backbones.pooling import Pooling
 
 METHODS = ("svm", "mean")
@@ -143,18 +143,18 @@ def mean_directions(features: Tensor, labels: np.ndarray, positive: np.ndarray, 
     n_neg = negative.sum(axis=0)
     # With m the means: m_pos - m_drawn = n_neg / (n_pos + n_neg) * (m_pos - m_neg).
     share = n_neg / (n_pos + n_neg)
-    drawn = positive | negative
-    rows = np.flatnonzero(drawn.any(axis=1))
+    is_drawn = positive | negative
+    rows = np.flatnonzero(is_drawn.any(axis=1))
     weights = positive[rows] * (share / n_pos) - negative[rows] * (share / n_neg)
     selected = features[torch.from_numpy(rows).to(features.device)]
     cavs = torch.from_numpy(weights).to(features).T @ selected
     scores = features @ cavs.T
     halves = torch.from_numpy(positive[rows] * (0.5 / n_pos) + negative[rows] * (0.5 / n_neg)).to(features)
     intercepts = -(scores[torch.from_numpy(rows).to(features.device)] * halves).sum(dim=0)
-    return Directions(cavs, intercepts, *_accuracies(scores + intercepts, labels, drawn))
+    return Directions(cavs, intercepts, *_accuracies(scores + intercepts, labels, is_drawn))
 
 
-def _accuracies(scores: Tensor, labels: np.ndarray, drawn: np.ndarray) -> tuple[Tensor, Tensor]:
+def _accuracies(scores: Tensor, labels: np.ndarray, is_drawn: np.ndarray) -> tuple[Tensor, Tensor]:
     """Return balanced accuracies (L,) among the images drawn and among those left, NaN where a side is empty."""
     correct = (scores >= 0).cpu().numpy() == labels
 
@@ -164,7 +164,7 @@ def _accuracies(scores: Tensor, labels: np.ndarray, drawn: np.ndarray) -> tuple[
         shares = np.where(counts > 0, (sides & correct).sum(axis=1) / np.maximum(counts, 1), np.nan)
         return torch.from_numpy(shares.mean(axis=0)).to(scores)
 
-    return balanced_accuracy(drawn), balanced_accuracy(~drawn)
+    return balanced_accuracy(is_drawn), balanced_accuracy(~is_drawn)
 
 
 def fit_directions(
@@ -250,15 +250,15 @@ def activations(features: nn.Module, pooling: Pooling, images: Any, batch_size: 
     places, embeddings = [], []
     with evaluation_mode(features, pooling):
         for batch in batches:
-            given = floating_images(to_tensor("images", read_batch(batch, "images")["images"]))
-            found = features(to_model(features, given))
-            maps = pooling.feature_maps(found)
+            pixels = floating_images(to_tensor("images", read_batch(batch, "images")["images"]))
+            output = features(to_model(features, pixels))
+            maps = pooling.feature_maps(output)
             places.append(maps.flatten(2).transpose(1, 2).flatten(0, 1).float().cpu())
-            embeddings.append(pooling(found, None).float().cpu())
+            embeddings.append(pooling(output, None).float().cpu())
     if not embeddings:
         raise ValueError("Expected argument `images` to hold at least one image but it is empty.")
-    every = torch.cat(places)
-    return every[:: max(1, -(-len(every) // MAX_PLACES))], torch.cat(embeddings)
+    all_places = torch.cat(places)
+    return all_places[:: max(1, -(-len(all_places) // MAX_PLACES))], torch.cat(embeddings)
 
 
 def factorise(places: Tensor, n_concepts: int, seed: int) -> Tensor:
@@ -296,8 +296,8 @@ def autoencode(places: Tensor, n_concepts: int, seed: int) -> Tensor:
         for _ in range(EPOCHS):
             for rows in torch.randperm(len(centred)).split(BATCH):
                 codes = (centred[rows] @ encoder.T).relu()
-                kept = codes.topk(top, dim=1)
-                sparse = torch.zeros_like(codes).scatter(1, kept.indices, kept.values)
+                largest = codes.topk(top, dim=1)
+                sparse = torch.zeros_like(codes).scatter(1, largest.indices, largest.values)
                 loss = (sparse @ decoder - centred[rows]).square().sum(1).mean()
                 optimiser.zero_grad()
                 loss.backward()

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from captum_concepts._support.checks import check_choice
 from captum_concepts._support.constraints import POOL, Function, Module, check_arguments
 from captum_concepts._support.running import evaluation_mode, to_model
+from captum_concepts.backbones.backbone import unwrap
 from captum_concepts.backbones.pooling import Maps, Pool, Pooling, check_concepts, resolve_stages
-from captum_concepts.backbones.wrappers import unwrap
 from captum_concepts.models.bottleneck import BottleneckCBM
 
 _BUILD = (
@@ -80,7 +80,7 @@ def from_pyc(
     concepts = list(network.intermediate_concept_names)
     annotations = network.concept_annotations
     states = {name: _states(annotations.concept(name)) for name in concepts}
-    other = [name for name, found in states.items() if not found]
+    other = [name for name, state_names in states.items() if not state_names]
     if other:
         raise ValueError(
             f"Expected argument `model` to have binary or categorical concepts but {other[:3]} ({len(other)} in all) "
@@ -101,11 +101,11 @@ def from_pyc(
     head = PycHead(network, states, task)
     chain = BottleneckCBM(features, layer, head, pool, maps, PycProbabilities(list(map(len, states.values()))))
     named: Any = chain.concept_layer
-    named.names = [name for found in states.values() for name in found]
+    named.names = [name for state_names in states.values() for name in state_names]
     pooling = chain.pooling
 
-    def project(found: Tensor, indices: Any) -> Tensor:
-        return layer.maps(pooling.feature_maps(found), indices)
+    def project(features: Tensor, indices: Any) -> Tensor:
+        return layer.maps(pooling.feature_maps(features), indices)
 
     chain.project = project
     return chain
@@ -123,20 +123,20 @@ class PycConcepts(nn.Module):
 
     def forward(self, latent: Tensor) -> Tensor:
         """Return the logits, as the model's encoder computes them."""
-        found = self.model(query=self.concepts, evidence={"latent": latent})
-        return torch.cat([_plain(found.logits[name]) for name in self.concepts], dim=1)
+        output = self.model(query=self.concepts, evidence={"latent": latent})
+        return torch.cat([_plain(output.logits[name]) for name in self.concepts], dim=1)
 
     def maps(self, maps: Tensor, indices: Any) -> Tensor:
         """Return what each place alone would add to each logit, over d: Eq. 2 with the encoder's weights."""
         n, d, h, w = maps.shape
         places = torch.cat([maps.movedim(1, -1).reshape(-1, d), maps.new_zeros(1, d)])
         logits = self(places)
-        found = ((logits[:-1] - logits[-1]) / d).reshape(n, h, w, -1).movedim(-1, 1)
+        concept_maps = ((logits[:-1] - logits[-1]) / d).reshape(n, h, w, -1).movedim(-1, 1)
         if indices is None:
-            return found
-        rows = check_concepts(indices, n, self.out_features).to(found.device)
+            return concept_maps
+        rows = check_concepts(indices, n, self.out_features).to(concept_maps.device)
         rows = rows.expand(n, -1) if rows.ndim == 1 else rows
-        return found.gather(1, rows[:, :, None, None].expand(-1, -1, h, w))
+        return concept_maps.gather(1, rows[:, :, None, None].expand(-1, -1, h, w))
 
 
 class PycProbabilities(nn.Sigmoid):
@@ -161,12 +161,12 @@ class PycHead(nn.Module):
         self.task = task
         self.training = model.training
         # Concepts of a kind are one variable, whose members are columns, as many as they have states.
-        names = [name for name, found in states.items() for _ in found]
-        variables = (each for each in model.pgm.variables.values() if each.variable_type == "concept")
+        names = [name for name, state_names in states.items() for _ in state_names]
+        variables = (variable for variable in model.pgm.variables.values() if variable.variable_type == "concept")
         self.columns = {
-            each.name: [column for name in each.members for column, of in enumerate(names) if of == name]
-            for each in variables
-            if {*each.members} <= {*states}
+            variable.name: [column for name in variable.members for column, of in enumerate(names) if of == name]
+            for variable in variables
+            if {*variable.members} <= {*states}
         }
 
     def forward(self, values: Tensor) -> Tensor:
@@ -181,15 +181,15 @@ def _check_latent(model: Any, features: nn.Module, pooling: Pooling) -> None:
     size = model.input_size if isinstance(model.input_size, Sequence) else (model.input_size,)
     if features is model:
         raise ValueError("Expected argument `features` to be the backbone of the model, cut, but got the whole model.")
-    made = torch.rand(2, *size, generator=torch.Generator().manual_seed(0))
+    inputs = torch.rand(2, *size, generator=torch.Generator().manual_seed(0))
     with evaluation_mode(model), evaluation_mode(features), torch.no_grad():
-        latent = model.backbone(to_model(model, made))
-        found = pooling(features(to_model(features, made)))
+        latent = model.backbone(to_model(model, inputs))
+        embedding = pooling(features(to_model(features, inputs)))
     scale = float(latent.abs().max())
-    if found.shape != latent.shape or not torch.allclose(found, latent, rtol=1e-2, atol=1e-3 * scale):
+    if embedding.shape != latent.shape or not torch.allclose(embedding, latent, rtol=1e-2, atol=1e-3 * scale):
         raise ValueError(
             f"Expected argument `features`, pooled, to give the latent (N, {latent.shape[1]}) of `model.backbone` but "
-            f"got something else, of width {found.shape[1]}. Cut the backbone right before its pooling, "
+            f"got something else, of width {embedding.shape[1]}. Cut the backbone right before its pooling, "
             "`model.backbone[:-2]` for instance, and where that is no mean pass it as `pool`."
         )
 
@@ -198,12 +198,12 @@ def _states(concept: Any) -> list[str]:
     """Return the names of the values of a concept; none where they are no probabilities."""
     if concept.is_binary:
         return [concept.name]
-    found = (concept.states or range(concept.cardinality)) if concept.is_categorical else ()
-    return [f"{concept.name}::{state}" for state in found]
+    states = (concept.states or range(concept.cardinality)) if concept.is_categorical else ()
+    return [f"{concept.name}::{state}" for state in states]
 
 
-def _plain(found: Any) -> Tensor:
-    return found.tensor if hasattr(found, "tensor") else found
+def _plain(output: Any) -> Tensor:
+    return output.tensor if hasattr(output, "tensor") else output
 
 
 def _check_kind(model: Any) -> None:

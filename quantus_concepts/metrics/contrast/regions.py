@@ -35,7 +35,7 @@ from captum_concepts._support.constraints import (
 from captum_concepts._support.progress import progress
 from captum_concepts._support.running import evaluation_mode, floating_images, predict_logits
 from captum_concepts._support.shown import one_line
-from captum_concepts.backbones.batches import read_batch
+from captum_concepts.backbones.embedding import read_batch
 from quantus_concepts.functional import concept_attribution, positive_percentile
 from quantus_concepts.metrics.host.checks import METHODS, REGIONS, ClassIndices, check_mask_size
 from quantus_concepts.metrics.host.rows import RowBuffer

@@ -27,7 +27,7 @@ from captum_concepts._support.constraints import (
     data_frame,
 )
 from captum_concepts._support.shown import describe
-from captum_concepts.backbones.batches import FIELDS
+from captum_concepts.backbones.embedding import FIELDS
 from captum_concepts.models.interventions import Levels
 from quantus_concepts.metrics.host.checks import (
     CLASS_CONCEPTS,

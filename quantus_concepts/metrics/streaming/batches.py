@@ -12,7 +12,7 @@ from torch.utils.data import RandomSampler
 
 from captum_concepts._support.checks import check_binary, check_shape, to_numpy, to_tensor
 from captum_concepts._support.running import floating_images
-from captum_concepts.backbones.batches import FIELDS, read_batch
+from captum_concepts.backbones.embedding import FIELDS, read_batch
 from quantus_concepts.functional.regions import check_places
 from quantus_concepts.functional.substitution import NO_CONCEPT
 from quantus_concepts.metrics.host.rows import RowBuffer
