@@ -17,7 +17,7 @@ import torch
 
 
 def image_remedy(shape: Sequence[int]) -> str:
-    """Return what to do with images of another shape than wanted."""
+    """Return what to do with images of an unexpected shape."""
     if len(shape) == 3:
         return "Of one image make a batch: `image[None]`."
     last = len(shape) == 4 and shape[3] in (1, 3) and shape[1] not in (1, 3)
@@ -30,12 +30,12 @@ def check_shape(name: str, value: Any, axes: Sequence[str], sizes: Sequence[int 
         raise TypeError(f"Expected argument `{name}` to be an array or a tensor but got {type(value).__name__}.")
     shape = tuple(value.shape)
     fits = len(shape) == len(sizes)
-    for want, got in zip(sizes, shape, strict=False):
-        fits = fits and want in (None, got)
+    for expected_size, actual_size in zip(sizes, shape, strict=False):
+        fits = fits and expected_size in (None, actual_size)
     if not fits:
         comma = "," if len(sizes) == 1 else ""
-        known = "(" + ", ".join("*" if size is None else str(size) for size in sizes) + comma + ")"
-        expected = f"({', '.join(axes)}{comma})" + ("" if all(size is None for size in sizes) else f" = {known}")
+        sizes_text = "(" + ", ".join("*" if size is None else str(size) for size in sizes) + comma + ")"
+        expected = f"({', '.join(axes)}{comma})" + ("" if all(size is None for size in sizes) else f" = {sizes_text}")
         raise ValueError(f"Expected argument `{name}` to have shape {expected} but got {shape}.")
 
 
@@ -54,7 +54,7 @@ def check_number(name: str, value: Any) -> Any:
         with suppress(TypeError, ValueError, RuntimeError):
             float(value)
             return value
-    raise TypeError(f"Expected argument `{name}` to be a number but got {_shown(value)}.")
+    raise TypeError(f"Expected argument `{name}` to be a number but got {_value_text(value)}.")
 
 
 def check_range(
@@ -128,7 +128,7 @@ def check_flag(name: str, value: Any) -> bool:
     """Return a yes or no, or raise; of numbers 0 and 1 are such."""
     if isinstance(value, bool | int | np.bool_ | np.integer) and value in (0, 1):
         return bool(value)
-    raise TypeError(f"Expected argument `{name}` to be True or False but got {_shown(value)}.")
+    raise TypeError(f"Expected argument `{name}` to be True or False but got {_value_text(value)}.")
 
 
 def check_callable(name: str, value: Any) -> None:
@@ -156,7 +156,7 @@ def check_mapping(name: str, value: Any, remedy: str = "") -> Mapping[Any, Any]:
 def as_list(name: str, value: Any, what: str = "values") -> list[Any]:
     """Return the items of a sequence, or raise; one text is no sequence of texts."""
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
-        raise TypeError(f"Expected argument `{name}` to be a sequence of {what} but got {_shown(value)}.")
+        raise TypeError(f"Expected argument `{name}` to be a sequence of {what} but got {_value_text(value)}.")
     return list(value)
 
 
@@ -181,10 +181,10 @@ def check_names(names: Sequence[str] | None, n_concepts: int) -> list[str]:
     return different_names("names", listed)
 
 
-def different_names(name: str, given: Any) -> list[str]:
+def different_names(name: str, value: Any) -> list[str]:
     """Return names as texts, or raise where two are one."""
-    names = [str(each) for each in as_list(name, given, "names")]
-    if twice := sorted(each for each, count in Counter(names).items() if count > 1):
+    names = [str(item) for item in as_list(name, value, "names")]
+    if twice := sorted(item for item, count in Counter(names).items() if count > 1):
         raise ValueError(f"Expected argument `{name}` to hold different names but {twice[:3]} occur more than once.")
     return names
 
@@ -199,10 +199,10 @@ def check_size(name: str, value: Any) -> tuple[int, int]:
     return size[0], size[1]
 
 
-def find_names(argument: str, names: Sequence[str], wanted: Any) -> list[int]:
-    """Return the positions of names, in the order wanted: by name, by pattern (``has_wing_*``), or by number."""
-    values = [wanted] if isinstance(wanted, str | int | np.integer) else as_list(argument, wanted, "names or patterns")
-    found: list[int] = []
+def find_names(argument: str, names: Sequence[str], chosen: Any) -> list[int]:
+    """Return the positions of names chosen by name, by pattern (``has_wing_*``) or by number, in this order."""
+    values = [chosen] if isinstance(chosen, str | int | np.integer) else as_list(argument, chosen, "names or patterns")
+    positions: list[int] = []
     for value in values:
         if isinstance(value, str):
             places = [j for j, name in enumerate(names) if name == value]
@@ -215,10 +215,10 @@ def find_names(argument: str, names: Sequence[str], wanted: Any) -> list[int]:
                 f"Expected argument `{argument}` to hold names or patterns of the {len(names)} that there are but none "
                 f"is {value!r}. The nearest are {near}."
             )
-        found += places
-    if not found:
+        positions += places
+    if not positions:
         raise ValueError(f"Expected argument `{argument}` to name something but it is empty.")
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(positions))
 
 
 def check_finite(name: str, value: Any) -> None:
@@ -240,7 +240,7 @@ def check_finite(name: str, value: Any) -> None:
 def check_kind(name: str, value: Any, kind: Any, expected: str) -> None:
     """Raise unless a value is of a kind, or of one of several."""
     if not isinstance(value, kind):
-        raise TypeError(f"Expected argument `{name}` to be {expected} but got {_shown(value)}.")
+        raise TypeError(f"Expected argument `{name}` to be {expected} but got {_value_text(value)}.")
 
 
 def check_device(name: str, value: Any, *, there: bool = False) -> Any:
@@ -257,7 +257,7 @@ def check_device(name: str, value: Any, *, there: bool = False) -> Any:
         reason = str(error).partition("\n")[0]
         raise ValueError(
             f"Expected argument `{name}` to be a torch.device of this machine or the name of one, 'cpu' or 'cuda:0' "
-            f"for instance, but got {_shown(value)} ({reason})."
+            f"for instance, but got {_value_text(value)} ({reason})."
         ) from error
     return device
 
@@ -273,17 +273,17 @@ def check_numbers(name: str, value: Any) -> np.ndarray:
 
 def check_normalisation(mean: Any, std: Any) -> None:
     """Raise unless mean and deviation are both None, or have a finite number for each channel, deviations above 0."""
-    given = [(name, to_array(name, value)) for name, value in (("mean", mean), ("std", std)) if value is not None]
-    if len(given) == 1:
+    arrays = [(name, to_array(name, value)) for name, value in (("mean", mean), ("std", std)) if value is not None]
+    if len(arrays) == 1:
         lacks = "std" if std is None else "mean"
-        raise ValueError(f"Expected arguments `mean` and `std` together but got `{given[0][0]}` without `{lacks}`.")
-    for name, numbers in given:
+        raise ValueError(f"Expected arguments `mean` and `std` together but got `{arrays[0][0]}` without `{lacks}`.")
+    for name, numbers in arrays:
         check_shape(name, numbers, ("C",), (None,))
         check_finite(name, numbers)
-    if given and not len(given[0][1]) == len(given[1][1]) > 0:
-        counts = " and ".join(str(len(numbers)) for _, numbers in given)
+    if arrays and not len(arrays[0][1]) == len(arrays[1][1]) > 0:
+        counts = " and ".join(str(len(numbers)) for _, numbers in arrays)
         raise ValueError(f"Expected arguments `mean` and `std` to have a number for each channel but got {counts}.")
-    if given and not (given[1][1] > 0).all():
+    if arrays and not (arrays[1][1] > 0).all():
         raise ValueError(f"Expected argument `std` to be positive but got {std}.")
 
 
@@ -349,7 +349,8 @@ def to_array(name: str, value: Any) -> np.ndarray:
         raise kind(f"Expected argument `{name}` to be an array of numbers but: {error}") from error
     if array.dtype.kind not in "biuf":
         raise TypeError(
-            f"Expected argument `{name}` to be an array of real numbers but got {_shown(value)} of type {array.dtype}."
+            f"Expected argument `{name}` to be an array of real numbers but got {_value_text(value)} of type "
+            f"{array.dtype}."
         )
     return array
 
@@ -362,7 +363,7 @@ def to_tensor(name: str, value: Any) -> torch.Tensor:
         tensor = torch.as_tensor(value).detach()
     except (TypeError, ValueError, RuntimeError) as error:
         raise TypeError(
-            f"Expected argument `{name}` to be a tensor or an array of numbers but got {_shown(value)} ({error})."
+            f"Expected argument `{name}` to be a tensor or an array of numbers but got {_value_text(value)} ({error})."
         ) from error
     if tensor.is_complex():
         raise TypeError(
@@ -371,6 +372,6 @@ def to_tensor(name: str, value: Any) -> torch.Tensor:
     return tensor
 
 
-def _shown(value: Any) -> str:
+def _value_text(value: Any) -> str:
     """Return a text or a number as it is written, and the kind of anything else."""
     return repr(value) if isinstance(value, str | int | float | complex | None) else type(value).__name__

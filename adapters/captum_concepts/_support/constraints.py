@@ -20,12 +20,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 Sizes = dict[str, int]
 
 
-def check_arguments(known: Callable[[Any], Sizes] | None = None, /, **constraints: Constraint) -> Callable[[F], F]:
+def check_arguments(sizes_of: Callable[[Any], Sizes] | None = None, /, **constraints: Constraint) -> Callable[[F], F]:
     """Check the arguments of a function, or of a class's constructor, in the order given, before it runs.
 
     A constraint raises, or returns the argument in its plain form (a path expanded, a sequence as a list), which the
     callable then gets. An axis of one name has one size in a call:
-    that of the first argument, or that which `known` reads from the object of a method.
+    that of the first argument, or that which `sizes_of` reads from the object of a method.
     """
 
     def decorate(target: F) -> F:
@@ -40,7 +40,7 @@ def check_arguments(known: Callable[[Any], Sizes] | None = None, /, **constraint
 
         @functools.wraps(function)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
-            sizes = dict(known(args[0])) if known else {}
+            sizes = dict(sizes_of(args[0])) if sizes_of else {}
             positional, named = list(args), dict(kwargs)
             for place, name, default, constraint in plan:
                 by_place = place < len(positional)
@@ -55,7 +55,7 @@ def check_arguments(known: Callable[[Any], Sizes] | None = None, /, **constraint
                     named[name] = value
             return function(*positional, **named)
 
-        wrapper.constraints, wrapper.known = constraints, known  # type: ignore[attr-defined]
+        wrapper.constraints, wrapper.known = constraints, sizes_of  # type: ignore[attr-defined]
         if not isinstance(target, type):
             return wrapper  # type: ignore[return-value]
         target.__init__ = wrapper  # type: ignore[misc]
@@ -87,13 +87,13 @@ class Whole(Constraint):
         """Return an int, or raise."""
         if not isinstance(self.high, str):
             return checks.check_whole(name, value, self.low, self.high)
-        whole, high = checks.check_whole(name, value, self.low), sizes[self.high]
-        if whole > high:
+        number, high = checks.check_whole(name, value, self.low), sizes[self.high]
+        if number > high:
             raise ValueError(
                 f"Expected argument `{name}` to lie in [{self.low}, {high}], the number of {self.noun}, but got "
-                f"{whole}."
+                f"{number}."
             )
-        return whole
+        return number
 
 
 @dataclass(frozen=True)
@@ -237,8 +237,8 @@ class Dictionary(Constraint):
         if self.filled and not mapping:
             raise ValueError(f"Expected argument `{name}` to hold at least one entry but it is empty.")
         if self.item is not None:
-            for key, each in mapping.items():
-                self.item.check(f"{name}[{key!r}]", each, sizes)
+            for key, entry in mapping.items():
+                self.item.check(f"{name}[{key!r}]", entry, sizes)
         return mapping
 
 
@@ -299,8 +299,10 @@ class ByName(Constraint):
         """Return the value, or a dict, in its plain form, or raise."""
         if not isinstance(value, Mapping):
             return self.item.check(name, value, sizes)
-        kept = {key: each for key, each in value.items() if self.gaps and each is None}
-        return {key: None if key in kept else self.item.check(name, each, sizes) for key, each in value.items()}
+        return {
+            key: None if self.gaps and entry is None else self.item.check(name, entry, sizes)
+            for key, entry in value.items()
+        }
 
 
 @dataclass(frozen=True)
@@ -379,10 +381,10 @@ class Tensors(Constraint):
             return
         if not self.nan:
             _check_finite(name, value)
-        known = value[~value.isnan()]
+        numbers = value[~value.isnan()]
         raise ValueError(
-            f"Expected argument `{name}` to lie in [{low:g}, {high:g}] but got values from {known.min().item():g} to "
-            f"{known.max().item():g}.{self.remedy and ' '}{self.remedy}"
+            f"Expected argument `{name}` to lie in [{low:g}, {high:g}] but got values from {numbers.min().item():g} to "
+            f"{numbers.max().item():g}.{self.remedy and ' '}{self.remedy}"
         )
 
 
@@ -422,9 +424,9 @@ class Bools(Tensors):
     def check_kind(self, name: str, value: Any) -> None:
         """Raise unless a value is such a tensor."""
         if not isinstance(value, Tensor) or value.dtype != torch.bool:
-            got = value.dtype if isinstance(value, Tensor) else type(value).__name__
+            kind = value.dtype if isinstance(value, Tensor) else type(value).__name__
             raise TypeError(
-                f"Expected argument `{name}` to be a tensor of torch.bool but got {got}. Convert it with .bool()."
+                f"Expected argument `{name}` to be a tensor of torch.bool but got {kind}. Convert it with .bool()."
             )
 
 
@@ -434,9 +436,10 @@ class Indices(Tensors):
     def check_kind(self, name: str, value: Any) -> None:
         """Raise unless a value is such a tensor."""
         if not isinstance(value, Tensor) or not checks.is_integral(value):
-            got = value.dtype if isinstance(value, Tensor) else type(value).__name__
+            kind = value.dtype if isinstance(value, Tensor) else type(value).__name__
             raise TypeError(
-                f"Expected argument `{name}` to be a tensor of an integer dtype but got {got}. Convert it with .long()."
+                f"Expected argument `{name}` to be a tensor of an integer dtype but got {kind}. Convert it with "
+                ".long()."
             )
         if self.low is not None and self.low < 0 and not value.dtype.is_signed:
             raise ValueError(
@@ -482,8 +485,8 @@ class Arrays(Constraint):
         if self.axes:
             check_axes(name, array, self.axes, sizes)
         if self.filled and 0 in array.shape:
-            got = tuple(array.shape)
-            raise ValueError(f"Expected argument `{name}` to hold at least one number but got shape {got}.")
+            shape = tuple(array.shape)
+            raise ValueError(f"Expected argument `{name}` to hold at least one number but got shape {shape}.")
         if self.binary:
             checks.check_binary(name, array)
         if self.finite and isinstance(array, Tensor):

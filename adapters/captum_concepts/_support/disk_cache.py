@@ -121,10 +121,10 @@ def frame_tensors(frame: pd.DataFrame) -> dict[str, Tensor]:
             content.append(json.dumps(cells, default=_write_na).encode())
     parts = [json.dumps(columns).encode(), *content]
     tensors = {f"column {place}" if place else "columns": bytes_tensor(part) for place, part in enumerate(parts)}
-    found = frame_of(tensors)
+    restored = frame_of(tensors)
     # Texts of another process may be stored in another way: in Arrow, or as Python's.
-    plain = {name: column.reset_index(drop=True).astype(found[name].dtype) for name, column in frame.items()}
-    if differing := [name for name, column in plain.items() if not found[name].equals(column)]:
+    plain = {name: column.reset_index(drop=True).astype(restored[name].dtype) for name, column in frame.items()}
+    if differing := [name for name, column in plain.items() if not restored[name].equals(column)]:
         raise TypeError(f"Expected columns of numbers, booleans, texts, None or bytes but got {differing[0]!r}")
     return tensors
 
@@ -133,18 +133,18 @@ def frame_of(tensors: Mapping[str, Tensor]) -> pd.DataFrame:
     """Return the table that `frame_tensors` took apart, to the bit; its index counts the rows."""
     import pandas as pd
 
-    found = {}
+    frame_columns = {}
     columns: dict[str, Any] = json.loads(tensor_bytes(tensors["columns"]))
     for place, (name, about) in enumerate(columns.items(), start=1):
         content = tensor_bytes(tensors[f"column {place}"])
         if "numbers" in about:
-            found[name] = pd.Series(np.frombuffer(content, dtype=about["numbers"]).copy())
+            frame_columns[name] = pd.Series(np.frombuffer(content, dtype=about["numbers"]).copy())
         elif "lengths" in about:
             ends = np.cumsum([0, *about["lengths"]]).tolist()
-            found[name] = pd.Series([content[start:end] for start, end in pairwise(ends)], dtype=object)
+            frame_columns[name] = pd.Series([content[start:end] for start, end in pairwise(ends)], dtype=object)
         else:
-            found[name] = pd.Series(json.loads(content), dtype=about["type"])
-    return pd.DataFrame(found)
+            frame_columns[name] = pd.Series(json.loads(content), dtype=about["type"])
+    return pd.DataFrame(frame_columns)
 
 
 def _write_na(cell: Any) -> None:
@@ -170,8 +170,8 @@ class FileHashes:
         resolved = path.resolve()
         before = file_state(resolved)
         key = fingerprint_of(str(resolved), before)[:32]
-        if (known := self._cache.get(key)) is not None:
-            return tensor_bytes(known["sha256"]).decode()
+        if (entry := self._cache.get(key)) is not None:
+            return tensor_bytes(entry["sha256"]).decode()
         content = hash_file(resolved)
         changed = max(before[2], before[3]) / 1e9
         if before == file_state(resolved) and time.time() - changed > _GRAIN:

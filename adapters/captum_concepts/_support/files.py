@@ -79,16 +79,16 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    mapping = dict(pairs)
+    if len(mapping) < len(pairs):
         twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
         raise ValueError(f"an object has the key {quote(twice)} twice")
-    return found
+    return mapping
 
 
 def printable(text: object) -> str:
     """Return a text as a terminal may show it: control characters are written out, not sent."""
-    return _UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), str(text))
+    return _UNSEEN.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), str(text))
 
 
 def shorten(text: object) -> str:
@@ -119,12 +119,12 @@ _PARTIAL = ".quantus-concepts-partial"
 
 
 @contextmanager
-def write_atomically(path: str | os.PathLike[str], beside: Path | None = None) -> Iterator[Path]:
+def write_atomically(path: str | os.PathLike[str], folder: Path | None = None) -> Iterator[Path]:
     """Give a temporary path, in the file's folder or `beside` it, which takes its name when the block ends well."""
     target = Path(path)
     # On the same file system, or the rename would not be atomic.
     name = f"{_PARTIAL}-{_host()}-{os.getpid()}-{uuid.uuid4().hex}{target.suffix}"
-    temporary = (beside or target.parent) / name
+    temporary = (folder or target.parent) / name
     try:
         yield temporary
         temporary.replace(target)
@@ -172,19 +172,19 @@ def _host() -> str:
 
 def subfolders(root: Path) -> list[Path]:
     """Return the folders in a folder, hidden ones left out, in the order of their names."""
-    found = sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
-    for path in found:
+    folders = sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
+    for path in folders:
         # Where a byte is no UTF-8, Python has half a character, which can be neither drawn nor written.
         if any("\ud800" <= letter <= "\udfff" for letter in path.name):
             raise ValueError(f"Expected a folder of images to have a name in UTF-8 but got {quote(str(path))}.")
-    return found
+    return folders
 
 
 def image_files(folder: Path, suffixes: Sequence[str]) -> list[Path]:
     """Return the images in a folder, hidden files left out, in the order of their names."""
-    found = sorted(
+    paths = sorted(
         path for path in folder.iterdir() if path.suffix.lower() in suffixes and not path.name.startswith(".")
     )
-    for path in found:
+    for path in paths:
         check_plain_file(path, "Image")
-    return found
+    return paths

@@ -58,8 +58,8 @@ def _parts(value: Any) -> Iterator[Any]:
             yield from _parts(value[name])
     elif isinstance(value, list | tuple | range):
         yield f"list {len(value)};".encode()
-        for each in value:
-            yield from _parts(each)
+        for item in value:
+            yield from _parts(item)
     elif isinstance(value, torch.dtype):
         yield f"{value};".encode()
     else:
@@ -91,10 +91,10 @@ def hash_file(path: Path) -> str:
 def file_state(path: Path) -> list[int]:
     """Return what changes with a file's content: size, inode, and the times of its last changes; -1 without a file."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return [-1, -1, -1, -1]
-    return [found.st_size, found.st_ino, found.st_mtime_ns, found.st_ctime_ns]
+    return [status.st_size, status.st_ino, status.st_mtime_ns, status.st_ctime_ns]
 
 
 def tokenizer_hash(tokenizer: Callable[[list[str]], Any]) -> str:

@@ -95,8 +95,8 @@ def turn_points(points: np.ndarray, head: Head) -> np.ndarray:
 
 def _orientation(image: Image.Image) -> int:
     try:
-        found: Any = image.getexif().get(_ORIENTATION, 1)
+        tag: Any = image.getexif().get(_ORIENTATION, 1)
     # Pillow raises whatever comes up for a damaged tag; the pixels are as good as without it.
     except Exception:
         return 1
-    return found if found in range(1, 9) else 1
+    return tag if tag in range(1, 9) else 1

@@ -17,8 +17,8 @@ def lazily(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], 
     places: dict[str, str] = {}
     for statement in ast.parse(Path(file).read_text(encoding="utf-8")).body:
         if isinstance(statement, ast.If) and isinstance(statement.test, ast.Name):
-            imports = (each for each in statement.body if isinstance(each, ast.ImportFrom))
-            for module, name in ((str(each.module), alias.name) for each in imports for alias in each.names):
+            imports = (node for node in statement.body if isinstance(node, ast.ImportFrom))
+            for module, name in ((str(node.module), alias.name) for node in imports for alias in node.names):
                 # A star stands for all that another lazy package exports.
                 names = import_module(module).__all__ if name == "*" else [name]
                 places |= dict.fromkeys(names, module)

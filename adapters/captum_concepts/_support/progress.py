@@ -43,10 +43,10 @@ def part(description: str, share: float) -> Iterator[None]:
     if not _running:
         yield
         return
-    whole = _running[-1]
-    end = whole.start(description, share)
+    run = _running[-1]
+    end = run.start(description, share)
     yield
-    whole.reach(end)
+    run.reach(end)
 
 
 def hide_bars() -> AbstractContextManager[None]:
@@ -69,10 +69,10 @@ class _Whole:
             self.bar.set_description_str(printable(description))
         return self.begin + share
 
-    def add(self, done: float, known: float) -> None:
+    def add(self, done: float, announced: float) -> None:
         """Count work that was done, and work that became known, in the part."""
         with self.lock:
-            self.done, self.known = self.done + done, self.known + known
+            self.done, self.known = self.done + done, self.known + announced
             if done and self.known:
                 place = self.begin + self.share * min(self.done / self.known, 1)
                 self.bar.update(max(place - self.bar.n, 0))
@@ -80,10 +80,10 @@ class _Whole:
     def reach(self, place: float) -> None:
         """Bring the bar to a place; what an interrupted run had done says nothing of how fast this one is."""
         with self.lock:
-            left = max(place - self.bar.n, 0)
+            missing = max(place - self.bar.n, 0)
             if not self.done and not self.bar.disable:
-                self.bar.initial += left
-            self.bar.update(left)
+                self.bar.initial += missing
+            self.bar.update(missing)
             self.done = 0.0
 
 
@@ -96,8 +96,8 @@ class _Piece(tqdm):
         self.whole.add(0, (self.total or 0) - self.n)
 
     def __iter__(self) -> Iterator[Any]:
-        for each in self.iterable:
-            yield each
+        for item in self.iterable:
+            yield item
             self.update()
 
     def update(self, n: float | None = 1) -> None:

@@ -69,8 +69,8 @@ def at_least_float32(values: Tensor) -> Tensor:
 
 def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
     """Keep autocast from rounding a product that things are ranked by; not every kind of device knows it."""
-    known = torch.amp.is_autocast_available(device.type)
-    return torch.autocast(device.type, enabled=False) if known else nullcontext()
+    available = torch.amp.is_autocast_available(device.type)
+    return torch.autocast(device.type, enabled=False) if available else nullcontext()
 
 
 def tensor_output(output: Any, source: str = "the model") -> Tensor:
@@ -88,25 +88,25 @@ def tensor_output(output: Any, source: str = "the model") -> Tensor:
         values = list(output) if isinstance(output, tuple | list) else []
     if not isinstance(output, Mapping) and all(isinstance(value, Tensor) and value.ndim == 4 for value in values):
         values.reverse()
-    found = next((value for value in values if isinstance(value, Tensor)), None)
-    if found is None:
+    tensor = next((value for value in values if isinstance(value, Tensor)), None)
+    if tensor is None:
         raise TypeError(
             f"Expected {source} to return a tensor, an object with `.logits`, or a tuple, list or mapping that holds "
             f"a tensor, but got {type(output).__name__}. Wrap it in a module whose forward returns the logits."
         )
-    return found
+    return tensor
 
 
 def _parts(modules: tuple[Any, ...]) -> dict[int, nn.Module]:
     # Called around every pass; the generators of `nn.Module.modules` take several times as long.
-    found: dict[int, nn.Module] = {}
+    parts: dict[int, nn.Module] = {}
     waiting = list(modules)
     while waiting:
         part = waiting.pop()
-        if isinstance(part, nn.Module) and id(part) not in found:
-            found[id(part)] = part
+        if isinstance(part, nn.Module) and id(part) not in parts:
+            parts[id(part)] = part
             waiting.extend(part._modules.values())
-    return found
+    return parts
 
 
 _flags_lock = threading.Lock()
@@ -234,10 +234,10 @@ def run_file(path: str | os.PathLike[str]) -> ModuleType:
     check_plain_file(path, "Python file")
     name = f"{USER_FILE}{path.stem}"
     loader = _WithoutCache(name, str(path))
-    found = importlib.util.spec_from_file_location(name, path, loader=loader)
-    if path.suffix != ".py" or found is None:
+    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
+    if path.suffix != ".py" or spec is None:
         raise ValueError(f"Expected a Python file but got {path}.")
-    module = importlib.util.module_from_spec(found)
+    module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
         loader.exec_module(module)
@@ -247,10 +247,10 @@ def run_file(path: str | os.PathLike[str]) -> ModuleType:
     return module
 
 
-def nearest_functions(module: ModuleType, name: str, shown: int = 5) -> list[str]:
+def nearest_functions(module: ModuleType, name: str, n_first: int = 5) -> list[str]:
     """Return the functions of a user's module whose names are nearest; the first ones where none is near."""
-    functions = [known for known, value in vars(module).items() if callable(value) and not known.startswith("_")]
-    return difflib.get_close_matches(name, functions, n=3, cutoff=0.4) or functions[:shown]
+    functions = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+    return difflib.get_close_matches(name, functions, n=3, cutoff=0.4) or functions[:n_first]
 
 
 def error_text(error: BaseException) -> str:
@@ -261,14 +261,14 @@ def error_text(error: BaseException) -> str:
 
 def to_host(*tensors: Tensor) -> list[Tensor]:
     """Return tensors of any shapes and types on the CPU, without gradient, in one transfer from each device."""
-    found = [tensor.detach() for tensor in tensors]
-    for place in dict.fromkeys(tensor.device for tensor in found):
-        if place.type == "cpu":
+    results = [tensor.detach() for tensor in tensors]
+    for device in dict.fromkeys(tensor.device for tensor in results):
+        if device.type == "cpu":
             continue
-        here = [index for index, tensor in enumerate(found) if tensor.device == place]
-        parts = [found[index].reshape(-1).view(torch.uint8) for index in here]
+        indices = [index for index, tensor in enumerate(results) if tensor.device == device]
+        parts = [results[index].reshape(-1).view(torch.uint8) for index in indices]
         # Bytes of one tensor begin anywhere among those of the others, and so they are copied.
         packed = torch.cat(parts).cpu().split([len(part) for part in parts])
-        for index, part in zip(here, packed, strict=True):
-            found[index] = part.clone().view(found[index].dtype).view(found[index].shape)
-    return found
+        for index, part in zip(indices, packed, strict=True):
+            results[index] = part.clone().view(results[index].dtype).view(results[index].shape)
+    return results

@@ -26,13 +26,13 @@ _SHOWN = 3
 
 def one_line(value: Any) -> str:
     """Return a dataclass or a named tuple with its fields."""
-    names = [each.name for each in fields(value)] if is_dataclass(value) else value._fields
+    names = [field.name for field in fields(value)] if is_dataclass(value) else value._fields
     return describe(value, **{name: getattr(value, name) for name in names})
 
 
 def describe(value: Any, /, *facts: str, **settings: Any) -> str:
     """Return the class of an object with facts about it and its settings; those that are None are left out."""
-    parts = [f"{name}={show_value(each)}" for name, each in settings.items() if each is not None]
+    parts = [f"{name}={show_value(setting)}" for name, setting in settings.items() if setting is not None]
     line = f"{type(value).__name__}({', '.join([*(clip_text(fact, LINE) for fact in facts), *parts])})"
     return line if len(line) <= LINE else f"{line[: LINE - 4]}...)"
 
@@ -58,11 +58,11 @@ def show_value(value: Any) -> str:
         return str(name).rpartition("<locals>.")[2]
     if isinstance(value, Mapping):
         return _list_items(
-            [f"{show_value(key)}: {show_value(each)}" for key, each in _first(value.items())], len(value), "{}"
+            [f"{show_value(key)}: {show_value(item)}" for key, item in _first(value.items())], len(value), "{}"
         )
     if isinstance(value, list | tuple | set | frozenset) and not hasattr(value, "_fields"):
         return _list_items(
-            [show_value(each) for each in _first(value)], len(value), "()" if type(value) is tuple else "[]"
+            [show_value(item) for item in _first(value)], len(value), "()" if type(value) is tuple else "[]"
         )
     return _plain_text(value)
 
@@ -78,7 +78,7 @@ def signed_text(number: float, digits: int = 1) -> str:
 
 
 def _first(values: Collection[Any]) -> list[Any]:
-    return [each for each, _ in zip(values, range(_SHOWN), strict=False)]
+    return [value for value, _ in zip(values, range(_SHOWN), strict=False)]
 
 
 def _list_items(first: list[str], length: int, brackets: str) -> str:
@@ -110,7 +110,7 @@ _LEFT = "text-align:left"
 def bank_html(bank: Any) -> str:
     """Return a concept bank: its concepts, the worst by held-out balanced accuracy first."""
     accuracies = bank.test_accuracy.tolist()
-    known = not all(map(math.isnan, accuracies))
+    has_accuracy = not all(map(math.isnan, accuracies))
     # As given where none is known: sorting is stable.
     order = sorted(range(len(bank)), key=lambda j: math.inf if math.isnan(accuracies[j]) else accuracies[j])[:ROWS]
     weak = {bank.names.index(name) for name in bank.weak}
@@ -120,10 +120,10 @@ def bank_html(bank: Any) -> str:
         if not all(map(math.isnan, shares)):
             columns.append([_share(shares[j]) for j in order])
             heads.append(title)
-    if known:
+    if has_accuracy:
         columns.append(["weak" if j in weak else "" for j in order])
         heads.append("")
-    note = "worst first; chance is 0.5, below 0.6 is weak" if known else "no held-out accuracy is known"
+    note = "worst first; chance is 0.5, below 0.6 is weak" if has_accuracy else "no held-out accuracy is known"
     method = f", method {bank.settings['method']}" if "method" in bank.settings else ""
     title = f"{_count(len(bank), 'concept')} of {bank.cavs.shape[1]} dimensions{method}"
     return _title_html(type(bank).__name__, title) + _table(heads, zip(*columns, strict=True), len(bank), note)
@@ -154,9 +154,9 @@ def chain_html(model: Any, linear: nn.Linear | None) -> str:
 def sample_html(sample: Any, *pictures: str) -> str:
     """Return a sample of a data set: the fields that are pictures, and the others in words."""
     fields = sample._asdict()
-    shown = {name: fields.pop(name) for name in pictures if _is_picture(fields[name])}
-    addresses = {name: _picture_uri(image) for name, image in shown.items()}
-    images = "".join(f'<img alt="{name}" style="margin:4px" src="{each}"/>' for name, each in addresses.items())
+    tiles = {name: fields.pop(name) for name in pictures if _is_picture(fields[name])}
+    addresses = {name: _picture_uri(image) for name, image in tiles.items()}
+    images = "".join(f'<img alt="{name}" style="margin:4px" src="{address}"/>' for name, address in addresses.items())
     rows = [[name, escape(clip_text(printable(_in_words(name, value)), LINE))] for name, value in fields.items()]
     note = "concepts are counted from 0, as in the data set's concept_names" if "concepts" in fields else ""
     title = _title_html(type(sample).__name__, "")
@@ -200,9 +200,9 @@ def _picture_uri(image: Tensor) -> str:
     levels = ((pixels - low) / (high - low) * 255).round().byte().expand(3, -1, -1).permute(1, 2, 0).numpy()
     picture = Image.fromarray(levels)
     picture.thumbnail((PICTURE, PICTURE))
-    held = io.BytesIO()
-    picture.save(held, "PNG")
-    return f"data:image/png;base64,{base64.b64encode(held.getvalue()).decode()}"
+    buffer = io.BytesIO()
+    picture.save(buffer, "PNG")
+    return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"
 
 
 def _backbone_name(features: nn.Module) -> str:
@@ -228,7 +228,7 @@ def _note(text: str) -> str:
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]], n: int, note: str) -> str:
     """Return a table of cells that are HTML already, and how many rows it leaves out."""
-    head = "".join(f'<th style="{_LEFT}">{escape(each)}</th>' for each in heads)
+    head = "".join(f'<th style="{_LEFT}">{escape(title)}</th>' for title in heads)
     cells = ["".join(f'<td style="{_LEFT}">{cell}</td>' for cell in row) for row in rows]
     body = "".join(f"<tr>{row}</tr>" for row in cells)
     more = [f"and {n - ROWS} more"] if n > ROWS else []

@@ -350,9 +350,9 @@ def _wrap(name: str) -> str:
 
 
 def _as_names(names: Sequence[Any], n: int, k: int) -> list[list[str]]:
-    given = as_list("names", names, "names")
-    shared = all(isinstance(each, str) for each in given)
-    rows = [given] * n if shared else [as_list("names", row, "names") for row in given]
+    listed = as_list("names", names, "names")
+    shared = all(isinstance(item, str) for item in listed)
+    rows = [listed] * n if shared else [as_list("names", row, "names") for row in listed]
     lengths = [len(row) for row in rows]
     if lengths != [k] * n:
         raise ValueError(

@@ -123,10 +123,10 @@ class WholeFolder:
     def _inode(self) -> tuple[int, int] | None:
         """Return which file the lock is; None if it is gone."""
         try:
-            found = (self._work / "lock").stat()
+            status = (self._work / "lock").stat()
         except OSError:
             return None
-        return found.st_dev, found.st_ino
+        return status.st_dev, status.st_ino
 
     @property
     def started(self) -> bool:
@@ -135,7 +135,7 @@ class WholeFolder:
 
     def _check(self) -> bool:
         """Return whether an interrupted run goes on; raise for what is in the way."""
-        finished, going = _read(self.path / MANIFEST), _read(self._run)
+        finished, going = read_mapping(self.path / MANIFEST), read_mapping(self._run)
         present = sorted(entry.name for entry in self.path.iterdir()) if self.path.is_dir() else []
         present = [name for name in present if name not in (WORK, MANIFEST)]
         same = going is not None and going.get("settings") == self.settings
@@ -148,12 +148,12 @@ class WholeFolder:
                 "choose another folder (--out), or discard it (--overwrite)."
             )
         if present and not (self.overwrite and finished is not None):
-            shown = ", ".join(present[:3])
+            examples = ", ".join(present[:3])
             raise ValueError(
-                f"The output folder `{self.path}` holds files that this program did not write ({shown}). "
+                f"The output folder `{self.path}` holds files that this program did not write ({examples}). "
                 "They are not overwritten: choose another folder (--out)."
                 if self.overwrite
-                else f"The output folder `{self.path}` already holds files ({shown}). "
+                else f"The output folder `{self.path}` already holds files ({examples}). "
                 "Choose another one (--out), or replace an earlier run (--overwrite)."
             )
         return False
@@ -178,20 +178,20 @@ class WholeFolder:
         self.new.mkdir()
         since = datetime.now().astimezone().isoformat(timespec="seconds")
         holder = {"process": os.getpid(), "host": socket.gethostname(), "since": since}
-        _write(self._run, {"settings": self.settings} | holder)
+        write_mapping(self._run, {"settings": self.settings} | holder)
 
     def _take_lock(self) -> None:
         try:
             try:
                 self._lock.acquire()
             except Timeout:
-                holder = _read(self._run) or {}
+                holder = read_mapping(self._run) or {}
                 if holder.get("host") != socket.gethostname() or is_alive(int(holder.get("process", 0))):
                     raise
                 # Its children, which read images, notice in some seconds that it is gone.
                 self._lock.acquire(timeout=_CHILDREN)
         except Timeout as error:
-            holder = _read(self._run) or {}
+            holder = read_mapping(self._run) or {}
             who = " on ".join(str(holder[key]) for key in ("process", "host") if key in holder) or "unknown"
             since = f" since {holder['since']}" if "since" in holder else ""
             raise ValueError(
@@ -242,9 +242,9 @@ class WholeFolder:
 
     def _swap(self) -> None:
         names = sorted(_files(self.new))
-        _write(self.new / MANIFEST, {"program": "quantus-concepts", "settings": self.settings, "files": names})
+        write_mapping(self.new / MANIFEST, {"program": "quantus-concepts", "settings": self.settings, "files": names})
         names.append(MANIFEST)
-        finished = _read(self.path / MANIFEST) or {}
+        finished = read_mapping(self.path / MANIFEST) or {}
         old = [name for name in [*self._inside(finished.get("files")), MANIFEST] if (self.path / name).is_file()]
         foreign = [name for name in names if name not in set(old) and os.path.lexists(self.path / name)]
         if foreign:
@@ -254,7 +254,7 @@ class WholeFolder:
             )
         shutil.rmtree(self._work / "old", ignore_errors=True)
         links = _has_links(self._work)
-        _write(self._journal, {"old": old, "new": names})
+        write_mapping(self._journal, {"old": old, "new": names})
         for name in old:
             _second_name(self.path / name, self._work / "old" / name)
         if links:
@@ -263,17 +263,17 @@ class WholeFolder:
                 self._place_link(name, replace=name in set(old))
             self._point(self.new)
         else:
-            _write(self._journal, {"old": old, "new": names, "decided": True})
+            write_mapping(self._journal, {"old": old, "new": names, "decided": True})
         self._recover()
 
     def _recover(self) -> None:
         """End a swap that was begun, one way or the other."""
-        journal = _read(self._journal)
+        journal = read_mapping(self._journal)
         if journal is None:
             return
         old, new = (self._inside(journal.get(key)) for key in ("old", "new"))
-        shown = self._work / "shown"
-        decided = journal.get("decided") or (shown.is_symlink() and shown.readlink().name == self.new.name)
+        link = self._work / "shown"
+        decided = journal.get("decided") or (link.is_symlink() and link.readlink().name == self.new.name)
         source, here = (self.new, new) if decided else (self._work / "old", old)
         for name in here:
             if (source / name).is_file() and (decided or self._is_link(name)):
@@ -284,7 +284,7 @@ class WholeFolder:
             if self._is_link(name) or (journal.get("decided") and (self.path / name).is_file()):
                 (self.path / name).unlink()
             self._remove_empty((self.path / name).parent)
-        shown.unlink(missing_ok=True)
+        link.unlink(missing_ok=True)
         self._journal.unlink()
         shutil.rmtree(self._work / "old", ignore_errors=True)
 
@@ -306,7 +306,7 @@ class WholeFolder:
         if not replace:
             place.symlink_to(target)  # fails where someone put a file in the meantime, which stays
             return
-        with write_atomically(place, beside=self._work) as link:
+        with write_atomically(place, folder=self._work) as link:
             link.symlink_to(target)
 
     @staticmethod
@@ -328,7 +328,7 @@ class WholeFolder:
 
 def is_interrupted(path: Path, settings: Mapping[str, str]) -> bool:
     """Tell whether a folder holds an interrupted run of these settings that no process is at."""
-    going = _read(path / WORK / "run.json")
+    going = read_mapping(path / WORK / "run.json")
     if going is None or going.get("settings") != dict(settings):
         return False
     lock = FileLock(path / WORK / "lock", timeout=0, thread_local=False)
@@ -345,7 +345,7 @@ def _files(folder: Path) -> Iterator[str]:
             yield path.relative_to(folder).as_posix()
 
 
-def _read(path: Path) -> dict[str, Any] | None:
+def read_mapping(path: Path) -> dict[str, Any] | None:
     if not path.is_file():
         return None
     try:
@@ -355,7 +355,7 @@ def _read(path: Path) -> dict[str, Any] | None:
     return content if isinstance(content, dict) else None
 
 
-def _write(path: Path, content: Mapping[str, Any]) -> None:
+def write_mapping(path: Path, content: Mapping[str, Any]) -> None:
     with write_atomically(path) as temporary:
         temporary.write_text(json.dumps(content, indent=1), encoding="utf-8")
 
@@ -383,5 +383,5 @@ def _second_name(path: Path, name: Path) -> None:
 def _difference(there: Any, here: Mapping[str, str]) -> str:
     there = there if isinstance(there, dict) else {}
     unlike = [key for key in {**there, **here} if there.get(key) != here.get(key)]
-    shown = [f"{key}: {there.get(key, 'none')} there, {here.get(key, 'none')} here" for key in unlike]
-    return "; ".join(shown)
+    differences = [f"{key}: {there.get(key, 'none')} there, {here.get(key, 'none')} here" for key in unlike]
+    return "; ".join(differences)

@@ -98,7 +98,7 @@ class CoAM(LayerAttribution):
                 f"{type(forward_func).__name__}.{cut}"
             )
         if device_ids is not None:
-            device_ids = [check_whole("device_ids", each, 0) for each in as_list("device_ids", device_ids)]
+            device_ids = [check_whole("device_ids", index, 0) for index in as_list("device_ids", device_ids)]
         self.cavs: Tensor | None = None
         self._names: list[str] = []
         self._owner: ConceptChain | None = None
@@ -161,10 +161,10 @@ class CoAM(LayerAttribution):
             If it is no concept model.
         """
         if isinstance(model, type) or not callable(getattr(model, "concept_maps", None)):
-            got = model.__name__ if isinstance(model, type) else type(model).__name__
+            kind = model.__name__ if isinstance(model, type) else type(model).__name__
             raise TypeError(
                 "Expected argument `model` to be a concept model (PostHocCBM, BottleneckCBM, or any with "
-                f"`concept_maps`) or its `concept_predictor` but got {got}. CoAM(model, layer, cavs) takes any other."
+                f"`concept_maps`) or its `concept_predictor` but got {kind}. CoAM(model, layer, cavs) takes any other."
             )
         return cls(model)
 
@@ -273,9 +273,9 @@ class CoAM(LayerAttribution):
         extra = () if args is None else args if isinstance(args, tuple) else (args,)
         owner = self._owner
 
-        def keep(kept: list[Any], output: Any) -> None:
+        def keep(outputs: list[Any], output: Any) -> None:
             # The last call counts, as in Captum. Copied, since layers behind it may work in place.
-            kept[:] = [tensor_output(output, "`layer`").clone()]
+            outputs[:] = [tensor_output(output, "`layer`").clone()]
 
         with ExitStack() as hooks:
             hooks.enter_context(advise_on_inputs(self.forward_func, inputs))
@@ -302,7 +302,7 @@ class CoAM(LayerAttribution):
         if len(inputs) != 1 or inputs[0].ndim != 4:
             raise ValueError(
                 "Expected argument `inputs` to be one image tensor of shape (N, C, H, W), as "
-                f"`input_shaped=True` needs, but got {[tuple(each.shape) for each in inputs]}."
+                f"`input_shaped=True` needs, but got {[tuple(tensor.shape) for tensor in inputs]}."
             )
         if concepts is None and (self.cavs is None or len(self.cavs) != 1):
             count = "all" if self.cavs is None else str(len(self.cavs))
@@ -352,8 +352,8 @@ def _owner(forward_func: Any, layer: nn.Module, cavs: Tensor) -> ConceptChain | 
     weights = owner.map_weights().detach()
     if layer is owner.features or cavs.shape[1] != weights.shape[1]:
         return None
-    known = {row.tobytes() for row in to_numpy(weights)}
-    return owner if all(row.tobytes() in known for row in to_numpy(cavs.to(weights.dtype))) else None
+    concept_rows = {row.tobytes() for row in to_numpy(weights)}
+    return owner if all(row.tobytes() in concept_rows for row in to_numpy(cavs.to(weights.dtype))) else None
 
 
 def _as_cavs(cavs: Any) -> Tensor:

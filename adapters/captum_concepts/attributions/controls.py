@@ -95,23 +95,23 @@ class RandomAttribution(Attribution):
         """
         tensors = input_tensors(inputs)
         n = len(tensors[0])
-        # Adding 0 makes one of the two zeros: what compares equal shall be one question.
-        questions = [each.detach().float() + 0 for each in tensors]
+        # Adding 0 turns -0 into 0, so that inputs that compare equal have the same digest.
+        digested = [tensor.detach().float() + 0 for tensor in tensors]
         some = _some_entries(self.forward_func)
         targets = [target] if isinstance(target, Tensor) else []
-        on_host = to_host(*targets, *questions, *some)
+        on_host = to_host(*targets, *digested, *some)
         target_texts = _per_sample(on_host.pop(0) if targets else target, n)
-        arrays = [each.numpy() for each in on_host[: len(tensors)]]
+        arrays = [tensor.numpy() for tensor in on_host[: len(tensors)]]
         model = _fingerprint(some, on_host[len(tensors) :])
-        drawn = [np.empty_like(each) for each in arrays]
+        draws = [np.empty_like(array) for array in arrays]
         for i in range(n):
             digest = hashlib.blake2b(f"{self.seed} {target_texts[i]} ".encode() + model, digest_size=16)
             for array in arrays:
                 digest.update(str(array.shape[1:]).encode() + array[i].tobytes())
             generator = np.random.default_rng(int.from_bytes(digest.digest()))
-            for result in drawn:
-                result[i] = generator.random(result.shape[1:], dtype=np.float32)
-        results = tuple(torch.from_numpy(each).to(tensor) for each, tensor in zip(drawn, tensors, strict=True))
+            for draw in draws:
+                draw[i] = generator.random(draw.shape[1:], dtype=np.float32)
+        results = tuple(torch.from_numpy(draw).to(tensor) for draw, tensor in zip(draws, tensors, strict=True))
         return results if isinstance(inputs, tuple) else results[0]
 
 
@@ -169,7 +169,7 @@ class SobelEdges(Attribution):
         TypeError
             If it is no tensor of a floating-point dtype.
         """
-        edges = tuple(_edges(each) for each in input_tensors(inputs))
+        edges = tuple(_edges(images) for images in input_tensors(inputs))
         return edges if isinstance(inputs, tuple) else edges[0]
 
 
@@ -193,7 +193,7 @@ def _per_sample(target: Any, n: int) -> list[str]:
         # As Captum reads it: a tensor of one element counts for all samples.
         if isinstance(target, list) and len(target) == 1:
             target = target[0]
-    if isinstance(target, float) or (isinstance(target, list) and any(isinstance(each, float) for each in target)):
+    if isinstance(target, float) or (isinstance(target, list) and any(isinstance(index, float) for index in target)):
         raise TypeError(f"Expected argument `target` to hold indices of outputs but got {target!r}.")
     if not isinstance(target, list):
         return [repr(target)] * n
@@ -202,23 +202,23 @@ def _per_sample(target: Any, n: int) -> list[str]:
             f"Expected argument `target` to be one target, or to hold one for each of N = {n} inputs, but got "
             f"{len(target)}."
         )
-    return [repr(each) for each in target]
+    return [repr(index) for index in target]
 
 
 def _some_entries(model: Any) -> list[Tensor]:
     """Return some entries of all parameters, where they are."""
     parameters = model.parameters() if isinstance(model, nn.Module) else ()
     return [
-        each.detach().flatten()[:: max(1, each.numel() // _ENTRIES)][:_ENTRIES].double()
-        for each in parameters
-        if not each.is_complex()
+        parameter.detach().flatten()[:: max(1, parameter.numel() // _ENTRIES)][:_ENTRIES].double()
+        for parameter in parameters
+        if not parameter.is_complex()
     ]
 
 
 def _fingerprint(entries: list[Tensor], on_host: list[Tensor]) -> bytes:
     """Return a digest of entries of parameters; the same on every device."""
     digest = hashlib.blake2b(digest_size=16)
-    for place in sorted({each.device for each in entries}, key=str):
-        here = [values for each, values in zip(entries, on_host, strict=True) if each.device == place]
-        digest.update(torch.cat(here).numpy().tobytes())
+    for device in sorted({entry.device for entry in entries}, key=str):
+        values_there = [values for entry, values in zip(entries, on_host, strict=True) if entry.device == device]
+        digest.update(torch.cat(values_there).numpy().tobytes())
     return digest.digest()

@@ -93,7 +93,7 @@ def check_keywords(factory: Any, constructor_kwargs: dict[str, Any], attribute_k
         if name not in ("layer", *constructor_kwargs) and not optional:
             raise ValueError(f"Expected argument `{name}`, which {factory.__name__} needs, but it is missing.")
     parameters = inspect.signature(method).parameters
-    if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         return
     allowed = (set(parameters) | constructor_names(factory)) - {"self", "inputs", "target"}
     for name in attribute_kwargs:
@@ -110,7 +110,7 @@ def takes_target(attribution: Any) -> bool:
     parameters = inspect.signature(attribution.attribute).parameters
     if "target" in parameters:
         return True
-    if not any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
+    if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         return False
     # NoiseTunnel hands everything on to what it wraps.
     inner = getattr(attribution, "attribution_method", None)
@@ -233,10 +233,10 @@ def explain_func(
     check_factory(factory, layer)
     to_attribute = dict(attribute_kwargs or {})
     to_constructor: dict[str, Any] = {}
-    known = constructor_names(factory) if isinstance(factory, type) else set()
+    own_names = constructor_names(factory) if isinstance(factory, type) else set()
     for name, value in kwargs.items():
-        (to_constructor if name in known else to_attribute)[name] = value
-    if "seed" in known and seed is not None:
+        (to_constructor if name in own_names else to_attribute)[name] = value
+    if "seed" in own_names and seed is not None:
         # A class that draws by a seed of its own (RandomAttribution) would else give the same under every seed.
         to_constructor["seed"] = seed
     check_keywords(factory, to_constructor, to_attribute)

@@ -202,8 +202,8 @@ def build_method(
     }
     names = {"vanilla gradient": "SmoothGrad", "integrated gradients": "IG + SmoothGrad"}
     factories = plain | {
-        names.get(each, f"{each} + SmoothGrad"): (partial(smoothed, inner=factory), kwargs)
-        for each, (factory, kwargs) in plain.items()
+        names.get(label, f"{label} + SmoothGrad"): (partial(smoothed, inner=factory), kwargs)
+        for label, (factory, kwargs) in plain.items()
     }
     factories |= {"random": (partial(RandomAttribution, seed=seed), {}), "Sobel edges": (SobelEdges, {})}
     factory, kwargs = factories[name]
@@ -320,23 +320,23 @@ def method_from_spec(
     named = {name.lower(): name for name in METHOD_NAMES}
     if spec.lower() in named:
         return build_method(named[spec.lower()], layer=layer, n_steps=n_steps, baseline=baseline, **common, **settings)
-    found = _load(spec) if ":" in spec else _captum_class(spec)
-    if isinstance(found, type) and issubclass(found, Attribution):
-        _check_usable(found)
+    method = _load(spec) if ":" in spec else _captum_class(spec)
+    if isinstance(method, type) and issubclass(method, Attribution):
+        _check_usable(method)
         factory = partial(
             WithDefaults,
-            attribution=found,
+            attribution=method,
             layer=layer,
             n_steps=n_steps,
             baseline=Baseline(baseline),
             batch_size=batch_size,
         )
         return explain_func(factory, **common)
-    if not callable(found):
-        raise TypeError(f"Expected {spec!r} to be a function but got {type(found).__name__}.")
-    if "inputs" in inspect.signature(found).parameters:
-        return found
-    return explain_func(found, **common)
+    if not callable(method):
+        raise TypeError(f"Expected {spec!r} to be a function but got {type(method).__name__}.")
+    if "inputs" in inspect.signature(method).parameters:
+        return method
+    return explain_func(method, **common)
 
 
 class WithDefaults(Attribution):
@@ -393,16 +393,16 @@ def _squares(height: int, width: int) -> Tensor:
 
 def _captum_class(spec: str) -> Any:
     classes = {
-        known.lower(): value
-        for known, value in vars(captum.attr).items()
+        name.lower(): value
+        for name, value in vars(captum.attr).items()
         if isinstance(value, type) and issubclass(value, Attribution)
     }
     name = spec.lower().removeprefix("captum.attr.")
     if name in classes:
         return classes[name]
-    every = {each.lower(): each for each in METHOD_NAMES}
-    every |= {lower: value.__name__ for lower, value in classes.items()}
-    near = [every[each] for each in difflib.get_close_matches(name, every, n=3, cutoff=0.4)]
+    names_by_lower = {method.lower(): method for method in METHOD_NAMES}
+    names_by_lower |= {lower: value.__name__ for lower, value in classes.items()}
+    near = [names_by_lower[lower] for lower in difflib.get_close_matches(name, names_by_lower, n=3, cutoff=0.4)]
     hint = f"Nearest: {near}." if near else ""
     raise ValueError(
         f"Expected argument `spec`, a method, to be one of {[*METHOD_NAMES]}, a class of captum.attr, or "
@@ -419,8 +419,8 @@ def _check_usable(attribution: type[Attribution]) -> None:
             f"Expected a method that ends but ShapleyValues goes through all orders of {_SQUARES**2} squares. Use "
             "ShapleyValueSampling."
         )
-    first, *others = inspect.signature(attribution).parameters.values()
-    needs = [each.name for each in others if each.default is each.empty and each.name != "layer"]
+    first, *options = inspect.signature(attribution).parameters.values()
+    needs = [option.name for option in options if option.default is option.empty and option.name != "layer"]
     if first.name not in ("model", "forward_func") or needs:
         lacking = needs or [first.name]
         raise ValueError(

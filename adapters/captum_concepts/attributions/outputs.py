@@ -67,12 +67,12 @@ def tensor_outputs(model: Any, targets: Tensor | None = None, name: str = "targe
         if threading.get_ident() != thread:
             return None
         try:
-            found = tensor_output(output)
+            tensor = tensor_output(output)
         except TypeError:
             # Methods that only look at a layer do not need it.
-            found = None
-        outputs[:] = [output if found is None else found]
-        return found
+            tensor = None
+        outputs[:] = [output if tensor is None else tensor]
+        return tensor
 
     handle = model.register_forward_hook(unwrap_output) if isinstance(model, nn.Module) else None
     try:
@@ -90,9 +90,9 @@ def tensor_outputs(model: Any, targets: Tensor | None = None, name: str = "targe
 def input_tensors(inputs: Any) -> tuple[Tensor, ...]:
     """Return the inputs of an attribution as a tuple of tensors, at least one, or raise."""
     tensors = inputs if isinstance(inputs, tuple) else (inputs,)
-    if not tensors or not all(isinstance(each, Tensor) and each.ndim for each in tensors):
-        got = [type(each).__name__ for each in tensors] if isinstance(inputs, tuple) else type(inputs).__name__
-        raise TypeError(f"Expected argument `inputs` to be a tensor, or a tuple of tensors, but got {got}.")
+    if not tensors or not all(isinstance(tensor, Tensor) and tensor.ndim for tensor in tensors):
+        kinds = [type(tensor).__name__ for tensor in tensors] if isinstance(inputs, tuple) else type(inputs).__name__
+        raise TypeError(f"Expected argument `inputs` to be a tensor, or a tuple of tensors, but got {kinds}.")
     return tensors
 
 
@@ -127,29 +127,29 @@ def input_advice(model: Any, images: Tensor) -> str:
 
 def find_targets(target: Any, names: Sequence[str]) -> Any:
     """Return a target with indices in place of the names of concepts."""
-    given = target if isinstance(target, list | tuple) else [target]
-    if not any(isinstance(each, str) for each in given):
+    targets = target if isinstance(target, list | tuple) else [target]
+    if not any(isinstance(name, str) for name in targets):
         return target
-    for each in given:
-        if each not in names:
-            near = difflib.get_close_matches(str(each), names, n=3, cutoff=0.4) or list(names[:3])
+    for name in targets:
+        if name not in names:
+            near = difflib.get_close_matches(str(name), names, n=3, cutoff=0.4) or list(names[:3])
             hint = f"The nearest are {near}." if near else "They have no names here: give a ConceptBank as `cavs`."
             raise ValueError(
-                f"Expected argument `target` to be the index or the name of a concept but got {each!r}. {hint}"
+                f"Expected argument `target` to be the index or the name of a concept but got {name!r}. {hint}"
             )
-    indices = [names.index(each) for each in given]
-    return indices if given is target else indices[0]
+    indices = [names.index(name) for name in targets]
+    return indices if targets is target else indices[0]
 
 
-def as_targets(target: Any, n: int, one: str, many: str) -> Tensor:
+def as_targets(target: Any, n: int, singular: str, plural: str) -> Tensor:
     """Return targets (1,) for all samples, or (n,): of tensors one element counts for all, a list has one for each."""
     values = to_tensor("target", target)
     if not is_integral(values):
-        raise TypeError(f"Expected argument `target` to hold {many} (integers) but got {str(values.dtype)[6:]}.")
+        raise TypeError(f"Expected argument `target` to hold {plural} (integers) but got {str(values.dtype)[6:]}.")
     shared = values.ndim == 0 or (values.numel() == 1 and not isinstance(target, list | tuple))
     if not shared and values.shape != (n,):
         raise ValueError(
-            f"Expected argument `target` to be one {one}, or to have shape (N,) = ({n},), but got shape "
+            f"Expected argument `target` to be one {singular}, or to have shape (N,) = ({n},), but got shape "
             f"{tuple(values.shape)}."
         )
     return values.reshape(-1).long()

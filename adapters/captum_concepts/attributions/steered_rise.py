@@ -48,7 +48,7 @@ class RandomMasks:
         pair = tuple(as_list("cells", cells, "numbers")) if isinstance(cells, Iterable) else (cells, cells)
         if len(pair) != 2:
             raise ValueError(f"Expected argument `cells` to be a whole number or two but got {cells!r}.")
-        s1, s2 = (check_whole("cells", each, 2, side) for each, side in zip(pair, size, strict=True))
+        s1, s2 = (check_whole("cells", number, 2, side) for number, side in zip(pair, size, strict=True))
         generator = torch.Generator().manual_seed(seed)
         grids = (torch.rand(n_masks, s1, s2, generator=generator) < p).float()
         rows, columns = (
@@ -248,10 +248,10 @@ class SteeredRISE(Attribution):
         with torch.no_grad(), evaluation_mode(self.forward_func):
             bar = progress(description="RISE", total=n * len(masks), show=display_progressbar, leave=True)
             for some, rows in _portions(len(masks), n, batch_size):
-                seen = masks.render(some, images.device, dtype)
-                weights = self._weights(call, seen, rows, lam, activation)
+                visible = masks.render(some, images.device, dtype)
+                weights = self._weights(call, visible, rows, lam, activation)
                 with without_autocast(images.device):
-                    total[rows] += weights.to(dtype).T @ seen.flatten(1)
+                    total[rows] += weights.to(dtype).T @ visible.flatten(1)
                 bar.update(weights.numel())
             bar.close()
             call.scores.check()
@@ -261,13 +261,13 @@ class SteeredRISE(Attribution):
             maps = (maps / channels).expand(n, channels, *size).contiguous()
         return (maps,) if isinstance(inputs, tuple) else maps
 
-    def _weights(self, call: _Call, seen: Tensor, rows: slice, lam: float, activation: str) -> Tensor:
+    def _weights(self, call: _Call, visible: Tensor, rows: slice, lam: float, activation: str) -> Tensor:
         """Return the weights (k, n) of k masks for n images."""
-        k, n = len(seen), rows.stop - rows.start
+        k, n = len(visible), rows.stop - rows.start
         images = call.images[rows].repeat(k, 1, 1, 1)
-        masks = seen.repeat_interleave(n, 0)
+        masks = visible.repeat_interleave(n, 0)
         targets = None if call.targets is None else call.targets[rows].repeat(k)
-        weights: Tensor = torch.zeros((), device=seen.device)
+        weights: Tensor = torch.zeros((), device=visible.device)
         if lam < 1:
             with alone_with(self.forward_func):
                 outputs = tensor_output(
@@ -323,20 +323,20 @@ class _Call:
     def mask_images(self, images: Tensor, masks: Tensor, rows: slice) -> Tensor:
         """Return images of `rows`, repeated, behind as many masks."""
         visible = masks.to(images.dtype).unsqueeze(1)
-        shown = images * visible
+        visible_part = images * visible
         if isinstance(self.baselines, Tensor):
-            own = self.baselines[rows] if len(self.baselines) > 1 else self.baselines
-            hidden = own.repeat(len(images) // len(own), 1, 1, 1)
-            return shown + hidden * (1 - visible)
-        return shown + self.baselines * (1 - visible) if self.baselines else shown
+            baselines = self.baselines[rows] if len(self.baselines) > 1 else self.baselines
+            hidden = baselines.repeat(len(images) // len(baselines), 1, 1, 1)
+            return visible_part + hidden * (1 - visible)
+        return visible_part + self.baselines * (1 - visible) if self.baselines else visible_part
 
     def repeat_extra(self, rows: slice, k: int) -> tuple[Any, ...]:
         """Return the further arguments of the images of `rows`, k times."""
         return tuple(
-            each[rows].repeat(k, *[1] * (each.ndim - 1))
-            if isinstance(each, Tensor) and each.ndim and len(each) == len(self.images)
-            else each
-            for each in self.extra
+            argument[rows].repeat(k, *[1] * (argument.ndim - 1))
+            if isinstance(argument, Tensor) and argument.ndim and len(argument) == len(self.images)
+            else argument
+            for argument in self.extra
         )
 
 
@@ -414,9 +414,9 @@ def _as_scores(scores: Any, images: Tensor) -> Tensor:
 def _check_scores(low: float, high: float) -> None:
     # NaN compares false.
     if not (low >= -_ROUNDING and high <= 1 + _ROUNDING):
-        got = "NaN" if math.isnan(low) else f"scores from {low:.3g} to {high:.3g}"
+        actual = "NaN" if math.isnan(low) else f"scores from {low:.3g} to {high:.3g}"
         raise ValueError(
-            f"Expected argument `score_func` to return scores in [0, 1] but got {got}. Bring a rating from 1 to 5 "
+            f"Expected argument `score_func` to return scores in [0, 1] but got {actual}. Bring a rating from 1 to 5 "
             "there by (rating - 1) / 4, one where low is good by (5 - rating) / 4; give a mask that cannot be rated 0."
         )
 
@@ -424,8 +424,8 @@ def _check_scores(low: float, high: float) -> None:
 def _probabilities(outputs: Tensor, targets: Tensor | None, largest: int, activation: str, n: int) -> Tensor:
     """Return the probability (n,) of each masked image's class."""
     if outputs.ndim not in (1, 2) or len(outputs) != n:
-        got = tuple(outputs.shape)
-        raise ValueError(f"Expected argument `forward_func` to return shape (N, K) with N = {n} but got {got}.")
+        actual = tuple(outputs.shape)
+        raise ValueError(f"Expected argument `forward_func` to return shape (N, K) with N = {n} but got {actual}.")
     outputs = outputs.detach()
     outputs = outputs if outputs.dtype == torch.float64 else outputs.float()
     if outputs.ndim == 1:

@@ -145,7 +145,7 @@ def _own_inputs(layers: list[nn.Module]) -> Iterator[None]:
     """Hand layers copies of their inputs: a gradient changed there is then that of one use of a tensor."""
 
     def copy_inputs(_layer: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-        return tuple(each.clone() if isinstance(each, Tensor) else each for each in inputs)
+        return tuple(value.clone() if isinstance(value, Tensor) else value for value in inputs)
 
     handles = [layer.register_forward_pre_hook(copy_inputs) for layer in layers]
     try:

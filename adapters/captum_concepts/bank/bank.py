@@ -249,8 +249,8 @@ class ConceptBank(FittedBank):
         features, pooling = resolve_stages(backbone, pool, maps, "backbone")
         places, embeddings = activations(features, pooling, images, batch_size)
         check_finite("images", places)
-        found = (factorise if method == "nmf" else autoencode)(places, n_concepts, seed)
-        cavs = nn.functional.normalize(found, dim=1)
+        directions = (factorise if method == "nmf" else autoencode)(places, n_concepts, seed)
+        cavs = nn.functional.normalize(directions, dim=1)
         names = [f"concept {number}" for number in range(1, n_concepts + 1)]
         settings = {"method": method, "seed": int(seed), "places": len(places)}
         return cls(cavs, -cavs @ embeddings.mean(0), names, settings=settings)
@@ -328,8 +328,8 @@ class ConceptBank(FittedBank):
         centre = torch.zeros(n_features) if mean is None else as_embeddings(mean, "mean")
         check_shape("mean", centre, ("d",), (n_features,))
         check_finite("mean", centre)
-        drawn = np.random.default_rng(seed).standard_normal((n_concepts, n_features))
-        cavs = nn.functional.normalize(torch.as_tensor(drawn).to(centre), dim=1)
+        directions = np.random.default_rng(seed).standard_normal((n_concepts, n_features))
+        cavs = nn.functional.normalize(torch.as_tensor(directions).to(centre), dim=1)
         return cls(cavs, -cavs @ centre, names, settings={"method": "random", "seed": int(seed)})
 
     @classmethod
@@ -372,8 +372,8 @@ class ConceptBank(FittedBank):
                 f"Expected argument `banks` to hold banks of one width, that of the embeddings of one backbone, but "
                 f"got {widths}."
             )
-        every = [name for part in parts for name in part.names]
-        twice = sorted(name for name, count in Counter(every).items() if count > 1)
+        all_names = [name for part in parts for name in part.names]
+        twice = sorted(name for name, count in Counter(all_names).items() if count > 1)
         if names is None and twice:
             raise ValueError(
                 f"Expected argument `banks` to have concepts of different names but "
@@ -385,47 +385,47 @@ class ConceptBank(FittedBank):
             for name in (*TENSORS, P_VALUES)
         }
         settings = [part.settings for part in parts]
-        same = all(each == settings[0] for each in settings)
+        same = all(part.settings == settings[0] for part in parts)
         joined = settings[0] if same else {"method": "joined", "banks": settings}
-        return cls(**tensors, names=every if names is None else names, settings=joined)
+        return cls(**tensors, names=all_names if names is None else names, settings=joined)
 
 
 def _read_cavs(cavs: Any, concept: int | str, layer: str | None) -> tuple[str, list[str], Tensor]:
     """Return the layer of CAVs, and names (L) and rows (L, d) of one direction of each."""
-    found = _flatten(cavs)
-    for cav in found:
+    cav_list = _flatten(cavs)
+    for cav in cav_list:
         if not isinstance(cav, CAV):
             raise TypeError(
                 f"Expected argument `cavs` to hold captum.concept.CAV objects but got {type(cav).__name__}. "
                 f"Where it is None, Captum has not trained that experiment: call `TCAV.compute_cavs` first."
             )
-    layers = sorted({cav.layer for cav in found})
+    layers = sorted({cav.layer for cav in cav_list})
     if layer is not None:
         if layer not in layers:
             raise ValueError(f"Expected argument `layer` to be one of {layers}, those of `cavs`, but got {layer!r}.")
-        found = [cav for cav in found if cav.layer == layer]
-    if not found:
-        wanted = "" if layer is None else f" of layer {layer!r}"
+        cav_list = [cav for cav in cav_list if cav.layer == layer]
+    if not cav_list:
+        of_layer = "" if layer is None else f" of layer {layer!r}"
         raise ValueError(
-            f"Expected argument `cavs` to hold at least one CAV{wanted} but it holds none; its layers are {layers}."
+            f"Expected argument `cavs` to hold at least one CAV{of_layer} but it holds none; its layers are {layers}."
         )
     if layer is None and len(layers) > 1:
         raise ValueError(f"Expected argument `layer` to choose one of {layers}: directions of several do not mix.")
-    names, directions = zip(*(_direction(cav, concept) for cav in found), strict=True)
-    widths = sorted({len(each) for each in directions})
+    names, directions = zip(*(_direction(cav, concept) for cav in cav_list), strict=True)
+    widths = sorted({len(direction) for direction in directions})
     if len(widths) > 1:
         raise ValueError(f"Expected argument `cavs` to hold directions of one width d but got {widths}.")
-    return found[0].layer, list(names), torch.stack(directions)
+    return cav_list[0].layer, list(names), torch.stack(directions)
 
 
 def _write_cavs(names: Sequence[str], rows: Tensor, layer: str) -> list[CAV]:
     """Return a trained CAV of Captum for each direction: of its concept, and of images without it."""
-    made = []
+    cavs = []
     for j, (name, row) in enumerate(zip(names, rows.detach().cpu(), strict=True)):
         concepts = [Concept(2 * j, name, None), Concept(2 * j + 1, f"not {name}", None)]
-        stats = {"weights": torch.stack([row, -row]), "classes": [each.id for each in concepts], "accs": None}
-        made.append(CAV(concepts, layer, stats))
-    return made
+        stats = {"weights": torch.stack([row, -row]), "classes": [concept.id for concept in concepts], "accs": None}
+        cavs.append(CAV(concepts, layer, stats))
+    return cavs
 
 
 def _flatten(cavs: Any) -> list[Any]:
@@ -437,7 +437,7 @@ def _flatten(cavs: Any) -> list[Any]:
 
 
 def _direction(cav: CAV, concept: int | str) -> tuple[str, Tensor]:
-    names = [each.name for each in cav.concepts]
+    names = [member.name for member in cav.concepts]
     if isinstance(concept, str):
         if concept not in names:
             raise ValueError(f"Expected argument `concept` to name one of {names} but got {concept!r}.")
@@ -453,7 +453,7 @@ def _direction(cav: CAV, concept: int | str) -> tuple[str, Tensor]:
             f"no weights. Call `TCAV.compute_cavs` first."
         )
     # Rows follow the classes of the classifier, not the order of the concepts (TCAV reorders them likewise).
-    classes = [int(each) for each in stats["classes"]]
+    classes = [int(label) for label in stats["classes"]]
     chosen = cav.concepts[position]
     if chosen.id not in classes:
         raise ValueError(
@@ -504,13 +504,13 @@ def _encoder(model: Any) -> Callable[[Callable[..., Any], list[str], torch.devic
             rows = model.encode_text(_on(device, tokenizer(texts)))
         else:
             tokens = _tokens(tokenizer, texts, model)
-            given = tokens if isinstance(tokens, Mapping) else {"input_ids": tokens}
-            rows = model.get_text_features(**{name: _on(device, each) for name, each in given.items()})
+            inputs = tokens if isinstance(tokens, Mapping) else {"input_ids": tokens}
+            rows = model.get_text_features(**{name: _on(device, tensor) for name, tensor in inputs.items()})
             # A tensor up to version 4 of transformers.
             rows = getattr(rows, "pooler_output", rows)
         if not isinstance(rows, Tensor) or rows.ndim != 2 or len(rows) != len(texts):
-            got = tuple(rows.shape) if isinstance(rows, Tensor) else type(rows).__name__
-            raise ValueError(f"Expected argument `model` to encode texts as (n, d) = ({len(texts)}, *) but got {got}.")
+            kind = tuple(rows.shape) if isinstance(rows, Tensor) else type(rows).__name__
+            raise ValueError(f"Expected argument `model` to encode texts as (n, d) = ({len(texts)}, *) but got {kind}.")
         return rows
 
     return encode

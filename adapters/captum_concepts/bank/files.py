@@ -14,7 +14,7 @@ from captum_concepts._support.files import check_target, parse_json, shorten, wr
 from captum_concepts._support.fingerprints import tensors_hash
 
 TENSORS = ("cavs", "intercepts", "train_accuracy", "test_accuracy")
-#: Only where they are known: files of banks that have none are as they were before there were any.
+#: Written only if known, so that the files of other banks stay as in earlier versions.
 P_VALUES = "p_values"
 _KIND = "captum_concepts.ConceptBank"
 
@@ -30,7 +30,9 @@ class BankContents(NamedTuple):
 def write_bank(path: Path, contents: BankContents) -> None:
     """Write a file that appears under its name only when it is complete."""
     target = check_target(path, "a concept bank")
-    tensors = {name: each for name, each in contents.tensors.items() if name != P_VALUES or not each.isnan().all()}
+    tensors = dict(contents.tensors)
+    if tensors[P_VALUES].isnan().all():
+        del tensors[P_VALUES]
     header = {"kind": _KIND, "names": json.dumps(contents.names), "settings": json.dumps(contents.settings)}
     header["sha256"] = _checksum(header, tensors)
     with write_atomically(target) as temporary:

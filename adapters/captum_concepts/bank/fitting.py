@@ -107,21 +107,23 @@ class FittedBank(BankValue):
             If a shape, a setting or an entry is wrong, no concept is named so, or none can be learned.
         """
         x, present = as_embeddings(features), labels.astype(bool)
-        found = find_learnable(present, names, concepts, min_images)
-        found.warn()
+        learnable = find_learnable(present, names, concepts, min_images)
+        learnable.warn()
         fitting = Fitting(method, n_pos, n_neg, C, seed, hold_back)
-        return cls._fit_learnable(x, present, found, fitting, display_progressbar)
+        return cls._fit_learnable(x, present, learnable, fitting, display_progressbar)
 
     @classmethod
     def _fit_learnable(
-        cls, features: Tensor, present: np.ndarray, found: Learnable, fitting: Fitting, display_progressbar: bool
+        cls, features: Tensor, present: np.ndarray, learnable: Learnable, fitting: Fitting, display_progressbar: bool
     ) -> Self:
         """Fit the concepts found, of samples and with settings that are checked."""
-        fitted = fit_directions(features, present[:, found.positions], found.names, fitting, display_progressbar)
+        fitted = fit_directions(
+            features, present[:, learnable.positions], learnable.names, fitting, display_progressbar
+        )
         settings = fitting_settings(fitting)
-        if found.left_out:
-            settings["left_out"] = found.left_out
-        return cls(**fitted._asdict(), names=found.names, settings=settings)
+        if learnable.left_out:
+            settings["left_out"] = learnable.left_out
+        return cls(**fitted._asdict(), names=learnable.names, settings=settings)
 
     @classmethod
     @check_arguments(
@@ -237,10 +239,10 @@ class FittedBank(BankValue):
         torch.Size([2])
         """
         module, pooling = resolve_stages(backbone, pool, maps, "backbone")
-        found = find_concept_folders(root, random)
+        folders = find_concept_folders(root, random)
         if transform is None:
             warn_without_transform(backbone)
-        paths = found.paths()
+        paths = folders.paths()
         loader = image_loader(paths, transform, batch_size, num_workers)
         features = as_embeddings(run(module, pooling, loader, 1, display_progressbar).features)
         bad = [path for path, row in zip(paths, features.isfinite().all(1).tolist(), strict=True) if not row]
@@ -250,12 +252,12 @@ class FittedBank(BankValue):
                 f"of {len(paths)} images, {bad[0]} for one. Is `transform` the one that it was trained with?"
             )
         fitting = Fitting(method, n_pos, n_neg, C, seed, hold_back)
-        fitted = fit_folders(found, dict(zip(paths, features, strict=True)), fitting, display_progressbar)
+        fitted = fit_folders(folders, dict(zip(paths, features, strict=True)), fitting, display_progressbar)
         settings = fitting_settings(fitting) | {"folder": Path(root).resolve().name, "random": random}
-        settings["random_sets"] = len(found.random_sets)
+        settings["random_sets"] = len(folders.random_sets)
         if not math.isnan(fitted.random_accuracy):
             settings["random_accuracy"] = fitted.random_accuracy
-        names = [each.name for each in found.concepts]
+        names = [concept.name for concept in folders.concepts]
         return cls(**fitted.directions._asdict(), names=names, p_values=fitted.p_values, settings=settings)
 
 
@@ -279,14 +281,14 @@ _REPLACED |= {"concepts": None, "min_images": MIN_IMAGES}
 
 def check_given(backbone: Any, bank: Any, **replaced: Any) -> int:
     """Validate a user-supplied bank and return its width."""
-    given = [
+    surplus = [
         name
         for name, value in replaced.items()
         if value is not _REPLACED[name] and not (isinstance(value, str | int | float) and value == _REPLACED[name])
     ]
-    if given:
+    if surplus:
         raise ValueError(
-            f"Expected argument `bank`, which is fitted already, alone but got `{'`, `'.join(given)}` with it. "
+            f"Expected argument `bank`, which is fitted already, alone but got `{'`, `'.join(surplus)}` with it. "
             "Leave one or the other out; `bank.rename` gives other names."
         )
     width = None if isinstance(backbone, nn.Module) else getattr(backbone, "channels", None)

@@ -44,7 +44,7 @@ class ConceptFolders(NamedTuple):
 
     def paths(self) -> list[Path]:
         """Return each image that is needed once."""
-        groups = [each.positive for each in self.concepts] + [each.negative or [] for each in self.concepts]
+        groups = [concept.positive for concept in self.concepts] + [concept.negative or [] for concept in self.concepts]
         return list(dict.fromkeys(path for group in (*groups, *self.random_sets.values()) for path in group))
 
 
@@ -57,45 +57,45 @@ def find_concept_folders(root: str | os.PathLike[str], random: str) -> ConceptFo
             f"{quote(random)}."
         )
     folders = subfolders(folder)
-    if not {each.name for each in folders}.isdisjoint(_SIDES):
+    if not {path.name for path in folders}.isdisjoint(_SIDES):
         raise ValueError(
             f"Expected argument `root` to hold one folder for each concept but {folder} holds `positive` or `negative` "
             "itself, as the folder of one concept does. Pass the folder above it."
         )
     # random, random0, random_0, random-0 and TCAV's random500_0; `random_texture` is a concept.
     is_random = re.compile(rf"{re.escape(random)}([-_]?\d+)*").fullmatch
-    concepts = [_concept(each) for each in folders if not is_random(each.name)]
+    concepts = [_concept(path) for path in folders if not is_random(path.name)]
     if not concepts:
         raise ValueError(
             f"Expected argument `root` to hold one folder for each concept but {folder} holds no folder"
             + (f" besides those of random images ({folders[0].name})." if folders else ".")
         )
-    _check_names([each.name for each in concepts], folder)
-    alone = [each.name for each in concepts if each.negative is None]
+    _check_names([concept.name for concept in concepts], folder)
+    alone = [concept.name for concept in concepts if concept.negative is None]
     if not alone:
         return ConceptFolders(concepts, {})
-    sets = [each for random_folder in folders if is_random(random_folder.name) for each in _sets(random_folder)]
+    sets = [path for random_folder in folders if is_random(random_folder.name) for path in _sets(random_folder)]
     if not sets:
         raise ValueError(
             f"Expected images without the concept, as a folder {random!r} in {folder} that all concepts share, or as "
             f"`positive` and `negative` in the folder of each concept, but {quote(alone[0])} has neither."
         )
-    return ConceptFolders(concepts, {str(each.relative_to(folder)): _images(each) for each in sets})
+    return ConceptFolders(concepts, {str(path.relative_to(folder)): _images(path) for path in sets})
 
 
 def _concept(folder: Path) -> ConceptImages:
-    inside = {each.name: each for each in subfolders(folder)}
-    if inside.keys().isdisjoint(_SIDES):
+    sides = {side.name: side for side in subfolders(folder)}
+    if sides.keys().isdisjoint(_SIDES):
         return ConceptImages(folder.name, _images(folder), None)
-    if "positive" not in inside:
+    if "positive" not in sides:
         raise ValueError(f"Expected a folder `positive` next to `negative` in {folder} but there is none.")
-    if len(inside) > ("negative" in inside) + 1 or image_files(folder, SUFFIXES):
+    if len(sides) > ("negative" in sides) + 1 or image_files(folder, SUFFIXES):
         raise ValueError(
             f"Expected nothing but the folders `positive` and `negative` in {folder} but there are other folders, or "
             "images, which belong to neither side. Move them into one of the two."
         )
-    negative = _images(inside["negative"]) if "negative" in inside else None
-    return ConceptImages(folder.name, _images(inside["positive"]), negative)
+    negative = _images(sides["negative"]) if "negative" in sides else None
+    return ConceptImages(folder.name, _images(sides["positive"]), negative)
 
 
 def _sets(folder: Path) -> list[Path]:
@@ -105,38 +105,38 @@ def _sets(folder: Path) -> list[Path]:
 
 def _images(folder: Path) -> list[Path]:
     """Return the images of one side of a concept, at least two."""
-    found, inner = image_files(folder, SUFFIXES), subfolders(folder)
+    paths, inner = image_files(folder, SUFFIXES), subfolders(folder)
     if inner:
         raise ValueError(
             f"Expected images in {folder} but there is a folder {inner[0].name!r}. Put all images of a concept into "
             "one folder, or into `positive` and `negative`."
         )
-    if not found:
-        others = [path.name for path in folder.iterdir()]
-        what = f"{len(others)} files of other kinds, {quote(others[0])} for one" if others else "nothing"
+    if not paths:
+        other_names = [path.name for path in folder.iterdir()]
+        what = f"{len(other_names)} files of other kinds, {quote(other_names[0])} for one" if other_names else "nothing"
         raise ValueError(
             f"Expected images ({', '.join(SUFFIXES)}) in {folder} but it holds {what}. Every folder is a concept, or "
             "a set of random images: fill it or remove it."
         )
-    if len(found) < 2:
+    if len(paths) < 2:
         raise ValueError(
             f"Expected at least 2 images in {folder}, one to fit a direction on and one to test it on, but there is "
-            f"{len(found)}. Add images, or remove the folder."
+            f"{len(paths)}. Add images, or remove the folder."
         )
-    return found
+    return paths
 
 
 def _check_names(names: Sequence[str], root: Path) -> None:
     """Raise where two concepts have names that people, or another file system, take for the same."""
-    seen: dict[str, str] = {}
+    originals: dict[str, str] = {}
     for name in names:
         key = unicodedata.normalize("NFC", name).casefold()
-        if key in seen:
+        if key in originals:
             raise ValueError(
-                f"Expected concepts with different names in {root} but {quote(seen[key])} and {quote(name)} are one. "
-                "Rename a folder, or put their images into one."
+                f"Expected concepts with different names in {root} but {quote(originals[key])} and {quote(name)} are "
+                "one. Rename a folder, or put their images into one."
             )
-        seen[key] = name
+        originals[key] = name
 
 
 def warn_without_transform(backbone: Any) -> None:
@@ -182,24 +182,26 @@ class _ImageFiles(Dataset[Tensor]):
             return load_image(path)
         image = Image.fromarray(load_pixels(path))
         try:
-            given = self.transform(image)
+            tensor = self.transform(image)
         except Exception as error:  # whatever a user's function raises
             raise ValueError(
                 f"Expected argument `transform` to take an RGB image of Pillow but it failed on {path} "
                 f"({reason_of(error)})."
             ) from error
-        if not isinstance(given, Tensor) or given.ndim != 3 or not given.is_floating_point():
-            got = f"{given.dtype} of shape {tuple(given.shape)}" if isinstance(given, Tensor) else type(given).__name__
-            text = ""
-            if isinstance(given, Mapping):
-                text = """ With a processor: lambda image: processor(image, return_tensors="pt")["pixel_values"][0]."""
-            elif isinstance(given, Tensor) and given.ndim == 4 and len(given) == 1:
-                text = " Of a batch of one image take the first, `[0]`."
+        if not isinstance(tensor, Tensor) or tensor.ndim != 3 or not tensor.is_floating_point():
+            kind, remedy = type(tensor).__name__, ""
+            if isinstance(tensor, Tensor):
+                kind = f"{tensor.dtype} of shape {tuple(tensor.shape)}"
+                remedy = " Of a batch of one image take the first, `[0]`." if tensor.shape[:-3] == (1,) else ""
+            elif isinstance(tensor, Mapping):
+                remedy = (
+                    """ With a processor: lambda image: processor(image, return_tensors="pt")["pixel_values"][0]."""
+                )
             raise ValueError(
-                f"Expected argument `transform` to give a tensor (C, H, W) of a floating-point type but got {got}."
-                + text
+                f"Expected argument `transform` to give a tensor (C, H, W) of a floating-point type but got {kind}."
+                + remedy
             )
-        return given
+        return tensor
 
 
 def _of_one_size(images: list[Tensor]) -> Tensor:
@@ -226,23 +228,25 @@ class FolderDirections(NamedTuple):
 
 
 def fit_folders(
-    found: ConceptFolders, rows: Mapping[Path, Tensor], fitting: Fitting, display_progressbar: bool
+    folders: ConceptFolders, rows: Mapping[Path, Tensor], fitting: Fitting, display_progressbar: bool
 ) -> FolderDirections:
     """Fit each concept against its negatives or all random images, and compare with random sets as concepts."""
 
     def stack_rows(paths: list[Path]) -> Tensor:
         return torch.stack([rows[path] for path in paths])
 
-    sets = [stack_rows(paths) for paths in found.random_sets.values()]
-    names = [each.name for each in found.concepts]
-    shown = [stack_rows(each.positive) for each in found.concepts]
-    others = [torch.cat(sets) if each.negative is None else stack_rows(each.negative) for each in found.concepts]
+    sets = [stack_rows(paths) for paths in folders.random_sets.values()]
+    names = [concept.name for concept in folders.concepts]
+    positives = [stack_rows(concept.positive) for concept in folders.concepts]
+    negatives = [
+        torch.cat(sets) if concept.negative is None else stack_rows(concept.negative) for concept in folders.concepts
+    ]
     if fitting.n_pos is not None or fitting.n_neg is not None:
-        n_with, n_without = (np.array([len(rows) for rows in side]) for side in (shown, others))
+        n_with, n_without = (np.array([len(rows) for rows in side]) for side in (positives, negatives))
         warn_of_short(names, n_with, n_without, fitting)
-    pairs = list(zip(shown, others, strict=True))
+    pairs = list(zip(positives, negatives, strict=True))
     bar = progress(pairs, "Concepts", show=display_progressbar, leave=True)
-    fitted = [_fit(own, other, fitting) for own, other in bar]
+    fitted = [_fit(positive, negative, fitting) for positive, negative in bar]
     directions = Directions(*(torch.cat(parts) for parts in zip(*fitted, strict=True)))
     warn_of_weak(directions.test_accuracy, names)
 
@@ -250,22 +254,22 @@ def fit_folders(
     if 0 < len(sets) < LEAST_SETS:
         warn_few_sets(len(sets))
     if len(sets) > 1 and fitting.hold_back:
-        among = _score_sets(sets, fitting, display_progressbar)
-        random_accuracy = float(np.nanmean(among))
+        among_sets = _score_sets(sets, fitting, display_progressbar)
+        random_accuracy = float(np.nanmean(among_sets))
     if len(sets) >= LEAST_SETS and fitting.hold_back:
-        shared = [j for j, each in enumerate(found.concepts) if each.negative is None]
+        shared = [j for j, concept in enumerate(folders.concepts) if concept.negative is None]
         accuracies = [
-            [_fit(shown[j], each, fitting).test_accuracy.item() for each in sets]
+            [_fit(positives[j], random_set, fitting).test_accuracy.item() for random_set in sets]
             for j in progress(shared, "Concepts against each random set", show=display_progressbar, leave=True)
         ]
-        p_values[shared] = set_p_values(np.array(accuracies), among)
+        p_values[shared] = set_p_values(np.array(accuracies), among_sets)
     return FolderDirections(directions, p_values, random_accuracy)
 
 
-def _fit(shown: Tensor, others: Tensor, fitting: Fitting) -> Directions:
+def _fit(positive: Tensor, negative: Tensor, fitting: Fitting) -> Directions:
     """Fit the direction from some embeddings to others."""
-    present = np.arange(len(shown) + len(others))[:, None] < len(shown)
-    return fit_drawn(torch.cat([shown, others]), present, fitting)
+    present = np.arange(len(positive) + len(negative))[:, None] < len(positive)
+    return fit_drawn(torch.cat([positive, negative]), present, fitting)
 
 
 def warn_few_sets(n_sets: int) -> None:
@@ -285,7 +289,7 @@ def _score_sets(sets: list[Tensor], fitting: Fitting, display_progressbar: bool)
     return table
 
 
-def set_p_values(concepts: np.ndarray, among: np.ndarray, *, directed: bool = False) -> np.ndarray:
+def set_p_values(concepts: np.ndarray, among_sets: np.ndarray, *, directed: bool = False) -> np.ndarray:
     """Return one-sided p-values (L,) of accuracies (L, R) against R random sets, given those (R, R) among the sets.
 
     Directed are scores of the direction from one set to another, as of TCAV; their p-values are two-sided.
@@ -294,10 +298,10 @@ def set_p_values(concepts: np.ndarray, among: np.ndarray, *, directed: bool = Fa
     # the others varies by b_k (R - 2) / (R - 1), for b_k is also in theirs: undone, or p-values came out too small.
     # Of directed scores it enters theirs the other way round: b_k R / (R - 1).
     # A concept that is a random set itself is one more draw, hence the prediction interval's 1 + 1 / R.
-    n_sets = len(among)
+    n_sets = len(among_sets)
     if n_sets < 3:
         return np.full(len(concepts), math.nan)
-    means = np.nanmean(among, axis=1)
+    means = np.nanmean(among_sets, axis=1)
     shared = (n_sets - 1) / (n_sets if directed else n_sets - 2)
     spread = means.std(ddof=1) * shared * math.sqrt(1 + 1 / n_sets)
     if not spread:

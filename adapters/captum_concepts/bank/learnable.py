@@ -39,10 +39,10 @@ def find_learnable(labels: Any, names: Sequence[str] | None, concepts: Any, min_
     chosen = list(range(len(names))) if concepts is None else find_names("concepts", names, concepts)
     n_with = (array > 0.5).sum(0)
     rarer = np.minimum(n_with, len(array) - n_with)
-    kept = [j for j in chosen if rarer[j] >= min_images]
+    positions = [j for j in chosen if rarer[j] >= min_images]
     rare = [j for j in chosen if rarer[j] < min_images]
     listed = list_first([f"{names[j]!r} ({n_with[j]} with, {len(array) - n_with[j]} without)" for j in rare])
-    if not kept:
+    if not positions:
         raise ValueError(
             f"Expected at least `min_images` = {min_images} images with a concept, and as many without it, but none of "
             f"{len(chosen)} concepts has them: {listed}. Lower `min_images`, or give more images."
@@ -54,7 +54,7 @@ def find_learnable(labels: Any, names: Sequence[str] | None, concepts: Any, min_
             f"images with or without them: {listed}. `bank.settings['left_out']` names all of them; "
             "`dataset.select(bank.names)` has the labels of the others."
         )
-    return Learnable(kept, [names[j] for j in kept], [names[j] for j in rare], message)
+    return Learnable(positions, [names[j] for j in positions], [names[j] for j in rare], message)
 
 
 def known_labels(loader: Iterable[Any]) -> tuple[Any, list[str] | None]:

@@ -65,7 +65,7 @@ class BankValue:
         self.train_accuracy = self._per_concept(train_accuracy, math.nan)
         self.test_accuracy = self._per_concept(test_accuracy, math.nan)
         self.p_values = self._per_concept(p_values, math.nan)
-        self.names = check_names(names, len(self.cavs))
+        self.names = check_names(None, len(self.cavs)) if names is None else list(names)
         self.settings = dict(settings or {})
 
     def _per_concept(self, value: Any, default: float) -> Tensor:
@@ -101,11 +101,11 @@ class BankValue:
         if "method" in self.settings:
             parts.append(f"method={self.settings['method']!r}")
         for label, accuracy in (("train", self.train_accuracy), ("held-out", self.test_accuracy)):
-            known = accuracy[~accuracy.isnan()]
-            if len(known):
-                parts.append(f"mean {label} accuracy {known.mean().item():.3f}")
-        shown = ", ".join(show_value(name) for name in self.names[:3]) + (", ..." if len(self) > 3 else "")
-        return describe(self, *parts, f"names: {shown}")
+            known_accuracy = accuracy[~accuracy.isnan()]
+            if len(known_accuracy):
+                parts.append(f"mean {label} accuracy {known_accuracy.mean().item():.3f}")
+        first_names = ", ".join(show_value(name) for name in self.names[:3]) + (", ..." if len(self) > 3 else "")
+        return describe(self, *parts, f"names: {first_names}")
 
     def _repr_html_(self) -> str:
         return bank_html(self)
@@ -167,8 +167,8 @@ class BankValue:
     def _positions(self, concepts: Any) -> list[int]:
         if isinstance(concepts, str | int | np.integer) and not isinstance(concepts, bool):
             concepts = [concepts]
-        every = concepts.tolist() if isinstance(concepts, Tensor | np.ndarray) else concepts
-        values = as_list("concepts", every, "names, indices, or one bool for each concept")
+        items = concepts.tolist() if isinstance(concepts, Tensor | np.ndarray) else concepts
+        values = as_list("concepts", items, "names, indices, or one bool for each concept")
         if values and all(isinstance(value, bool | np.bool_) for value in values):
             check_shape("concepts", np.asarray(values), ("L",), (len(self),))
             return [j for j, value in enumerate(values) if value]
@@ -239,8 +239,9 @@ class BankValue:
                 f"{len(dropped)} of {len(self)} concepts have a balanced accuracy below {minimum:g} on images held "
                 f"back and were left out: {list_first(dropped)}."
             )
-        kept = self.select([not gone for gone in drop])
-        return type(self)(**kept._tensors(), names=kept.names, settings=self.settings | {"cleaned": float(minimum)})
+        bank = self.select([not gone for gone in drop])
+        bank.settings["cleaned"] = float(minimum)
+        return bank
 
     @check_arguments(device=Device(), dtype=Instance(torch.dtype, "a floating-point type of torch"))
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Self:

@@ -166,12 +166,12 @@ def _check_without_sigmoid(layer: nn.Module) -> None:
 
 def _check_pointwise(layer: nn.Conv2d) -> None:
     expected = {"kernel_size": (1, 1), "stride": (1, 1), "padding": (0, 0), "groups": 1}
-    got = {name: getattr(layer, name) for name in expected}
+    actual = {name: getattr(layer, name) for name in expected}
     # padding="valid" is the same as none.
-    if got["padding"] == "valid":
-        got["padding"] = (0, 0)
-    if got != expected:
+    if actual["padding"] == "valid":
+        actual["padding"] = (0, 0)
+    if actual != expected:
         raise ValueError(
             f"Expected argument `concept_layer`, a convolution, to look at one pixel only, {expected}, but "
-            f"got {got}. Put it into `features` and pass a linear layer."
+            f"got {actual}. Put it into `features` and pass a linear layer."
         )

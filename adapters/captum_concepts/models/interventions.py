@@ -36,10 +36,10 @@ def chosen_concepts(concepts: Any, names: Sequence[str], n_samples: int, n_conce
     """Return the indices (k,) or (N, k) of concepts given by index or by name, each once."""
     if isinstance(concepts, str | int | np.integer) and not isinstance(concepts, bool):
         concepts = [concepts]
-    if isinstance(concepts, list | tuple) and any(isinstance(each, str) for each in concepts):
+    if isinstance(concepts, list | tuple) and any(isinstance(name, str) for name in concepts):
         if not names:
             raise ValueError("Expected argument `concepts` to hold indices, as concepts have no names here.")
-        concepts = [place for each in concepts for place in find_names("concepts", names, [each])]
+        concepts = [place for name in concepts for place in find_names("concepts", names, [name])]
     indices = check_concepts(concepts, n_samples, n_concepts)
     if not indices.shape[-1]:
         raise ValueError("Expected argument `concepts` to name at least one concept but it is empty.")
@@ -81,7 +81,7 @@ def check_levels(levels: Any, n_concepts: int | None) -> Levels:
     pair = as_list("levels", levels, "two arrays, `low` and `high`")
     if len(pair) != 2:
         raise ValueError(f"Expected argument `levels` to be (low, high) but got {len(pair)} items.")
-    low, high = (to_tensor("levels", each) for each in pair)
+    low, high = (to_tensor("levels", level) for level in pair)
     for level in (low, high):
         check_shape("levels", level, ("L",), (n_concepts,))
         check_finite("levels", level)

@@ -218,13 +218,13 @@ class ResidualCBM(StoredCBM):
                 "Expected the bottleneck of the model, to be written to a file, to be a PostHocCBM but got "
                 f"{type(self.bottleneck).__name__}. Save its state dict, and build the model anew to load it."
             )
-        found = self.bottleneck._contents(source or self.source)
-        return replace(found, residual=self.residual, class_names=self.class_names)
+        contents = self.bottleneck._contents(source or self.source)
+        return replace(contents, residual=self.residual, class_names=self.class_names)
 
     @classmethod
-    def _restore(cls, found: ModelContents, features: Any, pool: Pool, maps: Maps | None) -> Self:
-        residual: Any = found.residual
-        return cls(PostHocCBM._restore(found, features, pool, maps), residual)
+    def _restore(cls, contents: ModelContents, features: Any, pool: Pool, maps: Maps | None) -> Self:
+        residual: Any = contents.residual
+        return cls(PostHocCBM._restore(contents, features, pool, maps), residual)
 
     def _decide(self, values: Tensor, embedding: Tensor) -> Tensor:
         return tensor_output(self.head(values)) + self._add_logits(embedding)
@@ -243,16 +243,16 @@ def split_linear(classifier: nn.Linear, cavs: Tensor, intercepts: Tensor) -> tup
     norms = cavs.to(weight).norm(dim=1)
     rows, offsets = cavs.to(weight) / norms[:, None], intercepts.to(weight) / norms
     # Directions that are all but the same would get huge weights of opposite signs.
-    own = weight @ torch.linalg.pinv(rows, rtol=0.01)
-    parts = (own, torch.zeros_like(bias)), (weight - own @ rows, bias - own @ offsets)
-    made = []
+    in_span = weight @ torch.linalg.pinv(rows, rtol=0.01)
+    parts = (in_span, torch.zeros_like(bias)), (weight - in_span @ rows, bias - in_span @ offsets)
+    layers = []
     for matrix, vector in parts:
         layer = nn.utils.skip_init(nn.Linear, matrix.shape[1], len(matrix), device=matrix.device)
         layer = layer.to(classifier.weight.dtype)
         layer.weight.copy_(matrix)
         layer.bias.copy_(vector)
-        made.append(layer.train(classifier.training))
-    return made[0], made[1]
+        layers.append(layer.train(classifier.training))
+    return layers[0], layers[1]
 
 
 @check_arguments(
@@ -345,8 +345,8 @@ def _solve(
         logits = offset + functional.linear(z, rows[:, :-1], rows[:, -1])
         wrong = (logits.softmax(1) - truth) / len(z)
         slope = torch.cat([wrong.T @ z, wrong.sum(0)[:, None]], 1) + penalty * rows
-        found = functional.cross_entropy(logits, labels) + (penalty * rows.square()).sum() / 2
-        return found.item(), to_numpy(slope.double()).ravel()
+        mean_loss = functional.cross_entropy(logits, labels) + (penalty * rows.square()).sum() / 2
+        return mean_loss.item(), to_numpy(slope.double()).ravel()
 
     # Not torch.optim, whose first optimiser loads the compiler, which takes seconds.
     ends = {"maxiter": max_iter, "maxfun": 2 * max_iter, "gtol": 1e-6, "ftol": 1e-12}
@@ -368,7 +368,7 @@ def _check_widths(residual: nn.Module, cbm: ConceptChain) -> None:
     linear, head = linear_part(residual), linear_part(cbm.head)
     if linear is None:
         return
-    got = (linear.in_features, linear.out_features)
-    expected = (cbm._channels or got[0], got[1] if head is None else head.out_features)
-    if got != expected:
-        raise ValueError(f"Expected argument `residual` to take and give (d, K) = {expected} numbers but got {got}.")
+    widths = (linear.in_features, linear.out_features)
+    expected = (cbm._channels or widths[0], widths[1] if head is None else head.out_features)
+    if widths != expected:
+        raise ValueError(f"Expected argument `residual` to take and give (d, K) = {expected} numbers but got {widths}.")

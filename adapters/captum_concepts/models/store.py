@@ -67,7 +67,7 @@ class StoredCBM(ConceptChain):
 
     @classmethod
     @abstractmethod
-    def _restore(cls, found: ModelContents, features: Any, pool: Pool, maps: Maps | None) -> Self:
+    def _restore(cls, contents: ModelContents, features: Any, pool: Pool, maps: Maps | None) -> Self:
         """Return the model of a file, with what the file tells of its backbone."""
 
     @check_arguments(path=Location(), backbone=TEXT)
@@ -149,31 +149,31 @@ class StoredCBM(ConceptChain):
         """
         if features is not None:
             module, _ = resolve_stages(features, pool, maps)
-        found = read_model(Path(path), cls._kind)
+        contents = read_model(Path(path), cls._kind)
         if features is None:
-            if found.backbone.source is None:
+            if contents.backbone.source is None:
                 raise ValueError(
                     f"Expected argument `features`, the backbone that the concepts were fitted on: {path} does not "
-                    f"name it. Its embedding has {found.backbone.channels} dimensions."
+                    f"name it. Its embedding has {contents.backbone.channels} dimensions."
                 )
-            features = build_backbone(found.backbone.source)
+            features = build_backbone(contents.backbone.source)
             module, _ = resolve_stages(features, pool, maps)
-        if isinstance(features, Backbone) and features.channels != found.backbone.channels:
+        if isinstance(features, Backbone) and features.channels != contents.backbone.channels:
             raise ValueError(
-                f"Expected argument `features` to give embeddings (N, {found.backbone.channels}), the width of the "
+                f"Expected argument `features` to give embeddings (N, {contents.backbone.channels}), the width of the "
                 f"concepts in {path}, but got a Backbone of {features.channels}."
             )
-        given, head = first_floating(module), first_floating(found.head)
+        backbone, head = first_floating(module), first_floating(contents.head)
         # Values have the type of the features, if that is not too coarse; see `PostHocCBM`.
-        if given is not None and head is not None and given.dtype.itemsize > 2 and given.dtype != head.dtype:
+        if backbone is not None and head is not None and backbone.dtype.itemsize > 2 and backbone.dtype != head.dtype:
             raise ValueError(
                 f"Expected argument `features` to compute in {head.dtype}, as the head in {path}, but got "
-                f"{given.dtype}."
+                f"{backbone.dtype}."
             )
-        for stage in found.stages.values():
+        for stage in contents.stages.values():
             stage.to(device_of(module)).train(is_training(module))
-        model = cls._restore(found, features, pool, maps)
-        _check_same(found.backbone, model._contents().backbone, path, strict)
+        model = cls._restore(contents, features, pool, maps)
+        _check_same(contents.backbone, model._contents().backbone, path, strict)
         return model
 
     @check_arguments(
@@ -358,8 +358,8 @@ class StoredCBM(ConceptChain):
         return cls.load(_download(repo_id, FILE, revision, token), features, pool, maps, strict=strict)
 
 
-def _check_same(expected: BackboneFacts, got: BackboneFacts, path: Any, strict: bool) -> None:
-    differences = expected.differences(got)
+def _check_same(expected: BackboneFacts, actual: BackboneFacts, path: Any, strict: bool) -> None:
+    differences = expected.differences(actual)
     if not differences:
         return
     message = (
@@ -460,9 +460,9 @@ def _write_card(
         ),
     ]
     if metrics is not None:
-        shown = metrics.head(_ROWS)
+        first_rows = metrics.head(_ROWS)
         more = f"\n\n{len(metrics) - _ROWS} more rows are not shown." if len(metrics) > _ROWS else ""
-        table = _table([str(name) for name in shown.columns], shown.itertuples(index=False, name=None))
+        table = _table([str(name) for name in first_rows.columns], first_rows.itertuples(index=False, name=None))
         sections.append(f"## Scores\n\n{table}{more}")
     return f"---\n{metadata.to_yaml()}\n---\n\n" + "\n\n".join(filter(None, sections)) + "\n"
 
@@ -493,7 +493,7 @@ def _backbone(backbone: BackboneFacts) -> str:
         f"- SHA-256 of its weights: `{backbone.weights}`",
     ]
     if backbone.normalisation is not None:
-        mean, std = ([round(float(number), 4) for number in each] for each in backbone.normalisation)
+        mean, std = ([round(float(number), 4) for number in numbers] for numbers in backbone.normalisation)
         lines.append(f"- Images in [0, 1], normalised with mean {mean} and deviation {std}.")
     return "\n".join(lines)
 
@@ -510,7 +510,7 @@ def _settings(bank: ConceptBank) -> str:
 
 def _table(columns: list[str], rows: Any) -> str:
     lines = [columns, ["---"] * len(columns), *([_cell(value) for value in row] for row in rows)]
-    return "\n".join("| " + " | ".join(_text(each) for each in line) + " |" for line in lines)
+    return "\n".join("| " + " | ".join(_text(cell) for cell in line) + " |" for line in lines)
 
 
 def _cell(value: Any) -> str:

@@ -138,24 +138,25 @@ def show_concepts(
     names = None
     if isinstance(views, ClassViews):
         names = class_labels(class_names or getattr(model, "class_names", None), views.logits.shape[1])
-    shown = _pictures(pictures, views, model)
+    tiles = _pictures(pictures, views, model)
     maps = views.maps.gather(1, chosen[:, :, None, None].expand(-1, -1, *views.maps.shape[2:]))
     low, high = scale_of(maps, views.map_threshold)
     has_residual = isinstance(views, ClassViews) and bool(views.residual.abs().max() > 1e-4)
-    rest = "residual and bias" if has_residual else "bias"
-    figure, axes = _grid(n, 1 + chosen.shape[1], shown.shape[2] / shown.shape[3], waterfall=names is not None)
+    remainder = "residual and bias" if has_residual else "bias"
+    figure, axes = _grid(n, 1 + chosen.shape[1], tiles.shape[2] / tiles.shape[3], waterfall=names is not None)
     for i, row in enumerate(axes):
         title = _class_title(views, i, names, truth) if isinstance(views, ClassViews) and names else ""
-        _picture(row[0], shown[i], title)
+        _picture(row[0], tiles[i], title)
         for ax, j, map_ in zip(row[1:], chosen[i].tolist(), maps[i], strict=False):
             value = views.values[i, j].item()
             absent = views.threshold is not None and value < views.threshold
             mark = None if marks is None or absent else bool(marks[i, j])
             name = f"{'no ' if absent else ''}{clip_text(views.names[j], 60)}\n{signed_text(value, 2)}"
-            plot_coam(shown[i], map_, name, mark, coloured="blend", low=low, high=high, ax=ax)
+            plot_coam(tiles[i], map_, name, mark, coloured="blend", low=low, high=high, ax=ax)
         if isinstance(views, ClassViews):
             total = views.logits[i].max().item()
-            plot_contributions(views.contributions[i], views.names, total, top=chosen.shape[1], rest=rest, ax=row[-1])
+            parts = views.contributions[i]
+            plot_contributions(parts, views.names, total, top=chosen.shape[1], rest=remainder, ax=row[-1])
     _colour_bar(figure, axes[:, 1:-1] if names is not None else axes[:, 1:], low, high, views)
     return figure, axes
 
@@ -225,16 +226,16 @@ def show_top_images(
     except (TypeError, ValueError) as error:
         raise type(error)(str(error).replace("`concepts`", "`concept`")) from error
     marks = _binary("concept_labels", concept_labels, (n, n_concepts))
-    shown = _pictures(pictures, views, model)
+    tiles = _pictures(pictures, views, model)
     rows = views.values[:, j].argsort(descending=True, stable=True)[:top].tolist()
     low, high = scale_of(views.maps[rows, j], views.map_threshold)
     columns = min(len(rows), 4)
-    figure, axes = _grid(-(-len(rows) // columns), columns, shown.shape[2] / shown.shape[3], waterfall=False)
+    figure, axes = _grid(-(-len(rows) // columns), columns, tiles.shape[2] / tiles.shape[3], waterfall=False)
     flat = axes.ravel()
     for ax, i in zip(flat, rows, strict=False):
         mark = None if marks is None else bool(marks[i, j])
         name = f"image {i}: {signed_text(views.values[i, j].item(), 2)}"
-        plot_coam(shown[i], views.maps[i, j], name, mark, coloured="blend", low=low, high=high, ax=ax)
+        plot_coam(tiles[i], views.maps[i, j], name, mark, coloured="blend", low=low, high=high, ax=ax)
     for ax in flat[len(rows) :]:
         ax.set_visible(False)
     figure.suptitle(clip_text(views.names[j], 60), fontsize="medium", parse_math=False)
@@ -293,10 +294,10 @@ def plot_contributions(
     parts = np.asarray(contributions, dtype=float)
     check_shape("contributions", parts, ("L",), (len(names),))
     order = np.argsort(-np.abs(parts), kind="stable")
-    largest, others = order[:top], order[top:]
+    largest, smaller = order[:top], order[top:]
     bars = [(clip_text(str(names[j]), 30), parts[j]) for j in largest]
-    if len(others):
-        bars.append((f"{len(others)} other concept{'s' if len(others) > 1 else ''}", parts[others].sum()))
+    if len(smaller):
+        bars.append((f"{len(smaller)} other concept{'s' if len(smaller) > 1 else ''}", parts[smaller].sum()))
     bars.append((clip_text(str(rest), 30), total - parts.sum()))
     if ax is None:
         ax = Figure(figsize=(4, 0.6 + 0.3 * (len(bars) + 1)), layout="constrained").subplots()
@@ -336,10 +337,10 @@ def _pictures(pictures: Any, views: ConceptViews, model: Any) -> Tensor:
     """Return the images as they are shown, (N, 1 or 3, H, W)."""
     if pictures is None:
         return as_pictures(views.images, getattr(model, "normalisation", None))
-    shown = check_images(pictures, "pictures")
-    if len(shown) != len(views.images):
-        raise ValueError(f"Expected argument `pictures` to hold N = {len(views.images)} images but got {len(shown)}.")
-    return shown
+    tensor = check_images(pictures, "pictures")
+    if len(tensor) != len(views.images):
+        raise ValueError(f"Expected argument `pictures` to hold N = {len(views.images)} images but got {len(tensor)}.")
+    return tensor
 
 
 def _binary(name: str, value: Any, shape: tuple[int, int]) -> np.ndarray | None:

@@ -50,11 +50,11 @@ class ConceptBankClassifier(Classifier):
             raise ValueError(f"Expected an experiment of at least two concepts but got those of ids {self._classes}.")
         # Two concepts share one boundary, and so one fit.
         fitted_classes = self._classes[:1] if len(self._classes) == 2 else self._classes
-        embeddings, every = as_embeddings(features), len(labels)
-        fitting = Fitting(self.method, every, every, self.C, seed=0, hold_back=0)
-        fitted = [fit_drawn(embeddings, (labels == each).cpu().numpy()[:, None], fitting) for each in fitted_classes]
-        weights = torch.cat([each.cavs for each in fitted])
-        accuracy = torch.cat([each.train_accuracy for each in fitted])
+        embeddings, n_examples = as_embeddings(features), len(labels)
+        fitting = Fitting(self.method, n_examples, n_examples, self.C, seed=0, hold_back=0)
+        fitted = [fit_drawn(embeddings, (labels == label).cpu().numpy()[:, None], fitting) for label in fitted_classes]
+        weights = torch.cat([directions.cavs for directions in fitted])
+        accuracy = torch.cat([directions.train_accuracy for directions in fitted])
         if len(self._classes) == 2:
             weights, accuracy = torch.cat([weights, -weights]), accuracy.repeat(2)
         self._weights = weights
@@ -142,12 +142,12 @@ def layer_activations(model: nn.Module, layer: nn.Module, name: str, images: Ten
 def span_coordinates(activations: Tensor) -> tuple[Tensor, Tensor]:
     """Return coordinates (M, r) of activations (M, d), and what mixes these into the orthonormal axes (M, r)."""
     values, vectors = torch.linalg.eigh(_products(activations, activations))
-    kept = values > NEGLIGIBLE**2 * values[-1]
-    if not kept.any():
+    nonzero = values > NEGLIGIBLE**2 * values[-1]
+    if not nonzero.any():
         # Activations that are all 0 have no axes; one of zeros keeps the shapes.
         return torch.zeros(len(values), 1).double(), torch.zeros(len(values), 1).double()
-    lengths = values[kept].sqrt()
-    return vectors[:, kept] * lengths, vectors[:, kept] / lengths
+    lengths = values[nonzero].sqrt()
+    return vectors[:, nonzero] * lengths, vectors[:, nonzero] / lengths
 
 
 def _products(first: Tensor, second: Tensor) -> Tensor:
@@ -188,14 +188,14 @@ class Experiments(NamedTuple):
 
     def activations(self, name: str, images: Tensor) -> Tensor:
         """Return what a layer makes of images, (M, d)."""
-        found = layer_activations(self.model, find_layer(self.model, name), name, images, self.batches)
-        finite = found.isfinite().all(1)
+        activations = layer_activations(self.model, find_layer(self.model, name), name, images, self.batches)
+        finite = activations.isfinite().all(1)
         if not finite.all():
             raise ValueError(
                 f"Expected layer {name!r} to give finite numbers but it gives NaN or infinity for "
-                f"{int((~finite).sum())} of {len(found)} images. Are they normalised as the model wants them?"
+                f"{int((~finite).sum())} of {len(activations)} images. Are they normalised as the model wants them?"
             )
-        return found
+        return activations
 
     def scores(
         self, name: str, activations: Tensor, sets: Sequence[np.ndarray], pairs: Sequence[tuple[int, int]]
@@ -207,7 +207,7 @@ class Experiments(NamedTuple):
         coordinates, mixing = span_coordinates(activations)
         gradients = SpanGradient(self.model, find_layer(self.model, name), activations, mixing, self.batches)
         members = [coordinates[torch.from_numpy(rows)] for rows in sets]
-        concepts = [Concept(i, f"set {i}", [each]) for i, each in enumerate(members)]
+        concepts = [Concept(i, f"set {i}", [rows]) for i, rows in enumerate(members)]
         experiments = [[concepts[first], concepts[second]] for first, second in pairs]
         with tempfile.TemporaryDirectory() as folder:
             tcav = TCAV(
@@ -217,15 +217,15 @@ class Experiments(NamedTuple):
                 layer_attr_method=gradients,
                 save_path=folder,
             )
-            found = tcav.interpret(self.inputs, experiments, target=self.targets)
+            results = tcav.interpret(self.inputs, experiments, target=self.targets)
         n = len(self.inputs)
         rounding = max(NEGLIGIBLE, torch.finfo(activations.dtype).eps)
         limit = rounding * float(torch.linalg.vector_norm(coordinates, dim=1).max())
-        means = [each.mean(0) for each in members]
+        means = [rows.mean(0) for rows in members]
         scores = np.full((len(pairs), 2), math.nan)
         for row, (first, second) in zip(scores, pairs, strict=True):
             if float(torch.linalg.vector_norm(means[first] - means[second])) > limit:
-                shares = found[f"{first}-{second}"]["coordinates"]["sign_count"]
+                shares = results[f"{first}-{second}"]["coordinates"]["sign_count"]
                 # Captum's shares are in float32; counted again they are exact.
                 row[:] = [round(float(share) * n) / n for share in shares]
         return scores

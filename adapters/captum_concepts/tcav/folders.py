@@ -36,7 +36,7 @@ class TCAVScores(dict[str, TCAVScore]):
     """TCAV of several concepts for a class, by concept, as `tcav_folders` returns it."""
 
     def __repr__(self) -> str:
-        return describe(self, **{name: each.score for name, each in self.items()})
+        return describe(self, **{name: score.score for name, score in self.items()})
 
     @check_arguments(ax=AXES)
     def plot(self, ax: Axes | None = None) -> tuple[Figure, Axes]:
@@ -71,12 +71,12 @@ class TCAVScores(dict[str, TCAVScore]):
         share = 0.8 / len(layers)
         colours = mpl.colormaps["viridis"](np.linspace(0.1, 0.8, len(layers)))
         for k, layer in enumerate(layers):
-            of_layer = {name: each.layers[layer] for name, each in self.items()}
+            of_layer = {name: score.layers[layer] for name, score in self.items()}
             offset = (k - (len(layers) - 1) / 2) * share
-            for place, each in enumerate(of_layer.values()):
-                _bar(ax, place + offset, share, each.scores, colours[k], layer if place == 0 else None)
-                if each.passed:
-                    ax.text(place + offset, max(each.scores) + 0.02, "*", ha="center", va="bottom")
+            for place, layer_score in enumerate(of_layer.values()):
+                _bar(ax, place + offset, share, layer_score.scores, colours[k], layer if place == 0 else None)
+                if layer_score.passed:
+                    ax.text(place + offset, max(layer_score.scores) + 0.02, "*", ha="center", va="bottom")
             _bar(ax, len(self) + offset, share, _random(of_layer), _RANDOM, None)
         ax.axhline(0.5, color="black", linestyle="--", linewidth=0.8)
         ax.set_xticks(range(len(self) + 1), [*(clip_text(name, 24) for name in self), "random"], parse_math=False)
@@ -93,17 +93,17 @@ class TCAVScores(dict[str, TCAVScore]):
 
 def _random(layer: Mapping[str, LayerScore]) -> tuple[float, ...]:
     """Return the scores of random sets, which are the same beside each concept that was held against them."""
-    return max((each.random_scores for each in layer.values()), key=len)
+    return max((score.random_scores for score in layer.values()), key=len)
 
 
 def _bar(ax: Axes, place: float, width: float, scores: tuple[float, ...], colour: object, label: str | None) -> None:
-    known = np.array(scores)[~np.isnan(scores)]
-    if not len(known):
+    defined = np.array(scores)[~np.isnan(scores)]
+    if not len(defined):
         ax.text(place, 0.02, "undefined", ha="center", va="bottom", rotation=90, fontsize="x-small")
         return
-    mean = known.mean()
+    mean = defined.mean()
     ax.bar(place, mean, width * 0.9, color=colour, label=label)
-    ax.errorbar(place, mean, [[mean - known.min()], [known.max() - mean]], color="black", capsize=3, linewidth=1)
+    ax.errorbar(place, mean, [[mean - defined.min()], [defined.max() - mean]], color="black", capsize=3, linewidth=1)
 
 
 @check_arguments(
@@ -207,20 +207,20 @@ def tcav_folders(
     >>> figure, ax = found.plot()
     """
     explained = prepare_experiments(model, layers, inputs, target, method, C, batch_size, device, seed)
-    found = find_concept_folders(root, random)
+    folders = find_concept_folders(root, random)
     if transform is None:
         warn_without_transform(model)
-    paths = found.paths()
+    paths = folders.paths()
     rows = {path: row for row, path in enumerate(paths)}
     loader = image_loader(paths, transform, batch_size, num_workers)
-    sides = [(each.positive, each.negative or []) for each in found.concepts]
-    groups = [np.array([rows[path] for path in side], dtype=int) for each in sides for side in each]
-    first_set, n_sets = len(groups), len(found.random_sets)
-    groups += [np.array([rows[path] for path in each]) for each in found.random_sets.values()]
-    among = list(combinations(range(first_set, len(groups)), 2))
+    sides = [(concept.positive, concept.negative or []) for concept in folders.concepts]
+    groups = [np.array([rows[path] for path in side], dtype=int) for concept_sides in sides for side in concept_sides]
+    first_set, n_sets = len(groups), len(folders.random_sets)
+    groups += [np.array([rows[path] for path in set_paths]) for set_paths in folders.random_sets.values()]
+    random_pairs = list(combinations(range(first_set, len(groups)), 2))
     pairs = {
-        each.name: [(2 * j, 2 * j + 1)] if each.negative else [(2 * j, k) for k in range(first_set, len(groups))]
-        for j, each in enumerate(found.concepts)
+        concept.name: [(2 * j, 2 * j + 1)] if concept.negative else [(2 * j, k) for k in range(first_set, len(groups))]
+        for j, concept in enumerate(folders.concepts)
     }
     if 0 < n_sets < LEAST_SETS:
         warn_few_sets(n_sets)
@@ -236,17 +236,22 @@ def tcav_folders(
                         f"{tuple(inputs.shape[1:])}, but got {tuple(images.shape[1:])}."
                     )
                 parts.append(explained.activations(layer, images))
-            every = [*among, *(pair for each in pairs.values() for pair in each)]
-            scores = dict(zip(every, explained.scores(layer, torch.cat(parts), groups, every), strict=True))
+            all_pairs = [*random_pairs, *(pair for concept_pairs in pairs.values() for pair in concept_pairs)]
+            scores = dict(zip(all_pairs, explained.scores(layer, torch.cat(parts), groups, all_pairs), strict=True))
             table = np.full((n_sets, n_sets), np.nan)
-            for i, k in among:
+            for i, k in random_pairs:
                 table[i - first_set, k - first_set], table[k - first_set, i - first_set] = scores[i, k]
             randoms = [mean_of(row) for row in table]
-            for name, each in pairs.items():
-                own = np.array([scores[pair][0] for pair in each])
-                decided = len(own) == n_sets >= LEAST_SETS and np.isnan(table).sum() == n_sets
-                p_value = float(set_p_values(own[None], table, directed=True)[0]) if decided else np.nan
+            for name, concept_pairs in pairs.items():
+                concept_scores = np.array([scores[pair][0] for pair in concept_pairs])
+                decided = len(concept_scores) == n_sets >= LEAST_SETS and np.isnan(table).sum() == n_sets
+                p_value = float(set_p_values(concept_scores[None], table, directed=True)[0]) if decided else np.nan
                 by_concept[name][layer] = LayerScore(
-                    mean_of(own), p_value, p_value <= alpha, mean_of(randoms), tuple(own.tolist()), tuple(randoms)
+                    score=mean_of(concept_scores),
+                    p_value=p_value,
+                    passed=p_value <= alpha,
+                    random_mean=mean_of(randoms),
+                    scores=tuple(concept_scores.tolist()),
+                    random_scores=tuple(randoms),
                 )
     return TCAVScores({name: summarise_layers(layers) for name, layers in by_concept.items()})

@@ -72,7 +72,7 @@ class TCAVScore:
 
     def __repr__(self) -> str:
         parts = [f"score={show_value(self.score)}", f"random_mean={show_value(self.random_mean)}"]
-        parts += [f"{name}: {each.score:.2f} with p = {each.p_value:.3f}" for name, each in self.layers.items()]
+        parts += [f"{name}: {layer.score:.2f} with p = {layer.p_value:.3f}" for name, layer in self.layers.items()]
         return describe(self, *parts)
 
 
@@ -223,7 +223,8 @@ def tcav_score(
     results = {}
     with explained.hold_model():
         for name in progress(explained.layers, "TCAV layers", show=display_progressbar, leave=True):
-            activations = torch.cat([explained.activations(name, each) for each in (concept_images, negative_images)])
+            sides = (explained.activations(name, images) for images in (concept_images, negative_images))
+            activations = torch.cat([*sides])
             scores = explained.scores(name, activations, [rows for draw in draws for rows in draw], pairs)[:, 0]
             results[name] = _test(scores[::2].tolist(), scores[1::2].tolist(), alpha)
     return summarise_layers(results)
@@ -266,8 +267,8 @@ def tcav_contrast(first: TCAVScore, second: TCAVScore) -> TCAVContrast:
 def summarise_layers(layers: dict[str, LayerScore]) -> TCAVScore:
     """Return the score over layers."""
     return TCAVScore(
-        score=mean_of([each.score for each in layers.values() if each.passed]),
-        random_mean=mean_of([each.random_mean for each in layers.values()]),
+        score=mean_of([layer.score for layer in layers.values() if layer.passed]),
+        random_mean=mean_of([layer.random_mean for layer in layers.values()]),
         layers=layers,
     )
 
@@ -285,8 +286,8 @@ def _draw(n_positive: int, n_negative: int, n_random: int, n_samples: int, seed:
     for i in range(n_random):
         generator = np.random.default_rng([seed, i])
         positive = generator.permutation(n_positive)[:n_samples]
-        others = n_positive + generator.permutation(n_negative)
-        draws.append(_Draw(positive, others[:n_samples], others[n_samples : 2 * n_samples]))
+        without = n_positive + generator.permutation(n_negative)
+        draws.append(_Draw(positive, without[:n_samples], without[n_samples : 2 * n_samples]))
     return draws
 
 

@@ -130,7 +130,7 @@ def _from_file(spec: str) -> Network:
     module = run_file(path)
     factory = getattr(module, name, None)
     if not callable(factory):
-        near = nearest_functions(module, name, shown=8)
+        near = nearest_functions(module, name, n_first=8)
         raise ValueError(f"{path} has no function {name!r}. It has: {', '.join(near) or 'none'}.")
     try:
         made = factory()
