@@ -50,8 +50,8 @@ class Evaluation(NamedTuple):
 
     def _repr_html_(self) -> str:
         # pandas escapes names; columns that hold nothing tell nothing.
-        shown = self.summary.replace("", float("nan")).dropna(axis="columns", how="all")
-        return str(shown.to_html(index=False, border=0, float_format="{:.3f}".format, na_rep=""))
+        filled = self.summary.replace("", float("nan")).dropna(axis="columns", how="all")
+        return str(filled.to_html(index=False, border=0, float_format="{:.3f}".format, na_rep=""))
 
 
 @dataclass(frozen=True)
@@ -89,8 +89,8 @@ class EvaluatedModel(Constraint):
     def check(self, name: str, value: Any, sizes: Sizes) -> Any:
         """Return it as it is, or raise."""
         if isinstance(value, type) or not callable(value):
-            got = value.__name__ if isinstance(value, type) else type(value).__name__
-            raise TypeError(f"Expected argument `{name}` to be a torch.nn.Module but got {got}.")
+            kind = value.__name__ if isinstance(value, type) else type(value).__name__
+            raise TypeError(f"Expected argument `{name}` to be a torch.nn.Module but got {kind}.")
         check_materialised(name, value)
         return value
 
@@ -213,7 +213,7 @@ def evaluate(
         for name, value in xai_methods.items()
     }
     calls = {"": {}} if call_kwargs is None else {name: dict(keywords) for name, keywords in call_kwargs.items()}
-    found: dict[str, dict[str, dict[str, Any]]] = {}
+    results_by_method: dict[str, dict[str, dict[str, Any]]] = {}
     rows = []
     guards: dict[str, _Guard] = {}
     with evaluation_mode(model), one_block():
@@ -244,40 +244,41 @@ def evaluate(
                     for keywords in calls.values() if isinstance(guard.metric, ConceptMetric) else ():
                         explainer = _explainer(method, value, explain_func_kwargs)
                         guard(model=model, x_batch=x_batch, y_batch=y_batch, s_batch=s_batch, **explainer, **keywords)
-            found[method] = {name: {} for name in metrics}
+            results_by_method[method] = {name: {} for name in metrics}
             for name, guard in guards.items():
                 outcomes = guard.outcomes or [guard.failed(failure) for _ in calls]
                 for call, outcome in zip(calls, outcomes, strict=True):
-                    found[method][name][call] = outcome.scores if agg_func is None else outcome.summed_up(agg_func)
+                    scores = outcome.scores if agg_func is None else outcome.summed_up(agg_func)
+                    results_by_method[method][name][call] = scores
                     row = summary_row(method, name, outcome.scores, outcome.record, outcome.error)
                     rows.append({**row, "call": call})
         controls = dict.fromkeys(calls, control)
         if baselines or (baselines is None and control is None and random_models(model)):
             batches = {"model": model, "x_batch": x_batch, "y_batch": y_batch, "s_batch": s_batch, **kwargs}
-            scored = metrics if baselines else {name: each for name, each in metrics.items() if _on_images(each)}
+            scored = metrics if baselines else {name: metric for name, metric in metrics.items() if _on_images(metric)}
             controls = {call: _baselines(scored, batches | keywords) for call, keywords in calls.items()}
-    _warn_of_same(found, metrics, xai_methods)
+    _warn_of_same(results_by_method, metrics, xai_methods)
     summary = pd.DataFrame(rows, columns=[*COLUMNS, "call"])
     if len(calls) > 1:
         parts = [with_control(part, metrics, controls[call]) for call, part in summary.groupby("call", sort=False)]
-        return Evaluation(found, pd.concat(parts, ignore_index=True))
+        return Evaluation(results_by_method, pd.concat(parts, ignore_index=True))
     (only,) = calls
     control = controls[only]
-    results = {method: {name: scores[only] for name, scores in of.items()} for method, of in found.items()}
+    results = {method: {name: scores[only] for name, scores in of.items()} for method, of in results_by_method.items()}
     summary = with_control(summary.drop(columns="call"), metrics, control)
     return Evaluation(pd.DataFrame.from_dict(results) if return_as_df else results, summary)
 
 
 def _baselines(metrics: Mapping[str, Any], batches: dict[str, Any]) -> dict[str, list[float]]:
     """Return what each metric gives for random banks, or for random maps where it depends on an explanation method."""
-    found: dict[str, list[float]] = {}
+    values_by_metric: dict[str, list[float]] = {}
     for name, metric in metrics.items():
         on_images = _on_images(metric)
         if on_images:
-            draws: list[dict[str, Any]] = [{"model": each} for each in random_models(batches["model"])]
+            draws: list[dict[str, Any]] = [{"model": bank_model} for bank_model in random_models(batches["model"])]
         else:
             explainers = (explain_func(RandomAttribution, seed=seed) for seed in range(N_DRAWS))
-            draws = [{"explain_func": each, "explain_func_kwargs": {}} for each in explainers]
+            draws = [{"explain_func": explainer, "explain_func_kwargs": {}} for explainer in explainers]
         values = []
         for draw in draws:
             # A metric keeps what it scored: that of the methods stays what its user finds there.
@@ -289,17 +290,17 @@ def _baselines(metrics: Mapping[str, Any], batches: dict[str, Any]) -> dict[str,
             values.append(summary_row("", name, outcome.scores, outcome.record)["value"])
         else:
             if values:
-                found[name] = values
-    return found
+                values_by_metric[name] = values
+    return values_by_metric
 
 
 def _apart(metric: Any) -> Any:
     """Return a metric with the same settings, and lists of results of its own."""
-    made = copy.copy(metric)
-    for name, value in vars(made).items():
+    copied = copy.copy(metric)
+    for name, value in vars(copied).items():
         if isinstance(value, list | deque | dict):
-            vars(made)[name] = copy.copy(value)
-    return made
+            vars(copied)[name] = copy.copy(value)
+    return copied
 
 
 def _on_images(metric: Any) -> bool:
@@ -309,15 +310,15 @@ def _on_images(metric: Any) -> bool:
 
 
 def _warn_of_same(
-    found: Mapping[str, Mapping[str, Mapping[str, Any]]], metrics: Mapping[str, Any], methods: Mapping[str, Any]
+    results: Mapping[str, Mapping[str, Mapping[str, Any]]], metrics: Mapping[str, Any], methods: Mapping[str, Any]
 ) -> None:
     """Warn where two methods have the same scores of a metric, which depend on the method."""
     unnamed = [name for name, value in methods.items() if isinstance(value, Mapping) and "method" not in value]
     for metric in metrics:
         if _on_images(metrics[metric]):
             continue
-        for first, second in itertools.combinations(found, 2):
-            if not all(map(_same, found[first][metric].values(), found[second][metric].values())):
+        for first, second in itertools.combinations(results, 2):
+            if not all(map(_same, results[first][metric].values(), results[second][metric].values())):
                 continue
             both = "Both were computed with Gradient: pass `method` in their dicts."
             why = both if {first, second} <= {*unnamed} else "Is it the same explanation under two names?"
@@ -326,8 +327,8 @@ def _warn_of_same(
 
 def _same(first: Any, second: Any) -> bool:
     """Return whether scores are the same and not all one number, as they can be by chance."""
-    one, other = _floats(first), _floats(second)
-    return one is not None and other is not None and len({*one}) > 1 and np.array_equal(one, other)
+    a, b = _floats(first), _floats(second)
+    return a is not None and b is not None and len({*a}) > 1 and np.array_equal(a, b)
 
 
 def _floats(scores: Any) -> np.ndarray | None:
@@ -369,7 +370,7 @@ class _Guard:
         self.name, self.metric, self.n_samples = name, metric, n_samples
         self.outcomes: list[_Outcome] = []
         # Scores that do not depend on the explanation are those of the method before, call by call.
-        self._known = [] if earlier is None else [each for each in earlier.outcomes if each.is_final]
+        self._known = [] if earlier is None else [outcome for outcome in earlier.outcomes if outcome.is_final]
 
     def __call__(self, **kwargs: Any) -> Any:
         if len(self.outcomes) < len(self._known):
@@ -407,20 +408,20 @@ def _names_method(value: Any) -> bool:
     return isinstance(value, Mapping) and "method" in value
 
 
-def _explainer(method: str, value: Any, given: Mapping[str, Any] | None) -> dict[str, Any]:
+def _explainer(method: str, value: Any, keywords: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return how a metric explains by itself, with the arguments Quantus explains with."""
     if isinstance(value, Mapping):
         return {"explain_func": explain, "explain_func_kwargs": dict(value)}
     if callable(value):
-        return {"explain_func": value, "explain_func_kwargs": {**(given or {}), "method": method}}
+        return {"explain_func": value, "explain_func_kwargs": {**(keywords or {}), "method": method}}
     return {"a_batch": value}
 
 
-def _method_kwargs(value: Any, given: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def _method_kwargs(value: Any, keywords: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """Return the keyword arguments of a method; Quantus needs some for a callable, and none with a dict."""
     if _names_method(value):
         return {}
-    return None if isinstance(value, Mapping) else dict(given or {})
+    return None if isinstance(value, Mapping) else dict(keywords or {})
 
 
 def _check_control(control: Any, xai_methods: Mapping[str, Any]) -> None:

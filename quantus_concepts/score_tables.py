@@ -90,12 +90,12 @@ def to_markdown(table: pd.DataFrame, digits: int = 3) -> str:
     if not isinstance(table.index, pd.RangeIndex):
         table = table.reset_index()
     ends = {end for name, both in INTERVALS.items() if {name, *both} <= {*table} for end in both}
-    kept = [
+    columns_to_write = [
         place
         for place, name in enumerate(table)
         if name not in ends and (name == "value" or _holds(table.iloc[:, place]))
     ]
-    columns = [_pad_cells(*_cells(table, place, digits)) for place in kept]
+    columns = [_pad_cells(*_cells(table, place, digits)) for place in columns_to_write]
     return "".join(f"| {' | '.join(row)} |\n" for row in zip(*columns, strict=True))
 
 
@@ -142,7 +142,7 @@ def read_scores(path: str | os.PathLike[str]) -> pd.DataFrame:
     texts = pd.DataFrame(rows, columns=head, dtype=str)
     # The index, where it was written after all.
     texts = texts.drop(columns="", errors="ignore")
-    names = NAMES.union(*(beside for column, beside in NAMES_BESIDE.items() if column in texts))
+    names = NAMES.union(*(further for column, further in NAMES_BESIDE.items() if column in texts))
     return pd.DataFrame({name: texts[name] if name in names else _numbers(file, texts[name]) for name in texts})
 
 
@@ -196,34 +196,34 @@ def summary_metrics(table: pd.DataFrame, only: str | None = None) -> dict[str, f
         table = table[[name for name in ("model", "method", "metric", "value") if name in table]]
     labels = [name for name in table if name not in NUMBERS and name != "reason"]
     suffixes = {name: "" if name == "value" else f"_{name}" for name in NUMBERS if name in table}
-    found: dict[str, float] = {}
-    taken: set[str] = set()
+    numbers: dict[str, float] = {}
+    used_keys: set[str] = set()
     for row in table.to_dict("records"):
-        first, *rest = [_key(name, row[name]) for name in labels] or [""]
-        rest_text = " ".join(filter(None, rest))[:_LONGEST_KEY]
+        first, *further_parts = [_key(name, row[name]) for name in labels] or [""]
+        further_text = " ".join(filter(None, further_parts))[:_LONGEST_KEY]
         # Always as deep: MLflow's files know no metric "a" beside a metric "a/b".
-        key = f"{first or '_'}/{rest_text or '_'}" if rest else first or "_"
-        key = next(name for name in _numbered(key) if not taken & {name + suffix for suffix in suffixes.values()})
-        taken |= {key + suffix for suffix in suffixes.values()}
-        found |= {key + suffix: float(row[name]) for name, suffix in suffixes.items() if not pd.isna(row[name])}
-    return found if only is None else {key.replace(" ", "_"): value for key, value in found.items()}
+        key = f"{first or '_'}/{further_text or '_'}" if further_parts else first or "_"
+        key = next(name for name in _numbered(key) if not used_keys & {name + suffix for suffix in suffixes.values()})
+        used_keys |= {key + suffix for suffix in suffixes.values()}
+        numbers |= {key + suffix: float(row[name]) for name, suffix in suffixes.items() if not pd.isna(row[name])}
+    return numbers if only is None else {key.replace(" ", "_"): value for key, value in numbers.items()}
 
 
 def _headline(table: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each metric and model, or method."""
     plain = {"item": (), "baseline": (), "explanation": ("contribution",), "item_kind": ("concept",)}
-    kept = table[table["metric"] != "accuracy after interventions"] if "metric" in table else table
+    rows = table[table["metric"] != "accuracy after interventions"] if "metric" in table else table
     for name, choices in plain.items():
-        if name in kept:
-            column = kept[name]
-            kept = kept[column.isna() | column.astype(str).isin(("", *choices))]
-    about = [name for name in ("model", "method", "metric") if name in kept]
+        if name in rows:
+            column = rows[name]
+            rows = rows[column.isna() | column.astype(str).isin(("", *choices))]
+    about = [name for name in ("model", "method", "metric") if name in rows]
     return (
-        kept.sort_values([name for name in ("l", "alpha", "set") if name in kept], kind="stable")
+        rows.sort_values([name for name in ("l", "alpha", "set") if name in rows], kind="stable")
         .drop_duplicates(about)
         .sort_index()
         if about
-        else kept
+        else rows
     )
 
 
@@ -236,8 +236,8 @@ def _read_rows(file: Path) -> tuple[list[str], list[list[str]]]:
         head = next(rows, [])
         if not head:
             raise ValueError("it has no head")
-        if len(head) == 1 and (found := [name for sign, name in SEPARATORS.items() if sign in head[0]]):
-            raise ValueError(f"its columns are separated by {found[0]}, expected commas")
+        if len(head) == 1 and (separators := [name for sign, name in SEPARATORS.items() if sign in head[0]]):
+            raise ValueError(f"its columns are separated by {separators[0]}, expected commas")
         if len(head) > MAX_COLUMNS:
             raise ValueError(f"it has {len(head):,} columns, more than {MAX_COLUMNS:,}")
         if doubled := [name for name, count in Counter(head).items() if count > 1]:
@@ -245,14 +245,14 @@ def _read_rows(file: Path) -> tuple[list[str], list[list[str]]]:
         # The first column may be an index, which pandas writes without a name.
         if odd := [name for place, name in enumerate(head) if name != name.strip() or (place and not name)]:
             raise ValueError(f"a column is named {odd[0]!r}, expected a name without spaces around it")
-        kept = []
+        records = []
         for row in filter(None, rows):
             if len(row) != len(head):
                 raise ValueError(f"line {rows.line_num} has {len(row)} cells, expected {len(head)} as in the head")
-            kept.append(row)
-            if len(kept) * len(head) > MAX_CELLS:
+            records.append(row)
+            if len(records) * len(head) > MAX_CELLS:
                 raise ValueError(f"it has more than {MAX_CELLS:,} cells")
-    return head, kept
+    return head, records
 
 
 def _holds(column: pd.Series) -> bool:
@@ -264,10 +264,10 @@ def _cells(table: pd.DataFrame, place: int, digits: int) -> tuple[list[str], boo
     name, column = table.columns[place], table.iloc[:, place]
     head = _escape(" ".join(map(str, name)) if isinstance(name, tuple) else name)
     if not pd.api.types.is_numeric_dtype(column) or pd.api.types.is_bool_dtype(column):
-        return [head, *("" if pd.isna(each) else _escape(each) for each in column)], False
+        return [head, *("" if pd.isna(cell) else _escape(cell) for cell in column)], False
     if pd.api.types.is_integer_dtype(column) or name in ("l", "alpha"):
-        return [head, *("" if pd.isna(each) else f"{each:.10g}" for each in column)], True
-    texts = [_round_text(each, digits) or ("undefined" if name == "value" else "") for each in column]
+        return [head, *("" if pd.isna(cell) else f"{cell:.10g}" for cell in column)], True
+    texts = [_round_text(cell, digits) or ("undefined" if name == "value" else "") for cell in column]
     low, high = INTERVALS.get(name, ("", ""))
     if low not in table or high not in table:
         return [head, *texts], True
@@ -281,8 +281,8 @@ def _cells(table: pd.DataFrame, place: int, digits: int) -> tuple[list[str], boo
 def _pad_cells(cells: list[str], right: bool) -> list[str]:
     """Return the cells of a column in its width, below the first the rule."""
     width = max(4, *map(len, cells))
-    head, *rest = (cell.rjust(width) if right else cell.ljust(width) for cell in cells)
-    return [head, f"{'-' * (width - 1)}:" if right else f":{'-' * (width - 1)}", *rest]
+    head, *body = (cell.rjust(width) if right else cell.ljust(width) for cell in cells)
+    return [head, f"{'-' * (width - 1)}:" if right else f":{'-' * (width - 1)}", *body]
 
 
 def _round_text(number: Any, digits: int) -> str:

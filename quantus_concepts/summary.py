@@ -68,9 +68,9 @@ def summarise(results: Any, metrics: Mapping[str, Any], control: Any = None) -> 
     """
     table = _checked_results("results", results, metrics)
     rows = [
-        _row(method, metric, found, _record_of(metrics[metric], found))
+        _row(method, metric, scores, _record_of(metrics[metric], scores))
         for method, of_method in table.items()
-        for metric, found in of_method.items()
+        for metric, scores in of_method.items()
     ]
     return with_control(pd.DataFrame(rows, columns=COLUMNS), metrics, control)
 
@@ -86,13 +86,14 @@ def with_control(summary: pd.DataFrame, metrics: Mapping[str, Any], control: Any
     if control is None:
         return summary
     values = _control_values(summary, metrics, control)
-    found = pd.DataFrame({name: distribution(scores) for name, scores in values.items()}, index=["mean", "low", "high"])
-    summary = summary.assign(control=summary["metric"].map(found.loc["mean"]).astype(float))
+    distributions = {name: distribution(scores) for name, scores in values.items()}
+    ranges = pd.DataFrame(distributions, index=["mean", "low", "high"])
+    summary = summary.assign(control=summary["metric"].map(ranges.loc["mean"]).astype(float))
     counts = pd.Series({name: int((~np.isnan(scores)).sum()) for name, scores in values.items()}, dtype=int)
     many = counts.index[counts >= 2]
     if len(many):
         for end in ("low", "high"):
-            summary[f"control_{end}"] = summary["metric"].map(found.loc[end, many]).astype(float)
+            summary[f"control_{end}"] = summary["metric"].map(ranges.loc[end, many]).astype(float)
         summary["control_coverage"] = summary["metric"].map(counts[many].map(baseline_coverage)).astype(float)
     return summary
 
@@ -109,20 +110,20 @@ def _control_values(summary: pd.DataFrame, metrics: Mapping[str, Any], control: 
             )
         return {name: scores for name, scores in values.items() if scores is not None}
     alone = isinstance(control, str | Mapping)
-    given: list[Any] = [control] if alone else as_list("control", control, "names or results")
-    if all(isinstance(name, str) for name in given):
-        missing = sorted(set(given) - set(summary["method"]))
-        if missing or not given:
+    controls: list[Any] = [control] if alone else as_list("control", control, "names or results")
+    if all(isinstance(name, str) for name in controls):
+        missing = sorted(set(controls) - set(summary["method"]))
+        if missing or not controls:
             raise ValueError(
                 f"Expected argument `control` to name methods of the results, {sorted(set(summary['method']))}, but "
-                f"got {missing or given}."
+                f"got {missing or controls}."
             )
-        rows = [(row.metric, row.value) for row in summary[summary["method"].isin(given)].itertuples()]
+        rows = [(row.metric, row.value) for row in summary[summary["method"].isin(controls)].itertuples()]
     else:
         rows = [
             (metric, _row("", metric, scores, None)["value"])
-            for each in given
-            for of_method in _checked_results("control", each, metrics).values()
+            for results in controls
+            for of_method in _checked_results("control", results, metrics).values()
             for metric, scores in of_method.items()
         ]
     frame = pd.DataFrame(rows, columns=["metric", "value"])
@@ -149,7 +150,7 @@ def _record_of(metric: Any, scores: Any) -> Record | None:
     if values is None:
         return None
     records: Iterable[Record] = reversed(getattr(metric, "records", ()))
-    return next((each for each in records if np.array_equal(each.scores, values, equal_nan=True)), None)
+    return next((record for record in records if np.array_equal(record.scores, values, equal_nan=True)), None)
 
 
 def _flat(scores: Any) -> np.ndarray | None:

@@ -67,8 +67,8 @@ def plot_summary(summary: pd.DataFrame, ax: Any = None, *, metrics: Mapping[str,
     names = list(dict.fromkeys(summary["metric"]))
     methods = list(dict.fromkeys(summary["method"]))
     labels = [_lines(method, _METHOD) for method in methods]
-    own = ax is None
-    if own:
+    is_new_figure = ax is None
+    if is_new_figure:
         ax = _new_axes(len(names), labels)
     axes = checked_axes(ax, len(names), "metric")
     for panel, name in zip(axes, names, strict=False):
@@ -77,15 +77,16 @@ def plot_summary(summary: pd.DataFrame, ax: Any = None, *, metrics: Mapping[str,
         panel.set_title(_lines(name, _METRIC), fontsize="medium")
         panel.set_xlabel(direction_text(metrics.get(name)), fontsize="small")
     figure = axes[0].figure
-    found = {
+    legend_entries = {
         label: handle
         for panel in axes[: len(names)]
         for handle, label in zip(*panel.get_legend_handles_labels(), strict=True)
     }
-    if found and own:
+    if legend_entries and is_new_figure:
         # Over the panels, where it covers no point.
-        figure.legend(found.values(), found.keys(), loc="outside upper left", ncols=2, frameon=False, fontsize="small")
-    elif found:
+        places: dict[str, Any] = {"loc": "outside upper left", "ncols": 2}
+        figure.legend(legend_entries.values(), legend_entries.keys(), **places, frameon=False, fontsize="small")
+    elif legend_entries:
         axes[0].legend(frameon=False, fontsize="small")
     written_out(figure)
     return figure, axes[: len(names)]
@@ -93,9 +94,9 @@ def plot_summary(summary: pd.DataFrame, ax: Any = None, *, metrics: Mapping[str,
 
 def _of_scores(table: pd.DataFrame) -> pd.DataFrame:
     """Return a table of `score_concepts` in the columns of a summary: the models as methods, with their baselines."""
-    whole = table[(table["item"] == "") & (table["baseline"] == "")]
+    overall = table[(table["item"] == "") & (table["baseline"] == "")]
     keys = ["metric", "explanation", "item_kind"]
-    rows = whole.sort_values(["l", "alpha", "set"], kind="stable").drop_duplicates(["model", *keys]).sort_index()
+    rows = overall.sort_values(["l", "alpha", "set"], kind="stable").drop_duplicates(["model", *keys]).sort_index()
     by = rows["explanation"].where(rows["explanation"] == "", " by " + rows["explanation"])
     of = rows["item_kind"].where(rows["item_kind"] == "", " of each " + rows["item_kind"])
     rows = rows.assign(method=rows["model"], metric=rows["metric"] + by + of, reason="", control=math.nan)

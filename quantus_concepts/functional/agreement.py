@@ -39,28 +39,28 @@ class Figures:
 
 def figures(scores: Any, targets: Any) -> Figures:
     """Compare scores with votes; rounded as the release does, halves up, both scores and votes."""
-    predicted, given = (np.asarray(to_numpy(value), dtype=np.float64) for value in (scores, targets))
+    predicted, targets_of = (np.asarray(to_numpy(value), dtype=np.float64) for value in (scores, targets))
     check_shape("scores", predicted, ("N",), (None,))
-    check_shape("targets", given, ("N",), (len(predicted),))
-    for name, value in (("scores", predicted), ("targets", given)):
+    check_shape("targets", targets_of, ("N",), (len(predicted),))
+    for name, value in (("scores", predicted), ("targets", targets_of)):
         outside = (value < MIN_VOTE) | (value > MAX_VOTE)
         if outside.any():
             raise ValueError(
                 f"Expected argument `{name}` to lie in [{MIN_VOTE}, {MAX_VOTE}] but {int(outside.sum())} of "
                 f"{len(value)} do not, the first is {value[outside][0]}."
             )
-    known = ~(np.isnan(predicted) | np.isnan(given))
-    predicted, given = predicted[known], given[known]
-    rounded, rounded_targets = (np.floor(each + 0.5) for each in (predicted, given))
-    missing = int((~known).sum())
-    if not len(given):
+    defined = ~(np.isnan(predicted) | np.isnan(targets_of))
+    predicted, targets_of = predicted[defined], targets_of[defined]
+    rounded, rounded_targets = (np.floor(values + 0.5) for values in (predicted, targets_of))
+    missing = int((~defined).sum())
+    if not len(targets_of):
         return Figures(math.nan, math.nan, math.nan, math.nan, 0, missing)
     return Figures(
-        float(np.mean((predicted - given) ** 2)),
+        float(np.mean((predicted - targets_of) ** 2)),
         _kappa(rounded, rounded_targets),
-        _spearman(predicted, given),
+        _spearman(predicted, targets_of),
         _spearman(rounded, rounded_targets),
-        len(given),
+        len(targets_of),
         missing,
     )
 
@@ -77,10 +77,13 @@ def human_figures(votes: Any, how: str = "mode") -> Figures | None:
     several = (~np.isnan(values)).sum(1) > 1
     if not several.any():
         return None
-    each = [figures(column, joined[several]) for column in values[several].T]
+    by_question = [figures(column, joined[several]) for column in values[several].T]
     names = ("mse", "qwk", "spearman", "spearman_rounded")
-    means = {name: _weigh([getattr(one, name) for one in each], [one.n for one in each]) for name in names}
-    return Figures(**means, n=int(several.sum()), missing=sum(one.missing for one in each))
+    means = {
+        name: _weigh([getattr(figure, name) for figure in by_question], [figure.n for figure in by_question])
+        for name in names
+    }
+    return Figures(**means, n=int(several.sum()), missing=sum(figure.missing for figure in by_question))
 
 
 @dataclass(frozen=True)
@@ -141,8 +144,8 @@ def _split(
     place, n_half = np.arange(values.shape[1]), (n_votes // 2)[:, None]
     first = join_votes(np.where(place < n_half, dealt, np.nan), "mean")
     second = join_votes(np.where((place >= n_half) & (place < 2 * n_half), dealt, np.nan), "mean")
-    held, others = dealt[:, 0], dealt[:, 1:]
-    return [(first, second), (held, join_votes(others, how)), (held, join_votes(others, "mean"))]
+    held_out, other_votes = dealt[:, 0], dealt[:, 1:]
+    return [(first, second), (held_out, join_votes(other_votes, how)), (held_out, join_votes(other_votes, "mean"))]
 
 
 def _noise_free(correlations: np.ndarray, factor: float) -> tuple[float, float]:
@@ -173,10 +176,10 @@ def split_interval(values: np.ndarray) -> tuple[float, float]:
 def quadratic_kappa(predicted: Tensor, given: Tensor) -> Tensor:
     """Quadratic weighted kappa of several questions, on their device."""
     # Kazmierczak et al., PASTA, Eq. 7.
-    known = ~given.isnan() if given.is_floating_point() else torch.ones_like(given, dtype=torch.bool)
+    voted = ~given.isnan() if given.is_floating_point() else torch.ones_like(given, dtype=torch.bool)
     cells = (given - MIN_VOTE) * N_VOTES + (predicted - MIN_VOTE)
     cells = cells + N_VOTES**2 * torch.arange(len(given), device=given.device)[:, None]
-    counts = torch.bincount(cells[known].long(), minlength=len(given) * N_VOTES**2)
+    counts = torch.bincount(cells[voted].long(), minlength=len(given) * N_VOTES**2)
     counts = counts.view(-1, N_VOTES, N_VOTES).double()
     scale = torch.arange(N_VOTES, device=given.device, dtype=torch.float64)
     cost = (scale[:, None] - scale).square()

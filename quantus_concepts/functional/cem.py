@@ -59,5 +59,5 @@ def ranked_presence(importance: Tensor, present: Tensor, order: Tensor) -> Tenso
 
     Importance and `present` (..., L), and the `order` (..., top) of `first_concepts`, are on one device.
     """
-    shown = at_least_float32(present.gather(-1, order).to(importance.dtype))
-    return shown.masked_fill(importance.isnan().any(-1, keepdim=True), torch.nan)
+    presence = at_least_float32(present.gather(-1, order).to(importance.dtype))
+    return presence.masked_fill(importance.isnan().any(-1, keepdim=True), torch.nan)

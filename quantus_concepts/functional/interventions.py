@@ -43,7 +43,7 @@ def intervention_counts(n: int) -> tuple[int, ...]:
     (0, 1, 2, 4, 8, 16, 32, 64, 112)
     """
     powers = (2**power for power in range(n.bit_length()))
-    return (0, *(each for each in powers if 3 * each <= 2 * n), n)
+    return (0, *(power for power in powers if 3 * power <= 2 * n), n)
 
 
 @check_arguments(
@@ -125,8 +125,10 @@ def intervention_ranks(
         urgency = torch.as_tensor(_draws(seed, first, n, n_groups), dtype=torch.float32).to(values.device)
     else:
         urgency = _means(_urgency(order, values, targets.to(values), weights, boundary), member, n_groups)
-    asked = urgency.argsort(dim=1, descending=True, stable=True)
-    places = torch.empty_like(asked).scatter_(1, asked, torch.arange(n_groups, device=asked.device).expand(n, -1))
+    order_of_groups = urgency.argsort(dim=1, descending=True, stable=True)
+    places = torch.empty_like(order_of_groups).scatter_(
+        1, order_of_groups, torch.arange(n_groups, device=order_of_groups.device).expand(n, -1)
+    )
     return places[:, member]
 
 

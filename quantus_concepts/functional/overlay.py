@@ -119,15 +119,15 @@ def overlay(
     """
     if eight_bit:
         return overlay_levels(images, maps, weight=weight, colours=colours).float().div_(255)
-    shown, brightest = _blend(images, maps, weight, colours)
-    return shown.div_(brightest).contiguous()
+    blended, brightest = _blend(images, maps, weight, colours)
+    return blended.div_(brightest).contiguous()
 
 
 @torch.no_grad()
 def overlay_levels(images: Tensor, maps: Tensor, *, weight: float = 0.5, colours: str = "bwr") -> Tensor:
     """Return `overlay`, of what has been checked, as numbers of 8 bits, which takes a quarter of the memory."""
-    shown, brightest = _blend(images, maps, weight, colours)
-    return _truncate(shown.mul_(_FULL / brightest))
+    blended, brightest = _blend(images, maps, weight, colours)
+    return _truncate(blended.mul_(_FULL / brightest))
 
 
 @check_arguments(images=_IMAGES, maps=_FINITE_MAPS)
@@ -195,13 +195,13 @@ def _blend(images: Tensor, maps: Tensor, weight: float, colours: str) -> tuple[T
     n, _, height, width = images.shape
     # Entry 256 is 1.0 itself, which gets the last colour.
     entries = (maps * N_COLOURS).int().clamp_(0, N_COLOURS - 1)
-    shown = _shares(colours, weight, images.device).index_select(1, entries.view(-1))
-    shown = shown.view(3, n, height, width).transpose(0, 1)
-    shown.add_(images.float(), alpha=weight)
-    if not shown.numel():
-        return shown, shown.new_ones(n, 1, 1, 1)
-    brightest = shown.amax((1, 2, 3), keepdim=True)
-    return shown, torch.where(brightest == 0, 1, brightest)
+    blended = _shares(colours, weight, images.device).index_select(1, entries.view(-1))
+    blended = blended.view(3, n, height, width).transpose(0, 1)
+    blended.add_(images.float(), alpha=weight)
+    if not blended.numel():
+        return blended, blended.new_ones(n, 1, 1, 1)
+    brightest = blended.amax((1, 2, 3), keepdim=True)
+    return blended, torch.where(brightest == 0, 1, brightest)
 
 
 def _truncate(levels: Tensor) -> Tensor:

@@ -53,9 +53,9 @@ def mask_centres(masks: Any) -> Tensor:
     >>> mask_centres(masks).tolist()  # x and y
     [[[4.0, 3.0]]]
     """
-    found = [_middles(mask) for mask in masks.astype(bool)]
-    centres = np.full((len(found), max([1, *map(len, found)]), 2), np.nan, dtype=np.float32)
-    for row, middles in zip(centres, found, strict=True):
+    by_mask = [_middles(mask) for mask in masks.astype(bool)]
+    centres = np.full((len(by_mask), max([1, *map(len, by_mask)]), 2), np.nan, dtype=np.float32)
+    for row, middles in zip(centres, by_mask, strict=True):
         row[: len(middles)] = middles
     return torch.from_numpy(centres)
 

@@ -56,15 +56,15 @@ def part_specificity(hits: Tensor, parts: Tensor, weights: Tensor | None = None)
     (tensor([0.2500]), tensor([0.7500]))
     """
     weights = torch.ones(hits.shape[1]) if weights is None else weights
-    own, others = own_and_others(hits[..., None], parts, weights)
-    return others[:, 0], (own - others)[:, 0]
+    own_hits, other_hits = own_and_others(hits[..., None], parts, weights)
+    return other_hits[:, 0], (own_hits - other_hits)[:, 0]
 
 
 def own_and_others(hits: Tensor, parts: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
     """Return hits (N, P, A) at the own part and the mean at the others, (N, A) each, of arguments that are checked."""
     place = parts.to(hits.device)[:, None, None].expand(-1, 1, hits.shape[2])
-    own = hits.gather(1, place)[:, 0]
+    own_hits = hits.gather(1, place)[:, 0]
     counted = weights.to(hits)[None, :, None].masked_fill(hits.isnan(), 0).scatter(1, place, 0)
     # 0 / 0 where no other part is visible.
-    others = (hits.nan_to_num(0) * counted).sum(1) / counted.sum(1)
-    return own, others.masked_fill(own.isnan(), torch.nan)
+    other_hits = (hits.nan_to_num(0) * counted).sum(1) / counted.sum(1)
+    return own_hits, other_hits.masked_fill(own_hits.isnan(), torch.nan)

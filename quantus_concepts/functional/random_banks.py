@@ -96,7 +96,7 @@ def random_bank_scores(
     torch.Size([39])
     """
     n_classes, n_concepts = class_concepts.shape
-    found: dict[tuple[str, str], list[Tensor]] = {}
+    scores_by_metric: dict[tuple[str, str], list[Tensor]] = {}
     banks = random_banks(features, labels, n_concepts, n_classes, n_banks=n_banks, values=values, seed=seed)
     for bank in banks:
         u = bank.concept_values(test_features, values)
@@ -106,10 +106,12 @@ def random_bank_scores(
         importances = {"weight": theta[predicted], "value": u, "contribution": theta[predicted] * u}
         for name, importance in importances.items():
             scores = cem(importance, concept_labels, top_l)
-            found.setdefault(("CEM", name), []).append(scores[correct].mean() if only_correct else scores.mean())
+            mean = scores[correct].mean() if only_correct else scores.mean()
+            scores_by_metric.setdefault(("CEM", name), []).append(mean)
             means = ClassMeans(n_classes, n_concepts, importance.device)
             means.update(importance, predicted, correct)
             # The weights of a linear head are known without an image.
             by_class = theta.double() if name == "weight" else means.compute()
-            found.setdefault(("CGIM", name), []).append(cgim(by_class, class_concepts.to(by_class)).nanmean())
-    return {key: torch.stack(numbers) for key, numbers in found.items()}
+            mean = cgim(by_class, class_concepts.to(by_class)).nanmean()
+            scores_by_metric.setdefault(("CGIM", name), []).append(mean)
+    return {key: torch.stack(numbers) for key, numbers in scores_by_metric.items()}

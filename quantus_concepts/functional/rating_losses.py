@@ -132,16 +132,16 @@ def pasta_slopes(
 ) -> tuple[Tensor, Tensor]:
     """Return what `pasta_loss` gives for right arguments, (Q,), and its derivatives by the predictions, (Q, N)."""
     # Targets are 0 where the mask is. Recording a graph of so many small steps takes longer than the network.
-    n_known: Any
+    n_voted: Any
     n_pairs: Any
     if mask is None:
-        outputs, n_known, n_pairs = predicted, predicted.shape[-1], max(predicted.shape[-1] - 1, 1)
-        known = predicted.new_ones(())
+        outputs, n_voted, n_pairs = predicted, predicted.shape[-1], max(predicted.shape[-1] - 1, 1)
+        voted = predicted.new_ones(())
     else:
-        known = mask.to(predicted.dtype)
+        voted = mask.to(predicted.dtype)
         outputs = predicted.masked_fill(~mask, 0)
-        n_known = known.sum(-1, keepdim=True).clamp_min_(1)
-        n_pairs = (known[..., 1:] * known[..., :-1]).sum(-1, keepdim=True).clamp_min_(1)
+        n_voted = voted.sum(-1, keepdim=True).clamp_min_(1)
+        n_pairs = (voted[..., 1:] * voted[..., :-1]).sum(-1, keepdim=True).clamp_min_(1)
     loss, slope = outputs.new_zeros(len(outputs)), torch.zeros_like(outputs)
     if weights[0] and form == "paper":
         cosine, away = _cosine(outputs, target)
@@ -149,12 +149,12 @@ def pasta_slopes(
         slope.add_(away, alpha=-weights[0])
     elif weights[0]:
         cosine, away = _cosine(outputs[..., None], target[..., None])
-        loss += (weights[0] * (1 - cosine[..., 0]) * known / n_known).sum(-1)
-        slope -= weights[0] * away[..., 0] * known / n_known
+        loss += (weights[0] * (1 - cosine[..., 0]) * voted / n_voted).sum(-1)
+        slope -= weights[0] * away[..., 0] * voted / n_voted
     if weights[1]:
         gaps = outputs - target
-        loss += weights[1] * (gaps.square().sum(-1, keepdim=True) / n_known)[..., 0]
-        slope += (2 * weights[1] / n_known) * gaps
+        loss += weights[1] * (gaps.square().sum(-1, keepdim=True) / n_voted)[..., 0]
+        slope += (2 * weights[1] / n_voted) * gaps
     if weights[2] and form == "paper":
         pull, n_ordered = ordered_pulls(outputs, target, mask)
         towards = pull * (2 * weights[2] / n_ordered.clamp_min(1))[..., None]
@@ -170,7 +170,7 @@ def pasta_slopes(
 
 def _cosine(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
     """Return the cosine (..., 1) of vectors, and its derivative by the first."""
-    length, other = (torch.linalg.vector_norm(each, dim=-1, keepdim=True) for each in (first, second))
+    length, other = (torch.linalg.vector_norm(vectors, dim=-1, keepdim=True) for vectors in (first, second))
     first, second = first / length.clamp_min(EPS), second / other.clamp_min(EPS)
     cosine = (first * second).sum(-1, keepdim=True)
     # So short that its length counts as fixed, a vector turns no further.

@@ -97,13 +97,13 @@ def hits_of_parts(
     on_cpu = maps.device.type == "cpu"
     if on_cpu:
         # Parts without a place go last and are not counted. Elsewhere, looking for them would wait for the device.
-        shown = ~hidden.all(2)
-        order = shown.byte().argsort(dim=1, descending=True, stable=True)
-        pixels, hidden = (each.take_along_dim(order[..., None], 1) for each in (pixels, hidden))
+        visible = ~hidden.all(2)
+        order = visible.byte().argsort(dim=1, descending=True, stable=True)
+        pixels, hidden = (array.take_along_dim(order[..., None], 1) for array in (pixels, hidden))
         # All maps of a chunk are counted at as many parts as one of them has.
-        counted, by_parts = shown.sum(1).sort(stable=True)
+        counted, by_parts = visible.sum(1).sort(stable=True)
         n_parts = counted.tolist()
-        maps, pixels, hidden, finite = (each[by_parts] for each in (maps, pixels, hidden, finite))
+        maps, pixels, hidden, finite = (array[by_parts] for array in (maps, pixels, hidden, finite))
     pixels = pixels.clamp(min=0)
     n = size[0] * size[1]
     larger, same = counts = maps.new_zeros(2, *pixels.shape[:2], dtype=torch.float32 if n <= 2**24 else torch.float64)

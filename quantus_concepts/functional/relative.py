@@ -112,10 +112,10 @@ def relative_contrast(
     change = correct_with.cpu().double() - correct_without.cpu().double()
     n_images = scores.shape[1]
     generator = torch.Generator().manual_seed(seed)
-    drawn = torch.randint(max(n_images, 1), (n_resamples, n_images), generator=generator)
+    resampled = torch.randint(max(n_images, 1), (n_resamples, n_images), generator=generator)
     # How often each image is in each sample; the first row is the images themselves.
     times = torch.zeros(n_resamples + 1, n_images, dtype=torch.float64)
-    times[1:].scatter_add_(1, drawn, torch.ones_like(drawn, dtype=torch.float64))
+    times[1:].scatter_add_(1, resampled, torch.ones_like(resampled, dtype=torch.float64))
     times[0] = 1
     curve = (times @ scores.nan_to_num(0).T) / (times @ defined.double().T)
     drop = (times @ change.T) / n_images

@@ -110,10 +110,10 @@ def substitution(values: Tensor, added: Tensor, removed: Tensor, threshold: floa
     added, removed = added.to(values.device), removed.to(values.device)
     present = (values >= threshold).to(torch.promote_types(values.dtype, torch.float32))
     unknown = (added < 0) | values.isnan().any(1)
-    kept = (removed < 0) | (removed == added)
+    unchanged = (removed < 0) | (removed == added)
     return SubstitutionScores(
         _of(present, added).masked_fill(unknown, torch.nan),
-        (1 - _of(present, removed)).masked_fill(unknown | kept, torch.nan),
+        (1 - _of(present, removed)).masked_fill(unknown | unchanged, torch.nan),
     )
 
 
@@ -155,9 +155,9 @@ def recital(values: Tensor, class_concepts: Tensor, threshold: float = 0.5) -> T
     >>> recital(torch.tensor([[0.9, 0.2], [0.4, 0.8]]), of_class).tolist()
     [1.0, 0.0]
     """
-    own = class_concepts.to(values.device) != 0
-    recited = ((values >= threshold) | ~own).all(1)
-    unknown = values.isnan().any(1) | ~own.any(1)
+    of_class = class_concepts.to(values.device) != 0
+    recited = ((values >= threshold) | ~of_class).all(1)
+    unknown = values.isnan().any(1) | ~of_class.any(1)
     return recited.to(torch.promote_types(values.dtype, torch.float32)).masked_fill(unknown, torch.nan)
 
 
@@ -206,15 +206,15 @@ def movement(before: Tensor, after: Tensor, added: Tensor, removed: Tensor) -> M
     change = after.to(dtype) - before.to(after.device, dtype)
     concepts = torch.arange(after.shape[1], device=after.device)
     touched = (concepts == added[:, None]) | (concepts == removed[:, None])
-    moved, others = (change.abs().masked_fill(left_out, torch.nan).nanmean(1) for left_out in (~touched, touched))
+    moved, others_moved = (change.abs().masked_fill(left_out, torch.nan).nanmean(1) for left_out in (~touched, touched))
     broken = change.isnan().any(1)
-    found = (
+    columns = (
         _of(change, added).masked_fill(added < 0, torch.nan),
         -_of(change, removed).masked_fill(removed < 0, torch.nan),
-        others,
-        moved / (moved + others),
+        others_moved,
+        moved / (moved + others_moved),
     )
-    return Movement(*(each.masked_fill(broken, torch.nan) for each in found))
+    return Movement(*(column.masked_fill(broken, torch.nan) for column in columns))
 
 
 @check_arguments(
@@ -261,9 +261,9 @@ def group_choice(similarity: Tensor, groups: Tensor, wanted: Tensor, none: Tenso
     >>> group_choice(similarity, groups=torch.tensor([0, 0, 1]), wanted=torch.tensor([0]))
     tensor([1])
     """
-    asked = groups.to(similarity.device) == wanted.to(similarity.device)[:, None]
-    best, chosen = similarity.masked_fill(~asked, -torch.inf).max(1)
-    refused = ~asked.any(1)
+    in_group = groups.to(similarity.device) == wanted.to(similarity.device)[:, None]
+    best, chosen = similarity.masked_fill(~in_group, -torch.inf).max(1)
+    refused = ~in_group.any(1)
     if none is not None:
         refused = refused | (none.to(similarity.device) > best)
     return chosen.masked_fill(refused, NO_CONCEPT)

@@ -18,15 +18,15 @@ def join_votes(votes: Any, how: str = "mode") -> np.ndarray:
     # Kazmierczak et al., PASTA, Eq. 13 for the mode, which they chose among the three (Table 15).
     check_choice("how", how, JOINS)
     values = check_votes("votes", votes)
-    given = ~np.isnan(values)
-    n_votes = given.sum(-1)
+    voted = ~np.isnan(values)
+    n_votes = voted.sum(-1)
     if how == "mode":
         scale = np.arange(MIN_VOTE, MAX_VOTE + 1)
         counts = np.stack([(values == vote).sum(-1) for vote in scale], axis=-1)
         # The first of several largest counts is that of the smallest vote.
         joined = scale[counts.argmax(-1)].astype(np.float64)
     elif how == "mean":
-        joined = np.where(given, values, 0).sum(-1) / np.maximum(n_votes, 1)
+        joined = np.where(voted, values, 0).sum(-1) / np.maximum(n_votes, 1)
     elif values.shape[-1]:
         # NaN are sorted to the end, so the middle is that of the votes given.
         ordered = np.sort(values, axis=-1)

@@ -165,8 +165,8 @@ def score_shards(
     cache = DiskCache(folder, "out")
     failed: list[Outcome] = []
     with _only_driver(folder):
-        known = {items: cache.get(_key(run, items)) for items in ranges}
-        rows = {items: frame_of(tensors) for items, tensors in known.items() if tensors is not None}
+        cached = {items: cache.get(_key(run, items)) for items in ranges}
+        rows = {items: frame_of(tensors) for items, tensors in cached.items() if tensors is not None}
         if missing := [items for items in ranges if items not in rows]:
             workers = Workers(n_workers, num_cpus, num_gpus, address)
             scored = score_on_ray(make_scorer, missing, workers) if engine == RAY else score_here(make_scorer, missing)
@@ -207,17 +207,17 @@ def _keep_rows(cache: DiskCache, key: str, outcome: Outcome) -> Outcome:
 
 def _check_writable(out: Path) -> None:
     """Raise where no folder can be made, or nothing be written, before anything is computed for it."""
-    there = next(each for each in (out.absolute(), *out.absolute().parents) if each.exists())
-    if not there.is_dir():
-        raise ValueError(f"Expected argument `out` to name a folder but {there} is none. Name another.")
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise ValueError(f"Expected argument `out` to name a folder that can be written to but {there} cannot.")
+    existing = next(folder for folder in (out.absolute(), *out.absolute().parents) if folder.exists())
+    if not existing.is_dir():
+        raise ValueError(f"Expected argument `out` to name a folder but {existing} is none. Name another.")
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise ValueError(f"Expected argument `out` to name a folder that can be written to but {existing} cannot.")
 
 
 @contextmanager
 def _only_driver(out: Path) -> Iterator[None]:
     """Keep other drivers out of a folder, which would compute the same once more."""
-    made = [each for each in (out, *out.parents) if not each.exists()]
+    new_folders = [folder for folder in (out, *out.parents) if not folder.exists()]
     lock = FileLock(out / LOCK, timeout=_PATIENCE, thread_local=False)
     out.mkdir(parents=True, exist_ok=True)
     try:
@@ -235,14 +235,14 @@ def _only_driver(out: Path) -> Iterator[None]:
         # Removed while it is held: who waits for it finds that it is gone, and makes another one.
         (out / LOCK).unlink(missing_ok=True)
         lock.release()
-        for each in made:
+        for folder in new_folders:
             with suppress(OSError):  # it holds files
-                each.rmdir()
+                folder.rmdir()
 
 
-def _check_alone(**given: tuple[Any, Any]) -> None:
+def _check_alone(**arguments: tuple[Any, Any]) -> None:
     """Raise for what only the workers of a cluster have."""
-    for name, (value, default) in given.items():
+    for name, (value, default) in arguments.items():
         if value != default:
             raise ValueError(
                 f"Argument `{name}` has no effect with engine={LOCAL!r}, which scores in this process. Leave it out, "
@@ -252,17 +252,17 @@ def _check_alone(**given: tuple[Any, Any]) -> None:
 
 def _fingerprint(settings: Mapping[str, Any]) -> str:
     """Return what tells one run from another; raise for a value that has no fingerprint."""
-    found = {}
+    fingerprints = {}
     for name, value in settings.items():
         try:
-            found[name] = fingerprint_of(value)
+            fingerprints[name] = fingerprint_of(value)
         except (TypeError, ValueError, OSError) as error:
             kind = TypeError if isinstance(error, TypeError) else ValueError
             raise kind(
                 f"Expected argument `fingerprint` to hold modules, arrays, paths of files and what JSON can hold but "
                 f"got {type(value).__name__} under {name!r} ({reason_of(error)})."
             ) from error
-    return fingerprint_of(found)
+    return fingerprint_of(fingerprints)
 
 
 def _failure(failed: Sequence[Outcome], n_ranges: int, names: Sequence[str] | None, folder: Path) -> ValueError:

@@ -70,8 +70,8 @@ class Workers:
 def score_here(make_scorer: Callable[[], Any], ranges: Sequence[Range]) -> Generator[Outcome, None, None]:
     """Score ranges one after another in this process."""
     scorer = _made(make_scorer)
-    for each in ranges:
-        yield _outcome(scorer, each)
+    for items in ranges:
+        yield _outcome(scorer, items)
 
 
 def score_on_ray(
@@ -120,9 +120,9 @@ class _Worker:
             return self._finished(Outcome(_NO_RANGE, error=_text(error)))
         return self._finished(Outcome(_NO_RANGE))
 
-    def score(self, each: Range) -> Outcome:
+    def score(self, items: Range) -> Outcome:
         """Score a range."""
-        return self._finished(_outcome(self._scorer, each))
+        return self._finished(_outcome(self._scorer, items))
 
     def _note(
         self, message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any, **__: Any
@@ -146,34 +146,34 @@ class _Actors:
     def score(self, ranges: Sequence[Range], number: int) -> Iterator[Outcome]:
         """Yield the outcomes of ranges in the order in which they are done."""
         waiting, deaths = deque(ranges), Counter[Range]()
-        shown: set[tuple[str, str]] = set()
+        shown_warnings: set[tuple[str, str]] = set()
         for _ in range(number):
             self._build()
-        while waiting or any(each != _NO_RANGE for _, each in self._busy.values()):
+        while waiting or any(items != _NO_RANGE for _, items in self._busy.values()):
             (answer,), _ = self._ray.wait([*self._busy])
-            actor, each = self._busy.pop(answer)
+            actor, items = self._busy.pop(answer)
             try:
                 outcome: Outcome = self._ray.get(answer)
             except self._ray.exceptions.RayTaskError as error:
-                outcome = Outcome(each, error=f"its rows cannot be sent ({reason_of(error.cause or error)})")
+                outcome = Outcome(items, error=f"its rows cannot be sent ({reason_of(error.cause or error)})")
             except self._ray.exceptions.RayError as error:
                 self._ray.kill(actor)
                 actor = None
-                deaths[each] += 1
-                again = deaths[each] < _TRIES
-                waiting.extend([each] if again and each != _NO_RANGE else [])
-                outcome = Outcome(each, error="" if again else f"the worker died {_TRIES} times ({reason_of(error)})")
-            if each != _NO_RANGE and (actor or outcome.error):
+                deaths[items] += 1
+                again = deaths[items] < _TRIES
+                waiting.extend([items] if again and items != _NO_RANGE else [])
+                outcome = Outcome(items, error="" if again else f"the worker died {_TRIES} times ({reason_of(error)})")
+            if items != _NO_RANGE and (actor or outcome.error):
                 yield outcome
             elif outcome.error:
                 raise ValueError(f"`make_scorer` failed in a worker: {outcome.error}.")
             elif actor:
                 deaths[_NO_RANGE] = 0
             # After the rows are kept: a filter may make an error of it.
-            _warn(outcome.warned, shown)
+            _warn(outcome.warned, shown_warnings)
             if waiting and actor:
-                each = waiting.popleft()
-                self._busy[actor.score.remote(each)] = actor, each
+                items = waiting.popleft()
+                self._busy[actor.score.remote(items)] = actor, items
             elif waiting:
                 self._build()
 
@@ -187,13 +187,13 @@ class _Actors:
             self._ray.kill(actor)
 
 
-def _warn(warned: Sequence[Warned], shown: set[tuple[str, str]]) -> None:
+def _warn(warned: Sequence[Warned], shown_warnings: set[tuple[str, str]]) -> None:
     """Warn of what a worker was warned of, if no other one was, as if it had been raised here."""
-    for each in warned:
-        if (each.category, each.text) not in shown:
-            shown.add((each.category, each.text))
-            category = getattr(sys.modules.get(each.module), each.category, UserWarning)
-            warnings.warn_explicit(each.text, category, each.file, each.line)
+    for warning in warned:
+        if (warning.category, warning.text) not in shown_warnings:
+            shown_warnings.add((warning.category, warning.text))
+            category = getattr(sys.modules.get(warning.module), warning.category, UserWarning)
+            warnings.warn_explicit(warning.text, category, warning.file, warning.line)
 
 
 @contextmanager
@@ -241,8 +241,8 @@ class _ImportFolders(list[str]):
     """The folders Ray has workers import from, without the working directory unless this process imports from it."""
 
     def extend(self, folders: Iterable[str]) -> None:
-        own = {os.path.realpath(each) for each in sys.path}
-        super().extend(each for each in folders if os.path.realpath(each) in own)
+        present = {os.path.realpath(folder) for folder in sys.path}
+        super().extend(folder for folder in folders if os.path.realpath(folder) in present)
 
 
 @contextmanager
@@ -300,10 +300,12 @@ def _check_answers(address: str | None) -> None:
 
 def _check_room(ray: Any, workers: Workers, number: int) -> None:
     """Raise where not all workers find a place: those that wait would hold ranges for ever."""
-    wanted = {name: size for name, size in (("CPU", workers.num_cpus), ("GPU", workers.num_gpus)) if size}
+    resources = {name: size for name, size in (("CPU", workers.num_cpus), ("GPU", workers.num_gpus)) if size}
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-    room = sum(int(min(node.get(name, 0) / size for name, size in wanted.items())) for node in nodes) if wanted else 0
-    if wanted and room < number:
+    if not resources:
+        return
+    room = sum(int(min(node.get(name, 0) / size for name, size in resources.items())) for node in nodes)
+    if room < number:
         there = ", ".join(f"{node.get('CPU', 0):g} CPUs and {node.get('GPU', 0):g} GPUs" for node in nodes[:_SHOWN])
         raise ValueError(
             f"Expected argument `n_workers` to be at most {room}, as many workers of {workers.num_cpus:g} CPUs and "
@@ -337,18 +339,18 @@ def _made(make_scorer: Callable[[], Any]) -> Callable[[int, int], Any]:
     return scorer
 
 
-def _outcome(scorer: Callable[[int, int], Any], each: Range) -> Outcome:
+def _outcome(scorer: Callable[[int, int], Any], items: Range) -> Outcome:
     import pandas as pd
 
     try:
-        rows = scorer(*each)
+        rows = scorer(*items)
         if not isinstance(rows, pd.DataFrame):
             raise TypeError(f"Expected the scorer to return a DataFrame but got {type(rows).__name__}")
         if not (all(isinstance(name, str) for name in rows) and rows.columns.is_unique):
             raise ValueError(f"Expected the scorer to name each column by a text of its own but got {[*rows]}")
     except Exception as error:  # whatever the user's scorer raises; the other ranges go on
-        return Outcome(each, error=_text(error), trace="".join(traceback.format_exception(error)))
-    return Outcome(each, rows)
+        return Outcome(items, error=_text(error), trace="".join(traceback.format_exception(error)))
+    return Outcome(items, rows)
 
 
 def _text(error: Exception) -> str:

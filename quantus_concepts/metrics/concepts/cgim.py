@@ -158,7 +158,7 @@ class CGIM(UpdatedMetric):
         if "labels" not in self.call.truth:
             self._fitting("y_batch", y_batch)
         check_concept_order("class_concepts", self._columns, model)
-        self._sums = self._updates[-1].state.sums if self.call.is_update and self._updates else None
+        self._sums = None
         head = model.head if self.call.on_images else model
         theta = None if self.call.on_images and self.importance != "weight" else linear_weights(head)
         self._theta = None if theta is None else theta.to("cpu", torch.float64)
@@ -191,20 +191,17 @@ class CGIM(UpdatedMetric):
         truth = y_batch if labels_batch is None else labels_batch
         # A(k, :) is the mean over the samples that are explained for their class k and predicted as it. A sample whose
         # explanation failed is left out; otherwise it would void its whole class.
-        own = torch.as_tensor(np.where(y_batch == truth, truth, -1), dtype=torch.int64, device=importance.device)
-        correct = logits.argmax(1).to(own.device) == own
+        device = importance.device
+        classes = torch.as_tensor(np.where(y_batch == truth, truth, -1), dtype=torch.int64, device=device)
+        correct = logits.argmax(1).to(device) == classes
         finite = torch.linalg.vector_norm(importance, torch.inf, 1) < torch.inf
-        self._batch_sums(own.device).add(importance, own, correct & finite)
-        return []
-
-    def _batch_sums(self, device: torch.device) -> ClassSums:
-        """Return the sums so far, on a device; those of earlier updates are copied, in case this one fails."""
         if self._sums is None:
-            n_classes, n_concepts = self.class_concepts.shape
-            self._sums = ClassSums(n_classes, n_concepts, device)
-        elif self._updates and self._sums is self._updates[-1].state.sums:
-            self._sums = self._sums.to(device)
-        return self._sums
+            self._sums = ClassSums(*self.class_concepts.shape, device)
+            if self.call.is_update and self._updates:
+                # Added to a copy, in case this update fails.
+                self._sums.add_sums(self._updates[-1].state.sums)
+        self._sums.add(importance, classes, correct & finite)
+        return []
 
     def _compare_with_theta(self, importance: Tensor, y_batch: np.ndarray) -> None:
         """Note whether the explanations of a linear head are its weights."""
@@ -242,7 +239,7 @@ class CGIM(UpdatedMetric):
             if call.state.sums is not None:
                 sums.add_sums(call.state.sums)
         weights = [call.state.theta for call in calls if call.state.explained]
-        same = all(each is not None and torch.equal(each, weights[0]) for each in weights)
+        same = all(theta is not None and torch.equal(theta, weights[0]) for theta in weights)
         return self._compare(_State(sums, weights[0] if weights and same else None, bool(weights)))
 
     def _compare(self, state: _State) -> np.ndarray:

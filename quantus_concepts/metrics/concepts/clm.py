@@ -252,9 +252,9 @@ class CLM(UpdatedMetric):
         points = self.call.truth["points"]
         has_part = parts[y_batch] >= 0
         places = np.where(has_part[:, None, None], points[np.arange(len(points)), parts[y_batch]], np.nan)
-        seen = ~np.isnan(places).any(-1)
+        visible = ~np.isnan(places).any(-1)
         self.leave_out("the explained concept has no part", int((~has_part).sum()))
-        self.leave_out("the part is not visible", int((has_part & ~seen.any(1)).sum()))
+        self.leave_out("the part is not visible", int((has_part & ~visible.any(1)).sum()))
         self._note_chance(places[..., 0] + places[..., 1])
         return places
 
@@ -336,25 +336,25 @@ class CLM(UpdatedMetric):
         flat = maps.flatten(0, 1)
         if self.specificity:
             every = pixels_of(points, size).to(maps.device).repeat_interleave(ranked.shape[1], 0)
-            own = torch.as_tensor(parts, device=maps.device)[ranked].flatten()
-            hits = self._differences(flat, every, own, size).view(ranked.shape)
+            parts_of_maps = torch.as_tensor(parts, device=maps.device)[ranked].flatten()
+            hits = self._differences(flat, every, parts_of_maps, size).view(ranked.shape)
         else:
             hits = self._hits(flat, places.flatten(0, 1), size).view(ranked.shape)
         # One transfer from the device for each batch; infinity or NaN among the importances shows in their norm.
         norms = torch.linalg.vector_norm(importance, torch.inf, 1)
-        found = torch.cat([norms[:, None], hits, ranked], 1).cpu().numpy()
-        unknown, hits_found, ranks = np.split(found, [1, 1 + self.top_l], 1)
+        table = torch.cat([norms[:, None], hits, ranked], 1).cpu().numpy()
+        unknown, hits_of_images, ranks = np.split(table, [1, 1 + self.top_l], 1)
         unknown = ~np.isfinite(unknown[:, 0])
-        defined = ~np.isnan(hits_found)
+        defined = ~np.isnan(hits_of_images)
         with np.errstate(invalid="ignore"):
-            scores = np.where(defined, hits_found, 0).sum(1) / defined.sum(1).astype(found.dtype)
+            scores = np.where(defined, hits_of_images, 0).sum(1) / defined.sum(1).astype(table.dtype)
         return np.where(unknown, np.nan, scores).astype(float), unknown, parts[ranks.astype(int)]
 
     def _differences(self, maps: Tensor, pixels: Tensor, parts: Tensor, size: tuple[int, int]) -> Tensor:
         """Return the part specificity (n,) of maps of concepts about these parts, in images with pixels (n, P, Q)."""
         weights = torch.as_tensor(np.bincount(self._parts[self._parts >= 0], minlength=pixels.shape[1]))
-        own, others = own_and_others(hits_of_parts(maps, pixels, size, (self.alpha,)), parts, weights)
-        return (own - others)[:, 0]
+        own_hits, other_hits = own_and_others(hits_of_parts(maps, pixels, size, (self.alpha,)), parts, weights)
+        return (own_hits - other_hits)[:, 0]
 
     def _hits(self, maps: Tensor, pixels: Tensor, size: tuple[int, int]) -> Tensor:
         if self.threshold is not None:

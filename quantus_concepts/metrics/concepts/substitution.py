@@ -146,16 +146,16 @@ class SubstitutionScore(UpdatedMetric):
             values = torch.as_tensor(x_batch.astype(np.promote_types(x_batch.dtype, np.float32)))
         added = torch.as_tensor(added_batch)
         removed = torch.full_like(added, -1) if removed_batch is None else torch.as_tensor(removed_batch)
-        found = substitution(values, added, removed, self.threshold)
+        both_scores = substitution(values, added, removed, self.threshold)
         # One transfer from the device for each batch.
-        both = torch.stack(found).double().cpu().numpy()
+        scores_by_name = torch.stack(both_scores).double().cpu().numpy()
         unknown = (added < 0).numpy()
         self.leave_out("the concept put in is none of the model's", int(unknown.sum()))
-        scores = both[SCORES.index(self.score)]
+        scores = scores_by_name[SCORES.index(self.score)]
         if self.score == "removed":
-            kept = ((removed < 0) | (removed == added)).numpy() & ~unknown
-            self.leave_out("no concept was taken out", int(kept.sum()))
-            unknown |= kept
+            unchanged = ((removed < 0) | (removed == added)).numpy() & ~unknown
+            self.leave_out("no concept was taken out", int(unchanged.sum()))
+            unknown |= unchanged
         self.leave_out("the model's values are NaN", int((np.isnan(scores) & ~unknown).sum()))
         return scores.tolist()
 

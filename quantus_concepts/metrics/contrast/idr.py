@@ -108,15 +108,15 @@ class IDR(ReExplainingMetric):
         **kwargs: Any,
     ) -> np.ndarray:
         """Score some samples: 0, 1 or NaN."""
-        shown, bare = self._predicted_classes(
+        predicted, predicted_without = self._predicted_classes(
             self._predict(model, x_batch, rows_batch),
             self._predict(model, counterpart_batch, rows_batch, self.call.truth["counterpart"]),
         )
         correct = self._select_defined(
             masks_batch,
             {
-                "the model misclassifies the image": shown == labels_batch,
-                "the model misclassifies the counterpart": bare == labels_batch,
+                "the model misclassifies the image": predicted == labels_batch,
+                "the model misclassifies the counterpart": predicted_without == labels_batch,
             },
         )
         without = self._attributed_again(model, counterpart_batch, y_batch, masks_batch)

@@ -246,9 +246,9 @@ class IIR(ReExplainingMetric):
             marked = masks.reshape(len(masks), -1).any(1)
             if marked.any():
                 objects = None if init is None else init[marked]
-                made = patch.make(model, x_batch[marked], masks[marked], objects, whole=self.whole)
+                result = patch.make(model, x_batch[marked], masks[marked], objects, whole=self.whole)
                 # The model's precision may be another.
-                patched[marked] = np.where(masks[marked], to_numpy(made.images.double()), patched[marked])
+                patched[marked] = np.where(masks[marked], to_numpy(result.images.double()), patched[marked])
             return patched, masks
 
         # Masks may differ between calls with the same images; `init` belongs to `self.patch`.
@@ -263,7 +263,7 @@ class IIR(ReExplainingMetric):
         """Note how well the model overlooks the patches."""
         # One image at a time stays in the cache; a table of all in double precision would take longer than a forward.
         squares = (np.square(np.subtract(a, b, dtype=float)) for a, b in zip(patched, x_batch, strict=True))
-        size = np.sqrt(np.concatenate([each.reshape(1, -1).sum(axis=1) for each in squares]))
+        size = np.sqrt(np.concatenate([square.reshape(1, -1).sum(axis=1) for square in squares]))
         self._measured.append((effect.distance, size, effect.converged))
 
 
@@ -280,5 +280,6 @@ def patch_effect(logits: Tensor, patched: Tensor, tolerance: float) -> PatchEffe
     """Return what patches change, from logits (n, K) without and with them, in one transfer from the device."""
     change = torch.linalg.vector_norm((patched - logits).double(), dim=1)
     share = change / torch.linalg.vector_norm(logits.double(), dim=1)
-    distance, classes, others = (each.numpy() for each in to_host(share, logits.argmax(1), patched.argmax(1)))
-    return PatchEffect(distance, (classes == others) & (distance <= tolerance), classes)
+    on_host = to_host(share, logits.argmax(1), patched.argmax(1))
+    distance, classes, patched_classes = (part.numpy() for part in on_host)
+    return PatchEffect(distance, (classes == patched_classes) & (distance <= tolerance), classes)

@@ -148,16 +148,16 @@ class MCS(ReExplainingMetric):
     ) -> np.ndarray:
         """Score some samples under the two models."""
         with evaluation_mode(self.contrast_model):
-            own, others = self._predicted_classes(
+            predicted, predicted_by_contrast = self._predicted_classes(
                 self._predict(model, x_batch, rows_batch), self._predict(self.contrast_model, x_batch, rows_batch)
             )
             correct = self._select_defined(
                 masks_batch,
                 {
-                    "the model misclassifies the image": own == labels_batch,
-                    "the contrast model misclassifies the image": others == contrast_labels_batch,
+                    "the model misclassifies the image": predicted == labels_batch,
+                    "the contrast model misclassifies the image": predicted_by_contrast == contrast_labels_batch,
                 },
             )
-            other = self._attributed_again(self.contrast_model, x_batch, contrast_labels_batch, masks_batch)
-        scores = mcs(self._attribute_region(a_batch, masks_batch), other).numpy()
+            contrast = self._attributed_again(self.contrast_model, x_batch, contrast_labels_batch, masks_batch)
+        scores = mcs(self._attribute_region(a_batch, masks_batch), contrast).numpy()
         return np.where(correct, scores, np.nan)

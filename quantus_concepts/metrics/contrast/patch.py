@@ -89,7 +89,7 @@ class Patch:
     @property
     def _settings(self) -> dict[str, Any]:
         """The arguments of `optimise_patch` that are fields here, by name."""
-        return {each.name: getattr(self, each.name) for each in fields(self) if each.name not in OF_IMAGES}
+        return {setting.name: getattr(self, setting.name) for setting in fields(self) if setting.name not in OF_IMAGES}
 
     def check(self, x_batch: np.ndarray, init: np.ndarray) -> None:
         """Raise where images cannot be what the settings say, before any patch is made.
@@ -117,7 +117,7 @@ class Patch:
         """Return mean and deviation (1, C, 1, 1) for images of C channels."""
         if self.mean is None or self.std is None:
             return x.new_zeros(1, 1, 1, 1), x.new_ones(1, 1, 1, 1)
-        found = []
+        by_channel = []
         for name, value in (("mean", self.mean), ("std", self.std)):
             numbers = torch.as_tensor(np.atleast_1d(to_numpy(value)), dtype=x.dtype, device=x.device)
             if numbers.shape not in ((1,), (x.shape[1],)):
@@ -125,8 +125,8 @@ class Patch:
                     f"Expected argument `{name}` to hold a number for each of the {x.shape[1]} channels but got "
                     f"{len(numbers)}."
                 )
-            found.append(numbers.view(1, -1, 1, 1))
-        return found[0], found[1]
+            by_channel.append(numbers.view(1, -1, 1, 1))
+        return by_channel[0], by_channel[1]
 
     def make(
         self,

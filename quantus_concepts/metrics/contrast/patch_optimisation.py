@@ -189,10 +189,11 @@ def optimise_patch(
     descent = _Descent(steps, step_size, eta1, eta2, squared, tolerance if early_stop else None)
 
     def logits_of(pixels: Tensor) -> Tensor:
-        shown = low + pixels * scale
+        images = low + pixels * scale
         # Not while another thread has hooks on the model.
         with alone_with(model):
-            return check_outputs(tensor_output(model(shown if preprocess is None else preprocess(shown))), len(shown))
+            outputs = model(images if preprocess is None else preprocess(images))
+        return check_outputs(tensor_output(outputs), len(images))
 
     results = []
     bar = patch_progress(len(x), steps, display_progressbar) if whole is None else nullcontext(whole)
@@ -200,12 +201,12 @@ def optimise_patch(
     with evaluation_mode(model), torch.inference_mode(False), torch.enable_grad(), bar as shown_progress:
         for first in range(0, len(x), chunk_size):
             rows = slice(first, first + chunk_size)
-            shown, region, target = (to_model(model, part[rows]).clone() for part in (x, inside, start))
-            pixels, target = (shown - low) / scale, (target - low) / scale
+            originals, region, target = (to_model(model, part[rows]).clone() for part in (x, inside, start))
+            pixels, target = (originals - low) / scale, (target - low) / scale
             delta = _descend(logits_of, pixels, (target - pixels) * region, region, descent, shown_progress)
             result = _measure(logits_of, pixels, delta, region, tolerance)
             # Outside the masks to the bit: there and back again would round.
-            results.append(result._replace(images=torch.where(region.bool(), low + result.images * scale, shown)))
+            results.append(result._replace(images=torch.where(region.bool(), low + result.images * scale, originals)))
     return PatchResult(*(torch.cat(parts) for parts in zip(*results, strict=True)))
 
 
@@ -240,7 +241,7 @@ def _descend(
     """Return the patches of a chunk; one that has converged is set aside, and the others go on without it."""
     with torch.no_grad():
         logits = logits_of(pixels)
-    found = delta.clone()
+    patches = delta.clone()
     rows = torch.arange(len(delta), device=delta.device)
     for step in range(settings.steps):
         delta = delta.requires_grad_()
@@ -250,11 +251,11 @@ def _descend(
             converged = _find_overlooked(logits_of, pixels, delta.detach(), region, logits, patched, settings.tolerance)
             if converged.any():
                 # Rows by number: how many there are is known without asking the device.
-                done, going = (each.nonzero()[:, 0].to(delta.device) for each in (converged, ~converged))
-                found[rows[done]] = delta.detach()[done]
+                done, going = (mask.nonzero()[:, 0].to(delta.device) for mask in (converged, ~converged))
+                patches[rows[done]] = delta.detach()[done]
                 bar.update(len(done) * (settings.steps - step))
                 if not len(going):
-                    return found
+                    return patches
         parts = patched[going], logits[going], pixels[going], delta[going]
         objective = patch_objective(*parts, (0.0, LEVELS), settings.eta1, settings.eta2, settings.squared)
         # Images are independent of each other, so the gradient of the sum holds that of each.
@@ -262,8 +263,8 @@ def _descend(
         moved = ((delta.detach() - settings.step_size * gradient) * region).detach()
         rows, pixels, region, logits, delta = (part[going] for part in (rows, pixels, region, logits, moved))
         bar.update(len(rows))
-    found[rows] = delta
-    return found
+    patches[rows] = delta
+    return patches
 
 
 @torch.no_grad()
@@ -281,8 +282,8 @@ def _find_overlooked(
     if converged.any():
         # What counts are the pixels that an image can have.
         near = converged.nonzero()[:, 0].to(pixels.device)
-        shown = _clip_pixels(pixels[near], delta[near], region[near])
-        (converged[converged.clone()],) = to_host(_near(logits[near], logits_of(shown), MARGIN * tolerance))
+        clipped = _clip_pixels(pixels[near], delta[near], region[near])
+        (converged[converged.clone()],) = to_host(_near(logits[near], logits_of(clipped), MARGIN * tolerance))
     return converged
 
 

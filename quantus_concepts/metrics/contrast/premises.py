@@ -269,9 +269,9 @@ def check_premise(
     predicted = np.empty((3, n), dtype=np.int64)
     divergence = np.empty(n)
     chance = math.nan
-    shown = progress(description=f"premises of {name}", total=n, unit="image", show=display_progressbar)
+    premises_bar = progress(description=f"premises of {name}", total=n, unit="image", show=display_progressbar)
     # Divergences are computed in float64: those of a model that ignores the feature are about 1e-8.
-    with evaluation_mode(model), shown as bar:
+    with evaluation_mode(model), premises_bar as bar:
         for rows in batches(n, batch_size):
             here = slice(rows[0], rows[-1] + 1)
             logits = [_logits(model, name, subject.batch(rows)) for subject in sets]

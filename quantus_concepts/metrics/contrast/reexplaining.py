@@ -161,7 +161,7 @@ class ReExplainingMetric(ImageMetric):
     @staticmethod
     def _predicted_classes(*outputs: Tensor) -> list[np.ndarray]:
         """Return the predicted classes (n,) of several outputs (n, K), in one transfer from their device."""
-        return [each.numpy() for each in to_host(*(each.argmax(1) for each in outputs))]
+        return [logits.numpy() for logits in to_host(*(logits.argmax(1) for logits in outputs))]
 
     def _select_defined(self, masks: np.ndarray, conditions: Mapping[str, np.ndarray]) -> np.ndarray:
         """Return (n,) of bool: which samples meet all conditions; the others count under the first they do not meet."""
@@ -203,25 +203,27 @@ class ReExplainingMetric(ImageMetric):
         again, failure = self._try(model, x_batch[rows], y_batch[rows])
         if failure and len(x_batch) > len(rows):
             # A model exported for a fixed batch takes no two images alone.
-            whole, failure = self._try(model, x_batch, y_batch)
-            again = again if failure else whole[rows]
+            all_again, failure = self._try(model, x_batch, y_batch)
+            again = again if failure else all_again[rows]
         if not failure and again.size != a_batch[rows].size:
             failure = f"gave attributions of shape {again.shape[1:]} in place of {a_batch.shape[1:]}"
-        found = correlation(a_batch[rows], again)
-        if np.isnan(found) and not failure:
+        measured = correlation(a_batch[rows], again)
+        if np.isnan(measured) and not failure:
             # Attributions that are not finite give NaN by themselves; the next batch may tell.
             return
         self.call.checked = True
-        wanted = self.agreement
-        if wanted <= found < SAME and wanted > -1:
+        least = self.agreement
+        if least <= measured < SAME and least > -1:
             # A method that answers alike in another order draws nothing at random: it has to repeat what was given.
             mirrored, _ = self._try(model, x_batch[rows[::-1]], y_batch[rows[::-1]])
             if correlation(again, mirrored[::-1]) > REPEATED:
-                wanted = SAME
-        if found >= wanted and not failure:
+                least = SAME
+        if measured >= least and not failure:
             return
         self.call.refused = True
-        answer = failure or f"gave other attributions than before (correlation {found:.2f}, at least {wanted:g} wanted)"
+        answer = (
+            failure or f"gave other attributions than before (correlation {measured:.2f}, at least {least:g} wanted)"
+        )
         what_to_do = (
             "`quantus.evaluate` asks again under the key of `xai_methods`, so that key and method have to be alike: "
             'write {"Saliency": {"method": "Saliency"}}; give a callable in place of an array'
@@ -285,8 +287,8 @@ def correlation(first: np.ndarray, second: np.ndarray) -> float:
         return float("nan")
     if first.shape != second.shape:
         return 0.0
-    found = []
-    for one, other in zip(first, second, strict=True):
-        constant = one.std() == 0 or other.std() == 0
-        found.append(float(np.allclose(one, other)) if constant else float(np.corrcoef(one, other)[0, 1]))
-    return float(np.mean(found))
+    correlations = []
+    for a, b in zip(first, second, strict=True):
+        constant = a.std() == 0 or b.std() == 0
+        correlations.append(float(np.allclose(a, b)) if constant else float(np.corrcoef(a, b)[0, 1]))
+    return float(np.mean(correlations))

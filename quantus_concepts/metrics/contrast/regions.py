@@ -344,12 +344,13 @@ def attribute_regions(
         for row in as_list("keep", rows, "rows"):
             check_range("keep", check_whole("keep", row, 0), 0, len(subject) - 1)
     check_masks("masks", masks, subjects)
-    elsewhere = {subject: RegionMasks().check("elsewhere", each, {}) for subject, each in (elsewhere or {}).items()}
-    for subject, each in elsewhere.items():
+    other_regions = {}
+    for subject, regions in (elsewhere or {}).items():
         if subject not in subjects:
             raise ValueError("Expected the keys of argument `elsewhere` to be among `subjects` but got another.")
-        check_masks("elsewhere", each, [subject])
-    return explain_subjects(methods, subjects, masks, elsewhere, keep, batch_size, display_progressbar)
+        other_regions[subject] = RegionMasks().check("elsewhere", regions, {})
+        check_masks("elsewhere", other_regions[subject], [subject])
+    return explain_subjects(methods, subjects, masks, other_regions, keep, batch_size, display_progressbar)
 
 
 def explain_subjects(
@@ -362,36 +363,36 @@ def explain_subjects(
     display_progressbar: bool,
 ) -> dict[str, RegionAttributions]:
     """Return what `attribute_regions` does, of arguments that are checked."""
-    found = {name: RegionAttributions() for name in methods}
+    by_method = {name: RegionAttributions() for name in methods}
     total = sum(len(subject) for subject in subjects) * len(methods)
     with progress(description="explaining", total=total, unit="image", show=display_progressbar) as bar:
         for subject in subjects:
-            kept = list(keep.get(subject, ()))
+            kept_rows = list(keep.get(subject, ()))
             parts = {name: _Parts(RowBuffer(), RowBuffer(), []) for name in methods}
-            met: list[int] = []
+            collected_rows: list[int] = []
             # Methods within batches, so that an image is composed once for all of them.
             for rows, images in subject.batches(batch_size):
                 regions = take_rows(masks, rows)
-                others = take_rows(elsewhere[subject], rows) if subject in elsewhere else None
-                wanted = [place for place, row in enumerate(rows) if row in kept]
-                met += [rows[place] for place in wanted]
+                other_regions = take_rows(elsewhere[subject], rows) if subject in elsewhere else None
+                kept_places = [place for place, row in enumerate(rows) if row in kept_rows]
+                collected_rows += [rows[place] for place in kept_places]
                 for name, explain in methods.items():
                     bar.set_postfix_str(name)
                     bar.update(len(rows))
-                    if found[name].failure:
+                    if by_method[name].failure:
                         continue
                     try:
                         maps = _explain(explain, subject, images, rows)
                     except Exception as error:  # a method of the user's own may raise anything
-                        found[name].failure = f"{type(error).__name__}: {' '.join(str(error).split())}"
+                        by_method[name].failure = f"{type(error).__name__}: {' '.join(str(error).split())}"
                         continue
-                    _reduce(maps, regions, others, wanted, parts[name])
-            for name, result in found.items():
+                    _reduce(maps, regions, other_regions, kept_places, parts[name])
+            for name, result in by_method.items():
                 if not result.failure:
-                    _add(result, subject, parts[name], [met.index(row) for row in kept])
+                    _add(result, subject, parts[name], [collected_rows.index(row) for row in kept_rows])
     return {
         name: _undefined_attributions(subjects, elsewhere, result.failure) if result.failure else result
-        for name, result in found.items()
+        for name, result in by_method.items()
     }
 
 
@@ -427,12 +428,12 @@ def _explain(explain: ExplainFunc, subject: Subject, images: Tensor, rows: list[
     return _normalise_maps(to_numpy(raw), images)
 
 
-def _reduce(maps: Tensor, regions: Tensor, others: Tensor | None, wanted: list[int], parts: _Parts) -> None:
+def _reduce(maps: Tensor, regions: Tensor, other_regions: Tensor | None, kept_places: list[int], parts: _Parts) -> None:
     parts.inside.add(region_attribution(maps, regions))
-    if others is not None:
-        parts.elsewhere.add(region_attribution(maps, others))
-    if wanted:
-        parts.maps.append(maps[wanted, 0])
+    if other_regions is not None:
+        parts.elsewhere.add(region_attribution(maps, other_regions))
+    if kept_places:
+        parts.maps.append(maps[kept_places, 0])
 
 
 def _add(result: RegionAttributions, subject: Subject, parts: _Parts, places: list[int]) -> None:

@@ -147,21 +147,21 @@ def score_contrasts(
     if mcs is not None:
         moved = random_regions(masks, len(mcs[0]), seed)
         elsewhere = dict.fromkeys(mcs, moved)
-    found = explain_subjects(methods, list(every), masks, elsewhere, {}, batch_size, display_progressbar)
+    attributions = explain_subjects(methods, list(every), masks, elsewhere, {}, batch_size, display_progressbar)
     logits = {subject: subject.logits(batch_size) for subject in every}
     if iir is not None and converged is None:
         converged = patch_effect(logits[iir[0]], logits[iir[1]], tolerance).converged
     overlooked = np.asarray(converged, dtype=bool) if iir is not None else np.empty(0, dtype=bool)
     marked = marked_rows(masks, max(len(first) for first, _ in pairs.values()), batch_size)
     why = undefined_reasons(pairs, logits, overlooked, marked)
-    scores = contrast_scores(found, pairs, why, threshold=threshold)
+    scores = contrast_scores(attributions, pairs, why, threshold=threshold)
     return scores if per_image else contrast_table(scores, unconverged=int((~overlooked).sum()))
 
 
 def marked_rows(masks: Masks, count: int, batch_size: int) -> np.ndarray:
     """Return (N,) of bool: which images have a region that is neither empty nor the whole image."""
-    found = [~unusable_masks(take_rows(masks, rows).numpy()) for rows in batches(count, batch_size)]
-    return np.concatenate(found) if found else np.empty(0, dtype=bool)
+    usable = [~unusable_masks(take_rows(masks, rows).numpy()) for rows in batches(count, batch_size)]
+    return np.concatenate(usable) if usable else np.empty(0, dtype=bool)
 
 
 def undefined_reasons(
@@ -186,7 +186,7 @@ def undefined_reasons(
 
 
 def contrast_scores(
-    found: Mapping[str, RegionAttributions],
+    by_method: Mapping[str, RegionAttributions],
     pairs: Mapping[str, Pair],
     why: Mapping[str, np.ndarray],
     *,
@@ -194,11 +194,11 @@ def contrast_scores(
 ) -> pd.DataFrame:
     """Return a row for each method, metric and image from what methods attribute to the regions of pairs."""
     parts = []
-    for method, each in found.items():
-        failed = f"the explanation method failed: {each.failure}" if each.failure else ""
+    for method, attributions in by_method.items():
+        failed = f"the explanation method failed: {attributions.failure}" if attributions.failure else ""
         for metric, pair in pairs.items():
-            for name, scores in _scores_of(metric, each, pair, threshold):
-                broken = (each.inside[pair[0]].isnan() | each.inside[pair[1]].isnan()).numpy()
+            for name, scores in _scores_of(metric, attributions, pair, threshold):
+                broken = (attributions.inside[pair[0]].isnan() | attributions.inside[pair[1]].isnan()).numpy()
                 # A map that gives a region nothing leaves nothing to compare a change with.
                 other = np.where(broken, UNDEFINED_MAP, UNATTRIBUTED if metric == "IIR" else UNMARKED)
                 reasons = np.where(scores.isnan().numpy(), failed or other, "").astype(object)
@@ -218,12 +218,14 @@ def contrast_scores(
     return pd.concat(parts, ignore_index=True)
 
 
-def _scores_of(metric: str, found: RegionAttributions, pair: Pair, threshold: float) -> Iterator[tuple[str, Tensor]]:
-    first, second = (found.inside[subject] for subject in pair)
+def _scores_of(
+    metric: str, attributions: RegionAttributions, pair: Pair, threshold: float
+) -> Iterator[tuple[str, Tensor]]:
+    first, second = (attributions.inside[subject] for subject in pair)
     if metric == "MCS":
         yield "MCS", mcs(first, second)
-        if pair[0] in found.elsewhere:
-            yield BASELINE, mcs(found.elsewhere[pair[0]], found.elsewhere[pair[1]])
+        if pair[0] in attributions.elsewhere:
+            yield BASELINE, mcs(attributions.elsewhere[pair[0]], attributions.elsewhere[pair[1]])
     elif metric == "IDR":
         yield "IDR", idr(first, second)
     else:
@@ -257,7 +259,7 @@ def random_regions(masks: Masks, count: int, seed: int) -> Masks:
 def _move_masks(masks: Masks, seeds: Sequence[int], rows: list[int]) -> Tensor:
     generators = (torch.Generator().manual_seed(seeds[row]) for row in rows)
     regions = take_rows(masks, rows)
-    return torch.cat([random_masks(region[None], own) for region, own in zip(regions, generators, strict=True)])
+    return torch.cat([random_masks(region[None], draw) for region, draw in zip(regions, generators, strict=True)])
 
 
 def _check_pairs(pairs: Mapping[str, Pair]) -> None:
@@ -365,9 +367,10 @@ def score_relative(
     right = right_by_commonality(subjects, bare, batch_size)
     count = len(next(iter(subjects.values())))
     check_masks("masks", masks, subjects.values())
-    found = explain_subjects(methods, list(subjects.values()), masks, {}, {}, batch_size, display_progressbar)
+    attributions = explain_subjects(methods, list(subjects.values()), masks, {}, {}, batch_size, display_progressbar)
     marked = marked_rows(masks, count, batch_size)
-    return pd.concat([relative_table(found, subjects, right, seed, marked), accuracy_table(right, list(subjects))])
+    scores = relative_table(attributions, subjects, right, seed, marked)
+    return pd.concat([scores, accuracy_table(right, list(subjects))])
 
 
 def right_by_commonality(
@@ -382,14 +385,14 @@ def right_by_commonality(
 
 def accuracy_table(right: tuple[Tensor, Tensor], levels: list[float]) -> pd.DataFrame:
     """Return accuracy with and without the feature and their difference, by commonality."""
-    with_, without = (found.double().mean(1).numpy() for found in right)
+    with_, without = (correct.double().mean(1).numpy() for correct in right)
     parts = [(WITH, with_), (WITHOUT, without), (DROP, with_ - without)]
     tables = [pd.DataFrame({"method": "", "metric": metric, "k": levels, "value": value}) for metric, value in parts]
     return pd.concat(tables, ignore_index=True).assign(n=right[0].shape[1], reason="").reindex(columns=RELATIVE_COLUMNS)
 
 
 def relative_table(
-    found: Mapping[str, RegionAttributions],
+    by_method: Mapping[str, RegionAttributions],
     subjects: Mapping[float, Subject],
     right: tuple[Tensor, Tensor],
     seed: int,
@@ -400,14 +403,14 @@ def relative_table(
     right_with, right_without = right
     usable = torch.from_numpy(marked)
     rows: list[dict[str, Any]] = []
-    for method, each in found.items():
-        inside = [mcs(each.inside[subjects[k]], each.inside[subjects[last]]) for k in levels]
+    for method, attributions in by_method.items():
+        inside = [mcs(attributions.inside[subjects[k]], attributions.inside[subjects[last]]) for k in levels]
         scores = torch.stack(inside).masked_fill(~(right_with[:-1] & right_with[-1] & usable), torch.nan)
         result = relative_contrast(scores, right_with[:-1], right_without[:-1], seed=seed)
         defined = ~scores.isnan()
         # An image is what the bootstrap of the correlation draws.
         counts = [*defined.sum(1).tolist(), int(defined.any(0).sum())]
-        reasons = [*_reasons(scores, right_with, usable, each.failure), _no_correlation(result, levels)]
+        reasons = [*_reasons(scores, right_with, usable, attributions.failure), _no_correlation(result, levels)]
         numbers = np.concatenate([torch.stack(list(result.score)).numpy(), np.array([result.correlation]).T], axis=1)
         rows += [
             {
@@ -433,12 +436,12 @@ def _reasons(scores: Tensor, right: Tensor, usable: Tensor, failure: str) -> lis
     parts = []
     other = f"the explanation method failed: {failure}" if failure else UNDEFINED_MAP
     for row, correct in zip(scores, right, strict=False):
-        own = usable & correct
+        entering = usable & correct
         counts = {
             UNMARKED: int((~usable).sum()),
             "the model misclassifies the image": int((usable & ~correct).sum()),
-            "the model of the largest k misclassifies the image": int((own & ~right[-1]).sum()),
-            other: int((row.isnan() & own & right[-1]).sum()),
+            "the model of the largest k misclassifies the image": int((entering & ~right[-1]).sum()),
+            other: int((row.isnan() & entering & right[-1]).sum()),
         }
         parts.append("; ".join(f"{reason} ({count})" for reason, count in counts.items() if count))
     return parts

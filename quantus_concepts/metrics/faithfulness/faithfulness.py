@@ -205,8 +205,8 @@ class Faithfulness(ImageMetric):
 
     def _relevance(self, a_batch: np.ndarray, size: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
         """Return maps (n, H, W), summed over channels, and which of them give an order; the reason is noted."""
-        given, usable = self._usable_maps(a_batch, size)
-        maps = given.sum(1, dtype=float)
+        by_channel, usable = self._usable_maps(a_batch, size)
+        maps = by_channel.sum(1, dtype=float)
         constant = np.ptp(maps, axis=(1, 2)) == 0
         if constant.any():
             self.fail("attributions are the same at every pixel, so that pixels have no order", int(constant.sum()))
@@ -230,20 +230,20 @@ class Faithfulness(ImageMetric):
         counts = pixel_counts(maps[0].numel(), self.thresholds)
         # Several percentages of a small image are the same pixels.
         distinct = counts[counts > 0].unique()
-        every = torch.as_tensor(y_batch.astype(np.int64))
+        classes = torch.as_tensor(y_batch.astype(np.int64))
         if len(images) <= chunk:
             outputs = self._logits(model, rows, lambda: self._outputs(model, images))
-            clean = self._probability(outputs, every)
+            clean = self._probability(outputs, classes)
         else:
-            parts = _chunks(chunk, images, every)
+            parts = _chunks(chunk, images, classes)
             clean = torch.cat([self._probability(self._outputs(model, x), y) for x, y in parts])
         self._advance(len(images))
-        found = []
+        outputs_of_chunks = []
         for perturbed in _perturb(prepared, ranks, distinct.to(ranks.device), chunk):
-            found.append(self._outputs(model, perturbed))
+            outputs_of_chunks.append(self._outputs(model, perturbed))
             self._advance(len(perturbed))
         # All together: what is done for each chunk is launched as often as the model is.
-        probabilities = self._probability(torch.cat(found), every.repeat_interleave(2 * len(distinct)))
+        probabilities = self._probability(torch.cat(outputs_of_chunks), classes.repeat_interleave(2 * len(distinct)))
         changes = (probabilities.view(len(images), 2, -1) - clean[:, None, None]).abs()
         table, defined = to_host(changes, clean.isfinite())
         # No pixel perturbed, no change.

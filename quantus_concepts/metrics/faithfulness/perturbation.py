@@ -78,12 +78,12 @@ class PixelPerturbation:
         orders, noises = zip(*(self._draw_noise(image) for image in images), strict=True)
         black, scale = self._range(like)
         if self.kind == "black":
-            others = black.expand_as(like)
+            replacements = black.expand_as(like)
         else:
             noise = torch.as_tensor(np.stack(noises)).to(like) * (self.level * scale)
-            others = noise if self.kind == "road" else like + noise
+            replacements = noise if self.kind == "road" else like + noise
         order = torch.as_tensor(np.stack(orders), device=like.device)
-        return Prepared(like, others, order, imputing=self.kind == "road")
+        return Prepared(like, replacements, order, imputing=self.kind == "road")
 
     def _draw_noise(self, image: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Draw an order (P,) of an image's pixels, and noise (C, H, W) of unit strength."""
@@ -138,8 +138,8 @@ def impute_pixels(images: Tensor, masks: Tensor) -> Tensor:
 def solve_system(images: Tensor, masks: Tensor) -> Tensor:
     """Solve each image's equations by elimination, on the CPU; several times as fast there as iterating."""
     equations = _equations(*images.shape[2:])
-    found = [_eliminate(equations, *pair) for pair in zip(images.double().numpy(), masks.numpy(), strict=True)]
-    return torch.as_tensor(np.stack(found)).to(images)
+    imputed = [_eliminate(equations, *pair) for pair in zip(images.double().numpy(), masks.numpy(), strict=True)]
+    return torch.as_tensor(np.stack(imputed)).to(images)
 
 
 @lru_cache(maxsize=4)
@@ -165,15 +165,15 @@ def _eliminate(equations: Any, image: np.ndarray, mask: np.ndarray) -> np.ndarra
     pixels = image.reshape(len(image), -1).T.copy()
     if missing.size:
         pixels[missing] = 0
-        own = equations[missing]
+        rows_of_missing = equations[missing]
         # Symmetric and dominated by its diagonal, so that no pivot is needed.
         factors = splu(
-            own[:, missing].tocsc(),
+            rows_of_missing[:, missing].tocsc(),
             permc_spec="MMD_AT_PLUS_A",
             diag_pivot_thresh=0.0,
             options={"SymmetricMode": True},
         )
-        pixels[missing] = factors.solve(-(own @ pixels))
+        pixels[missing] = factors.solve(-(rows_of_missing @ pixels))
     return pixels.T.reshape(image.shape)
 
 
@@ -182,33 +182,33 @@ def descend(images: Tensor, masks: Tensor) -> Tensor:
     # In double precision where the device has it. An image that is done stays as it is, whatever others are with it.
     exact = torch.float32 if images.device.type == "mps" else torch.float64
     missing = masks[:, None].to(exact)
-    known = images.to(exact) * (1 - missing)
-    own = _neighbours(torch.ones_like(missing))
-    right = _neighbours(known) * missing
+    known_pixels = images.to(exact) * (1 - missing)
+    total_weights = _neighbours(torch.ones_like(missing))
+    right_side = _neighbours(known_pixels) * missing
     share = (1 - missing).mean((2, 3), keepdim=True)
-    values = known.mean((2, 3), keepdim=True) / share * missing
+    values = known_pixels.mean((2, 3), keepdim=True) / share * missing
 
-    def left(pixels: Tensor) -> Tensor:
-        return (own * pixels - _neighbours(pixels)) * missing
+    def left_side(pixels: Tensor) -> Tensor:
+        return (total_weights * pixels - _neighbours(pixels)) * missing
 
     def product(first: Tensor, second: Tensor) -> Tensor:
         return (first * second).sum((2, 3), keepdim=True)
 
-    rest = right - left(values)
-    direction, size = rest, product(rest, rest)
+    residual = right_side - left_side(values)
+    direction, size = residual, product(residual, residual)
     # Not of the right side alone, which is 0 where all the neighbours are.
-    enough = TOLERANCE[exact] ** 2 * (product(right, right) + size)
+    enough = TOLERANCE[exact] ** 2 * (product(right_side, right_side) + size)
     # As many as there are unknowns suffice in exact arithmetic; a few times the image's side do.
     for step in range(16 * (images.shape[2] + images.shape[3])):
         going = size > enough
         if step % BETWEEN_LOOKS == 0 and not bool(going.any()):
             break
-        image = left(direction)
+        image = left_side(direction)
         along = torch.where(going, size / product(direction, image), 0)
         values = values + along * direction
-        rest = rest - along * image
-        before, size = size, torch.where(going, product(rest, rest), size)
-        direction = rest + torch.where(going, size / before, 0) * direction
+        residual = residual - along * image
+        before, size = size, torch.where(going, product(residual, residual), size)
+        direction = residual + torch.where(going, size / before, 0) * direction
     return torch.where(masks[:, None], values, images.to(exact)).to(images)
 
 

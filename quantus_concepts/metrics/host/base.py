@@ -215,11 +215,11 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
     def get_params(self) -> dict[str, Any]:
         """Parameters of the metric, as in Quantus."""
         outcomes = ("undefined", "records", *self.results)
-        kept = ("_disable_warnings", "_display_progressbar")
+        quantus_settings = ("_disable_warnings", "_display_progressbar")
         return {
             key: value
             for key, value in super().get_params.items()
-            if key in kept or not (key.startswith("_") or key in outcomes)
+            if key in quantus_settings or not (key.startswith("_") or key in outcomes)
         }
 
     def _bind(self, **truth: Any) -> None:
@@ -291,14 +291,14 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
         # Quantus would infer this from the explanations, which may have any shape here.
         self.a_axes = ()
 
-        given: dict[str, Any] = {"rows_batch": np.arange(len(x_batch)), "a_batch": no_attributions(len(x_batch))}
+        arrays: dict[str, Any] = {"rows_batch": np.arange(len(x_batch)), "a_batch": no_attributions(len(x_batch))}
         if not call.on_images:
-            given["a_batch"] = Explanations(
+            arrays["a_batch"] = Explanations(
                 len(x_batch), lambda rows: self._explain(module, x_batch[rows], y_batch[rows], rows)
             )
         for name, value in (*call.truth.items(), *extra.items()):
-            given[f"{name}_batch"] = value
-        return given
+            arrays[f"{name}_batch"] = value
+        return arrays
 
     def recall(self, what: Hashable, model: Any, rows: np.ndarray, make: Callable[[], R], array: Any = None) -> R:
         """Return what a model gives for rows of `x_batch` or of another array, once inside a `shared_passes` block."""
@@ -318,8 +318,8 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
         """Return the concept values (n, L) and logits (n, K) of a batch; `features` where they are known already."""
 
         def run() -> tuple[Tensor, Tensor]:
-            known = self.concept_features(model, x_batch, rows) if features is None else features
-            outputs = concept_outputs(model, x_batch, known)
+            known_features = self.concept_features(model, x_batch, rows) if features is None else features
+            outputs = concept_outputs(model, x_batch, known_features)
             return outputs.values, outputs.logits
 
         # Kept without the features: they find room where the features of many images do not.
@@ -343,13 +343,13 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
         try:
             # Captum's hooks would record the passes of other threads.
             with alone_with(model):
-                given = self.explain_func(
+                attributions = self.explain_func(
                     model=model, inputs=x_batch, targets=y_batch, **dict(self.explain_func_kwargs)
                 )
         except Exception as error:
             # quantus.evaluate would lose the results of every other metric.
             return no_attributions(len(x_batch)), f"raised {type(error).__name__}: {error}"
-        return as_attributions(given, len(x_batch))
+        return as_attributions(attributions, len(x_batch))
 
     def _prepare(self, a_batch: np.ndarray) -> np.ndarray:
         """Return attributions normalised and made absolute, as the metric is set to do."""
@@ -451,10 +451,10 @@ class ImageMetric(ConceptMetric):
         """Whether Quantus shows its own bar."""
         return False
 
-    def _begin(self, whole: WholeProgress) -> None:
+    def _begin(self, call_progress: WholeProgress) -> None:
         """Show how far a call is; of a call that raised, the bar is taken away by the next."""
         self._end()
-        self.whole = whole
+        self.whole = call_progress
 
     def _advance(self, count: int) -> None:
         if self.whole is not None:
@@ -509,8 +509,10 @@ class UpdatedMetric(ConceptMetric):
             As a call of the metric does.
         """
         if unknown := [name for name in truth if name not in self.sample_truth]:
-            taken = ", ".join(f"`{name}`" for name in self.sample_truth) or "nothing: it needs none"
-            raise TypeError(f"{self.name}.update has no argument `{unknown[0]}`. Give the truth of a batch as {taken}.")
+            accepted = ", ".join(f"`{name}`" for name in self.sample_truth) or "nothing: it needs none"
+            raise TypeError(
+                f"{self.name}.update has no argument `{unknown[0]}`. Give the truth of a batch as {accepted}."
+            )
         with self._turn:
             if y_batch is None:
                 y_batch = _predicted_classes(model, x_batch)

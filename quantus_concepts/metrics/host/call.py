@@ -64,16 +64,17 @@ def _check_argument(name: str, value: Any) -> None:
         check_flag(name, value)
 
 
-def check_keywords(metric: type, given: Mapping[str, Any]) -> None:
+def check_keywords(metric: type, keywords: Mapping[str, Any]) -> None:
     """Raise for a keyword of the wrong kind, or that a metric does not take, naming the nearest of those it does."""
-    unknown = list(given.keys() - DEFAULTS.keys())
+    unknown = list(keywords.keys() - DEFAULTS.keys())
     if not unknown:
-        for name, value in given.items():
+        for name, value in keywords.items():
             _check_argument(name, value)
         return
-    own = [name for name, each in inspect.signature(metric).parameters.items() if each.kind is not each.VAR_KEYWORD]
-    near = difflib.get_close_matches(unknown[0], [*own, *DEFAULTS], n=1)
-    hint = f"Did you mean `{near[0]}`?" if near else f"It takes {', '.join([*own, *DEFAULTS])}."
+    parameters = inspect.signature(metric).parameters.values()
+    names = [parameter.name for parameter in parameters if parameter.kind is not parameter.VAR_KEYWORD] + [*DEFAULTS]
+    near = difflib.get_close_matches(unknown[0], names, n=1)
+    hint = f"Did you mean `{near[0]}`?" if near else f"It takes {', '.join(names)}."
     raise TypeError(f"{metric.__name__} has no argument `{unknown[0]}`. {hint}")
 
 

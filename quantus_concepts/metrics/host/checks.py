@@ -28,11 +28,13 @@ def known_to(loader: Any) -> Callable[..., Any]:
     """Return a function that looks up ground truth that is not given in the data set of a loader, and checks it."""
     dataset = getattr(loader, "dataset", None)
 
-    def known(name: str, given: Any, constraint: Constraint | None = None) -> Any:
-        found = getattr(dataset, name, None) if given is None else given
-        return found if constraint is None or found is None or given is not None else constraint.check(name, found, {})
+    def truth_of(name: str, argument: Any, constraint: Constraint | None = None) -> Any:
+        if argument is not None:
+            return argument
+        truth = getattr(dataset, name, None)
+        return truth if constraint is None or truth is None else constraint.check(name, truth, {})
 
-    return known
+    return truth_of
 
 
 def names_known_to(model: Any) -> tuple[Any, Any]:
@@ -54,10 +56,10 @@ class ClassIndices(Constraint):
         if self.filled and not len(labels):
             raise ValueError(f"Expected argument `{name}` to hold the class of at least one image but it is empty.")
         # Infinity, too, is its own floor.
-        whole = labels.dtype.kind in "iu" or (
+        are_indices = labels.dtype.kind in "iu" or (
             labels.dtype.kind == "f" and bool((np.isfinite(labels) & (labels == np.floor(labels))).all())
         )
-        if not whole or (labels < 0).any():
+        if not are_indices or (labels < 0).any():
             raise ValueError(f"Expected argument `{name}` to hold class indices 0, 1, 2, ... but got {labels[:5]}...")
         return labels.astype(int)
 
@@ -123,12 +125,12 @@ class Masks(Constraint):
 
     def check(self, name: str, value: Any, sizes: Sizes) -> np.ndarray:
         """Return (N, 1, H, W) of bool, or raise."""
-        given = to_array(name, value)
-        masks = given[:, None] if given.ndim == 3 else given
+        array = to_array(name, value)
+        masks = array[:, None] if array.ndim == 3 else array
         if masks.ndim != 4 or masks.shape[1] != 1:
             raise ValueError(
                 f"Expected argument `{name}` to have shape (N, 1, H, W) or (N, H, W), one mask for each image, but got "
-                f"{given.shape}."
+                f"{array.shape}."
             )
         check_binary(name, masks)
         masks = masks.astype(bool)
@@ -149,11 +151,11 @@ class Explainer(Constraint):
         """Return it as it is, or raise."""
         # The method of an attribution is bound to one model.
         owner = getattr(value, "__self__", None) if getattr(value, "__name__", "") == "attribute" else value
-        made = owner if isinstance(owner, type) else type(owner)
-        if issubclass(made, Attribution) and (made is value or owner is not value or not callable(value)):
+        attribution = owner if isinstance(owner, type) else type(owner)
+        if issubclass(attribution, Attribution) and (attribution is value or owner is not value or not callable(value)):
             raise TypeError(
                 f"Expected argument `{name}` to be a function (model, inputs, targets, **kwargs) but got Captum's "
-                f"{made.__name__}. Wrap the class: captum_concepts.explain_func({made.__name__})."
+                f"{attribution.__name__}. Wrap the class: captum_concepts.explain_func({attribution.__name__})."
             )
         check_callable(name, value)
         return value
@@ -195,12 +197,12 @@ def check_concept_order(name: str, columns: Sequence[str] | None, model: Any) ->
     """Raise where a model has the concept of a column elsewhere; names that only one of them knows tell nothing."""
     if columns is None:
         return
-    known = list(getattr(getattr(model, "bank", None), "names", ()))
+    concepts = list(getattr(getattr(model, "bank", None), "names", ()))
     for place, column in enumerate(columns):
-        if column in known and known.index(column) != place:
+        if column in concepts and concepts.index(column) != place:
             raise ValueError(
                 f"Expected argument `{name}` to have the concepts of the model in their order but column {place} is "
-                f"{column!r}, the model's concept {known.index(column)}. Pass `table[model.bank.names]`."
+                f"{column!r}, the model's concept {concepts.index(column)}. Pass `table[model.bank.names]`."
             )
 
 
@@ -322,8 +324,8 @@ def unusable_masks(masks: np.ndarray) -> np.ndarray:
 
 def join_numbers(indices: np.ndarray) -> str:
     """Write indices for a message, the first few by number."""
-    shown = ", ".join(str(index) for index in indices[:SHOWN])
-    return f"{shown} and {len(indices) - SHOWN} more" if len(indices) > SHOWN else shown
+    first = ", ".join(str(index) for index in indices[:SHOWN])
+    return f"{first} and {len(indices) - SHOWN} more" if len(indices) > SHOWN else first
 
 
 #: Pixels of a side that are compared to see whether images are aligned.
@@ -358,25 +360,25 @@ def check_aligned(name: str, images: np.ndarray, x_batch: np.ndarray, masks: np.
 
     def difference(shift: int) -> np.ndarray:
         # One image at a time: the whole difference would be as large as the images.
-        others = (images[(i + shift) % len(images)] for i in range(len(images)))
-        pairs = zip(x_batch, others, masks, strict=True)
+        shifted = (images[(i + shift) % len(images)] for i in range(len(images)))
+        pairs = zip(x_batch, shifted, masks, strict=True)
         return np.array([(np.abs(x.astype(float) - other) * ~mask).sum() for x, other, mask in pairs]) / n_outside
 
     marked = masks.any((1, 2, 3))
     if not marked.any():
         return
     # Without a mask nothing says what may differ.
-    own = difference(0) * marked
+    at_own = difference(0) * marked
     noticeable = 0.05 * float(x_batch.std(dtype=float))
-    if not (own > noticeable).any():
+    if not (at_own > noticeable).any():
         return
     after, before = (difference(shift) * marked for shift in (1, -1))
-    other = (own > noticeable) & (np.minimum(after, before) < own / 2)
-    if other.any() or own.mean() > max(after.mean() / 2, noticeable):
-        shown = join_numbers(np.flatnonzero(other if other.any() else own > noticeable))
+    at_other = (at_own > noticeable) & (np.minimum(after, before) < at_own / 2)
+    if at_other.any() or at_own.mean() > max(after.mean() / 2, noticeable):
+        numbers = join_numbers(np.flatnonzero(at_other if at_other.any() else at_own > noticeable))
         raise ValueError(
             f"Expected argument `{name}` to show the images of `x_batch`, in their order, but outside the masks image "
-            f"{shown} is another picture. Align it with `x_batch`; if it is aligned, the masks are too small."
+            f"{numbers} is another picture. Align it with `x_batch`; if it is aligned, the masks are too small."
         )
 
 

@@ -223,14 +223,14 @@ def concept_importances(
     model: ConceptModel, values: Tensor, classes: Tensor, names: Sequence[str]
 ) -> dict[str, Tensor]:
     """Return several importances (N, L) of the concepts at the price of one: theta, u, and theta times u."""
-    own = at_least_float32(values)
+    exact_values = at_least_float32(values)
     if set(names) <= {"value"}:
-        return dict.fromkeys(names, own)
+        return dict.fromkeys(names, exact_values)
     weights = linear_weights(model.head)
-    theta = (_head_gradient(model, values, classes) if weights is None else weights[classes]).to(own.dtype)
-    importances = {"weight": theta, "value": own}
+    theta = (_head_gradient(model, values, classes) if weights is None else weights[classes]).to(exact_values.dtype)
+    importances = {"weight": theta, "value": exact_values}
     if "contribution" in names:
-        importances["contribution"] = theta * own
+        importances["contribution"] = theta * exact_values
     return dict(zip(names, map(importances.__getitem__, names), strict=True))
 
 
@@ -408,5 +408,5 @@ RANDOM_BANKS = "random banks"
 
 def random_models(model: Any) -> list[ConceptModel]:
     """Return the concept models of the random banks that a model was fitted with; none for other models."""
-    found: list[ConceptModel] = getattr(model, "random_models", list)()
-    return found
+    models: list[ConceptModel] = getattr(model, "random_models", list)()
+    return models

@@ -30,7 +30,7 @@ _LETTERS = 40
 
 def check_table(name: str, table: Any, columns: Sequence[str], source: str) -> None:
     """Raise where a table to be drawn lacks a column of what `source` returns, or holds nothing."""
-    lacking = [each for each in columns if each not in getattr(table, "columns", [])]
+    lacking = [column for column in columns if column not in getattr(table, "columns", [])]
     if lacking or table.empty:
         raise ValueError(
             f"Expected argument `{name}` to be what `{source}` returns but "
@@ -38,13 +38,13 @@ def check_table(name: str, table: Any, columns: Sequence[str], source: str) -> N
         )
 
 
-def checked_axes(ax: Any, n: int, each: str) -> np.ndarray:
+def checked_axes(ax: Any, n: int, panel_of: str) -> np.ndarray:
     """Return the axes (n or more,) for as many panels, or raise."""
     axes = np.asarray(ax, dtype=object).ravel()
     if not all(isinstance(panel, Axes) for panel in axes):
         raise TypeError("Expected argument `ax` to hold nothing but Axes of matplotlib.")
     if len(axes) < n:
-        raise ValueError(f"Expected argument `ax` to hold {n} axes, one for each {each}, but got {len(axes)}.")
+        raise ValueError(f"Expected argument `ax` to hold {n} axes, one for each {panel_of}, but got {len(axes)}.")
     return axes
 
 
@@ -91,12 +91,13 @@ class DrawsScores:
     default_plot_func: Callable[..., Any] | None
 
     def __repr__(self) -> str:
-        known = {**DEFAULTS, **self.quantus_defaults}
+        defaults = {**DEFAULTS, **self.quantus_defaults}
         of_quantus = ("abs", "normalise", "return_aggregate")
-        changed = {name: getattr(self, name) for name in of_quantus if getattr(self, name) != known[name]}
+        changed = {name: getattr(self, name) for name in of_quantus if getattr(self, name) != defaults[name]}
         settings = {name: getattr(self, name, None) for name in inspect.signature(type(self)).parameters}
         # Settings that are off are left out.
-        return describe(self, **{name: each for name, each in settings.items() if each is not False}, **changed)
+        shown_settings = {name: setting for name, setting in settings.items() if setting is not False}
+        return describe(self, **shown_settings, **changed)
 
     def plot_scores(
         self, scores: Any = None, ax: Any = None, *, control: Any = None, names: Sequence[str] | None = None
@@ -130,8 +131,8 @@ class DrawsScores:
             If `scores` or `control` is not (n,) of numbers, or `names` are not as many as scores.
         """
         last = self.records[-1] if scores is None and self.records else None
-        known: Any = self.evaluation_scores if last is None else last.values
-        values = np.atleast_1d(to_array("scores", known if scores is None else scores)).astype(float)
+        last_scores: Any = self.evaluation_scores if last is None else last.values
+        values = np.atleast_1d(to_array("scores", last_scores if scores is None else scores)).astype(float)
         if values.ndim > 1:
             raise ValueError(f"Expected argument `scores` to have shape (n,) but got {values.shape}.")
         if control is not None:
@@ -232,7 +233,7 @@ def _shorten(name: str) -> str:
 
 
 def _item_names(names: Sequence[str] | None, n: int) -> list[str]:
-    given = [str(place) for place in range(n)] if names is None else as_list("names", names, "names")
-    if len(given) != n:
-        raise ValueError(f"Expected argument `names` to hold a name for each of {n} scores but got {len(given)}.")
-    return [str(name) for name in given]
+    item_names = [str(place) for place in range(n)] if names is None else as_list("names", names, "names")
+    if len(item_names) != n:
+        raise ValueError(f"Expected argument `names` to hold a name for each of {n} scores but got {len(item_names)}.")
+    return [str(name) for name in item_names]

@@ -117,8 +117,8 @@ def score_explanations(
     embedder = embedder_for(scorer, encoder, cache=cache)
     denormalisation = Denormalisation(mean, std, denormalise)
     rows = RowBuffer()
-    for given in progress(loader, "scoring", unit="batch", show=display_progressbar):
-        batch = _check_batch(given, denormalisation)
+    for raw_batch in progress(loader, "scoring", unit="batch", show=display_progressbar):
+        batch = _check_batch(raw_batch, denormalisation)
         labels = _label_places(scorer, batch)
         votes = torch.full((len(labels), len(scorer.questions)), torch.nan)
         good = batch.reason == 0
@@ -153,7 +153,7 @@ def _check_batch(batch: Any, denormalisation: Denormalisation) -> _Batch:
         return _of_explanations(*batch)
     if len(batch) not in (2, 3):
         raise ValueError(f"{_EXPECTED}, but got {len(batch)} items.")
-    images, maps = (to_tensor("loader", each) for each in batch[:2])
+    images, maps = (to_tensor("loader", part) for part in batch[:2])
     images = floating_images(images)
     check_shape("images", images, ("B", "C", "H", "W"), (None,) * 4)
     maps = maps.sum(1) if maps.ndim == 4 else maps
@@ -167,11 +167,13 @@ def _check_batch(batch: Any, denormalisation: Denormalisation) -> _Batch:
 
 
 def _of_explanations(explanations: Sequence[Any], labels: Any) -> _Batch:
-    for each in explanations:
-        if not isinstance(each, Explanation):
-            raise ValueError(f"{_EXPECTED}, but got {type(each).__name__}.")
-    modality = torch.tensor([MODALITIES.index(each.modality) for each in explanations])
-    return _Batch(list(explanations), modality, torch.tensor([_reason(each) for each in explanations]), labels)
+    for explanation in explanations:
+        if not isinstance(explanation, Explanation):
+            raise ValueError(f"{_EXPECTED}, but got {type(explanation).__name__}.")
+    modality = torch.tensor([MODALITIES.index(explanation.modality) for explanation in explanations])
+    return _Batch(
+        list(explanations), modality, torch.tensor([_reason(explanation) for explanation in explanations]), labels
+    )
 
 
 def _reason(explanation: Explanation) -> int:
@@ -194,12 +196,12 @@ def _label_places(scorer: Scorer, batch: _Batch) -> Tensor:
     return label_indices(scorer.labels, batch.labels, len(batch.reason)).cpu()
 
 
-def _embed(embedder: Embedder, denormalisation: Denormalisation, shown: Any, good: Tensor) -> Tensor:
-    if isinstance(shown, list):
-        return embedder.embed([each for each, usable in zip(shown, good.tolist(), strict=True) if usable])
+def _embed(embedder: Embedder, denormalisation: Denormalisation, content: Any, good: Tensor) -> Tensor:
+    if isinstance(content, list):
+        return embedder.embed([part for part, usable in zip(content, good.tolist(), strict=True) if usable])
     # On the encoder's device, where pictures are made quicker.
-    where = embedder.encoder.device or shown[0].device
-    images, maps = (each if good.all() else each[good.to(each.device)] for each in shown)
+    where = embedder.encoder.device or content[0].device
+    images, maps = (part if good.all() else part[good.to(part.device)] for part in content)
     return embedder.embed_maps(denormalisation.of_checked(images.to(where)), maps.to(where), checked=True)
 
 
@@ -211,5 +213,7 @@ def _warn(scorer: Scorer, labels: np.ndarray, reasons: np.ndarray) -> None:
             f"give them. It knows {shorten(', '.join(scorer.labels))}."
         )
     if reasons.any():
-        found = [f"{text} ({(reasons == code).sum()})" for code, text in enumerate(REASONS) if code in reasons and code]
-        warn_user(f"{np.count_nonzero(reasons)} of {len(reasons)} explanations have no score: {'; '.join(found)}.")
+        counted = [
+            f"{text} ({(reasons == code).sum()})" for code, text in enumerate(REASONS) if code in reasons and code
+        ]
+        warn_user(f"{np.count_nonzero(reasons)} of {len(reasons)} explanations have no score: {'; '.join(counted)}.")

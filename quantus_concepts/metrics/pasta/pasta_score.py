@@ -173,9 +173,9 @@ class PASTAScore(ConceptMetric):
             raise ValueError(
                 f"Argument `{name}` has no effect on a scorer that was trained without labels: leave it out."
             )
-        given = to_numpy(value) if isinstance(value, Tensor) else as_list(name, value, "labels")
+        labels = to_numpy(value) if isinstance(value, Tensor) else as_list(name, value, "labels")
         try:
-            return label_indices(self.scorer.labels, given, len(given)).numpy()
+            return label_indices(self.scorer.labels, labels, len(labels)).numpy()
         except (TypeError, ValueError, RuntimeError) as error:
             raise ValueError(f"Expected argument `{name}` to hold labels of the scorer: {error}") from error
 
@@ -183,9 +183,10 @@ class PASTAScore(ConceptMetric):
         self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, s_batch: np.ndarray | None
     ) -> dict[str, np.ndarray]:
         call = self.call
-        given = call.attributions
+        attributions = call.attributions
         # Explanations that could not be used have two axes and no value.
-        concepts = x_batch.ndim == 2 or (given is not None and given.ndim == 2 and given.shape[1] > 0)
+        shape = (0, 0) if attributions is None else attributions.shape
+        concepts = x_batch.ndim == 2 or (len(shape) == 2 and shape[1] > 0)
         if concepts and self.concept_names is None:
             raise ValueError(
                 f"{self.name} needs argument `concept_names` to score attributions of concepts: the names it writes "

@@ -99,8 +99,8 @@ class Explainer:
             (n, 3, H, W) normalised images and (n, H, W) maps.
         """
         size = self.size or _size(explanations[0])
-        images = torch.cat([resize(each.image.float()[None], size) for each in explanations])
-        maps = torch.cat([resize(each.map.float()[None, None], size)[:, 0] for each in explanations])
+        images = torch.cat([resize(explanation.image.float()[None], size) for explanation in explanations])
+        maps = torch.cat([resize(explanation.map.float()[None, None], size)[:, 0] for explanation in explanations])
         return Denormalisation(self.mean, self.std).redone(images), maps
 
     @property
@@ -182,10 +182,10 @@ def metric_values(
     """
     explainers = explainers or {}
     _check_explainers(explainers, set(ratings.explainer_ids.tolist()))
-    drawn = int((ratings.modalities == "drawing").sum())
-    if drawn:
+    n_drawings = int((ratings.modalities == "drawing").sum())
+    if n_drawings:
         warn_user(
-            f"No metric is defined of {drawn} of {len(ratings)} explanations, which are drawings: read their "
+            f"No metric is defined of {n_drawings} of {len(ratings)} explanations, which are drawings: read their "
             'maps, with PastaRatings(..., modality="map").'
         )
     values = {SPARSENESS: sparseness(ratings.explanations, display_progressbar)}
@@ -204,13 +204,14 @@ def metric_values(
             generator=torch.Generator(),
         )
         done = 0
-        for read in progress(loader, name, show=display_progressbar, leave=True):
-            chosen = rows[done : done + len(read)]
-            done += len(read)
-            for part in _of_one_size([each for each in read if isinstance(each, MapExplanation)], explainer):
-                items = [read[index] for index in part]
-                for metric, found in measure(items).items():
-                    values[metric][chosen[part]] = found
+        for explanations in progress(loader, name, show=display_progressbar, leave=True):
+            chosen = rows[done : done + len(explanations)]
+            done += len(explanations)
+            maps = [explanation for explanation in explanations if isinstance(explanation, MapExplanation)]
+            for group in _of_one_size(maps, explainer):
+                of_one_size = [explanations[index] for index in group]
+                for metric, scores in measure(of_one_size).items():
+                    values[metric][chosen[group]] = scores
         if measure.failures:
             warn_user(f"MaxSensitivity is NaN where explainer {name!r} failed: {'; '.join(sorted(measure.failures))}.")
     return values
@@ -251,14 +252,14 @@ class _Measure:
         x, a = images.numpy(), maps.numpy()
         with evaluation_mode(self.explainer.model), shared_passes():
             y = predict_logits(self.explainer.model, images).argmax(1).cpu().numpy()
-            found = {
+            values = {
                 name: np.asarray(metric(self.explainer.model, x, y, a, channel_first=True, batch_size=len(x)))
                 for name, metric in self.faithfulness.items()
             }
             if self.explainer.explain_func is not None:
                 for name, kind in SENSITIVITY.items():
-                    found[name] = self._sensitivity(kind, x, y)
-        return found
+                    values[name] = self._sensitivity(kind, x, y)
+        return values
 
     def _sensitivity(self, kind: str, x: np.ndarray, y: np.ndarray) -> np.ndarray:
         perturb = _Noise(kind, self.noise * self.explainer.scale, self.seed, x.shape[1:])
@@ -278,8 +279,8 @@ class _Measure:
             # One method that fails must not cost the values of all others.
             self.failures.add(f"{type(error).__name__}: {error}")
             return np.full(len(x), np.nan)
-        found = np.asarray(scores, dtype=float)
-        return np.where(np.isfinite(found), found, np.nan)
+        sensitivity = np.asarray(scores, dtype=float)
+        return np.where(np.isfinite(sensitivity), sensitivity, np.nan)
 
 
 class _Noise:
@@ -298,16 +299,17 @@ class _Noise:
         return (arr + np.stack(noises)).astype(arr.dtype)
 
 
-def _check_explainers(explainers: Mapping[str, Explainer], known: set[str]) -> None:
+def _check_explainers(explainers: Mapping[str, Explainer], explainer_ids: set[str]) -> None:
     for name, explainer in explainers.items():
         if not isinstance(explainer, Explainer):
             raise TypeError(
                 f"Expected argument `explainers` to hold an Explainer under {name!r} but got "
                 f"{type(explainer).__name__}. Explainer(model, explain_func) makes one."
             )
-        if name not in known:
-            near = difflib.get_close_matches(name, sorted(known), n=3)
-            hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else f" There are {sorted(known)[:10]}."
+        if name not in explainer_ids:
+            near = difflib.get_close_matches(name, sorted(explainer_ids), n=3)
+            instead = f"There are {sorted(explainer_ids)[:10]}."
+            hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else f" {instead}"
             raise ValueError(f"Expected the keys of argument `explainers` to be explainer ids but got {name!r}.{hint}")
 
 

@@ -247,7 +247,7 @@ def score_concepts(
     """
     if concept_labels is None:
         loader = with_concepts_of([*model.values()] if isinstance(model, Mapping) else [model], loader)
-    known = known_to(loader)
+    truth_of = known_to(loader)
     own_controls = [] if controls or per_image or isinstance(model, Mapping) else random_models(model)
     if own_controls:
         # Scores vary more between banks than between images, and maps take most of the time.
@@ -256,8 +256,8 @@ def score_concepts(
         controls, control_stride = {RANDOM_BANKS: own_controls}, max(control_stride, n_images // RANDOM_MAPS)
     stream = concept_stream(
         model,
-        class_concepts=known("class_concepts", class_concepts, CLASS_CONCEPTS),
-        part_of_concept=known("part_of_concept", part_of_concept, PARTS),
+        class_concepts=truth_of("class_concepts", class_concepts, CLASS_CONCEPTS),
+        part_of_concept=truth_of("part_of_concept", part_of_concept, PARTS),
         explanations=explanations,
         top_l=top_l,
         alphas=alphas,
@@ -273,12 +273,12 @@ def score_concepts(
     if points is not None:
         check_parts(stream.variants.parts, points)
     if value_threshold is not None:
-        bound |= {"added": known("added", added, SUBSTITUTES), "removed": known("removed", removed, SUBSTITUTES)}
+        bound |= {"added": truth_of("added", added, SUBSTITUTES), "removed": truth_of("removed", removed, SUBSTITUTES)}
     elsewhere = EarlierPoints(seed) if baselines else None
     stream.run(loader, bound, elsewhere, n_threads=n_threads, display_progressbar=display_progressbar)
     if per_image:
         return concept_images(stream)
-    classes, concepts = known("class_names", class_names), known("concept_names", concept_names)
+    classes, concepts = truth_of("class_names", class_names), truth_of("concept_names", concept_names)
     own_classes, own_concepts = names_known_to(model)
     return concept_table(
         stream, own_classes if classes is None else classes, own_concepts if concepts is None else concepts
@@ -379,13 +379,15 @@ def score_substitutions(
         If it is not known what was put in, no concept is the model's, an argument is out of its range, shapes do not go
         together, or an image or a value is not finite.
     """
-    known = known_to(loader)
-    truth = known("class_concepts", class_concepts, CLASS_CONCEPTS)
-    stream = substitution_stream(model, class_concepts=truth, threshold=threshold, controls=controls)
-    bound = bound_substitutions(known, added, removed, labels)
+    truth_of = known_to(loader)
+    class_table = truth_of("class_concepts", class_concepts, CLASS_CONCEPTS)
+    stream = substitution_stream(model, class_concepts=class_table, threshold=threshold, controls=controls)
+    bound = bound_substitutions(truth_of, added, removed, labels)
     stream.run(loader, bound, required=ADDED_REQUIRED, display_progressbar=display_progressbar)
-    recipes = known("pairs", pairs, CLASSES)
-    about = about_images(stream, recipes, known("class_names", class_names), known("concept_names", concept_names))
+    recipes = truth_of("pairs", pairs, CLASSES)
+    about = about_images(
+        stream, recipes, truth_of("class_names", class_names), truth_of("concept_names", concept_names)
+    )
     if per_image:
         return substitution_images(stream, about)
     return substitution_table(stream, about, seen, display_progressbar)
@@ -450,14 +452,14 @@ class ConceptRanges:
         self.model, self.data = model, data
         self.batch_size, self.num_workers = batch_size, num_workers
         self.baselines, self.seed = baselines, seed
-        known = {name: getattr(data, name, None) for name in ("class_concepts", "part_of_concept", *_NAMES)}
-        given: dict[str, Any] = {
+        truth_of_data = {name: getattr(data, name, None) for name in ("class_concepts", "part_of_concept", *_NAMES)}
+        arguments: dict[str, Any] = {
             name: SETTINGS[name].check(name, value, {}) if name in SETTINGS else value
-            for name, value in (known | settings).items()
+            for name, value in (truth_of_data | settings).items()
             if value is not None
         }
-        self._names = {name: given.pop(name, None) for name in _NAMES}
-        self._asked = given | {"interventions": interventions_after(given.get("interventions", ()), seed)}
+        self._names = {name: arguments.pop(name, None) for name in _NAMES}
+        self._asked = arguments | {"interventions": interventions_after(arguments.get("interventions", ()), seed)}
         # Validate the settings now.
         self._stream()
 
@@ -498,7 +500,7 @@ class ConceptRanges:
         )
         elsewhere = EarlierPoints(self.seed, start, self._points_of) if self.baselines else None
         stream = self._stream(start=start, record=True)
-        stream.run(loader, {name: each[start:stop] for name, each in self._substituted().items()}, elsewhere)
+        stream.run(loader, {name: concepts[start:stop] for name, concepts in self._substituted().items()}, elsewhere)
         return stream.rows()
 
     @check_arguments(rows=Instance(data_frame, "a pandas.DataFrame"), per_image=Flag())
@@ -541,11 +543,11 @@ class ConceptRanges:
     def _substituted(self) -> dict[str, np.ndarray]:
         if self._asked.get("value_threshold") is None:
             return {}
-        known = {name: getattr(self.data, name, None) for name in ("added", "removed")}
-        return {name: SUBSTITUTES.check(name, each, {}) for name, each in known.items() if each is not None}
+        names = [name for name in ("added", "removed") if getattr(self.data, name, None) is not None]
+        return {name: SUBSTITUTES.check(name, getattr(self.data, name), {}) for name in names}
 
     def _points_of(self, images: Sequence[int]) -> Tensor:
         samples = (self.data[image] for image in images)
         place = FIELDS.index("points")
-        found = [each["points"] if isinstance(each, Mapping) else each[place] for each in samples]
-        return torch.stack([torch.as_tensor(each) for each in found])
+        points = (sample["points"] if isinstance(sample, Mapping) else sample[place] for sample in samples)
+        return torch.stack([*map(torch.as_tensor, points)])

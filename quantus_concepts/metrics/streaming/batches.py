@@ -58,13 +58,13 @@ class EarlierPoints:
         place = self._n_seen + np.arange(len(points))
         partner = np.floor(self._generator.random(len(points)) * place).astype(np.int64)
         if self._look_up is None:
-            drawn = self._points.add(points)[torch.as_tensor(partner, device=points.device)]
+            earlier = self._points.add(points)[torch.as_tensor(partner, device=points.device)]
         else:
-            drawn = self._look_up(partner.tolist()).to(points).view_as(points)
+            earlier = self._look_up(partner.tolist()).to(points).view_as(points)
         if self._n_seen == 0:
-            drawn[0] = torch.nan
+            earlier[0] = torch.nan
         self._n_seen += len(points)
-        return drawn
+        return earlier
 
 
 class ConceptBatches:
@@ -82,53 +82,53 @@ class ConceptBatches:
         required: Mapping[str, str] | None = None,
     ) -> None:
         self._loader, self._required = loader, required or {}
-        names = " and ".join(f"`{name}`" for name, whole in bound.items() if whole is not None)
+        names = " and ".join(f"`{name}`" for name, array in bound.items() if array is not None)
         if names and isinstance(getattr(loader, "sampler", None), RandomSampler):
             raise ValueError(
                 f"Expected argument `loader` to give images in the order of {names} but it shuffles them. Make it with "
                 "shuffle=False."
             )
         # Copies: of arrays from the store of Ray, which cannot be written to, torch warns.
-        self._bound = {name: torch.tensor(np.asarray(whole)) for name, whole in bound.items() if whole is not None}
+        self._bound = {name: torch.tensor(np.asarray(array)) for name, array in bound.items() if array is not None}
         self._n_classes, self._n_concepts, self._last_part = n_classes, n_concepts, last_part
         self._elsewhere = elsewhere
 
     def __iter__(self) -> Iterator[ConceptBatch]:
         n_seen = 0
         for batch in self._loader:
-            made = self._made(batch, n_seen)
-            if not len(made.images):
+            concept_batch = self._made(batch, n_seen)
+            if not len(concept_batch.images):
                 continue
-            self._check(made, n_seen)
-            n_seen += len(made.images)
-            if self._elsewhere is not None and made.points is not None and self._last_part >= 0:
-                made = made._replace(elsewhere=self._elsewhere.draw(made.points))
-            yield made
+            self._check(concept_batch, n_seen)
+            n_seen += len(concept_batch.images)
+            if self._elsewhere is not None and concept_batch.points is not None and self._last_part >= 0:
+                concept_batch = concept_batch._replace(elsewhere=self._elsewhere.draw(concept_batch.points))
+            yield concept_batch
         if not n_seen:
             raise ValueError("Expected argument `loader` to give at least one batch but it is empty.")
         self._check_lengths(n_seen, at_least=False)
 
     def _made(self, batch: Any, n_seen: int) -> ConceptBatch:
-        given = read_batch(batch)
-        images = floating_images(to_tensor("loader", given["images"]))
+        fields = read_batch(batch)
+        images = floating_images(to_tensor("loader", fields["images"]))
         # Of a table there are no places, and nothing else asks for them.
         if images.ndim != 2 or self._last_part >= 0:
             check_shape("images", images, ("B", "C", "H", "W"), (None, None, None, None))
         self._check_lengths(n_seen + len(images), at_least=True)
-        given |= {name: whole[n_seen : n_seen + len(images)] for name, whole in self._bound.items()}
-        if "labels" not in given:
+        fields |= {name: array[n_seen : n_seen + len(images)] for name, array in self._bound.items()}
+        if "labels" not in fields:
             raise ValueError(
                 "Expected argument `loader` to give (images, labels), or argument `labels` with it, but the classes "
                 "of the images are missing."
             )
-        labels = to_tensor("labels", given["labels"])
-        if "before" in given:
-            given["before"] = floating_images(to_tensor("before", given["before"]))
+        labels = to_tensor("labels", fields["labels"])
+        if "before" in fields:
+            fields["before"] = floating_images(to_tensor("before", fields["before"]))
         for name, message in self._required.items():
-            if name not in given:
+            if name not in fields:
                 raise ValueError(message)
         concepts, points, before, added, removed = (
-            to_tensor(name, given[name]) if name in given else None for name in FIELDS[2:]
+            to_tensor(name, fields[name]) if name in fields else None for name in FIELDS[2:]
         )
         if points is not None and points.ndim == 3:
             points = points[:, :, None]
@@ -167,11 +167,11 @@ class ConceptBatches:
             check_places(points, (images.shape[2], images.shape[3]), ("image", "part", "place"))
 
     def _check_lengths(self, n_images: int, *, at_least: bool) -> None:
-        for name, whole in self._bound.items():
-            if len(whole) < n_images or (not at_least and len(whole) > n_images):
+        for name, array in self._bound.items():
+            if len(array) < n_images or (not at_least and len(array) > n_images):
                 raise ValueError(
                     f"Expected argument `{name}` to hold as many rows as `loader` gives images, "
-                    f"{'at least ' if at_least else ''}{n_images}, but got {len(whole)}."
+                    f"{'at least ' if at_least else ''}{n_images}, but got {len(array)}."
                 )
 
 
@@ -190,21 +190,23 @@ class SelectedConcepts:
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         for batch in self._loader:
-            given = read_batch(batch)
-            if "concept_labels" in given:
-                given["concept_labels"] = given["concept_labels"][:, self._columns]
-            yield given
+            fields = read_batch(batch)
+            if "concept_labels" in fields:
+                fields["concept_labels"] = fields["concept_labels"][:, self._columns]
+            yield fields
 
 
 def with_concepts_of(models: Sequence[Any], loader: Any) -> Any:
     """Return a loader with the concepts of the models' banks, if these are some of those that its data set names."""
     data = getattr(loader, "dataset", None)
-    known = getattr(data, "concept_names", None)
+    data_names = getattr(data, "concept_names", None)
     banks = [list(getattr(getattr(model, "bank", None), "names", ())) for model in models]
     names = banks[0] if banks else []
-    if not isinstance(known, list) or not hasattr(data, "select") or any(each != names for each in banks):
+    same_bank = all(bank_names == names for bank_names in banks)
+    if not isinstance(data_names, list) or not hasattr(data, "select") or not same_bank:
         return loader
-    return SelectedConcepts(loader, names) if names and len(names) < len(known) and {*names} <= {*known} else loader
+    some = names and len(names) < len(data_names) and {*names} <= {*data_names}
+    return SelectedConcepts(loader, names) if some else loader
 
 
 def _check_finite(images: Tensor, n_seen: int) -> None:

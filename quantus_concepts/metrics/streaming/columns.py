@@ -85,21 +85,21 @@ class Interventions:
         low, high = levels or (torch.zeros(values.shape[1]), torch.ones(values.shape[1]))
         check_shape("levels", low, ("L",), (values.shape[1],))
         low, high = low.to(values), high.to(values)
-        given: dict[str, Any] = {"groups": self.groups, "seed": self.seed, "first": first}
-        given["boundary"] = (low + high) / 2 if boundary is None else boundary
+        options: dict[str, Any] = {"groups": self.groups, "seed": self.seed, "first": first}
+        options["boundary"] = (low + high) / 2 if boundary is None else boundary
         if "contribution" in self.orders:
-            given["weights"] = concept_importances(model, values, predicted, ("weight",))["weight"]
+            options["weights"] = concept_importances(model, values, predicted, ("weight",))["weight"]
         counts, ranks = self.counts_of(values.shape[1]), dict[str, Tensor]()
-        for said in self.answers:
-            targets = torch.where(~present if said else present, high, low)
+        for answer in self.answers:
+            targets = torch.where(~present if answer else present, high, low)
             for order in self.orders:
                 if order not in ranks or order == "contribution":
                     # The others do not depend on the answers.
-                    ranks[order] = intervention_ranks(order, values, targets, **given)
+                    ranks[order] = intervention_ranks(order, values, targets, **options)
                 after = intervene_values(values, targets, ranks[order], counts)
                 # All at once: each call of a head costs more than its product.
                 classes = class_logits(model, after.flatten(0, 1)).argmax(1).view(len(counts), -1)
-                yield from (((order, count, None, said), row) for count, row in zip(counts, classes, strict=True))
+                yield from (((order, count, None, answer), row) for count, row in zip(counts, classes, strict=True))
 
 
 @dataclass(frozen=True)
@@ -237,8 +237,8 @@ class ModelColumns:
         self.scores, self.shape = scores, (shape[0], shape[1])
         rows = recorded[ROWS]
         labels, predicted = (rows[:, scores.index(score)].long() for score in (col.LABEL, col.PREDICTED))
-        if importance := [each for name, each in recorded.items() if name != ROWS]:
-            self._add_to_sums(torch.stack(importance), labels, labels == predicted)
+        if by_explanation := [importances for name, importances in recorded.items() if name != ROWS]:
+            self._add_to_sums(torch.stack(by_explanation), labels, labels == predicted)
         self._rows.add(rows)
 
     def columns(self) -> dict[Score, np.ndarray]:
@@ -277,10 +277,12 @@ class ModelColumns:
         # Of numbers that are not finite the largest absolute one is not either.
         largest = torch.linalg.vector_norm(numbers, torch.inf, 1)
         # The one transfer from the device for each batch and model.
-        found = (largest if ranked is None else torch.cat([largest, ranked.flatten()])).cpu().numpy()
-        self._check_finite("a concept value or logit", np.isfinite(found[: len(numbers)]), self._first + self.n_images)
+        host_numbers = (largest if ranked is None else torch.cat([largest, ranked.flatten()])).cpu().numpy()
+        self._check_finite(
+            "a concept value or logit", np.isfinite(host_numbers[: len(numbers)]), self._first + self.n_images
+        )
         shape = (0, 0, 0) if ranked is None else tuple(ranked.shape)
-        return found[len(numbers) :].reshape(shape).astype(np.int64)
+        return host_numbers[len(numbers) :].reshape(shape).astype(np.int64)
 
     def _existence(
         self, values: Tensor, importance: Tensor, order: Tensor | None, concepts: Tensor | None
@@ -292,13 +294,14 @@ class ModelColumns:
             blocks.append(([col.DENSITY], concepts.mean(1, keepdim=True, dtype=torch.float32)))
         if variants.accuracies and self.threshold is not None:
             right = ((values >= self.threshold) == (concepts > 0.5)).float()
-            for score, some in variants.accuracies.items():
-                blocks.append(([score], (right if some is None else right[:, some.to(right.device)]).mean(1)[:, None]))
+            for score, chosen in variants.accuracies.items():
+                judged = right if chosen is None else right[:, chosen.to(right.device)]
+                blocks.append(([score], judged.mean(1, keepdim=True)))
         if order is not None:
             present = concepts.expand(importance.shape)
-            shown = ranked_presence(importance, present, order)
+            presence = ranked_presence(importance, present, order)
             # For every l the mean over the first l.
-            shares = running_means(shown[..., None], variants.top_l)[..., 0]
+            shares = running_means(presence[..., None], variants.top_l)[..., 0]
             scores = [Score(col.CEM, name, top) for name in variants.explanations for top in variants.top_l]
             blocks.append((scores, shares.transpose(0, 1).flatten(1)))
         return blocks
@@ -328,19 +331,19 @@ class ModelColumns:
             ([col.PLUS, col.MINUS], torch.stack([scores.added, scores.removed], 1)),
         ]
         if self.variants.class_concepts is not None:
-            own = torch.as_tensor(self.variants.class_concepts >= MAJORITY)[batch.labels.cpu()]
-            blocks.append(([col.RECITAL], recital(values, own, self.threshold)[:, None]))
+            class_truth = torch.as_tensor(self.variants.class_concepts >= MAJORITY)[batch.labels.cpu()]
+            blocks.append(([col.RECITAL], recital(values, class_truth, self.threshold)[:, None]))
         return blocks
 
     def _add_movements(
         self, values: Tensor, predicted: Tensor, batch: ConceptBatch, features: Tensor | None
     ) -> list[Block]:
         earlier = concept_outputs(self.model, batch.before, features)
-        moved = movement(earlier.values, values, *(torch.as_tensor(each) for each in (batch.added, batch.removed)))
+        moved = movement(earlier.values, values, torch.as_tensor(batch.added), torch.as_tensor(batch.removed))
         # Whatever the threshold.
         rises = (moved.added > 0).float().masked_fill(moved.added.isnan(), torch.nan)
-        kept = (predicted == earlier.logits.argmax(1)).to(rises)
-        columns = (moved.added, moved.removed, moved.others, rises, moved.selectivity, kept)
+        class_kept = (predicted == earlier.logits.argmax(1)).to(rises)
+        columns = (moved.added, moved.removed, moved.others, rises, moved.selectivity, class_kept)
         return [([*col.MOVES], torch.stack(columns, 1))]
 
     def _add_to_sums(self, importance: Tensor, labels: Tensor, correct: Tensor) -> None:
@@ -382,12 +385,12 @@ class ModelColumns:
         if not len(located):
             return [([col.FINITE_MAPS, *scores], empty)]
         rows = torch.as_tensor(located)
-        some = None if features is None else features[rows.to(features.device)]
-        others = None if elsewhere is None else elsewhere[located]
-        found = self._locations.columns(
-            self.model, images[rows.to(images.device)], some, ranks, points[located], others
+        located_features = None if features is None else features[rows.to(features.device)]
+        other_points = None if elsewhere is None else elsewhere[located]
+        blocks = self._locations.columns(
+            self.model, images[rows.to(images.device)], located_features, ranks, points[located], other_points
         )
-        block = torch.cat([each.to(torch.float32) for _, each in found], 1)
+        block = torch.cat([block_columns.to(torch.float32) for _, block_columns in blocks], 1)
         empty = empty.to(block.device).index_copy(0, rows.to(block.device), block)
         return [([col.FINITE_MAPS, *scores], empty)]
 

@@ -128,8 +128,8 @@ def intervention_curve(
 def curves_of(scores: pd.DataFrame) -> pd.DataFrame:
     """Return the intervention curves among the numbers of `score_concepts`."""
     rows = scores[scores["metric"] == INTERVENED]
-    said = rows["baseline"].where(rows["baseline"] != "", TRUE_LABELS)
-    rows = rows.assign(labels=said, order=rows["explanation"], count=rows["l"].astype(int))
+    answers = rows["baseline"].where(rows["baseline"] != "", TRUE_LABELS)
+    rows = rows.assign(labels=answers, order=rows["explanation"], count=rows["l"].astype(int))
     return rows[list(COLUMNS)].reset_index(drop=True)
 
 
@@ -157,8 +157,9 @@ def plot_interventions(table: pd.DataFrame, ax: Any = None, *, control: pd.DataF
     ValueError
         If `table` or `control` lacks a column or holds nothing, or there are too few axes.
     """
-    for name, each in (("table", table), ("control", table if control is None else control)):
-        check_table(name, each, COLUMNS, "intervention_curve")
+    check_table("table", table, COLUMNS, "intervention_curve")
+    if control is not None:
+        check_table("control", control, COLUMNS, "intervention_curve")
     models = list(dict.fromkeys(table["model"]))
     if ax is None:
         size = (2.8 + 2.6 * len(models), 3.4)

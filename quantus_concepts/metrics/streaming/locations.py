@@ -85,7 +85,7 @@ class Locations:
             hits = torch.cat([hits, self._all_chances(pairs, points, elsewhere).to(hits)], 1)
         # (B, rows, tops, A): the rows of CLM, those of part specificity, and those of chance.
         means = running_means(hits, self._tops)
-        scores, specific = (len(each) for each in self._named(baselines=elsewhere is not None))
+        scores, specific = (len(named) for named in self._named(baselines=elsewhere is not None))
         located = torch.cat([means[:, :scores], means[:, scores + specific :]], 1) if several else means[:, :scores]
         specific_means = means[:, scores : scores + specific, self._tops.index(self._first)]
         columns = torch.cat([located.permute(0, 2, 3, 1).flatten(1), specific_means.transpose(1, 2).flatten(1)], 1)
@@ -111,8 +111,8 @@ class Locations:
         maps = concept_maps(model, features, images, slots).flatten(0, 1)
         finite = finite_rows(maps)
         hits = hits_of_parts(maps[chosen], places, size, self._alphas, finite[chosen])
-        here, others = own_and_others(hits, parts, self._weights(points.shape[1]))
-        return finite, torch.cat([here, here - others])[lookup]
+        here, there = own_and_others(hits, parts, self._weights(points.shape[1]))
+        return finite, torch.cat([here, here - there])[lookup]
 
     def _hits_with_baselines(
         self,
@@ -135,8 +135,8 @@ class Locations:
         where = np.concatenate([np.concatenate([where, other], 1), np.concatenate([pixels, none], 1)])
         # Below, hits are in blocks of a row for each pair: at the own part by map (block 0), norm and centre, at the
         # other parts likewise (3 to 5), elsewhere (6), and the differences of own and other parts (7 to 9).
-        by_norm, by_centre, others, there, difference = (n_pairs * np.array([1, 2, 3, 6, 7])).tolist()
-        rows = [pairs.place, there + last, others + last, by_norm + last, by_centre + last]
+        by_norm, by_centre, at_others, elsewhere_hits, difference = (n_pairs * np.array([1, 2, 3, 6, 7])).tolist()
+        rows = [pairs.place, elsewhere_hits + last, at_others + last, by_norm + last, by_centre + last]
         rows += [difference + pairs.place, difference + by_norm + last, difference + by_centre + last]
         slots, chosen, lookup, whose, parts, places = _to_device(
             self._with_part.device,
@@ -153,17 +153,18 @@ class Locations:
         hits = hits_of_parts(maps[chosen], places, size, self._alphas, finite[chosen])
         centre = torch.as_tensor(self._region.hits(points, size)).to(hits)
         at_parts = torch.cat([hits[:n_pairs, :n_parts], hits[n_pairs:, :n_parts][whose], centre[whose]])
-        here, rest = own_and_others(at_parts, parts, self._weights(n_parts))
-        return finite[: pairs.slots.size], torch.cat([here, rest, hits[:n_pairs, n_parts], here - rest])[lookup]
+        here, other_hits = own_and_others(at_parts, parts, self._weights(n_parts))
+        blocks = torch.cat([here, other_hits, hits[:n_pairs, n_parts], here - other_hits])
+        return finite[: pairs.slots.size], blocks[lookup]
 
     @staticmethod
-    def _places(pairs: _Pairs, pixels: np.ndarray, *everywhere: np.ndarray) -> np.ndarray:
+    def _places(pairs: _Pairs, pixels: np.ndarray, *at_all_parts: np.ndarray) -> np.ndarray:
         """Return the pixels (U, P, Q) at which the maps of pairs are looked up, of those (B, P, Q) of their images."""
         # At the own part alone, but for some pairs: each further part takes as long as the own one.
-        wanted = np.eye(pixels.shape[1], dtype=bool)[pairs.part]
-        for some in everywhere:
-            wanted[some] = True
-        return np.where(wanted[..., None], pixels[pairs.image], -1)
+        looked_up = np.eye(pixels.shape[1], dtype=bool)[pairs.part]
+        for pairs_at_all_parts in at_all_parts:
+            looked_up[pairs_at_all_parts] = True
+        return np.where(looked_up[..., None], pixels[pairs.image], -1)
 
     def _weights(self, n_parts: int) -> Tensor:
         """Return the number of concepts about each part, (P,)."""
@@ -171,14 +172,15 @@ class Locations:
 
     def _all_chances(self, pairs: _Pairs, points: np.ndarray, elsewhere: np.ndarray | None) -> Tensor:
         """Return the chances (B, rows, T, A) of the rows of CLM, where parts have several places."""
-        own = self._chances(points[pairs.image, pairs.part])[pairs.place]
+        own_chances = self._chances(points[pairs.image, pairs.part])[pairs.place]
         if elsewhere is None:
-            return torch.as_tensor(own)
+            return torch.as_tensor(own_chances)
         last = pairs.place[:, -1:]
         every = torch.as_tensor(self._chances(points[pairs.image]))
-        _, others = own_and_others(every, torch.as_tensor(pairs.part), self._weights(points.shape[1]))
+        _, other_chances = own_and_others(every, torch.as_tensor(pairs.part), self._weights(points.shape[1]))
         there = self._chances(elsewhere[pairs.image, pairs.part])
-        return torch.as_tensor(np.concatenate([own, there[last], others.numpy()[last], own[:, -1:], own[:, -1:]], 1))
+        rows = [own_chances, there[last], other_chances.numpy()[last], own_chances[:, -1:], own_chances[:, -1:]]
+        return torch.as_tensor(np.concatenate(rows, 1))
 
     def _chances(self, places: np.ndarray) -> np.ndarray:
         """Return (..., A): how often white noise hits the best of places (..., Q, 2)."""
@@ -203,8 +205,8 @@ class GaussianRegion:
         if self._size != size:
             self._table, self._size = self._make(size), size
         pixels = pixels_of(points, size).numpy()
-        found = np.where(pixels[..., None] < 0, -1.0, self._table[pixels]).max(-2)
-        return np.where(found < 0, np.nan, found)
+        best = np.where(pixels[..., None] < 0, -1.0, self._table[pixels]).max(-2)
+        return np.where(best < 0, np.nan, best)
 
     def _make(self, size: tuple[int, int]) -> np.ndarray:
         """Return the hit (H W, len(alphas)) of every pixel: clip((n - G) / T, 0, 1), as `point_hits`."""
@@ -215,8 +217,8 @@ class GaussianRegion:
         distance = (y[:, None] ** 2 + x[None, :] ** 2).ravel()
         _, place, ties = np.unique(distance, return_inverse=True, return_counts=True)
         nearer = ties.cumsum() - ties
-        wanted = np.array(self._alphas) * (height * width) / 12
-        shares = ((wanted - nearer[:, None]) / ties[:, None]).clip(0, 1)
+        region_sizes = np.array(self._alphas) * (height * width) / 12
+        shares = ((region_sizes - nearer[:, None]) / ties[:, None]).clip(0, 1)
         return shares[place]
 
 
@@ -242,6 +244,6 @@ class _Pairs:
 
 def _to_device(device: torch.device, *arrays: np.ndarray) -> list[Tensor]:
     """Return arrays of whole numbers as tensors on a device, in one transfer."""
-    packed = torch.from_numpy(np.concatenate([each.ravel() for each in arrays])).to(device)
-    parts = packed.split([each.size for each in arrays])
-    return [part.view(each.shape) for part, each in zip(parts, arrays, strict=True)]
+    packed = torch.from_numpy(np.concatenate([array.ravel() for array in arrays])).to(device)
+    parts = packed.split([array.size for array in arrays])
+    return [part.view(array.shape) for part, array in zip(parts, arrays, strict=True)]

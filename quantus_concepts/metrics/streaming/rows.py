@@ -76,8 +76,10 @@ def concept_table(
     names = _names(stream, class_names, concept_names)
     tables = [score_table(model_rows(columns, *names, model=name)) for name, columns in stream.models]
     if stream.control:
-        drawn = [model_rows(each, *names, model=stream.control, intervals=False) for each in stream.controls]
-        tables.append(control_table(drawn))
+        rows_of_controls = [
+            model_rows(control, *names, model=stream.control, intervals=False) for control in stream.controls
+        ]
+        tables.append(control_table(rows_of_controls))
     return pd.concat(tables, ignore_index=True)
 
 
@@ -143,7 +145,7 @@ def model_rows(
             for explanation, scores in model_columns.agreement(kind).items():
                 fields = {"metric": col.CGIM, "item_kind": kind, "explanation": explanation, "set": "correct"}
                 rows += item_rows(scores, names, **fields)
-    return [each | {"model": model} for each in rows]
+    return [entry | {"model": model} for entry in rows]
 
 
 def control_table(controls: Sequence[Sequence[Row]]) -> pd.DataFrame:
@@ -151,12 +153,12 @@ def control_table(controls: Sequence[Sequence[Row]]) -> pd.DataFrame:
     values, chances = (
         np.array([[row.get(name, math.nan) for row in rows] for rows in controls]) for name in ("value", "chance")
     )
-    found = np.array([distribution(column) for column in values.T]).reshape(-1, 3)
+    ranges = np.array([distribution(column) for column in values.T]).reshape(-1, 3)
     missing = np.isnan(values).sum(0)
     return score_table(controls[0]).assign(
-        value=found[:, 0],
-        low=found[:, 1],
-        high=found[:, 2],
+        value=ranges[:, 0],
+        low=ranges[:, 1],
+        high=ranges[:, 2],
         n=len(controls) - missing,
         undefined=missing,
         chance=[nanmean(column) for column in chances.T],
@@ -197,16 +199,16 @@ SUBSTITUTED: dict[str, Constraint] = {
 
 
 def bound_substitutions(
-    known: Callable[..., Any], added: Any, removed: Any, labels: np.ndarray | None
+    truth_of: Callable[..., Any], added: Any, removed: Any, labels: np.ndarray | None
 ) -> dict[str, np.ndarray | None]:
     """Return arrays with a row for each image that go before those of the loader's batches."""
-    put_in = known("added", added, SUBSTITUTES)
+    put_in = truth_of("added", added, SUBSTITUTES)
     if put_in is not None and not (put_in >= 0).any():
         raise ValueError(
             "Expected argument `added` to hold a concept of the model but all are -1: what was put in and the model's "
             "concepts have nothing in common. Name the concepts as the data set does."
         )
-    return {"added": put_in, "removed": known("removed", removed, SUBSTITUTES), "labels": labels}
+    return {"added": put_in, "removed": truth_of("removed", removed, SUBSTITUTES), "labels": labels}
 
 
 class AboutImages:
@@ -310,23 +312,29 @@ def substitution_table(
         accuracies.run(seen, {}, required=SEEN_REQUIRED, display_progressbar=display_progressbar)
     half = dict.fromkeys((col.PLUS.metric, col.MINUS.metric), np.full(len(about.labels), col.CHANCE))
     tables: list[list[Row]] = []
-    for place, (own, accuracy) in enumerate(zip(stream.columns, accuracies.columns, strict=True)):
+    for place, (columns_of_model, accuracy) in enumerate(zip(stream.columns, accuracies.columns, strict=True)):
         # Intervals of controls come from their spread, not from images.
         intervals = place < len(stream.names)
-        rows = about.rows(_substitution_scores(own.columns()), half, intervals=intervals)
+        rows = about.rows(_substitution_scores(columns_of_model.columns()), half, intervals=intervals)
         if seen is not None:
-            columns = accuracy.columns()
+            accuracy_columns = accuracy.columns()
             rows += [
                 mean_row(
-                    columns[score], columns[col.LABEL], chances=col.CHANCE, intervals=intervals, metric=score.metric
+                    accuracy_columns[score],
+                    accuracy_columns[col.LABEL],
+                    chances=col.CHANCE,
+                    intervals=intervals,
+                    metric=score.metric,
                 )
                 for score in accuracies.variants.accuracies
             ]
         name = stream.names[place] if intervals else stream.control
         tables.append([row | {"model": name} for row in rows])
     n_models = len(stream.names)
-    found = [score_table(rows) for rows in tables[:n_models]]
-    return pd.concat([*found, *([control_table(tables[n_models:])] if stream.control else [])], ignore_index=True)
+    frames = [score_table(rows) for rows in tables[:n_models]]
+    if stream.control:
+        frames.append(control_table(tables[n_models:]))
+    return pd.concat(frames, ignore_index=True)
 
 
 def _substitution_scores(columns: Mapping[Score, np.ndarray]) -> dict[str, np.ndarray]:

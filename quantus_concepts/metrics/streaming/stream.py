@@ -62,8 +62,8 @@ class ConceptStream:
 
     def with_variants(self, variants: Variants) -> ConceptStream:
         """Return a stream of the same models with other columns."""
-        columns = [ModelColumns(each.model, variants, each.threshold) for each in self.columns]
-        return ConceptStream(columns, self.names, self.control)
+        changed = [ModelColumns(columns.model, variants, columns.threshold) for columns in self.columns]
+        return ConceptStream(changed, self.names, self.control)
 
     def run(
         self,
@@ -86,18 +86,19 @@ class ConceptStream:
             required=required,
         )
         # CUDA streams and other device state are thread-local.
-        if any(device_of(each.model).type != "cpu" for each in self.columns):
+        models = [columns.model for columns in self.columns]
+        if any(device_of(model).type != "cpu" for model in models):
             n_threads = 1
         with ExitStack() as stack, torch.no_grad():
-            for model in (each.model for each in self.columns):
+            for model in models:
                 stack.enter_context(evaluation_mode(model, model.features, model.concept_predictor, model.head))
             pool = stack.enter_context(ThreadPoolExecutor(n_threads))
             for batch in progress(batches, "evaluating", unit="batch", show=display_progressbar):
                 waiting = iter(self._work(batch))
-                others = [pool.submit(_add, waiting) for _ in range(n_threads - 1)]
+                helpers = [pool.submit(_add, waiting) for _ in range(n_threads - 1)]
                 _add(waiting)
-                for other in others:
-                    other.result()
+                for helper in helpers:
+                    helper.result()
 
     def _work(self, batch: ConceptBatch) -> list[Work]:
         """Run each backbone once, and return what is left to do; models that take no features are done."""
@@ -113,23 +114,22 @@ class ConceptStream:
 
     def rows(self) -> pd.DataFrame:
         """Return a row for each model and image, of all that scores are made of."""
-        tables = [
-            pd.DataFrame({"model": number} | {name: _pack(each) for name, each in columns.recorded().items()}).assign(
-                columns=json.dumps(columns.scores), shape=json.dumps(columns.shape)
-            )
-            for number, columns in enumerate(self.columns)
-        ]
+        tables = []
+        for number, columns in enumerate(self.columns):
+            packed = {name: _pack(values) for name, values in columns.recorded().items()}
+            table = pd.DataFrame({"model": number} | packed)
+            tables.append(table.assign(columns=json.dumps(columns.scores), shape=json.dumps(columns.shape)))
         return pd.concat(tables, ignore_index=True)
 
     def load(self, rows: pd.DataFrame, batch_size: int) -> None:
         """Add rows of all images as if they had been scored here, in batches of this size."""
         for number, columns in enumerate(self.columns):
-            own = rows[rows["model"] == number]
-            names = [name for name in own.columns if name not in ("model", "columns", "shape")]
-            parts = {name: _unpack(own[name]).split(batch_size) for name in names}
-            scores = [Score(*fields) for fields in json.loads(own["columns"].iloc[0])]
+            model_rows = rows[rows["model"] == number]
+            names = [name for name in model_rows.columns if name not in ("model", "columns", "shape")]
+            parts = {name: _unpack(model_rows[name]).split(batch_size) for name in names}
+            scores = [Score(*fields) for fields in json.loads(model_rows["columns"].iloc[0])]
             for values in zip(*parts.values(), strict=True):
-                columns.load(dict(zip(parts, values, strict=True)), scores, json.loads(own["shape"].iloc[0]))
+                columns.load(dict(zip(parts, values, strict=True)), scores, json.loads(model_rows["shape"].iloc[0]))
 
 
 class _Features:
@@ -175,7 +175,7 @@ def concept_stream(
 ) -> ConceptStream:
     """Return the stream of CGIM, CEM, CLM and interventions; arguments as `score_concepts`, checked."""
     # With `start` the first image is that of a larger data set; with `record` what `rows` returns is kept.
-    models, drawn = _named_models(model), _named_controls(controls)
+    models, named_controls = _named_models(model), _named_controls(controls)
     variants = Variants(
         tuple(explanations),
         tuple(top_l),
@@ -186,31 +186,30 @@ def concept_stream(
     )
     for _, concept_model in models:
         check_concept_order("class_concepts", concepts_of(class_concepts), concept_model)
+    models_levels = [None if interventions is None else _levels(levels, *named) for named in models]
+    all_levels = [*models_levels, *_control_levels(levels, named_controls)]
     columns = []
-    for offset, (name, each) in enumerate(models):
-        own = replace(variants, interventions=interventions)
-        own_levels = None if interventions is None else _levels(levels, name, each)
+    for place, ((name, concept_model), own_levels) in enumerate(
+        zip([*models, *named_controls], all_levels, strict=True)
+    ):
+        is_control = place >= len(models)
+        intervened = interventions
+        if is_control and interventions is not None:
+            intervened = None if own_levels is None else interventions.of_controls()
         columns.append(
             ModelColumns(
-                each, own, _threshold_of(value_threshold, name), 1, offset, start, levels=own_levels, record=record
-            )
-        )
-    for offset, ((name, each), own_levels) in enumerate(zip(drawn, _control_levels(levels, drawn), strict=True)):
-        intervened = None if interventions is None or own_levels is None else interventions.of_controls()
-        columns.append(
-            ModelColumns(
-                each,
+                concept_model,
                 replace(variants, interventions=intervened),
                 _threshold_of(value_threshold, name),
-                control_stride,
-                len(models) + offset,
+                control_stride if is_control else 1,
+                place,
                 start,
                 levels=own_levels,
-                baselines=False,
+                baselines=not is_control,
                 record=record,
             )
         )
-    return ConceptStream(columns, [name for name, _ in models], drawn[0][0] if drawn else "")
+    return ConceptStream(columns, [name for name, _ in models], named_controls[0][0] if named_controls else "")
 
 
 def substitution_stream(
@@ -221,22 +220,25 @@ def substitution_stream(
     controls: Sequence[ConceptModel] | Mapping[str, Sequence[ConceptModel]] = (),
 ) -> ConceptStream:
     """Return the stream of S+, S-, recital and movements; arguments as `score_substitutions`, checked."""
-    models, drawn = _named_models(model), _named_controls(controls)
+    models, named_controls = _named_models(model), _named_controls(controls)
     truth = None if class_concepts is None else np.array(class_concepts, dtype=float)
     variants = Variants(class_concepts=truth, moves=True)
-    columns = [ModelColumns(each, variants, _threshold_of(threshold, name, CHANCE)) for name, each in [*models, *drawn]]
-    return ConceptStream(columns, [name for name, _ in models], drawn[0][0] if drawn else "")
+    columns = [
+        ModelColumns(concept_model, variants, _threshold_of(threshold, name, CHANCE))
+        for name, concept_model in [*models, *named_controls]
+    ]
+    return ConceptStream(columns, [name for name, _ in models], named_controls[0][0] if named_controls else "")
 
 
 def _named_models(model: Any) -> list[tuple[str, ConceptModel]]:
     named = model if isinstance(model, Mapping) else {MODEL: model}
-    return [(str(name), each) for name, each in named.items()]
+    return [(str(name), concept_model) for name, concept_model in named.items()]
 
 
 def _named_controls(controls: Any) -> list[tuple[str, ConceptModel]]:
     """Return control models, all under one name."""
     named = controls if isinstance(controls, Mapping) else {CONTROL: controls}
-    return [(str(name), each) for name, models in named.items() for each in models]
+    return [(str(name), concept_model) for name, models in named.items() for concept_model in models]
 
 
 def _threshold_of(threshold: Any, name: str, default: float | None = None) -> Any:
@@ -245,9 +247,9 @@ def _threshold_of(threshold: Any, name: str, default: float | None = None) -> An
 
 
 def _levels(levels: Any, name: str, model: ConceptModel) -> Levels | None:
-    found = levels.get(name) if isinstance(levels, Mapping) else levels
-    if found is not None:
-        return check_levels(found, None)
+    model_levels = levels.get(name) if isinstance(levels, Mapping) else levels
+    if model_levels is not None:
+        return check_levels(model_levels, None)
     if not getattr(model, "bounded", True):
         raise ValueError(
             f"Expected argument `levels` to give the values of an absent and a present concept of {name!r}, since its "
@@ -256,17 +258,17 @@ def _levels(levels: Any, name: str, model: ConceptModel) -> Levels | None:
     return None
 
 
-def _control_levels(levels: Any, drawn: Sequence[tuple[str, ConceptModel]]) -> list[Levels | None]:
+def _control_levels(levels: Any, named_controls: Sequence[tuple[str, ConceptModel]]) -> list[Levels | None]:
     """Return the levels of each control; None if a control has no levels (it is not intervened on)."""
-    found = levels.get(drawn[0][0]) if drawn and isinstance(levels, Mapping) else None
-    if found is None:
-        return [None] * len(drawn)
-    if isinstance(found, Levels) or len(as_list("levels", found, "levels of controls")) != len(drawn):
+    n, name = len(named_controls), named_controls[0][0] if named_controls else ""
+    control_levels = levels.get(name) if n and isinstance(levels, Mapping) else None
+    if control_levels is None:
+        return [None] * n
+    if isinstance(control_levels, Levels) or len(as_list("levels", control_levels, "levels of controls")) != n:
         raise ValueError(
-            f"Expected argument `levels` to hold a list of levels for {drawn[0][0]!r}, one for each of its "
-            f"{len(drawn)} models."
+            f"Expected argument `levels` to hold a list of levels for {name!r}, one for each of its {n} models."
         )
-    return [check_levels(each, None) for each in found]
+    return [check_levels(model_levels, None) for model_levels in control_levels]
 
 
 def _pack(values: Tensor) -> list[bytes]:

@@ -114,24 +114,25 @@ def score_vision_language(
         If it is not known what was put in or what concepts are called, no concept is among the options, a prompt is
         missing, shapes do not go together, images lie outside [0, 1], or an embedding is NaN.
     """
-    known = known_to(loader)
-    bound = bound_substitutions(known, added, removed, labels)
-    recipes = known("pairs", pairs, CLASSES)
-    concept_names = known("concept_names", concept_names)
+    truth_of = known_to(loader)
+    bound = bound_substitutions(truth_of, added, removed, labels)
+    recipes = truth_of("pairs", pairs, CLASSES)
+    concept_names = truth_of("concept_names", concept_names)
     if concept_names is None:
         raise ValueError("Expected argument `concept_names` to tell what the concepts are called but it is None.")
     of_concepts = list(concept_names)
-    options = known("options", options)
+    options = truth_of("options", options)
     asker = _Asker(as_encoder(encoder), of_concepts, of_concepts if options is None else options, prompts, none)
-    found = RowBuffer()
+    rows_of_images = RowBuffer()
     for batch in _batches(loader, bound, len(of_concepts), ADDED_REQUIRED, display_progressbar):
         groups = asker.groups_of(batch.added)
         chosen = asker.choose(asker.similarity(batch.images), groups)
-        found.add(torch.stack([batch.labels, batch.added, batch.removed, *(each.cpu() for each in chosen)], 1).float())
-    columns = to_numpy(found.rows).astype(np.int64).T
+        chosen_on_host = [options_chosen.cpu() for options_chosen in chosen]
+        rows_of_images.add(torch.stack([batch.labels, batch.added, batch.removed, *chosen_on_host], 1).float())
+    columns = to_numpy(rows_of_images.rows).astype(np.int64).T
     about_columns = dict(zip((LABEL, ADDED, REMOVED), columns, strict=False))
     n_classes = int(columns[0].max()) + 1
-    of_classes = list(known("class_names", class_names) or map(str, range(n_classes)))
+    of_classes = list(truth_of("class_names", class_names) or map(str, range(n_classes)))
     if len(of_classes) < n_classes:
         raise ValueError(
             f"Expected argument `class_names` to hold a name for each class, at least {n_classes}, but got "
@@ -148,9 +149,9 @@ def score_vision_language(
             named = np.array([*asker.options, NONE])[chosen_options]
             tables.append(about.images(scores, asker.encoder.name, named).assign(set=variant))
             continue
-        rows = about.rows(scores, chances)
-        rows += accuracies.get(variant, [])
-        tables.append(score_table([row | {"model": asker.encoder.name, "set": variant} for row in rows]))
+        score_rows = about.rows(scores, chances)
+        score_rows += accuracies.get(variant, [])
+        tables.append(score_table([row | {"model": asker.encoder.name, "set": variant} for row in score_rows]))
     return pd.concat(tables, ignore_index=True)
 
 
@@ -181,10 +182,10 @@ class _Asker:
 
     def similarity(self, images: Tensor) -> Tensor:
         """Return the cosine (B, A), or (B, A + 1) with none, of images and texts."""
-        seen = self.encoder.encode_images(images).float()
-        check_shape("encode_images of the encoder", seen, ("B", "dim"), (len(images), self._texts.shape[1]))
-        seen = normalize(seen, dim=1)
-        return seen @ self._texts.to(seen.device).T
+        embedded = self.encoder.encode_images(images).float()
+        check_shape("encode_images of the encoder", embedded, ("B", "dim"), (len(images), self._texts.shape[1]))
+        embedded = normalize(embedded, dim=1)
+        return embedded @ self._texts.to(embedded.device).T
 
     def choose(self, similarity: Tensor, groups: Tensor) -> list[Tensor]:
         """Return the option (B,) chosen of one group each, -1 for none, with none and without."""
@@ -202,36 +203,38 @@ class _Asker:
     ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         """Return scores (N,) of all images, and what chance gives for each."""
         added, removed = self.option_of[about.added], self.option_of[about.removed]
-        asked = added >= 0
-        gone = asked & (removed >= 0) & (removed != added)
+        has_added = added >= 0
+        gone = has_added & (removed >= 0) & (removed != added)
         chance = self.chance(added, variant)
         scores = {
-            PLUS.metric: np.where(asked, chosen == added, np.nan),
+            PLUS.metric: np.where(has_added, chosen == added, np.nan),
             MINUS.metric: np.where(gone, chosen != removed, np.nan),
             "original": np.where(gone, chosen == removed, np.nan),
         }
         if variant == WITH_NONE:
-            scores["none"] = np.where(asked, chosen == -1, np.nan)
+            scores["none"] = np.where(has_added, chosen == -1, np.nan)
         return scores, {name: 1 - chance if name == MINUS.metric else chance for name in scores}
 
 
 def _accuracy(asker: _Asker, loader: Iterable[Any], put_in: np.ndarray, show: bool) -> dict[str, list[Row]]:
     """Return the rows of T_A and T: a concept is present where it is the one chosen of its group."""
-    kept = np.flatnonzero(asker.option_of[:-1] >= 0)
-    options, some = asker.option_of[kept], np.isin(kept, put_in)
+    concepts_with_option = np.flatnonzero(asker.option_of[:-1] >= 0)
+    options, some = asker.option_of[concepts_with_option], np.isin(concepts_with_option, put_in)
     groups, group_of = np.unique(asker.groups.numpy()[options], return_inverse=True)
-    found = {variant: RowBuffer() for variant in asker.variants}
+    rows_by_variant = {variant: RowBuffer() for variant in asker.variants}
     for batch in _batches(loader, {}, len(asker.option_of) - 1, SEEN_REQUIRED, show):
-        similarity, present = asker.similarity(batch.images), to_numpy(batch.concepts)[:, kept] > 0.5
-        asked = [asker.choose(similarity, torch.full((len(present),), int(group))) for group in groups]
-        for variant, *chosen in zip(asker.variants, *asked, strict=True):
+        similarity, present = asker.similarity(batch.images), to_numpy(batch.concepts)[:, concepts_with_option] > 0.5
+        chosen_by_group = [asker.choose(similarity, torch.full((len(present),), int(group))) for group in groups]
+        for variant, *chosen in zip(asker.variants, *chosen_by_group, strict=True):
             right = (torch.stack(chosen, 1).cpu().numpy()[:, group_of] == options) == present
             chance = asker.chance(options, variant)
             chance = np.where(present, chance, 1 - chance)
-            parts = [each[:, columns].mean(1) for each in (right, chance) for columns in (some, some | True)]
-            found[variant].add(torch.from_numpy(np.stack([to_numpy(batch.labels), *parts], 1)))
+            parts = [
+                by_concept[:, columns].mean(1) for by_concept in (right, chance) for columns in (some, some | True)
+            ]
+            rows_by_variant[variant].add(torch.from_numpy(np.stack([to_numpy(batch.labels), *parts], 1)))
     rows = {}
-    for variant, buffer in found.items():
+    for variant, buffer in rows_by_variant.items():
         clusters, *columns = buffer.rows.numpy().T
         rows[variant] = [
             mean_row(scores, clusters, chances=chances, metric=metric)
