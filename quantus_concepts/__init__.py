@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from quantus_concepts.summary_plot import plot_summary
 else:
     from quantus_concepts import metrics
-    from quantus_concepts.metrics.host.errors import explaining
+    from quantus_concepts.metrics.host.errors import with_import_advice
 
     __getattr__, __dir__ = lazily(__name__, __file__)
-    __getattr__ = explaining(__getattr__)
+    __getattr__ = with_import_advice(__getattr__)
 
 __all__ = [
     "AVAILABLE_METRICS",

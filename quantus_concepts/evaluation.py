@@ -246,16 +246,18 @@ def evaluate(
                         guard(model=model, x_batch=x_batch, y_batch=y_batch, s_batch=s_batch, **explainer, **keywords)
             results_by_method[method] = {name: {} for name in metrics}
             for name, guard in guards.items():
-                outcomes = guard.outcomes or [guard.failed(failure) for _ in calls]
+                outcomes = guard.outcomes or [guard.failed_outcome(failure) for _ in calls]
                 for call, outcome in zip(calls, outcomes, strict=True):
-                    scores = outcome.scores if agg_func is None else outcome.summed_up(agg_func)
+                    scores = outcome.scores if agg_func is None else outcome.aggregate(agg_func)
                     results_by_method[method][name][call] = scores
                     row = summary_row(method, name, outcome.scores, outcome.record, outcome.error)
                     rows.append({**row, "call": call})
         controls = dict.fromkeys(calls, control)
         if baselines or (baselines is None and control is None and random_models(model)):
             batches = {"model": model, "x_batch": x_batch, "y_batch": y_batch, "s_batch": s_batch, **kwargs}
-            scored = metrics if baselines else {name: metric for name, metric in metrics.items() if _on_images(metric)}
+            scored = (
+                metrics if baselines else {name: metric for name, metric in metrics.items() if _ran_on_images(metric)}
+            )
             controls = {call: _baselines(scored, batches | keywords) for call, keywords in calls.items()}
     _warn_of_same(results_by_method, metrics, xai_methods)
     summary = pd.DataFrame(rows, columns=[*COLUMNS, "call"])
@@ -273,7 +275,7 @@ def _baselines(metrics: Mapping[str, Any], batches: dict[str, Any]) -> dict[str,
     """Return what each metric gives for random banks, or for random maps where it depends on an explanation method."""
     values_by_metric: dict[str, list[float]] = {}
     for name, metric in metrics.items():
-        on_images = _on_images(metric)
+        on_images = _ran_on_images(metric)
         if on_images:
             draws: list[dict[str, Any]] = [{"model": bank_model} for bank_model in random_models(batches["model"])]
         else:
@@ -282,7 +284,7 @@ def _baselines(metrics: Mapping[str, Any], batches: dict[str, Any]) -> dict[str,
         values = []
         for draw in draws:
             # A metric keeps what it scored: that of the methods stays what its user finds there.
-            guard = _Guard(f"{name} of a random baseline", _apart(metric), len(batches["x_batch"]), None)
+            guard = _Guard(f"{name} of a random baseline", _copy_metric(metric), len(batches["x_batch"]), None)
             guard(**batches | draw)
             (outcome,) = guard.outcomes
             if outcome.error:
@@ -294,7 +296,7 @@ def _baselines(metrics: Mapping[str, Any], batches: dict[str, Any]) -> dict[str,
     return values_by_metric
 
 
-def _apart(metric: Any) -> Any:
+def _copy_metric(metric: Any) -> Any:
     """Return a metric with the same settings, and lists of results of its own."""
     copied = copy.copy(metric)
     for name, value in vars(copied).items():
@@ -303,7 +305,7 @@ def _apart(metric: Any) -> Any:
     return copied
 
 
-def _on_images(metric: Any) -> bool:
+def _ran_on_images(metric: Any) -> bool:
     """Return whether the last call of a metric scored a concept model on images, without explanations."""
     records: Any = getattr(metric, "records", ())
     return bool(records) and isinstance(records[-1], Record) and not records[-1].of_explanations
@@ -315,17 +317,17 @@ def _warn_of_same(
     """Warn where two methods have the same scores of a metric, which depend on the method."""
     unnamed = [name for name, value in methods.items() if isinstance(value, Mapping) and "method" not in value]
     for metric in metrics:
-        if _on_images(metrics[metric]):
+        if _ran_on_images(metrics[metric]):
             continue
         for first, second in itertools.combinations(results, 2):
-            if not all(map(_same, results[first][metric].values(), results[second][metric].values())):
+            if not all(map(_have_same_scores, results[first][metric].values(), results[second][metric].values())):
                 continue
             both = "Both were computed with Gradient: pass `method` in their dicts."
             why = both if {first, second} <= {*unnamed} else "Is it the same explanation under two names?"
             warn_user(f"{metric}: {first} and {second} have the same scores. {why}")
 
 
-def _same(first: Any, second: Any) -> bool:
+def _have_same_scores(first: Any, second: Any) -> bool:
     """Return whether scores are the same and not all one number, as they can be by chance."""
     a, b = _floats(first), _floats(second)
     return a is not None and b is not None and len({*a}) > 1 and np.array_equal(a, b)
@@ -353,7 +355,7 @@ class _Outcome:
         """Whether other explanation methods have the same outcome."""
         return self.record is not None and not self.record.of_explanations
 
-    def summed_up(self, agg_func: Callable[[Any], Any]) -> Any:
+    def aggregate(self, agg_func: Callable[[Any], Any]) -> Any:
         """Return the scores aggregated; NaN where that raises."""
         try:
             return agg_func(self.scores)
@@ -370,18 +372,18 @@ class _Guard:
         self.name, self.metric, self.n_samples = name, metric, n_samples
         self.outcomes: list[_Outcome] = []
         # Scores that do not depend on the explanation are those of the method before, call by call.
-        self._known = [] if earlier is None else [outcome for outcome in earlier.outcomes if outcome.is_final]
+        self._reusable = [] if earlier is None else [outcome for outcome in earlier.outcomes if outcome.is_final]
 
     def __call__(self, **kwargs: Any) -> Any:
-        if len(self.outcomes) < len(self._known):
-            outcome = self._known[len(self.outcomes)]
+        if len(self.outcomes) < len(self._reusable):
+            outcome = self._reusable[len(self.outcomes)]
             self.metric.records.append(outcome.record)
             self.outcomes.append(outcome)
             return outcome.scores
         try:
             scores = self.metric(**kwargs)
         except Exception as error:
-            outcome = self.failed(f"{type(error).__name__}: {error}")
+            outcome = self.failed_outcome(f"{type(error).__name__}: {error}")
             warn_user(f"{self.name} failed. {outcome.error}")
         else:
             records = getattr(self.metric, "records", None)
@@ -389,7 +391,7 @@ class _Guard:
         self.outcomes.append(outcome)
         return outcome.scores
 
-    def failed(self, error: str) -> _Outcome:
+    def failed_outcome(self, error: str) -> _Outcome:
         """Return the outcome of a call that raised, or was never made."""
         return _Outcome([float("nan")] * self.n_samples, error=error)
 

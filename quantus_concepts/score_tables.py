@@ -93,7 +93,7 @@ def to_markdown(table: pd.DataFrame, digits: int = 3) -> str:
     columns_to_write = [
         place
         for place, name in enumerate(table)
-        if name not in ends and (name == "value" or _holds(table.iloc[:, place]))
+        if name not in ends and (name == "value" or _has_content(table.iloc[:, place]))
     ]
     columns = [_pad_cells(*_cells(table, place, digits)) for place in columns_to_write]
     return "".join(f"| {' | '.join(row)} |\n" for row in zip(*columns, strict=True))
@@ -255,7 +255,7 @@ def _read_rows(file: Path) -> tuple[list[str], list[list[str]]]:
     return head, records
 
 
-def _holds(column: pd.Series) -> bool:
+def _has_content(column: pd.Series) -> bool:
     return bool((column.notna() & (column.astype(str) != "")).any())
 
 

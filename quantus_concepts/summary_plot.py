@@ -22,7 +22,7 @@ from quantus_concepts.metrics.host.plotting import (
     direction_text,
     draw_range,
     draw_references,
-    written_out,
+    show_names_literally,
 )
 from quantus_concepts.summary import COLUMNS
 
@@ -59,14 +59,14 @@ def plot_summary(summary: pd.DataFrame, ax: Any = None, *, metrics: Mapping[str,
         If `summary` lacks a column or holds nothing, or there are too few axes.
     """
     if isinstance(summary, pd.DataFrame) and {"model", "explanation", "item"} <= {*summary}:
-        summary = _of_scores(summary)
+        summary = _rows_of_score_table(summary)
     check_table("summary", summary, COLUMNS, "summarise")
     metrics = metrics or {}
     if "call" in summary:
         summary = summary.assign(method=summary["method"].astype(str) + ", " + summary["call"].astype(str))
     names = list(dict.fromkeys(summary["metric"]))
     methods = list(dict.fromkeys(summary["method"]))
-    labels = [_lines(method, _METHOD) for method in methods]
+    labels = [_wrap_name(method, _METHOD) for method in methods]
     is_new_figure = ax is None
     if is_new_figure:
         ax = _new_axes(len(names), labels)
@@ -74,7 +74,7 @@ def plot_summary(summary: pd.DataFrame, ax: Any = None, *, metrics: Mapping[str,
     for panel, name in zip(axes, names, strict=False):
         rows = summary[summary["metric"] == name].drop_duplicates("method").set_index("method").reindex(methods)
         _draw_metric(panel, rows, labels)
-        panel.set_title(_lines(name, _METRIC), fontsize="medium")
+        panel.set_title(_wrap_name(name, _METRIC), fontsize="medium")
         panel.set_xlabel(direction_text(metrics.get(name)), fontsize="small")
     figure = axes[0].figure
     legend_entries = {
@@ -88,11 +88,11 @@ def plot_summary(summary: pd.DataFrame, ax: Any = None, *, metrics: Mapping[str,
         figure.legend(legend_entries.values(), legend_entries.keys(), **places, frameon=False, fontsize="small")
     elif legend_entries:
         axes[0].legend(frameon=False, fontsize="small")
-    written_out(figure)
+    show_names_literally(figure)
     return figure, axes[: len(names)]
 
 
-def _of_scores(table: pd.DataFrame) -> pd.DataFrame:
+def _rows_of_score_table(table: pd.DataFrame) -> pd.DataFrame:
     """Return a table of `score_concepts` in the columns of a summary: the models as methods, with their baselines."""
     overall = table[(table["item"] == "") & (table["baseline"] == "")]
     keys = ["metric", "explanation", "item_kind"]
@@ -151,6 +151,6 @@ def _count_text(row: pd.Series) -> str:
     return f"{n} of {n + undefined}" if undefined else f"{n}"
 
 
-def _lines(name: str, width: int) -> str:
+def _wrap_name(name: str, width: int) -> str:
     """Return a name in lines, broken between words where it can be."""
     return "\n".join(textwrap.wrap(str(name), width)) or str(name)

@@ -86,6 +86,17 @@ def metric_makers(arguments: Mapping[str, Any]) -> dict[str, Callable[..., Any]]
     return {metric.__name__: partial(metric, **named_arguments(metric, arguments)) for metric in metrics}
 
 
+def updated_metrics(arguments: Mapping[str, Any]) -> dict[str, tuple[Callable[..., Any], tuple[str, ...]]]:
+    """Return, by name, the constructor of each metric with `update`, and the arguments that a batch gives in turn."""
+    makers = {}
+    for metric in AVAILABLE_METRICS["Concepts"].values():
+        if hasattr(metric, "update"):
+            named = named_arguments(metric, arguments)
+            truth = tuple(name for name in metric.sample_truth if named.pop(name, None) is not None)
+            makers[metric.__name__] = partial(metric, **named), truth
+    return makers
+
+
 def variant_makers(images: np.ndarray) -> dict[str, Callable[..., Any]]:
     """Return the same for settings that are computed in another way."""
     patch = Patch(images[0], pixel_range=(-6, 6), steps=2, tolerance=10)

@@ -31,7 +31,7 @@ from captum_concepts.models.chain import linear_part
 from captum_concepts.pictures.views import ClassViews, as_pictures, check_images, class_labels, concept_views
 from quantus_concepts.functional import cem
 from quantus_concepts.functional.regions import point_hits
-from quantus_concepts.metrics.host.checks import CLASSES, PARTS, POINTS, PRESENCE, known_to
+from quantus_concepts.metrics.host.checks import CLASSES, PARTS, POINTS, PRESENCE, truth_lookup
 
 _MEGABYTE = 1_000_000
 #: Largest page, which a browser still opens at once.
@@ -193,7 +193,7 @@ def explore(
     """
     target = None if out is None else check_target(out, "the page")
     given = {"labels": labels, "concept_labels": concept_labels, "points": points}
-    known = known_to(images)
+    known = truth_lookup(images)
     found = _collect_fields(images, {name: value for name, value in given.items() if value is not None}, n_images)
     views = concept_views(model, found["images"], batch_size)
     n, n_concepts = views.values.shape

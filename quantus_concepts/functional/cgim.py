@@ -228,17 +228,12 @@ def cgim(importance: Tensor, class_concepts: Tensor, per: str = "concept") -> Te
 
 
 def agreement(importance: Tensor, class_concepts: Tensor, per: str) -> Tensor:
-    """Return `cgim` of arguments that are known to be right; `importance` (..., K, L) may be several."""
+    """Return `cgim` of checked arguments; `importance` (..., K, L) may be several."""
     importance = at_least_float32(importance)
-    truth = class_concepts.to(importance)
     undefined = importance.isnan().any(-1, keepdim=True)
-    if per == "class":
-        return _cosine(importance.masked_fill(undefined, torch.nan), truth, dim=-1)
-    return _cosine(importance.masked_fill(undefined, 0), truth.masked_fill(undefined, 0), dim=-2)
-
-
-def _cosine(a: Tensor, b: Tensor, dim: int) -> Tensor:
-    """Cosine similarity along a dimension; NaN where one side is zero throughout."""
+    fill, dim = (torch.nan, -1) if per == "class" else (0.0, -2)
+    a = importance.masked_fill(undefined, fill)
+    b = class_concepts.to(importance).masked_fill(undefined, fill)
     # Scaled to a largest entry of 1 first: squares of small importances underflow, those of large ones overflow.
     a = a / a.abs().amax(dim, keepdim=True)
     b = b / b.abs().amax(dim, keepdim=True)

@@ -137,13 +137,13 @@ def masked(images: Tensor, maps: Tensor, *, eight_bit: bool = True) -> Tensor:
     # Kazmierczak et al. (PASTA), Eq. 14, the alternative to `overlay`.
     if eight_bit:
         return masked_levels(images, maps).float().div_(255)
-    return images.float() * _fitting(images, maps)[:, None]
+    return images.float() * _resize_maps(images, maps)[:, None]
 
 
 @torch.no_grad()
 def masked_levels(images: Tensor, maps: Tensor) -> Tensor:
     """Return `masked`, of what has been checked, as numbers of 8 bits, which takes a quarter of the memory."""
-    return _truncate(images.float() * (_fitting(images, maps) * _FULL)[:, None])
+    return _truncate(images.float() * (_resize_maps(images, maps) * _FULL)[:, None])
 
 
 @torch.no_grad()
@@ -191,7 +191,7 @@ def _two_passes(levels: Tensor, size: tuple[int, int], interpolation: str) -> Te
 
 def _blend(images: Tensor, maps: Tensor, weight: float, colours: str) -> tuple[Tensor, Tensor]:
     """Return images with coloured maps, (N, 3, H, W) but in memory channel by channel, and their largest values."""
-    maps = _fitting(images, maps)
+    maps = _resize_maps(images, maps)
     n, _, height, width = images.shape
     # Entry 256 is 1.0 itself, which gets the last colour.
     entries = (maps * N_COLOURS).int().clamp_(0, N_COLOURS - 1)
@@ -208,7 +208,7 @@ def _truncate(levels: Tensor) -> Tensor:
     return levels.to(torch.uint8, memory_format=torch.contiguous_format)
 
 
-def _fitting(images: Tensor, maps: Tensor) -> Tensor:
+def _resize_maps(images: Tensor, maps: Tensor) -> Tensor:
     """Return float32 maps in the size of the images, on their device."""
     size = (images.shape[2], images.shape[3])
     return resize(maps.to(images.device).float()[:, None], size)[:, 0]

@@ -56,11 +56,11 @@ def part_specificity(hits: Tensor, parts: Tensor, weights: Tensor | None = None)
     (tensor([0.2500]), tensor([0.7500]))
     """
     weights = torch.ones(hits.shape[1]) if weights is None else weights
-    own_hits, other_hits = own_and_others(hits[..., None], parts, weights)
+    own_hits, other_hits = own_and_other_hits(hits[..., None], parts, weights)
     return other_hits[:, 0], (own_hits - other_hits)[:, 0]
 
 
-def own_and_others(hits: Tensor, parts: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+def own_and_other_hits(hits: Tensor, parts: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
     """Return hits (N, P, A) at the own part and the mean at the others, (N, A) each, of arguments that are checked."""
     place = parts.to(hits.device)[:, None, None].expand(-1, 1, hits.shape[2])
     own_hits = hits.gather(1, place)[:, 0]

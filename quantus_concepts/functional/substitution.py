@@ -112,8 +112,8 @@ def substitution(values: Tensor, added: Tensor, removed: Tensor, threshold: floa
     unknown = (added < 0) | values.isnan().any(1)
     unchanged = (removed < 0) | (removed == added)
     return SubstitutionScores(
-        _of(present, added).masked_fill(unknown, torch.nan),
-        (1 - _of(present, removed)).masked_fill(unknown | unchanged, torch.nan),
+        _value_of(present, added).masked_fill(unknown, torch.nan),
+        (1 - _value_of(present, removed)).masked_fill(unknown | unchanged, torch.nan),
     )
 
 
@@ -209,8 +209,8 @@ def movement(before: Tensor, after: Tensor, added: Tensor, removed: Tensor) -> M
     moved, others_moved = (change.abs().masked_fill(left_out, torch.nan).nanmean(1) for left_out in (~touched, touched))
     broken = change.isnan().any(1)
     columns = (
-        _of(change, added).masked_fill(added < 0, torch.nan),
-        -_of(change, removed).masked_fill(removed < 0, torch.nan),
+        _value_of(change, added).masked_fill(added < 0, torch.nan),
+        -_value_of(change, removed).masked_fill(removed < 0, torch.nan),
         others_moved,
         moved / (moved + others_moved),
     )
@@ -269,7 +269,7 @@ def group_choice(similarity: Tensor, groups: Tensor, wanted: Tensor, none: Tenso
     return chosen.masked_fill(refused, NO_CONCEPT)
 
 
-def _of(values: Tensor, concepts: Tensor) -> Tensor:
+def _value_of(values: Tensor, concepts: Tensor) -> Tensor:
     """Return the value of one concept each; of none, anything."""
     return values.gather(1, concepts.clamp(min=0).long()[:, None])[:, 0]
 

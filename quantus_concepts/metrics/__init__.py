@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from quantus_concepts.metrics.streaming.curves import intervention_curve, plot_interventions
     from quantus_concepts.metrics.streaming.vision_language import score_vision_language
 else:
-    from quantus_concepts.metrics.host.errors import explaining
+    from quantus_concepts.metrics.host.errors import with_import_advice
 
     __getattr__, __dir__ = lazily(__name__, __file__)
-    __getattr__ = explaining(__getattr__)
+    __getattr__ = with_import_advice(__getattr__)
 
 __all__ = [
     "CEM",

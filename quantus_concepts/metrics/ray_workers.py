@@ -69,9 +69,9 @@ class Workers:
 
 def score_here(make_scorer: Callable[[], Any], ranges: Sequence[Range]) -> Generator[Outcome, None, None]:
     """Score ranges one after another in this process."""
-    scorer = _made(make_scorer)
+    scorer = _make_scorer(make_scorer)
     for items in ranges:
-        yield _outcome(scorer, items)
+        yield _score_range(scorer, items)
 
 
 def score_on_ray(
@@ -80,11 +80,11 @@ def score_on_ray(
     """Score ranges by actors, each of which takes the next one when it is free."""
     ray = require_package("ray")
     number = min(workers.number, len(ranges))
-    with _connected(ray, workers, number):
+    with _ray_connection(ray, workers, number):
         _check_room(ray, workers, number)
         actor = ray.remote(num_cpus=workers.num_cpus, num_gpus=workers.num_gpus)(_Worker)
         threads = max(1, int(workers.num_cpus))
-        with closing(_Actors(ray, lambda: actor.remote(threads), _shared(ray, make_scorer))) as actors:
+        with closing(_Actors(ray, lambda: actor.remote(threads), _put_factory(ray, make_scorer))) as actors:
             yield from actors.score(ranges, number)
 
 
@@ -115,21 +115,21 @@ class _Worker:
             make_scorer = require_package("ray").get(factory[0])
             if "torch" in sys.modules:
                 sys.modules["torch"].set_num_threads(self._threads)
-            self._scorer = _made(make_scorer)
+            self._scorer = _make_scorer(make_scorer)
         except Exception as error:  # whatever the user's factory raises
-            return self._finished(Outcome(_NO_RANGE, error=_text(error)))
-        return self._finished(Outcome(_NO_RANGE))
+            return self._with_warnings(Outcome(_NO_RANGE, error=_text(error)))
+        return self._with_warnings(Outcome(_NO_RANGE))
 
     def score(self, items: Range) -> Outcome:
         """Score a range."""
-        return self._finished(_outcome(self._scorer, items))
+        return self._with_warnings(_score_range(self._scorer, items))
 
     def _note(
         self, message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any, **__: Any
     ) -> None:
         self._warned.append(Warned(str(message), category.__name__, category.__module__, filename, lineno))
 
-    def _finished(self, outcome: Outcome) -> Outcome:
+    def _with_warnings(self, outcome: Outcome) -> Outcome:
         warned, self._warned = tuple(self._warned), []
         return outcome._replace(warned=warned)
 
@@ -197,7 +197,7 @@ def _warn(warned: Sequence[Warned], shown_warnings: set[tuple[str, str]]) -> Non
 
 
 @contextmanager
-def _connected(ray: Any, workers: Workers, number: int) -> Iterator[None]:
+def _ray_connection(ray: Any, workers: Workers, number: int) -> Iterator[None]:
     """Be in a cluster: the one this process is in, the one at the address, or one for this call alone."""
     if ray.is_initialized():
         yield
@@ -314,7 +314,7 @@ def _check_room(ray: Any, workers: Workers, number: int) -> None:
         )
 
 
-def _shared(ray: Any, make_scorer: Callable[[], Any]) -> Any:
+def _put_factory(ray: Any, make_scorer: Callable[[], Any]) -> Any:
     """Put a factory where all workers find it, once."""
     from captum_concepts._support.running import USER_FILE  # with PyTorch, which not every worker needs
 
@@ -332,14 +332,14 @@ def _shared(ray: Any, make_scorer: Callable[[], Any]) -> Any:
         ) from error
 
 
-def _made(make_scorer: Callable[[], Any]) -> Callable[[int, int], Any]:
+def _make_scorer(make_scorer: Callable[[], Any]) -> Callable[[int, int], Any]:
     scorer: Callable[[int, int], Any] = make_scorer()
     if not callable(scorer):
         raise TypeError(f"Expected argument `make_scorer` to return a function but it gave {type(scorer).__name__}.")
     return scorer
 
 
-def _outcome(scorer: Callable[[int, int], Any], items: Range) -> Outcome:
+def _score_range(scorer: Callable[[int, int], Any], items: Range) -> Outcome:
     import pandas as pd
 
     try:

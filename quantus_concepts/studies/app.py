@@ -23,7 +23,7 @@ import typer
 
 from captum_concepts._support.files import printable
 from quantus_concepts import studies
-from quantus_concepts.metrics.host.errors import explained
+from quantus_concepts.metrics.host.errors import import_advice
 from quantus_concepts.studies._kit.command import CommandGroup, Options, add_command, resolve
 
 #: Of click, or of typer's own copy of click: which one depends on the version of typer.
@@ -174,7 +174,7 @@ def _run(arguments: Sequence[str]) -> int:
         typer.echo(f"Error: {printable(' '.join(message.split()))}", err=True)
         return EXIT_BAD_INPUT
     except ImportError as error:
-        explanation = explained(error)
+        explanation = import_advice(error)
         if explanation is error:
             raise
         typer.echo(f"Error: {printable(explanation)}", err=True)

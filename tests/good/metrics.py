@@ -53,6 +53,7 @@ GOOD: Mapping[str, Mapping[str, Any]] = {
     "ConceptRanges": {"model": OTHER, "data": SAMPLES, "top_l": (1,)},
     "ConceptRanges.rows": {"start": 0, "stop": 2},
     "ConceptRanges.table": {"rows": RANGES.rows(0, len(SAMPLES))},
+    "Explainer": {"model": OTHER},
     "Patch": {"init": IMAGES[0]},
     "Subject": {"model": OTHER, "images": IMAGES, "labels": CLASSES},
     "attribute_regions": {"methods": {"a": explain}, "subjects": [SUBJECT], "masks": MASKS},

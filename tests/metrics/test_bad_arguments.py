@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from bad_arguments import Case, assert_refused, public_functions, spoilt
 from metric_inputs import (
+    ARGUMENTS,
     CHANGED,
     CLASSES,
     IMAGES,
@@ -34,6 +35,7 @@ from metric_inputs import (
     SCORER,
     TRUTH,
     N,
+    updated_metrics,
 )
 from pooling_encoder import PoolingEncoder
 from quantus_concepts import metrics
@@ -47,7 +49,6 @@ from quantus_concepts.metrics import (
     PASTAScore,
     Patch,
     Subject,
-    SubstitutionScore,
     attribute_regions,
     intervention_curve,
     metric_values,
@@ -148,13 +149,7 @@ CALLED: dict[str, Bad] = {
     "channel_first": {"text": "yes"},
     "device": {"text": "gpu number one", "a list": ["cpu"]},
 }
-#: Metrics that take one batch after another, with the truth of a batch.
-UPDATED: dict[str, tuple[Any, dict[str, Any]]] = {
-    "CGIM": (lambda: CGIM(TRUTH), {"labels": CLASSES}),
-    "CEM": (CEM, {"concept_labels": LABELS}),
-    "CLM": (lambda: CLM(part_of_concept=PARTS), {"points": POINTS}),
-    "SubstitutionScore": (SubstitutionScore, {"added": CLASSES}),
-}
+UPDATED = updated_metrics(ARGUMENTS | {"labels": CLASSES})
 FIRST, SECOND = Subject(MODEL, IMAGES, CLASSES), Subject(OTHER, IMAGES, CLASSES)
 PATCH = {"model": MODEL, "images": IMAGES, "masks": MASKS, "init": IMAGES[0], "steps": 1}
 PAIR: Bad = {"one subject": FIRST, "models": (MODEL, OTHER)}
@@ -191,7 +186,8 @@ def answered(call: Any, good: dict[str, Any], *kinds: str) -> dict[str, Case]:
 
 def updated(name: str) -> dict[str, Case]:
     """Return the cases of a batch that is none, and of what cannot be merged."""
-    make, truth = UPDATED[name]
+    make, names = UPDATED[name]
+    truth = {key: (ARGUMENTS | {"labels": CLASSES})[key] for key in names}
     good = {"model": MODEL, "x_batch": IMAGES, "y_batch": CLASSES, **truth}
     bad: dict[str, Bad] = {key: {**NO_ARRAY, "one too few": value[:5]} for key, value in truth.items()}
     others = {"None": None, "another": Faithfulness(), "a number": 3}
@@ -333,13 +329,10 @@ TABLE: dict[str, dict[str, Case]] = {
     ),
     "Explainer": spoilt(
         Explainer,
-        {"model": MODEL},
-        model={**NO_MODULE, "None": None},
-        explain_func={"text": "mean", "a number": 3},
+        {"model": MODEL, **NORMALISED},
         explain_func_kwargs={"None": None, "a list": [1], "text": "method"},
-        size={"text": "ab", "a number": 8, "of one": (8,), "fractions": (8.5, 8.0), "zero": (0, 8)},
-    )
-    | spoilt(Explainer, {"model": MODEL, **NORMALISED}, **PIXELS),
+        **PIXELS,
+    ),
     "metric_values": {
         "explainers: models": (lambda: metric_values(good_ratings(), explainers={"a": MODEL}), "`explainers`")
     },

@@ -1,9 +1,9 @@
-"""Metrics batch by batch: what comes out is what one call gives, also when several processes share the batches."""
+"""Metrics batch by batch give what one call gives, also when several processes share the batches."""
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,80 +11,64 @@ import pytest
 import torch
 from torch import nn
 
-from captum_concepts import ConceptBank, PostHocCBM
-from quantus_concepts import CEM, CGIM, CLM, SubstitutionScore, summarise
+from metric_inputs import metric_arguments, predicted, updated_metrics
+from quantus_concepts import CEM, CGIM, SubstitutionScore, summarise
 from quantus_concepts.functional import ClassMeans
+from tiny_models import N_CLASSES, N_CONCEPTS, TinyConceptModel
 
-N, K, L, BATCH = 20, 3, 5, 8
-PARTS = np.array([0, 1, 0, -1, 1])
-
-
-def made(seed: int) -> dict[str, np.ndarray]:
-    rng = np.random.default_rng(seed)
-    return {
-        "x": rng.random((N, 3, 8, 8)).astype(np.float32),
-        "y": rng.integers(0, K, N),
-        "labels": rng.integers(0, K, N),
-        "concept_labels": rng.integers(0, 2, (N, L)),
-        "points": rng.uniform(0, 8, (N, 2, 2)),
-        "added": rng.integers(0, L, N),
-        "removed": rng.integers(-1, L, N),
-        "class_concepts": rng.random((K, L)),
-        "importance": rng.standard_normal((N, L)),
-    }
-
-
-DATA = made(0)
+N, BATCH = 20, 8
+RNG = np.random.default_rng(0)
+IMAGES = RNG.random((N, 3, 12, 12)).astype(np.float32)
+CLASSES = RNG.integers(0, N_CLASSES, N)
+DATA = metric_arguments(IMAGES, RNG) | {
+    "labels": RNG.integers(0, N_CLASSES, N),
+    "removed": RNG.integers(-1, N_CONCEPTS, N),
+}
 DATA["concept_labels"][3] = 0
-
-
-def concept_model() -> PostHocCBM:
-    torch.manual_seed(0)
-    return PostHocCBM(nn.Conv2d(3, 4, 3), ConceptBank(torch.randn(L, 4)), nn.Linear(L, K)).eval()
-
-
-CASES: dict[str, tuple[Callable[[], Any], tuple[str, ...]]] = {
-    "CEM": (lambda: CEM(top_l=2), ("concept_labels",)),
-    "CEM, correct": (lambda: CEM(only_correct=True), ("concept_labels", "labels")),
-    "CGIM": (lambda: CGIM(DATA["class_concepts"]), ("labels",)),
-    "CGIM, classes": (lambda: CGIM(DATA["class_concepts"], per="class", importance="value"), ("labels",)),
-    "CGIM, weights": (lambda: CGIM(DATA["class_concepts"], importance="weight"), ("labels",)),
-    "CLM": (lambda: CLM(part_of_concept=PARTS), ("points",)),
-    "added": (lambda: SubstitutionScore(), ("added",)),
-    "removed": (lambda: SubstitutionScore(score="removed"), ("added", "removed")),
+MODEL = TinyConceptModel()
+UPDATED = updated_metrics(DATA)
+SETTINGS: dict[str, dict[str, Any]] = {
+    "CEM": {"only_correct": True},
+    "CGIM of classes by value": {"per": "class", "importance": "value"},
+    "CGIM by weight": {"importance": "weight"},
+    "SubstitutionScore of the concept taken out": {"score": "removed"},
+}
+CASES = UPDATED | {
+    f"{name}, {settings}": (partial(UPDATED[name.split()[0]][0], **settings), UPDATED[name.split()[0]][1])
+    for name, settings in SETTINGS.items()
 }
 
 
-def updated(metric: Any, truth: tuple[str, ...], starts: range = range(0, N, BATCH), **more: Any) -> Any:
+def updated(metric: Any, truth: tuple[str, ...], starts: range = range(0, N, BATCH)) -> Any:
+    """Return the metric after updates with the batches that begin at some rows."""
     for start in starts:
         rows = slice(start, start + BATCH)
         batch = {name: DATA[name][rows] for name in truth}
-        metric.update(concept_model(), DATA["x"][rows], DATA["y"][rows], **batch, **more)
+        metric.update(MODEL, IMAGES[rows], CLASSES[rows], **batch)
     return metric
 
 
-def same_record(found: Any, expected: Any) -> None:
-    np.testing.assert_array_equal(found.values, expected.values)
-    assert found.reasons == expected.reasons
-    assert found.chance == pytest.approx(expected.chance, nan_ok=True)
-    assert (found.bounds, found.of_samples) == (expected.bounds, expected.of_samples)
+def assert_same_record(record: Any, expected: Any) -> None:
+    np.testing.assert_array_equal(record.values, expected.values)
+    assert record.reasons == expected.reasons
+    assert record.chance == pytest.approx(expected.chance, nan_ok=True)
+    assert (record.bounds, record.of_samples) == (expected.bounds, expected.of_samples)
     if expected.clusters is not None:
-        np.testing.assert_array_equal(found.clusters, expected.clusters)
+        np.testing.assert_array_equal(record.clusters, expected.clusters)
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("case", CASES)
 def test_batches_give_what_one_call_gives(case: str) -> None:
     make, truth = CASES[case]
-    whole, metric = make(), updated(make(), truth)
-    expected = whole(
-        concept_model(), DATA["x"], DATA["y"], batch_size=BATCH, custom_batch={name: DATA[name] for name in truth}
-    )
+    at_once, metric = make(), updated(make(), truth)
+    passed = {name: DATA[name] for name in truth}
+    expected = at_once(MODEL, IMAGES, CLASSES, batch_size=BATCH, custom_batch=passed)
     assert not metric.records
     np.testing.assert_array_equal(metric.compute(), expected)
-    same_record(metric.records[-1], whole.records[-1])
-    assert metric.undefined == whole.undefined
-    # Asked twice it is the same; after a reset the batches are gone.
+    assert_same_record(metric.records[-1], at_once.records[-1])
+    assert metric.undefined == at_once.undefined
+    # A second `compute` gives the same; after a reset the batches are gone.
     np.testing.assert_array_equal(metric.compute(), expected)
     metric.reset()
     with pytest.raises(ValueError, match=r"compute needs at least one batch\. Call `update` first"):
@@ -102,7 +86,7 @@ def test_states_of_two_processes_join(case: str) -> None:
     first.merge_state(sent)
     close = np.testing.assert_allclose if case.startswith("CGIM") else np.testing.assert_array_equal
     close(first.compute(), expected)
-    # What was merged can go on, and the other one is left as it was.
+    # The merged metric takes further batches, and the other one does not change.
     before = sent.compute()
     updated(first, truth, range(0, BATCH, BATCH))
     np.testing.assert_array_equal(sent.compute(), before)
@@ -121,27 +105,25 @@ def test_by_hand() -> None:
     assert table.loc[0, "value"] == pytest.approx(2 / 3)
 
 
-def test_classes_are_those_predicted_where_none_are_given() -> None:
-    model = concept_model()
-    predicted = model(torch.as_tensor(DATA["x"])).argmax(1).numpy()
+def test_predicted_classes_are_the_default() -> None:
     metric, labels = CEM(), DATA["concept_labels"]
-    metric.update(model, DATA["x"], concept_labels=labels)
-    assert metric.compute() == CEM(labels)(model, DATA["x"], predicted)
+    metric.update(MODEL, IMAGES, concept_labels=labels)
+    assert metric.compute() == CEM(labels)(MODEL, IMAGES, predicted(MODEL, IMAGES))
 
 
-def test_gaps_are_warned_of_once_at_the_end() -> None:
+def test_compute_warns_once_of_undefined_scores() -> None:
     metric = updated(CEM(only_correct=True), ("concept_labels", "labels"))
-    with pytest.warns(UserWarning, match=r"misclassified \(\d+ of 20 samples\)") as caught:
+    with pytest.warns(UserWarning, match=r"misclassified \(\d+ of 20 samples\)") as warnings:
         metric.compute()
-    assert len(caught) == 1
+    assert len(warnings) == 1
 
 
-def test_what_does_not_fit_is_told() -> None:
+def test_wrong_batches_and_metrics_are_refused() -> None:
     metric = CEM()
     with pytest.raises(TypeError, match=r"CEM\.update has no argument `labls`\. Give the truth of a batch as `concept"):
-        metric.update(concept_model(), DATA["x"], DATA["y"], labls=DATA["labels"])
+        metric.update(MODEL, IMAGES, CLASSES, labls=DATA["labels"])
     with pytest.raises(ValueError, match="`y_batch` to hold classes, since there is no `model`"):
-        SubstitutionScore().update(None, DATA["importance"], added=DATA["added"])
+        SubstitutionScore().update(None, np.ones((N, N_CONCEPTS)), added=DATA["added"])
     with pytest.raises(TypeError, match="`other` to be a CEM but got CGIM"):
         metric.merge_state(CGIM(DATA["class_concepts"]))
     with pytest.raises(ValueError, match="settings of this CEM but `top_l` differs"):
@@ -149,7 +131,7 @@ def test_what_does_not_fit_is_told() -> None:
     with pytest.raises(ValueError, match="settings of this CGIM but `class_concepts` differs"):
         CGIM(DATA["class_concepts"]).merge_state(CGIM(1 - DATA["class_concepts"]))
     with pytest.raises(ValueError, match="concept_labels"):
-        metric.update(concept_model(), DATA["x"], DATA["y"], concept_labels=DATA["concept_labels"][:3])
+        metric.update(MODEL, IMAGES, CLASSES, concept_labels=DATA["concept_labels"][:3])
     with pytest.raises(ValueError, match="at least one batch"):
         metric.compute()
 
@@ -164,18 +146,18 @@ def test_a_batch_that_fails_leaves_those_before_it(case: str) -> None:
     def fails(*_: Any) -> None:
         raise ArithmeticError("no such number")
 
-    model = concept_model()
+    model = TinyConceptModel()
     model.register_forward_hook(fails)
     model.features.register_forward_hook(fails)
     with pytest.raises(ArithmeticError):
-        metric.update(model, DATA["x"], DATA["y"], **{name: DATA[name] for name in truth})
+        metric.update(model, IMAGES, CLASSES, **{name: DATA[name] for name in truth})
     np.testing.assert_array_equal(metric.compute(), expected)
 
 
 def test_a_call_in_between_leaves_the_batches_alone() -> None:
     metric = updated(CEM(), ("concept_labels",))
     expected = metric.compute()
-    metric(concept_model(), DATA["x"][:3], DATA["y"][:3], custom_batch={"concept_labels": DATA["concept_labels"][:3]})
+    metric(MODEL, IMAGES[:3], CLASSES[:3], custom_batch={"concept_labels": DATA["concept_labels"][:3]})
     assert metric.compute() == expected
     assert len(expected) == N
 

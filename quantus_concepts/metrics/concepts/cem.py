@@ -118,7 +118,7 @@ class CEM(UpdatedMetric):
         self._columns = concepts_of(concept_labels)
         self._bind(concept_labels=concept_labels, labels=labels)
 
-    def _fitting(self, name: str, value: Any) -> np.ndarray:
+    def _truth_array(self, name: str, value: Any) -> np.ndarray:
         # Torch warns of what cannot be written, as the array of a DataFrame is.
         array = np.require(value, requirements=("C", "W"))
         if name == "concept_labels" and self.top_l > array.shape[1]:

@@ -130,15 +130,14 @@ class CGIM(UpdatedMetric):
         self._theta: Tensor | None = None
         self._explained = False
 
-    def _fitting(self, name: str, value: Any) -> np.ndarray:
-        labels = super()._fitting(name, value)
+    def _truth_array(self, name: str, value: Any) -> np.ndarray:
         n_classes = len(self.class_concepts)
-        if (labels >= n_classes).any():
+        if (value >= n_classes).any():
             raise ValueError(
                 f"Expected argument `{name}` to hold classes 0 to {n_classes - 1}, the rows of `class_concepts`, but "
-                f"got {labels.max()}. Classes are counted from 0."
+                f"got {value.max()}. Classes are counted from 0."
             )
-        return labels
+        return np.asarray(value, order="C")
 
     def _works_on_images(self, model: Any, x_batch: np.ndarray) -> bool:
         return x_batch.ndim in (2, 4) and is_concept_model(model)
@@ -156,7 +155,7 @@ class CGIM(UpdatedMetric):
                 "concept model (captum_concepts.BottleneckCBM) with its own inputs."
             )
         if "labels" not in self.call.truth:
-            self._fitting("y_batch", y_batch)
+            self._truth_array("y_batch", y_batch)
         check_concept_order("class_concepts", self._columns, model)
         self._sums = None
         head = model.head if self.call.on_images else model

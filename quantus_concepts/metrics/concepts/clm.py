@@ -13,7 +13,7 @@ from torch import Tensor
 from captum_concepts._support.constraints import FINITE, Choice, Flag, Number, Whole, check_arguments
 from quantus_concepts.functional import mask_centres, mask_shares, mask_threshold_shares
 from quantus_concepts.functional.normalisation import finite_rows
-from quantus_concepts.functional.part_specificity import own_and_others
+from quantus_concepts.functional.part_specificity import own_and_other_hits
 from quantus_concepts.functional.ranking import first_concepts
 from quantus_concepts.functional.regions import (
     check_places,
@@ -30,6 +30,7 @@ from quantus_concepts.metrics.host.checks import (
     POINTS,
     SELECT,
     check_images,
+    check_mask_size,
     check_parts,
     checked_classes,
 )
@@ -181,13 +182,12 @@ class CLM(UpdatedMetric):
             )
         self._bind(points=points, masks=masks)
 
-    def _fitting(self, name: str, value: Any) -> np.ndarray:
-        if name == "masks":
-            return super()._fitting(name, value[:, 0])
-        if self.part_of_concept is None:
-            raise ValueError("Argument `points` needs `part_of_concept` in the constructor.")
-        check_parts(self.part_of_concept, value)
-        return super()._fitting(name, value)
+    def _truth_array(self, name: str, value: Any) -> np.ndarray:
+        if name == "points":
+            if self.part_of_concept is None:
+                raise ValueError("Argument `points` needs `part_of_concept` in the constructor.")
+            check_parts(self.part_of_concept, value)
+        return super()._truth_array(name, value)
 
     def _works_on_images(self, model: Any, x_batch: np.ndarray) -> bool:
         return is_concept_model(model) and "points" in self.call.truth
@@ -219,24 +219,16 @@ class CLM(UpdatedMetric):
     def _masks(self, x_batch: np.ndarray, s_batch: np.ndarray | None) -> np.ndarray:
         """Return (N, H, W) of bool, bound or passed."""
         if "masks" in self.call.truth:
-            masks = self.call.truth["masks"]
+            name, masks = "masks", self.call.truth["masks"]
         elif s_batch is not None:
-            masks = MASKS.check("s_batch", s_batch, {})[:, 0]
-            if len(masks) != len(x_batch):
-                raise ValueError(
-                    f"Expected argument `s_batch` to have {len(x_batch)} samples, as `x_batch`, but got {len(masks)}."
-                )
+            name, masks = "s_batch", MASKS.check("s_batch", s_batch, {})
         else:
             raise ValueError(
                 "CLM needs to know where concepts are: pass `s_batch` (N, 1, H, W), or bind `masks`, or `points` and "
                 "`part_of_concept`, in the constructor."
             )
-        if masks.shape[1:] != x_batch.shape[2:]:
-            raise ValueError(
-                f"Expected argument `{'masks' if 'masks' in self.call.truth else 's_batch'}` to have the size of the "
-                f"images, {x_batch.shape[2:]}, but got {masks.shape[1:]}."
-            )
-        return masks
+        check_mask_size(name, masks, x_batch)
+        return masks[:, 0]
 
     def _places_of_concepts(self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray) -> np.ndarray:
         """Return the places (N, Q, 2) of the part of each explained concept."""
@@ -353,7 +345,7 @@ class CLM(UpdatedMetric):
     def _differences(self, maps: Tensor, pixels: Tensor, parts: Tensor, size: tuple[int, int]) -> Tensor:
         """Return the part specificity (n,) of maps of concepts about these parts, in images with pixels (n, P, Q)."""
         weights = torch.as_tensor(np.bincount(self._parts[self._parts >= 0], minlength=pixels.shape[1]))
-        own_hits, other_hits = own_and_others(hits_of_parts(maps, pixels, size, (self.alpha,)), parts, weights)
+        own_hits, other_hits = own_and_other_hits(hits_of_parts(maps, pixels, size, (self.alpha,)), parts, weights)
         return (own_hits - other_hits)[:, 0]
 
     def _hits(self, maps: Tensor, pixels: Tensor, size: tuple[int, int]) -> Tensor:

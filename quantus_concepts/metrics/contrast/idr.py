@@ -86,7 +86,7 @@ class IDR(ReExplainingMetric):
         A score of 0 says that the method falls for it.
         """
         super().__init__(**quantus)
-        self._set(agreement, counterpart=counterpart, masks=masks, labels=labels)
+        self._bind_shared(agreement, counterpart=counterpart, masks=masks, labels=labels)
 
     def _check_call(
         self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, s_batch: np.ndarray | None

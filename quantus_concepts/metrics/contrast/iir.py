@@ -145,7 +145,7 @@ class IIR(ReExplainingMetric):
             self.score_direction = ScoreDirection.LOWER  # type: ignore[misc]
             self.bounds = (0.0, math.inf)
         self.tolerance = tolerance if tolerance is not None else 0.05 if patch is None else patch.tolerance
-        self._set(agreement, patched=patched, masks=masks, labels=labels)
+        self._bind_shared(agreement, patched=patched, masks=masks, labels=labels)
         self._measured: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
 
     @property
@@ -246,7 +246,7 @@ class IIR(ReExplainingMetric):
             marked = masks.reshape(len(masks), -1).any(1)
             if marked.any():
                 objects = None if init is None else init[marked]
-                result = patch.make(model, x_batch[marked], masks[marked], objects, whole=self.whole)
+                result = patch.make(model, x_batch[marked], masks[marked], objects, whole=self._call_progress)
                 # The model's precision may be another.
                 patched[marked] = np.where(masks[marked], to_numpy(result.images.double()), patched[marked])
             return patched, masks

@@ -120,7 +120,7 @@ class MCS(ReExplainingMetric):
         self.contrast_model = contrast_model
         self.random_region = random_region
         self.seed = seed
-        self._set(agreement, contrast_labels=contrast_labels, masks=masks, labels=labels)
+        self._bind_shared(agreement, contrast_labels=contrast_labels, masks=masks, labels=labels)
 
     def _check_call(
         self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, s_batch: np.ndarray | None

@@ -179,7 +179,7 @@ def optimise_patch(
         out of its range.
     """
     check_step_size(squared, step_size)
-    x, inside, start = _fitting(images, masks, init, pixel_range)
+    x, inside, start = _checked_tensors(images, masks, init, pixel_range)
     step_size = STEP_SIZE if step_size is None else step_size
     if chunk_size is None:
         on_cpu = to_model(model, x[:0]).device.type == "cpu"
@@ -278,16 +278,16 @@ def _find_overlooked(
     tolerance: float,
 ) -> Tensor:
     """Return (n,) of bool, on the CPU: which patches have converged; `patched` are the logits with them as they are."""
-    (converged,) = to_host(_near(logits, patched, MARGIN * tolerance))
+    (converged,) = to_host(_is_overlooked(logits, patched, MARGIN * tolerance))
     if converged.any():
         # What counts are the pixels that an image can have.
         near = converged.nonzero()[:, 0].to(pixels.device)
         clipped = _clip_pixels(pixels[near], delta[near], region[near])
-        (converged[converged.clone()],) = to_host(_near(logits[near], logits_of(clipped), MARGIN * tolerance))
+        (converged[converged.clone()],) = to_host(_is_overlooked(logits[near], logits_of(clipped), MARGIN * tolerance))
     return converged
 
 
-def _near(before: Tensor, after: Tensor, tolerance: float) -> Tensor:
+def _is_overlooked(before: Tensor, after: Tensor, tolerance: float) -> Tensor:
     """Return (n,) of bool: whether the class is the same, and the distance within the tolerance."""
     distance = torch.linalg.vector_norm(after - before, dim=1) / torch.linalg.vector_norm(before, dim=1)
     return (before.argmax(1) == after.argmax(1)) & (distance <= tolerance)
@@ -312,10 +312,10 @@ def _measure(
     distance = torch.linalg.vector_norm(after - before, dim=1)
     relative = distance / torch.linalg.vector_norm(before, dim=1)
     size = torch.linalg.vector_norm((patched - pixels).flatten(1), dim=1)
-    return PatchResult(patched, distance, relative, size, _near(before, after, tolerance))
+    return PatchResult(patched, distance, relative, size, _is_overlooked(before, after, tolerance))
 
 
-def _fitting(
+def _checked_tensors(
     images: Any, masks: np.ndarray, init: Any, pixel_range: tuple[float, float]
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return images, masks and objects as tensors (N, ., H, W), or raise if they do not go together."""

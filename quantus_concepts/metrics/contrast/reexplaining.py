@@ -70,7 +70,7 @@ class ReExplainingMetric(ImageMetric):
 
     agreement: float
 
-    def _set(self, agreement: float, **truth: Any) -> None:
+    def _bind_shared(self, agreement: float, **truth: Any) -> None:
         """Take the arguments that all three share."""
         self.agreement = float(agreement)
         self._bind(**truth)
@@ -177,7 +177,7 @@ class ReExplainingMetric(ImageMetric):
         if self.call.refused:
             return no_attributions(len(x_batch))
         if self.call.attributions is None:
-            return self._prepare(self._ask(model, x_batch, y_batch))
+            return self._prepare(self._call_explain_func(model, x_batch, y_batch))
         a_batch = self.call.attributions[rows]
         if not self.call.checked and a_batch.size:
             self._check_agreement(model, x_batch, y_batch, a_batch)
@@ -191,7 +191,7 @@ class ReExplainingMetric(ImageMetric):
             return torch.full((len(x_batch),), torch.nan, dtype=torch.float64)
         self.call.side = f"{self.other_side}, "
         try:
-            return self._attribute_region(self._prepare(self._ask(model, x_batch, y_batch)), masks)
+            return self._attribute_region(self._prepare(self._call_explain_func(model, x_batch, y_batch)), masks)
         finally:
             self.call.side = ""
 
@@ -200,10 +200,10 @@ class ReExplainingMetric(ImageMetric):
         rows = telling_samples(a_batch)
         if not rows.size:
             return
-        again, failure = self._try(model, x_batch[rows], y_batch[rows])
+        again, failure = self._try_explain_func(model, x_batch[rows], y_batch[rows])
         if failure and len(x_batch) > len(rows):
             # A model exported for a fixed batch takes no two images alone.
-            all_again, failure = self._try(model, x_batch, y_batch)
+            all_again, failure = self._try_explain_func(model, x_batch, y_batch)
             again = again if failure else all_again[rows]
         if not failure and again.size != a_batch[rows].size:
             failure = f"gave attributions of shape {again.shape[1:]} in place of {a_batch.shape[1:]}"
@@ -215,7 +215,7 @@ class ReExplainingMetric(ImageMetric):
         least = self.agreement
         if least <= measured < SAME and least > -1:
             # A method that answers alike in another order draws nothing at random: it has to repeat what was given.
-            mirrored, _ = self._try(model, x_batch[rows[::-1]], y_batch[rows[::-1]])
+            mirrored, _ = self._try_explain_func(model, x_batch[rows[::-1]], y_batch[rows[::-1]])
             if correlation(again, mirrored[::-1]) > REPEATED:
                 least = SAME
         if measured >= least and not failure:

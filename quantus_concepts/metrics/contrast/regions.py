@@ -14,7 +14,6 @@ from torch.utils.data import Dataset, IterableDataset, RandomSampler
 from captum_concepts._support.checks import (
     as_list,
     check_finite,
-    check_range,
     check_shape,
     check_whole,
     to_array,
@@ -342,7 +341,7 @@ def attribute_regions(
         if subject not in subjects:
             raise ValueError("Expected the keys of argument `keep` to be among `subjects` but got another.")
         for row in as_list("keep", rows, "rows"):
-            check_range("keep", check_whole("keep", row, 0), 0, len(subject) - 1)
+            check_whole("keep", row, 0, len(subject) - 1)
     check_masks("masks", masks, subjects)
     other_regions = {}
     for subject, regions in (elsewhere or {}).items():

@@ -169,8 +169,10 @@ class Faithfulness(ImageMetric):
             )
         self.sufficiency = []
         self.necessity = []
-        self._each = 1 + 2 * len(set(pixel_counts(n_pixels, self.thresholds).tolist()) - {0})
-        self._begin(WholeProgress(self.name, len(x_batch) * self._each, "image", bool(self._display_progressbar)))
+        self._passes_per_image = 1 + 2 * len(set(pixel_counts(n_pixels, self.thresholds).tolist()) - {0})
+        self._begin(
+            WholeProgress(self.name, len(x_batch) * self._passes_per_image, "image", bool(self._display_progressbar))
+        )
         return {}
 
     def evaluate_batch(
@@ -184,7 +186,7 @@ class Faithfulness(ImageMetric):
     ) -> list[float]:
         """Score some samples; keep sufficiency and necessity."""
         maps, usable = self._relevance(a_batch, x_batch.shape[2:])
-        self._advance(int((~usable).sum()) * self._each)
+        self._advance(int((~usable).sum()) * self._passes_per_image)
         scores = np.full((3, len(x_batch)), np.nan)
         if usable.any():
             irrelevant, relevant = self._changes(

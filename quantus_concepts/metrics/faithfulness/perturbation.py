@@ -27,13 +27,13 @@ class Prepared:
     """Images, and all that is needed to perturb any of their pixels."""
 
     images: Tensor
-    others: Tensor
+    replacements: Tensor
     order: Tensor
     imputing: bool
 
     def perturb(self, row: int, masks: Tensor, out: Tensor) -> None:
         """Perturb some pixels of an image, in several ways."""
-        image, other = self.images[row], self.others[row]
+        image, other = self.images[row], self.replacements[row]
         if self.imputing:
             other = impute_pixels(image.expand_as(out), masks) + other
         # With weights of 0 and 1 exactly one of the two, and several times as fast as torch.where on a CPU.
@@ -179,7 +179,7 @@ def _eliminate(equations: Any, image: np.ndarray, mask: np.ndarray) -> np.ndarra
 
 def descend(images: Tensor, masks: Tensor) -> Tensor:
     """Solve the equations of all images together by conjugate gradients, on their device."""
-    # In double precision where the device has it. An image that is done stays as it is, whatever others are with it.
+    # In double precision where the device has it. An image that is done stays as it is, whatever is in the batch.
     exact = torch.float32 if images.device.type == "mps" else torch.float64
     missing = masks[:, None].to(exact)
     known_pixels = images.to(exact) * (1 - missing)

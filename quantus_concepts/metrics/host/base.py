@@ -225,7 +225,7 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
     def _bind(self, **truth: Any) -> None:
         """Keep ground truth under the name of its argument; None where calls pass it."""
         for name, value in truth.items():
-            setattr(self, name, None if value is None else self._fitting(name, value))
+            setattr(self, name, None if value is None else self._truth_array(name, value))
 
     def _required_truth(self, name: str) -> np.ndarray:
         """Return the ground truth of this call under a name, or raise where there is none."""
@@ -247,12 +247,12 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
                 continue
             if name in passed:
                 value = constraints[name].check(name, value, {}) if name in constraints else to_numpy(value)
-                value = self._fitting(name, value)
+                value = self._truth_array(name, value)
             truth[name] = value
         check_aligned_truth(truth, n_samples)
         return truth
 
-    def _fitting(self, name: str, value: Any) -> np.ndarray:
+    def _truth_array(self, name: str, value: Any) -> np.ndarray:
         """Return checked ground truth as an array, or raise if it does not go with the metric's other arguments."""
         return np.asarray(value, order="C")
 
@@ -329,16 +329,16 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
         """Return the attributions of some samples, given or computed, as the metric is set to treat them."""
         if self.call.attributions is not None:
             return self._prepare(self.call.attributions[rows])
-        return self._prepare(self._ask(model, x_batch, y_batch))
+        return self._prepare(self._call_explain_func(model, x_batch, y_batch))
 
-    def _ask(self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray) -> np.ndarray:
+    def _call_explain_func(self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray) -> np.ndarray:
         """Call the explanation function; attributions without a value, and the reason noted, where it fails."""
-        a_batch, failure = self._try(model, x_batch, y_batch)
+        a_batch, failure = self._try_explain_func(model, x_batch, y_batch)
         if failure:
             self.fail(f"it {failure}", len(x_batch))
         return a_batch
 
-    def _try(self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray) -> tuple[np.ndarray, str]:
+    def _try_explain_func(self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray) -> tuple[np.ndarray, str]:
         """Return attributions, and what went wrong if something did."""
         try:
             # Captum's hooks would record the passes of other threads.
@@ -444,7 +444,7 @@ class ImageMetric(ConceptMetric):
     A call has one bar of its own, in place of Quantus's, which takes images for batches.
     """
 
-    whole: WholeProgress | None = None
+    _call_progress: WholeProgress | None = None
 
     @property
     def display_progressbar(self) -> bool:
@@ -454,16 +454,16 @@ class ImageMetric(ConceptMetric):
     def _begin(self, call_progress: WholeProgress) -> None:
         """Show how far a call is; of a call that raised, the bar is taken away by the next."""
         self._end()
-        self.whole = call_progress
+        self._call_progress = call_progress
 
     def _advance(self, count: int) -> None:
-        if self.whole is not None:
-            self.whole.update(count)
+        if self._call_progress is not None:
+            self._call_progress.update(count)
 
     def _end(self) -> None:
-        if self.whole is not None:
-            self.whole.close()
-        self.whole = None
+        if self._call_progress is not None:
+            self._call_progress.close()
+        self._call_progress = None
 
     def _collect_scores(self, scores: np.ndarray) -> np.ndarray:
         """Return the scores of a call, which is over."""

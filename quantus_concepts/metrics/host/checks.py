@@ -24,7 +24,7 @@ from captum_concepts._support.checks import (
 from captum_concepts._support.constraints import Arrays, Constraint, Dictionary, Sizes
 
 
-def known_to(loader: Any) -> Callable[..., Any]:
+def truth_lookup(loader: Any) -> Callable[..., Any]:
     """Return a function that looks up ground truth that is not given in the data set of a loader, and checks it."""
     dataset = getattr(loader, "dataset", None)
 
@@ -37,7 +37,7 @@ def known_to(loader: Any) -> Callable[..., Any]:
     return truth_of
 
 
-def names_known_to(model: Any) -> tuple[Any, Any]:
+def model_names(model: Any) -> tuple[Any, Any]:
     """Return the names of classes and of concepts that a concept model, or the first of several, has; None for none."""
     first = next(iter(model.values()), None) if isinstance(model, Mapping) else model
     return getattr(first, "class_names", None), getattr(getattr(first, "concept_layer", None), "names", None)

@@ -9,7 +9,7 @@ from typing import Any
 LIBRARY = re.compile(r"lib[\w+.-]+?\.so[.\d]*")
 
 
-def explained(error: ImportError) -> ImportError:
+def import_advice(error: ImportError) -> ImportError:
     """Return the error with what to install, where Quantus's OpenCV lacks a library of the system; else as it is."""
     missing = LIBRARY.search(str(error))
     if error.name != "cv2" or missing is None:
@@ -21,14 +21,14 @@ def explained(error: ImportError) -> ImportError:
     )
 
 
-def explaining(get: Callable[[str], Any]) -> Callable[[str], Any]:
+def with_import_advice(get: Callable[[str], Any]) -> Callable[[str], Any]:
     """Wrap the `__getattr__` of a package, so that a name of it that cannot be imported says what to install."""
 
     def __getattr__(name: str) -> Any:  # noqa: N807
         try:
             return get(name)
         except ImportError as error:
-            explanation = explained(error)
+            explanation = import_advice(error)
             if explanation is error:
                 raise
             raise explanation from error

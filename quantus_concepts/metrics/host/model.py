@@ -326,7 +326,7 @@ class _Block:
         self.room = room
         self.results: dict[Hashable, tuple[Any, list[int | None]]] = {}
         #: Models and arrays by identity; holding them keeps identities from being used again.
-        self.held: dict[int, Any] = {}
+        self.references: dict[int, Any] = {}
         self.states: dict[int, list[tuple[Any, Any]]] = {}
         self.warned = False
 
@@ -342,13 +342,13 @@ class _Block:
         size = _size(result)
         if size is not None and size <= self.room:
             self.room -= 0 if key in self.results else size
-            self.held |= {id(model): model, id(array): array}
+            self.references |= {id(model): model, id(array): array}
             self.results[key] = result, _versions(result)
             self.states.setdefault(id(model), _state(model))
         return result
 
     def _drop_if_changed(self, model: nn.Module) -> None:
-        if id(model) not in self.states or _same(self.states[id(model)], _state(model)):
+        if id(model) not in self.states or _is_same_state(self.states[id(model)], _state(model)):
             return
         del self.states[id(model)]
         for key in [key for key in self.results if key[1] == id(model)]:  # type: ignore[index]
@@ -370,7 +370,7 @@ def _state(model: nn.Module) -> list[tuple[Any, Any]]:
     return [*tensors, *((module, module.training) for module in model.modules())]
 
 
-def _same(first: list[tuple[Any, Any]], second: list[tuple[Any, Any]]) -> bool:
+def _is_same_state(first: list[tuple[Any, Any]], second: list[tuple[Any, Any]]) -> bool:
     pairs = zip(first, second, strict=False)
     return len(first) == len(second) and all(a is c and b == d for (a, b), (c, d) in pairs)
 

@@ -73,7 +73,7 @@ def draw_range(ax: Any, low: float, high: float, coverage: float) -> None:
     ax.axvspan(low, high, color=CONTROL, alpha=0.15, lw=0, zorder=0, label=f"{100 * coverage:.0f} % of controls")
 
 
-def written_out(figure: Any) -> None:
+def show_names_literally(figure: Any) -> None:
     """Show every text of a figure as it is: a $ in a name begins no formula."""
     for text in figure.findobj(Text):
         text.set_parse_math(False)
@@ -164,7 +164,7 @@ class DrawsScores:
         # Not with wrap=True, which measures names as formulas.
         counted = f"{self.name}: {defined.size} defined, {values.size - defined.size} undefined"
         ax.set_title(textwrap.fill(counted, 60), fontsize="medium")
-        written_out(ax.figure)
+        show_names_literally(ax.figure)
         return ax.figure, ax
 
     def plot(

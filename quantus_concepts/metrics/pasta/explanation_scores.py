@@ -37,7 +37,7 @@ _EXPECTED = (
 class _Batch(NamedTuple):
     """What is embedded, which number each modality and each reason has, and the labels."""
 
-    shown: tuple[Tensor, Tensor] | list[Explanation]
+    content: tuple[Tensor, Tensor] | list[Explanation]
     modality: Tensor
     reason: Tensor
     labels: Any
@@ -123,7 +123,7 @@ def score_explanations(
         votes = torch.full((len(labels), len(scorer.questions)), torch.nan)
         good = batch.reason == 0
         if good.any():
-            embedded = _embed(embedder, denormalisation, batch.shown, good)
+            embedded = _embed(embedder, denormalisation, batch.content, good)
             of_good = None if scorer.labels is None else labels[good]
             votes[good] = scorer.score(embedded.to(scorer.device), of_good, clip=clip).cpu()
         rows.add(torch.cat([torch.stack([labels, batch.modality, batch.reason], 1).float(), votes], 1))
@@ -148,9 +148,9 @@ def _check_batch(batch: Any, denormalisation: Denormalisation) -> _Batch:
     if not isinstance(batch, tuple | list) or not len(batch):
         raise ValueError(f"{_EXPECTED}, but got {type(batch).__name__}{' of nothing' if batch == [] else ''}.")
     if isinstance(batch[0], Explanation):
-        return _of_explanations(batch, None)
+        return _batch_of_explanations(batch, None)
     if isinstance(batch[0], tuple | list) and len(batch) == 2:
-        return _of_explanations(*batch)
+        return _batch_of_explanations(*batch)
     if len(batch) not in (2, 3):
         raise ValueError(f"{_EXPECTED}, but got {len(batch)} items.")
     images, maps = (to_tensor("loader", part) for part in batch[:2])
@@ -166,7 +166,7 @@ def _check_batch(batch: Any, denormalisation: Denormalisation) -> _Batch:
     return _Batch((images, maps), modality, reason.cpu(), batch[2] if len(batch) == 3 else None)
 
 
-def _of_explanations(explanations: Sequence[Any], labels: Any) -> _Batch:
+def _batch_of_explanations(explanations: Sequence[Any], labels: Any) -> _Batch:
     for explanation in explanations:
         if not isinstance(explanation, Explanation):
             raise ValueError(f"{_EXPECTED}, but got {type(explanation).__name__}.")

@@ -162,12 +162,12 @@ class PASTAScore(ConceptMetric):
         if labels is not None and class_names is not None:
             raise ValueError("Expected either argument `labels` or argument `class_names` but got both.")
         self.class_names = class_names
-        self._class_labels = None if class_names is None else self._fitting("class_names", class_names)
+        self._class_labels = None if class_names is None else self._truth_array("class_names", class_names)
         self._bind(labels=labels)
         self.question_scores = {}
         self._scores: list[np.ndarray] = []
 
-    def _fitting(self, name: str, value: Any) -> np.ndarray:
+    def _truth_array(self, name: str, value: Any) -> np.ndarray:
         """Return labels, by name or index, as indices among the scorer's."""
         if self.scorer.labels is None:
             raise ValueError(

@@ -13,8 +13,19 @@ from quantus.metrics.robustness.max_sensitivity import MaxSensitivity
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from captum_concepts._support.checks import check_callable, check_mapping, check_module, check_normalisation, check_size
-from captum_concepts._support.constraints import POSITIVE, Dictionary, Flag, Instance, Seed, Whole, check_arguments
+from captum_concepts._support.checks import check_mapping, check_normalisation
+from captum_concepts._support.constraints import (
+    POSITIVE,
+    Dictionary,
+    Flag,
+    Function,
+    ImageSize,
+    Instance,
+    Module,
+    Seed,
+    Whole,
+    check_arguments,
+)
 from captum_concepts._support.progress import progress
 from captum_concepts._support.running import evaluation_mode, predict_logits, warn_user
 from captum_concepts._support.shown import one_line
@@ -40,6 +51,7 @@ FAITHFULNESS = {
 SENSITIVITY = {"MaxSensitivity (uniform)": "uniform", "MaxSensitivity (Gaussian)": "gaussian"}
 
 
+@check_arguments(model=Module(), explain_func=Function(), size=ImageSize())
 @dataclass(frozen=True)
 class Explainer:
     """Explainer of one explainer id: a classifier and, where it is known, the method.
@@ -77,12 +89,7 @@ class Explainer:
         return one_line(self)
 
     def __post_init__(self) -> None:
-        check_module("model", self.model)
-        if self.explain_func is not None:
-            check_callable("explain_func", self.explain_func)
         check_mapping("explain_func_kwargs", self.explain_func_kwargs)
-        if self.size is not None:
-            check_size("size", self.size)
         check_normalisation(self.mean, self.std)
 
     def inputs(self, explanations: Sequence[MapExplanation]) -> tuple[Tensor, Tensor]:
@@ -208,7 +215,7 @@ def metric_values(
             chosen = rows[done : done + len(explanations)]
             done += len(explanations)
             maps = [explanation for explanation in explanations if isinstance(explanation, MapExplanation)]
-            for group in _of_one_size(maps, explainer):
+            for group in _group_by_size(maps, explainer):
                 of_one_size = [explanations[index] for index in group]
                 for metric, scores in measure(of_one_size).items():
                     values[metric][chosen[group]] = scores
@@ -313,7 +320,7 @@ def _check_explainers(explainers: Mapping[str, Explainer], explainer_ids: set[st
             raise ValueError(f"Expected the keys of argument `explainers` to be explainer ids but got {name!r}.{hint}")
 
 
-def _of_one_size(explanations: Sequence[MapExplanation], explainer: Explainer) -> list[np.ndarray]:
+def _group_by_size(explanations: Sequence[MapExplanation], explainer: Explainer) -> list[np.ndarray]:
     """Return indices of explanations that the model can see together."""
     groups: dict[tuple[int, int], list[int]] = {}
     for index, explanation in enumerate(explanations):

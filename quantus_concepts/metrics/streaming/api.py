@@ -37,8 +37,8 @@ from quantus_concepts.metrics.host.checks import (
     PRESENCE,
     SUBSTITUTES,
     check_parts,
-    known_to,
-    names_known_to,
+    model_names,
+    truth_lookup,
 )
 from quantus_concepts.metrics.host.model import (
     IMPORTANCES,
@@ -247,7 +247,7 @@ def score_concepts(
     """
     if concept_labels is None:
         loader = with_concepts_of([*model.values()] if isinstance(model, Mapping) else [model], loader)
-    truth_of = known_to(loader)
+    truth_of = truth_lookup(loader)
     own_controls = [] if controls or per_image or isinstance(model, Mapping) else random_models(model)
     if own_controls:
         # Scores vary more between banks than between images, and maps take most of the time.
@@ -279,7 +279,7 @@ def score_concepts(
     if per_image:
         return concept_images(stream)
     classes, concepts = truth_of("class_names", class_names), truth_of("concept_names", concept_names)
-    own_classes, own_concepts = names_known_to(model)
+    own_classes, own_concepts = model_names(model)
     return concept_table(
         stream, own_classes if classes is None else classes, own_concepts if concepts is None else concepts
     )
@@ -379,7 +379,7 @@ def score_substitutions(
         If it is not known what was put in, no concept is the model's, an argument is out of its range, shapes do not go
         together, or an image or a value is not finite.
     """
-    truth_of = known_to(loader)
+    truth_of = truth_lookup(loader)
     class_table = truth_of("class_concepts", class_concepts, CLASS_CONCEPTS)
     stream = substitution_stream(model, class_concepts=class_table, threshold=threshold, controls=controls)
     bound = bound_substitutions(truth_of, added, removed, labels)
@@ -459,7 +459,7 @@ class ConceptRanges:
             if value is not None
         }
         self._names = {name: arguments.pop(name, None) for name in _NAMES}
-        self._asked = arguments | {"interventions": interventions_after(arguments.get("interventions", ()), seed)}
+        self._arguments = arguments | {"interventions": interventions_after(arguments.get("interventions", ()), seed)}
         # Validate the settings now.
         self._stream()
 
@@ -500,7 +500,7 @@ class ConceptRanges:
         )
         elsewhere = EarlierPoints(self.seed, start, self._points_of) if self.baselines else None
         stream = self._stream(start=start, record=True)
-        stream.run(loader, {name: concepts[start:stop] for name, concepts in self._substituted().items()}, elsewhere)
+        stream.run(loader, {name: concepts[start:stop] for name, concepts in self._substitutes().items()}, elsewhere)
         return stream.rows()
 
     @check_arguments(rows=Instance(data_frame, "a pandas.DataFrame"), per_image=Flag())
@@ -538,10 +538,10 @@ class ConceptRanges:
         return concept_images(stream) if per_image else concept_table(stream, **self._names)
 
     def _stream(self, **settings: Any) -> ConceptStream:
-        return concept_stream(self.model, **self._asked, **settings)
+        return concept_stream(self.model, **self._arguments, **settings)
 
-    def _substituted(self) -> dict[str, np.ndarray]:
-        if self._asked.get("value_threshold") is None:
+    def _substitutes(self) -> dict[str, np.ndarray]:
+        if self._arguments.get("value_threshold") is None:
             return {}
         names = [name for name in ("added", "removed") if getattr(self.data, name, None) is not None]
         return {name: SUBSTITUTES.check(name, getattr(self.data, name), {}) for name in names}

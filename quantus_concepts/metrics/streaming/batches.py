@@ -96,7 +96,7 @@ class ConceptBatches:
     def __iter__(self) -> Iterator[ConceptBatch]:
         n_seen = 0
         for batch in self._loader:
-            concept_batch = self._made(batch, n_seen)
+            concept_batch = self._read_fields(batch, n_seen)
             if not len(concept_batch.images):
                 continue
             self._check(concept_batch, n_seen)
@@ -108,7 +108,7 @@ class ConceptBatches:
             raise ValueError("Expected argument `loader` to give at least one batch but it is empty.")
         self._check_lengths(n_seen, at_least=False)
 
-    def _made(self, batch: Any, n_seen: int) -> ConceptBatch:
+    def _read_fields(self, batch: Any, n_seen: int) -> ConceptBatch:
         fields = read_batch(batch)
         images = floating_images(to_tensor("loader", fields["images"]))
         # Of a table there are no places, and nothing else asks for them.

@@ -206,24 +206,24 @@ class ModelColumns:
         order = None if not importances else first_concepts(importance, max(self.variants.top_l))
 
         located = self._located_images(batch)
-        ranked = None if located is None else self._locations.rank(importance[:, _on(located, values.device)])
+        ranked = None if located is None else self._locations.rank(importance[:, _on_device(located, values.device)])
         ranks = self._to_host(torch.cat([values, logits], 1), ranked)
         self._add_to_sums(importance, labels, labels == predicted)
         blocks: list[Block] = [([col.LABEL, col.PREDICTED], torch.stack([labels, predicted], 1))]
-        blocks += self._existence(values, importance, order, concepts)
-        blocks += self._add_interventions(values, predicted, labels, concepts)
-        blocks += self._substituted(values, batch)
+        blocks += self._existence_blocks(values, importance, order, concepts)
+        blocks += self._intervention_blocks(values, predicted, labels, concepts)
+        blocks += self._substitution_blocks(values, batch)
         if self.variants.moves and batch.before is not None:
-            blocks += self._add_movements(values, predicted, batch, before)
+            blocks += self._movement_blocks(values, predicted, batch, before)
         if order is not None and "contribution" in importances:
             first = order[list(importances).index("contribution"), :, :1]
             blocks.append(([col.NEGATIVE_FIRST], values.gather(1, first) < 0))
         if located is not None:
-            blocks += self._located(images, outputs.features, batch, located, ranks)
+            blocks += self._location_blocks(images, outputs.features, batch, located, ranks)
         self.scores = [score for scores, _ in blocks for score in scores]
         self._rows.add(torch.cat([block.to(values.device) for _, block in blocks], 1).to(torch.float32))
 
-    def recorded(self) -> dict[str, Tensor]:
+    def recording(self) -> dict[str, Tensor]:
         """Return what `load` loads: the numbers (N, columns) of all images, and importance (N, L) by explanation."""
         recorded = {ROWS: self._finite_rows()}
         if self._importance is not None and len(self._importance):
@@ -284,7 +284,7 @@ class ModelColumns:
         shape = (0, 0, 0) if ranked is None else tuple(ranked.shape)
         return host_numbers[len(numbers) :].reshape(shape).astype(np.int64)
 
-    def _existence(
+    def _existence_blocks(
         self, values: Tensor, importance: Tensor, order: Tensor | None, concepts: Tensor | None
     ) -> list[Block]:
         if concepts is None:
@@ -306,7 +306,7 @@ class ModelColumns:
             blocks.append((scores, shares.transpose(0, 1).flatten(1)))
         return blocks
 
-    def _add_interventions(
+    def _intervention_blocks(
         self, values: Tensor, predicted: Tensor, labels: Tensor, concepts: Tensor | None
     ) -> list[Block]:
         interventions = self.variants.interventions
@@ -322,7 +322,7 @@ class ModelColumns:
         )
         return [([Score(col.INTERVENED, *name)], (classes == labels)[:, None]) for name, classes in answered]
 
-    def _substituted(self, values: Tensor, batch: ConceptBatch) -> list[Block]:
+    def _substitution_blocks(self, values: Tensor, batch: ConceptBatch) -> list[Block]:
         if batch.added is None or batch.removed is None or self.threshold is None:
             return []
         scores = substitution(values, batch.added, batch.removed, self.threshold)
@@ -335,7 +335,7 @@ class ModelColumns:
             blocks.append(([col.RECITAL], recital(values, class_truth, self.threshold)[:, None]))
         return blocks
 
-    def _add_movements(
+    def _movement_blocks(
         self, values: Tensor, predicted: Tensor, batch: ConceptBatch, features: Tensor | None
     ) -> list[Block]:
         earlier = concept_outputs(self.model, batch.before, features)
@@ -367,7 +367,7 @@ class ModelColumns:
         place = np.arange(len(batch.images)) + self._first + self.n_images + self._offset
         return np.flatnonzero(place % self._stride == 0)
 
-    def _located(
+    def _location_blocks(
         self,
         images: Tensor,
         features: Tensor | None,
@@ -413,5 +413,5 @@ class ModelColumns:
             )
 
 
-def _on(rows: np.ndarray | slice, device: torch.device) -> Any:
+def _on_device(rows: np.ndarray | slice, device: torch.device) -> Any:
     return rows if isinstance(rows, slice) else torch.as_tensor(rows, device=device)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from quantus_concepts.functional.clm import running_means
 from quantus_concepts.functional.normalisation import finite_rows
-from quantus_concepts.functional.part_specificity import own_and_others
+from quantus_concepts.functional.part_specificity import own_and_other_hits
 from quantus_concepts.functional.ranking import first_concepts
 from quantus_concepts.functional.regions import hits_of_parts, pixels_of
 from quantus_concepts.metrics.host.model import ConceptModel, concept_maps, feature_norms
@@ -43,7 +43,7 @@ class Locations:
 
     def scores(self, *, baselines: bool, several: bool) -> list[Score]:
         """Return the names of the columns; `several` if parts have several places."""
-        scores, specific = self._named(baselines=baselines)
+        scores, specific = self._row_names(baselines=baselines)
         if several:
             scores += [score._replace(metric=col.LOCATION_CHANCE) for score in scores]
         return [
@@ -54,7 +54,7 @@ class Locations:
             for score in named
         ]
 
-    def _named(self, *, baselines: bool) -> tuple[list[Score], list[Score]]:
+    def _row_names(self, *, baselines: bool) -> tuple[list[Score], list[Score]]:
         """Return the names, without l and alpha, of CLM and of part specificity."""
         scores = [Score(col.CLM, name) for name in self._explanations]
         specific = [score._replace(metric=col.PART_SPECIFICITY) for score in scores]
@@ -85,7 +85,7 @@ class Locations:
             hits = torch.cat([hits, self._all_chances(pairs, points, elsewhere).to(hits)], 1)
         # (B, rows, tops, A): the rows of CLM, those of part specificity, and those of chance.
         means = running_means(hits, self._tops)
-        scores, specific = (len(named) for named in self._named(baselines=elsewhere is not None))
+        scores, specific = (len(named) for named in self._row_names(baselines=elsewhere is not None))
         located = torch.cat([means[:, :scores], means[:, scores + specific :]], 1) if several else means[:, :scores]
         specific_means = means[:, scores : scores + specific, self._tops.index(self._first)]
         columns = torch.cat([located.permute(0, 2, 3, 1).flatten(1), specific_means.transpose(1, 2).flatten(1)], 1)
@@ -111,7 +111,7 @@ class Locations:
         maps = concept_maps(model, features, images, slots).flatten(0, 1)
         finite = finite_rows(maps)
         hits = hits_of_parts(maps[chosen], places, size, self._alphas, finite[chosen])
-        here, there = own_and_others(hits, parts, self._weights(points.shape[1]))
+        here, there = own_and_other_hits(hits, parts, self._weights(points.shape[1]))
         return finite, torch.cat([here, here - there])[lookup]
 
     def _hits_with_baselines(
@@ -153,7 +153,7 @@ class Locations:
         hits = hits_of_parts(maps[chosen], places, size, self._alphas, finite[chosen])
         centre = torch.as_tensor(self._region.hits(points, size)).to(hits)
         at_parts = torch.cat([hits[:n_pairs, :n_parts], hits[n_pairs:, :n_parts][whose], centre[whose]])
-        here, other_hits = own_and_others(at_parts, parts, self._weights(n_parts))
+        here, other_hits = own_and_other_hits(at_parts, parts, self._weights(n_parts))
         blocks = torch.cat([here, other_hits, hits[:n_pairs, n_parts], here - other_hits])
         return finite[: pairs.slots.size], blocks[lookup]
 
@@ -177,7 +177,7 @@ class Locations:
             return torch.as_tensor(own_chances)
         last = pairs.place[:, -1:]
         every = torch.as_tensor(self._chances(points[pairs.image]))
-        _, other_chances = own_and_others(every, torch.as_tensor(pairs.part), self._weights(points.shape[1]))
+        _, other_chances = own_and_other_hits(every, torch.as_tensor(pairs.part), self._weights(points.shape[1]))
         there = self._chances(elsewhere[pairs.image, pairs.part])
         rows = [own_chances, there[last], other_chances.numpy()[last], own_chances[:, -1:], own_chances[:, -1:]]
         return torch.as_tensor(np.concatenate(rows, 1))

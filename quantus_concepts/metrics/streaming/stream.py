@@ -116,7 +116,7 @@ class ConceptStream:
         """Return a row for each model and image, of all that scores are made of."""
         tables = []
         for number, columns in enumerate(self.columns):
-            packed = {name: _pack(values) for name, values in columns.recorded().items()}
+            packed = {name: _pack(values) for name, values in columns.recording().items()}
             table = pd.DataFrame({"model": number} | packed)
             tables.append(table.assign(columns=json.dumps(columns.scores), shape=json.dumps(columns.shape)))
         return pd.concat(tables, ignore_index=True)

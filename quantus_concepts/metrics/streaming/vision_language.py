@@ -15,7 +15,7 @@ from captum_concepts._support.checks import check_shape, to_numpy
 from captum_concepts._support.constraints import NAMES, Instance, Loader, check_arguments
 from captum_concepts._support.progress import progress
 from quantus_concepts.functional.substitution import group_choice
-from quantus_concepts.metrics.host.checks import CLASSES, known_to
+from quantus_concepts.metrics.host.checks import CLASSES, truth_lookup
 from quantus_concepts.metrics.host.rows import Row, RowBuffer
 from quantus_concepts.metrics.streaming.batches import ADDED_REQUIRED, SEEN_REQUIRED, ConceptBatches
 from quantus_concepts.metrics.streaming.names import ADDED, LABEL, MINUS, PLUS, REMOVED
@@ -114,7 +114,7 @@ def score_vision_language(
         If it is not known what was put in or what concepts are called, no concept is among the options, a prompt is
         missing, shapes do not go together, images lie outside [0, 1], or an embedding is NaN.
     """
-    truth_of = known_to(loader)
+    truth_of = truth_lookup(loader)
     bound = bound_substitutions(truth_of, added, removed, labels)
     recipes = truth_of("pairs", pairs, CLASSES)
     concept_names = truth_of("concept_names", concept_names)
