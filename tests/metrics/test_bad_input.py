@@ -107,7 +107,7 @@ VALUES: dict[str, tuple[Callable[[World], object], str]] = {
     "parts of other concepts": (lambda w: w.clm(part_of_concept=w.parts[:4]), r"model's L = 5 concepts but got \(4,\)"),
     "masks of another size": (
         lambda w: CLM()(w.model, w.images, w.classes, w.images, s_batch=np.ones((N, 1, 5, 5))),
-        r"size of the images, \(12, 12\), but got \(5, 5\)",
+        r"size of the images, \(H, W\) = \(12, 12\), but got \(5, 5\)",
     ),
     "no masks": (lambda w: CLM()(w.model, w.images, w.classes, w.images), r"pass `s_batch`"),
     "no explanations": (

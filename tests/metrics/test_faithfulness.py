@@ -222,28 +222,28 @@ class TestPerturbations:
     @staticmethod
     def others(x: np.ndarray, kind: str = "black", **kwargs: Any) -> np.ndarray:
         prepared = PixelPerturbation(kind, **kwargs).prepare(x, torch.as_tensor(x))
-        return prepared.others.numpy()
+        return prepared.replacements.numpy()
 
     def test_black_of_every_kind_of_images(self) -> None:
         x = photographs(2)
         mean, std = [0.5, 0.4, 0.3], [0.2, 0.25, 0.3]
-        normalised = self.others(x, mean=mean, std=std)
+        normalised = self.replacements(x, mean=mean, std=std)
         np.testing.assert_allclose(normalised[1, :, 4, 5], [-2.5, -1.6, -1])
-        assert (self.others(x, pixel_range=(-1, 1)) == -1).all()
+        assert (self.replacements(x, pixel_range=(-1, 1)) == -1).all()
         # by itself: 0, or the darkest value of the image where there are darker ones
-        np.testing.assert_array_equal(self.others(x), 0 * x)
+        np.testing.assert_array_equal(self.replacements(x), 0 * x)
         x[1] -= 0.7
-        dark = self.others(x)
+        dark = self.replacements(x)
         assert (dark[0] == 0).all()
         assert (dark[1] == x[1].min()).all()
 
     def test_noise_is_a_share_of_the_range(self) -> None:
         x = photographs(2)
-        unit = self.others(x, "gaussian") - x
-        np.testing.assert_allclose(self.others(x, "gaussian", noise=0.4) - x, 2 * unit, atol=1e-6)
-        np.testing.assert_allclose(self.others(x, "gaussian", pixel_range=(0, 255)) - x, 255 * unit, rtol=1e-4)
+        unit = self.replacements(x, "gaussian") - x
+        np.testing.assert_allclose(self.replacements(x, "gaussian", noise=0.4) - x, 2 * unit, atol=1e-6)
+        np.testing.assert_allclose(self.replacements(x, "gaussian", pixel_range=(0, 255)) - x, 255 * unit, rtol=1e-4)
         std = np.array([0.2, 0.25, 0.5])
-        scaled = self.others(x, "gaussian", mean=[0.5] * 3, std=std) - x
+        scaled = self.replacements(x, "gaussian", mean=[0.5] * 3, std=std) - x
         np.testing.assert_allclose(scaled, unit / std[:, None, None], atol=1e-5)
 
     @pytest.mark.parametrize("imputed", [solve_system, descend])

@@ -195,7 +195,8 @@ class CGIM(UpdatedMetric):
         correct = logits.argmax(1).to(device) == classes
         finite = torch.linalg.vector_norm(importance, torch.inf, 1) < torch.inf
         if self._sums is None:
-            self._sums = ClassSums(*self.class_concepts.shape, device)
+            n_classes, n_concepts = self.class_concepts.shape
+            self._sums = ClassSums(n_classes, n_concepts, device)
             if self.call.is_update and self._updates:
                 # Added to a copy, in case this update fails.
                 self._sums.add_sums(self._updates[-1].state.sums)
