@@ -220,7 +220,7 @@ class TestPerturbations:
     """What takes the place of pixels, in the units of the model's images."""
 
     @staticmethod
-    def others(x: np.ndarray, kind: str = "black", **kwargs: Any) -> np.ndarray:
+    def replacements(x: np.ndarray, kind: str = "black", **kwargs: Any) -> np.ndarray:
         prepared = PixelPerturbation(kind, **kwargs).prepare(x, torch.as_tensor(x))
         return prepared.replacements.numpy()
 
