@@ -20,7 +20,7 @@ KILL = getattr(signal, "SIGKILL", signal.SIGTERM)
 NO_FORK = "needs fork"
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason=NO_FORK)
 #: By which files change their names, or come and go; before each of them a process may be killed.
-OPERATIONS = ("rename", "replace", "link", "symlink", "unlink", "mkdir", "rmdir")
+OPERATIONS = ("rename", "replace", "unlink", "mkdir", "rmdir")
 
 
 def raising(error: BaseException) -> Callable[..., None]:

@@ -18,7 +18,7 @@ import captum_concepts
 import folder_kills
 import quantus_concepts
 from captum_concepts import ConceptBank, PostHocCBM
-from captum_concepts._support import files, whole_folder
+from captum_concepts._support import files
 from captum_concepts._support.whole_folder import WORK
 from quantus_concepts.studies._kit.command import _stamp
 from quantus_concepts.studies.app import _Pipe
@@ -47,7 +47,6 @@ def windows(monkeypatch: pytest.MonkeyPatch) -> None:
         unlink(Path(lock.lock_file), missing_ok=True)
 
     monkeypatch.setattr(files, "POSIX", False)
-    monkeypatch.setattr(whole_folder, "POSIX", False)
     monkeypatch.setattr(os, "kill", refuse)
     monkeypatch.setattr(os, "symlink", refuse)
     monkeypatch.setattr(Path, "unlink", in_use)

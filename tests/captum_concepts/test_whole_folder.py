@@ -1,4 +1,4 @@
-"""At every moment a folder holds the files of one run, or of the next."""
+"""At every moment a folder holds files of one run: the one before, or the next."""
 
 import json
 import os
@@ -15,7 +15,7 @@ import pytest
 
 import folder_kills
 from captum_concepts._support.whole_folder import MANIFEST, WORK, WholeFolder, WriteError, is_interrupted
-from folder_kills import MINE, NEW, NEW_FILES, OLD, OLD_FILES, texts, write, write_old
+from folder_kills import MINE, NEW, NEW_FILES, OLD, OLD_FILES, of_one_run, texts, write, write_old
 from kills import changes, contents, needs_fork
 
 
@@ -42,16 +42,11 @@ def test_files_take_their_places_and_nothing_else_is_left(tmp_path):
     write(tmp_path / "run", NEW_FILES, NEW)
     assert texts(tmp_path / "run") == NEW_FILES
     assert not (tmp_path / "run" / WORK).exists()
-    assert not any(path.is_symlink() for path in tmp_path.rglob("*"))
     manifest = json.loads((tmp_path / "run" / MANIFEST).read_text())
     assert manifest == {"program": "quantus-concepts", "settings": NEW, "files": sorted(NEW_FILES)}
 
 
-@pytest.mark.parametrize("links", [True, False])
-def test_an_earlier_run_is_replaced_and_the_users_files_stay(folder, links, monkeypatch):
-    if not links:
-        monkeypatch.setattr(os, "symlink", lambda *_, **__: (_ for _ in ()).throw(OSError("no links here")))
-        monkeypatch.setattr(os, "link", lambda *_, **__: (_ for _ in ()).throw(OSError("no links here")))
+def test_an_earlier_run_is_replaced_and_the_users_files_stay(folder):
     before = file_of(folder / "mine.txt")
     write(folder, NEW_FILES, NEW, overwrite=True)
     assert texts(folder) == NEW_FILES | MINE
@@ -61,7 +56,7 @@ def test_an_earlier_run_is_replaced_and_the_users_files_stay(folder, links, monk
 
 @needs_fork
 @pytest.mark.parametrize("check", folder_kills.CHECKS)
-def test_a_process_killed_at_any_change_leaves_one_run_or_the_other(check, tmp_path):
+def test_a_process_killed_at_any_change_leaves_files_of_one_run(check, tmp_path):
     """SIGKILL before every rename, link, unlink and mkdir."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, folder_kills.__file__, check, tmp_path]
@@ -69,7 +64,7 @@ def test_a_process_killed_at_any_change_leaves_one_run_or_the_other(check, tmp_p
     assert done.returncode == 0, done.stderr
 
 
-def test_an_exception_at_any_change_of_the_swap_leaves_one_run_or_the_other(folder, tmp_path):
+def test_an_exception_at_any_change_leaves_files_of_one_run(folder, tmp_path):
     for number in count(1):
         path = tmp_path / f"run {number}"
         shutil.copytree(folder, path)
@@ -82,7 +77,9 @@ def test_an_exception_at_any_change_of_the_swap_leaves_one_run_or_the_other(fold
             with changes(at):
                 write(path, NEW_FILES, NEW, overwrite=True)
         except (KeyboardInterrupt, FileNotFoundError):
-            assert texts(path) in (OLD_FILES | MINE, NEW_FILES | MINE), number
+            assert of_one_run(path), number
+            write(path, NEW_FILES, NEW, overwrite=True)
+            assert texts(path) == NEW_FILES | MINE, number
             continue
         break
     assert number > 30
@@ -199,7 +196,6 @@ def test_a_full_disk_at_the_end_names_where_the_files_are(folder, monkeypatch):
         (whole.new / name).parent.mkdir(parents=True, exist_ok=True)
         (whole.new / name).write_text(text)
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "symlink_to", full)
         patch.setattr(Path, "write_text", full)
         with pytest.raises(OSError, match=r"cannot be put in their places \(No space.*complete in .*new"):
             whole.__exit__(None, None, None)
@@ -209,11 +205,11 @@ def test_a_full_disk_at_the_end_names_where_the_files_are(folder, monkeypatch):
     assert texts(folder) == NEW_FILES | MINE
 
 
-def test_a_swap_that_cannot_be_ended_is_ended_by_the_next_run(folder, monkeypatch):
+def test_moves_that_cannot_be_ended_are_ended_by_the_next_run(folder, monkeypatch):
     replace = Path.replace
 
     def broken(self, target):
-        if "new" in self.parts and "partial" not in self.name:
+        if self.name == "c.txt":
             raise OSError(5, "Input/output error")
         return replace(self, target)
 
@@ -223,13 +219,14 @@ def test_a_swap_that_cannot_be_ended_is_ended_by_the_next_run(folder, monkeypatc
         (whole.new / name).write_text(text)
     with monkeypatch.context() as patch:
         patch.setattr(Path, "replace", broken)
-        with pytest.raises(OSError, match="Input/output error"):
+        with pytest.raises(OSError, match=r"Input/output error.*the same command puts them there"):
             whole.__exit__(None, None, None)
-    # It is the new run already, by way of links, and the lock is free.
-    assert texts(folder) == NEW_FILES | MINE
+        with pytest.raises(ValueError, match=r"cannot be written .Input/output error"):
+            write(folder, NEW_FILES, NEW, overwrite=True)
+    assert of_one_run(folder)
+    # The lock is free.
     write(folder, NEW_FILES, NEW, overwrite=True)
     assert texts(folder) == NEW_FILES | MINE
-    assert not any(path.is_symlink() for path in folder.rglob("*"))
     assert not (folder / WORK).exists()
 
 

@@ -119,12 +119,10 @@ _PARTIAL = ".quantus-concepts-partial"
 
 
 @contextmanager
-def write_atomically(path: str | os.PathLike[str], folder: Path | None = None) -> Iterator[Path]:
-    """Give a temporary path, in the file's folder or `beside` it, which takes its name when the block ends well."""
+def write_atomically(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """Yield a temporary path in the file's folder, which takes the file's name when the block ends well."""
     target = Path(path)
-    # On the same file system, or the rename would not be atomic.
-    name = f"{_PARTIAL}-{_host()}-{os.getpid()}-{uuid.uuid4().hex}{target.suffix}"
-    temporary = (folder or target.parent) / name
+    temporary = target.parent / f"{_PARTIAL}-{_host()}-{os.getpid()}-{uuid.uuid4().hex}{target.suffix}"
     try:
         yield temporary
         temporary.replace(target)

@@ -1,4 +1,4 @@
-"""A folder that one process writes in whole: it holds the files of the run before until it holds those of the new."""
+"""A folder that one process writes: the files of the run before go, and those of the new come, once all are written."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from captum_concepts._support.files import POSIX, is_alive, write_atomically
+from captum_concepts._support.files import is_alive, write_atomically
 
 #: Lists the files of a finished run, and what it was.
 MANIFEST = ".quantus-concepts.json"
@@ -40,7 +40,8 @@ class WholeFolder:
     # Everything that is not finished lies in the hidden folder WORK: the lock; run.json, which tells whose run it is
     # and with which settings; `kept`, from which the same run goes on after an interruption; `new`, the files to be,
     # which are written anew by each run but stay for the user to find where one failed to write.
-    # Leaving the block without an exception swaps `new` in (see `_swap`). A run of other settings is refused there.
+    # Leaving the block without an exception puts the files of `new` in their places. A run of other settings is refused
+    # there.
 
     def __init__(self, path: Path, settings: Mapping[str, str], *, overwrite: bool = False) -> None:
         self.path = path
@@ -49,7 +50,7 @@ class WholeFolder:
         self.resumed = False
         self._work = path / WORK
         self._run = self._work / "run.json"
-        self._journal = self._work / "swap.json"
+        self._moves = self._work / "moves.json"
         self._lock = FileLock(self._work / "lock", timeout=0, thread_local=False)
         self._entered = False
         self._locked: tuple[int, int] | None = None
@@ -79,7 +80,7 @@ class WholeFolder:
             self._take_lock()
             self._locked = self._inode()
             self._entered = True
-            self._recover()
+            self._move()
             self.resumed = self._check()
             self._begin()
         except BaseException as error:
@@ -106,11 +107,7 @@ class WholeFolder:
             if error is None:
                 self._finish()
         finally:
-            failed = isinstance(error or sys.exception(), WriteError)
-            try:
-                self._recover()
-            finally:
-                self._leave(failed=failed)
+            self._leave(failed=isinstance(error or sys.exception(), WriteError))
 
     def check_held(self) -> None:
         """Raise if the folder was removed, and perhaps made again by another run, since this run locked it."""
@@ -160,13 +157,14 @@ class WholeFolder:
 
     def _finish(self) -> None:
         try:
-            self._swap()
+            self._list_moves()
+            self._move()
             # Without it the run is finished.
             self._run.unlink()
         except OSError as error:
             raise WriteError(
-                f"The files of `{self.path}` cannot be put in their places ({error.strerror or error}). They are "
-                f"complete in {self.new}; the same command goes on from what is kept."
+                f"The files of `{self.path}` cannot be put in their places ({error.strerror or error}). Those that are "
+                f"not there yet are complete in {self.new}; the same command puts them there."
             ) from error
         shutil.rmtree(self.kept, ignore_errors=True)
 
@@ -209,18 +207,20 @@ class WholeFolder:
 
     def _leave(self, *, failed: bool = False) -> None:
         if self._entered:
-            # With a journal the next process ends the swap, for which it needs all there is.
-            unfinished = self._journal.exists()
-            if not failed and not unfinished:
-                shutil.rmtree(self.new, ignore_errors=True)
-            if not unfinished and not self.started and not self.new.exists():
-                # The lock goes last, while it is held: another process finds all of it or nothing.
-                for entry in sorted(self._work.glob("*"), key=lambda entry: entry.name == "lock"):
-                    # Windows removes no open file: there FileLock removes its own on release.
-                    with suppress(PermissionError):
-                        shutil.rmtree(entry) if entry.is_dir() else entry.unlink(missing_ok=True)
-            self._lock.release()
-            self._entered = False
+            try:
+                # The next process needs all there is to end the moves.
+                unfinished = self._moves.exists()
+                if not failed and not unfinished:
+                    shutil.rmtree(self.new, ignore_errors=True)
+                if not unfinished and not self.started and not self.new.exists():
+                    # The lock goes last, while it is held: another process finds all of it or nothing.
+                    for entry in sorted(self._work.glob("*"), key=lambda entry: entry.name == "lock"):
+                        # Windows removes no open file: there FileLock removes its own on release.
+                        with suppress(PermissionError):
+                            shutil.rmtree(entry) if entry.is_dir() else entry.unlink(missing_ok=True)
+            finally:
+                self._lock.release()
+                self._entered = False
             with suppress(OSError):  # holds what the same run goes on from
                 self._work.rmdir()
         for folder in reversed(self._made):
@@ -234,59 +234,41 @@ class WholeFolder:
             folder.mkdir(exist_ok=True)
             self._made.append(folder)
 
-    # The swap is one rename. First every file of the run before gets a second name in `old`, and its place is taken
-    # by a symbolic link by way of `shown`, a link to the folder `old`; names that are new get a link too, which leads
-    # nowhere yet. Then `shown` is replaced by a link to `new`: that is the moment. At last the new files are renamed
-    # over their links. A process that is killed on the way leaves the journal, by which the next one undoes what was
-    # before the moment, or does what is left to do after it. Without symbolic links files are renamed one by one.
+    # A list of all moves is written first. Then the files of the run before are removed, and the new ones take their
+    # places: the folder never holds files of both. A process that is killed on the way leaves the list, by which the
+    # next one goes on.
 
-    def _swap(self) -> None:
-        names = sorted(_files(self.new))
-        write_mapping(self.new / MANIFEST, {"program": "quantus-concepts", "settings": self.settings, "files": names})
-        names.append(MANIFEST)
+    def _list_moves(self) -> None:
+        new = sorted(_files(self.new))
+        write_mapping(self.new / MANIFEST, {"program": "quantus-concepts", "settings": self.settings, "files": new})
+        new.append(MANIFEST)
         finished = read_mapping(self.path / MANIFEST) or {}
         old = [name for name in [*self._inside(finished.get("files")), MANIFEST] if (self.path / name).is_file()]
-        foreign = [name for name in names if name not in set(old) and os.path.lexists(self.path / name)]
+        foreign = [name for name in new if name not in old and os.path.lexists(self.path / name)]
         if foreign:
             raise ValueError(
                 f"The output folder `{self.path}` holds files that this program did not write, where its own were to "
                 f"go ({', '.join(foreign[:3])}). Move them away and give the same command again: it goes on."
             )
-        shutil.rmtree(self._work / "old", ignore_errors=True)
-        links = _has_links(self._work)
-        write_mapping(self._journal, {"old": old, "new": names})
-        for name in old:
-            _second_name(self.path / name, self._work / "old" / name)
-        if links:
-            self._point(self._work / "old")
-            for name in [*old, *(name for name in names if name not in set(old))]:
-                self._place_link(name, replace=name in set(old))
-            self._point(self.new)
-        else:
-            write_mapping(self._journal, {"old": old, "new": names, "decided": True})
-        self._recover()
+        write_mapping(self._moves, {"old": old, "new": new})
 
-    def _recover(self) -> None:
-        """End a swap that was begun, one way or the other."""
-        journal = read_mapping(self._journal)
-        if journal is None:
+    def _move(self) -> None:
+        """Do the moves that are listed, or what a process that was killed left of them."""
+        moves = read_mapping(self._moves)
+        if moves is None:
             return
-        old, new = (self._inside(journal.get(key)) for key in ("old", "new"))
-        link = self._work / "shown"
-        decided = journal.get("decided") or (link.is_symlink() and link.readlink().name == self.new.name)
-        source, here = (self.new, new) if decided else (self._work / "old", old)
-        for name in here:
-            if (source / name).is_file() and (decided or self._is_link(name)):
-                target = self.path / name
-                target.parent.mkdir(parents=True, exist_ok=True)
-                (source / name).replace(target)
-        for name in {*old, *new}.difference(here):
-            if self._is_link(name) or (journal.get("decided") and (self.path / name).is_file()):
-                (self.path / name).unlink()
+        new = self._inside(moves.get("new"))
+        for name in self._inside(moves.get("old")):
+            # What is no longer in `new` is in its place already.
+            if name not in new or (self.new / name).is_file():
+                (self.path / name).unlink(missing_ok=True)
+        for name in new:
+            if (self.new / name).is_file():
+                (self.path / name).parent.mkdir(parents=True, exist_ok=True)
+                (self.new / name).replace(self.path / name)
+        for name in self._inside(moves.get("old")):
             self._remove_empty((self.path / name).parent)
-        link.unlink(missing_ok=True)
-        self._journal.unlink()
-        shutil.rmtree(self._work / "old", ignore_errors=True)
+        self._moves.unlink()
 
     def _inside(self, names: Any) -> list[str]:
         """Return those names of a manifest that lead to a place inside the folder, links followed."""
@@ -294,28 +276,6 @@ class WholeFolder:
         pure = (PurePosixPath(name) for name in names if isinstance(name, str)) if isinstance(names, list) else ()
         inside = (name for name in pure if name.parts and not name.is_absolute() and ".." not in name.parts)
         return [str(name) for name in inside if (root / name).parent.resolve().is_relative_to(root)]
-
-    def _point(self, folder: Path) -> None:
-        with write_atomically(self._work / "shown") as link:
-            link.symlink_to(folder.name)
-
-    def _place_link(self, name: str, *, replace: bool) -> None:
-        place = self.path / name
-        place.parent.mkdir(parents=True, exist_ok=True)
-        target = self._link_to(name)
-        if not replace:
-            place.symlink_to(target)  # fails where someone put a file in the meantime, which stays
-            return
-        with write_atomically(place, folder=self._work) as link:
-            link.symlink_to(target)
-
-    @staticmethod
-    def _link_to(name: str) -> Path:
-        return Path(*[".."] * (len(PurePosixPath(name).parts) - 1), WORK, "shown", name)
-
-    def _is_link(self, name: str) -> bool:
-        place = self.path / name
-        return place.is_symlink() and place.readlink() == self._link_to(name)
 
     def _remove_empty(self, folder: Path) -> None:
         while folder != self.path:
@@ -358,26 +318,6 @@ def read_mapping(path: Path) -> dict[str, Any] | None:
 def write_mapping(path: Path, content: Mapping[str, Any]) -> None:
     with write_atomically(path) as temporary:
         temporary.write_text(json.dumps(content, indent=1), encoding="utf-8")
-
-
-def _has_links(folder: Path) -> bool:
-    if not POSIX:  # Windows replaces no link to a folder, where it makes links at all
-        return False
-    try:
-        with write_atomically(folder / "probe") as link:
-            link.symlink_to("probe")
-    except (OSError, NotImplementedError):
-        return False
-    (folder / "probe").unlink()
-    return True
-
-
-def _second_name(path: Path, name: Path) -> None:
-    name.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        os.link(path, name)
-    except OSError:  # a file system without hard links
-        shutil.copy2(path, name)
 
 
 def _difference(there: Any, here: Mapping[str, str]) -> str:
