@@ -91,7 +91,7 @@ class Family(NamedTuple):
     channels: int
     linear: bool
     #: What the model itself gives as its embedding, or the name of the layer that reads it.
-    own: Callable[[Any, Tensor], Tensor] | str = ""
+    embedding: Callable[[Any, Tensor], Tensor] | str = ""
 
 
 def torchvision_name(name: str) -> Callable[[], nn.Module]:
@@ -119,9 +119,9 @@ def transformers_model(name: str, settings: dict[str, Any]) -> Callable[[], nn.M
 
 
 def of_transformers(
-    name: str, own: Any, channels: int, linear: bool, size: tuple[int, int] = (32, 32), **settings: Any
+    name: str, embedding: Any, channels: int, linear: bool, size: tuple[int, int] = (32, 32), **settings: Any
 ) -> Family:
-    return Family(from_transformers, transformers_model(name, settings), size, channels, linear, own)
+    return Family(from_transformers, transformers_model(name, settings), size, channels, linear, embedding)
 
 
 def pooler(model: Any, images: Tensor) -> Tensor:
@@ -133,9 +133,9 @@ def class_token(model: Any, images: Tensor) -> Tensor:
 
 
 def image_features(model: Any, images: Tensor) -> Tensor:
-    found = model.get_image_features(images)
+    output = model.get_image_features(images)
     # A tensor before version 5.
-    return found if isinstance(found, Tensor) else found.pooler_output
+    return output if isinstance(output, Tensor) else output.pooler_output
 
 
 def timm_prr() -> nn.Module:
@@ -315,14 +315,14 @@ def build_case(family: Family) -> Case:
 def own_embedding(case: Case) -> Tensor:
     """Return the embedding that the model itself calls its embedding, or that its last layer reads."""
     model: Any = case.model
-    if callable(case.family.own):
-        return case.family.own(model, case.images)
+    if callable(case.family.embedding):
+        return case.family.embedding(model, case.images)
     if case.family.factory is from_open_clip:
         return model.encode_image(case.images)
     if case.family.factory is from_timm:
         return model.forward_head(model.forward_features(case.images), pre_logits=True)
     headless: Any = copy.deepcopy(model)
-    parent, _, name = case.family.own.rpartition(".")
+    parent, _, name = case.family.embedding.rpartition(".")
     setattr(headless.get_submodule(parent), name, nn.Identity())
-    found = headless(case.images)
-    return getattr(found, "logits", found).flatten(1)
+    output = headless(case.images)
+    return getattr(output, "logits", output).flatten(1)

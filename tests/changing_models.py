@@ -27,9 +27,9 @@ GLOBAL = [0]
 class Rolled(nn.Module):
     """Rolls the channels by what `read` gives."""
 
-    def __init__(self, read: Callable[[], int]) -> None:
+    def __init__(self, read_shift: Callable[[], int]) -> None:
         super().__init__()
-        self.read = read
+        self.read = read_shift
 
     def forward(self, features: Tensor) -> Tensor:
         return torch.roll(features, self.read(), 1)
@@ -80,10 +80,10 @@ class Cached(nn.Module):
 class Attribute(nn.Module):
     """Keeps its setting in an attribute of any type."""
 
-    def __init__(self, value: Any, read: Callable[[Any], int]) -> None:
+    def __init__(self, value: Any, read_shift: Callable[[Any], int]) -> None:
         super().__init__()
         self.value = value
-        self.read = read
+        self.read = read_shift
 
     def forward(self, features: Tensor) -> Tensor:
         return torch.roll(features, self.read(self.value), 1)
@@ -100,7 +100,7 @@ def hook_with_state() -> Made:
 
 def unregistered_module() -> Made:
     inner = Cached()
-    layer = Attribute([inner], lambda held: held[0].shift)
+    layer = Attribute([inner], lambda modules: modules[0].shift)
     return with_last(layer), lambda shift: setattr(inner, "shift", shift)
 
 
@@ -120,14 +120,14 @@ def partial() -> Made:
 
 
 def slots() -> Made:
-    held = Slots()
-    return with_last(Attribute(held, lambda value: value.shift)), lambda shift: setattr(held, "shift", shift)
+    state = Slots()
+    return with_last(Attribute(state, lambda value: value.shift)), lambda shift: setattr(state, "shift", shift)
 
 
 def deep_dictionary() -> Made:
     deepest: dict[str, int] = {"shift": 0}
-    held = {"a": {"b": {"c": deepest}}}
-    return with_last(Attribute(held, lambda value: value["a"]["b"]["c"]["shift"])), lambda shift: deepest.update(
+    settings = {"a": {"b": {"c": deepest}}}
+    return with_last(Attribute(settings, lambda value: value["a"]["b"]["c"]["shift"])), lambda shift: deepest.update(
         shift=shift
     )
 
@@ -144,11 +144,11 @@ def a_range() -> Made:
 
 def quantised_scale() -> Made:
     # The same integer, another scale.
-    def held(shift: int) -> Tensor:
+    def quantised(shift: int) -> Tensor:
         return torch.quantize_per_tensor(torch.tensor([shift + 3.0]), shift + 3.0, 0, torch.qint8)
 
-    layer = Attribute(held(0), lambda value: round(float(value.dequantize())) - 3)
-    return with_last(layer), lambda shift: setattr(layer, "value", held(shift))
+    layer = Attribute(quantised(0), lambda value: round(float(value.dequantize())) - 3)
+    return with_last(layer), lambda shift: setattr(layer, "value", quantised(shift))
 
 
 def class_attribute() -> Made:
@@ -207,11 +207,13 @@ class Subject:
         self.masks[..., :5] = 1
         with torch.no_grad():
             contrast = SharingConceptModel(seed=1).eval()
-            own, other = (each(torch.as_tensor(self.images)).argmax(1).numpy() for each in (self.model, contrast))
+            labels, contrast_labels = (
+                model(torch.as_tensor(self.images)).argmax(1).numpy() for model in (self.model, contrast)
+            )
         self.metrics = {
             "CEM": CEM(rng.integers(0, 2, (N, N_CONCEPTS)), top_l=2),
             "Faithfulness": Faithfulness(thresholds=(20,), disable_warnings=True),
-            "MCS": MCS(contrast, other, masks=self.masks, labels=own, disable_warnings=True),
+            "MCS": MCS(contrast, contrast_labels, masks=self.masks, labels=labels, disable_warnings=True),
         }
 
     def explain(self, model: nn.Module, inputs: np.ndarray, targets: np.ndarray, **kwargs: Any) -> np.ndarray:
@@ -222,14 +224,14 @@ class Subject:
 
     def scores(self) -> dict[str, list[float]]:
         """Scores of the metrics, called one by one and together."""
-        given = {"x_batch": self.images, "y_batch": self.classes}
-        found = {
-            name: list(metric(self.model, a_batch=self.maps, explain_func=self.explain, **given))
+        inputs = {"x_batch": self.images, "y_batch": self.classes}
+        scores = {
+            name: list(metric(self.model, a_batch=self.maps, explain_func=self.explain, **inputs))
             for name, metric in self.metrics.items()
             if name != "MCS"
         }
-        results, _ = evaluate(self.metrics, {"own": self.explain}, self.model, **given, verbose=False)
-        return found | {f"{name} together": list(scores) for name, scores in results["own"].items()}
+        results, _ = evaluate(self.metrics, {"own": self.explain}, self.model, **inputs, verbose=False)
+        return scores | {f"{name} together": list(together) for name, together in results["own"].items()}
 
 
 if __name__ == "__main__":

@@ -95,7 +95,7 @@ def test_local_evidence_reads_each_position_alone(case: Case) -> None:
         if isinstance(pool, MeanThen):
             alone = pool(features[:, :, i : i + 1, j : j + 1])
         elif isinstance(pool, AttentionPool):
-            alone = torch.cat([attention_on(pool, one, i * columns + j) for one in features.split(1)])
+            alone = torch.cat([attention_on(pool, sample, i * columns + j) for sample in features.split(1)])
         else:
             # The token of a patch as the class token, if there is one, and as the only patch.
             prefix = features.shape[1] - rows * columns
@@ -112,9 +112,9 @@ def attention_on(pool: AttentionPool, features: Tensor, position: int) -> Tensor
     attention = pool.attention
     flat = features.flatten(2)[0].T
     keys = attention.k_proj(torch.cat([flat.mean(0, keepdim=True), flat]) + attention.positional_embedding)
-    wanted = torch.zeros(len(keys), 1, dtype=keys.dtype)
-    wanted[1 + position] = 1000.0
-    queries = [torch.linalg.lstsq(k, wanted).solution for k in keys.chunk(attention.num_heads, 1)]
+    position_key = torch.zeros(len(keys), 1, dtype=keys.dtype)
+    position_key[1 + position] = 1000.0
+    queries = [torch.linalg.lstsq(k, position_key).solution for k in keys.chunk(attention.num_heads, 1)]
     attention.q_proj.weight.zero_()
     attention.q_proj.bias.copy_(torch.cat(queries).squeeze(1))
     return pool(features)
@@ -125,15 +125,15 @@ def test_modules_hold_each_parameter_once(case: Case) -> None:
     state = modules.state_dict()
     pointers = [value.data_ptr() for value in state.values() if value.numel()]
     assert len(pointers) == len(set(pointers))
-    own = {id(parameter): name for name, parameter in case.model.named_parameters()}
+    names = {id(parameter): name for name, parameter in case.model.named_parameters()}
     for parameter in modules.parameters():
         # The user's own, not a copy: otherwise a KeyError.
-        own.pop(id(parameter))
+        names.pop(id(parameter))
     # Left out is the classifier and, of CLIP, the text tower; of transformers also what it pools by elsewhere.
     if case.family.factory is from_open_clip:
-        assert not [name for name in own.values() if name.startswith("visual.")]
+        assert not [name for name in names.values() if name.startswith("visual.")]
     elif case.family.factory is not from_transformers:
-        assert all(name.startswith(case.family.own or LAST_OF_TIMM) for name in own.values())
+        assert all(name.startswith(case.family.embedding or LAST_OF_TIMM) for name in names.values())
 
 
 @torch.no_grad()

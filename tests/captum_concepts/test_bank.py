@@ -84,11 +84,11 @@ def test_svm_agrees_with_scikit_learn_on_the_samples_drawn():
     bank = ConceptBank.fit(x, labels, n_pos=20, n_neg=10, C=0.3, seed=5)
     positive, negative = draw_samples(labels.astype(bool), 20, 10, 5)
     for j in range(2):
-        drawn = positive[:, j] | negative[:, j]
-        svm = SVC(kernel="linear", C=0.3).fit(x[drawn], labels[drawn, j])
+        is_drawn = positive[:, j] | negative[:, j]
+        svm = SVC(kernel="linear", C=0.3).fit(x[is_drawn], labels[is_drawn, j])
         np.testing.assert_allclose(bank.cavs[j], svm.coef_[0], atol=1e-10)
-        assert bank.train_accuracy[j].item() == pytest.approx(balanced_accuracy(svm, x[drawn], labels[drawn, j]))
-        assert bank.test_accuracy[j].item() == pytest.approx(balanced_accuracy(svm, x[~drawn], labels[~drawn, j]))
+        assert bank.train_accuracy[j].item() == pytest.approx(balanced_accuracy(svm, x[is_drawn], labels[is_drawn, j]))
+        assert bank.test_accuracy[j].item() == pytest.approx(balanced_accuracy(svm, x[~is_drawn], labels[~is_drawn, j]))
 
 
 def test_draw_takes_the_numbers_asked_for_from_the_right_side():
@@ -96,17 +96,17 @@ def test_draw_takes_the_numbers_asked_for_from_the_right_side():
     positive, negative = draw_samples(labels, 15, 1000, seed=1)
     assert (positive.sum(axis=0) == 15).all()
     # Of the negatives all are asked for: a fifth is held back.
-    left = (~labels & ~negative).sum(axis=0)
-    assert (left == (~labels).sum(axis=0) // 5).all()
+    n_left = (~labels & ~negative).sum(axis=0)
+    assert (n_left == (~labels).sum(axis=0) // 5).all()
     assert not (positive & ~labels).any()
     assert not (negative & labels).any()
 
 
-@pytest.mark.parametrize(("n", "drawn"), [(1, 1), (2, 1), (3, 2), (9, 8), (10, 8), (14, 12), (15, 12), (16, 12)])
-def test_a_fifth_of_each_side_at_least_one_is_held_back(n, drawn):
+@pytest.mark.parametrize(("n", "n_drawn"), [(1, 1), (2, 1), (3, 2), (9, 8), (10, 8), (14, 12), (15, 12), (16, 12)])
+def test_a_fifth_of_each_side_at_least_one_is_held_back(n, n_drawn):
     labels = np.arange(n + 20)[:, None] < n
     positive, negative = draw_samples(labels, 12, 12, seed=0)
-    assert positive.sum() == drawn
+    assert positive.sum() == n_drawn
     assert negative.sum() == 12
     assert draw_samples(labels, 12, 12, seed=0, hold_back=0)[0].sum() == min(n, 12)
 
@@ -124,13 +124,13 @@ def test_what_cannot_be_learnt_is_weak_though_all_positives_were_drawn(method):
         bank = ConceptBank.fit(x, labels, ["noise", "plane"], method, n_pos=50, n_neg=1000)
     assert bank.weak == ["noise"]
     assert bank.test_accuracy[1] > 0.75
-    told = [str(each.message) for each in record]
-    assert len(told) == 2
-    assert "'noise' (30 with, 2970 without)" in told[0]
-    assert "1 of 2 concepts have a balanced accuracy below 0.6" in told[1]
-    assert "'noise'" in told[1]
-    assert "'plane'" not in told[1]
-    assert all(each.filename == __file__ for each in record)
+    messages = [str(warning.message) for warning in record]
+    assert len(messages) == 2
+    assert "'noise' (30 with, 2970 without)" in messages[0]
+    assert "1 of 2 concepts have a balanced accuracy below 0.6" in messages[1]
+    assert "'noise'" in messages[1]
+    assert "'plane'" not in messages[1]
+    assert all(warning.filename == __file__ for warning in record)
 
 
 def test_concepts_with_the_same_labels_are_named_in_groups():
@@ -140,10 +140,10 @@ def test_concepts_with_the_same_labels_are_named_in_groups():
     columns = torch.cat([first, other, first, other, (torch.arange(200) % 3 == 0)[:, None]], 1)
     with pytest.warns(UserWarning, match="concepts have") as record:
         bank = ConceptBank.fit(x, columns, names, n_pos=20, n_neg=20)
-    told = [str(each.message) for each in record if "the same" in str(each.message)]
-    assert len(told) == 1
-    assert "4 of 5 concepts" in told[0]
-    assert "'wing' = 'flies', 'tail' = 'swims'." in told[0]
+    messages = [str(warning.message) for warning in record if "the same" in str(warning.message)]
+    assert len(messages) == 1
+    assert "4 of 5 concepts" in messages[0]
+    assert "'wing' = 'flies', 'tail' = 'swims'." in messages[0]
     assert torch.equal(bank.cavs[0], bank.cavs[2])
 
 
@@ -152,8 +152,8 @@ def test_random_directions_have_length_one_and_split_at_the_mean():
     bank = ConceptBank.random(6, 4, seed=3, mean=mean)
     np.testing.assert_allclose(bank.norms, 1.0, atol=1e-12)
     np.testing.assert_allclose(bank.cavs @ mean + bank.intercepts, 0.0, atol=1e-12)
-    drawn = np.random.default_rng(3).standard_normal((6, 4))
-    np.testing.assert_allclose(bank.cavs, drawn / np.linalg.norm(drawn, axis=1, keepdims=True), atol=1e-12)
+    directions = np.random.default_rng(3).standard_normal((6, 4))
+    np.testing.assert_allclose(bank.cavs, directions / np.linalg.norm(directions, axis=1, keepdims=True), atol=1e-12)
     assert bank.settings == {"method": "random", "seed": 3}
     assert not torch.equal(ConceptBank.random(6, 4, seed=4).cavs, ConceptBank.random(6, 4, seed=5).cavs)
     assert ConceptBank.random(2, 3, ["a", "b"]).intercepts.tolist() == [0.0, 0.0]
@@ -182,12 +182,13 @@ def test_seed_decides_and_the_global_generators_are_left_alone(method):
 
 @pytest.mark.parametrize("method", ["svm", "mean"])
 @pytest.mark.parametrize(
-    ("given", "kept"), [(torch.float32, torch.float32), (torch.float64, torch.float64), (torch.bfloat16, torch.float32)]
+    ("dtype", "expected"),
+    [(torch.float32, torch.float32), (torch.float64, torch.float64), (torch.bfloat16, torch.float32)],
 )
-def test_dtype_follows_the_features(method, given, kept):
+def test_dtype_follows_the_features(method, dtype, expected):
     x, labels, _ = planted(60)
-    bank = ConceptBank.fit(x.to(given), labels, method=method, n_pos=10, n_neg=10)
-    assert {getattr(bank, name).dtype for name in ("cavs", "intercepts", "test_accuracy")} == {kept}
+    bank = ConceptBank.fit(x.to(dtype), labels, method=method, n_pos=10, n_neg=10)
+    assert {getattr(bank, name).dtype for name in ("cavs", "intercepts", "test_accuracy")} == {expected}
 
 
 def test_few_images_give_one_warning_that_counts_the_concepts():

@@ -28,7 +28,7 @@ class Given(nn.Module):
 @pytest.mark.parametrize("method", ["nmf", "sae_top_k"])
 @pytest.mark.parametrize("loader", [False, True])
 def test_planted_directions_are_found(method: str, loader: bool) -> None:
-    images = [{"pixel_values": each} for each in IMAGES.split(7)] if loader else IMAGES
+    images = [{"pixel_values": batch} for batch in IMAGES.split(7)] if loader else IMAGES
     backbone = Given()
     with untouched(backbone):
         bank = ConceptBank.from_activations(backbone, images, L, method)

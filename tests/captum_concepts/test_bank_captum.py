@@ -33,9 +33,9 @@ def test_to_captum_and_back():
     bank = ConceptBank([[1.0, -2.0], [0.5, 3.0]], names=["striped", "<furry>"])
     cavs = bank.to_captum("layer4")
     assert [cav.layer for cav in cavs] == ["layer4", "layer4"]
-    found = ConceptBank.from_captum(cavs)
-    assert torch.equal(found.cavs, bank.cavs)
-    assert found.names == bank.names
+    returned = ConceptBank.from_captum(cavs)
+    assert torch.equal(returned.cavs, bank.cavs)
+    assert returned.names == bank.names
     # The second row is that of the images without the concept.
     assert torch.equal(ConceptBank.from_captum(cavs, concept=1).cavs, -bank.cavs)
     # What Captum's own TCAV looks up.

@@ -144,15 +144,14 @@ def test_p_values_need_five_random_sets(n_sets: int, tmp_path: Path) -> None:
         bank = ConceptBank.from_folders(Colours(), tmp_path, random="chance", method="mean")
     assert bank.settings["random_sets"] == n_sets
     assert bank.p_values.isnan().all() == (n_sets < 5)
-    messages = [str(each.message) for each in warned if "at least 5 folders of random images" in str(each.message)]
-    assert len(messages) == (n_sets < 5)
+    assert sum("at least 5 folders of random images" in str(warning.message) for warning in warned) == (n_sets < 5)
 
 
 def test_transform_gets_an_upright_image_of_pillow(tmp_path: Path) -> None:
-    seen = []
+    images = []
 
     def transform(image: Image.Image) -> Tensor:
-        seen.append((image.mode, image.size))
+        images.append((image.mode, image.size))
         return torch.from_numpy(np.array(image.resize((2, 2)))).permute(2, 0, 1) / 255
 
     for side in ("positive", "negative"):
@@ -162,7 +161,7 @@ def test_transform_gets_an_upright_image_of_pillow(tmp_path: Path) -> None:
     Image.new("L", (8, 5), 200).save(tmp_path / "grey" / "positive" / "turned.jpg", exif=exif)
     backbone = Backbone(Colours(), "mean", None, 3)
     ConceptBank.from_folders(backbone, tmp_path, transform=transform, method="mean")
-    assert sorted(set(seen)) == [("RGB", (4, 4)), ("RGB", (5, 8))]
+    assert sorted(set(images)) == [("RGB", (4, 4)), ("RGB", (5, 8))]
 
 
 def test_banks_are_on_the_device_of_the_backbone(tmp_path: Path) -> None:
@@ -181,26 +180,26 @@ def test_p_values_by_hand() -> None:
     # Means of the sets 0.45, 0.5, 0.55: deviation 0.05, times 2 for what sets share, times sqrt(4 / 3): 0.11547.
     among = np.array([[np.nan, 0.4, 0.5], [0.4, np.nan, 0.6], [0.5, 0.6, np.nan]])
     # (0.5 - 0.5) / 0.11547 = 0; 0.23094 / 0.11547 = 2, beyond which Student's t with 2 degrees lies with 0.0918.
-    found = set_p_values(np.array([[0.5, 0.5, 0.5], [0.63094, 0.73094, 0.83094]]), among)
-    np.testing.assert_allclose(found, [0.5, 0.0918], atol=1e-4)
+    p_values = set_p_values(np.array([[0.5, 0.5, 0.5], [0.63094, 0.73094, 0.83094]]), among)
+    np.testing.assert_allclose(p_values, [0.5, 0.0918], atol=1e-4)
 
 
 @pytest.mark.parametrize("directed", [False, True])
-@pytest.mark.parametrize(("n_sets", "own"), [(4, 1.0), (10, 0.0)])
+@pytest.mark.parametrize(("n_sets", "scale"), [(4, 1.0), (10, 0.0)])
 def test_random_sets_in_the_place_of_concepts_are_significant_as_often_as_said(
-    n_sets: int, own: float, directed: bool
+    n_sets: int, scale: float, directed: bool
 ) -> None:
     # Accuracies vary with the set, with the pair, or both; among 1500 sets 5 % are 75 +- 8.
     rng = np.random.default_rng(0)
-    found = []
+    p_values = []
     for _ in range(1500):
-        part = own * rng.normal(size=n_sets + 1)
+        part = scale * rng.normal(size=n_sets + 1)
         pair = np.triu(rng.normal(size=(n_sets + 1, n_sets + 1)), 1)
         # Directed scores are those of the other direction with the other sign.
         table = part[:, None] - part + pair - pair.T if directed else part[:, None] + part + pair + pair.T
         np.fill_diagonal(table, np.nan)
-        found.append(set_p_values(table[:1, 1:], table[1:, 1:], directed=directed)[0])
-    assert np.mean(np.array(found) < 0.05) < 0.065
+        p_values.append(set_p_values(table[:1, 1:], table[1:, 1:], directed=directed)[0])
+    assert np.mean(np.array(p_values) < 0.05) < 0.065
 
 
 #: What is done to a folder that is right, and what the error has to say.
@@ -308,5 +307,5 @@ def test_images_that_go_in_as_they_are_are_told(
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warnings.filterwarnings("ignore", "Expected at least 5 folders of random images")
-        given = ConceptBank.from_folders(Colours(), tmp_path, method="mean", transform=to_tensor)
-    assert torch.equal(without.cavs, given.cavs)
+        expected = ConceptBank.from_folders(Colours(), tmp_path, method="mean", transform=to_tensor)
+    assert torch.equal(without.cavs, expected.cavs)

@@ -33,8 +33,8 @@ def model(request: pytest.FixtureRequest) -> Any:
     transformers = pytest.importorskip("transformers")
     config = getattr(transformers, f"{request.param}Config")
     size = {"projection_dim": 12} if request.param == "CLIP" else {}
-    made = getattr(transformers, f"{request.param}Model")
-    return made(config(text_config=dict(TEXT), vision_config=dict(VISION), **size))
+    network = getattr(transformers, f"{request.param}Model")
+    return network(config(text_config=dict(TEXT), vision_config=dict(VISION), **size))
 
 
 def expected(model: Any, texts: list[str]) -> Tensor:
@@ -45,8 +45,8 @@ def expected(model: Any, texts: list[str]) -> Tensor:
         full = 8 - len(ids) if model.config.model_type == "siglip" else 0
         mask = torch.tensor([[1] * len(ids) + [0] * full])
         with torch.no_grad():
-            given = model.eval().get_text_features(torch.tensor([ids + [0] * full]), attention_mask=mask)
-        rows.append(getattr(given, "pooler_output", given)[0])
+            output = model.eval().get_text_features(torch.tensor([ids + [0] * full]), attention_mask=mask)
+        rows.append(getattr(output, "pooler_output", output)[0])
     return nn.functional.normalize(torch.stack(rows), dim=1)
 
 
@@ -68,9 +68,9 @@ def test_texts_too_long_are_cut(model: Any) -> None:
 def test_tokens_of_any_callable_reach_the_model(model: Any) -> None:
     bank = ConceptBank.from_text(model, lambda texts: torch.tensor([[7, 2]] * len(texts)), ["a"])
     with torch.no_grad():
-        given = model.eval().get_text_features(torch.tensor([[7, 2]]))
-    given = nn.functional.normalize(getattr(given, "pooler_output", given), dim=1)
-    torch.testing.assert_close(bank.cavs, given)
+        expected = model.eval().get_text_features(torch.tensor([[7, 2]]))
+    expected = nn.functional.normalize(getattr(expected, "pooler_output", expected), dim=1)
+    torch.testing.assert_close(bank.cavs, expected)
 
 
 class Letters(nn.Module):

@@ -105,10 +105,10 @@ def test_bad_input_of_join(banks, error, message):
 def test_cleaned_drops_what_is_hardly_recognised_and_says_so():
     bank = ConceptBank(np.eye(4), names=list("abcd"), test_accuracy=[0.59, 0.6, np.nan, 0.5], settings={"seed": 1})
     with pytest.warns(UserWarning, match=r"2 of 4 concepts .* below 0.6 .* left out: 'a' \(0.59\), 'd' \(0.50\)\."):
-        kept = bank.cleaned()
-    assert kept.names == ["b", "c"]
-    assert kept.settings == {"seed": 1, "cleaned": 0.6}
-    assert kept.cleaned().names == kept.names
+        cleaned = bank.cleaned()
+    assert cleaned.names == ["b", "c"]
+    assert cleaned.settings == {"seed": 1, "cleaned": 0.6}
+    assert cleaned.cleaned().names == cleaned.names
     with pytest.raises(ValueError, match=r"`minimum` to leave at least one concept but got 0.6, .* is 0.59"):
         bank.select(["a", "d"]).cleaned()
 
@@ -150,7 +150,7 @@ def test_save_and_load(bank, tmp_path, dtype):
     path.write_text("old")
     bank.to(dtype=dtype).save(path)
     assert same(ConceptBank.load(path), bank.to(dtype=dtype))
-    assert [each.name for each in tmp_path.iterdir()] == ["bank.safetensors"]
+    assert [file.name for file in tmp_path.iterdir()] == ["bank.safetensors"]
 
 
 def test_failed_save_leaves_the_old_file_and_nothing_else(bank, tmp_path):
@@ -159,7 +159,7 @@ def test_failed_save_leaves_the_old_file_and_nothing_else(bank, tmp_path):
     bank.settings["bad"] = object()
     with pytest.raises(TypeError):
         bank.save(path)
-    assert [each.name for each in tmp_path.iterdir()] == ["bank.safetensors"]
+    assert [file.name for file in tmp_path.iterdir()] == ["bank.safetensors"]
     assert ConceptBank.load(path).names == bank.names
 
 
@@ -173,10 +173,10 @@ def test_save_says_where_it_cannot_write(bank, tmp_path):
 def test_every_flipped_bit_is_noticed(bank, tmp_path):
     path = tmp_path / "bank.safetensors"
     bank.save(path)
-    whole = path.read_bytes()
+    content = path.read_bytes()
     messages = set()
-    for position in range(8, len(whole)):
-        path.write_bytes(whole[:position] + bytes([whole[position] ^ 4]) + whole[position + 1 :])
+    for position in range(8, len(content)):
+        path.write_bytes(content[:position] + bytes([content[position] ^ 4]) + content[position + 1 :])
         try:
             loaded = ConceptBank.load(path)
         except ValueError as error:
@@ -220,10 +220,10 @@ def test_load_says_what_is_wrong_with_a_file(bank, tmp_path, damage, error, mess
 
 
 def test_p_values_are_kept_in_files_that_have_them(bank, tmp_path):
-    known = ConceptBank(np.eye(2), p_values=[0.2, np.nan])
-    for each, there in ((known, True), (bank, False)):
-        each.save(tmp_path / "bank.safetensors")
+    with_p_values = ConceptBank(np.eye(2), p_values=[0.2, np.nan])
+    for saved, there in ((with_p_values, True), (bank, False)):
+        saved.save(tmp_path / "bank.safetensors")
         with safe_open(tmp_path / "bank.safetensors", framework="pt") as file:
             assert ("p_values" in file.keys()) == there  # noqa: SIM118
-        np.testing.assert_array_equal(ConceptBank.load(tmp_path / "bank.safetensors").p_values, each.p_values)
-    np.testing.assert_allclose(known.select([1, 0]).to(dtype=torch.float64).p_values, [np.nan, 0.2])
+        np.testing.assert_array_equal(ConceptBank.load(tmp_path / "bank.safetensors").p_values, saved.p_values)
+    np.testing.assert_allclose(with_p_values.select([1, 0]).to(dtype=torch.float64).p_values, [np.nan, 0.2])

@@ -100,10 +100,10 @@ def test_only_the_concepts_asked_for_are_given(make):
     every = cbm.concept_maps(x)
     assert every.shape == (6, L, 6, 6)
     shared = torch.tensor([3, 0])
-    own = torch.tensor([[0, 4], [1, 1], [2, 3], [4, 0], [3, 3], [0, 1]])
+    per_image = torch.tensor([[0, 4], [1, 1], [2, 3], [4, 0], [3, 3], [0, 1]])
     np.testing.assert_allclose(cbm.concept_maps(x, shared).detach(), every[:, shared].detach(), atol=1e-6)
-    expected = torch.stack([every[i, own[i]] for i in range(6)])
-    np.testing.assert_allclose(cbm.concept_maps(x, own).detach(), expected.detach(), atol=1e-6)
+    expected = torch.stack([every[i, per_image[i]] for i in range(6)])
+    np.testing.assert_allclose(cbm.concept_maps(x, per_image).detach(), expected.detach(), atol=1e-6)
     assert cbm.concept_maps(x, [2]).shape == (6, 1, 6, 6)
 
 
@@ -161,13 +161,13 @@ def test_concepts_of_a_backbone_of_half_precision_have_the_type_of_the_head(valu
     embedding = cbm.embed_features(cbm.features(x))
     exact = PostHocCBM(nn.Identity(), random_bank(), nn.Linear(L, K), values).concept_layer(embedding.float())
     assert torch.equal(cbm.concept_predictor(x), exact)
-    whole = PostHocCBM(backbone().eval().bfloat16(), random_bank(), nn.Linear(L, K).bfloat16(), values)
+    all_half = PostHocCBM(backbone().eval().bfloat16(), random_bank(), nn.Linear(L, K).bfloat16(), values)
     # Rounded once, at the end.
-    assert torch.equal(whole.concept_predictor(x), whole.concept_layer(embedding))
-    assert whole(x).dtype == torch.bfloat16
+    assert torch.equal(all_half.concept_predictor(x), all_half.concept_layer(embedding))
+    assert all_half(x).dtype == torch.bfloat16
     rounded = random_bank().to(dtype=torch.bfloat16).to(dtype=torch.float32)
     once = PostHocCBM(nn.Identity(), rounded, nn.Linear(L, K), values).concept_layer(embedding.float())
-    assert torch.equal(whole.concept_predictor(x), once.bfloat16())
+    assert torch.equal(all_half.concept_predictor(x), once.bfloat16())
 
 
 # The chain
@@ -189,8 +189,8 @@ def test_models_share_their_features_as_the_protocol_asks(make):
 def test_one_image_at_a_time_gives_the_same(make):
     cbm = make()
     for function in (cbm, cbm.concept_predictor, cbm.concept_maps):
-        each = torch.cat([function(image[None]) for image in images()])
-        np.testing.assert_allclose(function(images()).detach(), each.detach(), atol=1e-6)
+        one_by_one = torch.cat([function(image[None]) for image in images()])
+        np.testing.assert_allclose(function(images()).detach(), one_by_one.detach(), atol=1e-6)
 
 
 @pytest.mark.parametrize("make", MODELS)
@@ -244,8 +244,8 @@ def test_copies_are_whole_and_of_their_own(make):
     buffer.seek(0)
     stored = torch.load(buffer, weights_only=False)
     seeded(cbm, 5)
-    for each in (twin, stored):
-        assert torch.equal(each(images()), before)
+    for copied in (twin, stored):
+        assert torch.equal(copied(images()), before)
 
 
 def test_bank_follows_the_backbone_to_its_type():

@@ -60,19 +60,19 @@ def test_a_model_comes_back_to_the_bit(path: Path, kind: str, values: str) -> No
     cbm = PostHocCBM(features, bank(), HEADS[kind], values)
     before = torch.get_rng_state()
     cbm.save(path)
-    found = PostHocCBM.load(path, features)
+    loaded = PostHocCBM.load(path, features)
     assert torch.equal(torch.get_rng_state(), before)
-    assert torch.equal(found(images), cbm(images))
-    assert torch.equal(found.concept_predictor(images), cbm.concept_predictor(images))
-    assert found.bank.names == cbm.bank.names
-    assert found.bank.settings == cbm.bank.settings
-    assert found.values == values
-    assert str(found.head) == str(cbm.head)
-    assert not found.training
+    assert torch.equal(loaded(images), cbm(images))
+    assert torch.equal(loaded.concept_predictor(images), cbm.concept_predictor(images))
+    assert loaded.bank.names == cbm.bank.names
+    assert loaded.bank.settings == cbm.bank.settings
+    assert loaded.values == values
+    assert str(loaded.head) == str(cbm.head)
+    assert not loaded.training
     assert [part.name for part in path.parent.iterdir()] == [path.name]
 
 
-def beside(cbm: PostHocCBM, *more: nn.Module) -> ResidualCBM:
+def with_residual(cbm: PostHocCBM, *more: nn.Module) -> ResidualCBM:
     """A residual beside a bottleneck, of another type where there are more layers."""
     linear = seeded(nn.Linear(4, 5), 4)
     return ResidualCBM(cbm, nn.Sequential(linear, *more).double().eval() if more else linear)
@@ -80,18 +80,18 @@ def beside(cbm: PostHocCBM, *more: nn.Module) -> ResidualCBM:
 
 @pytest.mark.parametrize("more", [(), (nn.BatchNorm1d(5), nn.Identity())])
 def test_a_residual_comes_back_to_the_bit(path: Path, more: tuple[nn.Module, ...]) -> None:
-    known = Backbone(network(), "mean", None, 4, ((0.5,) * 3, (0.25,) * 3), "timm:a.b")
-    cbm = beside(PostHocCBM(known, bank(), HEADS["layers"], "raw"), *more).eval()
+    backbone = Backbone(network(), "mean", None, 4, ((0.5,) * 3, (0.25,) * 3), "timm:a.b")
+    cbm = with_residual(PostHocCBM(backbone, bank(), HEADS["layers"], "raw"), *more).eval()
     cbm.save(path)
-    found = ResidualCBM.load(path, network())
-    assert type(found) is ResidualCBM
-    assert torch.equal(found(IMAGES), cbm(IMAGES))
-    for one, other in zip(found.contributions(IMAGES), cbm.contributions(IMAGES), strict=True):
-        assert torch.equal(one, other)
-    assert found.residual.state_dict().keys() == cbm.residual.state_dict().keys()
-    assert not found.training
-    for model in (found, found.bottleneck):
-        assert (model.source, model.normalisation) == (known.source, known.normalisation)
+    loaded = ResidualCBM.load(path, network())
+    assert type(loaded) is ResidualCBM
+    assert torch.equal(loaded(IMAGES), cbm(IMAGES))
+    for actual, expected in zip(loaded.contributions(IMAGES), cbm.contributions(IMAGES), strict=True):
+        assert torch.equal(actual, expected)
+    assert loaded.residual.state_dict().keys() == cbm.residual.state_dict().keys()
+    assert not loaded.training
+    for model in (loaded, loaded.bottleneck):
+        assert (model.source, model.normalisation) == (backbone.source, backbone.normalisation)
     # What a file of it says differs is what that of its bottleneck says.
     with pytest.raises(ValueError, match=r"weights.*strict=False"):
         ResidualCBM.load(path, network(1))
@@ -103,9 +103,9 @@ def test_a_residual_comes_back_to_the_bit(path: Path, more: tuple[nn.Module, ...
 
 
 def test_a_model_on_another_device_is_written_as_it_is_here(path: Path) -> None:
-    cbm = beside(PostHocCBM(network(), bank(), head()))
+    cbm = with_residual(PostHocCBM(network(), bank(), head()))
     with simulated_device() as simulation:
-        there = beside(PostHocCBM(network().to(simulation.device), bank(), head().to(simulation.device)))
+        there = with_residual(PostHocCBM(network().to(simulation.device), bank(), head().to(simulation.device)))
         there.residual.to(simulation.device)
         there.save(path)
         assert ResidualCBM.load(path, there.features).residual.weight.device == simulation.device
@@ -116,7 +116,7 @@ def test_a_model_on_another_device_is_written_as_it_is_here(path: Path) -> None:
 
 def test_the_other_class_is_named(path: Path) -> None:
     cbm = PostHocCBM(network(), bank(), head())
-    beside(cbm).save(path)
+    with_residual(cbm).save(path)
     with pytest.raises(ValueError, match=r"holds a ResidualCBM and not a PostHocCBM\. Read it with `ResidualCBM.load`"):
         PostHocCBM.load(path, network())
     cbm.save(path)
@@ -136,13 +136,13 @@ def test_the_mode_is_that_of_the_backbone(path: Path) -> None:
 
 
 def test_what_a_backbone_knows_is_kept(path: Path) -> None:
-    known = Backbone(network(), "mean", None, 4, ((0.5,) * 3, (0.25,) * 3), "timm:a.b")
-    PostHocCBM(known, bank(), head()).save(path)
-    found = PostHocCBM.load(path, network())
-    assert found.normalisation == ((0.5,) * 3, (0.25,) * 3)
-    assert found.source == "timm:a.b"
+    backbone = Backbone(network(), "mean", None, 4, ((0.5,) * 3, (0.25,) * 3), "timm:a.b")
+    PostHocCBM(backbone, bank(), head()).save(path)
+    loaded = PostHocCBM.load(path, network())
+    assert loaded.normalisation == ((0.5,) * 3, (0.25,) * 3)
+    assert loaded.source == "timm:a.b"
     # The name that is given to `save` is the one that counts.
-    found.save(path, backbone="torchvision:resnet18")
+    loaded.save(path, backbone="torchvision:resnet18")
     assert PostHocCBM.load(path, network()).source == "torchvision:resnet18"
 
 
@@ -156,17 +156,17 @@ def test_the_backbone_is_built_from_its_name(path: Path, monkeypatch: pytest.Mon
     assert cut.normalisation is not None
     cbm = PostHocCBM(cut, ConceptBank.random(3, cut.channels), head())
     cbm.save(path)
-    asked: list[Any] = []
+    requests: list[Any] = []
 
     def create(name: str, pretrained: bool) -> nn.Module:
-        asked.append((name, pretrained))
+        requests.append((name, pretrained))
         return model
 
     monkeypatch.setattr(timm, "create_model", create)
-    found = PostHocCBM.load(path)
-    assert asked == [(cut.source.removeprefix("timm:"), True)]
+    loaded = PostHocCBM.load(path)
+    assert requests == [(cut.source.removeprefix("timm:"), True)]
     images = torch.ones(1, 3, 32, 32)
-    assert torch.equal(found(images), cbm(images))
+    assert torch.equal(loaded(images), cbm(images))
 
 
 @pytest.mark.parametrize("source", ["torchvision:resnet18:nonsense", "timm:no_such_model"])
@@ -180,7 +180,7 @@ def pooled(features: nn.Module) -> Backbone:
     return Backbone(features, pool, pool.maps, 4)
 
 
-MADE: dict[str, Any] = {
+BACKBONES: dict[str, Any] = {
     "plain": network,
     "layer": lambda: LayerFeatures(network(), "2"),
     "pool": lambda: pooled(network()),
@@ -198,16 +198,16 @@ OTHERS: dict[str, tuple[str, Any, dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("case", OTHERS)
 def test_another_backbone_is_told(path: Path, case: str) -> None:
-    made, other, arguments, told = OTHERS[case]
+    backbone, other, arguments, message = OTHERS[case]
     if case == "statistics of a norm":
         with torch.no_grad():
             changed = network()
             changed[1].running_mean.add_(1)
         other = lambda: changed  # noqa: E731
-    PostHocCBM(MADE[made](), bank(), head()).save(path)
-    with pytest.raises(ValueError, match=f"{told}.*strict=False"):
+    PostHocCBM(BACKBONES[backbone](), bank(), head()).save(path)
+    with pytest.raises(ValueError, match=f"{message}.*strict=False"):
         PostHocCBM.load(path, other(), **arguments)
-    with pytest.warns(UserWarning, match=told):
+    with pytest.warns(UserWarning, match=message):
         PostHocCBM.load(path, other(), **arguments, strict=False)
 
 
@@ -220,11 +220,11 @@ def test_texts_of_a_file_are_printed_without_control_characters(path: Path) -> N
         PostHocCBM.load(path, network(1))
 
 
-@pytest.mark.parametrize("made", MADE)
-def test_the_same_backbone_in_a_wrapper_is_the_same(path: Path, made: str) -> None:
-    PostHocCBM(MADE[made](), bank(), head()).save(path)
-    PostHocCBM.load(path, MADE[made]())
-    if made == "plain":
+@pytest.mark.parametrize("backbone", BACKBONES)
+def test_the_same_backbone_in_a_wrapper_is_the_same(path: Path, backbone: str) -> None:
+    PostHocCBM(BACKBONES[backbone](), bank(), head()).save(path)
+    PostHocCBM.load(path, BACKBONES[backbone]())
+    if backbone == "plain":
         PostHocCBM.load(path, nn.DataParallel(network()))
         PostHocCBM.load(path, nn.Sequential(network(), nn.Identity()))
 
@@ -240,9 +240,9 @@ class OwnHead(nn.Linear):
     """Of another type, and so perhaps of another forward pass."""
 
 
-@pytest.mark.parametrize("made", [OwnHead(3, 5), nn.Sequential(nn.Linear(3, 5), nn.Bilinear(2, 2, 2))])
-def test_a_head_that_cannot_be_written_is_refused(path: Path, made: nn.Module) -> None:
-    cbm = PostHocCBM(network(), bank(), made)
+@pytest.mark.parametrize("wrong_head", [OwnHead(3, 5), nn.Sequential(nn.Linear(3, 5), nn.Bilinear(2, 2, 2))])
+def test_a_head_that_cannot_be_written_is_refused(path: Path, wrong_head: nn.Module) -> None:
+    cbm = PostHocCBM(network(), bank(), wrong_head)
     with pytest.raises(ValueError, match=r"`head` .* Save the bank with `cbm.bank.save\(path\)`"):
         cbm.save(path)
     assert not path.exists()
@@ -312,9 +312,9 @@ SPOILT: dict[str, tuple[Any, str]] = {
 @pytest.mark.parametrize("case", SPOILT)
 def test_files_that_do_not_fit_are_told(path: Path, case: str) -> None:
     PostHocCBM(network(), bank(), head()).save(path)
-    changed, told = SPOILT[case]
+    changed, message = SPOILT[case]
     rewritten(path, **changed)
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises(ValueError, match=message):
         PostHocCBM.load(path, network())
 
 
@@ -339,9 +339,9 @@ TENSORS: dict[str, tuple[Callable[[dict[str, Tensor]], object], str]] = {
 @pytest.mark.parametrize("case", TENSORS)
 def test_numbers_that_do_not_fit_are_told_when_a_file_is_read(path: Path, case: str) -> None:
     PostHocCBM(network(), bank(), nn.Linear(3, 5)).save(path)
-    spoil, told = TENSORS[case]
+    spoil, message = TENSORS[case]
     rewritten(path, spoil)
-    with pytest.raises(ValueError, match=f"{path.name} is a damaged concept model: .*{told}"):
+    with pytest.raises(ValueError, match=f"{path.name} is a damaged concept model: .*{message}"):
         PostHocCBM.load(path, network())
 
 
@@ -362,22 +362,22 @@ def test_a_residual_with_nan_is_told_when_a_file_is_read(path: Path) -> None:
 def test_damaged_files_are_told(path: Path, case: str) -> None:
     PostHocCBM(network(), bank(), head()).save(path)
     content = bytearray(path.read_bytes())
-    told = "not a complete safetensors file"
+    message = "not a complete safetensors file"
     if case == "cut short":
         path.write_bytes(content[:-5])
     elif case == "a bit turned":
         content[-5] ^= 1
         path.write_bytes(content)
-        told = "damaged concept model: its content is not what was written"
+        message = "damaged concept model: its content is not what was written"
     elif case == "text":
         path.write_text("a concept model")
     elif case == "a bank":
         bank().save(path)
-        told = "of another kind: it holds .* Pass a file written by `PostHocCBM.save`"
+        message = "of another kind: it holds .* Pass a file written by `PostHocCBM.save`"
     else:
         save_file({"weight": torch.ones(2)}, path)
-        told = r"of another kind: it holds \['weight'\]"
-    with pytest.raises(ValueError, match=told):
+        message = r"of another kind: it holds \['weight'\]"
+    with pytest.raises(ValueError, match=message):
         PostHocCBM.load(path, network())
 
 
@@ -409,7 +409,7 @@ def test_p_values_come_back(path: Path) -> None:
     model.save(path)
     other = PostHocCBM(network(), bank(), head())
     other.load_state_dict(model.state_dict())
-    for each in (model, PostHocCBM.load(path, network()), other):
-        assert torch.equal(each.bank.p_values.nan_to_num(2), torch.tensor([0.01, 2, 0.5]))
+    for cbm in (model, PostHocCBM.load(path, network()), other):
+        assert torch.equal(cbm.bank.p_values.nan_to_num(2), torch.tensor([0.01, 2, 0.5]))
     other.load_state_dict(PostHocCBM(network(), bank(), head()).state_dict())
     assert other.bank.p_values.isnan().all()

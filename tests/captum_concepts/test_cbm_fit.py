@@ -77,7 +77,7 @@ def test_warnings_of_fit_are_told_where_it_is_called():
     twice = torch.cat([concepts, concepts[:, :1]], 1)
     with pytest.warns(UserWarning, match=r"'concept 0' = 'concept 2'") as record:
         PostHocCBM.fit(Counted(), loader_of(x, y, twice), **FEW)
-    assert [each.filename for each in record] == [__file__]
+    assert [warning.filename for warning in record] == [__file__]
 
 
 @pytest.mark.filterwarnings("ignore:.*deprecated")
@@ -124,9 +124,9 @@ def test_fit_learns_concepts_and_classes_in_one_pass(method):
 def test_fit_takes_concept_labels_beside_the_loader():
     x, y, concepts = labelled_images()
     inside = PostHocCBM.fit(Counted(), loader_of(x, y, concepts), **FEW)
-    beside = PostHocCBM.fit(Counted(), loader_of(x, y), concept_labels=concepts.numpy(), **FEW)
-    assert torch.equal(inside.bank.cavs, beside.bank.cavs)
-    assert torch.equal(inside.head.weight, beside.head.weight)
+    separate = PostHocCBM.fit(Counted(), loader_of(x, y), concept_labels=concepts.numpy(), **FEW)
+    assert torch.equal(inside.bank.cavs, separate.bank.cavs)
+    assert torch.equal(inside.head.weight, separate.head.weight)
 
 
 @pytest.mark.parametrize("values", ["margin", "raw"])
@@ -136,11 +136,11 @@ def test_fit_with_a_bank_of_the_user(values):
     bank = ConceptBank.fit(embed(features, [(x,)]).features, concepts, ["red", "blue"], **FEW)
     fitted = PostHocCBM.fit(features, loader_of(x, y, concepts), values=values, **FEW)
     # Of another type than the embeddings, as banks of arrays are; the loader has no concept labels.
-    given = PostHocCBM.fit(features, loader_of(x, y), bank=bank.to(dtype=torch.float64), values=values)
-    assert given.bank.names == ["red", "blue"]
-    assert given.bank.dtype == torch.float32
-    torch.testing.assert_close(given.bank.cavs, bank.cavs)
-    torch.testing.assert_close(given.head.weight, fitted.head.weight, rtol=1e-3, atol=1e-3)
+    cbm = PostHocCBM.fit(features, loader_of(x, y), bank=bank.to(dtype=torch.float64), values=values)
+    assert cbm.bank.names == ["red", "blue"]
+    assert cbm.bank.dtype == torch.float32
+    torch.testing.assert_close(cbm.bank.cavs, bank.cavs)
+    torch.testing.assert_close(cbm.head.weight, fitted.head.weight, rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -173,10 +173,10 @@ def test_fit_is_the_steps_it_is_made_of():
     x, y, concepts = labelled_images()
     features = Counted()
     loader = loader_of(x, y, concepts)
-    kept = embed(features, loader)
-    bank = ConceptBank.fit(kept.features, kept.concept_labels, seed=6, C=0.1, **FEW)
-    u = (kept.features @ bank.cavs.T + bank.intercepts) / bank.norms
-    head = fit_logistic(u, kept.labels)
+    embeddings = embed(features, loader)
+    bank = ConceptBank.fit(embeddings.features, embeddings.concept_labels, seed=6, C=0.1, **FEW)
+    u = (embeddings.features @ bank.cavs.T + bank.intercepts) / bank.norms
+    head = fit_logistic(u, embeddings.labels)
     cbm = PostHocCBM.fit(features, loader, seed=6, C=0.1, **FEW)
     np.testing.assert_allclose(cbm.bank.cavs, bank.cavs, atol=1e-6)
     np.testing.assert_allclose(cbm.head.weight.detach(), head.weight.detach(), rtol=1e-3)
@@ -197,17 +197,17 @@ def test_fit_with_elastic_net(values):
 
 def test_fit_with_a_head_of_the_user():
     x, y, concepts = labelled_images()
-    given = []
+    arguments = []
     head = nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Linear(4, 3))
 
     def train(values, labels):
-        given.append((values, labels))
+        arguments.append((values, labels))
         return head
 
     cbm = PostHocCBM.fit(Counted(), loader_of(x, y, concepts), head=train, **FEW).eval()
     assert cbm.head is head
-    np.testing.assert_allclose(given[0][0], cbm.concept_predictor(x).detach(), atol=1e-5)
-    assert torch.equal(given[0][1], y)
+    np.testing.assert_allclose(arguments[0][0], cbm.concept_predictor(x).detach(), atol=1e-5)
+    assert torch.equal(arguments[0][1], y)
 
 
 def test_fit_with_a_backbone_and_in_float64():
@@ -231,11 +231,11 @@ def test_fit_with_the_users_pool():
 def test_embed_returns_the_order_of_the_loader_and_what_it_gives():
     x, y, concepts = labelled_images(40)
     features = Counted()
-    kept = embed(features, loader_of(x, y))
+    embeddings = embed(features, loader_of(x, y))
     expected = features.conv(x).mean(dim=(2, 3))
-    np.testing.assert_allclose(kept.features, expected.detach(), atol=1e-6)
-    assert torch.equal(kept.labels, y)
-    assert kept.concept_labels is None
+    np.testing.assert_allclose(embeddings.features, expected.detach(), atol=1e-6)
+    assert torch.equal(embeddings.labels, y)
+    assert embeddings.concept_labels is None
     assert torch.equal(embed(features, [x]).features, embed(features, [(x,)]).features)
     assert torch.equal(embed(features, loader_of(x, y, concepts)).concept_labels, concepts)
 

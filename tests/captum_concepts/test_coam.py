@@ -62,7 +62,7 @@ def test_reference(model, cavs, images):
     maps = CoAM(model, model.features, cavs).attribute(images)
     with torch.no_grad():
         features = model.features(images).numpy()
-    expected = [[concept_map(each, cav) for cav in cavs.numpy()] for each in features]
+    expected = [[concept_map(sample, cav) for cav in cavs.numpy()] for sample in features]
     assert maps.dtype == torch.float64
     assert maps.is_contiguous()
     assert not maps.requires_grad
@@ -76,16 +76,16 @@ def test_reference(model, cavs, images):
 )
 def test_target_of_all(model, cavs, images, target):
     coam = CoAM(model, "features", cavs)
-    every, one = coam.attribute(images), coam.attribute(images, target)
+    every, single = coam.attribute(images), coam.attribute(images, target)
     assert every.shape == (3, 5, 4, 6)
-    torch.testing.assert_close(one, every[:, 2:3])
+    torch.testing.assert_close(single, every[:, 2:3])
 
 
 @pytest.mark.parametrize("kind", [torch.tensor, list, np.array])
 def test_target_of_each(model, cavs, images, kind):
     coam = CoAM(model, "features", cavs)
-    every, each = coam.attribute(images), coam.attribute(images, kind([4, 0, 1]))
-    torch.testing.assert_close(each, torch.stack([every[0, 4:5], every[1, 0:1], every[2, 1:2]]))
+    every, per_image = coam.attribute(images), coam.attribute(images, kind([4, 0, 1]))
+    torch.testing.assert_close(per_image, torch.stack([every[0, 4:5], every[1, 0:1], every[2, 1:2]]))
 
 
 @pytest.mark.parametrize("margin", [False, True])
@@ -152,9 +152,9 @@ def test_half_precision_features_give_float32_maps(cavs, images):
 
 def test_order_of_samples_and_batch_size_do_not_matter(model, cavs, images):
     coam = CoAM(model, "features", cavs)
-    whole = coam.attribute(images)
-    torch.testing.assert_close(coam.attribute(images.flip(0)), whole.flip(0))
-    torch.testing.assert_close(torch.cat([coam.attribute(image[None]) for image in images]), whole)
+    maps = coam.attribute(images)
+    torch.testing.assert_close(coam.attribute(images.flip(0)), maps.flip(0))
+    torch.testing.assert_close(torch.cat([coam.attribute(image[None]) for image in images]), maps)
 
 
 def test_input_shaped(model, cavs, images):
@@ -296,8 +296,8 @@ def test_names_stand_for_indices(model, images):
     assert torch.equal(coam.attribute(images, "long tail"), coam.attribute(images, 1))
     assert torch.equal(coam.attribute(images, ["red wing", "long tail", "red wing"]), coam.attribute(images, [0, 1, 0]))
     chain = PostHocCBM(model.features, bank, nn.Linear(3, 2)).eval()
-    for each in (chain, chain.concept_predictor):
-        assert torch.equal(CoAM.of(each).attribute(images, "hooked bill"), chain.concept_maps(images, [2]))
+    for concept_model in (chain, chain.concept_predictor):
+        assert torch.equal(CoAM.of(concept_model).attribute(images, "hooked bill"), chain.concept_maps(images, [2]))
     smooth = NoiseTunnel(coam).attribute(images, target="long tail", nt_samples=2, stdevs=0.0)
     assert torch.allclose(smooth, coam.attribute(images, 1))
     with pytest.raises(ValueError, match=r"but got 'longtail'\. The nearest are \['long tail'"):

@@ -98,8 +98,8 @@ def test_maps_are_those_of_the_model(cbm: PostHocCBM, images: Tensor, form: str)
     assert torch.equal(CoAM(cbm).attribute(images), expected)
     assert expected.std((2, 3)).min() > 0
     torch.testing.assert_close(coam.attribute(images, 2), expected[:, 2:3])
-    each = torch.tensor([4, 0, 1, 1])
-    torch.testing.assert_close(coam.attribute(images, each), expected[torch.arange(4), each][:, None])
+    targets = torch.tensor([4, 0, 1, 1])
+    torch.testing.assert_close(coam.attribute(images, targets), expected[torch.arange(4), targets][:, None])
     (tupled,) = coam.attribute((images,), target=3)
     torch.testing.assert_close(tupled, expected[:, 3:4])
     assert tupled.is_contiguous()
@@ -191,8 +191,8 @@ def test_a_layer_with_other_maps_is_refused_for_the_models_own_concepts(images: 
     with untouched(cbm), pytest.raises(ValueError, match=message):
         inner.attribute(images)
     # Vectors of one's own may be of any layer.
-    own = CoAM(cbm.concept_predictor, "features.1", torch.ones(2, 4)).attribute(images)
-    torch.testing.assert_close(own[:, :1], cbm.features[:2](images).mean(1, keepdim=True).detach())
+    other_concepts = CoAM(cbm.concept_predictor, "features.1", torch.ones(2, 4)).attribute(images)
+    torch.testing.assert_close(other_concepts[:, :1], cbm.features[:2](images).mean(1, keepdim=True).detach())
 
 
 @pytest.mark.parametrize(

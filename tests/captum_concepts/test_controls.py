@@ -55,7 +55,7 @@ def test_random_is_another_for_every_other_question(images):
     lower = net()
     with torch.no_grad():
         lower[0].weight[0, 0, 0, 0] += 1
-    others = {
+    other_calls = {
         "seed": RandomAttribution(model, seed=1).attribute(images, 0),
         "target": RandomAttribution(model).attribute(images, 1),
         "no target": RandomAttribution(model).attribute(images),
@@ -65,7 +65,7 @@ def test_random_is_another_for_every_other_question(images):
         "no model": RandomAttribution(lambda x: x).attribute(images, 0),
         "sample": maps.roll(1, 0),
     }
-    for name, other in others.items():
+    for name, other in other_calls.items():
         # 1134 pairs: a correlation of independent numbers has a standard deviation of 0.03.
         assert abs(correlation(maps, other)) < 0.15, name
         assert not (maps == other).flatten(1).all(1).any(), name

@@ -130,8 +130,8 @@ def test_layer_channels(model, images):
     every = functional.interpolate(maps, (12, 10), mode="bilinear", align_corners=False).detach().numpy()
     summed = explain_func(LayerActivation, layer="features")(model, images, np.zeros(7, int))
     np.testing.assert_allclose(summed, every.sum(1, keepdims=True), atol=1e-5)
-    kept = explain_func(LayerActivation, layer="features", channels="keep")(model, images, np.zeros(7, int))
-    np.testing.assert_allclose(kept, every, atol=1e-6)
+    all_channels = explain_func(LayerActivation, layer="features", channels="keep")(model, images, np.zeros(7, int))
+    np.testing.assert_allclose(all_channels, every, atol=1e-6)
 
 
 def test_pixel_channels_summed_on_request(model, images, targets):
@@ -163,8 +163,8 @@ def test_coam(model, images, targets, explain):
 def test_coam_of_all_concepts(model, images):
     result = explain_func(CoAM, layer="features", cavs=CAVS, channels="keep")(model, images)
     assert result.shape == (7, 5, 12, 10)
-    one = explain_func(CoAM, layer="features", cavs=CAVS)(model, images, 3)
-    np.testing.assert_allclose(result[:, 3:4], one, atol=1e-6)
+    single = explain_func(CoAM, layer="features", cavs=CAVS)(model, images, 3)
+    np.testing.assert_allclose(result[:, 3:4], single, atol=1e-6)
 
 
 def test_layer_of_the_model_given(images, targets):
@@ -179,11 +179,11 @@ def test_layer_of_the_model_given(images, targets):
 
 @pytest.mark.parametrize("batch_size", [1, 3, 7, 100])
 def test_batch_size_does_not_matter(model, images, targets, batch_size):
-    seen = []
-    hook = model.features.register_forward_hook(lambda module, args, output: seen.append(len(output)))
+    batch_sizes = []
+    hook = model.features.register_forward_hook(lambda module, args, output: batch_sizes.append(len(output)))
     result = explain_func(InputXGradient, batch_size=batch_size)(model, images, targets)
     hook.remove()
-    assert max(seen) == min(batch_size, 7)
+    assert max(batch_sizes) == min(batch_size, 7)
     np.testing.assert_allclose(result, captum(InputXGradient(model), images, targets).numpy(), atol=1e-6)
 
 
@@ -240,22 +240,22 @@ def test_forms_of_inputs(model, images, targets, form):
 
 @pytest.mark.parametrize("form", [np.int32, np.uint8, torch.tensor, list])
 def test_forms_of_targets(model, images, targets, form):
-    given = targets.astype(form) if isinstance(form, type) and issubclass(form, np.generic) else form(targets)
+    converted = targets.astype(form) if isinstance(form, type) and issubclass(form, np.generic) else form(targets)
     expected = explain_func(Saliency)(model, images, targets)
-    np.testing.assert_array_equal(explain_func(Saliency)(model, images, given), expected)
+    np.testing.assert_array_equal(explain_func(Saliency)(model, images, converted), expected)
 
 
 def test_one_target_for_all(model, images):
-    each = explain_func(Saliency)(model, images, np.full(7, 3))
-    for one in (3, np.int64(3), np.array(3)):
-        np.testing.assert_array_equal(explain_func(Saliency)(model, images, one), each)
+    expected = explain_func(Saliency)(model, images, np.full(7, 3))
+    for target in (3, np.int64(3), np.array(3)):
+        np.testing.assert_array_equal(explain_func(Saliency)(model, images, target), expected)
 
 
 def test_array_and_function_as_baseline(model, images, targets):
     array = np.full((1, 3, 12, 10), 0.25)
-    given = explain_func(IntegratedGradients, baselines=array, n_steps=3)(model, images, targets)
+    by_array = explain_func(IntegratedGradients, baselines=array, n_steps=3)(model, images, targets)
     expected = captum(IntegratedGradients(model), images, targets, baselines=0.25, n_steps=3)
-    np.testing.assert_allclose(given, expected.numpy(), atol=1e-6)
+    np.testing.assert_allclose(by_array, expected.numpy(), atol=1e-6)
     mean = explain_func(
         IntegratedGradients, baselines=lambda x: x.mean((2, 3), keepdim=True).expand_as(x), n_steps=3, batch_size=2
     )

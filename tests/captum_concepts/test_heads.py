@@ -34,9 +34,9 @@ def test_logistic_head_gives_the_probabilities_of_scikit_learn(k, standardise):
     head = fit_logistic(torch.tensor(x), torch.tensor(y), C=0.5, standardise=standardise)
     assert (head.in_features, head.out_features) == (5, k)
     with torch.no_grad():
-        got = head(torch.tensor(x)).softmax(dim=1)
-    np.testing.assert_allclose(got, model.predict_proba(x), atol=1e-6)
-    assert (got.argmax(1).numpy() == y).mean() > 1.3 / k
+        probabilities = head(torch.tensor(x)).softmax(dim=1)
+    np.testing.assert_allclose(probabilities, model.predict_proba(x), atol=1e-6)
+    assert (probabilities.argmax(1).numpy() == y).mean() > 1.3 / k
 
 
 @pytest.mark.parametrize("k", [2, 4])
@@ -99,11 +99,11 @@ def test_heads_are_repeatable_and_touch_no_global_generator(fit):
 @pytest.mark.parametrize("fit", [fit_logistic, fit_elastic_net])
 def test_a_head_that_has_not_converged_is_told_once(fit):
     x, y = values_and_labels(4)
-    with pytest.warns() as told:
+    with pytest.warns() as record:
         head = fit(x, y, max_iter=1)
     message = rf"{fit.__name__} has not converged in `max_iter` = 1 steps.* Raise `max_iter`, or"
-    assert [bool(re.match(message, str(each.message))) for each in told] == [True]
-    assert told[0].filename == __file__
+    assert [bool(re.match(message, str(warning.message))) for warning in record] == [True]
+    assert record[0].filename == __file__
     assert head.weight.isfinite().all()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -126,14 +126,14 @@ def test_a_class_without_a_sample_is_never_predicted(fit):
 
 def test_fit_keeps_blas_to_one_thread_and_gives_the_others_back(monkeypatch):
     def threads():
-        return {each["filepath"]: each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"}
+        return {info["filepath"]: info["num_threads"] for info in threadpool_info() if info["user_api"] == "blas"}
 
-    seen, fit = [], LogisticRegression.fit
-    monkeypatch.setattr(LogisticRegression, "fit", lambda *arguments: (seen.append(threads()), fit(*arguments))[1])
+    counts, fit = [], LogisticRegression.fit
+    monkeypatch.setattr(LogisticRegression, "fit", lambda *arguments: (counts.append(threads()), fit(*arguments))[1])
     with threadpool_limits(3, "blas"):
         # Not every library takes a number of threads from outside.
         before = {library: number for library, number in threads().items() if number == 3}
         assert before
         fit_logistic(*values_and_labels(2, n=20))
-        assert {seen[0][library] for library in before} == {1}
+        assert {counts[0][library] for library in before} == {1}
         assert before.items() <= threads().items()

@@ -59,8 +59,8 @@ def features() -> nn.Module:
 
 @pytest.fixture(scope="module")
 def cbm(features: nn.Module) -> PostHocCBM:
-    known = Backbone(features, "mean", None, 4, ((0.5,) * 3, (0.25,) * 3), SOURCE)
-    return PostHocCBM(known, BANK, nn.Linear(3, 7)).eval()
+    backbone = Backbone(features, "mean", None, 4, ((0.5,) * 3, (0.25,) * 3), SOURCE)
+    return PostHocCBM(backbone, BANK, nn.Linear(3, 7)).eval()
 
 
 def test_a_model_comes_back_from_the_hub(hub: Path, cbm: PostHocCBM, features: nn.Module) -> None:
@@ -69,8 +69,8 @@ def test_a_model_comes_back_from_the_hub(hub: Path, cbm: PostHocCBM, features: n
     assert (hub / "someone/birds/private").read_text() == "True hf_x"
     images = torch.ones(1, 3, 8, 8)
     for place in ("someone/birds", str(hub / "someone/birds")):
-        found = PostHocCBM.from_hub(place, features, revision="main")
-        assert torch.equal(found(images), cbm(images))
+        loaded = PostHocCBM.from_hub(place, features, revision="main")
+        assert torch.equal(loaded(images), cbm(images))
     with pytest.raises(ValueError, match=r"`repo_id`.* someone/birds has no concept_model\.safetensors"):
         PostHocCBM.from_hub("someone/birds", features, revision="other")
 
@@ -107,8 +107,8 @@ def test_a_residual_on_the_hub(hub: Path, cbm: PostHocCBM, features: nn.Module) 
     model = ResidualCBM(cbm, nn.Linear(4, 7))
     model.push_to_hub("someone/birds")
     images = torch.ones(1, 3, 8, 8)
-    found = ResidualCBM.from_hub("someone/birds", features)
-    assert torch.equal(found(images), model(images))
+    loaded = ResidualCBM.from_hub("someone/birds", features)
+    assert torch.equal(loaded(images), model(images))
     card = ModelCard((hub / "someone/birds/README.md").read_text(encoding="utf-8")).text
     assert "cbm = ResidualCBM.from_hub('someone/birds')" in card
     assert "A residual on the embedding adds to the logits what the concepts do not say (PCBM-h)." in card
@@ -136,13 +136,13 @@ def test_nothing_is_sent_of_a_model_that_cannot_be_written(hub: Path, features: 
 
 def test_a_folder_is_what_the_hub_would_hold(hub: Path, tmp_path: Path, cbm: PostHocCBM, features: nn.Module) -> None:
     cbm.save_pretrained(tmp_path / "deep" / "birds", metrics=SCORES)
-    found = PostHocCBM.from_hub(str(tmp_path / "deep" / "birds"), features)
+    loaded = PostHocCBM.from_hub(str(tmp_path / "deep" / "birds"), features)
     images = torch.rand(2, 3, 8, 8, generator=torch.Generator().manual_seed(1))
-    assert torch.equal(found(images), cbm(images))
+    assert torch.equal(loaded(images), cbm(images))
     cbm.push_to_hub("me/birds", metrics=SCORES)
     sent = (hub / "me" / "birds" / "README.md").read_text(encoding="utf-8")
-    kept = (tmp_path / "deep" / "birds" / "README.md").read_text(encoding="utf-8")
-    assert kept == sent.replace("me/birds", "birds")
+    card = (tmp_path / "deep" / "birds" / "README.md").read_text(encoding="utf-8")
+    assert card == sent.replace("me/birds", "birds")
     assert cbm.model_card(SCORES, repo_id="me/birds") == sent
     assert sorted(path.name for path in (tmp_path / "deep" / "birds").iterdir()) == [
         "README.md",

@@ -64,8 +64,8 @@ def test_numbers_replace_values(concepts: Any, values: Any, expected: list[list[
 def test_labels_stand_for_levels_where_values_are_not_bounded() -> None:
     cbm = post_hoc()
     levels = torch.tensor([-1.0, -2.0, -3.0]), torch.tensor([1.0, 2.0, 3.0])
-    found = cbm.intervene(INPUTS, ["red", "long"], [[0, 1], [1, 0]], levels)
-    torch.testing.assert_close(found, torch.tensor([[-1.0 + 40 + 9, 1.0], [1.0 + 2 - 9, -1.0]]))
+    logits = cbm.intervene(INPUTS, ["red", "long"], [[0, 1], [1, 0]], levels)
+    torch.testing.assert_close(logits, torch.tensor([[-1.0 + 40 + 9, 1.0], [1.0 + 2 - 9, -1.0]]))
     for labels in ([1, 0], [True, False]):
         with pytest.raises(ValueError, match="`levels` with labels"):
             cbm.intervene(INPUTS, ["red", "long"], labels)
@@ -76,8 +76,8 @@ def test_labels_stand_for_levels_where_values_are_not_bounded() -> None:
 def test_labels_are_the_values_of_a_sigmoid() -> None:
     for activation in (torch.sigmoid, nn.Sigmoid()):
         cbm = bottleneck(activation=activation)
-        found = cbm.intervene(INPUTS, [0, 1, 2], [[1, 0, 1], [0, 1, 0]])
-        torch.testing.assert_close(found, torch.tensor([[4.0, -1.0], [2.0, 0.0]]))
+        logits = cbm.intervene(INPUTS, [0, 1, 2], [[1, 0, 1], [0, 1, 0]])
+        torch.testing.assert_close(logits, torch.tensor([[4.0, -1.0], [2.0, 0.0]]))
 
 
 def test_levels_are_percentiles_of_the_values() -> None:
@@ -98,11 +98,11 @@ def test_pruning_by_hand() -> None:
     with untouched(cbm):
         once = prune(cbm, "blue")
         both = prune(cbm, ["red", "blue"], 0, normalise=True)
-        each = prune(cbm, 2, [0, 1], normalise=True)
+        normalised = prune(cbm, 2, [0, 1], normalise=True)
     assert once.head.weight.tolist() == [[1.0, 0.0, 3.0], [-1.0, 0.0, 0.0]]
     # 1 + 2 + 3 = 6 is left to the one weight there is; class 1 is not asked for.
     assert both.head.weight.tolist() == [[0.0, 0.0, 6.0], [-1.0, 0.0, 0.0]]
-    assert each.head.weight.tolist() == [[2.0, 4.0, 0.0], [-1.0, 0.0, 0.0]]
+    assert normalised.head.weight.tolist() == [[2.0, 4.0, 0.0], [-1.0, 0.0, 0.0]]
     assert type(once) is PostHocCBM
     assert once.concept_layer is cbm.concept_layer
     with pytest.raises(ValueError, match=r"classes \[1\] have none"):
@@ -126,7 +126,7 @@ def test_a_pruned_model_is_a_model_of_its_own() -> None:
 # PCBM-h
 
 
-def drawn(n: int = 90, d: int = 4, n_classes: int = 3) -> tuple[Tensor, Tensor]:
+def random_samples(n: int = 90, d: int = 4, n_classes: int = 3) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(0)
     images = torch.randn(n, d, generator=generator) * torch.tensor([1.0, 30.0, 0.1, 2.0])
     noise = torch.randn(n, n_classes, generator=generator)
@@ -142,39 +142,39 @@ def half_blind(images: Tensor, labels: Tensor, **changed: Any) -> PostHocCBM:
 
 
 def test_residual_of_a_bottleneck_that_says_nothing_is_logistic_regression() -> None:
-    images, labels = drawn()
+    images, labels = random_samples()
     cbm = half_blind(images, labels).with_head(linear([[0.0, 0.0]] * 3))
     for strength in (1.0, 0.05):
-        found = fit_residual(cbm, Embeddings(images, labels, None), C=strength).residual
+        residual = fit_residual(cbm, Embeddings(images, labels, None), C=strength).residual
         expected = fit_logistic(images.double(), labels, C=strength)
-        np.testing.assert_allclose(found.weight.detach(), expected.weight.detach(), rtol=0.01, atol=0.003)
-        np.testing.assert_allclose(found.bias.detach(), expected.bias.detach(), rtol=0.01, atol=0.003)
+        np.testing.assert_allclose(residual.weight.detach(), expected.weight.detach(), rtol=0.01, atol=0.003)
+        np.testing.assert_allclose(residual.bias.detach(), expected.bias.detach(), rtol=0.01, atol=0.003)
 
 
 def test_residual_is_where_the_gradient_of_the_paper_vanishes() -> None:
-    images, labels = drawn()
+    images, labels = random_samples()
     cbm = half_blind(images, labels)
-    found = fit_residual(cbm, [(images, labels)], C=0.5, standardise=False)
+    model = fit_residual(cbm, [(images, labels)], C=0.5, standardise=False)
     x, truth = images.double().numpy(), np.eye(3)[labels]
-    logits = found(images).detach().double().numpy()
+    logits = model(images).detach().double().numpy()
     shares = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
-    gradient = (shares - truth).T @ x + found.residual.weight.detach().double().numpy() / 0.5
+    gradient = (shares - truth).T @ x + model.residual.weight.detach().double().numpy() / 0.5
     np.testing.assert_allclose(gradient, 0, atol=0.02)
     np.testing.assert_allclose((shares - truth).sum(0), 0, atol=1e-3)
 
 
 def test_residual_sees_what_the_concepts_do_not_say() -> None:
-    images, labels = drawn()
+    images, labels = random_samples()
     cbm = half_blind(images, labels)
     with untouched(cbm, images):
-        found = fit_residual(cbm, [(images[:50], labels[:50]), (images[50:], labels[50:])])
-        parts = found.contributions(images)
+        model = fit_residual(cbm, [(images[:50], labels[:50]), (images[50:], labels[50:])])
+        parts = model.contributions(images)
     again = fit_residual(cbm, embed(nn.Identity(), [(images, labels)]))
-    torch.testing.assert_close(again.residual.weight, found.residual.weight, rtol=0, atol=0)
+    torch.testing.assert_close(again.residual.weight, model.residual.weight, rtol=0, atol=0)
     assert isinstance(parts, Contributions)
     torch.testing.assert_close(parts.bottleneck, cbm(images).detach())
-    torch.testing.assert_close(parts.bottleneck + parts.residual, found(images).detach())
-    accuracy = [(logits.argmax(1) == labels).float().mean() for logits in (cbm(images), found(images))]
+    torch.testing.assert_close(parts.bottleneck + parts.residual, model(images).detach())
+    accuracy = [(logits.argmax(1) == labels).float().mean() for logits in (cbm(images), model(images))]
     assert accuracy[1] > accuracy[0] + 0.08
     with pytest.warns(UserWarning, match=r"fit_residual has not converged in `max_iter` = 2 steps.* or lower `C`"):
         fit_residual(cbm, [(images, labels)], max_iter=2)
@@ -184,24 +184,24 @@ def test_residual_sees_what_the_concepts_do_not_say() -> None:
 
 
 def test_a_model_with_a_residual_is_a_concept_model() -> None:
-    images, labels = drawn()
+    images, labels = random_samples()
     cbm = half_blind(images, labels)
-    found = ResidualCBM(cbm, linear([[1.0, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 1.0]]))
-    torch.testing.assert_close(found.concept_predictor(images), cbm.concept_predictor(images))
-    torch.testing.assert_close(found.head(images[:, :2]), cbm.head(images[:, :2]))
+    model = ResidualCBM(cbm, linear([[1.0, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 1.0]]))
+    torch.testing.assert_close(model.concept_predictor(images), cbm.concept_predictor(images))
+    torch.testing.assert_close(model.head(images[:, :2]), cbm.head(images[:, :2]))
     maps = images[:, :, None, None]
-    assert found.linear_pool
-    torch.testing.assert_close(found.maps_from_features(maps), cbm.maps_from_features(maps))
-    assert {"residual.weight", "residual.bias", *cbm.state_dict()} == found.state_dict().keys()
+    assert model.linear_pool
+    torch.testing.assert_close(model.maps_from_features(maps), cbm.maps_from_features(maps))
+    assert {"residual.weight", "residual.bias", *cbm.state_dict()} == model.state_dict().keys()
     # An intervention leaves the residual as it is, and so does pruning.
-    added = found.intervene(images, [0], [1.0]) - cbm.intervene(images, [0], [1.0])
-    torch.testing.assert_close(added, found.contributions(images).residual)
-    pruned = prune(found, [0, 1])
-    expected = found.contributions(images).residual + cbm.head.bias.detach()
+    added = model.intervene(images, [0], [1.0]) - cbm.intervene(images, [0], [1.0])
+    torch.testing.assert_close(added, model.contributions(images).residual)
+    pruned = prune(model, [0, 1])
+    expected = model.contributions(images).residual + cbm.head.bias.detach()
     torch.testing.assert_close(pruned(images).detach(), expected)
-    torch.testing.assert_close(copy.deepcopy(found)(images), found(images))
+    torch.testing.assert_close(copy.deepcopy(model)(images), model(images))
     with pytest.raises(ValueError, match="no residual yet"):
-        fit_residual(found, [(images, labels)])
+        fit_residual(model, [(images, labels)])
 
 
 @pytest.mark.parametrize("make", [post_hoc, bottleneck])

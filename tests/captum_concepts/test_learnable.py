@@ -24,11 +24,11 @@ def samples(n=60, seed=0):
 @pytest.mark.parametrize("method", ["svm", "mean"])
 def test_concepts_on_too_few_images_are_left_out_and_the_others_are_as_without_them(method):
     features, labels = samples()
-    kept = [0, 1, 4]
+    positions = [0, 1, 4]
     with pytest.warns(UserWarning, match=r"^2 of 5 concepts are left out.*'never' \(0 with, 60 without\), 'always'"):
         bank = ConceptBank.fit(features, labels, NAMES, method)
-    alone = ConceptBank.fit(features, labels[:, kept], [NAMES[j] for j in kept], method)
-    assert bank.names == alone.names == [NAMES[j] for j in kept]
+    alone = ConceptBank.fit(features, labels[:, positions], [NAMES[j] for j in positions], method)
+    assert bank.names == alone.names == [NAMES[j] for j in positions]
     assert bank.settings == alone.settings | {"left_out": ["never", "always"]}
     assert torch.equal(bank.cavs, alone.cavs)
 
@@ -95,15 +95,15 @@ def test_labels_of_a_subset_are_its_own_and_those_of_a_part_of_the_images_are_no
     assert known_labels([(features, labels)]) == (None, None)
 
 
-@pytest.mark.parametrize("known", [True, False])
-def test_a_post_hoc_cbm_leaves_them_out_with_one_warning(known):
+@pytest.mark.parametrize("readable", [True, False])
+def test_a_post_hoc_cbm_leaves_them_out_with_one_warning(readable):
     features, labels = samples()
     images, classes = features.view(-1, 6, 1, 1), labels[:, 0].long()
     data = TensorDataset(images, classes, labels)
-    loader = DataLoader(data, 20) if known else list(DataLoader(data, 20))
+    loader = DataLoader(data, 20) if readable else list(DataLoader(data, 20))
     with pytest.warns(UserWarning, match="left out|fewer images") as warned:
         cbm = PostHocCBM.fit(torch.nn.Identity(), loader, names=NAMES, n_pos=10, n_neg=10)
-    assert len([each for each in warned if "left out" in str(each.message)]) == 1
+    assert len([warning for warning in warned if "left out" in str(warning.message)]) == 1
     assert cbm.bank.names == ["red wing", "blue wing", "long tail"]
     assert cbm(images).shape == (60, 2)
     assert PostHocCBM.fit(torch.nn.Identity(), loader, names=NAMES, concepts="*wing", n_pos=10).n_concepts() == 2

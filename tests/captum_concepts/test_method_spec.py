@@ -35,9 +35,9 @@ def captum_says(attribution, images, **kwargs):
 
 @pytest.mark.parametrize("name", ["Grad-CAM", "grad-cam", "IG + SMOOTHGRAD", "sobel edges", "RANDOM"])
 def test_names_in_any_case(model, images, name):
-    known = {"grad-cam": "Grad-CAM", "ig + smoothgrad": "IG + SmoothGrad", "sobel edges": "Sobel edges"}
+    names = {"grad-cam": "Grad-CAM", "ig + smoothgrad": "IG + SmoothGrad", "sobel edges": "Sobel edges"}
     settings = {"n_samples": 2, "n_steps": 3, "noise": 0.3, "seed": 2}
-    expected = build_method(known.get(name.lower(), name.lower()), **settings)(model, images, TARGETS)
+    expected = build_method(names.get(name.lower(), name.lower()), **settings)(model, images, TARGETS)
     np.testing.assert_array_equal(method_from_spec(name, **settings)(model, images, TARGETS), expected)
 
 

@@ -25,8 +25,18 @@ HOSTILE = ["<script>alert(1)</script>", '"><img src=x onerror=1>', "&amp; $x$", 
 
 def parsed(html: str) -> ElementTree.Element:
     root = ElementTree.fromstring(f"<body>{html}</body>")
-    assert {each.tag for each in root.iter()} <= {"body", "div", "strong", "table", "thead", "tbody", "tr", "th", "td"}
-    assert {name for each in root.iter() for name in each.attrib} <= {"style"}
+    assert {node.tag for node in root.iter()} <= {
+        "body",
+        "div",
+        "strong",
+        "table",
+        "thead",
+        "tbody",
+        "tr",
+        "th",
+        "td",
+    }
+    assert {name for node in root.iter() for name in node.attrib} <= {"style"}
     # Neither light nor dark.
     assert not any(word in html.replace("color:inherit", "") for word in ("color", "background", "border"))
     return root
@@ -90,17 +100,17 @@ def test_hostile_names_are_text() -> None:
     bank = ConceptBank(torch.rand(5, 4), names=HOSTILE)
     cbm = PostHocCBM(nn.Conv2d(3, 4, 3), bank, nn.Linear(5, 2))
     for html in (bank._repr_html_(), cbm._repr_html_()):
-        shown = "".join(parsed(html).itertext())
+        text = "".join(parsed(html).itertext())
         assert "<script>" not in html
-        assert "\x00" not in shown
-        assert "\u202e" not in shown
+        assert "\x00" not in text
+        assert "\u202e" not in text
     assert rows_of(bank._repr_html_())[0] == [HOSTILE[0]]
     assert len(rows_of(bank._repr_html_())[4][0]) == 60
 
 
 def pictures_of(html: str) -> list[np.ndarray]:
     addresses = re.findall(r' src="data:image/png;base64,([^"]*)"', html)
-    return [np.asarray(Image.open(io.BytesIO(base64.b64decode(each)))) for each in addresses]
+    return [np.asarray(Image.open(io.BytesIO(base64.b64decode(address)))) for address in addresses]
 
 
 class Sample(NamedTuple):
@@ -130,8 +140,8 @@ def test_a_sample_of_any_kind_is_shown() -> None:
     assert (picture.min(), picture.max()) == (0, 255)
     (grey,) = pictures_of(sample_html(Sample(torch.full((5, 2, 2), 0.2), 0, None), "image"))
     assert (grey == 51).all()
-    (whole,) = pictures_of(sample_html(Sample(torch.full((1, 2, 2), 51, dtype=torch.uint8), 0, None), "image"))
-    assert (whole == 51).all()
+    (picture,) = pictures_of(sample_html(Sample(torch.full((1, 2, 2), 51, dtype=torch.uint8), 0, None), "image"))
+    assert (picture == 51).all()
     for image in (torch.zeros(2, 3, 8, 8), torch.zeros(7), torch.zeros(3, 0, 4), "<script>", None):
         html = sample_html(Sample(image, torch.arange(2), torch.zeros(2, 4)), "image")
         assert pictures_of(html) == []

@@ -248,7 +248,7 @@ def test_functions_cannot_be_guided(images, targets, name):
         explain(Functional(0), images, targets)
     with pytest.warns(UserWarning, match="calls 2 of its 3 ReLUs as functions") as caught:
         explain(Functional(1), images, targets)
-    assert len([each for each in caught if "as functions" in str(each.message)]) == 1
+    assert len([warning for warning in caught if "as functions" in str(warning.message)]) == 1
 
 
 @pytest.mark.parametrize("name", METHOD_NAMES)
@@ -341,9 +341,9 @@ def test_baseline(model, images, targets, value, name):
 
 
 def test_controls(model, images, targets):
-    drawn = build_method("random", seed=3)(model, images, targets)
+    random_maps = build_method("random", seed=3)(model, images, targets)
     x, y = torch.tensor(images), torch.tensor(targets)
-    np.testing.assert_array_equal(drawn, RandomAttribution(model, seed=3).attribute(x, y).numpy())
+    np.testing.assert_array_equal(random_maps, RandomAttribution(model, seed=3).attribute(x, y).numpy())
     np.testing.assert_array_equal(build_method("Sobel edges")(model, images), SobelEdges(model).attribute(x).numpy())
 
 
@@ -372,10 +372,10 @@ def test_half_precision(model, images, targets, name, dtype):
         # Products of two gradients, as in guided Grad-CAM, are else smaller than half precision can tell from 0.
         model.head.weight.mul_(50)
     expected = build_method(name, **SETTINGS)(model, images, targets)
-    found = build_method(name, **SETTINGS)(copy.deepcopy(model).to(dtype), images, targets)
-    assert found.dtype == np.float32
+    maps = build_method(name, **SETTINGS)(copy.deepcopy(model).to(dtype), images, targets)
+    assert maps.dtype == np.float32
     # A ReLU near 0 may switch: single pixels differ, maps do not.
-    assert np.corrcoef(found.ravel(), expected.ravel())[0, 1] > 0.95
+    assert np.corrcoef(maps.ravel(), expected.ravel())[0, 1] > 0.95
 
 
 @pytest.mark.parametrize("name", ["Grad-CAM", "guided Grad-CAM"])

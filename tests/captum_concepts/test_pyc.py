@@ -54,13 +54,13 @@ def model(request: pytest.FixtureRequest) -> Any:
 def test_each_stretch_is_the_models_own(model: Any) -> None:
     chain = from_pyc(model, task="bird")
     assert isinstance(chain, BottleneckCBM)
-    own = model(query=[*CONCEPTS, "bird", "alive"], input=IMAGES).logits
+    logits = model(query=[*CONCEPTS, "bird", "alive"], input=IMAGES).logits
     values = chain.concept_predictor(IMAGES)
-    torch.testing.assert_close(values, torch.cat([own[name].tensor for name in CONCEPTS], 1).sigmoid())
-    torch.testing.assert_close(chain(IMAGES), own["bird"].tensor)
-    torch.testing.assert_close(chain.head(values), own["bird"].tensor)
+    torch.testing.assert_close(values, torch.cat([logits[name].tensor for name in CONCEPTS], 1).sigmoid())
+    torch.testing.assert_close(chain(IMAGES), logits["bird"].tensor)
+    torch.testing.assert_close(chain.head(values), logits["bird"].tensor)
     alive = from_pyc(model, task="alive")(IMAGES)
-    torch.testing.assert_close(alive, torch.cat([torch.zeros(4, 1), own["alive"].tensor], 1))
+    torch.testing.assert_close(alive, torch.cat([torch.zeros(4, 1), logits["alive"].tensor], 1))
     assert not chain.training
 
 
@@ -91,8 +91,8 @@ def test_maps_sum_to_the_logit_without_its_bias(model: Any) -> None:
     logits = chain.concept_layer.layer(latent) - chain.concept_layer.layer(torch.zeros(1, 5))
     torch.testing.assert_close(5 * maps.mean((2, 3)), logits)
     torch.testing.assert_close(chain.concept_maps(IMAGES, [2, 0]), maps[:, [2, 0]])
-    each = torch.tensor([[0], [1], [2], [0]])
-    torch.testing.assert_close(chain.concept_maps(IMAGES, each)[:, 0], maps[torch.arange(4), each[:, 0]])
+    targets = torch.tensor([[0], [1], [2], [0]])
+    torch.testing.assert_close(chain.concept_maps(IMAGES, targets)[:, 0], maps[torch.arange(4), targets[:, 0]])
     with pytest.raises(ValueError, match="`maps`"):
         from_pyc(model, task="bird").concept_maps(IMAGES)
 
@@ -121,12 +121,12 @@ def test_concept_metrics_in_one_quantus_call(model: Any) -> None:
 def test_each_state_of_a_categorical_concept_is_a_value(plate: bool) -> None:
     model = pyc(concepts="categorical", plate=plate)
     chain = from_pyc(model, LayerFeatures(model.backbone, "1"), task="bird")
-    own = model(query=[*CONCEPTS, "bird"], input=IMAGES).logits
-    red, long, spotted = (own[name].tensor for name in CONCEPTS)
+    logits = model(query=[*CONCEPTS, "bird"], input=IMAGES).logits
+    red, long, spotted = (logits[name].tensor for name in CONCEPTS)
     values = chain.concept_predictor(IMAGES)
     assert values.shape == (4, 4)
     torch.testing.assert_close(values, torch.cat([red.sigmoid(), long.softmax(1), spotted.sigmoid()], 1))
-    torch.testing.assert_close(chain(IMAGES), own["bird"].tensor)
+    torch.testing.assert_close(chain(IMAGES), logits["bird"].tensor)
     assert chain.bounded
     # A correction names a state, and is what the model makes of it as evidence.
     states = [f"long::{state}" for state in model.concept_annotations.concept("long").states or (0, 1)]
@@ -176,8 +176,8 @@ REFUSED = {
 
 @pytest.mark.parametrize("case", REFUSED)
 def test_other_models_are_refused_with_what_to_pass(case: str) -> None:
-    build, arguments, told = REFUSED[case]
-    with pytest.raises((TypeError, ValueError), match=told):
+    build, arguments, message = REFUSED[case]
+    with pytest.raises((TypeError, ValueError), match=message):
         from_pyc(build(), **arguments)
 
 

@@ -41,13 +41,13 @@ def test_they_are_those_of_the_function(values: str) -> None:
     features, labels, _ = embed(network(), BATCHES)
     expected = random_banks(features, labels, L, K, n_banks=5, values=values, seed=3)
     with untouched(model):
-        made = model.random_models()
-    assert len(made) == 5
-    for one, bank in zip(made, expected, strict=True):
-        assert one.features is model.features
+        models = model.random_models()
+    assert len(models) == 5
+    for random_model, bank in zip(models, expected, strict=True):
+        assert random_model.features is model.features
         # Up to the rounding of a division by the vectors' length, which is 1.
-        assert torch.allclose(one.concept_predictor(IMAGES), bank.concept_values(features, values), atol=1e-6)
-        assert torch.allclose(one(IMAGES), bank.head(bank.concept_values(features, values)), atol=1e-5)
+        assert torch.allclose(random_model.concept_predictor(IMAGES), bank.concept_values(features, values), atol=1e-6)
+        assert torch.allclose(random_model(IMAGES), bank.head(bank.concept_values(features, values)), atol=1e-5)
     # The model itself is the one without them.
     bare = PostHocCBM.fit(network(), BATCHES, bank=model.bank, values=values, seed=3)
     assert torch.equal(model(IMAGES), bare(IMAGES))
@@ -58,11 +58,11 @@ def test_they_are_those_of_the_function(values: str) -> None:
 def test_a_file_keeps_them_and_one_without_has_none(tmp_path: Path) -> None:
     model = fitted()
     residual = ResidualCBM(model, nn.Linear(4, K))
-    for kind, each in ((PostHocCBM, model), (ResidualCBM, residual)):
-        each.save(tmp_path / "model.safetensors")
-        found = kind.load(tmp_path / "model.safetensors", network())
-        for one, other in zip(found.random_models(), each.random_models(), strict=True):
-            assert torch.equal(one(IMAGES), other(IMAGES))
+    for kind, saved in ((PostHocCBM, model), (ResidualCBM, residual)):
+        saved.save(tmp_path / "model.safetensors")
+        loaded = kind.load(tmp_path / "model.safetensors", network())
+        for actual, expected in zip(loaded.random_models(), saved.random_models(), strict=True):
+            assert torch.equal(actual(IMAGES), expected(IMAGES))
     PostHocCBM(network(), model.bank, model.head).save(tmp_path / "bare.safetensors")
     with safe_open(tmp_path / "bare.safetensors", "pt") as file:
         assert not [name for name in file.keys() if "random" in name]  # noqa: SIM118
@@ -89,8 +89,8 @@ def test_ranges_of_a_view_by_hand() -> None:
     model = fitted()
     views = concept_views(model, IMAGES[:4], batch_size=3)
     with torch.no_grad():
-        values = torch.cat([each.concept_predictor(IMAGES[:4]) for each in model.random_models()], 1)
-        chosen = [each.head.weight[views.predicted] for each in model.random_models()]
+        values = torch.cat([random_model.concept_predictor(IMAGES[:4]) for random_model in model.random_models()], 1)
+        chosen = [random_model.head.weight[views.predicted] for random_model in model.random_models()]
     ends = Tensor([0.025, 0.975])
     assert torch.allclose(views.random_values, values.quantile(ends, 1).T)
     assert torch.allclose(views.random_contributions, (values * torch.cat(chosen, 1)).quantile(ends, 1).T)
@@ -100,11 +100,11 @@ def test_ranges_of_a_view_by_hand() -> None:
 
 def test_they_follow_the_model_to_another_device() -> None:
     model = fitted()
-    expected = [each(IMAGES) for each in model.random_models()]
+    expected = [random_model(IMAGES) for random_model in model.random_models()]
     with simulated_device() as simulation:
         moved = model.to(simulation.device)
-        found = [each(IMAGES.to(simulation.device)).cpu() for each in moved.random_models()]
-    assert all(map(torch.equal, found, expected))
+        logits = [random_model(IMAGES.to(simulation.device)).cpu() for random_model in moved.random_models()]
+    assert all(map(torch.equal, logits, expected))
 
 
 def test_a_table_of_scores_is_drawn_beside_its_baseline() -> None:
@@ -112,12 +112,12 @@ def test_a_table_of_scores_is_drawn_beside_its_baseline() -> None:
     class_concepts = torch.rand(K, L, generator=torch.Generator().manual_seed(3))
     table = score_concepts(model, BATCHES, class_concepts=class_concepts, top_l=[1, 3])
     figure, axes = plot_summary(table)
-    drawn = {ax.get_title().replace("\n", " "): ax for ax in axes}
-    assert {"accuracy", "CEM by contribution", "CGIM by weight of each concept"} <= {*drawn}
+    axes_by_title = {ax.get_title().replace("\n", " "): ax for ax in axes}
+    assert {"accuracy", "CEM by contribution", "CGIM by weight of each concept"} <= {*axes_by_title}
     rows = table.query("metric == 'CEM' and explanation == 'contribution' and l == 1 and set == 'all'").set_index(
         "model"
     )
-    panel = drawn["CEM by contribution"]
+    panel = axes_by_title["CEM by contribution"]
     assert panel.containers[0].lines[0].get_xdata().tolist() == [rows.loc["model", "value"]]
     (shade,) = panel.patches
     assert shade.get_extents().transformed(panel.transData.inverted()).x1 == pytest.approx(

@@ -30,23 +30,23 @@ def test_a_whole_run_has_one_bar_which_its_parts_move(
 ) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
     places = []
-    with whole_run(10, show=True) as whole:
+    with whole_run(10, show=True) as run:
         for share in (4, 2):
             with part(f"{share} of 10", share):
                 bar = progress(description="beside", total=2, show=True)
                 for _ in progress(range(2), "inside", show=True):
-                    places.append(whole.bar.n)
+                    places.append(run.bar.n)
                 bar.update(2)
-            places.append(whole.bar.n)
+            places.append(run.bar.n)
         # What an earlier run had done says nothing of how fast this one is.
-        whole.reach(10)
-        initial = whole.bar.initial if terminal else 4
+        run.reach(10)
+        initial = run.bar.initial if terminal else 4
     assert initial == 4
     assert places == ([0, 1, 4, 4, 4.5, 6] if terminal else [0] * 6)
-    shown = capsys.readouterr().err
-    assert ("of 10" in shown) == ("left" in shown) == terminal
-    assert "inside" not in shown
-    assert "beside" not in shown
+    output = capsys.readouterr().err
+    assert ("of 10" in output) == ("left" in output) == terminal
+    assert "inside" not in output
+    assert "beside" not in output
     assert list(progress(range(2), "after", show=True)) == [0, 1]
     assert ("after" in capsys.readouterr().err) == terminal
 
@@ -84,7 +84,7 @@ def test_a_users_file_is_run_and_nothing_is_left_beside_it(tmp_path, monkeypatch
 
 
 def test_tensors_of_all_kinds_cross_at_once_and_as_they_are():
-    given = [
+    tensors = [
         torch.tensor(2.5),
         torch.tensor([True, False, True]),
         torch.arange(6).view(2, 3).T,
@@ -95,12 +95,12 @@ def test_tensors_of_all_kinds_cross_at_once_and_as_they_are():
     ]
     with simulated_device() as simulation:
         here = torch.tensor([7])
-        there = [each.to(simulation.device) for each in given]
+        there = [tensor.to(simulation.device) for tensor in tensors]
         simulation.crossed.clear()
-        own, *found = to_host(here, *there)
+        on_host, *copies = to_host(here, *there)
         assert simulation.kinds() == {"to_host": 1}
-    assert own.data_ptr() == here.data_ptr()
-    for one, other in zip(found, given, strict=True):
-        torch.testing.assert_close(one, other.detach(), rtol=0, atol=0, equal_nan=True)
-    assert not any(each.requires_grad for each in found)
+    assert on_host.data_ptr() == here.data_ptr()
+    for copied, other in zip(copies, tensors, strict=True):
+        torch.testing.assert_close(copied, other.detach(), rtol=0, atol=0, equal_nan=True)
+    assert not any(tensor.requires_grad for tensor in copies)
     assert to_host() == []

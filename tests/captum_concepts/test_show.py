@@ -82,8 +82,8 @@ def test_contributions_bias_and_residual_make_the_logit(kind: str) -> None:
     model = MODELS[kind]
     views = concept_views(model, IMAGES)
     chosen = views.predicted
-    rest = model.head.bias.detach()[chosen] + views.residual.gather(1, chosen[:, None])[:, 0]
-    assert torch.allclose(views.contributions.sum(1) + rest, views.logits.amax(1), atol=1e-5)
+    bias = model.head.bias.detach()[chosen] + views.residual.gather(1, chosen[:, None])[:, 0]
+    assert torch.allclose(views.contributions.sum(1) + bias, views.logits.amax(1), atol=1e-5)
 
 
 def test_a_figure_says_class_concepts_and_values() -> None:
@@ -157,7 +157,7 @@ def test_concepts_by_name_and_pictures_of_ones_own() -> None:
 def test_normalised_images_are_shown_as_they_were() -> None:
     model = cbm()
     model.normalisation = ((0.5, 0.4, 0.3), (0.2, 0.2, 0.2))
-    mean, std = (torch.tensor(each)[:, None, None] for each in model.normalisation)
+    mean, std = (torch.tensor(numbers)[:, None, None] for numbers in model.normalisation)
     _, axes = show_concepts(model, (IMAGES - mean) / std)
     assert np.allclose(axes[0, 0].images[0].get_array(), IMAGES[0].permute(1, 2, 0), atol=1e-5)
 
@@ -182,9 +182,9 @@ def test_a_waterfall_by_hand() -> None:
 
 
 def test_what_a_residual_adds_is_named() -> None:
-    for kind, rest in (("residual", "residual and bias"), ("margin", "bias")):
+    for kind, name in (("residual", "residual and bias"), ("margin", "bias")):
         _, axes = show_concepts(MODELS[kind], IMAGES[:1], 2)
-        assert [label.get_text() for label in axes[0, -1].get_yticklabels()][-2].startswith(f"{rest}  ")
+        assert [label.get_text() for label in axes[0, -1].get_yticklabels()][-2].startswith(f"{name}  ")
 
 
 def test_other_pool_and_precision_are_drawn() -> None:
@@ -198,11 +198,11 @@ def test_class_names_stay_with_the_model(tmp_path: Path) -> None:
     names = ["finch", "wren <i>"]
     model = PostHocCBM.fit(network(), batches, bank=cbm().bank, class_names=names)
     model.save(tmp_path / "model.safetensors")
-    found = PostHocCBM.load(tmp_path / "model.safetensors", network())
-    assert found.class_names == names
-    assert ResidualCBM(found, linear(4, 2)).class_names == names
-    assert found.with_head(linear(3, 2)).class_names == names
-    assert "wren &lt;i&gt;" in found._repr_html_()
+    loaded = PostHocCBM.load(tmp_path / "model.safetensors", network())
+    assert loaded.class_names == names
+    assert ResidualCBM(loaded, linear(4, 2)).class_names == names
+    assert loaded.with_head(linear(3, 2)).class_names == names
+    assert "wren &lt;i&gt;" in loaded._repr_html_()
     with pytest.raises(ValueError, match="`n_classes` to be at least 2"):
         PostHocCBM.fit(network(), batches, bank=cbm().bank, class_names=["finch"])
     with pytest.raises(ValueError, match="K = 3"):

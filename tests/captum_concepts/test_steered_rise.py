@@ -111,19 +111,19 @@ class Corner(nn.Module):
     """A model that looks at one patch, and says class 1 if it is bright."""
 
     def forward(self, images: Tensor) -> Tensor:
-        seen = images[:, :, 4:10, 14:20].mean((1, 2, 3))
-        return torch.stack([torch.zeros_like(seen), 8 * seen - 4], 1)
+        brightness = images[:, :, 4:10, 14:20].mean((1, 2, 3))
+        return torch.stack([torch.zeros_like(brightness), 8 * brightness - 4], 1)
 
 
 def test_finds_the_patch_a_model_looks_at():
     images = torch.ones(1, 3, 24, 24)
-    found = SteeredRISE(Corner()).attribute(images, 1, lam=0, n_masks=1500)[0, 0]
-    row, column = divmod(int(found.argmax()), 24)
+    heat_map = SteeredRISE(Corner()).attribute(images, 1, lam=0, n_masks=1500)[0, 0]
+    row, column = divmod(int(heat_map.argmax()), 24)
     assert 4 <= row < 10
     assert 14 <= column < 20
     inside = torch.zeros(24, 24, dtype=torch.bool)
     inside[4:10, 14:20] = True
-    assert found[inside].median() > found[~inside].quantile(0.98)
+    assert heat_map[inside].median() > heat_map[~inside].quantile(0.98)
     # For the other class the same place is the least important.
     other = SteeredRISE(Corner()).attribute(images, 0, lam=0, n_masks=1500)[0, 0]
     row, column = divmod(int(other.argmin()), 24)
@@ -139,8 +139,8 @@ def test_the_score_steers_towards_what_it_likes():
 
     shares = []
     for lam in (0, 0.7, 1):
-        found = SteeredRISE(Corner(), left_half).attribute(images, 1, lam=lam, n_masks=1000)[0, 0]
-        shares.append(float(found[:, :12].mean() / found.mean()))
+        heat_map = SteeredRISE(Corner(), left_half).attribute(images, 1, lam=lam, n_masks=1000)[0, 0]
+        shares.append(float(heat_map[:, :12].mean() / heat_map.mean()))
     assert shares[0] < 1 < shares[2]
     assert shares == sorted(shares)
 
@@ -185,11 +185,11 @@ def test_nothing_of_the_users_is_changed(images):
     model = net()
     model[3].train()
     model.register_forward_hook(lambda *_: None)
-    given = images.clone().requires_grad_()
-    with untouched(model, given):
-        maps = SteeredRISE(model, covered).attribute(given, TARGETS, **SETTINGS)
+    inputs = images.clone().requires_grad_()
+    with untouched(model, inputs):
+        maps = SteeredRISE(model, covered).attribute(inputs, TARGETS, **SETTINGS)
     assert not maps.requires_grad
-    assert torch.equal(given, images)
+    assert torch.equal(inputs, images)
     # Dropout and batch norm of a model in train mode are off: the same as in eval mode.
     assert torch.equal(maps, SteeredRISE(model.train(), covered).attribute(images, TARGETS, **SETTINGS))
 
@@ -239,9 +239,9 @@ def test_further_arguments_follow_their_images(images):
     settings = {**SETTINGS, "lam": 0}
     maps = attribution.attribute(images, TARGETS, (scale, 1.0), batch_size=2, **settings)
     for i in range(5):
-        own = SteeredRISE(lambda x, i=i: x.flatten(1)[:, :5] * i + 1.0)
-        one = own.attribute(images[i : i + 1], int(TARGETS[i]), **settings)
-        torch.testing.assert_close(maps[i : i + 1], one, atol=1e-6, rtol=0)
+        attribution_alone = SteeredRISE(lambda x, i=i: x.flatten(1)[:, :5] * i + 1.0)
+        expected = attribution_alone.attribute(images[i : i + 1], int(TARGETS[i]), **settings)
+        torch.testing.assert_close(maps[i : i + 1], expected, atol=1e-6, rtol=0)
     only = SteeredRISE(lambda x, s: x.flatten(1)[:, :5] * s).attribute(images, TARGETS, scale, **settings)
     assert not torch.equal(only[1], only[2])
 
@@ -253,28 +253,30 @@ def test_baselines_show_where_the_mask_hides(images):
     assert torch.equal(attribution.attribute(images, baselines=torch.zeros(1, 3, 11, 13), **settings), plainly)
     half = attribution.attribute(images, baselines=0.5, **settings)
     assert not torch.allclose(half, plainly, atol=1e-4)
-    each = torch.full_like(images, 0.5)
-    torch.testing.assert_close(attribution.attribute(images, baselines=each, **settings), half, atol=1e-6, rtol=0)
+    baseline = torch.full_like(images, 0.5)
+    torch.testing.assert_close(attribution.attribute(images, baselines=baseline, **settings), half, atol=1e-6, rtol=0)
     # An image hidden by itself is always seen, so that all masks weigh the same.
-    own = attribution.attribute((images,), baselines=(images,), batch_size=3, **settings)[0]
+    maps = attribution.attribute((images,), baselines=(images,), batch_size=3, **settings)[0]
     masks = torch.tensor(slow_masks((11, 13))).float().mean(0) / 0.5
     with torch.no_grad():
         probability = net()(images).softmax(1).gather(1, TARGETS[:, None])
-    torch.testing.assert_close(own[:, 0], probability[:, :, None] * masks, atol=1e-6, rtol=0)
+    torch.testing.assert_close(maps[:, 0], probability[:, :, None] * masks, atol=1e-6, rtol=0)
 
 
 def test_activations(images):
-    def one(images: Tensor) -> Tensor:
+    def single_output(images: Tensor) -> Tensor:
         return images.flatten(1)[:, :1] * 3
 
     settings = {**SETTINGS, "lam": 0}
-    raw = SteeredRISE(one).attribute(images, activation="none", **settings)
-    assert torch.equal(SteeredRISE(lambda x: one(x)[:, 0]).attribute(images, activation="none", **settings), raw)
-    assert torch.equal(SteeredRISE(one).attribute(images, 0, activation="none", **settings), raw)
-    assert raw.min() < 0
-    sigmoid = SteeredRISE(one).attribute(images, activation="sigmoid", **settings)
+    raw = SteeredRISE(single_output).attribute(images, activation="none", **settings)
     assert torch.equal(
-        SteeredRISE(lambda x: one(x).sigmoid()).attribute(images, activation="none", **settings), sigmoid
+        SteeredRISE(lambda x: single_output(x)[:, 0]).attribute(images, activation="none", **settings), raw
+    )
+    assert torch.equal(SteeredRISE(single_output).attribute(images, 0, activation="none", **settings), raw)
+    assert raw.min() < 0
+    sigmoid = SteeredRISE(single_output).attribute(images, activation="sigmoid", **settings)
+    assert torch.equal(
+        SteeredRISE(lambda x: single_output(x).sigmoid()).attribute(images, activation="none", **settings), sigmoid
     )
 
 
@@ -286,8 +288,8 @@ def test_undefined_outputs_stay_with_their_image(images):
     broken = images.clone()
     broken[2, 0, 0, 0] = 0
     settings = {**SETTINGS, "lam": 0}
-    whole = RandomMasks.draw(40, (11, 13), (3, 4), 0.5, 5).render(slice(None))[:, 0, 0]
-    assert (whole > 0).sum() < 40
+    corners = RandomMasks.draw(40, (11, 13), (3, 4), 0.5, 5).render(slice(None))[:, 0, 0]
+    assert (corners > 0).sum() < 40
     maps = SteeredRISE(lambda x: model(x + 0.0)).attribute(broken, TARGETS, baselines=1.0, **settings)
     assert maps[2].isnan().any()
     assert maps[[0, 1, 3, 4]].isfinite().all()

@@ -75,22 +75,22 @@ def everything(score: TCAVScore) -> list[float]:
 
 @pytest.mark.parametrize("method", ["svm", "mean"])
 def test_a_concept_that_a_class_uses_is_found(model, method):
-    found = tcav_score(model, ["features", "hidden"], POSITIVE, NEGATIVE, INPUTS, 0, method=method, n_samples=12)
-    assert list(found.layers) == ["features", "hidden"]
-    for layer in found.layers.values():
+    scores = tcav_score(model, ["features", "hidden"], POSITIVE, NEGATIVE, INPUTS, 0, method=method, n_samples=12)
+    assert list(scores.layers) == ["features", "hidden"]
+    for layer in scores.layers.values():
         assert layer.score > 0.99
         assert layer.passed
         assert layer.p_value < 0.01
         assert layer.random_mean < 0.9
-    assert found.score > 0.99
+    assert scores.score > 0.99
 
 
 def test_a_concept_that_a_class_ignores_is_rejected(model):
-    found = tcav_score(model, ["hidden"], POSITIVE, NEGATIVE, INPUTS, 1, n_samples=12, n_random=20)
-    layer = found.layers["hidden"]
+    scores = tcav_score(model, ["hidden"], POSITIVE, NEGATIVE, INPUTS, 1, n_samples=12, n_random=20)
+    layer = scores.layers["hidden"]
     assert not layer.passed
     assert layer.p_value > 0.01
-    assert math.isnan(found.score)
+    assert math.isnan(scores.score)
     assert 0.05 < layer.score < 0.95
 
 
@@ -117,8 +117,8 @@ LIT = flat(0.2, 0.6, 0.7, 0.9)
 def test_share_by_hand():
     # The concept is being bright.
     negative = flat(*np.linspace(0.1, 0.3, 8).tolist())
-    found = tcav_score(Brightness(), ["mean"], flat(0.8, 0.9), negative, LIT, 0, n_samples=2, n_random=12)
-    layer = found.layers["mean"]
+    scores = tcav_score(Brightness(), ["mean"], flat(0.8, 0.9), negative, LIT, 0, n_samples=2, n_random=12)
+    layer = scores.layers["mean"]
     assert layer.scores == (0.75,) * 12
     assert layer.score == 0.75
     # A random direction points to brighter or to darker, or nowhere: draws 5 and 9 are of sets of equal mean, such as
@@ -128,7 +128,7 @@ def test_share_by_hand():
     assert layer.undecided == 2
     decided = [score for score in layer.random_scores if not math.isnan(score)]
     assert set(decided) == {0.25, 0.75}
-    assert layer.random_mean == found.random_mean == pytest.approx(np.mean(decided))
+    assert layer.random_mean == scores.random_mean == pytest.approx(np.mean(decided))
     # Welch's t, written out: scores that do not vary leave the random ones' variance alone.
     spread = np.std(decided, ddof=1) / math.sqrt(10)
     expected = 2 * stats.t.sf((0.75 - layer.random_mean) / spread, 9)
@@ -148,8 +148,8 @@ def test_sets_of_equal_mean_are_undecided_at_any_scale(method, dtype):
     for scale in (1e-3, 1, 1e3):
         negative = (torch.rand(1, 3, 2, 2, generator=generator) * scale).expand(8, -1, -1, -1)
         concept = negative[:4] * 1.5
-        found = tcav_score(model, ["1"], concept, negative, concept, 0, n_samples=4, n_random=3, method=method)
-        layer = found.layers["1"]
+        scores = tcav_score(model, ["1"], concept, negative, concept, 0, n_samples=4, n_random=3, method=method)
+        layer = scores.layers["1"]
         assert layer.undecided == 3
         assert np.isnan(layer.random_scores).all()
         assert not np.isnan(layer.scores).any()
@@ -165,17 +165,17 @@ def test_mean_is_over_the_layers_that_pass(model):
     assert p_values[0] != p_values[1]
     better = min(every.layers.values(), key=lambda layer: layer.p_value)
     assert every.score == pytest.approx(np.mean([layer.score for layer in every.layers.values()]))
-    one = tcav_score(model, ["features", "hidden"], POSITIVE, NEGATIVE, INPUTS, 0, alpha=min(p_values), **kwargs)
-    assert [layer.passed for layer in one.layers.values()] == [layer is better for layer in every.layers.values()]
-    assert one.score == better.score
-    assert one.random_mean == every.random_mean
+    passing = tcav_score(model, ["features", "hidden"], POSITIVE, NEGATIVE, INPUTS, 0, alpha=min(p_values), **kwargs)
+    assert [layer.passed for layer in passing.layers.values()] == [layer is better for layer in every.layers.values()]
+    assert passing.score == better.score
+    assert passing.random_mean == every.random_mean
 
 
 @pytest.mark.parametrize("method", ["svm", "mean"])
 def test_agrees_with_captums_tcav(model, method, tmp_path):
     layers = ["features", "hidden"]
     targets = torch.tensor([0, 1, 0, 1, 1, 0, 0, 1, 1])
-    found = tcav_score(model, layers, POSITIVE, NEGATIVE, INPUTS, targets, n_samples=12, n_random=4, method=method)
+    actual = tcav_score(model, layers, POSITIVE, NEGATIVE, INPUTS, targets, n_samples=12, n_random=4, method=method)
     images = torch.cat([POSITIVE, NEGATIVE])
     draws = _draw(len(POSITIVE), len(NEGATIVE), 4, 12, 0)
     sets = []
@@ -187,10 +187,10 @@ def test_agrees_with_captums_tcav(model, method, tmp_path):
         scores = captums.interpret(INPUTS.clone().requires_grad_(), sets, target=targets)
     for name in layers:
         shares = [round(9 * float(scores[f"{a.id}-{b.id}"][name]["sign_count"][0])) / 9 for a, b in sets]
-        assert found.layers[name].scores == tuple(shares[::2])
-        assert found.layers[name].random_scores == tuple(shares[1::2])
+        assert actual.layers[name].scores == tuple(shares[::2])
+        assert actual.layers[name].random_scores == tuple(shares[1::2])
     # The draws differ enough for the agreement to mean something.
-    assert len({*found.layers["hidden"].random_scores}) > 1
+    assert len({*actual.layers["hidden"].random_scores}) > 1
 
 
 def test_draws_are_of_different_images():
@@ -205,34 +205,35 @@ def test_draws_are_of_different_images():
     assert len({tuple(sorted(draw.negative)) for draw in draws}) == 5
     assert len({tuple(sorted(draw.positive)) for draw in draws}) == 5
     again = _draw(20, 30, 5, 8, seed=3)
-    assert all((a == b).all() for one, two in zip(draws, again, strict=True) for a, b in zip(one, two, strict=True))
+    for first, second in zip(draws, again, strict=True):
+        assert all(map(np.array_equal, first, second))
     assert not (_draw(20, 30, 5, 8, seed=4)[0].positive == draws[0].positive).all()
 
 
 def test_batches_and_kinds_of_target_do_not_matter(model):
     args = (["hidden"], POSITIVE, NEGATIVE, INPUTS)
-    one = tcav_score(model, *args, 1, **SMALL)
-    assert everything(one) == everything(tcav_score(model, *args, torch.ones(9, dtype=torch.long), **SMALL))
-    assert everything(one) == everything(tcav_score(model, *args, 1, batch_size=4, **SMALL))
-    assert everything(one) != everything(tcav_score(model, *args, 1, seed=1, **SMALL))
+    expected = tcav_score(model, *args, 1, **SMALL)
+    assert everything(expected) == everything(tcav_score(model, *args, torch.ones(9, dtype=torch.long), **SMALL))
+    assert everything(expected) == everything(tcav_score(model, *args, 1, batch_size=4, **SMALL))
+    assert everything(expected) != everything(tcav_score(model, *args, 1, seed=1, **SMALL))
 
 
 def test_dead_layer_fails_and_does_not_raise(model):
     with torch.no_grad():
         model.features[0].weight.zero_()
-    found = tcav_score(model, ["features"], POSITIVE, NEGATIVE, INPUTS, 0, **SMALL)
-    layer = found.layers["features"]
+    scores = tcav_score(model, ["features"], POSITIVE, NEGATIVE, INPUTS, 0, **SMALL)
+    layer = scores.layers["features"]
     assert layer.undecided == 2 * SMALL["n_random"]
     assert math.isnan(layer.score)
     assert math.isnan(layer.random_mean)
     assert math.isnan(layer.p_value)
     assert not layer.passed
-    assert math.isnan(found.score)
+    assert math.isnan(scores.score)
 
 
 def test_logits_may_be_the_layer(model):
-    found = tcav_score(model, ["head"], POSITIVE, NEGATIVE, INPUTS, 0, **SMALL)
-    assert found.layers["head"].score == 1
+    scores = tcav_score(model, ["head"], POSITIVE, NEGATIVE, INPUTS, 0, **SMALL)
+    assert scores.layers["head"].score == 1
 
 
 def test_nothing_of_the_users_is_changed(model, tmp_path, monkeypatch):
@@ -240,12 +241,12 @@ def test_nothing_of_the_users_is_changed(model, tmp_path, monkeypatch):
     model.train()
     model.features[1].eval()
     # Something to see the folder while it is there.
-    seen = []
-    handle = model.hidden.register_forward_hook(lambda *_: seen.append(len(list(tmp_path.iterdir()))))
+    folder_counts = []
+    handle = model.hidden.register_forward_hook(lambda *_: folder_counts.append(len(list(tmp_path.iterdir()))))
     with untouched(model, INPUTS):
         tcav_score(model, ["features", "hidden"], POSITIVE, NEGATIVE, INPUTS, 0, **SMALL)
     handle.remove()
-    assert max(seen) == 1
+    assert max(folder_counts) == 1
     assert list(tmp_path.iterdir()) == []
     assert not Path("cav").exists()
 
@@ -268,11 +269,11 @@ def test_nothing_is_left_after_an_exception(model, tmp_path, monkeypatch):
 
 
 def test_works_in_inference_mode_and_in_float64(model):
-    one = tcav_score(model, ["hidden"], POSITIVE, NEGATIVE, INPUTS, 0, **SMALL)
+    expected = tcav_score(model, ["hidden"], POSITIVE, NEGATIVE, INPUTS, 0, **SMALL)
     with torch.inference_mode():
-        assert everything(tcav_score(model, ["hidden"], POSITIVE, NEGATIVE, INPUTS, 0, **SMALL)) == everything(one)
+        assert everything(tcav_score(model, ["hidden"], POSITIVE, NEGATIVE, INPUTS, 0, **SMALL)) == everything(expected)
     double = tcav_score(model.double(), ["hidden"], POSITIVE, NEGATIVE, INPUTS, 0, **SMALL)
-    assert everything(double) == pytest.approx(everything(one), abs=1e-6)
+    assert everything(double) == pytest.approx(everything(expected), abs=1e-6)
 
 
 def test_contrast():
@@ -354,7 +355,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def found_in(root: Path, model: nn.Module | None = None, **settings: object) -> dict[str, TCAVScore]:
+def score_folders(root: Path, model: nn.Module | None = None, **settings: object) -> dict[str, TCAVScore]:
     return tcav_folders(model or Brightness(), ["mean"], root, LIT, 0, **settings)
 
 
@@ -362,9 +363,9 @@ def found_in(root: Path, model: nn.Module | None = None, **settings: object) -> 
 def test_scores_by_hand(root: Path, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # Four sets are fewer than a test needs, and as many as one can follow by hand.
     monkeypatch.setattr("captum_concepts.tcav.folders.LEAST_SETS", 4)
-    found = found_in(root, method=method)
-    assert list(found) == ["bright", "nothing", "own"]
-    bright, nothing, own = (each.layers["mean"] for each in found.values())
+    scores = score_folders(root, method=method)
+    assert list(scores) == ["bright", "nothing", "own"]
+    bright, nothing, own_sides = (score.layers["mean"] for score in scores.values())
     assert bright.scores == (0.75,) * 4
     # Brighter than two of the sets and darker than two: a set without the concept is at chance.
     assert nothing.scores == (0.75, 0.75, 0.25, 0.25)
@@ -373,17 +374,17 @@ def test_scores_by_hand(root: Path, method: str, monkeypatch: pytest.MonkeyPatch
     assert not nothing.passed
     # Each set against the three others, from the darkest.
     expected = [0.25, (0.75 + 2 * 0.25) / 3, (2 * 0.75 + 0.25) / 3, 0.75]
-    for each in (bright, nothing, own):
-        np.testing.assert_allclose(each.random_scores, expected)
-        assert each.random_mean == pytest.approx(0.5)
+    for layer_score in (bright, nothing, own_sides):
+        np.testing.assert_allclose(layer_score.random_scores, expected)
+        assert layer_score.random_mean == pytest.approx(0.5)
     # Their deviation .2151657, times 3 / 4 for what sets share, times sqrt(5 / 4): .1804220; .25 is 1.385641 of it,
     # beyond which Student's t with 3 degrees lies with .1300 on either side.
     assert bright.p_value == pytest.approx(0.2600, abs=1e-4)
-    assert math.isnan(found["bright"].score)
-    assert found_in(root, alpha=0.3)["bright"].score == 0.75
+    assert math.isnan(scores["bright"].score)
+    assert score_folders(root, alpha=0.3)["bright"].score == 0.75
     # Of its own negatives: one score, and no test.
-    assert own.scores == (0.25,)
-    assert math.isnan(own.p_value)
+    assert own_sides.scores == (0.25,)
+    assert math.isnan(own_sides.p_value)
 
 
 class Red(nn.Module):
@@ -416,15 +417,15 @@ def test_what_a_class_uses_passes_and_random_images_do_not(tmp_path: Path) -> No
     inputs = torch.rand(40, 3, 4, 4, generator=torch.Generator().manual_seed(0))
     model = Red()
     with untouched(model, inputs):
-        found = tcav_folders(model, ["hidden"], tmp_path, inputs, 0, method="mean", batch_size=5)
-    red, nothing = found["red"].layers["hidden"], found["nothing"].layers["hidden"]
+        scores = tcav_folders(model, ["hidden"], tmp_path, inputs, 0, method="mean", batch_size=5)
+    red, nothing = scores["red"].layers["hidden"], scores["nothing"].layers["hidden"]
     assert min(red.scores) > 0.9
     assert red.passed
     assert not nothing.passed
     assert nothing.p_value > 0.1
     with simulated_device() as simulation:
         there = tcav_folders(copy.deepcopy(model).to(simulation.device), ["hidden"], tmp_path, inputs, 0, method="mean")
-    assert there["red"].layers == found["red"].layers
+    assert there["red"].layers == scores["red"].layers
 
 
 def test_folders_that_say_too_little(tmp_path: Path) -> None:
@@ -432,32 +433,32 @@ def test_folders_that_say_too_little(tmp_path: Path) -> None:
     for number, level in enumerate((30, 50)):
         write(tmp_path / f"random_{number}", level, level + 4)
     with pytest.warns(UserWarning, match="Expected at least 5 folders of random images for p-values but got 2"):
-        found = found_in(tmp_path)
-    assert found["bright"].layers["mean"].score == 0.75
-    assert math.isnan(found["bright"].layers["mean"].p_value)
+        scores = score_folders(tmp_path)
+    assert scores["bright"].layers["mean"].score == 0.75
+    assert math.isnan(scores["bright"].layers["mean"].p_value)
     # The same images twice: what has no direction is undecided.
     for number in (2, 3, 4):
         write(tmp_path / f"random_{number}", 30, 34)
-    twice = found_in(tmp_path)["bright"].layers["mean"]
+    twice = score_folders(tmp_path)["bright"].layers["mean"]
     assert math.isnan(twice.p_value)
     assert twice.score == 0.75
     with pytest.raises(ValueError, match=r"layer 'mean' to give finite numbers but .* for 12 of 12 images"):
-        found_in(tmp_path, transform=lambda image: torch.full((3, 4, 4), math.nan))
+        score_folders(tmp_path, transform=lambda image: torch.full((3, 4, 4), math.nan))
     with pytest.raises(ValueError, match=r"`transform` .* `inputs`, \(C, H, W\) = \(3, 4, 4\), but got \(3, 2, 2\)"):
-        found_in(tmp_path, transform=lambda image: torch.zeros(3, 2, 2))
+        score_folders(tmp_path, transform=lambda image: torch.zeros(3, 2, 2))
 
 
 def test_scores_are_drawn_with_their_spread(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("captum_concepts.tcav.folders.LEAST_SETS", 4)
-    found = found_in(root)
-    figure, ax = found.plot()
+    scores = score_folders(root)
+    figure, ax = scores.plot()
     heights = [bar.get_height() for bar in ax.patches]
-    each = [score.layers["mean"] for score in found.values()]
-    assert heights == pytest.approx([*(layer.score for layer in each), each[0].random_mean])
+    layer_scores = [score.layers["mean"] for score in scores.values()]
+    assert heights == pytest.approx([*(layer.score for layer in layer_scores), layer_scores[0].random_mean])
     assert [label.get_text() for label in ax.get_xticklabels()] == ["bright", "nothing", "own", "random"]
     # The concept between the sets reaches from .25 to .75.
     (line,) = ax.containers[3].lines[2]
     assert line.get_segments()[0][:, 1].tolist() == pytest.approx([0.25, 0.75])
     stars = sum(text.get_text() == "*" for text in ax.texts)
-    assert stars == sum(layer.passed for layer in each)
+    assert stars == sum(layer.passed for layer in layer_scores)
     figure.canvas.draw()

@@ -99,9 +99,9 @@ def test_a_pass_in_the_middle_of_another(
 ) -> None:
     every = runs(net)
     expected = [every[slow](batches[0]), every[fast](batches[1])]
-    found = meanwhile(net[gate], lambda: every[slow](batches[0]), lambda: every[fast](batches[1]))
-    for got, want in zip(found, expected, strict=True):
-        assert torch.equal(got, want)
+    outputs = meanwhile(net[gate], lambda: every[slow](batches[0]), lambda: every[fast](batches[1]))
+    for output, expected_output in zip(outputs, expected, strict=True):
+        assert torch.equal(output, expected_output)
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in net.modules())
 
 

@@ -84,8 +84,8 @@ def test_the_processor_tells_the_normalisation() -> None:
     assert backbone.normalisation == ((0.1, 0.2, 0.3), (0.5, 0.6, 0.7))
     # What the processor itself makes of bytes, of which `normalise` takes the share of 255.
     image = torch.randint(0, 256, (3, 32, 32), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
-    own = processor(image, do_resize=False, return_tensors="pt")["pixel_values"]
-    torch.testing.assert_close(backbone.normalise(image[None] / 255), own)
+    expected = processor(image, do_resize=False, return_tensors="pt")["pixel_values"]
+    torch.testing.assert_close(backbone.normalise(image[None] / 255), expected)
     both = SimpleNamespace(image_processor=transformers.ViTImageProcessor(do_normalize=False))
     assert from_transformers(model, both).normalisation == ((0.0,) * 3, (1.0,) * 3)
     plain = transformers.ViTImageProcessor(do_rescale=False, image_mean=[51.0] * 3, image_std=[255.0] * 3)

@@ -260,5 +260,5 @@ def test_pyplot_is_left_alone():
 
 def test_limits_of_an_overlay_may_be_tensors() -> None:
     image, heat = torch.rand(3, 4, 4), torch.rand(2, 2)
-    given = overlay(image, heat, low=heat.min(), high=heat.max())
-    np.testing.assert_array_equal(given, overlay(image, heat, low=float(heat.min()), high=float(heat.max())))
+    by_tensors = overlay(image, heat, low=heat.min(), high=heat.max())
+    np.testing.assert_array_equal(by_tensors, overlay(image, heat, low=float(heat.min()), high=float(heat.max())))

@@ -91,7 +91,7 @@ def check_index(index: Any, n_items: int, noun: str = "items") -> int:
 
 
 def check_path(name: str, value: Any) -> Path:
-    """Return a path, ``~`` expanded, or raise where nothing could be at it."""
+    """Return a path, ``~`` expanded, or raise if it cannot exist."""
     if not isinstance(value, str | os.PathLike) or not os.fspath(value):
         raise TypeError(f"Expected argument `{name}` to be a path but got {value!r}.")
     path = Path(value)
@@ -125,7 +125,7 @@ def check_file(name: str, value: Any, expected: str = "a file") -> Path:
 
 
 def check_flag(name: str, value: Any) -> bool:
-    """Return a yes or no, or raise; of numbers 0 and 1 are such."""
+    """Return a bool, or raise; 0 and 1 are accepted."""
     if isinstance(value, bool | int | np.bool_ | np.integer) and value in (0, 1):
         return bool(value)
     raise TypeError(f"Expected argument `{name}` to be True or False but got {_value_text(value)}.")
@@ -224,7 +224,7 @@ def find_names(argument: str, names: Sequence[str], chosen: Any) -> list[int]:
 def check_finite(name: str, value: Any) -> None:
     """Raise if an array holds NaN or infinity, naming the first such entry."""
     array = to_array(name, value)
-    # A sum hands NaN and infinity on, and is faster than a table of the array's size. It may also overflow by itself.
+    # A sum propagates NaN and infinity and needs no mask of the array's size; if it only overflowed, go on below.
     with np.errstate(all="ignore"):
         if array.dtype.kind != "f" or np.isfinite(array.sum()):
             return
@@ -244,7 +244,7 @@ def check_kind(name: str, value: Any, kind: Any, expected: str) -> None:
 
 
 def check_device(name: str, value: Any, *, there: bool = False) -> Any:
-    """Return a device, or None as it is; raise where it is none, or, if asked for, where this machine has none."""
+    """Return a device, or None as it is; raise if it is invalid or, with `there`, not on this machine."""
     if value is None:
         return None
     try:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 #: Control characters, which move a terminal's cursor; those that turn the direction of writing; halves of
-#: characters, and what is no character.
+#: characters, and code points that are no characters.
 _UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 _KINDS = (
     (stat.S_ISDIR, "a folder"),
@@ -30,7 +30,7 @@ POSIX = os.name == "posix"
 
 
 def no_file(path: Path) -> str:
-    """Say what a path, or what it links to, is if no file: opening a pipe waits for ever, a device has no end."""
+    """Return what a path or its target is unless a file: reading a pipe or a device may never end."""
     if path.is_symlink() and not path.exists():
         return "a link to nothing"
     mode = path.stat().st_mode
@@ -44,7 +44,7 @@ def check_plain_file(path: Path, what: str) -> None:
 
 
 def check_files(folder: Path, what: str) -> None:
-    """Raise unless all that lies in a folder are files and folders, before a library opens whatever it finds."""
+    """Raise unless a folder holds only files and folders, before a library opens all of them."""
     for path in sorted(folder.iterdir()):
         if path.exists() and not path.is_dir():
             check_plain_file(path, f"{what} file")
@@ -92,7 +92,7 @@ def printable(text: object) -> str:
 
 
 def shorten(text: object) -> str:
-    """Return what a file or a library says in a message: printable, on one line, not of any length."""
+    """Return a text for a message: printable, on one line, truncated."""
     line = printable(" ".join(str(text).split()))
     return line if len(line) <= _SHOWN else f"{line[:_SHOWN]} ..."
 
@@ -103,12 +103,12 @@ def quote(value: object) -> str:
 
 
 def reason_of(error: BaseException) -> str:
-    """Return what an error says, or its kind where it says nothing, fit for a message."""
+    """Return the text of an error for a message, or its class if it has none."""
     return shorten(without_advice(error)) or type(error).__name__
 
 
 def without_advice(error: BaseException) -> str:
-    """Return what an error says, but for PyTorch's advice to unpickle a file all the same."""
+    """Return the text of an error, without PyTorch's advice to unpickle a file anyway."""
     if "Weights only load failed" not in str(error):
         return str(error)
     return "it is damaged, or holds Python objects, which are never unpickled: save its tensors with safetensors"
@@ -120,7 +120,7 @@ _PARTIAL = ".quantus-concepts-partial"
 
 @contextmanager
 def write_atomically(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Yield a temporary path in the file's folder, which takes the file's name when the block ends well."""
+    """Yield a temporary path in the file's folder, and rename it to the file if the block succeeds."""
     target = Path(path)
     temporary = target.parent / f"{_PARTIAL}-{_host()}-{os.getpid()}-{uuid.uuid4().hex}{target.suffix}"
     try:
@@ -141,14 +141,14 @@ def clear_abandoned(folder: Path) -> None:
 
 
 def is_alive(process: int) -> bool:
-    """Tell whether a process of this machine runs; where that cannot be asked, it may."""
-    if not POSIX:  # there the question would end it
+    """Whether a process of this machine runs; True if that cannot be determined."""
+    if not POSIX:  # on Windows, `os.kill` would end the process
         return True
     try:
         os.kill(process, 0)
     except ProcessLookupError:
         return False
-    except OSError:  # it runs, as another user's
+    except OSError:  # it belongs to another user
         return True
     return True
 
@@ -172,7 +172,7 @@ def subfolders(root: Path) -> list[Path]:
     """Return the folders in a folder, hidden ones left out, in the order of their names."""
     folders = sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
     for path in folders:
-        # Where a byte is no UTF-8, Python has half a character, which can be neither drawn nor written.
+        # Bytes that are no UTF-8 become surrogates in Python, which can be neither drawn nor written.
         if any("\ud800" <= letter <= "\udfff" for letter in path.name):
             raise ValueError(f"Expected a folder of images to have a name in UTF-8 but got {quote(str(path))}.")
     return folders

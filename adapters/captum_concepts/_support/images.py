@@ -30,7 +30,7 @@ class Head(NamedTuple):
 
 @contextmanager
 def open_image(path: Path, noun: str = "Image") -> Iterator[Image.Image]:
-    """Open an image file for a block that reads it; a ValueError with its path, whatever goes wrong in there."""
+    """Open an image file for a block that reads it; any error becomes a ValueError with its path."""
     try:
         if kind := no_file(path):
             raise ValueError(f"it is {kind}")
@@ -52,8 +52,7 @@ def load_image(path: Path) -> Tensor:
 def load_pixels(path: Path, mode: str = "RGB", noun: str = "Image") -> np.ndarray:
     """Read an image file as (h, w, ...) of uint8, the right way up."""
     # Grey images get three equal channels, transparency is dropped, and a rotation noted in EXIF is applied: the
-    # image is as people see it. What is annotated in pixels of the file as stored is moved along by
-    # `turned_points`.
+    # image is as people see it. `turn_points` moves points that were annotated in the file as stored.
     with open_image(path, noun) as image:
         deep = image.mode if image.mode in ("I", "F") or image.mode.startswith("I;16") else ""
         if not deep:
@@ -62,7 +61,7 @@ def load_pixels(path: Path, mode: str = "RGB", noun: str = "Image") -> np.ndarra
 
 
 def image_head(path: Path) -> Head:
-    """Read the head of an image file; ValueError if it is none."""
+    """Read the head of an image file; ValueError if it is no image."""
     with open_image(path) as image:
         return Head((image.height, image.width), _orientation(image))
 
@@ -83,7 +82,7 @@ def turn_upright(pixels: np.ndarray, orientation: int) -> np.ndarray:
 
 
 def turn_points(points: np.ndarray, head: Head) -> np.ndarray:
-    """Move points (..., 2), each (x, y) in pixels as stored, to where `turned` puts their pixels."""
+    """Move points (..., 2), each (x, y) in pixels as stored, to where `turn_upright` puts their pixels."""
     (height, width), orientation = head
     x, y = points[..., 0], points[..., 1]
     if orientation in (2, 3, 7, 8):
@@ -96,7 +95,7 @@ def turn_points(points: np.ndarray, head: Head) -> np.ndarray:
 def _orientation(image: Image.Image) -> int:
     try:
         tag: Any = image.getexif().get(_ORIENTATION, 1)
-    # Pillow raises whatever comes up for a damaged tag; the pixels are as good as without it.
+    # Pillow may raise anything for a damaged tag, which the pixels do not depend on.
     except Exception:
         return 1
     return tag if tag in range(1, 9) else 1

@@ -31,7 +31,7 @@ def lazily(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], 
             value = import_module(f"{package}.{name}")
         else:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        # So that it is asked for only once.
+        # The next access finds the attribute itself.
         setattr(sys.modules[package], name, value)
         return value
 

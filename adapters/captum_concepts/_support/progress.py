@@ -24,7 +24,7 @@ def progress(iterable: Iterable[Any] | None = None, description: str = "", *, sh
 
 @contextmanager
 def whole_run(total: float, *, show: bool) -> Iterator[_Whole]:
-    """Show one bar for all that is done inside, in place of one for each piece of work, which then moves it."""
+    """Show one bar for a whole run, which each piece of work inside moves instead of its own bar."""
     if _running:
         yield _running[-1]
         return
@@ -70,7 +70,7 @@ class _Whole:
         return self.begin + share
 
     def add(self, done: float, announced: float) -> None:
-        """Count work that was done, and work that became known, in the part."""
+        """Count finished and newly announced work of the part."""
         with self.lock:
             self.done, self.known = self.done + done, self.known + announced
             if done and self.known:
@@ -78,7 +78,7 @@ class _Whole:
                 self.bar.update(max(place - self.bar.n, 0))
 
     def reach(self, place: float) -> None:
-        """Bring the bar to a place; what an interrupted run had done says nothing of how fast this one is."""
+        """Move the bar to a place; work of an interrupted run does not count for the speed."""
         with self.lock:
             missing = max(place - self.bar.n, 0)
             if not self.done and not self.bar.disable:

@@ -34,7 +34,7 @@ def warn_user(message: str) -> None:
 
 
 def first_floating(module: nn.Module) -> Tensor | None:
-    """Return the parameter or buffer that tells device and type of a module; None without any."""
+    """Return the first floating-point parameter or buffer of a module, which has its device and type; else None."""
     for tensor in chain(module.parameters(), module.buffers()):
         if tensor.is_floating_point():
             return tensor
@@ -68,7 +68,7 @@ def at_least_float32(values: Tensor) -> Tensor:
 
 
 def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
-    """Keep autocast from rounding a product that things are ranked by; not every kind of device knows it."""
+    """Switch autocast off, so that it does not round the products that ranks depend on."""
     available = torch.amp.is_autocast_available(device.type)
     return torch.autocast(device.type, enabled=False) if available else nullcontext()
 
@@ -145,9 +145,9 @@ _held: dict[int, tuple[int, int]] = {}
 @contextmanager
 def alone_with(*models: Any) -> Iterator[None]:
     """Keep other threads away from models while hooks are on them; a thread may enter again for the same models."""
-    # Captum's hooks fire in whatever thread runs the layer, so that a pass of another thread would be recorded.
+    # Captum's hooks fire in any thread that runs the layer, so a pass of another thread would be recorded.
     # Held around single passes and explanations, never around a whole evaluation: two threads that each hold a
-    # model and want the other's would wait for ever.
+    # model and wait for the other's would be in a deadlock.
     parts = _parts(models)
     me = threading.get_ident()
     with _turn:
@@ -172,13 +172,13 @@ def predict_logits(model: nn.Module, inputs: Any, **kwargs: Any) -> Tensor:
         return tensor_output(model(to_model(model, inputs), **kwargs))
 
 
-# One thread at a time: two that seed the same generators draw each other's numbers, and put back each other's states.
+# One thread at a time: two that seed the same generators would draw each other's numbers and restore wrong states.
 _one_seed = threading.RLock()
 
 
 @contextmanager
 def keep_generators(device: torch.device) -> Iterator[None]:
-    """Put PyTorch's generators of the CPU and of a device back as they were."""
+    """Restore PyTorch's generators of the CPU and of a device after the block."""
     on_device = device.type != "cpu"
     with torch.random.fork_rng([device] if on_device else [], device_type=device.type if on_device else "cuda"):
         yield
@@ -186,7 +186,7 @@ def keep_generators(device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def keep_numpy_state() -> Iterator[None]:
-    """Put NumPy's global generator back as it was, whatever a library draws from it inside."""
+    """Restore the state of NumPy's global generator after the block."""
     state = np.random.get_state()  # noqa: NPY002
     try:
         yield
@@ -215,7 +215,7 @@ def seeded_generators(device: torch.device, seed: int | None) -> Iterator[None]:
         yield
 
 
-#: How the names of modules begin that are files of a user's.
+#: Prefix of the module names of users' files.
 USER_FILE = "_captum_concepts_user_file_"
 
 
@@ -227,9 +227,8 @@ class _WithoutCache(importlib.machinery.SourceFileLoader):
 
 
 def run_file(path: str | os.PathLike[str]) -> ModuleType:
-    """Run a user's Python file as a module; a ValueError says what it raised."""
-    # Registered under a name of its own, as pickle and dataclasses ask, and over no module there is: the file may be
-    # called as a library is.
+    """Run a user's Python file as a module; its errors become a ValueError."""
+    # Registered, as pickle and dataclasses require, under a name that no library has.
     path = check_path("path", path)
     check_plain_file(path, "Python file")
     name = f"{USER_FILE}{path.stem}"
@@ -241,7 +240,7 @@ def run_file(path: str | os.PathLike[str]) -> ModuleType:
     sys.modules[name] = module
     try:
         loader.exec_module(module)
-    except (Exception, SystemExit) as error:  # whatever the user's file raises
+    except (Exception, SystemExit) as error:  # a user's file may raise anything
         del sys.modules[name]
         raise ValueError(f"{path} cannot be run: {error_text(error)}.") from error
     return module
@@ -254,7 +253,7 @@ def nearest_functions(module: ModuleType, name: str, n_first: int = 5) -> list[s
 
 
 def error_text(error: BaseException) -> str:
-    """Return the kind of an error and what it says, on one line."""
+    """Return the class and the text of an error, on one line."""
     kind, reason = type(error).__name__, reason_of(error)
     return kind if reason == kind else f"{kind}: {reason}"
 

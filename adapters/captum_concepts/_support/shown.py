@@ -47,7 +47,7 @@ def show_value(value: Any) -> str:
         return repr(value) if len(repr(value)) < 8 else f"{value:.4g}"
     if isinstance(value, str | Path):
         text = str(value)
-        # Of a path the end tells more.
+        # The end of a path is the informative part.
         end = isinstance(value, Path) and len(text) > VALUE
         return repr(f"...{text[3 - VALUE :]}" if end else clip_text(text, VALUE))
     if isinstance(value, functools.partial):
@@ -88,7 +88,7 @@ def _list_items(first: list[str], length: int, brackets: str) -> str:
 
 
 def _plain_text(value: Any) -> str:
-    """Return what an object says of itself where that is short and the same in every run, else its class."""
+    """Return the repr of an object if it is short and the same in every run, else its class."""
     shape = getattr(value, "shape", None)
     if isinstance(shape, tuple):  # a DataFrame
         return f"<{shape}>"
@@ -111,7 +111,7 @@ def bank_html(bank: Any) -> str:
     """Return a concept bank: its concepts, the worst by held-out balanced accuracy first."""
     accuracies = bank.test_accuracy.tolist()
     has_accuracy = not all(map(math.isnan, accuracies))
-    # As given where none is known: sorting is stable.
+    # In the given order if none is known: sorting is stable.
     order = sorted(range(len(bank)), key=lambda j: math.inf if math.isnan(accuracies[j]) else accuracies[j])[:ROWS]
     weak = {bank.names.index(name) for name in bank.weak}
     columns = [[name_html(bank.names[j]) for j in order]]
@@ -130,7 +130,7 @@ def bank_html(bank: Any) -> str:
 
 
 def chain_html(model: Any, linear: nn.Linear | None) -> str:
-    """Return a concept model: its stretches, and of a linear head the concepts that speak most for each class."""
+    """Return a concept model: its stages, and the strongest concepts of each class if the head is linear."""
     # On the meta device there are no weights to show.
     theta = None if linear is None or linear.weight.is_meta else linear.weight.detach().to("cpu", torch.float32)
     names = getattr(model.concept_layer, "names", None)
@@ -193,7 +193,7 @@ def _is_picture(value: Any) -> bool:
 
 
 def _picture_uri(image: Tensor) -> str:
-    """Return an image (C, H, W) as the address of a small PNG picture; what is not in [0, 1] is scaled into it."""
+    """Return an image (C, H, W) as the data URI of a small PNG; values outside [0, 1] are scaled into it."""
     pixels = image.detach().cpu().float().nan_to_num() / (255 if image.dtype == torch.uint8 else 1)
     pixels = pixels if len(pixels) in (1, 3) else pixels.mean(0, keepdim=True)
     low, high = min(0.0, pixels.min().item()), max(1.0, pixels.max().item())

@@ -25,7 +25,13 @@ from captum_concepts._support.checks import (
 )
 from captum_concepts._support.running import alone_with, evaluation_mode, tensor_output, to_host
 from captum_concepts._support.shown import describe, show_value
-from captum_concepts.attributions.outputs import advise_on_inputs, as_targets, find_targets, input_tensors
+from captum_concepts.attributions.outputs import (
+    advise_on_inputs,
+    as_targets,
+    extra_arguments,
+    find_targets,
+    input_tensors,
+)
 from captum_concepts.backbones.layers import check_hookable, find_layer, watch_layer
 from captum_concepts.backbones.pooling import project_maps
 from captum_concepts.models.chain import ConceptChain
@@ -270,7 +276,6 @@ class CoAM(LayerAttribution):
             return tensor_output(activation.attribute(inputs, args, of_input), "`layer`")
         layer_outputs: list[Any] = []
         backbone_outputs: list[Any] = []
-        extra = () if args is None else args if isinstance(args, tuple) else (args,)
         owner = self._owner
 
         def keep(outputs: list[Any], output: Any) -> None:
@@ -282,7 +287,7 @@ class CoAM(LayerAttribution):
             hooks.enter_context(watch_layer(self.layer, partial(keep, layer_outputs), of_input))
             if owner is not None:
                 hooks.enter_context(watch_layer(owner.features, partial(keep, backbone_outputs)))
-            self.forward_func(*inputs, *extra)
+            self.forward_func(*inputs, *extra_arguments(args))
         if not layer_outputs:
             raise ValueError(
                 f"Expected argument `layer` to take part in the forward pass but {type(self.layer).__name__} was not "
@@ -357,7 +362,7 @@ def _owner(forward_func: Any, layer: nn.Module, cavs: Tensor) -> ConceptChain | 
 
 
 def _as_cavs(cavs: Any) -> Tensor:
-    # A bank is known by its attribute, so that anything with CAVs will do.
+    # By the attribute, not the class: any object with CAVs will do.
     values = to_tensor("cavs", getattr(cavs, "cavs", cavs))
     check_shape("cavs", values, ("L", "d"), (None, None))
     if not values.numel():
@@ -367,12 +372,12 @@ def _as_cavs(cavs: Any) -> Tensor:
 
 
 def _as_columns(concepts: Tensor | None) -> Tensor | None:
-    """Return one index for all (1,), or one for each image (N, 1), as maps of concept models are asked for."""
+    """Return one index for all (1,), or one for each image (N, 1), in the form that `concept_maps` takes."""
     return concepts if concepts is None or len(concepts) == 1 else concepts[:, None]
 
 
 def _as_concepts(target: Any, n_samples: int, n_concepts: int | None) -> Tensor | None:
-    """Return concept indices (1,) or (N,), checked, or None for all; `n_concepts` is None where it is not known."""
+    """Return checked concept indices (1,) or (N,), or None for all; `n_concepts` may be unknown."""
     if target is None:
         return None
     (values,) = to_host(as_targets(target, n_samples, "concept index", "concept indices"))

@@ -76,7 +76,7 @@ LAYER_NAME = Instance(str, "the dotted name of a module, as `model.named_modules
 
 
 def check_keywords(factory: Any, constructor_kwargs: dict[str, Any], attribute_kwargs: dict[str, Any]) -> None:
-    """Raise where a class does not know an argument, or lacks one."""
+    """Raise if a class does not take an argument, or lacks one."""
     for name in ("inputs", "target"):
         if name in attribute_kwargs:
             raise ValueError(
@@ -133,7 +133,7 @@ def check_same_model(attribution: Any, model: Any) -> None:
 # The linear modes of torch are named by the number of dimensions.
 _LINEAR = {3: "linear", 4: "bilinear", 5: "trilinear"}
 
-# What Captum says on every call, of hooks that it takes off again and of batches that it takes apart itself.
+# Warnings of Captum on every call, about hooks that it removes again and batches that it splits itself.
 _CHATTER = (
     r"You are providing multiple inputs for Lime / Kernel SHAP",
     r"\s*Setting forward, backward hooks and attributes on non-linear",
@@ -288,7 +288,7 @@ class ExplainFunc:
         chosen = _as_targets(targets, n)
         results = []
         with contextlib.ExitStack() as stack:
-            # The hooks of Captum fire in whatever thread runs the model.
+            # Captum's hooks fire in any thread that runs the model.
             stack.enter_context(alone_with(model))
             # Metrics may ask for explanations from within no_grad or inference mode.
             stack.enter_context(torch.inference_mode(False))
@@ -297,7 +297,7 @@ class ExplainFunc:
             settings = {name: _as_setting(value, place, dtype) for name, value in self.attribute_kwargs.items()}
             if chosen is not None and takes_target(attribution):
                 settings["target"] = chosen.to(place, copy=True)
-            # A wrapper that the factory has built is in train mode, whatever the modules in it are.
+            # A wrapper that the factory has built is in train mode, even around modules in eval mode.
             explained = getattr(attribution, "forward_func", None)
             stack.enter_context(evaluation_mode(model, explained))
             stack.enter_context(tensor_outputs(explained, chosen if "target" in settings else None))

@@ -447,7 +447,7 @@ def _load(spec: str) -> Any:
     else:
         try:
             module = importlib.import_module(place)
-        except Exception as error:  # whatever the user's module raises
+        except Exception as error:  # a user's module may raise anything
             raise ValueError(
                 "Expected argument `spec` to be 'module:function' with a module that can be imported but got "
                 f"{spec!r}: {error_text(error)}."

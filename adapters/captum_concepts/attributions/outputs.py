@@ -16,7 +16,7 @@ from captum_concepts._support.checks import image_remedy, is_integral, to_tensor
 from captum_concepts._support.files import reason_of
 from captum_concepts._support.running import first_floating, tensor_output
 
-# What puts hooks on every layer of a model, and on one.
+# Methods that put hooks on every layer of a model, and on one.
 _ON_EVERY_LAYER = (LRP, Deconvolution, DeepLift, GuidedBackprop, GuidedGradCam)
 _ON_ONE_LAYER = (LayerAttribution, NeuronAttribution)
 
@@ -49,7 +49,7 @@ def check_scripted(attribution: Any, model: Any) -> None:
 
 
 def script_refusal(wanting: str) -> str:
-    """Return why something cannot be had of a ScriptModule."""
+    """Return the message that a ScriptModule does not support something."""
     return (
         "Expected argument `model` to be a Python module but it is, or holds, a ScriptModule, and "
         f"{wanting} needs hooks on its layers, which ScriptModules do not run. Give the module that it was scripted or "
@@ -96,9 +96,16 @@ def input_tensors(inputs: Any) -> tuple[Tensor, ...]:
     return tensors
 
 
+def extra_arguments(arguments: Any) -> tuple[Any, ...]:
+    """Return Captum's `additional_forward_args` as a tuple."""
+    if arguments is None:
+        return ()
+    return arguments if isinstance(arguments, tuple) else (arguments,)
+
+
 @contextmanager
 def advise_on_inputs(model: Any, inputs: tuple[Tensor, ...]) -> Iterator[None]:
-    """Say what to do with the inputs where a model fails on what are no images as it takes them."""
+    """Add advice to the error of a model that fails on its inputs."""
     try:
         yield
     except (RuntimeError, ValueError, TypeError, IndexError, AssertionError) as error:
@@ -112,7 +119,7 @@ def advise_on_inputs(model: Any, inputs: tuple[Tensor, ...]) -> Iterator[None]:
 
 
 def input_advice(model: Any, images: Tensor) -> str:
-    """Return what to do with images that do not look as a model takes them; nothing where they do."""
+    """Return advice for images that do not look as a model takes them; empty if they do."""
     reference = first_floating(model) if isinstance(model, nn.Module) else None
     if images.ndim == 3:
         return "One image is a batch of one: pass `inputs[None]`."
@@ -168,7 +175,7 @@ def check_targets(targets: Tensor, n_outputs: int, name: str) -> None:
 def _explain_error(
     error: Exception, model: str, outputs: list[Any], targets: Tensor | None, name: str
 ) -> Exception | None:
-    """Return what to raise in place of an error of torch or Captum; None where it says enough."""
+    """Return a clearer error in place of one of torch or Captum; None if that is clear enough."""
     output = outputs[0] if outputs else None
     if outputs and not isinstance(output, Tensor):
         try:

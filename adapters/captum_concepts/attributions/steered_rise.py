@@ -28,7 +28,7 @@ from captum_concepts._support.constraints import SHARE, Choice, Flag, Function, 
 from captum_concepts._support.progress import progress
 from captum_concepts._support.running import alone_with, evaluation_mode, tensor_output, without_autocast
 from captum_concepts._support.shown import describe, show_value
-from captum_concepts.attributions.outputs import as_targets, input_tensors
+from captum_concepts.attributions.outputs import as_targets, extra_arguments, input_tensors
 
 
 @dataclass(frozen=True)
@@ -239,7 +239,7 @@ class SteeredRISE(Attribution):
             None if targets is None else targets.to(images.device),
             -1 if targets is None or not n else int(targets.max()),
             _as_baselines(baselines, images),
-            _as_extra(additional_forward_args),
+            extra_arguments(additional_forward_args),
             _Extremes(_check_scores),
             _Extremes(partial(_check_probabilities, lam)),
         )
@@ -286,31 +286,31 @@ class SteeredRISE(Attribution):
 
 
 class _Extremes:
-    """The least and the largest of many values, checked after the first batch and at the end: it waits for them all."""
+    """The extremes of many values, checked after the first batch and at the end, since a check synchronises."""
 
     def __init__(self, check: Callable[[float, float], None]) -> None:
         self._check = check
         self._found: Tensor | None = None
 
     def add(self, values: Tensor) -> None:
-        """Take the values of a batch, which stay where they are."""
+        """Include the values of a batch, without a transfer."""
         low, high = torch.aminmax(values)
         if self._found is not None:
-            # They hand NaN on.
+            # Both propagate NaN.
             low, high = torch.minimum(self._found[0], low), torch.maximum(self._found[1], high)
         first, self._found = self._found is None, torch.stack([low, high])
         if first:
             self.check()
 
     def check(self) -> None:
-        """Raise if a value is none that is allowed."""
+        """Raise if a value is not allowed."""
         if self._found is not None:
             self._check(*self._found.tolist())
 
 
 @dataclass(frozen=True)
 class _Call:
-    """What a call of `attribute` is about, and what it has seen."""
+    """The inputs of one call of `attribute`, and the extremes of its scores and probabilities."""
 
     images: Tensor
     targets: Tensor | None
@@ -341,7 +341,7 @@ class _Call:
 
 
 def _portions(n_masks: int, n_images: int, batch_size: int) -> Iterator[tuple[slice, slice]]:
-    """Yield which masks meet which images at once, so that no more than `batch_size` pairs do."""
+    """Yield slices of masks and of images that form batches of at most `batch_size` pairs."""
     groups = math.ceil(n_images / batch_size)
     # Groups of one size, or a last small one would run as often as the others for little.
     group = math.ceil(n_images / groups) if groups else 1
@@ -391,12 +391,6 @@ def _as_baselines(baselines: Any, images: Tensor) -> float | Tensor:
     n = len(images) if len(values) != 1 else 1
     check_shape("baselines", values, ("N", "C", "H", "W"), (n, *images.shape[1:]))
     return values
-
-
-def _as_extra(arguments: Any) -> tuple[Any, ...]:
-    if arguments is None:
-        return ()
-    return arguments if isinstance(arguments, tuple) else (arguments,)
 
 
 def _as_scores(scores: Any, images: Tensor) -> Tensor:

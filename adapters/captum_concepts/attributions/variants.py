@@ -115,7 +115,7 @@ class Smoothed(Attribution):
         self.inner.dtype = inputs.dtype
         own_target = isinstance(target, Tensor) and target.ndim and len(target) > 1
         pixels = inputs.detach().flatten(1)
-        # All that is asked of the device, at once: Captum would ask for the target of each image.
+        # One transfer from the device: Captum would fetch the target of each image.
         spans, targets = to_host(pixels.amax(1) - pixels.amin(1), target if own_target else pixels.new_empty(0))
         results = []
         for i in range(len(inputs)):

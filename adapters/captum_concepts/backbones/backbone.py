@@ -183,7 +183,7 @@ def check_normalisation(value: Any) -> None:
 
 
 def square(size: Any) -> int | None:
-    """Return the side of images of a size, a number or two; None where it is not known or they are not square."""
+    """Return the side of square images of a size (a number or two); None if it is unknown or not square."""
     sides = {*size} if isinstance(size, Sequence) else {size}
     return int(sides.pop()) if len(sides) == 1 and None not in sides else None
 
@@ -230,7 +230,7 @@ def factory_of(model: nn.Module) -> str | None:
 
 
 def refusal(model: nn.Module, library: str, families: Iterable[str], why: str = "") -> ValueError:
-    """Return the error for a model of no known family, or of one in a form that is not known."""
+    """Return the error for a model whose family or pooling is unknown."""
     name = f"{type(model).__module__}.{type(model).__name__}"
     factory = factory_of(model)
     other = f"Give it to `{factory}`, or pass" if factory and factory != f"from_{library}" else "Pass"
@@ -259,7 +259,7 @@ def as_model(
     names: Callable[[], list[str]],
     build: Callable[[str], nn.Module],
 ) -> nn.Module:
-    """Return a module as it is, or build the one of a name, and leave the global random state as it was."""
+    """Return a module as it is, or build the model of a name without changing the global random state."""
     if not isinstance(model, str):
         return model
     if not is_known(model):

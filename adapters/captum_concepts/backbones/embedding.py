@@ -130,7 +130,7 @@ def run(
             if not rows and pooling.pool == "mean":
                 _warn_of_logits(features, output)
             rows.append(pooling(output, width))
-            # Or the maps of two batches would be in memory at once.
+            # Otherwise the maps of two batches would be in memory together.
             del output
             n = len(rows[-1])
             if "labels" in items:
@@ -167,7 +167,7 @@ def _warn_of_levels(images: Tensor, normalisation: tuple[Sequence[float], Sequen
     if images.ndim != 4 or images.shape[1] != 3 or not images.numel() or images.amin() < 0:
         return
     highest = float(images.amax())
-    # Of a normalised image what is darker than the mean is negative.
+    # In a normalised image everything darker than the mean is negative.
     if highest <= 1 and images.amin() < highest and normalisation is not None and min(normalisation[0]) > 0:
         mean, deviation = ([round(float(number), 3) for number in values] for values in normalisation)
         warn_user(

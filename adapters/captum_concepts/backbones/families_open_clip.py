@@ -60,7 +60,7 @@ def from_open_clip(model: nn.Module) -> Backbone:
         If `model` is not a module.
     """
     model = check_model(model)
-    # Imported here: who only wants another library's models need not wait for this one.
+    # Imported here, since loading it is slow and other libraries' models do not need it.
     from open_clip.modified_resnet import ModifiedResNet
     from open_clip.timm_model import TimmModel
     from open_clip.transformer import VisionTransformer

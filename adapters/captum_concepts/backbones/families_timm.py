@@ -64,7 +64,7 @@ def from_timm(model: nn.Module | str) -> Backbone:
         If `model` is neither a module nor a string.
     """
     model = check_model(model, named=True)
-    # Imported here: who only wants another library's models need not wait for this one.
+    # Imported here, since loading it is slow and other libraries' models do not need it.
     from timm import create_model, is_model, list_models, models
 
     model = as_model(model, "timm", is_model, list_models, partial(create_model, pretrained=False))

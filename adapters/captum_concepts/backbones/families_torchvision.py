@@ -57,7 +57,7 @@ def from_torchvision(model: nn.Module | str) -> Backbone:
     512
     """
     model = check_model(model, named=True)
-    # Imported here: who only wants another library's models need not wait for this one.
+    # Imported here, since loading it is slow and other libraries' models do not need it.
     from torchvision import models
 
     names = models.list_models
@@ -76,7 +76,7 @@ def _require_mean(model: Any) -> None:
 
 
 def _before_last(classifier: nn.Module) -> nn.Sequential:
-    """Return the layers before the last linear one, without dropout, which is none in eval mode."""
+    """Return the layers before the last linear one, without dropout, which does nothing in eval mode."""
     layers = list(classifier)[:-1] if isinstance(classifier, nn.Sequential) else []
     return nn.Sequential(*(layer for layer in layers if not isinstance(layer, nn.Dropout)))
 

@@ -40,7 +40,7 @@ def check_source(name: str, source: Any) -> tuple[str, str, str | None]:
 
 
 class Built(NamedTuple):
-    """A backbone, the whole model it was cut from, and the names of the model's classes where they are known."""
+    """A backbone, the whole model it was cut from, and the names of the model's classes if known."""
 
     backbone: Backbone
     model: nn.Module

@@ -28,7 +28,7 @@ class Pooling(nn.Module):
     ) -> None:
         super().__init__()
         self.linear = pool == "mean" if linear is None else linear
-        #: What the library of the model says of its images, where it is known.
+        #: Mean and standard deviation that the model expects of its images, if known.
         self.normalisation: Any = None
         self._hold("pool", pool, [owner])
         self._hold("maps", maps, [owner, pool])

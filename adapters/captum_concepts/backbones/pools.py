@@ -36,7 +36,7 @@ def to_grid(tokens: Tensor, grid: tuple[int, int] | None) -> Tensor:
 
 
 def check_square(images: Tensor) -> None:
-    """Raise unless images are square, as those have to be of which the grid of patches is not known."""
+    """Raise unless images are square: the grid of their patches cannot be inferred otherwise."""
     if images.shape[2] != images.shape[3]:
         raise ValueError(
             "Expected argument `images` to be square, for this model takes any size and the grid of its patches could "

@@ -282,7 +282,12 @@ class ConceptBank(FittedBank):
         >>> bank.to_captum("layer4")[0].concepts[0].name
         'striped'
         """
-        return _write_cavs(self.names, self.cavs, layer)
+        cavs = []
+        for j, (name, row) in enumerate(zip(self.names, self.cavs.detach().cpu(), strict=True)):
+            concepts = [Concept(2 * j, name, None), Concept(2 * j + 1, f"not {name}", None)]
+            stats = {"weights": torch.stack([row, -row]), "classes": [concept.id for concept in concepts], "accs": None}
+            cavs.append(CAV(concepts, layer, stats))
+        return cavs
 
     @classmethod
     @check_arguments(n_concepts=Whole(1), n_features=Whole(1), seed=Seed())
@@ -416,16 +421,6 @@ def _read_cavs(cavs: Any, concept: int | str, layer: str | None) -> tuple[str, l
     if len(widths) > 1:
         raise ValueError(f"Expected argument `cavs` to hold directions of one width d but got {widths}.")
     return cav_list[0].layer, list(names), torch.stack(directions)
-
-
-def _write_cavs(names: Sequence[str], rows: Tensor, layer: str) -> list[CAV]:
-    """Return a trained CAV of Captum for each direction: of its concept, and of images without it."""
-    cavs = []
-    for j, (name, row) in enumerate(zip(names, rows.detach().cpu(), strict=True)):
-        concepts = [Concept(2 * j, name, None), Concept(2 * j + 1, f"not {name}", None)]
-        stats = {"weights": torch.stack([row, -row]), "classes": [concept.id for concept in concepts], "accs": None}
-        cavs.append(CAV(concepts, layer, stats))
-    return cavs
 
 
 def _flatten(cavs: Any) -> list[Any]:

@@ -45,7 +45,7 @@ WEAK = 0.6
 
 #: Largest number of places of the maps, drawn evenly over images.
 MAX_PLACES = 50_000
-#: Concepts that may be active in one place, passes over the places, places at once.
+#: Concepts that may be active in one place, passes over the places, places in a batch.
 TOP_K, EPOCHS, BATCH = 4, 20, 256
 #: Steps of the SVM's solver; it takes some thousands where it converges, and none are enough for huge embeddings.
 _MOST_STEPS = 1_000_000

@@ -33,10 +33,18 @@ def write_bank(path: Path, contents: BankContents) -> None:
     tensors = dict(contents.tensors)
     if tensors[P_VALUES].isnan().all():
         del tensors[P_VALUES]
-    header = {"kind": _KIND, "names": json.dumps(contents.names), "settings": json.dumps(contents.settings)}
+    header = {"kind": _KIND, "names": json.dumps(contents.names), "settings": settings_json(contents.settings)}
     header["sha256"] = _checksum(header, tensors)
     with write_atomically(target) as temporary:
         save_file({name: tensor.cpu().contiguous() for name, tensor in tensors.items()}, temporary, header)
+
+
+def settings_json(value: Any) -> str:
+    """Return the settings of a bank, or what contains them, as JSON, or raise."""
+    try:
+        return json.dumps(value)
+    except TypeError as error:
+        raise TypeError(f"Expected argument `settings` of the bank to hold what JSON can but: {error}.") from error
 
 
 def read_bank(source: Path, device: str) -> BankContents:

@@ -141,7 +141,7 @@ def _check_names(names: Sequence[str], root: Path) -> None:
 
 def warn_without_transform(backbone: Any) -> None:
     """Warn that images go into a network as they are, which is seldom what it was trained on."""
-    # Where the normalisation is known, the images themselves are held against it.
+    # If the normalisation is known, `embed` compares the images themselves with it.
     if getattr(backbone, "normalisation", None) is None:
         warn_user(
             "Without `transform` the network gets images as they are, in [0, 1]; what it was trained on is seldom "
@@ -153,7 +153,7 @@ def warn_without_transform(backbone: Any) -> None:
 def image_loader(
     paths: Sequence[Path], transform: Callable[[Any], Any] | None, batch_size: int, num_workers: int
 ) -> DataLoader[Tensor]:
-    """Return a loader of the images in files, each known to be one."""
+    """Return a loader of image files."""
     sizes = {image_size(path): path for path in reversed(paths)}
     if transform is None and len(sizes) > 1:
         (first, path), (second, other) = list(sizes.items())[-1:-3:-1]
@@ -183,7 +183,7 @@ class _ImageFiles(Dataset[Tensor]):
         image = Image.fromarray(load_pixels(path))
         try:
             tensor = self.transform(image)
-        except Exception as error:  # whatever a user's function raises
+        except Exception as error:  # a user's function may raise anything
             raise ValueError(
                 f"Expected argument `transform` to take an RGB image of Pillow but it failed on {path} "
                 f"({reason_of(error)})."

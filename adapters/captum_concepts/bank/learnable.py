@@ -59,7 +59,7 @@ def find_learnable(labels: Any, names: Sequence[str] | None, concepts: Any, min_
 
 def known_labels(loader: Iterable[Any]) -> tuple[Any, list[str] | None]:
     """Return the concept labels (N, L) of a loader's images, and their names, without reading an image."""
-    # Only of loaders that give every image once; the labels of others are known after a pass.
+    # Only for loaders that give every image once; other loaders need a pass.
     if not isinstance(loader, DataLoader) or not isinstance(loader.sampler, SequentialSampler | RandomSampler):
         return None, None
     if isinstance(loader.sampler, RandomSampler) and (

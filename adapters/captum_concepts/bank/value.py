@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import json
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -291,10 +290,6 @@ class BankValue:
         IsADirectoryError
             If it is a folder.
         """
-        try:
-            json.dumps(self.settings)
-        except TypeError as error:
-            raise TypeError(f"Expected argument `settings` of the bank to hold what JSON can but: {error}.") from error
         write_bank(Path(path), BankContents(self._tensors(), self.names, self.settings))
 
     @classmethod

@@ -1,4 +1,4 @@
-"""What all concept models share: images to features to concept values to classes, each stretch a module."""
+"""The base of all concept models: images to features to concept values to classes, each stage a module."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ class ConceptPredictor(nn.Module):
         self.concept_layer = concept_layer
         self._channels = channels
         self.concept_maps = concept_maps
-        # It is made anew whenever it is asked for, and must not look untrained around a model in eval mode.
+        # Made anew on every access, so it must take over the mode of its parts.
         self.training = is_training(features) or is_training(concept_layer)
 
     def forward(self, images: Tensor) -> Tensor:
@@ -324,7 +324,7 @@ class ConceptChain(nn.Module, ABC):
         return self._decide(self.concept_layer(embedding), embedding)
 
     def _decide(self, values: Tensor, embedding: Tensor) -> Tensor:
-        """Return class logits from concept values, and from the embedding where a model looks at it, too."""
+        """Return class logits from concept values, and from the embedding if a model uses it, too."""
         return self.head(values)
 
     def intervene(self, inputs: Any, concepts: Any, values: Any, levels: Levels | None = None) -> Tensor:
@@ -366,7 +366,7 @@ class ConceptChain(nn.Module, ABC):
         with evaluation_mode(self), torch.no_grad():
             embedding = self.embed_features(self.features(inputs))
             predicted = self.concept_layer(embedding)
-            # Of a concept layer of the user's own the number of concepts is known only now.
+            # Only now is the number of concepts of a user's own concept layer known.
             check_concepts(indices, len(predicted), predicted.shape[1])
             place = indices.to(predicted.device).expand(len(predicted), -1)
             return tensor_output(self._decide(predicted.scatter(1, place, replaced.to(predicted)), embedding))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from captum_concepts._support.fingerprints import tensors_hash
 from captum_concepts.backbones.backbone import check_normalisation
 from captum_concepts.backbones.layers import LayerFeatures
 from captum_concepts.bank.bank import ConceptBank
-from captum_concepts.bank.files import P_VALUES, TENSORS, check_kind_of_file, read_tensors
+from captum_concepts.bank.files import P_VALUES, TENSORS, check_kind_of_file, read_tensors, settings_json
 from captum_concepts.models.chain import VALUES, check_class_names
 from captum_concepts.models.random_banks import RandomBank, stack_banks, unstack_banks
 
@@ -55,7 +54,7 @@ def build_head(description: Any, tensors: dict[str, Tensor], width: int, name: s
         if isinstance(description, list) and len(description) > _MAX_LAYERS:
             raise ValueError(f"it has {len(description):,} layers, more than {_MAX_LAYERS}")
         _check_tensors(tensors)
-        # On the meta device nothing is drawn and no memory taken, whatever sizes a damaged file claims.
+        # The meta device draws nothing and takes no memory, also for the huge sizes of a damaged file.
         with torch.device("meta"):
             many = isinstance(description, list)
             layers = [_build_layer(layer) for layer in (description if many else [description])]
@@ -130,9 +129,9 @@ _RANDOM = "random."
 
 @dataclass(frozen=True)
 class BackboneFacts:
-    """What a file says of the backbone that its concepts were fitted on, which is not in it."""
+    """Facts in a file about the backbone of its concepts, which is not in it."""
 
-    #: "library:model:weights", where it is known.
+    #: "library:model:weights", if known.
     source: str | None
     #: Of the numbers of all its parameters and buffers, in order; not of their names.
     weights: str
@@ -143,7 +142,7 @@ class BackboneFacts:
     normalisation: Any = None
 
     def differences(self, other: BackboneFacts) -> list[str]:
-        """Say in what another backbone differs."""
+        """Return in what another backbone differs."""
         named = {"weights": "weights (by SHA-256)", "layer": "layer", "pool": "pool", "maps": "maps"}
         return [
             f"{title}: {_short(getattr(other, name))} instead of {_short(getattr(self, name))}"
@@ -208,10 +207,7 @@ def write_model(path: Path, model: ModelContents) -> None:
     }
     if model.class_names is not None:
         described["class_names"] = model.class_names
-    try:
-        text = json.dumps(described)
-    except TypeError as error:
-        raise TypeError(f"Expected argument `settings` of the bank to hold what JSON can but: {error}.") from error
+    text = settings_json(described)
     tensors = {name: getattr(model.bank, name) for name in TENSORS}
     if not model.bank.p_values.isnan().all():
         tensors[P_VALUES] = model.bank.p_values

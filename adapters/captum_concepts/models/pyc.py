@@ -94,7 +94,6 @@ def from_pyc(
     check_choice("task", task, network.task_names)
     if features is None:
         features = network.backbone
-        resolve_stages(features, pool, maps)
     else:
         _check_latent(network, *resolve_stages(features, pool, maps))
     layer = PycConcepts(network, concepts, sum(map(len, states.values())))

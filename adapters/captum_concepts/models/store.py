@@ -54,7 +54,7 @@ _RESIDUAL = (
 class StoredCBM(ConceptChain):
     """Base of `PostHocCBM` and `ResidualCBM`: how they are written and read."""
 
-    #: Of the backbone, where it is known.
+    #: Facts about the backbone, if known.
     source: str | None = None
     normalisation: Any = None
     image_size: int | None = None
@@ -407,7 +407,7 @@ def _download(repo_id: str, file: str, revision: str | None, token: str | bool |
     try:
         return Path(hf_hub_download(repo_id, file, revision=revision, token=token, library_name="quantus-concepts"))
     except EntryNotFoundError as error:
-        if isinstance(error, FileNotFoundError):  # the hub could not be asked
+        if isinstance(error, FileNotFoundError):  # the hub could not be reached
             raise
         raise ValueError(
             f"Expected argument `repo_id` to name a repository with a concept model but {repo_id} has no {file}."

@@ -131,10 +131,10 @@ def show_concepts(
         chosen = (strength if by == "value" else strength.abs()).topk(min(top, n_concepts)).indices
     else:
         chosen = chosen_concepts(concepts, views.names, n, n_concepts).expand(n, -1)
-    marks = _binary("concept_labels", concept_labels, (n, n_concepts))
-    truth = None if labels is None else torch.as_tensor(labels)
-    if truth is not None:
-        check_shape("labels", truth, ("N",), (n,))
+    if concept_labels is not None:
+        check_shape("concept_labels", concept_labels, ("N", "L"), (n, n_concepts))
+    if labels is not None:
+        check_shape("labels", labels, ("N",), (n,))
     names = None
     if isinstance(views, ClassViews):
         names = class_labels(class_names or getattr(model, "class_names", None), views.logits.shape[1])
@@ -145,12 +145,12 @@ def show_concepts(
     remainder = "residual and bias" if has_residual else "bias"
     figure, axes = _grid(n, 1 + chosen.shape[1], tiles.shape[2] / tiles.shape[3], waterfall=names is not None)
     for i, row in enumerate(axes):
-        title = _class_title(views, i, names, truth) if isinstance(views, ClassViews) and names else ""
+        title = _class_title(views, i, names, labels) if isinstance(views, ClassViews) and names else ""
         _picture(row[0], tiles[i], title)
         for ax, j, map_ in zip(row[1:], chosen[i].tolist(), maps[i], strict=False):
             value = views.values[i, j].item()
             absent = views.threshold is not None and value < views.threshold
-            mark = None if marks is None or absent else bool(marks[i, j])
+            mark = None if concept_labels is None or absent else bool(concept_labels[i, j])
             name = f"{'no ' if absent else ''}{clip_text(views.names[j], 60)}\n{signed_text(value, 2)}"
             plot_coam(tiles[i], map_, name, mark, coloured="blend", low=low, high=high, ax=ax)
         if isinstance(views, ClassViews):
@@ -225,7 +225,8 @@ def show_top_images(
         (j,) = chosen_concepts([concept], views.names, 1, n_concepts).tolist()
     except (TypeError, ValueError) as error:
         raise type(error)(str(error).replace("`concepts`", "`concept`")) from error
-    marks = _binary("concept_labels", concept_labels, (n, n_concepts))
+    if concept_labels is not None:
+        check_shape("concept_labels", concept_labels, ("N", "L"), (n, n_concepts))
     tiles = _pictures(pictures, views, model)
     rows = views.values[:, j].argsort(descending=True, stable=True)[:top].tolist()
     low, high = scale_of(views.maps[rows, j], views.map_threshold)
@@ -233,7 +234,7 @@ def show_top_images(
     figure, axes = _grid(-(-len(rows) // columns), columns, tiles.shape[2] / tiles.shape[3], waterfall=False)
     flat = axes.ravel()
     for ax, i in zip(flat, rows, strict=False):
-        mark = None if marks is None else bool(marks[i, j])
+        mark = None if concept_labels is None else bool(concept_labels[i, j])
         name = f"image {i}: {signed_text(views.values[i, j].item(), 2)}"
         plot_coam(tiles[i], views.maps[i, j], name, mark, coloured="blend", low=low, high=high, ax=ax)
     for ax in flat[len(rows) :]:
@@ -343,21 +344,14 @@ def _pictures(pictures: Any, views: ConceptViews, model: Any) -> Tensor:
     return tensor
 
 
-def _binary(name: str, value: Any, shape: tuple[int, int]) -> np.ndarray | None:
-    if value is None:
-        return None
-    check_shape(name, value, ("N", "L"), shape)
-    return value
-
-
-def _class_title(views: ClassViews, i: int, names: list[str], truth: Tensor | None) -> str:
+def _class_title(views: ClassViews, i: int, names: list[str], labels: Any) -> str:
     shares = views.logits[i].softmax(0)
     k = int(shares.argmax())
     title = f"{clip_text(names[k], 40)} ({shares[k]:.0%})"
     if views.random_values is not None:
         low, high = views.random_values[i].tolist()
         title = f"{title}\nrandom {signed_text(low)} to {signed_text(high)}"
-    true = None if truth is None else int(truth[i])
+    true = None if labels is None else int(labels[i])
     return title if true is None or true == k else f"{title}\nlabel: {clip_text(names[true], 40)}"
 
 

@@ -1,4 +1,4 @@
-"""What a concept model says of some images: the numbers behind `show_concepts` and the explorer."""
+"""Values, maps and logits of a concept model for some images: the numbers behind `show_concepts`."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def _random_ranges(model: ConceptChain, features: Tensor, predicted: Tensor) -> 
     parts = [value * random_model.head.weight[predicted] for value, random_model in zip(values, models, strict=True)]
     ends = torch.tensor([0.025, 0.975], dtype=torch.float32, device=embedding.device)
     names = ("random_values", "random_contributions")
-    # The directions of all banks are draws of one kind, whatever concept's place they take.
+    # All random directions are draws of one distribution, so the banks are pooled.
     return {
         name: torch.cat(tensors, 1).float().quantile(ends, 1).T
         for name, tensors in zip(names, (values, parts), strict=True)
@@ -182,7 +182,7 @@ def bank_views(model: nn.Module, layer: str, bank: Any, images: Any, batch_size:
 
 
 def as_pictures(images: Tensor, normalisation: Any) -> Tensor:
-    """Return images (N, C, H, W) as they are shown, in [0, 1]: the model's normalisation undone where it is known."""
+    """Return images (N, C, H, W) in [0, 1] for drawing: the model's normalisation is undone if known."""
     if normalisation is not None and images.amin() < 0:
         mean, std = (images.new_tensor(numbers)[:, None, None] for numbers in normalisation)
         images = images * std + mean

@@ -44,7 +44,7 @@ class ConceptBankClassifier(Classifier):
     def train_and_eval(self, dataloader: DataLoader[Any], **kwargs: Any) -> dict[str, Tensor]:
         """Fit one direction for each concept, against the others."""
         features, labels = (torch.cat(parts) for parts in zip(*(batch[:2] for batch in dataloader), strict=True))
-        # In the order of the experiment: the first is the concept asked for.
+        # In the order of the experiment: its concept comes first.
         self._classes = list(dict.fromkeys(labels.tolist()))
         if len(self._classes) < 2:
             raise ValueError(f"Expected an experiment of at least two concepts but got those of ids {self._classes}.")
@@ -77,14 +77,14 @@ NEGLIGIBLE = 1e-6
 
 
 class Batches(NamedTuple):
-    """How images come to a model: where, of which type, and how many at once."""
+    """Device, type and size of the batches in which images go through a model."""
 
     device: torch.device
     dtype: torch.dtype
     size: int
 
     def of(self, images: Tensor) -> Iterator[tuple[slice, Tensor]]:
-        """Yield which images, and these."""
+        """Yield the slice of each batch, and the batch."""
         for start in range(0, len(images), self.size):
             part = slice(start, start + self.size)
             yield part, images[part].detach().to(self.device, self.dtype, copy=True)
@@ -162,7 +162,7 @@ def _products(first: Tensor, second: Tensor) -> Tensor:
 
 
 class Experiments(NamedTuple):
-    """What TCAV explains, and how; `prepared` checks it all."""
+    """What TCAV explains, and how; `prepare_experiments` validates it."""
 
     model: nn.Module
     layers: list[str]
@@ -187,7 +187,7 @@ class Experiments(NamedTuple):
             yield
 
     def activations(self, name: str, images: Tensor) -> Tensor:
-        """Return what a layer makes of images, (M, d)."""
+        """Return the finite output of a layer for images, (M, d)."""
         activations = layer_activations(self.model, find_layer(self.model, name), name, images, self.batches)
         finite = activations.isfinite().all(1)
         if not finite.all():
@@ -231,7 +231,7 @@ class Experiments(NamedTuple):
         return scores
 
     def _check_outputs(self) -> None:
-        """Raise where the model has no such outputs, before the work is done."""
+        """Raise early if the model does not return the outputs that `targets` index."""
         with torch.no_grad():
             image = next(self.batches.of(self.inputs))[1]
             outputs = tensor_output(self.model(image), type(self.model).__name__)

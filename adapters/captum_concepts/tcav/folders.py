@@ -77,7 +77,7 @@ class TCAVScores(dict[str, TCAVScore]):
                 _bar(ax, place + offset, share, layer_score.scores, colours[k], layer if place == 0 else None)
                 if layer_score.passed:
                     ax.text(place + offset, max(layer_score.scores) + 0.02, "*", ha="center", va="bottom")
-            _bar(ax, len(self) + offset, share, _random(of_layer), _RANDOM, None)
+            _bar(ax, len(self) + offset, share, _random_scores(of_layer), _RANDOM, None)
         ax.axhline(0.5, color="black", linestyle="--", linewidth=0.8)
         ax.set_xticks(range(len(self) + 1), [*(clip_text(name, 24) for name in self), "random"], parse_math=False)
         ax.set_ylim(0, 1.12)
@@ -91,8 +91,8 @@ class TCAVScores(dict[str, TCAVScore]):
         return figure, ax
 
 
-def _random(layer: Mapping[str, LayerScore]) -> tuple[float, ...]:
-    """Return the scores of random sets, which are the same beside each concept that was held against them."""
+def _random_scores(layer: Mapping[str, LayerScore]) -> tuple[float, ...]:
+    """Return the scores of random sets, which are the same for each concept that was compared with them."""
     return max((score.random_scores for score in layer.values()), key=len)
 
 
