@@ -28,18 +28,18 @@ Bad = dict[str, Any]
 
 def public_functions(package: ModuleType) -> Iterator[tuple[str, Any]]:
     """Yield the functions that a package exports, and the constructors and public methods of the classes, once each."""
-    seen: set[Any] = set()
+    yielded: set[Any] = set()
     for name in package.__all__:
         value = getattr(package, name)
         members = _members(value) if isinstance(value, type) else [("", value)] if callable(value) else []
         for suffix, member in members:
-            if member not in seen:
-                seen.add(member)
+            if member not in yielded:
+                yielded.add(member)
                 yield f"{name}{suffix}", member
 
 
 def _members(cls: type) -> Iterator[tuple[str, Any]]:
-    seen: set[str] = set()
+    names: set[str] = set()
     for base in cls.__mro__:
         if base.__module__.partition(".")[0] not in ("captum_concepts", "quantus_concepts"):
             continue
@@ -48,9 +48,9 @@ def _members(cls: type) -> Iterator[tuple[str, Any]]:
             private = name.startswith("_") and name not in ("__init__", "__new__", "__call__")
             # That of a named tuple is made by Python.
             private |= name == "__new__" and not hasattr(function, "constraints")
-            if private or name in seen or not inspect.isfunction(function) or not own_parameters(function):
+            if private or name in names or not inspect.isfunction(function) or not own_parameters(function):
                 continue
-            seen.add(name)
+            names.add(name)
             yield ("" if name in ("__init__", "__new__") else f".{name}"), function
 
 
@@ -134,8 +134,8 @@ def _(rule: rules.Number, good: Any, sizes: dict[str, int]) -> Bad:
 @bad_values.register
 def _(rule: rules.Instance, good: Any, sizes: dict[str, int]) -> Bad:
     kinds = rule.kind() if inspect.isfunction(rule.kind) else rule.kind
-    others = {"a text": "some", "a number": 3, "a list": [1], "a class": Other}
-    return {what: value for what, value in others.items() if not isinstance(value, kinds)}
+    of_other_kinds = {"a text": "some", "a number": 3, "a list": [1], "a class": Other}
+    return {what: value for what, value in of_other_kinds.items() if not isinstance(value, kinds)}
 
 
 @bad_values.register
@@ -281,7 +281,7 @@ def _(rule: Masks, good: Any, sizes: dict[str, int]) -> Bad:
 @bad_values.register
 def _(rule: Images, good: Any, sizes: dict[str, int]) -> Bad:
     good = np.asarray(good)
-    generator = (each for each in [good])
+    generator = (model for model in [good])
     damaged = {"NaN": good * NAN, "infinite": good + INF} if rule.finite else {}
     return NO_ARRAY | damaged | {"of rank 1": good[:, 0, 0, 0], "a generator": generator}
 
@@ -298,15 +298,15 @@ def _(rule: Controls, good: Any, sizes: dict[str, int]) -> Bad:
     return {"a number": 3, "no concept models": [torch.nn.Linear(1, 1)], "by name": {"a": ["b"]}, "two names": two}
 
 
-def good_values(function: Any, given: Mapping[str, Any], sizes: dict[str, int]) -> dict[str, Any]:
-    """Return good arguments: those given, and what constraints make for the required and for arrays beside them."""
-    arguments = dict(given)
+def good_values(function: Any, arguments: Mapping[str, Any], sizes: dict[str, int]) -> dict[str, Any]:
+    """Return good arguments: the given ones, and what the constraints make for the others that are required."""
+    completed = dict(arguments)
     for key, rule in function.constraints.items():
         required = inspect.signature(function).parameters[key].default is inspect.Parameter.empty
-        if key not in given and (required or not given):
+        if key not in completed and (required or not arguments):
             with suppress(TypeError):
-                arguments[key] = good_value(rule, sizes)
-    return arguments
+                completed[key] = good_value(rule, sizes)
+    return completed
 
 
 def resized(
@@ -413,11 +413,11 @@ def spoilt(
 def assert_refused(cases: Mapping[str, Case]) -> None:
     """Assert that each call raises an error that says what it has to, and writes no file here."""
     before, wrong = files_below(Path()), {}
-    for what, (call, said) in cases.items():
+    for what, (call, message) in cases.items():
         try:
             call()
         except (ValueError, TypeError, OSError, IndexError) as error:
-            if said not in str(error) or len(str(error).split()) < 4:
+            if message not in str(error) or len(str(error).split()) < 4:
                 wrong[what] = f"{type(error).__name__}: {error}"
         else:
             wrong[what] = "not refused"

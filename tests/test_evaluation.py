@@ -119,14 +119,14 @@ def test_maps_that_quantus_refuses_are_scored(call):
 
 
 def test_keyword_arguments_of_a_method_do_not_reach_the_next(call):
-    seen = []
+    keywords = []
 
     def noting(model, inputs, targets, **kwargs):
-        seen.append(kwargs)
+        keywords.append(kwargs)
         return np.random.default_rng(0).normal(size=inputs.shape)
 
     evaluate({"Sparseness": quantus.Sparseness()}, {"IG": {"method": "IntegratedGradients"}, "mine": noting}, **call)
-    assert seen == [{"method": "mine"}]
+    assert keywords == [{"method": "mine"}]
 
 
 def test_methods_may_have_any_name_where_metrics_explain_again(call):
@@ -135,9 +135,9 @@ def test_methods_may_have_any_name_where_metrics_explain_again(call):
     call |= {"y_batch": call["model"](torch.as_tensor(call["x_batch"])).argmax(1).numpy(), "s_batch": masks}
     metrics = {"MCS": MCS(SharingConceptModel(), call["y_batch"])}
     methods = {"mine": {"method": "Saliency"}, "Saliency": {"method": "Saliency"}}
-    found = evaluate(metrics, methods, **call).results
+    results = evaluate(metrics, methods, **call).results
     # The same weights in another model: no method tells the two apart.
-    assert found["mine"]["MCS"] == found["Saliency"]["MCS"] == [0] * N
+    assert results["mine"]["MCS"] == results["Saliency"]["MCS"] == [0] * N
     with pytest.warns(UserWarning, match="Quantus has no method 'mine'. .* key and method have to be alike"):
         stock = quantus.evaluate(metrics, methods, **call)
     assert np.isnan(stock["mine"]["MCS"]).all()
@@ -203,9 +203,9 @@ def test_summary_of_stock_results_remembers_what_the_metric_knows(call, labels):
     for summary in (summarise(results, metrics), summarise(pd.DataFrame.from_dict(results), metrics)):
         reasons = summary.query("metric == 'IDR'")["reason"]
         assert reasons.str.contains(r"masks are empty or full, of samples 0 \(1\)").all()
-    own = metrics["CEM"].records[-1]
+    record = metrics["CEM"].records[-1]
     row = summarise(results, metrics).query("metric == 'CEM'").iloc[0]
-    assert row["value"] == pytest.approx(np.mean(own.scores))
+    assert row["value"] == pytest.approx(np.mean(record.scores))
     assert len(classes) == row["n"]
 
 
@@ -225,17 +225,17 @@ def test_curves_are_told_not_averaged():
 
 
 def test_controls_of_many_models_are_a_distribution():
-    own = {"cbm": {"m": [0.9, 0.8]}}
+    scores = {"cbm": {"m": [0.9, 0.8]}}
     banks = [{"random": {"m": [share, share]}} for share in np.linspace(0, 1, 39)]
-    row = summarise(own, {"m": None}, control=banks).iloc[0]
+    row = summarise(scores, {"m": None}, control=banks).iloc[0]
     assert row["control"] == pytest.approx(0.5)
     assert row[["control_low", "control_high", "control_coverage"]].tolist() == pytest.approx([0, 1, 0.95])
-    told = summarise(own, {"m": None}, control={"m": np.linspace(0, 1, 39)}).iloc[0]
-    assert told.equals(row)
-    few = summarise(own, {"m": None}, control=banks[:5]).iloc[0]
+    summary = summarise(scores, {"m": None}, control={"m": np.linspace(0, 1, 39)}).iloc[0]
+    assert summary.equals(row)
+    few = summarise(scores, {"m": None}, control=banks[:5]).iloc[0]
     assert few["control_high"] == pytest.approx(4 / 38)
     assert few["control_coverage"] == pytest.approx(4 / 6)
-    assert "control_low" not in summarise(own, {"m": None}, control=banks[:1])
+    assert "control_low" not in summarise(scores, {"m": None}, control=banks[:1])
 
 
 def test_an_infinite_mean_is_drawn_as_such():
@@ -245,8 +245,8 @@ def test_an_infinite_mean_is_drawn_as_such():
 
 
 def counts_of(ax):
-    (beside,) = ax.child_axes
-    return [label.get_text() for label in beside.get_yticklabels()]
+    (right_axis,) = ax.child_axes
+    return [label.get_text() for label in right_axis.get_yticklabels()]
 
 
 def test_plot_wraps_panels_and_tells_the_direction():
@@ -282,8 +282,8 @@ def fitted(n_banks: int = 4) -> PostHocCBM:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         network = torch.nn.Sequential(torch.nn.Conv2d(3, 6, 3), torch.nn.ReLU()).eval()
-    drawn = torch.Generator().manual_seed(1)
-    images, classes = torch.rand(40, 3, 12, 12, generator=drawn), torch.arange(40) % N_CLASSES
+    generator = torch.Generator().manual_seed(1)
+    images, classes = torch.rand(40, 3, 12, 12, generator=generator), torch.arange(40) % N_CLASSES
     bank = ConceptBank.random(N_CONCEPTS, 6, mean=torch.ones(6))
     return PostHocCBM.fit(network, [(images, classes)], bank=bank, random_banks=n_banks)
 
@@ -299,7 +299,7 @@ def test_random_banks_are_the_baseline_of_concept_metrics_at_no_pass(call, label
     summary = evaluate(metrics, methods, **call, baselines=True).summary.set_index("metric")
     assert len(runs) == 1
     for name, metric in metrics.items():
-        values = [np.nanmean(metric(**call | {"model": each})) for each in model.random_models()]
+        values = [np.nanmean(metric(**call | {"model": bank_model})) for bank_model in model.random_models()]
         assert summary.loc[name, "control"] == pytest.approx(np.mean(values))
         assert summary.loc[name, ["control_low", "control_high"]].tolist() == pytest.approx([min(values), max(values)])
     # The metrics hold what they gave for the model, not for the baseline.
@@ -310,8 +310,10 @@ def test_the_random_banks_of_a_model_are_the_baseline_by_themselves(call, labels
     metrics = {"CEM": CEM(labels), "Sparseness": quantus.Sparseness()}
     call |= {"model": fitted()}
     summary = evaluate(metrics, METHODS, **call).summary.set_index(["method", "metric"])
-    asked = evaluate({"CEM": metrics["CEM"]}, METHODS, **call, baselines=True).summary.set_index(["method", "metric"])
-    pd.testing.assert_frame_equal(summary.loc[asked.index], asked, check_dtype=False)
+    requested = evaluate({"CEM": metrics["CEM"]}, METHODS, **call, baselines=True).summary.set_index(
+        ["method", "metric"]
+    )
+    pd.testing.assert_frame_equal(summary.loc[requested.index], requested, check_dtype=False)
     # Random maps take 39 calls of a metric, and are asked for.
     assert summary["control"].isna().tolist() == [False, True] * len(METHODS)
     # What is named goes before them.
@@ -360,8 +362,8 @@ def test_two_methods_of_the_same_scores_are_warned_of(call, labels):
     metrics = {"Sparseness": quantus.Sparseness(), "CEM": CEM(labels)}
     with pytest.warns(UserWarning, match="same scores") as caught:
         evaluate(metrics, {"mine": {}, "yours": {}}, **call)
-    (told,) = [str(each.message) for each in caught if "same scores" in str(each.message)]
-    assert told == (
+    (message,) = [str(warning.message) for warning in caught if "same scores" in str(warning.message)]
+    assert message == (
         "Sparseness: mine and yours have the same scores. Both were computed with Gradient: pass `method` in their "
         "dicts."
     )
@@ -370,8 +372,8 @@ def test_two_methods_of_the_same_scores_are_warned_of(call, labels):
 
 
 def test_a_notebook_shows_the_summary(call):
-    found = evaluate({"<b>Sparseness</b>": quantus.Sparseness()}, METHODS, **call)
-    page = found._repr_html_()
+    evaluation = evaluate({"<b>Sparseness</b>": quantus.Sparseness()}, METHODS, **call)
+    page = evaluation._repr_html_()
     assert "&lt;b&gt;Sparseness" in page
-    assert f"{found.summary['value'][0]:.3f}" in page
+    assert f"{evaluation.summary['value'][0]:.3f}" in page
     assert "chance" not in page

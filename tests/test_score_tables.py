@@ -37,12 +37,12 @@ def _record(scores: list[float]) -> Any:
 @pytest.fixture(scope="module")
 def tables() -> dict[str, pd.DataFrame]:
     loader = [(torch.from_numpy(IMAGES), torch.from_numpy(CLASSES), torch.from_numpy(LABELS))]
-    given: dict[str, Any] = {"class_concepts": TRUTH, "concept_names": HOSTILE[:5], "class_names": HOSTILE[5:]}
+    settings: dict[str, Any] = {"class_concepts": TRUTH, "concept_names": HOSTILE[:5], "class_names": HOSTILE[5:]}
     substituted = {"added": CLASSES, "removed": CLASSES, "threshold": 0.0}
     return {
-        "concepts": score_concepts({"NA": MODEL}, loader, **given, top_l=(1,)),
-        "images": score_concepts(MODEL, loader, **given, top_l=(1,), per_image=True),
-        "substitutions": score_substitutions(MODEL, loader, **given, **substituted),
+        "concepts": score_concepts({"NA": MODEL}, loader, **settings, top_l=(1,)),
+        "images": score_concepts(MODEL, loader, **settings, top_l=(1,), per_image=True),
+        "substitutions": score_substitutions(MODEL, loader, **settings, **substituted),
         "explanations": pd.DataFrame(
             {"label": ["", ""], "modality": ["map", "map"], "Q1": [1.25, math.nan], "reason": ["", "why"]}
         ),
@@ -97,7 +97,7 @@ def test_csv_reads_back_equal(summary: pd.DataFrame, tables: dict[str, pd.DataFr
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         (b"method,value\na,1,2\n", "line 2 has 3 cells, expected 2"),
         (b"method,value\na,1\nb\n", "line 3 has 1 cells, expected 2"),
@@ -109,10 +109,10 @@ def test_csv_reads_back_equal(summary: pd.DataFrame, tables: dict[str, pd.DataFr
         (b"method,,value\na,b,1\n", "a column is named '', expected a name"),
     ],
 )
-def test_rows_and_columns_that_do_not_fit(content: bytes, told: str, tmp_path: Path) -> None:
+def test_rows_and_columns_that_do_not_fit(content: bytes, message: str, tmp_path: Path) -> None:
     path = tmp_path / "scores.csv"
     path.write_bytes(content)
-    with pytest.raises(ValueError, match=f"scores.csv is no CSV file of scores: .*{told}"):
+    with pytest.raises(ValueError, match=f"scores.csv is no CSV file of scores: .*{message}"):
         read_scores(path)
 
 
@@ -133,20 +133,27 @@ def test_what_is_no_table_of_scores(content: bytes, tmp_path: Path) -> None:
 
 
 def test_metrics_by_hand(summary: pd.DataFrame) -> None:
-    found = summary_metrics(summary)
-    assert list(found)[:5] == ["Saliency/CEM", *(f"Saliency/CEM_{part}" for part in ("low", "high", "n", "undefined"))]
-    assert found["Saliency/CEM"] == pytest.approx(2 / 3)
-    assert (found["Saliency/CEM_n"], found["Saliency/CEM_undefined"], found["Saliency/CEM_chance"]) == (3, 1, 0.25)
-    assert found["random/CEM_control"] == pytest.approx(0.5)
-    assert "random/CEM_chance" not in found
-    assert all(type(value) is float for value in found.values())
+    numbers = summary_metrics(summary)
+    assert list(numbers)[:5] == [
+        "Saliency/CEM",
+        *(f"Saliency/CEM_{part}" for part in ("low", "high", "n", "undefined")),
+    ]
+    assert numbers["Saliency/CEM"] == pytest.approx(2 / 3)
+    assert (numbers["Saliency/CEM_n"], numbers["Saliency/CEM_undefined"], numbers["Saliency/CEM_chance"]) == (
+        3,
+        1,
+        0.25,
+    )
+    assert numbers["random/CEM_control"] == pytest.approx(0.5)
+    assert "random/CEM_chance" not in numbers
+    assert all(type(value) is float for value in numbers.values())
 
 
 def test_keys_of_every_table(tables: dict[str, pd.DataFrame]) -> None:
-    found = summary_metrics(tables["concepts"])
+    numbers = summary_metrics(tables["concepts"])
     row = tables["concepts"].query("metric == 'CEM' and explanation == 'value' and set == 'all'").iloc[0]
-    assert found["NA/CEM value all l 1"] == row["value"]
-    assert len([key for key in found if key.endswith("_n")]) == len(tables["concepts"])
+    assert numbers["NA/CEM value all l 1"] == row["value"]
+    assert len([key for key in numbers if key.endswith("_n")]) == len(tables["concepts"])
     cleaned = ["NA", "1", "_", "a _b__ c", "x_y_", "_b__z___b_", "umlaut __second line", "___..", "nan"]
     assert summary_metrics(tables["undefined"]) == {
         f"{name}/CEM_{part}": value for name in cleaned for part, value in (("n", 0.0), ("undefined", 1.0))
@@ -173,35 +180,35 @@ def test_mlflow_takes_them(
 
     store = FileStore(str(tmp_path / "runs"), (tmp_path / "files").as_uri())
     run = store.create_run("0", "user", 0, [], "name").info.run_id
-    found = summary_metrics(summary)
+    numbers = summary_metrics(summary)
     for table in (tables["undefined"], tables["concepts"].tail(3)):
-        found |= summary_metrics(table)
-    store.log_batch(run, [Metric(key, value, 0, 0) for key, value in found.items()], [], [])
-    assert store.get_run(run).data.metrics == found
+        numbers |= summary_metrics(table)
+    store.log_batch(run, [Metric(key, value, 0, 0) for key, value in numbers.items()], [], [])
+    assert store.get_run(run).data.metrics == numbers
 
 
 def test_wandb_takes_them(tables: dict[str, pd.DataFrame]) -> None:
     for table in (tables["concepts"], tables["undefined"], tables["substitutions"]):
-        found = summary_metrics(table)
+        numbers = summary_metrics(table)
         # Plain numbers by name, one level deep, of one section each: what `wandb.log` asks for.
-        assert all(type(key) is str and math.isfinite(value) for key, value in found.items())
-        assert {key.count("/") for key in found} == {1}
-        assert not any(key.startswith("_") and key.split("/")[0] in {"_step", "_runtime"} for key in found)
+        assert all(type(key) is str and math.isfinite(value) for key, value in numbers.items())
+        assert {key.count("/") for key in numbers} == {1}
+        assert not any(key.startswith("_") and key.split("/")[0] in {"_step", "_runtime"} for key in numbers)
 
 
 def test_the_headline_is_one_number_a_metric() -> None:
-    drawn = torch.Generator().manual_seed(2)
-    images, labels = torch.rand(20, 3, 12, 12, generator=drawn), torch.arange(20) % N_CLASSES
-    concepts = torch.randint(0, 2, (20, N_CONCEPTS), generator=drawn)
-    truth = torch.rand(N_CLASSES, N_CONCEPTS, generator=drawn)
+    generator = torch.Generator().manual_seed(2)
+    images, labels = torch.rand(20, 3, 12, 12, generator=generator), torch.arange(20) % N_CLASSES
+    concepts = torch.randint(0, 2, (20, N_CONCEPTS), generator=generator)
+    truth = torch.rand(N_CLASSES, N_CONCEPTS, generator=generator)
     table = score_concepts({"my model": SharingConceptModel()}, [(images, labels, concepts)], class_concepts=truth)
-    found = summary_metrics(table, only="headline")
-    assert [*found] == ["my_model/accuracy", "my_model/negative_first", "my_model/CEM", "my_model/CGIM"]
+    headline = summary_metrics(table, only="headline")
+    assert [*headline] == ["my_model/accuracy", "my_model/negative_first", "my_model/CEM", "my_model/CGIM"]
     plain = table[table["item"].isna() | (table["item"] == "")]
     cem = plain.query("metric == 'CEM' and explanation == 'contribution' and l == 1 and set == 'all'")["value"]
-    assert [found["my_model/CEM"]] == cem.tolist()
+    assert [headline["my_model/CEM"]] == cem.tolist()
     cgim = plain.query("metric == 'CGIM' and explanation == 'contribution' and item_kind == 'concept'")["value"]
-    assert [found["my_model/CGIM"]] == cgim.tolist()
+    assert [headline["my_model/CGIM"]] == cgim.tolist()
     # Trackers take plain numbers and texts.
     numbers = table.select_dtypes("number")
     assert {"value", "low", "high", "chance", "alpha"} <= {*numbers}
@@ -224,7 +231,7 @@ def test_numbers_are_plain(tables: dict[str, pd.DataFrame]) -> None:
 def test_a_table_of_weights_and_biases_holds_the_scores(tables: dict[str, pd.DataFrame]) -> None:
     wandb = pytest.importorskip("wandb")
     for name in ("concepts", "images", "substitutions"):
-        shown = wandb.Table(dataframe=tables[name])
-        assert list(shown.columns) == list(tables[name])
-        held = pd.DataFrame(shown.data, columns=shown.columns)
-        pd.testing.assert_frame_equal(held, tables[name].reset_index(drop=True), check_dtype=False)
+        logged = wandb.Table(dataframe=tables[name])
+        assert list(logged.columns) == list(tables[name])
+        stored = pd.DataFrame(logged.data, columns=logged.columns)
+        pd.testing.assert_frame_equal(stored, tables[name].reset_index(drop=True), check_dtype=False)

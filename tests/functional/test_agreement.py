@@ -24,24 +24,24 @@ def noisy_votes(n_items, n_annotators, noise, seed=0):
 
 
 def test_figures_by_hand():
-    found = figures([1.4, 2.0, 3.6, NAN, 5.0], [1, 3, 4, 2, NAN])
+    measured = figures([1.4, 2.0, 3.6, NAN, 5.0], [1, 3, 4, 2, NAN])
     # rounded 1, 2, 4 against 1, 3, 4; squared cost 1 / 3, expected over the nine pairs 29 / 9
-    assert found.mse == pytest.approx((0.16 + 1 + 0.16) / 3)
-    assert found.qwk == pytest.approx(1 - (1 / 3) / (29 / 9))
-    assert found.spearman == pytest.approx(1)
-    assert (found.n, found.missing) == (3, 2)
+    assert measured.mse == pytest.approx((0.16 + 1 + 0.16) / 3)
+    assert measured.qwk == pytest.approx(1 - (1 / 3) / (29 / 9))
+    assert measured.spearman == pytest.approx(1)
+    assert (measured.n, measured.missing) == (3, 2)
 
 
 def test_figures_agree_with_the_reference():
     generator = np.random.default_rng(0)
     targets = generator.integers(1, 6, 120).astype(float)
     scores = np.clip(targets + generator.standard_normal(120), 1, 5)
-    found, rounded = figures(scores, torch.as_tensor(targets)), np.rint(scores)
-    assert found.mse == pytest.approx(reference.squared_loss(scores, targets))
-    assert found.qwk == pytest.approx(reference.kappa(rounded, targets))
-    assert found.spearman == pytest.approx(reference.spearman(scores, targets))
-    assert found.spearman_rounded == pytest.approx(reference.spearman(rounded, targets))
-    assert found.spearman_rounded != found.spearman
+    measured, rounded = figures(scores, torch.as_tensor(targets)), np.rint(scores)
+    assert measured.mse == pytest.approx(reference.squared_loss(scores, targets))
+    assert measured.qwk == pytest.approx(reference.kappa(rounded, targets))
+    assert measured.spearman == pytest.approx(reference.spearman(scores, targets))
+    assert measured.spearman_rounded == pytest.approx(reference.spearman(rounded, targets))
+    assert measured.spearman_rounded != measured.spearman
     # joined by the mean: rounded for kappa only
     halves = np.clip(targets + 0.4, 1, 5)
     assert figures(scores, halves).qwk == pytest.approx(reference.kappa(rounded, np.rint(halves)))
@@ -70,32 +70,32 @@ def test_best_worst_and_undefined():
 
 def test_fast_kappa_agrees_with_sklearn():
     generator = torch.Generator().manual_seed(0)
-    given = torch.randint(1, 6, (4, 300), generator=generator).double()
-    predicted = (given + torch.randint(-1, 3, (4, 300), generator=generator)).clamp(1, 5)
-    given[1, ::3] = torch.nan
+    votes = torch.randint(1, 6, (4, 300), generator=generator).double()
+    predicted = (votes + torch.randint(-1, 3, (4, 300), generator=generator)).clamp(1, 5)
+    votes[1, ::3] = torch.nan
     predicted[2] = 3
-    given[3], predicted[3] = 2, 2
-    found = quadratic_kappa(predicted, given)
+    votes[3], predicted[3] = 2, 2
+    kappas = quadratic_kappa(predicted, votes)
     for q in range(3):
-        known = ~given[q].isnan()
-        a, b = predicted[q, known].int().numpy(), given[q, known].int().numpy()
+        voted = ~votes[q].isnan()
+        a, b = predicted[q, voted].int().numpy(), votes[q, voted].int().numpy()
         expected = cohen_kappa_score(a, b, labels=[1, 2, 3, 4, 5], weights="quadratic")
-        assert found[q].item() == pytest.approx(expected, abs=1e-12)
-        assert found[q].item() == pytest.approx(reference.kappa(a, b), abs=1e-12)
-    assert found[3].isnan()
+        assert kappas[q].item() == pytest.approx(expected, abs=1e-12)
+        assert kappas[q].item() == pytest.approx(reference.kappa(a, b), abs=1e-12)
+    assert kappas[3].isnan()
     assert quadratic_kappa(predicted[:1], torch.full((1, 300), torch.nan)).isnan().all()
 
 
 def test_human_by_hand():
     votes = np.array([[1, 1, 2], [3, 3, 3], [5, 4, 5], [2, NAN, NAN], [NAN, 4, 4]], dtype=float)
-    found = human_figures(votes)
+    human = human_figures(votes)
     # the fourth item has one vote; joined 1, 3, 5, 4; differences 0, 0, 0 / 0, 0, -1, 0 / 1, 0, 0, 0
-    assert found.mse == pytest.approx(2 / 11)
-    assert (found.n, found.missing) == (4, 1)
+    assert human.mse == pytest.approx(2 / 11)
+    assert (human.n, human.missing) == (4, 1)
     columns = [[0, 1, 2], [0, 1, 2, 4], [0, 1, 2, 4]]
     joined = join_votes(votes)
     expected = sum(len(rows) * reference.spearman(votes[rows, a], joined[rows]) for a, rows in enumerate(columns)) / 11
-    assert found.spearman == pytest.approx(expected)
+    assert human.spearman == pytest.approx(expected)
 
 
 def test_human_needs_two_annotators():
@@ -106,18 +106,18 @@ def test_human_needs_two_annotators():
 
 def test_human_is_perfect_where_all_agree():
     votes = np.repeat(np.array([[1.0], [3.0], [4.0]]), 5, axis=1)
-    found = human_figures(votes)
-    assert (found.mse, found.qwk, found.spearman) == (0, pytest.approx(1), pytest.approx(1))
+    human = human_figures(votes)
+    assert (human.mse, human.qwk, human.spearman) == (0, pytest.approx(1), pytest.approx(1))
 
 
 @pytest.mark.parametrize("how", ["mode", "mean", "median"])
 @pytest.mark.parametrize("noise", [0.4, 0.8, 1.3])
 def test_ceiling_is_what_a_perfect_predictor_reaches(how, noise):
     votes, expected = noisy_votes(2000, 5, noise)
-    known, found = figures(expected, join_votes(votes, how)), ceiling(votes, how, n_splits=5)
-    assert found.spearman == pytest.approx(known.spearman, abs=0.05)
-    assert found.qwk == pytest.approx(known.qwk, abs=0.08)
-    assert found.reliability == pytest.approx(figures(expected, join_votes(votes, "mean")).spearman ** 2, abs=0.05)
+    perfect, highest = figures(expected, join_votes(votes, how)), ceiling(votes, how, n_splits=5)
+    assert highest.spearman == pytest.approx(perfect.spearman, abs=0.05)
+    assert highest.qwk == pytest.approx(perfect.qwk, abs=0.08)
+    assert highest.reliability == pytest.approx(figures(expected, join_votes(votes, "mean")).spearman ** 2, abs=0.05)
 
 
 def test_ceiling_ends_at_chance_and_at_agreement():

@@ -68,8 +68,8 @@ def test_labels_shuffled_among_the_concepts_score_the_label_density(top_l):
         scores.append(cem(torch.as_tensor(importance), shuffled, top_l).numpy() - labels.mean(1))
     assert at_chance(scores, 0.0)
     # The same control notices what it should: in their own places the frequent concepts score otherwise.
-    kept = cem(torch.as_tensor(labels + importance / 10), torch.as_tensor(labels), top_l).numpy() - labels.mean(1)
-    assert not at_chance([kept] * 20, 0.0)
+    unshuffled = cem(torch.as_tensor(labels + importance / 10), torch.as_tensor(labels), top_l).numpy() - labels.mean(1)
+    assert not at_chance([unshuffled] * 20, 0.0)
 
 
 def test_permutations_batches_and_scale():

@@ -26,8 +26,8 @@ def test_agrees_with_the_reference(channels):
     masks[4] = False
     masks[5] = True
     expected = reference.concept_attribution(maps, masks)
-    for given in (maps, maps.double()):
-        np.testing.assert_allclose(concept_attribution(given, masks), expected, atol=1e-6)
+    for typed_maps in (maps, maps.double()):
+        np.testing.assert_allclose(concept_attribution(typed_maps, masks), expected, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -71,9 +71,9 @@ class TestRandomMasks:
 
     def test_same_seed_same_places(self):
         masks = torch.rand(10, 1, 6, 6, generator=torch.Generator().manual_seed(1)) < 0.3
-        one, same, other = (random_masks(masks, torch.Generator().manual_seed(seed)) for seed in (3, 3, 4))
-        assert torch.equal(one, same)
-        assert not torch.equal(one, other)
+        first, same, other = (random_masks(masks, torch.Generator().manual_seed(seed)) for seed in (3, 3, 4))
+        assert torch.equal(first, same)
+        assert not torch.equal(first, other)
 
     def test_every_pixel_is_equally_likely(self):
         masks = torch.zeros(8000, 1, 4, 5)

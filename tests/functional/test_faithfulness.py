@@ -19,11 +19,11 @@ def row(*values: float) -> torch.Tensor:
 
 def test_by_hand() -> None:
     # i = 1, 3: below 2 % the mean is that at 1 %, below 4 % that of both
-    found = faithfulness(row(0.2, 0.4), row(0.2, 0.6), (2, 4))
-    np.testing.assert_allclose(found.sufficiency, [exp(-0.2)])
-    np.testing.assert_allclose(found.necessity, [1 - exp(-0.4)])
+    scores = faithfulness(row(0.2, 0.4), row(0.2, 0.6), (2, 4))
+    np.testing.assert_allclose(scores.sufficiency, [exp(-0.2)])
+    np.testing.assert_allclose(scores.necessity, [1 - exp(-0.4)])
     # twice 0.8187308 times 0.3296800, divided by their sum
-    np.testing.assert_allclose(found.faithfulness, [0.470074], atol=1e-6)
+    np.testing.assert_allclose(scores.faithfulness, [0.470074], atol=1e-6)
     # the best for each of the two, whichever threshold it is of
     swapped = faithfulness(row(0.4, 0.2), row(0.6, 0.2), (4, 2))
     np.testing.assert_allclose(swapped.sufficiency, [exp(-0.3)])
@@ -40,8 +40,8 @@ def test_the_ends_of_the_scale() -> None:
 
 def test_undefined_stays_undefined_and_by_itself() -> None:
     changes = torch.tensor([[0.1, 0.2], [0.1, torch.nan]])
-    found = faithfulness(changes, torch.full((2, 2), 0.5), (2, 4))
-    np.testing.assert_array_equal(torch.stack(found).isnan(), [[False, True], [False, True], [False, False]])
+    scores = faithfulness(changes, torch.full((2, 2), 0.5), (2, 4))
+    np.testing.assert_array_equal(torch.stack(scores).isnan(), [[False, True], [False, True], [False, False]])
 
 
 @pytest.mark.parametrize("thresholds", [(10, 20, 90), (2,), (100, 7), (51,)])

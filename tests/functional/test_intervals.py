@@ -36,7 +36,7 @@ def test_clusters_against_the_reference(n_clusters):
 @pytest.mark.parametrize("kind", ["cluster effects", "independent", "0 and 1"])
 def test_coverage_of_clusters_of_unequal_size(kind, n_clusters):
     rng = np.random.default_rng([n_clusters, len(kind)])
-    held = []
+    covered = []
     for _ in range(800):
         clusters = np.repeat(np.arange(n_clusters), rng.geometric(1 / 20, n_clusters))
         if kind == "0 and 1":
@@ -45,18 +45,18 @@ def test_coverage_of_clusters_of_unequal_size(kind, n_clusters):
             effects = rng.normal(size=n_clusters) * (kind == "cluster effects")
             scores = effects[clusters] + rng.normal(size=len(clusters)) + 0.5
         low, high = interval(scores, (0.0, 1.0) if kind == "0 and 1" else UNBOUNDED, clusters)
-        held.append(low <= 0.5 <= high)
+        covered.append(low <= 0.5 <= high)
     # Two standard errors of a count of 800 are 1.5 %.
-    assert np.mean(held) >= 0.93 - 0.015
-    assert np.mean(held) <= 0.995
+    assert np.mean(covered) >= 0.93 - 0.015
+    assert np.mean(covered) <= 0.995
 
 
 @pytest.mark.parametrize(("n", "scores"), [(10, "normal"), (40, "0 and 1"), (200, "0 and 1")])
 def test_coverage_without_clusters(n, scores):
     rng = np.random.default_rng(n)
-    drawn = rng.normal(0.5, 1, (2000, n)) if scores == "normal" else (rng.random((2000, n)) < 0.5).astype(float)
+    samples = rng.normal(0.5, 1, (2000, n)) if scores == "normal" else (rng.random((2000, n)) < 0.5).astype(float)
     bounds = UNBOUNDED if scores == "normal" else (0.0, 1.0)
-    ends = np.array([interval(row, bounds) for row in drawn])
+    ends = np.array([interval(row, bounds) for row in samples])
     assert np.mean((ends[:, 0] <= 0.5) & (ends[:, 1] >= 0.5)) == pytest.approx(0.95, abs=0.02)
 
 

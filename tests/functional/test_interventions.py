@@ -53,7 +53,7 @@ def test_random_order_is_uniform_and_that_of_its_image() -> None:
 
 def test_values_after_answers_by_hand() -> None:
     ranks = torch.tensor([[2, 1, 0], [0, 0, 1]])
-    found = intervene_values(VALUES, TARGETS, ranks, (0, 1, 3))
-    assert torch.equal(found[0], VALUES)
-    torch.testing.assert_close(found[1], torch.tensor([[0.9, 0.2, 0.0], [0.0, 1.0, 0.3]]))
-    assert torch.equal(found[2], TARGETS)
+    intervened = intervene_values(VALUES, TARGETS, ranks, (0, 1, 3))
+    assert torch.equal(intervened[0], VALUES)
+    torch.testing.assert_close(intervened[1], torch.tensor([[0.9, 0.2, 0.0], [0.0, 1.0, 0.3]]))
+    assert torch.equal(intervened[2], TARGETS)

@@ -29,10 +29,10 @@ def test_colours_are_matplotlibs(name):
     # Also at the very edges between entries, and beside them.
     values = np.concatenate([np.arange(257) / 256, np.nextafter(np.arange(1, 257) / 256, 0), np.linspace(0, 1, 999)])
     values = values.astype(np.float32)
-    shown = overlay(torch.zeros(1, 3, 1, len(values)), torch.as_tensor(values)[None, None], weight=0, colours=name)
+    blended = overlay(torch.zeros(1, 3, 1, len(values)), torch.as_tensor(values)[None, None], weight=0, colours=name)
     expected = mpl.colormaps[name](values)[:, :3]
     expected = np.trunc(expected / expected.max() * 255) / 255
-    assert np.abs(shown[0, :, 0].T.numpy() - expected).max() <= 1 / 255 + 1e-6
+    assert np.abs(blended[0, :, 0].T.numpy() - expected).max() <= 1 / 255 + 1e-6
     plain = overlay(
         torch.zeros(1, 3, 1, len(values)), torch.as_tensor(values)[None, None], weight=0, colours=name, eight_bit=False
     )
@@ -47,12 +47,12 @@ def test_colours_are_matplotlibs(name):
 def test_overlay_by_hand():
     images = torch.tensor([[0.0, 1.0], [0.0, 1.0], [0.0, 1.0]]).reshape(1, 3, 1, 2)
     # blue under black, red under white: (0, 0, .5) and (1, .5, .5), the largest value is 1
-    shown = overlay(images, torch.tensor([[[0.0, 1.0]]]))
-    np.testing.assert_allclose(shown[0, :, 0, 0] * 255, [0, 0, 127], atol=1e-4)
-    np.testing.assert_allclose(shown[0, :, 0, 1] * 255, [255, 127, 127], atol=1e-4)
+    blended = overlay(images, torch.tensor([[[0.0, 1.0]]]))
+    np.testing.assert_allclose(blended[0, :, 0, 0] * 255, [0, 0, 127], atol=1e-4)
+    np.testing.assert_allclose(blended[0, :, 0, 1] * 255, [255, 127, 127], atol=1e-4)
     # without the white pixel .5 is the largest, and becomes 1
-    shown = overlay(images[..., :1], torch.zeros(1, 1, 1))
-    np.testing.assert_allclose(shown.flatten() * 255, [0, 0, 255], atol=1e-4)
+    blended = overlay(images[..., :1], torch.zeros(1, 1, 1))
+    np.testing.assert_allclose(blended.flatten() * 255, [0, 0, 255], atol=1e-4)
 
 
 @pytest.mark.parametrize("weight", [0.0, 0.3, 0.5, 1.0])
@@ -98,8 +98,8 @@ def test_maps_are_resized_to_the_image():
 def test_masked_by_hand():
     images, maps = pictures()
     np.testing.assert_allclose(masked(images, maps, eight_bit=False), images * maps[:, None])
-    shown = masked(images, maps) * 255
-    np.testing.assert_allclose(shown, (images * maps[:, None] * 255).trunc(), atol=1e-3)
+    darkened = masked(images, maps) * 255
+    np.testing.assert_allclose(darkened, (images * maps[:, None] * 255).trunc(), atol=1e-3)
     assert torch.equal(masked(images, torch.zeros_like(maps)), torch.zeros_like(images))
 
 

@@ -12,7 +12,7 @@ NAN = float("nan")
 ALPHAS = (1, 3, 6)
 
 
-def drawn(*rows):
+def draw_mask(*rows):
     return torch.tensor([[int(cell == "#") for cell in row] for row in rows])
 
 
@@ -31,10 +31,10 @@ class TestCentres:
     def test_by_hand(self):
         masks = torch.stack(
             [
-                drawn("##....", "##....", "##...."),  # the two in the middle row are equally near: the first
-                drawn("#####.", "#.....", "#####."),  # the centroid (19, 11) / 11 lies beside the bend
-                drawn("#...##", ".#....", "....#."),  # touching at a corner is one part
-                drawn("......", "......", "......"),
+                draw_mask("##....", "##....", "##...."),  # the two in the middle row are equally near: the first
+                draw_mask("#####.", "#.....", "#####."),  # the centroid (19, 11) / 11 lies beside the bend
+                draw_mask("#...##", ".#....", "....#."),  # touching at a corner is one part
+                draw_mask("......", "......", "......"),
             ]
         )
         expected = [
@@ -51,10 +51,10 @@ class TestCentres:
     @pytest.mark.parametrize("density", [0.03, 0.2, 0.6])
     def test_agrees_with_the_reference(self, density):
         masks = torch.rand(15, 9, 13, generator=torch.Generator().manual_seed(0)) < density
-        for mask, found in zip(masks, mask_centres(masks), strict=True):
+        for mask, centres in zip(masks, mask_centres(masks), strict=True):
             expected = reference.mask_centres(mask)
-            assert sorted(map(tuple, found[: len(expected)].int().tolist())) == sorted(expected)
-            assert found[len(expected) :].isnan().all()
+            assert sorted(map(tuple, centres[: len(expected)].int().tolist())) == sorted(expected)
+            assert centres[len(expected) :].isnan().all()
 
     def test_the_middle_is_on_the_part_of_a_painted_bird(self, birds):
         centres = mask_centres(birds)
@@ -108,7 +108,7 @@ class TestShares:
     def test_by_hand(self):
         # The region of alpha is the first alpha of twelve pixels; marked are the first, the third and the last.
         maps = torch.arange(12.0, 0, -1).reshape(1, 3, 4).expand(2, 3, 4)
-        masks = torch.stack([drawn("#.#.", "....", "...#"), drawn("....", "....", "....")]).bool()
+        masks = torch.stack([draw_mask("#.#.", "....", "...#"), draw_mask("....", "....", "....")]).bool()
         np.testing.assert_allclose(
             mask_shares(maps, masks, (0.5, 1, 2, 2.5, 3, 12)),
             [[1, 1, 1 / 2, 1.5 / 2.5, 2 / 3, 3 / 12], [NAN] * 6],
@@ -120,7 +120,7 @@ class TestShares:
     def test_ties_share_what_is_left_of_the_region(self):
         # One larger pixel, marked; three of value 2, one of them marked.
         maps = torch.tensor([[[3.0, 2, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1]]]).double()
-        masks = drawn("##..........")[None].bool()
+        masks = draw_mask("##..........")[None].bool()
         np.testing.assert_allclose(
             mask_shares(maps, masks, (1, 2, 3, 4)), [[1, (1 + 1 / 3) / 2, (1 + 2 / 3) / 3, 2 / 4]], atol=1e-15
         )

@@ -15,11 +15,11 @@ NAN = float("nan")
 def test_by_hand():
     # Own part hit, others 1/2 and 0; own part hidden; no other part visible; weights 1 and 3 of the others.
     hits = torch.tensor([[1, 0.5, 0], [1, NAN, 0], [0.5, NAN, NAN], [0, 1, 0.2]])
-    others, difference = part_specificity(hits, torch.tensor([0, 1, 0, 0]))
-    np.testing.assert_allclose(others, [0.25, NAN, NAN, 0.6], atol=1e-7)
+    elsewhere, difference = part_specificity(hits, torch.tensor([0, 1, 0, 0]))
+    np.testing.assert_allclose(elsewhere, [0.25, NAN, NAN, 0.6], atol=1e-7)
     np.testing.assert_allclose(difference, [0.75, NAN, NAN, -0.6], atol=1e-7)
-    others, difference = part_specificity(hits, torch.tensor([0, 1, 0, 0]), torch.tensor([9.0, 1, 3]))
-    np.testing.assert_allclose(others, [0.125, NAN, NAN, 0.4], atol=1e-7)
+    elsewhere, difference = part_specificity(hits, torch.tensor([0, 1, 0, 0]), torch.tensor([9.0, 1, 3]))
+    np.testing.assert_allclose(elsewhere, [0.125, NAN, NAN, 0.4], atol=1e-7)
     np.testing.assert_allclose(difference, [0.875, NAN, NAN, -0.4], atol=1e-7)
 
 
@@ -30,8 +30,10 @@ def test_agrees_with_the_reference(dtype):
     hits[torch.rand(60, 5, generator=generator) < 0.5] = NAN
     parts = torch.randint(5, (60,), generator=generator)
     weights = torch.tensor([1.0, 0, 2, 5, 3], dtype=dtype)
-    found = part_specificity(hits, parts, weights)
-    for ours, theirs in zip(found, reference.part_specificity(hits.tolist(), parts.tolist(), weights), strict=True):
+    specificity = part_specificity(hits, parts, weights)
+    for ours, theirs in zip(
+        specificity, reference.part_specificity(hits.tolist(), parts.tolist(), weights), strict=True
+    ):
         assert ours.dtype == dtype
         np.testing.assert_allclose(ours, np.array(theirs, dtype=float), atol=1e-6)
 
@@ -42,15 +44,15 @@ def test_hits_of_several_parts_are_those_of_each_alone_and_of_the_reference(dtyp
     maps = torch.tensor(rng.random((9, 3, 4)), dtype=dtype)
     points = torch.tensor(rng.uniform(-0.5, 10, (9, 5, 2, 2)), dtype=torch.float32)
     points[torch.tensor(rng.random((9, 5, 2)) < 0.3)] = NAN
-    found = hits_of_parts(maps, points, (11, 12), (1.0, 6.0))
+    hits = hits_of_parts(maps, points, (11, 12), (1.0, 6.0))
     alone = torch.stack([point_hits(maps, points[:, part], (11, 12), (1.0, 6.0)) for part in range(5)], 1)
-    np.testing.assert_array_equal(found, alone)
+    np.testing.assert_array_equal(hits, alone)
     tied = maps.mul(3).round()
     together = hits_of_parts(tied, points, (11, 12), (1.0,))
     np.testing.assert_array_equal(together[:, 2], point_hits(tied, points[:, 2], (11, 12), (1.0,)))
     for part in range(5):
         expected = reference_clm.point_hits(maps, points[:, part], (11, 12), (1.0, 6.0))
-        np.testing.assert_allclose(found[:, part], expected, atol=1e-6)
+        np.testing.assert_allclose(hits[:, part], expected, atol=1e-6)
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +72,7 @@ def specificity(birds, maps, concepts):
     return part_specificity(hits, parts[concepts], weights)[1].numpy()
 
 
-def drawn(birds, rng):
+def draw_concepts(birds, rng):
     eligible = torch.nonzero(birds.part_of_concept >= 0)[:, 0]
     return eligible[rng.integers(0, len(eligible), len(birds))]
 
@@ -83,13 +85,13 @@ def blobs(places, width=3.0, size=64):
 
 
 def test_a_map_at_its_part_is_near_the_maximum_and_one_of_the_whole_object_cannot_win(birds):
-    concepts = drawn(birds, np.random.default_rng(0))
-    own = birds.points[torch.arange(len(birds)), birds.part_of_concept[concepts], 0]
+    concepts = draw_concepts(birds, np.random.default_rng(0))
+    at_part = birds.points[torch.arange(len(birds)), birds.part_of_concept[concepts], 0]
     # Some of the nearest other parts lie in the region too.
-    assert np.nanmean(specificity(birds, blobs(own), concepts)) > 0.7
+    assert np.nanmean(specificity(birds, blobs(at_part), concepts)) > 0.7
     # All visible parts alike: every part is in the region as far as the own one.
-    whole = torch.stack([(blobs(birds.points[i, :, 0]).amax(0) > 0.6).float() for i in range(len(birds))])
-    rows = specificity(birds, whole, concepts)
+    of_object = torch.stack([(blobs(birds.points[i, :, 0]).amax(0) > 0.6).float() for i in range(len(birds))])
+    rows = specificity(birds, of_object, concepts)
     np.testing.assert_allclose(rows[~np.isnan(rows)], 0, atol=1e-6)
 
 
@@ -105,7 +107,7 @@ def test_maps_that_know_no_concept_have_a_difference_of_0_in_19_of_20_intervals(
     }[kind]
     covered = []
     for _ in range(200):
-        scores = specificity(birds, maps, drawn(birds, rng))
+        scores = specificity(birds, maps, draw_concepts(birds, rng))
         low, high = interval(scores, bounds=(-1, 1))
         covered.append(low <= 0 <= high)
     # The bias of the weights, a few thousandths, is left; with equal weights 116 of 200 intervals hold 0.

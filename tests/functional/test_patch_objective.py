@@ -36,12 +36,12 @@ def test_agrees_with_the_reference(squared, pixel_range):
     generator = torch.Generator().manual_seed(0)
     logits, patched = torch.randn(2, 7, 5, generator=generator)
     images, delta = torch.randn(2, 7, 3, 4, 6, generator=generator) * (pixel_range[1] - pixel_range[0])
-    found = patch_objective(patched, logits, images, delta, pixel_range, 0.3, 0.7, squared)
+    objective = patch_objective(patched, logits, images, delta, pixel_range, 0.3, 0.7, squared)
     expected = [
         reference.patch_objective(*(part.double().numpy() for part in parts), pixel_range, 0.3, 0.7, squared)
         for parts in zip(patched, logits, images, delta, strict=True)
     ]
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    np.testing.assert_allclose(objective, expected, rtol=1e-5)
     double = patch_objective(
         *(part.double() for part in (patched, logits, images, delta)), pixel_range, 0.3, 0.7, squared
     )

@@ -13,7 +13,7 @@ from quantus_concepts.functional.intervals import distribution, interval
 N_CLASSES, N_CONCEPTS, WIDTH = 10, 20, 64
 
 
-def drawn(means: np.ndarray, n: int, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+def draw_embeddings(means: np.ndarray, n: int, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
     """Return embeddings as after a ReLU, as many of each class."""
     labels = np.repeat(np.arange(len(means)), n // len(means))
     features = np.maximum(means[labels] + 2 * rng.standard_normal((n, means.shape[1])), 0)
@@ -27,8 +27,8 @@ def photographs() -> dict[str, Tensor]:
     families = rng.standard_normal((2, WIDTH))[(np.arange(N_CLASSES) >= 4).astype(int)]
     means = 1.5 * (families + rng.standard_normal((N_CLASSES, WIDTH)))
     class_concepts = torch.tensor(rng.random((N_CLASSES, N_CONCEPTS)) < 0.25).float()
-    features, labels = drawn(means, 2000, rng)
-    test_features, test_labels = drawn(means, 1000, rng)
+    features, labels = draw_embeddings(means, 2000, rng)
+    test_features, test_labels = draw_embeddings(means, 1000, rng)
     return {
         "features": features,
         "labels": labels,
@@ -65,7 +65,7 @@ def test_intervals_over_predicted_classes_hold_chance_as_often_as_they_say(photo
         assert np.mean(covered[name, "images"]) < 0.6, name
 
 
-def slow_scores(bank, given: dict[str, Tensor], top: int) -> dict[tuple[str, str], float]:
+def slow_scores(bank, data: dict[str, Tensor], top: int) -> dict[tuple[str, str], float]:
     """CEM over the images and CGIM over the concepts, one number at a time in float64."""
     cavs, intercepts = bank.cavs.double().numpy(), bank.intercepts.double().numpy()
     theta, bias = bank.head.weight.detach().double().numpy(), bank.head.bias.detach().double().numpy()
@@ -73,7 +73,7 @@ def slow_scores(bank, given: dict[str, Tensor], top: int) -> dict[tuple[str, str
     sums = {name: np.zeros_like(theta) for name in ("value", "contribution")}
     counts = np.zeros(len(theta))
     for x, y, present in zip(
-        given["test_features"].double().numpy(), given["test_labels"], given["concept_labels"].numpy(), strict=True
+        data["test_features"].double().numpy(), data["test_labels"], data["concept_labels"].numpy(), strict=True
     ):
         u = cavs @ x + intercepts
         k = int(np.argmax(theta @ u + bias))
@@ -84,13 +84,13 @@ def slow_scores(bank, given: dict[str, Tensor], top: int) -> dict[tuple[str, str
                 sums[name][k] += importance
         counts[k] += k == int(y)
     out = {("CEM", name): float(np.mean(column)) for name, column in hits.items()}
-    truth = given["class_concepts"].double().numpy()
+    truth = data["class_concepts"].double().numpy()
     for name in ("weight", "value", "contribution"):
-        kept = np.ones(len(theta), bool) if name == "weight" else counts > 0
-        matrix = theta if name == "weight" else sums[name][kept] / counts[kept, None]
+        defined = np.ones(len(theta), bool) if name == "weight" else counts > 0
+        matrix = theta if name == "weight" else sums[name][defined] / counts[defined, None]
         cosines = []
         for j in range(theta.shape[1]):
-            a, b = matrix[:, j], truth[kept, j]
+            a, b = matrix[:, j], truth[defined, j]
             if np.linalg.norm(a) and np.linalg.norm(b):
                 cosines.append(a @ b / np.linalg.norm(a) / np.linalg.norm(b))
         out["CGIM", name] = float(np.mean(cosines))
@@ -99,21 +99,21 @@ def slow_scores(bank, given: dict[str, Tensor], top: int) -> dict[tuple[str, str
 
 def test_scores_agree_with_the_formulas_one_number_at_a_time(photographs):
     small = {key: value if key.startswith("class") else value[::20] for key, value in photographs.items()}
-    found = random_bank_scores(**small, top_l=3, n_banks=2, seed=5)
+    scores = random_bank_scores(**small, top_l=3, n_banks=2, seed=5)
     banks = random_banks(small["features"], small["labels"], N_CONCEPTS, N_CLASSES, n_banks=2, seed=5)
     for number, bank in enumerate(banks):
         for key, expected in slow_scores(bank, small, 3).items():
             # float32 through one product of 64 numbers.
-            assert float(found[key][number]) == pytest.approx(expected, abs=1e-4), key
+            assert float(scores[key][number]) == pytest.approx(expected, abs=1e-4), key
 
 
 def test_banks_drawn_in_parts_are_those_of_one_call(photographs):
     few = photographs["features"][::20], photographs["labels"][::20], 3, N_CLASSES
-    whole = list(random_banks(*few, n_banks=3, seed=5))
+    at_once = list(random_banks(*few, n_banks=3, seed=5))
     parts = [*random_banks(*few, n_banks=2, seed=5), *random_banks(*few, n_banks=1, seed=5, first=2)]
-    for one, other in zip(whole, parts, strict=True):
-        assert torch.equal(one.cavs, other.cavs)
-        torch.testing.assert_close(one.head.weight, other.head.weight)
+    for bank, bank_of_part in zip(at_once, parts, strict=True):
+        assert torch.equal(bank.cavs, bank_of_part.cavs)
+        torch.testing.assert_close(bank.head.weight, bank_of_part.head.weight)
 
 
 def test_contributions_of_a_fitted_head_agree_with_any_truth(scores):
@@ -128,8 +128,8 @@ def test_contributions_of_a_fitted_head_agree_with_any_truth(scores):
 def test_concepts_that_are_known_lie_above_the_distribution(photographs, scores):
     """The true directions of the classes' concepts, by least squares, against random ones."""
     x, y = photographs["features"], photographs["labels"]
-    wanted = photographs["class_concepts"][y] - photographs["class_concepts"].mean(0)
-    cavs = torch.linalg.lstsq(x - x.mean(0), wanted).solution.T
+    centred = photographs["class_concepts"][y] - photographs["class_concepts"].mean(0)
+    cavs = torch.linalg.lstsq(x - x.mean(0), centred).solution.T
     u = (photographs["test_features"] - x.mean(0)) @ torch.nn.functional.normalize(cavs, dim=1).T
     ours = cem(u, photographs["concept_labels"]).mean()
     _, _, high = distribution(scores["CEM", "value"])

@@ -42,8 +42,8 @@ def test_outputs_that_are_all_zero_have_finite_slopes():
 
 
 def test_one_item_has_no_pairs():
-    one = torch.tensor([[0.3]], dtype=torch.float64)
+    single = torch.tensor([[0.3]], dtype=torch.float64)
     for form in LOSS_WEIGHTS:
-        loss, slope = pasta_slopes(one, one, None, (0, 0, 1), form)
+        loss, slope = pasta_slopes(single, single, None, (0, 0, 1), form)
         assert (loss == 0).all()
         assert (slope == 0).all()

@@ -38,13 +38,13 @@ def hits(**changed: Any) -> Tensor:
 
 
 def means(classes: list[int], mask: Tensor | None = None) -> None:
-    made = ClassMeans(4, 3)
+    class_means = ClassMeans(4, 3)
     try:
-        made.update(zeros(2, 3), torch.tensor(classes), mask)
+        class_means.update(zeros(2, 3), torch.tensor(classes), mask)
     finally:
         # Refused, they are as they were.
-        assert made.counts.tolist() == [0, 0, 0, 0]
-        assert made.compute().isnan().all()
+        assert class_means.counts.tolist() == [0, 0, 0, 0]
+        assert class_means.compute().isnan().all()
 
 
 def ranks(order: str, **changed: Any) -> Tensor:

@@ -91,10 +91,10 @@ def test_order_of_images_and_seed():
     without = torch.rand(4, 50, generator=generator) < 0.5
     order = torch.randperm(50, generator=generator)
     state = torch.get_rng_state()
-    one, same = (relative_contrast(scores, with_, without, seed=1) for _ in range(2))
+    contrast, same = (relative_contrast(scores, with_, without, seed=1) for _ in range(2))
     assert torch.equal(state, torch.get_rng_state())
     other = relative_contrast(scores[:, order], with_[:, order], without[:, order], seed=2)
-    for a, b, c in zip(one, same, other, strict=True):
+    for a, b, c in zip(contrast, same, other, strict=True):
         assert all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
         np.testing.assert_allclose(a.value, c.value)
         np.testing.assert_allclose(a.low, c.low, atol=0.1)

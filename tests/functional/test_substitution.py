@@ -17,44 +17,44 @@ VALUES = torch.tensor([[0.9, 0.1, 0.5], [0.4, 0.6, 0.2], [0.5, 0.5, 0.5], [NAN, 
 def test_by_hand() -> None:
     # Seen and gone; overlooked and still there; 0.5 is present; not known; put in is none of the concepts.
     added, removed = torch.tensor([0, 0, 1, 1, -1]), torch.tensor([1, 1, 2, 2, 0])
-    found = substitution(VALUES, added, removed)
-    np.testing.assert_array_equal(found.added, [1, 0, 1, NAN, NAN])
+    scores = substitution(VALUES, added, removed)
+    np.testing.assert_array_equal(scores.added, [1, 0, 1, NAN, NAN])
     # Of 300 concepts the 256th is one: what -1 has become would be scored as that.
     with pytest.raises(
         ValueError, match=r"`added` to have a signed dtype but got torch.uint8, in which -1 becomes a large"
     ):
         substitution(torch.zeros(5, 300), added.to(torch.uint8), removed)
-    np.testing.assert_array_equal(found.removed, [1, 0, 0, NAN, NAN])
+    np.testing.assert_array_equal(scores.removed, [1, 0, 0, NAN, NAN])
 
 
 def test_nothing_taken_out_leaves_only_the_other_score() -> None:
-    found = substitution(VALUES[:3], torch.tensor([0, 0, 0]), torch.tensor([-1, 0, 2]))
-    np.testing.assert_array_equal(found.added, [1, 0, 1])
+    scores = substitution(VALUES[:3], torch.tensor([0, 0, 0]), torch.tensor([-1, 0, 2]))
+    np.testing.assert_array_equal(scores.added, [1, 0, 1])
     # Not known; the one that was put in; 0.5 is present.
-    np.testing.assert_array_equal(found.removed, [NAN, NAN, 0])
+    np.testing.assert_array_equal(scores.removed, [NAN, NAN, 0])
 
 
 @pytest.mark.parametrize(("threshold", "expected"), [(0.5, [1, 0, 1]), (0.51, [1, 0, 0]), (0.3, [1, 1, 1])])
 def test_threshold(threshold: float, expected: list[float]) -> None:
-    found = substitution(VALUES[:3], torch.tensor([0, 0, 0]), torch.tensor([-1, -1, -1]), threshold)
-    np.testing.assert_array_equal(found.added, expected)
+    scores = substitution(VALUES[:3], torch.tensor([0, 0, 0]), torch.tensor([-1, -1, -1]), threshold)
+    np.testing.assert_array_equal(scores.added, expected)
 
 
 def test_recital_by_hand() -> None:
-    own = torch.tensor([[1, 0, 1], [1, 1, 0], [1, 1, 1], [0, 1, 0], [0, 0, 0]])
+    class_concepts = torch.tensor([[1, 0, 1], [1, 1, 0], [1, 1, 1], [0, 1, 0], [0, 0, 0]])
     # Both; one of two; all three at the threshold; a value is unknown; a class without concepts.
-    np.testing.assert_array_equal(recital(VALUES, own), [1, 0, 1, NAN, NAN])
+    np.testing.assert_array_equal(recital(VALUES, class_concepts), [1, 0, 1, NAN, NAN])
 
 
 def test_movement_by_hand() -> None:
     before = torch.tensor([[0.2, 0.9, 0.5, 0.5], [0.1, 0.8, 0.3, 0.4], [0.0, 0.0, 0.0, 0.0], [0.5, 0.5, 0.5, 0.5]])
     after = torch.tensor([[0.8, 0.3, 0.5, 0.5], [0.3, 0.4, 0.2, 0.7], [0.0, 0.0, 0.0, 0.0], [0.9, 0.5, 0.1, 0.5]])
-    found = movement(before, after, torch.tensor([0, 0, 0, 0]), torch.tensor([1, 1, 1, -1]))
-    np.testing.assert_allclose(found.added, [0.6, 0.2, 0, 0.4], atol=1e-6)
-    np.testing.assert_allclose(found.removed, [0.6, 0.4, 0, NAN], atol=1e-6)
-    np.testing.assert_allclose(found.others, [0, 0.2, 0, 0.4 / 3], atol=1e-6)
+    moved = movement(before, after, torch.tensor([0, 0, 0, 0]), torch.tensor([1, 1, 1, -1]))
+    np.testing.assert_allclose(moved.added, [0.6, 0.2, 0, 0.4], atol=1e-6)
+    np.testing.assert_allclose(moved.removed, [0.6, 0.4, 0, NAN], atol=1e-6)
+    np.testing.assert_allclose(moved.others, [0, 0.2, 0, 0.4 / 3], atol=1e-6)
     # Nothing else; (0.2 + 0.4) / 2 beside 0.2; nothing at all; the one touched beside three others.
-    np.testing.assert_allclose(found.selectivity, [1, 0.6, NAN, 0.75], atol=1e-6)
+    np.testing.assert_allclose(moved.selectivity, [1, 0.6, NAN, 0.75], atol=1e-6)
 
 
 def test_against_loops() -> None:
@@ -62,40 +62,44 @@ def test_against_loops() -> None:
     n, n_concepts = 60, 7
     before, after = (torch.as_tensor(rng.normal(size=(n, n_concepts))) for _ in range(2))
     added, removed = (torch.as_tensor(rng.integers(-1, n_concepts, n)) for _ in range(2))
-    own = torch.as_tensor(rng.integers(0, 2, (n, n_concepts)))
+    class_concepts = torch.as_tensor(rng.integers(0, 2, (n, n_concepts)))
     scores, moved, recited = (
         substitution(after, added, removed, 0.1),
         movement(before, after, added, removed),
-        recital(after, own, -1),
+        recital(after, class_concepts, -1),
     )
     for i in range(n):
         a, r, row = int(added[i]), int(removed[i]), after[i].tolist()
         plus = NAN if a < 0 else float(row[a] >= 0.1)
         minus = NAN if a < 0 or r < 0 or a == r else float(row[r] < 0.1)
         change = [float(x - y) for x, y in zip(after[i], before[i], strict=True)]
-        others = [abs(change[c]) for c in range(n_concepts) if c not in (a, r)]
+        other_changes = [abs(change[c]) for c in range(n_concepts) if c not in (a, r)]
         touched = [abs(change[c]) for c in range(n_concepts) if c in (a, r)]
-        expected = [NAN if a < 0 else change[a], NAN if r < 0 else -change[r], np.mean(others)]
-        share = np.mean(touched) / (np.mean(touched) + np.mean(others)) if touched else NAN
+        expected = [NAN if a < 0 else change[a], NAN if r < 0 else -change[r], np.mean(other_changes)]
+        share = np.mean(touched) / (np.mean(touched) + np.mean(other_changes)) if touched else NAN
         np.testing.assert_array_equal([scores.added[i], scores.removed[i]], [plus, minus])
-        np.testing.assert_allclose([each[i] for each in moved], [*expected, share], atol=1e-12)
-        shown = [row[c] >= -1 for c in range(n_concepts) if own[i, c]]
-        np.testing.assert_equal(float(recited[i]), float(all(shown)) if shown else NAN)
+        np.testing.assert_allclose([moves[i] for moves in moved], [*expected, share], atol=1e-12)
+        present = [row[c] >= -1 for c in range(n_concepts) if class_concepts[i, c]]
+        np.testing.assert_equal(float(recited[i]), float(all(present)) if present else NAN)
 
 
 def test_controls() -> None:
     rng = torch.Generator().manual_seed(0)
     n, n_concepts = 4000, 6
-    own = torch.zeros(n, n_concepts)
-    own[:, :3] = 1
+    class_concepts = torch.zeros(n, n_concepts)
+    class_concepts[:, :3] = 1
     added, removed = torch.randint(3, 6, (n,), generator=rng), torch.randint(0, 3, (n,), generator=rng)
-    shown = own.clone()
+    in_image = class_concepts.clone()
     rows = torch.arange(n)
-    shown[rows, added], shown[rows, removed] = 1, 0
-    for values, expected in ((shown, (1, 1, 0)), (own, (0, 0, 1)), (torch.ones(n, n_concepts), (1, 0, 1))):
+    in_image[rows, added], in_image[rows, removed] = 1, 0
+    for values, expected in (
+        (in_image, (1, 1, 0)),
+        (class_concepts, (0, 0, 1)),
+        (torch.ones(n, n_concepts), (1, 0, 1)),
+    ):
         scores = substitution(values, added, removed)
-        assert (scores.added.mean(), scores.removed.mean(), recital(values, own).mean()) == expected
-    np.testing.assert_array_equal(movement(own, shown, added, removed).selectivity, np.ones(n))
+        assert (scores.added.mean(), scores.removed.mean(), recital(values, class_concepts).mean()) == expected
+    np.testing.assert_array_equal(movement(class_concepts, in_image, added, removed).selectivity, np.ones(n))
     guessed = substitution(torch.rand(n, n_concepts, generator=rng), added, removed)
     assert abs(float(guessed.added.mean()) - 0.5) < 0.03
     assert abs(float(guessed.removed.mean()) - 0.5) < 0.03
@@ -109,9 +113,9 @@ def test_half_precision_gives_scores_in_float32() -> None:
 
 def test_group_choice_by_hand() -> None:
     similarity = torch.tensor([[0.1, 0.5, 0.9], [0.5, 0.5, 0.9], [0.1, 0.2, 0.9], [0.1, 0.2, 0.9]])
-    groups, wanted = torch.tensor([0, 0, 1]), torch.tensor([0, 0, 1, 2])
+    groups, group_of_image = torch.tensor([0, 0, 1]), torch.tensor([0, 0, 1, 2])
     # The larger of two; of equal ones the first; the only one; a group without options.
-    assert group_choice(similarity, groups, wanted).tolist() == [1, 0, 2, -1]
+    assert group_choice(similarity, groups, group_of_image).tolist() == [1, 0, 2, -1]
     # Above it, equal to it, above it.
     none = torch.tensor([0.6, 0.5, 0.95, 0.0])
-    assert group_choice(similarity, groups, wanted, none).tolist() == [-1, 0, -1, -1]
+    assert group_choice(similarity, groups, group_of_image, none).tolist() == [-1, 0, -1, -1]

@@ -122,19 +122,19 @@ def test_bool_is_0_and_1(name: str) -> None:
 
 @pytest.mark.parametrize("name", METRICS)
 @pytest.mark.parametrize("kind", BAD)
-@pytest.mark.parametrize("asked", [False, True])
-def test_what_is_no_attribution_is_nan_and_told(name: str, kind: str, asked: bool) -> None:
-    if not asked and kind == "nothing":
+@pytest.mark.parametrize("computed", [False, True])
+def test_what_is_no_attribution_gives_nan_and_a_warning(name: str, kind: str, computed: bool) -> None:
+    if not computed and kind == "nothing":
         pytest.skip("no attributions are none")
     if name == "PASTA-score" and kind == "another shape":
         pytest.skip("a row for each sample is of concepts: an error where they have no names")
     spoil, message = BAD[kind]
     a_batch = spoil(whole_numbers(name))
-    explain = (lambda model, inputs, targets, **kwargs: a_batch) if asked else None
-    with pytest.warns(UserWarning, match=message) as told:
-        scores = scored(name, None if asked else a_batch, explain)
+    explain = (lambda model, inputs, targets, **kwargs: a_batch) if computed else None
+    with pytest.warns(UserWarning, match=message) as caught:
+        scores = scored(name, None if computed else a_batch, explain)
     assert np.isnan(scores).all()
-    assert len([each for each in told if issubclass(each.category, UserWarning)]) == 1
+    assert len([warning for warning in caught if issubclass(warning.category, UserWarning)]) == 1
 
 
 @pytest.mark.parametrize("name", METRICS)
@@ -169,10 +169,10 @@ def test_a_classifier_is_no_concept_model_and_no_method_is_to_blame(name: str) -
         plain = Plain()
     with pytest.raises(ValueError, match=message):
         METRICS[name]()(plain, IMAGES, CLASSES)
-    with pytest.warns(UserWarning, match=message) as told:
+    with pytest.warns(UserWarning, match=message) as caught:
         scores = METRICS[name]()(plain, IMAGES, CLASSES, explain_func=quantus.explain, device="cpu")
     assert np.isnan(scores).all()
-    assert "failed" not in "".join(str(each.message) for each in told if name in str(each.message))
+    assert "failed" not in "".join(str(warning.message) for warning in caught if name in str(warning.message))
     # Importances of concepts are welcome, wherever they come from.
     with torch.no_grad():
         predicted = plain(torch.as_tensor(IMAGES)).argmax(1).numpy()

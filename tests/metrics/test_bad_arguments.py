@@ -190,14 +190,14 @@ def updated(name: str) -> dict[str, Case]:
     truth = {key: (ARGUMENTS | {"labels": CLASSES})[key] for key in names}
     good = {"model": MODEL, "x_batch": IMAGES, "y_batch": CLASSES, **truth}
     bad: dict[str, Bad] = {key: {**NO_ARRAY, "one too few": value[:5]} for key, value in truth.items()}
-    others = {"None": None, "another": Faithfulness(), "a number": 3}
+    no_metrics = {"None": None, "another": Faithfulness(), "a number": 3}
     return spoilt(
         lambda **batch: make().update(**batch),
         good,
         x_batch={"text": "x", "None": None},
         y_batch={"text": "y", "one too few": CLASSES[:5]},
         **bad,
-    ) | spoilt(make().merge_state, {"other": make()}, other=others)
+    ) | spoilt(make().merge_state, {"other": make()}, other=no_metrics)
 
 
 TABLE: dict[str, dict[str, Case]] = {

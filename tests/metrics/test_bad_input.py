@@ -58,8 +58,8 @@ class World:
             self.model, self.images, self.classes
         )
 
-    def known(self, metric: Any, **kwargs: Any) -> list[float]:
-        """Call a metric with known ground truth; its explanations must not be asked for."""
+    def call_unexplained(self, metric: Any, **kwargs: Any) -> list[float]:
+        """Call a metric with known ground truth; no explanation must be computed."""
 
         def explain(model: Any, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray:
             pytest.fail("explained before the arguments were checked")
@@ -69,13 +69,13 @@ class World:
 
     def mcs(self, call: dict[str, Any] | None = None, **kwargs: Any) -> list[float]:
         arguments = {"contrast_model": self.contrast, "contrast_labels": self.classes, **kwargs}
-        return self.known(MCS(**arguments), **(call or {}))
+        return self.call_unexplained(MCS(**arguments), **(call or {}))
 
     def idr(self, call: dict[str, Any] | None = None, **kwargs: Any) -> list[float]:
-        return self.known(IDR(**{"counterpart": self.changed, **kwargs}), **(call or {}))
+        return self.call_unexplained(IDR(**{"counterpart": self.changed, **kwargs}), **(call or {}))
 
     def iir(self, call: dict[str, Any] | None = None, **kwargs: Any) -> list[float]:
-        return self.known(IIR(**(kwargs or {"patched": self.changed})), **(call or {}))
+        return self.call_unexplained(IIR(**(kwargs or {"patched": self.changed})), **(call or {}))
 
     def iir_of_photographs(self, init: Any = None, **kwargs: Any) -> list[float]:
         patch = Patch(self.photographs[0] if init is None else init, **kwargs)
@@ -303,11 +303,11 @@ VALUES |= {
 }
 TYPES: dict[str, tuple[Callable[[World], object], str]] = {
     "a Captum class as explanation": (
-        lambda w: w.known(CEM(w.labels), explain_func=Saliency),
+        lambda w: w.call_unexplained(CEM(w.labels), explain_func=Saliency),
         r"got Captum's Saliency. Wrap the class: captum_concepts.explain_func\(Saliency\)",
     ),
     "the method of an attribution": (
-        lambda w: w.known(CEM(w.labels), explain_func=Saliency(w.model).attribute),
+        lambda w: w.call_unexplained(CEM(w.labels), explain_func=Saliency(w.model).attribute),
         r"`explain_func` to be a function \(model, inputs, targets, \*\*kwargs\)",
     ),
     "a Captum class among methods": (

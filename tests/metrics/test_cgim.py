@@ -95,11 +95,11 @@ class TestAllClasses:
 
     def test_in_any_batches_and_where_an_explanation_is_missing(self, head: nn.Linear) -> None:
         a_batch = head.weight.detach().numpy()[self.CLASSES]
-        whole = CGIM(self.V)(head, self.VALUES, self.CLASSES, a_batch)
-        assert CGIM(self.V)(head, self.VALUES, self.CLASSES, a_batch, batch_size=1) == whole
+        at_once = CGIM(self.V)(head, self.VALUES, self.CLASSES, a_batch)
+        assert CGIM(self.V)(head, self.VALUES, self.CLASSES, a_batch, batch_size=1) == at_once
         a_batch[0] = np.nan
         with pytest.warns(UserWarning, match=r"hold NaN or infinity \(1 of 3 samples\)"):
-            assert CGIM(self.V)(head, self.VALUES, self.CLASSES, a_batch, batch_size=1) == whole
+            assert CGIM(self.V)(head, self.VALUES, self.CLASSES, a_batch, batch_size=1) == at_once
         with pytest.warns(UserWarning, match="hold NaN"):
             assert np.isnan(CGIM(self.V)(head, self.VALUES, self.CLASSES, a_batch * np.nan)).all()
 

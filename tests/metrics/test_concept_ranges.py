@@ -26,11 +26,11 @@ class Pairs(Samples):
 @pytest.mark.parametrize("baselines", [False, True])
 def test_rows_of_ranges_give_the_table_of_one_pass(baselines: bool, per_image: bool) -> None:
     model, data = SharingConceptModel(0), Pairs()
-    asked: dict[str, Any] = {"baselines": baselines, "value_threshold": 0.1, "top_l": (1, 2), "seed": 3}
-    ranges = ConceptRanges(model, data, batch_size=2, **asked)
+    settings: dict[str, Any] = {"baselines": baselines, "value_threshold": 0.1, "top_l": (1, 2), "seed": 3}
+    ranges = ConceptRanges(model, data, batch_size=2, **settings)
     rows = pd.concat([ranges.rows(0, 2), ranges.rows(2, 8), ranges.rows(8, 11)], ignore_index=True)
     loader = DataLoader(data, 2, generator=torch.Generator())
-    expected = score_concepts(model, loader, **asked, per_image=per_image)
+    expected = score_concepts(model, loader, **settings, per_image=per_image)
     pd.testing.assert_frame_equal(ranges.table(rows, per_image=per_image), expected, check_exact=True)
     assert {"CLM", "CEM", "S+"} <= {*expected["metric"]}
     with pytest.raises(ValueError, match=r"all 11 images and 1 models and controls, 11 rows, but got 9"):

@@ -88,20 +88,20 @@ def test_every_variant_agrees_with_the_formulas(kind: type[nn.Module]) -> None:
     np.testing.assert_array_equal(first["predicted"], expected[("predicted",)])
     np.testing.assert_array_equal(first["label"], labels)
 
-    found = images_of(model, value_threshold=0.1)
+    columns = images_of(model, value_threshold=0.1)
     for name in EXPLANATIONS:
         for top in TOPS:
-            np.testing.assert_allclose(found["CEM", name, top, 0, ""], expected["cem", name, top], atol=1e-6)
+            np.testing.assert_allclose(columns["CEM", name, top, 0, ""], expected["cem", name, top], atol=1e-6)
             for alpha in ALPHAS:
-                column = found["CLM", name, top, alpha, ""]
+                column = columns["CLM", name, top, alpha, ""]
                 np.testing.assert_allclose(column, expected["clm", name, top, alpha], atol=1e-6)
-    np.testing.assert_allclose(found["density", "", 0, 0, ""], present.mean(1), atol=1e-6)
+    np.testing.assert_allclose(columns["density", "", 0, 0, ""], present.mean(1), atol=1e-6)
     right = ((values >= 0.1) == (present.numpy() == 1)).mean(1)
-    np.testing.assert_allclose(found["concept accuracy", "", 0, 0, ""], right, atol=1e-6)
+    np.testing.assert_allclose(columns["concept accuracy", "", 0, 0, ""], right, atol=1e-6)
     # "speaks by being absent": the first concept by contribution has a negative value
     chosen = linear.weight.detach().numpy()[expected[("predicted",)]]
     absent = values[np.arange(N), (chosen * values).argmax(1)] < 0
-    np.testing.assert_array_equal(found["negative first", "contribution", 1, 0, ""], absent)
+    np.testing.assert_array_equal(columns["negative first", "contribution", 1, 0, ""], absent)
     assert 0 < absent.sum() < N
 
 
@@ -110,42 +110,42 @@ def float32() -> tuple[SharingConceptModel, dict[str, np.ndarray], pd.DataFrame]
     """A model, the arrays Quantus is given, and the table of the same images."""
     model = SharingConceptModel()
     samples = make_samples(torch.float32)
-    arrays = [each.numpy() for each in next(iter(DataLoader(samples, N)))]
+    arrays = [tensor.numpy() for tensor in next(iter(DataLoader(samples, N)))]
     predicted = model(torch.as_tensor(arrays[0])).argmax(1).numpy()
-    given = dict(zip(("images", "labels", "concepts", "points"), arrays, strict=True)) | {"predicted": predicted}
-    return model, given, run(model, samples)
+    data = dict(zip(("images", "labels", "concepts", "points"), arrays, strict=True)) | {"predicted": predicted}
+    return model, data, run(model, samples)
 
 
-def metrics_for(given: dict[str, np.ndarray]) -> dict[tuple[Any, ...], quantus.Metric]:
+def metrics_for(data: dict[str, np.ndarray]) -> dict[tuple[Any, ...], quantus.Metric]:
     """Each metric class, by the fields of its row."""
-    labels = given["labels"]
-    found: dict[tuple[Any, ...], quantus.Metric] = {}
+    labels = data["labels"]
+    metrics: dict[tuple[Any, ...], quantus.Metric] = {}
     for name in EXPLANATIONS:
         for top in TOPS:
             for which in ("all", "correct"):
-                found["CEM", name, which, top, 0.0, ""] = CEM(
-                    given["concepts"], top, only_correct=which == "correct", labels=labels, importance=name
+                metrics["CEM", name, which, top, 0.0, ""] = CEM(
+                    data["concepts"], top, only_correct=which == "correct", labels=labels, importance=name
                 )
             for alpha in ALPHAS:
-                found["CLM", name, "all", top, alpha, ""] = CLM(
-                    alpha, points=given["points"], part_of_concept=PARTS, top_l=top, importance=name
+                metrics["CLM", name, "all", top, alpha, ""] = CLM(
+                    alpha, points=data["points"], part_of_concept=PARTS, top_l=top, importance=name
                 )
         for per in ("concept", "class"):
-            found["CGIM", name, "correct", 0, 0.0, per] = CGIM(CLASS_CONCEPTS, per, labels, importance=name)
-    return found
+            metrics["CGIM", name, "correct", 0, 0.0, per] = CGIM(CLASS_CONCEPTS, per, labels, importance=name)
+    return metrics
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_every_row_is_what_the_metric_class_gives_in_quantus(float32: Any) -> None:
     """To the bit, in one stock call of `quantus.evaluate`."""
-    model, given, table = float32
-    metrics = metrics_for(given)
+    model, data, table = float32
+    metrics = metrics_for(data)
     results = quantus.evaluate(
         metrics={str(key): metric for key, metric in metrics.items()},
-        xai_methods={"any": np.ones_like(given["images"])},
+        xai_methods={"any": np.ones_like(data["images"])},
         model=model,
-        x_batch=given["images"],
-        y_batch=given["predicted"],
+        x_batch=data["images"],
+        y_batch=data["predicted"],
         call_kwargs={"call": {"batch_size": 4}},
     )["any"]
     table = table[table["baseline"] == ""].copy()
@@ -164,7 +164,7 @@ def test_every_row_is_what_the_metric_class_gives_in_quantus(float32: Any) -> No
         assert mean["value"] == defined.mean() or (not len(defined) and np.isnan(mean["value"]))
         assert (mean["n"], mean["undefined"]) == (len(defined), len(scores) - len(defined))
         # CGIM has scores of concepts, which are not independent: no interval.
-        ends = (np.nan, np.nan) if key[0] == "CGIM" else interval(scores, metric.bounds, given["predicted"])
+        ends = (np.nan, np.nan) if key[0] == "CGIM" else interval(scores, metric.bounds, data["predicted"])
         np.testing.assert_array_equal((mean["low"], mean["high"]), ends)
         if key[0] == "CGIM":
             np.testing.assert_array_equal(rows[key]["value"].iloc[1:], scores)
@@ -178,7 +178,7 @@ def test_intervals_of_clm_are_those_of_summarise() -> None:
     samples = [
         sample._replace(image=torch.randn(3, *SIZE, generator=generator)) for sample in 3 * make_samples(torch.float32)
     ]
-    images, labels, _, points = (each.numpy() for each in next(iter(DataLoader(samples, len(samples)))))
+    images, labels, _, points = (tensor.numpy() for tensor in next(iter(DataLoader(samples, len(samples)))))
     with torch.no_grad():  # else one class is predicted for all, and one cluster has no interval
         model.head[0].bias -= model(torch.as_tensor(images)).mean(0)
     predicted = model(torch.as_tensor(images)).argmax(1).numpy()
@@ -238,15 +238,15 @@ def test_several_models_score_as_each_alone_and_thresholds_go_by_name() -> None:
 
 
 def test_controls_are_told_by_their_distribution() -> None:
-    drawn = [SharingConceptModel(seed) for seed in range(1, 13)]
-    table = run(SharingConceptModel(), controls={"random": drawn}, control_stride=1, baselines=False)
-    each = np.stack([run(model, baselines=False)["value"] for model in drawn])
+    random_models = [SharingConceptModel(seed) for seed in range(1, 13)]
+    table = run(SharingConceptModel(), controls={"random": random_models}, control_stride=1, baselines=False)
+    values = np.stack([run(model, baselines=False)["value"] for model in random_models])
     control = table[table["model"] == "random"]
-    np.testing.assert_allclose(control["value"], [np.nanmean(column) for column in each.T], rtol=1e-12)
+    np.testing.assert_allclose(control["value"], [np.nanmean(column) for column in values.T], rtol=1e-12)
     # The range of twelve draws is the smallest to the largest.
-    np.testing.assert_allclose(control["low"], np.nanmin(each, 0), rtol=1e-12)
-    np.testing.assert_allclose(control["high"], np.nanmax(each, 0), rtol=1e-12)
-    np.testing.assert_array_equal(control["n"], (~np.isnan(each)).sum(0))
+    np.testing.assert_allclose(control["low"], np.nanmin(values, 0), rtol=1e-12)
+    np.testing.assert_allclose(control["high"], np.nanmax(values, 0), rtol=1e-12)
+    np.testing.assert_array_equal(control["n"], (~np.isnan(values)).sum(0))
     np.testing.assert_array_equal(control["n"] + control["undefined"], 12)
 
 
@@ -302,25 +302,25 @@ def test_only_what_the_truth_allows_is_scored() -> None:
 
 def test_the_other_image_is_an_earlier_one_and_every_earlier_one_occurs() -> None:
     points = torch.arange(200.0).view(200, 1, 1, 1).expand(200, 1, 1, 2)
-    whole = EarlierPoints(3).draw(points)[:, 0, 0, 0]
+    at_once = EarlierPoints(3).draw(points)[:, 0, 0, 0]
     cut = EarlierPoints(3)
     pieces = torch.cat([cut.draw(piece) for piece in points.split(7)])[:, 0, 0, 0]
-    assert whole[0].isnan()
-    assert torch.equal(whole[1:], pieces[1:])
-    assert (whole[1:] < torch.arange(1, 200)).all()
+    assert at_once[0].isnan()
+    assert torch.equal(at_once[1:], pieces[1:])
+    assert (at_once[1:] < torch.arange(1, 200)).all()
     # Uniform on [0, 1) the ratio has mean 1/2 and standard error 0.0205 over 199 images: four of them.
-    assert abs((whole[1:] / torch.arange(1, 200)).mean() - 0.5) < 0.082 + 0.02
+    assert abs((at_once[1:] / torch.arange(1, 200)).mean() - 0.5) < 0.082 + 0.02
 
 
 def test_parts_of_another_image_are_scored_on_the_own_map() -> None:
     """With all points alike, the other image's points are the own ones."""
     same = SAMPLES[3].points.nan_to_num(4.0)
-    found = images_of(SharingConceptModel(), samples=[sample._replace(points=same) for sample in SAMPLES])
+    columns = images_of(SharingConceptModel(), samples=[sample._replace(points=same) for sample in SAMPLES])
     for top in TOPS:
         for alpha in ALPHAS:
-            other = found["CLM", "contribution", top, alpha, "parts of another image"]
+            other = columns["CLM", "contribution", top, alpha, "parts of another image"]
             assert np.isnan(other[0])
-            np.testing.assert_allclose(other[1:], found["CLM", "contribution", top, alpha, ""][1:])
+            np.testing.assert_allclose(other[1:], columns["CLM", "contribution", top, alpha, ""][1:])
 
 
 @pytest.mark.parametrize("size", [(9, 9), (10, 14)])
@@ -407,10 +407,10 @@ def test_images_of_uint8_are_divided_by_255() -> None:
     shares = [sample._replace(image=sample.image / 255) for sample in pixels]
     model = SharingConceptModel(0)
     pd.testing.assert_frame_equal(run(model, pixels), run(model, shares), check_exact=True)
-    found, expected = (
-        embed(model.features, DataLoader(each, 4, generator=torch.Generator())) for each in (pixels, shares)
+    scaled, expected = (
+        embed(model.features, DataLoader(images, 4, generator=torch.Generator())) for images in (pixels, shares)
     )
-    assert torch.equal(found.features, expected.features)
+    assert torch.equal(scaled.features, expected.features)
 
 
 def test_an_empty_loader_is_refused() -> None:
@@ -425,7 +425,7 @@ def test_part_specificity_agrees_with_the_formulas() -> None:
     parts = PARTS.numpy()
     weights = np.bincount(parts[parts >= 0], minlength=points.shape[1])
     theta = model.head[0].weight.detach()
-    found = images_of(model)
+    columns = images_of(model)
     for name, importance in (("weight", theta[predicted]), ("value", model.concept_predictor(images).detach())):
         first = np.where(parts >= 0, importance.numpy(), -np.inf).argmax(1)
         for alpha in ALPHAS:
@@ -437,13 +437,15 @@ def test_part_specificity_agrees_with_the_formulas() -> None:
                 1,
             )
             _, differences = reference_specificity.part_specificity(hits, parts[first], weights)
-            np.testing.assert_allclose(found["part specificity", name, 1, alpha, ""], differences, atol=1e-6)
+            np.testing.assert_allclose(columns["part specificity", name, 1, alpha, ""], differences, atol=1e-6)
     # CLM less the baseline is the difference, where both are of the first concept.
     for alpha in ALPHAS:
-        own = found["CLM", "contribution", 1, alpha, ""]
-        others = found["CLM", "contribution", 1, alpha, "other parts of the image"]
-        difference = found["part specificity", "contribution", 1, alpha, ""]
-        np.testing.assert_allclose((own - others)[~np.isnan(others)], difference[~np.isnan(others)], atol=1e-6)
+        at_part = columns["CLM", "contribution", 1, alpha, ""]
+        at_other_parts = columns["CLM", "contribution", 1, alpha, "other parts of the image"]
+        difference = columns["part specificity", "contribution", 1, alpha, ""]
+        np.testing.assert_allclose(
+            (at_part - at_other_parts)[~np.isnan(at_other_parts)], difference[~np.isnan(at_other_parts)], atol=1e-6
+        )
 
 
 def test_the_norm_of_the_features_is_a_baseline_of_models_that_give_their_maps() -> None:
@@ -452,16 +454,16 @@ def test_the_norm_of_the_features_is_a_baseline_of_models_that_give_their_maps()
     bank = ConceptBank(torch.randn(len(PARTS), 4))
     model = PostHocCBM(backbone, bank, nn.Linear(len(PARTS), len(CLASS_CONCEPTS))).double()
     images, _, _, points = next(iter(DataLoader(SAMPLES, N)))
-    found = images_of(model)
+    columns = images_of(model)
     norms = backbone(images).detach().norm(dim=1)
     values = model.concept_predictor(images)
     theta = model.head.weight[model(images).argmax(1)]
     first = (theta * values).detach().masked_fill(PARTS < 0, -torch.inf).argmax(1)
     places = points[range(N), PARTS[first]]
     expected = reference_clm.point_hits(norms, places, SIZE, (ALPHAS[0],))[:, 0]
-    ours = found["CLM", "contribution", 1, ALPHAS[0], "feature norm"]
+    ours = columns["CLM", "contribution", 1, ALPHAS[0], "feature norm"]
     np.testing.assert_allclose(ours, np.where(np.isnan(ours), np.nan, expected), atol=1e-6)
-    assert ("part specificity", "contribution", 1, ALPHAS[0], "centred Gaussian") in found
+    assert ("part specificity", "contribution", 1, ALPHAS[0], "centred Gaussian") in columns
     # Of a model that does not give its feature maps it is undefined.
     unknown = images_of(TinyConceptModel(dtype=torch.float64))["CLM", "contribution", 1, ALPHAS[0], "feature norm"]
     assert np.isnan(unknown).all()
@@ -471,21 +473,21 @@ def test_the_norm_of_the_features_is_a_baseline_of_models_that_give_their_maps()
 def test_part_specificity_of_the_metric_class_is_that_of_the_table(on_images: bool) -> None:
     model = SharingConceptModel()
     samples = make_samples(torch.float32)
-    images, _, _, points = (each.numpy() for each in next(iter(DataLoader(samples, N))))
+    images, _, _, points = (tensor.numpy() for tensor in next(iter(DataLoader(samples, N))))
     table = run(model, samples, per_image=True)
     chosen = table[(table["metric"] == "part specificity") & (table["alpha"] == 3) & (table["baseline"] == "")]
     expected = chosen[chosen["explanation"] == "contribution"].sort_values("image")["value"].to_numpy()
     predicted = model(torch.as_tensor(images)).argmax(1).numpy()
     metric = CLM(alpha=3, points=points, part_of_concept=PARTS.numpy(), specificity=True, disable_warnings=True)
     if on_images:
-        found = metric(model, images, predicted)
+        scores = metric(model, images, predicted)
     else:
         values = model.concept_predictor(torch.as_tensor(images)).detach()
         importance = model.head[0].weight.detach()[predicted] * values
         first = importance.masked_fill(PARTS < 0, -torch.inf).argmax(1)
         maps = model.concept_maps(torch.as_tensor(images)).detach()[range(N), first]
-        found = metric(model.concept_predictor, images, first.numpy(), a_batch=maps[:, None].numpy())
-    np.testing.assert_allclose(found, expected, atol=1e-6)
+        scores = metric(model.concept_predictor, images, first.numpy(), a_batch=maps[:, None].numpy())
+    np.testing.assert_allclose(scores, expected, atol=1e-6)
     assert np.nanmin(expected) < 0 < np.nanmax(expected)
     assert metric.records[-1].chance == 0
 

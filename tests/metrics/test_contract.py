@@ -82,8 +82,8 @@ def every_metric(truth: dict[str, Any], images: np.ndarray, **kwargs: Any) -> di
 
 def explain(model: nn.Module, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray:
     x = torch.as_tensor(np.asarray(inputs)).to(next(model.parameters()).dtype).requires_grad_()
-    found = InputXGradient(model).attribute(x, target=torch.as_tensor(targets))
-    return (found.sum(1, keepdim=True) if found.ndim == 4 else found).detach().numpy()
+    attributions = InputXGradient(model).attribute(x, target=torch.as_tensor(targets))
+    return (attributions.sum(1, keepdim=True) if attributions.ndim == 4 else attributions).detach().numpy()
 
 
 def called(metric: Any, model: nn.Module, images: np.ndarray, classes: np.ndarray, **kwargs: Any) -> list[float]:
@@ -116,9 +116,9 @@ class TestHost:
     def test_constructors_take_the_shared_arguments_and_no_others(self, metric: type) -> None:
         *_, last = inspect.signature(metric).parameters.values()
         assert (last.kind, last.annotation) == (last.VAR_KEYWORD, "Unpack[QuantusArguments]")
-        own = {"normalise": True, "normalise_func": positive_percentile} if metric in (MCS, IDR, IIR) else {}
-        shown = {"display_progressbar": None} if metric is IIR else {}
-        assert metric.quantus_defaults == {**DEFAULTS, **own, **shown}
+        own_defaults = {"normalise": True, "normalise_func": positive_percentile} if metric in (MCS, IDR, IIR) else {}
+        with_bar = {"display_progressbar": None} if metric is IIR else {}
+        assert metric.quantus_defaults == {**DEFAULTS, **own_defaults, **with_bar}
 
     def test_an_unknown_argument_is_an_error_that_names_the_nearest(self) -> None:
         for wrong, near in (("normalize", "normalise"), ("concept_label", "concept_labels"), ("topl", "top_l")):
@@ -353,7 +353,7 @@ class TestInvariance:
         self, name: str, model: SharingConceptModel, images: np.ndarray, truth: dict[str, np.ndarray]
     ) -> None:
         classes = predicted(model, images)
-        whole = called(every_metric(truth, images)[name], model, images, classes)
+        at_once = called(every_metric(truth, images)[name], model, images, classes)
         loop = every_metric(truth, images)[name]
         bound = {key: getattr(loop, key) for key in loop.sample_truth if getattr(loop, key) is not None}
         for key in bound:
@@ -361,7 +361,7 @@ class TestInvariance:
         for rows in (slice(0, 5), slice(5, N)):
             custom_batch = {key: value[rows] for key, value in bound.items()}
             called(loop, model, images[rows], classes[rows], custom_batch=custom_batch)
-        np.testing.assert_allclose(loop.all_evaluation_scores, whole, rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(loop.all_evaluation_scores, at_once, rtol=1e-4, atol=1e-6)
 
     def test_normalisation_is_by_sample(
         self, model: SharingConceptModel, images: np.ndarray, truth: dict[str, np.ndarray], rng: Any
@@ -427,18 +427,26 @@ class TestPaperIdentities:
         V = truth["class_concepts"]
         metric = CGIM(V, per=per)
         host = self.through_quantus(metric, model, values, classes)
-        seen = np.unique(classes)
-        assert len(seen) < N_CLASSES
-        means = np.stack([values[classes == k].mean(0) for k in seen])
+        predicted_classes = np.unique(classes)
+        assert len(predicted_classes) < N_CLASSES
+        means = np.stack([values[classes == k].mean(0) for k in predicted_classes])
         every = np.arange(N_CLASSES)
         # The weights of a linear head need no image.
-        types = {"weight": (weights, every), "value": (means, seen), "contribution": (weights[seen] * means, seen)}
-        for name, (A, known) in types.items():
+        types = {
+            "weight": (weights, every),
+            "value": (means, predicted_classes),
+            "contribution": (weights[predicted_classes] * means, predicted_classes),
+        }
+        for name, (A, expected_importance) in types.items():
             axis = 0 if per == "concept" else 1
-            cosine = (A * V[known]).sum(axis) / np.linalg.norm(A, axis=axis) / np.linalg.norm(V[known], axis=axis)
+            cosine = (
+                (A * V[expected_importance]).sum(axis)
+                / np.linalg.norm(A, axis=axis)
+                / np.linalg.norm(V[expected_importance], axis=axis)
+            )
             expected = cosine if per == "concept" else np.full(N_CLASSES, np.nan)
             if per == "class":
-                expected[known] = cosine
+                expected[expected_importance] = cosine
             np.testing.assert_allclose(host[name], expected, atol=1e-6)
             image_view = CGIM(V, per=per, importance=name)(model, images, classes)
             np.testing.assert_allclose(image_view, expected, atol=1e-6)

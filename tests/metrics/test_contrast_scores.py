@@ -78,21 +78,21 @@ def world() -> World:
 def test_each_column_is_what_the_metric_gives_in_stock_quantus(world, name):
     method = build_method(name, n_samples=2)
     # One batch, as Quantus explains: sums of floats depend on it.
-    given = {"threshold": THRESHOLD, "seed": 3, "batch_size": N}
-    table = score_contrasts({name: method}, world.masks, **world.pairs, **given).set_index("metric")
-    images = score_contrasts({name: method}, world.masks, **world.pairs, **given, per_image=True)
+    settings = {"threshold": THRESHOLD, "seed": 3, "batch_size": N}
+    table = score_contrasts({name: method}, world.masks, **world.pairs, **settings).set_index("metric")
+    images = score_contrasts({name: method}, world.masks, **world.pairs, **settings, per_image=True)
     full, bare, patched, masks = (array.numpy() for array in (world.full, world.bare, world.patched, world.masks))
     moved = random_regions(world.masks, N, 3)(list(range(N))).numpy()
     contrast = {"contrast_model": world.f_s, "contrast_labels": world.scenes}
-    asked = {
+    calls = {
         "MCS": (MCS(**contrast), world.f_o, full, world.objects),
         "MCS baseline": (MCS(**contrast, masks=moved), world.f_o, full, world.objects),
         "IDR": (IDR(bare), world.f_s, full, world.scenes),
         "IIR": (IIR(patched, threshold=THRESHOLD), world.f_0, bare, world.plain),
         "perturbation": (IIR(patched, average=True), world.f_0, bare, world.plain),
     }
-    assert list(table.index) == list(asked)
-    for metric, (scorer, model, x_batch, labels) in asked.items():
+    assert list(table.index) == list(calls)
+    for metric, (scorer, model, x_batch, labels) in calls.items():
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             results = quantus.evaluate(
@@ -104,18 +104,18 @@ def test_each_column_is_what_the_metric_gives_in_stock_quantus(world, name):
                 s_batch=masks,
                 explain_func_kwargs={},
             )
-        given = summarise({name: {metric: results[name][metric]}}, {metric: scorer}).iloc[0]
+        settings = summarise({name: {metric: results[name][metric]}}, {metric: scorer}).iloc[0]
         ours = images[images["metric"] == metric]["score"].to_numpy()
         # To the bit.
         np.testing.assert_array_equal(ours, results[name][metric])
         # Some images are wrong, and some are right, or nothing is tested.
         assert 0 < np.isnan(ours).sum() < N - 5
-        found = table.loc[metric]
+        row = table.loc[metric]
         # An interval of `perturbation` may reach beyond 1, where that of the class is cut.
         same = ["value", "low", "n", "undefined"] + ["high"] * (metric != "perturbation")
-        pd.testing.assert_series_equal(found[same], given[same], check_exact=True, check_names=False)
-        assert _reasons(found["reason"]) == _reasons(given["reason"])
-        assert found["chance"] == given["chance"] or (np.isnan(found["chance"]) and metric.startswith(("I", "p", "M")))
+        pd.testing.assert_series_equal(row[same], settings[same], check_exact=True, check_names=False)
+        assert _reasons(row["reason"]) == _reasons(settings["reason"])
+        assert row["chance"] == settings["chance"] or (np.isnan(row["chance"]) and metric.startswith(("I", "p", "M")))
     assert table.loc["MCS", "control"] == table.loc["MCS baseline", "value"]
     assert np.isnan(table.loc["IDR", "control"])
 
@@ -125,14 +125,14 @@ def _reasons(text: str) -> set[str]:
 
 
 def test_each_subject_is_explained_once(world):
-    asked = []
+    batch_sizes = []
 
     def method(model, inputs, targets):
-        asked.append(len(inputs))
+        batch_sizes.append(len(inputs))
         return inputs
 
     score_contrasts({"pixels": method}, world.masks, **world.pairs, batch_size=N)
-    assert asked == [N] * 5
+    assert batch_sizes == [N] * 5
 
 
 def test_by_hand():
@@ -140,14 +140,14 @@ def test_by_hand():
     image = torch.zeros(3, 3, 4, 4)
     object_model, scene, bare = (Subject(model, image, labels) for _ in range(3))
     plain, patched = (Subject(model, torch.zeros(4, 3, 4, 4), torch.zeros(4)) for _ in range(2))
-    given = {
+    attributions = {
         object_model: [0.8, 0.6, 0.9],
         scene: [0.2, 0.4, 0.1],
         bare: [0.3, 0.4, 0.0],
         plain: [0.5, 0.0, 0.4, 1.0],
         patched: [0.52, 0.3, 0.2, 1.0],
     }
-    inside = {subject: torch.tensor(values).double() for subject, values in given.items()}
+    inside = {subject: torch.tensor(values).double() for subject, values in attributions.items()}
     elsewhere = {subject: inside[subject] / 2 for subject in (object_model, scene)}
     pairs = {"MCS": (object_model, scene), "IDR": (scene, bare), "IIR": (plain, patched)}
     why = {"MCS": np.array(["", "", "wrong"], object), "IDR": np.array(["", "", ""], object)}
@@ -206,7 +206,7 @@ def test_relative_mcs_is_the_contrast_with_the_last_model(world):
     assert curve["k"].tolist() == [0.25, 0.5]
     np.testing.assert_array_equal(curve[["value", "low", "high"]].to_numpy().T, torch.stack(list(expected.score)))
     np.testing.assert_array_equal(curve["n"], (~np.isnan(scores)).sum(1))
-    counted = curve["reason"].str.findall(r"\((\d+)\)").map(lambda found: sum(map(int, found)))
+    counted = curve["reason"].str.findall(r"\((\d+)\)").map(lambda counts: sum(map(int, counts)))
     np.testing.assert_array_equal(counted, curve["undefined"])
     correlation = table[table["metric"] == "correlation"][["value", "low", "high"]].to_numpy()[0]
     np.testing.assert_array_equal(correlation, np.array(expected.correlation))
@@ -227,28 +227,28 @@ def test_relative_mcs_leaves_out_an_image_without_a_region_and_a_broken_map(worl
         maps[np.all(inputs == world.full[broken].numpy(), axis=(1, 2, 3)), 0, 0, 0] = np.nan
         return maps
 
-    given = masks if form == "array" else lambda rows: masks[rows]
+    regions = masks if form == "array" else lambda rows: masks[rows]
     models, labels = {0.5: world.f_s, 1.0: world.f_s}, Subject(world.f_s, world.full, world.scenes).logits().argmax(1)
-    table = score_relative({"m": gives_one_nan}, given, models, world.full, world.bare, labels, batch_size=7)
+    table = score_relative({"m": gives_one_nan}, regions, models, world.full, world.bare, labels, batch_size=7)
     row = table[table["metric"] == "relative MCS"].iloc[0]
     assert (row["n"], row["undefined"]) == (N - 3, 3)
     assert row["reason"] == "masks are empty or full (2); attributions hold NaN or infinity (1)"
 
 
 @pytest.mark.parametrize(
-    ("levels", "model", "told"),
+    ("levels", "model", "reason"),
     [
         ((0.5,), "f_0", "two k besides the largest"),
         ((0.25, 0.5), "f_0", "the accuracy drop is the same at every k"),
         ((0.25, 0.5), "f_o", "no image has a score at k = 0.25, 0.5"),
     ],
 )
-def test_why_there_is_no_correlation_is_told(world, levels, model, told):
+def test_an_undefined_correlation_has_a_reason(world, levels, model, reason):
     models = dict.fromkeys(levels, getattr(world, model)) | {1.0: world.f_s}
     methods = {"edges": build_method("Sobel edges")}
     table = score_relative(methods, world.masks, models, world.full, world.bare, world.scenes).set_index("metric")
     assert np.isnan(table.loc["correlation", "value"])
-    assert told in table.loc["correlation", "reason"]
+    assert reason in table.loc["correlation", "reason"]
 
 
 BAD_ARGUMENTS = {
@@ -259,12 +259,12 @@ BAD_ARGUMENTS = {
 }
 
 
-@pytest.mark.parametrize(("given", "message"), BAD_ARGUMENTS.values(), ids=BAD_ARGUMENTS)
-def test_wrong_arguments_raise(world, given, message):
+@pytest.mark.parametrize(("changes", "message"), BAD_ARGUMENTS.values(), ids=BAD_ARGUMENTS)
+def test_wrong_arguments_raise(world, changes, message):
     pairs = {**world.pairs, "short": (world.pairs["mcs"][0], Subject(world.f_s, world.full[:3], world.scenes[:3]))}
-    given = {key: pairs[value] if isinstance(value, str) else value for key, value in given.items()}
+    changes = {key: pairs[value] if isinstance(value, str) else value for key, value in changes.items()}
     with pytest.raises(ValueError, match=re.escape(message)):
-        score_contrasts({"pixels": pixels}, given.pop("masks", world.masks), **given)
+        score_contrasts({"pixels": pixels}, changes.pop("masks", world.masks), **changes)
     with pytest.raises(ValueError, match="a class for each image"):
         Subject(world.f_o, world.full, world.objects[:2])
 
@@ -288,15 +288,15 @@ def test_the_baseline_does_not_depend_on_the_batch(world):
 
 
 class Images:
-    """Noise, and the numbers of images asked for."""
+    """Noise, and the sizes of the requested batches."""
 
     def __init__(self, seed: int = 0, as_float: bool = False) -> None:
         self.pixels = torch.randint(0, 256, (7, 3, SIZE, SIZE), generator=torch.Generator().manual_seed(seed)).byte()
         self.as_float = as_float
-        self.asked: list[int] = []
+        self.batch_sizes: list[int] = []
 
     def __call__(self, rows: list[int]) -> Tensor:
-        self.asked.append(len(rows))
+        self.batch_sizes.append(len(rows))
         return self.pixels[rows] / 255 if self.as_float else self.pixels[rows]
 
 
@@ -311,7 +311,7 @@ def elsewhere(rows: list[int]) -> Tensor:
 
 
 def subjects(*images: Images) -> list[Subject]:
-    return [Subject(network(place), each, torch.arange(7) % N_CLASSES) for place, each in enumerate(images)]
+    return [Subject(network(place), source, torch.arange(7) % N_CLASSES) for place, source in enumerate(images)]
 
 
 def pixels(model, inputs, targets, **kwargs):
@@ -328,7 +328,7 @@ def expected_inside(images: Images, regions: Tensor) -> np.ndarray:
 def test_each_subject_is_reduced_to_the_attribution_of_its_regions(batch_size):
     both = Images(0), Images(1, as_float=True)
     first, second = subjects(*both)
-    found = attribute_regions(
+    attributions = attribute_regions(
         {"pixels": pixels},
         [first, second, first],
         masks,
@@ -337,31 +337,31 @@ def test_each_subject_is_reduced_to_the_attribution_of_its_regions(batch_size):
         batch_size=batch_size,
     )["pixels"]
     every = list(range(7))
-    np.testing.assert_allclose(found.inside[first], expected_inside(both[0], masks(every)), atol=1e-6)
-    np.testing.assert_allclose(found.inside[second], expected_inside(both[1], masks(every)), atol=1e-6)
-    np.testing.assert_allclose(found.elsewhere[first], expected_inside(both[0], elsewhere(every)), atol=1e-6)
-    assert set(found.elsewhere) == {first}
-    assert found.failure == ""
-    # Only the maps asked for, in the order asked for.
-    assert {subject: maps.shape for subject, maps in found.maps.items()} == {second: (2, SIZE, SIZE)}
+    np.testing.assert_allclose(attributions.inside[first], expected_inside(both[0], masks(every)), atol=1e-6)
+    np.testing.assert_allclose(attributions.inside[second], expected_inside(both[1], masks(every)), atol=1e-6)
+    np.testing.assert_allclose(attributions.elsewhere[first], expected_inside(both[0], elsewhere(every)), atol=1e-6)
+    assert set(attributions.elsewhere) == {first}
+    assert attributions.failure == ""
+    # Only the requested maps, in the requested order.
+    assert {subject: maps.shape for subject, maps in attributions.maps.items()} == {second: (2, SIZE, SIZE)}
     raw = both[1].pixels[[5, 2]].double().numpy() / 255 - 0.2 * np.array([2, 2])[:, None, None, None]
-    np.testing.assert_allclose(found.maps[second], reference.positive_percentile(raw)[:, 0], atol=1e-6)
+    np.testing.assert_allclose(attributions.maps[second], reference.positive_percentile(raw)[:, 0], atol=1e-6)
     # Memory: never more than a batch, and each image once however many methods there are.
-    assert max(both[0].asked) <= batch_size
-    assert sum(both[0].asked) == 7
+    assert max(both[0].batch_sizes) <= batch_size
+    assert sum(both[0].batch_sizes) == 7
 
 
 def test_images_are_composed_once_for_all_methods():
     images = Images()
     attribute_regions({"one": pixels, "two": pixels, "three": pixels}, subjects(images), masks, batch_size=3)
-    assert images.asked == [3, 3, 1]
+    assert images.batch_sizes == [3, 3, 1]
 
 
 @pytest.mark.parametrize("name", ["vanilla gradient", "Grad-CAM", "SmoothGrad", "random"])
 def test_methods_do_not_depend_on_the_batch_size(name):
     method, only = {name: build_method(name, n_samples=2)}, subjects(Images())
-    one, all_ = (attribute_regions(method, only, masks, batch_size=size)[name] for size in (1, 7))
-    np.testing.assert_allclose(one.inside[only[0]], all_.inside[only[0]], atol=1e-5)
+    in_batches, all_ = (attribute_regions(method, only, masks, batch_size=size)[name] for size in (1, 7))
+    np.testing.assert_allclose(in_batches.inside[only[0]], all_.inside[only[0]], atol=1e-5)
 
 
 def fails(model, inputs, targets):
@@ -394,13 +394,13 @@ BAD = {
 def test_a_map_with_nan_costs_its_own_image_only():
     images = Images(0), Images(1)
     first, second = subjects(*images)
-    found = attribute_regions(
+    attributions = attribute_regions(
         {"bad": gives_nan, "good": lambda model, inputs, targets: inputs}, [first, second], masks, batch_size=3
     )
-    assert found["bad"].failure == ""
-    broken = found["bad"].inside[first].isnan()
+    assert attributions["bad"].failure == ""
+    broken = attributions["bad"].inside[first].isnan()
     assert 0 < broken.sum() < len(broken)
-    assert torch.equal(found["bad"].inside[first][~broken], found["good"].inside[first][~broken])
+    assert torch.equal(attributions["bad"].inside[first][~broken], attributions["good"].inside[first][~broken])
 
 
 @pytest.mark.parametrize(("method", "message"), BAD.values(), ids=BAD)
@@ -408,11 +408,11 @@ def test_a_method_that_fails_has_no_numbers_and_the_others_go_on(method, message
     images = Images(0), Images(1)
     first, second = subjects(*images)
     methods = {"good": pixels, "bad": method, "last": pixels}
-    found = attribute_regions(
+    attributions = attribute_regions(
         methods, [first, second], masks, elsewhere={second: elsewhere}, keep={first: [0]}, batch_size=3
     )
-    assert list(found) == ["good", "bad", "last"]
-    bad = found["bad"]
+    assert list(attributions) == ["good", "bad", "last"]
+    bad = attributions["bad"]
     assert re.search(message, bad.failure), bad.failure
     assert "\n" not in bad.failure
     assert bad.maps == {}
@@ -420,23 +420,23 @@ def test_a_method_that_fails_has_no_numbers_and_the_others_go_on(method, message
         assert values.shape == (7,)
         assert values.isnan().all()
     for name in ("good", "last"):
-        assert found[name].failure == ""
+        assert attributions[name].failure == ""
         expected = expected_inside(images[1], masks(list(range(7))))
-        np.testing.assert_allclose(found[name].inside[second], expected, atol=1e-6)
+        np.testing.assert_allclose(attributions[name].inside[second], expected, atol=1e-6)
     table = score_contrasts({"bad": method}, masks, mcs=(first, second), batch_size=3)
     assert table["value"].isna().all()
     assert table["n"].tolist() == [0, 0]
 
 
 def test_a_method_that_fails_is_not_asked_again():
-    asked = []
+    calls = []
 
     def method(model, inputs, targets):
-        asked.append(len(inputs))
+        calls.append(len(inputs))
         raise ValueError
 
     attribute_regions({"bad": method}, subjects(Images(), Images()), masks, batch_size=2)
-    assert asked == [2]
+    assert calls == [2]
 
 
 def test_interruptions_are_no_failures():
@@ -457,9 +457,9 @@ def test_methods_cannot_disturb_each_other():
 
     images = Images(as_float=True)
     only = subjects(images)
-    found = attribute_regions({"rude": rude, "pixels": pixels}, only, masks, batch_size=3)
+    attributions = attribute_regions({"rude": rude, "pixels": pixels}, only, masks, batch_size=3)
     np.testing.assert_allclose(
-        found["pixels"].inside[only[0]], expected_inside(images, masks(list(range(7)))), atol=1e-6
+        attributions["pixels"].inside[only[0]], expected_inside(images, masks(list(range(7)))), atol=1e-6
     )
     assert not only[0].model.training
 
@@ -479,8 +479,8 @@ def test_maps_may_be_tensors_or_lack_channels_or_be_read_only_or_of_any_scale():
         "double": lambda model, inputs, targets: 1e-3 * pixels(model, inputs, targets).astype(np.float64),
     }
     only = subjects(images)
-    found = attribute_regions(methods, only, masks, batch_size=4)
-    for result in found.values():
+    attributions = attribute_regions(methods, only, masks, batch_size=4)
+    for result in attributions.values():
         np.testing.assert_allclose(result.inside[only[0]], expected_inside(images, masks(list(range(7)))), atol=1e-6)
 
 
@@ -490,7 +490,7 @@ def test_which_images_are_right():
     labels[[1, 4]] += 1
     right = Subject(model, images, labels).correct(batch_size=3)
     assert right.tolist() == [True, False, True, True, False, True, True]
-    assert images.asked == [3, 3, 1]
+    assert images.batch_sizes == [3, 3, 1]
 
 
 def test_a_subject_without_images_is_refused(world):
@@ -506,7 +506,7 @@ def test_batches():
 
 def test_subjects_of_batches_score_as_those_of_arrays(world):
     """A loader with a worker, lists of tensors, and lists of samples that begin with the image."""
-    subjects = {id(each): each for pair in world.pairs.values() for each in pair}
+    subjects = {id(subject): subject for pair in world.pairs.values() for subject in pair}
     forms = [
         lambda images, labels: DataLoader(TensorDataset(images, labels), 4),
         lambda images, labels: DataLoader(images, 4, num_workers=1),
@@ -514,10 +514,10 @@ def test_subjects_of_batches_score_as_those_of_arrays(world):
         lambda images, labels: [(part.numpy(), None) for part in images.split(4)],
     ]
     streamed = {
-        key: Subject(each.model, form(each.images, each.labels), each.labels)
-        for (key, each), form in zip(subjects.items(), itertools.cycle(forms), strict=False)
+        key: Subject(subject.model, form(subject.images, subject.labels), subject.labels)
+        for (key, subject), form in zip(subjects.items(), itertools.cycle(forms), strict=False)
     }
-    pairs = {name: tuple(streamed[id(each)] for each in pair) for name, pair in world.pairs.items()}
+    pairs = {name: tuple(streamed[id(subject)] for subject in pair) for name, pair in world.pairs.items()}
     methods = {"gradient": build_method("vanilla gradient")}
     expected = score_contrasts(methods, world.masks, **world.pairs, batch_size=4)
     pd.testing.assert_frame_equal(score_contrasts(methods, world.masks, **pairs), expected)

@@ -76,9 +76,9 @@ def explainer() -> Explainer:
 
 def test_sparseness_needs_no_classifier() -> None:
     ratings = rated()
-    (found,) = metric_values(ratings).values()
-    np.testing.assert_array_equal(found, sparseness(ratings.explanations))
-    assert np.isnan(found).tolist() == [False, False, True] * 4
+    (values,) = metric_values(ratings).values()
+    np.testing.assert_array_equal(values, sparseness(ratings.explanations))
+    assert np.isnan(values).tolist() == [False, False, True] * 4
 
 
 def test_explanations_without_an_explainer_and_concepts_have_no_value(explainer: Explainer) -> None:
@@ -150,18 +150,18 @@ class TestSensitivity:
 
 def test_batches_and_sizes(explainer: Explainer) -> None:
     expected = metric_values(rated(), {"a": explainer}, **FAST)
-    found = metric_values(rated(), {"a": explainer}, batch_size=3, num_workers=1, **FAST)
+    in_batches = metric_values(rated(), {"a": explainer}, batch_size=3, num_workers=1, **FAST)
     for name, values in expected.items():
-        np.testing.assert_allclose(found[name], values, rtol=1e-4)
+        np.testing.assert_allclose(in_batches[name], values, rtol=1e-4)
     # images of two sizes, brought to that of the classifier
     mixed, larger = rated(), rated(size=20)
     explanations = [*mixed.explanations[:6], *larger.explanations[6:]]
     ratings = RatedExplanations(**{**_fields(mixed), "explanations": explanations})
     resizing = Explainer(Classifier(), inputs_themselves, mean=MEAN, std=STD, size=(SIZE, SIZE))
-    found = metric_values(ratings, {"a": resizing}, **FAST)
+    resized = metric_values(ratings, {"a": resizing}, **FAST)
     for name, values in expected.items():
-        np.testing.assert_allclose(found[name][:6], values[:6], rtol=1e-4)
-        assert np.isfinite(found[name][6::3]).all()
+        np.testing.assert_allclose(resized[name][:6], values[:6], rtol=1e-4)
+        assert np.isfinite(resized[name][6::3]).all()
 
 
 def test_a_classifier_that_returns_no_tensor(explainer: Explainer) -> None:
@@ -171,9 +171,9 @@ def test_a_classifier_that_returns_no_tensor(explainer: Explainer) -> None:
 
     saliency = explain_func(Saliency)
     expected = metric_values(rated(), {"a": Explainer(Classifier(), saliency, mean=MEAN, std=STD)}, **FAST)
-    found = metric_values(rated(), {"a": Explainer(InADict(), saliency, mean=MEAN, std=STD)}, **FAST)
+    in_a_dict = metric_values(rated(), {"a": Explainer(InADict(), saliency, mean=MEAN, std=STD)}, **FAST)
     for name, values in expected.items():
-        np.testing.assert_array_equal(found[name], values)
+        np.testing.assert_array_equal(in_a_dict[name], values)
         assert np.isfinite(values[::3]).all()
 
 

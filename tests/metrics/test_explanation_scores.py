@@ -46,13 +46,13 @@ def of_metric(**arguments: object) -> pd.DataFrame:
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_loader_gives_what_the_metric_does_to_the_bit(workers: int) -> None:
     loader = DataLoader(TensorDataset(IMAGES, MAPS, CLASSES), 3, num_workers=workers, persistent_workers=workers > 0)
-    found = score_explanations(scorer(), PoolingEncoder(), loader)
-    pd.testing.assert_frame_equal(found[[*QUESTIONS]], of_metric(), check_exact=True)
-    assert found["label"].tolist() == NAMES
-    assert (found["modality"] == "map").all()
-    assert (found["reason"] == "").all()
+    table = score_explanations(scorer(), PoolingEncoder(), loader)
+    pd.testing.assert_frame_equal(table[[*QUESTIONS]], of_metric(), check_exact=True)
+    assert table["label"].tolist() == NAMES
+    assert (table["modality"] == "map").all()
+    assert (table["reason"] == "").all()
     # Workers that stay are asked again.
-    pd.testing.assert_frame_equal(score_explanations(scorer(), PoolingEncoder(), loader), found)
+    pd.testing.assert_frame_equal(score_explanations(scorer(), PoolingEncoder(), loader), table)
 
 
 def test_generators_lists_names_and_channels_say_the_same() -> None:
@@ -64,9 +64,9 @@ def test_generators_lists_names_and_channels_say_the_same() -> None:
         [[IMAGES[rows], channels[rows], CLASSES[rows]] for rows in splits],
         [([explanation(place) for place in range(N)[rows]], NAMES[rows]) for rows in splits],
     ):
-        found = score_explanations(scorer(), PoolingEncoder(), loader)
-        np.testing.assert_allclose(found[[*QUESTIONS]], expected, atol=1e-5)
-        assert found["label"].tolist() == NAMES
+        table = score_explanations(scorer(), PoolingEncoder(), loader)
+        np.testing.assert_allclose(table[[*QUESTIONS]], expected, atol=1e-5)
+        assert table["label"].tolist() == NAMES
 
 
 def test_normalisation_is_undone() -> None:
@@ -74,8 +74,8 @@ def test_normalisation_is_undone() -> None:
     batch = ((IMAGES - mean) / std, MAPS, CLASSES)
     expected = score_explanations(scorer(), PoolingEncoder(), [(IMAGES, MAPS, CLASSES)])
     for undo in ({"mean": MEAN, "std": STD}, {"denormalise": lambda images: images * std + mean}):
-        found = score_explanations(scorer(), PoolingEncoder(), [batch], **undo)
-        np.testing.assert_allclose(found[[*QUESTIONS]], expected[[*QUESTIONS]], atol=2e-2)
+        table = score_explanations(scorer(), PoolingEncoder(), [batch], **undo)
+        np.testing.assert_allclose(table[[*QUESTIONS]], expected[[*QUESTIONS]], atol=2e-2)
 
 
 def test_explanations_of_every_kind_and_size_in_one_batch() -> None:
@@ -86,12 +86,12 @@ def test_explanations_of_every_kind_and_size_in_one_batch() -> None:
         MapExplanation(IMAGES[2, :, :8], MAPS[2]),
     ]
     loader = DataLoader(LazyExplanations(kinds.__getitem__, range(4)), 4, collate_fn=list)
-    found = score_explanations(scorer(None), PoolingEncoder(), loader)
-    assert found["modality"].tolist() == ["map", "concepts", "drawing", "map"]
-    assert set(found["label"]) == {""}
-    for place, each in enumerate(kinds):
-        alone = score_explanations(scorer(None), PoolingEncoder(), [[each]])
-        np.testing.assert_allclose(alone[[*QUESTIONS]].to_numpy()[0], found.loc[place, [*QUESTIONS]].astype(float))
+    table = score_explanations(scorer(None), PoolingEncoder(), loader)
+    assert table["modality"].tolist() == ["map", "concepts", "drawing", "map"]
+    assert set(table["label"]) == {""}
+    for place, kind in enumerate(kinds):
+        alone = score_explanations(scorer(None), PoolingEncoder(), [[kind]])
+        np.testing.assert_allclose(alone[[*QUESTIONS]].to_numpy()[0], table.loc[place, [*QUESTIONS]].astype(float))
 
 
 def test_what_cannot_be_scored_costs_its_own_score_and_is_told_once() -> None:
@@ -99,18 +99,18 @@ def test_what_cannot_be_scored_costs_its_own_score_and_is_told_once() -> None:
     maps[1], maps[4, 0, 0] = 0.25, torch.nan
     expected = of_metric()
     tensors = [(IMAGES[:3], maps[:3], CLASSES[:3]), (IMAGES[3:], maps[3:], CLASSES[3:])]
-    objects = [MapExplanation(image, each) for image, each in zip(IMAGES, maps, strict=True)]
+    objects = [MapExplanation(image, heat_map) for image, heat_map in zip(IMAGES, maps, strict=True)]
     for loader in (tensors, [(objects[:3], NAMES[:3]), (objects[3:], NAMES[3:])]):
         with pytest.warns(UserWarning, match=r"2 of 7.*map is constant \(1\); the explanation holds NaN or infinity"):
-            found = score_explanations(scorer(), PoolingEncoder(), loader)
-        assert np.flatnonzero(found["Q1"].isna()).tolist() == [1, 4]
-        assert found["reason"][1] == "the map is constant"
-        good = found["reason"] == ""
-        np.testing.assert_allclose(found.loc[good, [*QUESTIONS]], expected[good], atol=1e-5)
+            table = score_explanations(scorer(), PoolingEncoder(), loader)
+        assert np.flatnonzero(table["Q1"].isna()).tolist() == [1, 4]
+        assert table["reason"][1] == "the map is constant"
+        good = table["reason"] == ""
+        np.testing.assert_allclose(table.loc[good, [*QUESTIONS]], expected[good], atol=1e-5)
     lists = [[ConceptExplanation({"wing": np.inf}), ConceptExplanation({"wing": 1.0})]]
     with pytest.warns(UserWarning, match=r"1 of 2"):
-        found = score_explanations(scorer(None), PoolingEncoder(), lists)
-    assert found["Q1"].isna().tolist() == [True, False]
+        table = score_explanations(scorer(None), PoolingEncoder(), lists)
+    assert table["Q1"].isna().tolist() == [True, False]
 
 
 def test_missing_labels_are_counted() -> None:

@@ -65,12 +65,12 @@ class TestByHand:
     def test_one_threshold(self) -> None:
         # of the 50 levels 12 perturb nothing, 13 one pixel, 12 two and 13 three
         metric = Faithfulness(outputs="probabilities", thresholds=(100,))
-        (found,) = score(Weighing(), self.images, WEIGHTS[None, None], metric)
+        (faithfulness,) = score(Weighing(), self.images, WEIGHTS[None, None], metric)
         low, high = (13 * 0.1 + 12 * 0.3 + 13 * 0.6) / 50, (13 * 0.4 + 12 * 0.7 + 13 * 0.9) / 50
         assert (low, high) == (pytest.approx(0.254), pytest.approx(0.506))
         assert metric.sufficiency == [pytest.approx(exp(-0.254))]
         assert metric.necessity == [pytest.approx(1 - exp(-0.506))]
-        assert found == pytest.approx(0.525290, abs=1e-5)
+        assert faithfulness == pytest.approx(0.525290, abs=1e-5)
 
     def test_the_best_of_two_thresholds(self) -> None:
         # below 26 % there are 13 levels, of which the last takes one pixel
@@ -82,7 +82,7 @@ class TestByHand:
     def test_the_softmax_of_logits(self) -> None:
         metric = Faithfulness(thresholds=(52,))
         score(Weighing(logits=True), self.images, WEIGHTS[None, None], metric)
-        p = {k: 1 / (1 + exp(-4 * left)) for k, left in enumerate((1, 0.6, 0.3))}
+        p = {k: 1 / (1 + exp(-4 * remaining)) for k, remaining in enumerate((1, 0.6, 0.3))}
         # below 52 %: 12 levels of no pixel, 13 of one, 1 of two
         high = (13 * (p[0] - p[1]) + p[0] - p[2]) / 26
         assert metric.necessity == [pytest.approx(1 - exp(-high))]
@@ -142,9 +142,9 @@ def test_noise_agrees_with_the_reference(perturbation: str, noise: float) -> Non
     model = Weighing(random_weights())
     metric = Faithfulness(perturbation, thresholds=(100,), noise=noise, outputs="probabilities")
     score(model, x, a, metric)
-    seen = torch.cat(model.seen[1:]).double().numpy().reshape(5, -1, 3, 12, 12)
+    perturbed = torch.cat(model.seen[1:]).double().numpy().reshape(5, -1, 3, 12, 12)
     # between them the two orders perturb every pixel of an image, by the same each time
-    change = np.where(seen == x[:, None], 0, seen - x[:, None])
+    change = np.where(perturbed == x[:, None], 0, perturbed - x[:, None])
     noises = np.where((change != 0).any(1), change.sum(1) / np.maximum((change != 0).sum(1), 1), 0)
     assert (noises != 0).all()
     np.testing.assert_allclose(change, np.where(change != 0, noises[:, None], 0), atol=1e-9)
@@ -157,15 +157,15 @@ def test_noise_agrees_with_the_reference(perturbation: str, noise: float) -> Non
     assert len(np.unique(noises)) == noises.size
     for index, image in enumerate(x):
 
-        def perturb(given: np.ndarray, pixels: Any, noises: np.ndarray = noises[index]) -> np.ndarray:
-            changed = given.copy()
+        def perturb(image: np.ndarray, pixels: Any, noises: np.ndarray = noises[index]) -> np.ndarray:
+            changed = image.copy()
             for row, column in pixels:
                 changed[:, row, column] += noises[:, row, column]
             return changed
 
         expected = reference.scores(_predict, image, a[index, 0], perturb, (100,))
-        found = metric.evaluation_scores[index], metric.sufficiency[index], metric.necessity[index]
-        np.testing.assert_allclose(found, expected, atol=1e-6)
+        scores = metric.evaluation_scores[index], metric.sufficiency[index], metric.necessity[index]
+        np.testing.assert_allclose(scores, expected, atol=1e-6)
 
 
 def _predict(image: np.ndarray) -> float:
@@ -178,8 +178,8 @@ def assert_reference(
     x, a = photographs(), maps_of()
     metric = metric or Faithfulness(perturbation, thresholds=thresholds, outputs="probabilities")
     expected = [reference.scores(_predict, *pair, perturb, thresholds) for pair in zip(x, a[:, 0], strict=True)]
-    found = score(Weighing(random_weights()), x, a, metric)
-    np.testing.assert_allclose(np.stack([found, metric.sufficiency, metric.necessity], 1), expected, atol=atol)
+    scores = score(Weighing(random_weights()), x, a, metric)
+    np.testing.assert_allclose(np.stack([scores, metric.sufficiency, metric.necessity], 1), expected, atol=atol)
 
 
 class TestModelCalls:
@@ -274,11 +274,11 @@ class TestPerturbations:
                 [noisy_linear_imputation(images[row], np.flatnonzero(masks[row]), 0.0) for row in range(2)]  # type: ignore[arg-type]
             )
         for imputed, atol in ((solve_system, 1e-12), (descend, 1e-8)):
-            found = imputed(torch.as_tensor(images), torch.as_tensor(masks))
-            np.testing.assert_allclose(found[:2], expected, atol=atol)
-            np.testing.assert_array_equal(found[2], images[2])
+            filled = imputed(torch.as_tensor(images), torch.as_tensor(masks))
+            np.testing.assert_allclose(filled[:2], expected, atol=atol)
+            np.testing.assert_array_equal(filled[2], images[2])
             alone = imputed(torch.as_tensor(images[1:2]), torch.as_tensor(masks[1:2]))
-            np.testing.assert_array_equal(alone[0], found[1])
+            np.testing.assert_array_equal(alone[0], filled[1])
 
     def test_noise_on_imputed_pixels_only(self) -> None:
         model, x = Weighing(random_weights()), photographs(1)
@@ -363,9 +363,9 @@ class TestExplanations:
         spoil(a)
         metric = Faithfulness(outputs="probabilities")
         with pytest.warns(UserWarning, match=f"Faithfulness: scores are NaN where .*{reason}"):
-            found = score(model, x, a, metric)
+            scores = score(model, x, a, metric)
         expected[1] = np.nan
-        np.testing.assert_allclose(found, expected)
+        np.testing.assert_allclose(scores, expected)
         np.testing.assert_array_equal(np.isnan([metric.sufficiency, metric.necessity]), [np.isnan(expected)] * 2)
         assert metric.undefined == 1
 

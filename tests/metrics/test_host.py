@@ -8,9 +8,9 @@ from quantus_concepts.metrics.host.errors import import_advice, with_import_advi
 @pytest.mark.parametrize("library", ["libGL.so.1", "libxcb.so.1", "libgthread-2.0.so.0"])
 def test_a_library_that_opencv_lacks_is_named_with_what_to_install(library):
     missing = ImportError(f"{library}: cannot open shared object file: No such file or directory", name="cv2")
-    told = str(import_advice(missing))
+    advice = str(import_advice(missing))
     for word in (library, "apt-get install libgl1 libglib2.0-0", "opencv-python-headless"):
-        assert word in told
+        assert word in advice
 
     def get(name):
         raise missing

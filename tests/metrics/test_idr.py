@@ -52,15 +52,15 @@ def test_agrees_with_the_reference(normalise: bool, world: World) -> None:
 
 
 def test_without_the_feature_the_same_class_is_explained(world: World) -> None:
-    asked = []
+    explained = []
 
     def explain(model: Any, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray:
-        asked.append((bool(known_truth.seen(inputs).any()), len(inputs), list(targets)))
+        explained.append((bool(known_truth.seen(inputs).any()), len(inputs), list(targets)))
         return known_truth.knows(model, inputs, targets)
 
     score(world, explain)
-    assert (True, 8, list(world.scene_labels)) in asked
-    assert (False, 8, list(world.scene_labels)) in asked
+    assert (True, 8, list(world.scene_labels)) in explained
+    assert (False, 8, list(world.scene_labels)) in explained
 
 
 @pytest.mark.parametrize("where", ["images", "scenes"])
@@ -92,9 +92,9 @@ class TestAlignment:
 
     def test_altogether_other_pictures(self, world: World) -> None:
         # as far from each image as from its neighbours
-        one, other = np.random.default_rng(0).random((2, *world.scenes.shape), dtype=np.float32)
+        images, counterpart = np.random.default_rng(0).random((2, *world.scenes.shape), dtype=np.float32)
         with pytest.raises(ValueError, match="image 0, 1, 2, 3, 4 and 3 more is another picture"):
-            score(world, counterpart=other, call={"x_batch": one})
+            score(world, counterpart=counterpart, call={"x_batch": images})
 
     def test_compression_and_pictures_that_are_alike_are_no_reason(self, world: World) -> None:
         noise = np.random.default_rng(0).normal(0, 0.01, world.scenes.shape).astype(np.float32)

@@ -61,11 +61,11 @@ def test_agrees_with_the_reference(normalise: bool, world: World) -> None:
 
     treated = reference.positive_percentile(maps) if normalise else maps
     g = reference.concept_attribution(treated, np.concatenate([world.masks, world.masks]))
-    found = score(world, explain, normalise=normalise, average=True)
-    np.testing.assert_allclose(found, reference.perturbation(g[:8], g[8:]), atol=1e-6)
+    scores = score(world, explain, normalise=normalise, average=True)
+    np.testing.assert_allclose(scores, reference.perturbation(g[:8], g[8:]), atol=1e-6)
     for threshold in (0.02, 0.1):
-        found = score(world, explain, normalise=normalise, threshold=threshold)
-        np.testing.assert_array_equal(found, reference.iir(g[:8], g[8:], threshold))
+        scores = score(world, explain, normalise=normalise, threshold=threshold)
+        np.testing.assert_array_equal(scores, reference.iir(g[:8], g[8:], threshold))
 
 
 def test_direction_is_that_of_the_score(world: World) -> None:
@@ -168,14 +168,14 @@ class TestPatches:
     ) -> None:
         patch = self.patch()
         metric = IIR(patch=patch, masks=world.masks, disable_warnings=True)
-        seen = []
+        explained_images = []
 
         def explain(model: Any, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray:
-            seen.append(np.array(inputs))
+            explained_images.append(np.array(inputs))
             return known_truth.gradient(model, inputs, targets)
 
         metric(model, normalised, classes, explain_func=explain)
-        made = optimise_patch(
+        result = optimise_patch(
             model,
             normalised * 0.25 + 0.5,
             world.masks,
@@ -184,23 +184,23 @@ class TestPatches:
             steps=30,
             tolerance=0.1,
         )
-        np.testing.assert_allclose(seen[-1], (made.images - 0.5) / 0.25, atol=1e-5)
-        np.testing.assert_allclose(metric.logit_distance, made.relative_distance, atol=1e-5)
-        np.testing.assert_allclose(metric.patch_size, made.patch_size / 255 / 0.25, rtol=1e-4)
-        np.testing.assert_array_equal(metric.converged, made.converged)
-        assert made.converged.any()
+        np.testing.assert_allclose(explained_images[-1], (result.images - 0.5) / 0.25, atol=1e-5)
+        np.testing.assert_allclose(metric.logit_distance, result.relative_distance, atol=1e-5)
+        np.testing.assert_allclose(metric.patch_size, result.patch_size / 255 / 0.25, rtol=1e-4)
+        np.testing.assert_array_equal(metric.converged, result.converged)
+        assert result.converged.any()
         outside = np.broadcast_to(~world.masks, normalised.shape)
-        np.testing.assert_array_equal(seen[-1][outside], normalised[outside])
+        np.testing.assert_array_equal(explained_images[-1][outside], normalised[outside])
 
     def test_made_once_for_all_methods_inside_a_block(
         self, model: Pixels, normalised: np.ndarray, classes: np.ndarray, world: World, monkeypatch: Any
     ) -> None:
-        made = []
+        patch_calls = []
         make = Patch.make
         monkeypatch.setattr(
             Patch,
             "make",
-            lambda self, model, x, *args, **kw: made.append(len(x)) or make(self, model, x, *args, **kw),
+            lambda self, model, x, *args, **kw: patch_calls.append(len(x)) or make(self, model, x, *args, **kw),
         )
         iir = IIR(patch=self.patch(), disable_warnings=True)
         methods = {"one": known_truth.gradient, "Saliency": {"method": "Saliency"}, "three": known_truth.gradient}
@@ -218,17 +218,17 @@ class TestPatches:
             )
 
         alone = scores()
-        assert made == [3, 3, 2] * 3
-        made.clear()
+        assert patch_calls == [3, 3, 2] * 3
+        patch_calls.clear()
         with shared_passes():
             np.testing.assert_equal(scores(), alone)
-            assert made == [3, 3, 2]
+            assert patch_calls == [3, 3, 2]
             assert np.isfinite(alone["one"]["IIR"]).any()
             # Another model, and other masks, have patches of their own.
             scores(model=Pixels(1).eval())
-            assert made == [3, 3, 2] * 2
+            assert patch_calls == [3, 3, 2] * 2
             np.testing.assert_equal(scores(masks=np.roll(world.masks, 1, 3)), scores(masks=np.roll(world.masks, 1, 3)))
-            assert made == [3, 3, 2] * 8
+            assert patch_calls == [3, 3, 2] * 8
 
     def test_an_image_without_a_mask_has_no_patch(
         self, model: Pixels, normalised: np.ndarray, classes: np.ndarray, world: World
@@ -238,8 +238,8 @@ class TestPatches:
         world.masks[2] = False
         metric = IIR(patch=self.patch(), masks=world.masks)
         with pytest.warns(UserWarning, match=r"masks are empty or full, of samples 2 \(1 of 8 samples\)"):
-            found = metric(model, normalised, classes, explain_func=known_truth.gradient)
-        np.testing.assert_array_equal(found, np.where(np.arange(8) == 2, np.nan, scores))
+            without_one = metric(model, normalised, classes, explain_func=known_truth.gradient)
+        np.testing.assert_array_equal(without_one, np.where(np.arange(8) == 2, np.nan, scores))
         assert metric.patch_size[2] == 0
 
     def test_bytes_as_images(self, classes: np.ndarray, world: World) -> None:

@@ -34,8 +34,8 @@ def decoder() -> TellingModel:
 
 
 def curve(values: Tensor, model: Any = None, batch_size: int = 32, **changed: Any) -> pd.DataFrame:
-    whole = told(values), LABELS, PRESENT
-    loader = list(zip(*(each.split(batch_size) for each in whole), strict=True))
+    arrays = told(values), LABELS, PRESENT
+    loader = list(zip(*(array.split(batch_size) for array in arrays), strict=True))
     table = intervention_curve(decoder() if model is None else model, loader, **changed)
     return table.set_index(["order", "labels", "count"])
 
@@ -68,8 +68,8 @@ def test_all_true_labels_give_the_accuracy_of_the_head_and_wrong_ones_none() -> 
 
 def test_intervals_take_the_true_classes_as_clusters() -> None:
     """Answers that are those of the class are right or wrong for all its images: repeated draws of classes tell."""
-    rng, n_classes, each = torch.Generator().manual_seed(0), 5, 6
-    labels, held = torch.arange(n_classes).repeat_interleave(each), []
+    rng, n_classes, per_class = torch.Generator().manual_seed(0), 5, 6
+    labels, covered = torch.arange(n_classes).repeat_interleave(per_class), []
     model = TellingModel(Shown(n_classes), n_classes, n_classes).eval()
     for _ in range(200):
         # For a share of the images of each class people name another class; the shares differ, and are 1/2 on average.
@@ -81,9 +81,9 @@ def test_intervals_take_the_true_classes_as_clusters() -> None:
         right = (~misled).float()
         assert row["value"] == pytest.approx(right.mean().item())
         assert (row["low"], row["high"]) == interval(right, clusters=labels)
-        held.append(row["low"] <= 0.5 <= row["high"])
+        covered.append(row["low"] <= 0.5 <= row["high"])
     # Two standard errors of a count of 200 are 3 %. With the images as clusters it is 0.82.
-    assert sum(held) / len(held) >= 0.95 - 0.03
+    assert sum(covered) / len(covered) >= 0.95 - 0.03
 
 
 def test_the_wrong_bit_is_found_by_uncertainty_and_by_contribution() -> None:
@@ -109,18 +109,18 @@ def test_batches_and_the_scorer_give_the_same() -> None:
     rows = score_concepts(decoder(), loader, top_l=(1,), interventions=(1, 4), controls=[decoder()])
     rows = rows[rows["metric"] == "accuracy after interventions"]
     assert set(rows["model"]) == {"model"}
-    said = rows["baseline"].where(rows["baseline"] != "", "true labels")
-    rows = rows.set_index([rows["explanation"], said, rows["l"]])["value"]
+    answers = rows["baseline"].where(rows["baseline"] != "", "true labels")
+    rows = rows.set_index([rows["explanation"], answers, rows["l"]])["value"]
     assert rows.tolist() == table["value"].tolist()
     assert list(rows.index) == list(table.index)
 
 
 def test_controls_are_asked_where_their_levels_are_known() -> None:
     loader = [(told(noisy()), LABELS, PRESENT)]
-    asked: dict[str, Any] = {"top_l": (1,), "interventions": (0, 4), "controls": {"nothing": [decoder(), decoder()]}}
+    settings: dict[str, Any] = {"top_l": (1,), "interventions": (0, 4), "controls": {"nothing": [decoder(), decoder()]}}
     # The second takes what is there for absent.
     levels = [Levels(torch.zeros(4), torch.ones(4)), Levels(torch.full((4,), 0.4), torch.full((4,), 0.4))]
-    rows = score_concepts({"model": decoder()}, loader, **asked, levels={"nothing": levels})
+    rows = score_concepts({"model": decoder()}, loader, **settings, levels={"nothing": levels})
     rows = rows[rows["metric"] == "accuracy after interventions"]
     control = rows[rows["model"] == "nothing"]
     assert control["explanation"].tolist() == ["random"] * 2
@@ -131,7 +131,7 @@ def test_controls_are_asked_where_their_levels_are_known() -> None:
     assert control["n"].tolist() == [2, 2]
     for wrong in (levels[:1], levels[0]):
         with pytest.raises(ValueError, match="`levels` to hold a list of levels for 'nothing', one for each of its 2"):
-            score_concepts({"model": decoder()}, loader, **asked, levels={"nothing": wrong})
+            score_concepts({"model": decoder()}, loader, **settings, levels={"nothing": wrong})
 
 
 def test_levels_are_those_of_the_model() -> None:
@@ -148,7 +148,9 @@ def test_levels_are_those_of_the_model() -> None:
     table = intervention_curve(cbm, loader, counts=[1], orders=["random"], levels=levels)
     # One bit of two set to 5 or -5 decides, for values are between 0 and 1.
     assert table["value"].tolist() == [1, 0]
-    other = intervention_curve({"a": cbm}, loader, counts=[1], levels={"a": Levels(*(-each for each in levels[::-1]))})
+    other = intervention_curve(
+        {"a": cbm}, loader, counts=[1], levels={"a": Levels(*(-level for level in levels[::-1]))}
+    )
     assert other["value"].iloc[0] == 1
     with pytest.raises(ValueError, match=r"Interventions need .*`concept_labels`"):
         intervention_curve(cbm, [(images, labels)], levels=levels)

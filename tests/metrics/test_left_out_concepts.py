@@ -28,10 +28,10 @@ def cbm(birds):
 
 def test_scores_take_the_truth_of_the_banks_concepts(birds, cbm):
     assert 5 < len(cbm.bank) < len(birds.concept_names)
-    found = score_concepts(cbm, DataLoader(birds, 20))
+    table = score_concepts(cbm, DataLoader(birds, 20))
     expected = score_concepts(cbm, DataLoader(birds.select(cbm.bank.names), 20))
-    pd.testing.assert_frame_equal(found, expected)
-    assert set(found[(found["item_kind"] == "concept") & (found["item"] != "")]["item"]) == set(cbm.bank.names)
+    pd.testing.assert_frame_equal(table, expected)
+    assert set(table[(table["item_kind"] == "concept") & (table["item"] != "")]["item"]) == set(cbm.bank.names)
     # Labels passed as an array are those of the bank, in its order.
     labels = birds.select(cbm.bank.names)
     explicit = score_concepts(
@@ -42,7 +42,7 @@ def test_scores_take_the_truth_of_the_banks_concepts(birds, cbm):
         part_of_concept=labels.part_of_concept,
         concept_names=cbm.bank.names,
     )
-    pd.testing.assert_frame_equal(found, explicit)
+    pd.testing.assert_frame_equal(table, explicit)
 
 
 @pytest.mark.parametrize("metric", ["CEM", "CGIM", "CLM"])

@@ -57,18 +57,18 @@ def test_a_model_against_itself_is_exactly_0(world: World) -> None:
 
 def test_by_hand_each_model_explains_its_own_label(world: World) -> None:
     """Maps that hold the explained class: 0.5 and 0.25 inside the mask, normalised or not by nothing."""
-    asked = []
+    explained = []
 
     def explain(model: Any, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray:
-        asked.append((model.uses, list(targets)))
+        explained.append((model.uses, list(targets)))
         value = 0.5 if model.uses == "object" else 0.25
         return np.broadcast_to((value + 0.125 * targets)[:, None, None, None], (len(inputs), 1, 12, 12))
 
     scores = score(world, explain, normalise=False)
     expected = 0.25 + 0.125 * (world.object_labels - world.scene_labels)
     np.testing.assert_allclose(scores, expected)
-    assert ("object", list(world.object_labels)) in asked
-    assert ("scene", list(world.scene_labels)) in asked
+    assert ("object", list(world.object_labels)) in explained
+    assert ("scene", list(world.scene_labels)) in explained
     assert len(set(expected)) == 3
 
 

@@ -43,7 +43,7 @@ def test_a_chain_of_other_inputs(features: nn.Module, inputs: Tensor) -> None:
         values, classes = cbm.concept_predictor(inputs).numpy(), cbm(inputs).argmax(1).numpy()
     assert classes.tolist() == [0, 0, 1, 1]
 
-    found = quantus.evaluate(
+    results = quantus.evaluate(
         metrics={
             "CEM": CEM(np.eye(3, dtype=int)[[0, 1, 1, 1]]),
             "CGIM": CGIM([[1.0, 0.0, 0.0], [0.0, 1.0, 1.0]], per="class"),
@@ -54,9 +54,9 @@ def test_a_chain_of_other_inputs(features: nn.Module, inputs: Tensor) -> None:
         y_batch=classes,
     )
     # The most important concept of each class is its own; the second row shows another.
-    assert found["InputXGradient"]["CEM"] == [1.0, 0.0, 1.0, 1.0]
+    assert results["InputXGradient"]["CEM"] == [1.0, 0.0, 1.0, 1.0]
     # The weights (1, 0, 0) are along class 0's concepts, (0, 1, .5) at an angle of 18 degrees to class 1's.
-    np.testing.assert_allclose(found["Gradient"]["CGIM"], [1.0, 1.5 / np.sqrt(1.25 * 2)], rtol=1e-6)
+    np.testing.assert_allclose(results["Gradient"]["CGIM"], [1.0, 1.5 / np.sqrt(1.25 * 2)], rtol=1e-6)
 
 
 class Own(nn.Module):
@@ -77,7 +77,7 @@ class Own(nn.Module):
 
 
 @pytest.fixture(scope="module")
-def own() -> Own:
+def own_model() -> Own:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         return Own().eval()
@@ -86,13 +86,13 @@ def own() -> Own:
 SHOWN = np.eye(3, dtype=int)[[0, 1, 2, 1]]
 
 
-def test_rows_of_a_table_go_the_way_of_images(own: Own) -> None:
-    cbm = BottleneckCBM(own.features, own.concepts, own.head)
+def test_rows_of_a_table_go_the_way_of_images(own_model: Own) -> None:
+    cbm = BottleneckCBM(own_model.features, own_model.concepts, own_model.head)
     rows = ROWS.numpy()
     with torch.no_grad():
         values, classes = cbm.concept_predictor(ROWS).numpy(), cbm(ROWS).argmax(1).numpy()
     per_class = np.eye(2, 3)
-    whole, at_the_head = (
+    on_rows, at_the_head = (
         quantus.evaluate(
             metrics={"CEM": CEM(SHOWN), "CGIM": CGIM(per_class, per="class")},
             xai_methods={"InputXGradient": {"method": "InputXGradient"}},
@@ -102,14 +102,14 @@ def test_rows_of_a_table_go_the_way_of_images(own: Own) -> None:
         )["InputXGradient"]
         for model, x_batch in ((cbm, rows), (cbm.head, values))
     )
-    np.testing.assert_allclose(whole["CEM"], at_the_head["CEM"])
-    np.testing.assert_allclose(whole["CGIM"], at_the_head["CGIM"], rtol=1e-5)
+    np.testing.assert_allclose(on_rows["CEM"], at_the_head["CEM"])
+    np.testing.assert_allclose(on_rows["CGIM"], at_the_head["CGIM"], rtol=1e-5)
     # Another table of the same shape is not taken for the first one.
-    np.testing.assert_allclose(CEM(SHOWN[::-1])(cbm, rows[::-1], classes[::-1]), whole["CEM"][::-1])
+    np.testing.assert_allclose(CEM(SHOWN[::-1])(cbm, rows[::-1], classes[::-1]), on_rows["CEM"][::-1])
 
     batches = [(ROWS[start : start + 2], classes[start : start + 2], SHOWN[start : start + 2]) for start in (0, 2)]
     table = score_concepts(cbm, batches, top_l=[1], explanations=["contribution"])
-    assert table.set_index("metric")["value"]["CEM"].tolist() == pytest.approx([np.mean(whole["CEM"])] * 2)
+    assert table.set_index("metric")["value"]["CEM"].tolist() == pytest.approx([np.mean(on_rows["CEM"])] * 2)
     curve = intervention_curve(cbm, batches, orders=["random"])
     assert curve["value"].iloc[0] == 1
     with pytest.raises(ValueError, match=r"`images` to have shape \(B, C, H, W\) but got \(2, 4\)"):
@@ -118,12 +118,12 @@ def test_rows_of_a_table_go_the_way_of_images(own: Own) -> None:
         intervention_curve(cbm, [batch[:2] for batch in batches])
 
 
-def test_what_a_class_of_ones_own_lacks_is_told(own: Own) -> None:
+def test_members_that_an_own_class_lacks_are_named(own_model: Own) -> None:
     with pytest.raises(
         TypeError, match=r"got Own whose `concept_predictor` is a method in place of a module\. .*from_pyc"
     ):
-        score_concepts(own, [(ROWS, [0, 0, 1, 1])])
+        score_concepts(own_model, [(ROWS, [0, 0, 1, 1])])
     with pytest.raises(TypeError, match=r"got Linear without `features`, `concept_predictor`, `head`, `concept_maps`"):
-        score_concepts(own.head, [(ROWS, [0, 0, 1, 1])])
+        score_concepts(own_model.head, [(ROWS, [0, 0, 1, 1])])
     with pytest.raises(ValueError, match=r"values of 3 concepts.*got shape \(4, 4\)\. Pass a head"):
-        CEM(SHOWN)(own, ROWS.numpy(), np.zeros(4, int))
+        CEM(SHOWN)(own_model, ROWS.numpy(), np.zeros(4, int))

@@ -38,11 +38,11 @@ def maps(rng: np.random.Generator) -> np.ndarray:
 
 @pytest.fixture
 def scorer() -> Scorer:
-    made = Scorer(PoolingEncoder.dim, QUESTIONS, LABELS, hidden=(16, 8), seed=1)
+    network = Scorer(PoolingEncoder.dim, QUESTIONS, LABELS, hidden=(16, 8), seed=1)
     # Another answer to each question.
     with torch.no_grad():
-        made.biases[-1][1] += 0.2
-    return made
+        network.biases[-1][1] += 0.2
+    return network
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def by_hand(scorer: Scorer, embeddings: np.ndarray, labels: np.ndarray | None, q
     return np.clip(1 + 4 * values[:, 0], 1, 5)
 
 
-def shown(images: np.ndarray, maps: np.ndarray) -> np.ndarray:
+def encode_overlaid(images: np.ndarray, maps: np.ndarray) -> np.ndarray:
     """What the encoder gives of images with their maps laid over them."""
     pictures = torch.nn.functional.interpolate(torch.as_tensor(images), (224, 224), mode="bilinear", antialias=True)
     scaled = unit_maps(torch.as_tensor(maps[:, 0]))
@@ -89,18 +89,18 @@ def shown(images: np.ndarray, maps: np.ndarray) -> np.ndarray:
 class TestScores:
     def test_are_those_of_the_network_by_hand(self, scorer, images, maps, classes) -> None:
         metric = PASTAScore(scorer, PoolingEncoder(), labels=classes)
-        found = metric(None, images, classes, maps)
-        np.testing.assert_allclose(found, by_hand(scorer, shown(images, maps), classes, 0), atol=2e-2)
+        scores = metric(None, images, classes, maps)
+        np.testing.assert_allclose(scores, by_hand(scorer, encode_overlaid(images, maps), classes, 0), atol=2e-2)
         embedded = Embedder(PoolingEncoder()).embed_maps(torch.as_tensor(images), torch.as_tensor(maps[:, 0])).numpy()
-        np.testing.assert_allclose(found, by_hand(scorer, embedded, classes, 0), atol=1e-5)
-        assert np.ptp(found) > 1e-3
+        np.testing.assert_allclose(scores, by_hand(scorer, embedded, classes, 0), atol=1e-5)
+        assert np.ptp(scores) > 1e-3
 
     def test_of_every_question_come_from_one_pass(self, scorer, images, maps, classes) -> None:
         encoder = PoolingEncoder()
         metric = PASTAScore(scorer, encoder, labels=classes)
-        found = metric(None, images, classes, maps, batch_size=4)
+        scores = metric(None, images, classes, maps, batch_size=4)
         assert encoder.images_seen == N
-        np.testing.assert_array_equal(metric.question_scores["Q1"], found)
+        np.testing.assert_array_equal(metric.question_scores["Q1"], scores)
         other = PASTAScore(scorer, PoolingEncoder(), question="Q5", labels=classes)
         # Other batches: the last bit may differ.
         np.testing.assert_allclose(metric.question_scores["Q5"], other(None, images, classes, maps), rtol=1e-5)
@@ -111,12 +111,12 @@ class TestScores:
         values = rng.normal(size=(N, 3))
         values[0] = (0.1, -3, 2)
         metric = PASTAScore(scorer, encoder, labels=classes, concept_names=["wing", "beak", "tail"])
-        found = metric(None, values, classes, values)
+        scores = metric(None, values, classes, values)
         assert encoder.texts_seen[0] == "beak, tail, wing, "
         sentences = ["".join(f"{metric.concept_names[place]}, " for place in row) for row in np.argsort(-abs(values))]
         assert set(encoder.texts_seen) == set(sentences)
         embedded = PoolingEncoder().encode_texts(sentences).numpy()
-        np.testing.assert_allclose(found, by_hand(scorer, embedded, classes, 0), atol=1e-5)
+        np.testing.assert_allclose(scores, by_hand(scorer, embedded, classes, 0), atol=1e-5)
 
     def test_labels_by_name_by_index_and_by_class_are_the_same(self, scorer, images, maps, classes) -> None:
         names = [LABELS[place] for place in classes]
@@ -127,18 +127,18 @@ class TestScores:
         by_class = PASTAScore(scorer, PoolingEncoder(), class_names=model_order)(None, images, of_model, maps)
         passed = PASTAScore(scorer, PoolingEncoder())
         in_call = passed(None, images, classes, maps, custom_batch={"labels": names})
-        for found in (by_name, by_class, in_call):
-            np.testing.assert_array_equal(found, expected)
+        for scores in (by_name, by_class, in_call):
+            np.testing.assert_array_equal(scores, expected)
 
     def test_a_scorer_with_labels_that_is_told_none_says_so(self, scorer, images, maps, classes) -> None:
         with pytest.warns(UserWarning, match="trained with labels and gets none"):
-            found = PASTAScore(scorer, PoolingEncoder())(None, images, classes, maps)
+            scores = PASTAScore(scorer, PoolingEncoder())(None, images, classes, maps)
         embedded = Embedder(PoolingEncoder()).embed_maps(torch.as_tensor(images), torch.as_tensor(maps[:, 0])).numpy()
-        np.testing.assert_allclose(found, by_hand(scorer, embedded, None, 0), atol=1e-5)
+        np.testing.assert_allclose(scores, by_hand(scorer, embedded, None, 0), atol=1e-5)
 
     def test_a_scorer_without_labels_needs_none(self, unlabelled, images, maps, classes, recwarn) -> None:
-        found = PASTAScore(unlabelled, PoolingEncoder())(None, images, classes, maps)
-        assert np.isfinite(found).all()
+        scores = PASTAScore(unlabelled, PoolingEncoder())(None, images, classes, maps)
+        assert np.isfinite(scores).all()
         assert not recwarn.list
 
     def test_normalisation_is_undone(self, scorer, images, maps, classes) -> None:
@@ -175,11 +175,11 @@ class TestHost:
 
     def test_the_file_of_a_scorer_is_enough(self, scorer, images, maps, classes, tmp_path) -> None:
         save_scorer(scorer, tmp_path / "scorer.safetensors")
-        found = PASTAScore(tmp_path / "scorer.safetensors", PoolingEncoder(), labels=classes)(
+        scores = PASTAScore(tmp_path / "scorer.safetensors", PoolingEncoder(), labels=classes)(
             None, images, classes, maps
         )
         np.testing.assert_array_equal(
-            found, PASTAScore(scorer, PoolingEncoder(), labels=classes)(None, images, classes, maps)
+            scores, PASTAScore(scorer, PoolingEncoder(), labels=classes)(None, images, classes, maps)
         )
 
     def test_a_cache_is_used(self, scorer, images, maps, classes, tmp_path) -> None:
@@ -197,24 +197,26 @@ class TestUndefined:
         maps[3] = 0.25
         metric = PASTAScore(scorer, PoolingEncoder(), labels=classes)
         with pytest.warns(UserWarning, match=r"NaN or infinity \(1 of 6 samples\); maps are constant.*\(1 of 6"):
-            found = metric(None, images, classes, maps)
-        assert np.flatnonzero(np.isnan(found)).tolist() == [1, 3]
+            scores = metric(None, images, classes, maps)
+        assert np.flatnonzero(np.isnan(scores)).tolist() == [1, 3]
         assert metric.undefined == 2
         good = [0, 2, 4, 5]
-        np.testing.assert_allclose(np.array(found)[good], np.array(expected)[good], atol=1e-6)
+        np.testing.assert_allclose(np.array(scores)[good], np.array(expected)[good], atol=1e-6)
 
     def test_maps_of_another_size(self, scorer, images, classes) -> None:
         with pytest.warns(UserWarning, match=r"shape \(1, 12, 12\)|shape \(12, 12\), expected a map \(H, W\)"):
-            found = PASTAScore(scorer, PoolingEncoder(), labels=classes)(None, images, classes, np.ones((N, 1, 12, 12)))
-        assert np.isnan(found).all()
+            scores = PASTAScore(scorer, PoolingEncoder(), labels=classes)(
+                None, images, classes, np.ones((N, 1, 12, 12))
+            )
+        assert np.isnan(scores).all()
 
     def test_concepts_that_are_not_finite(self, scorer, classes, rng) -> None:
         values = rng.normal(size=(N, 2))
         values[2, 1] = np.inf
         metric = PASTAScore(scorer, PoolingEncoder(), labels=classes, concept_names=["a", "b"])
         with pytest.warns(UserWarning, match="NaN or infinity"):
-            found = metric(None, np.zeros((N, 2)), classes, values)
-        assert np.flatnonzero(np.isnan(found)).tolist() == [2]
+            scores = metric(None, np.zeros((N, 2)), classes, values)
+        assert np.flatnonzero(np.isnan(scores)).tolist() == [2]
 
 
 BAD: list[tuple[dict[str, Any], str]] = [
@@ -251,7 +253,7 @@ def test_bad_calls(scorer, images, maps, classes, rng) -> None:
     names = ["a", "b", "c"]
     refused("a name for each of 2 concepts", values, classes, values, labels=classes, concept_names=names)
     refused("`mean` to have 3 numbers", images, classes, maps, labels=classes, mean=(0.5,), std=(0.5,))
-    others = np.array([0, 1, 2, 3, 0, 1])
-    refused("indices of the 3 `class_names` but got 0 to 3", images, others, maps, class_names=LABELS)
+    other_classes = np.array([0, 1, 2, 3, 0, 1])
+    refused("indices of the 3 `class_names` but got 0 to 3", images, other_classes, maps, class_names=LABELS)
     images[-1] = 3 * images[-1] - 1
     refused(r"\[0, 1\] but got values from -1 to 2.* mean= and std=", images, classes, maps, batch_size=2)

@@ -129,8 +129,8 @@ def test_a_patch_that_changes_the_class_has_not_converged() -> None:
 def test_chunks_do_not_matter(chunk_size: int | None, net: Any, images: Tensor, masks: Tensor, objects: Tensor) -> None:
     together = optimise_patch(net, images, masks, objects, steps=10, chunk_size=N)
     apart = optimise_patch(net, images, masks, objects, steps=10, chunk_size=chunk_size)
-    for one, other in zip(together, apart, strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-10)
+    for tensor, tensor_apart in zip(together, apart, strict=True):
+        np.testing.assert_allclose(tensor, tensor_apart, atol=1e-10)
     alone = optimise_patch(net, images[3:4], masks[3:4], objects[3:4], steps=10)
     np.testing.assert_allclose(alone.images, together.images[3:4], atol=1e-10)
 
@@ -169,8 +169,8 @@ def test_the_step_is_of_0_to_255_whatever_the_range(
         steps=10,
     )
     np.testing.assert_allclose(result.images, in_range(expected.images), atol=1e-10 * width)
-    for one, other in zip(result[1:], expected[1:], strict=True):
-        np.testing.assert_allclose(one, other, atol=1e-9)
+    for tensor, expected_tensor in zip(result[1:], expected[1:], strict=True):
+        np.testing.assert_allclose(tensor, expected_tensor, atol=1e-9)
     if low == 0:
         divided = optimise_patch(
             Divided(net, width), images * width, masks, objects * width, pixel_range=pixel_range, steps=10
@@ -192,9 +192,9 @@ def test_normalised_images_get_the_same_patch(net: Any, images: Tensor, masks: T
         np.testing.assert_allclose(result.patch_size, expected.patch_size, atol=1e-8)
     # the model without its normalisation makes another patch
     assert not np.allclose(optimise_patch(net, images, masks, objects, steps=10).images, expected.images, atol=1e-3)
-    one = Patch(normalise(objects)[0], mean=mean, std=std, steps=10).make(net, normalise(images), masks)
+    for_all = Patch(normalise(objects)[0], mean=mean, std=std, steps=10).make(net, normalise(images), masks)
     np.testing.assert_allclose(
-        one.images[1],
+        for_all.images[1],
         normalise(optimise_patch(net, images, masks, objects[0], preprocess=normalise, steps=10).images[1]),
         atol=1e-9,
     )
@@ -211,8 +211,8 @@ def test_pixels_end_in_their_range(net: Any, images: Tensor, masks: Tensor, obje
 def test_a_heavier_range_penalty_brings_pixels_back(net: Any, images: Tensor, masks: Tensor, objects: Tensor) -> None:
     def share_at_the_ends(eta2: float) -> float:
         settings = {"steps": 40, "step_size": 200, "eta1": 0.5, "eta2": eta2, "early_stop": False}
-        found = optimise_patch(net, images, masks, objects, **settings).images
-        return float(((found == 0) | (found == 1))[masks.expand_as(found)].float().mean())
+        patched = optimise_patch(net, images, masks, objects, **settings).images
+        return float(((patched == 0) | (patched == 1))[masks.expand_as(patched)].float().mean())
 
     assert share_at_the_ends(0.0) > 0.5
     assert share_at_the_ends(1.0) < 0.5 * share_at_the_ends(0.0)
@@ -230,9 +230,9 @@ class TestControls:
         # it stays the object, and more of it
         start = optimise_patch(blind, images, same, objects, steps=1, step_size=1e-9)
         assert (result.patch_size > start.patch_size).all()
-        shown = ((result.images - images) * (objects - images) * same).flatten(1).sum(1)
+        alignment = ((result.images - images) * (objects - images) * same).flatten(1).sum(1)
         length = torch.linalg.vector_norm(((objects - images) * same).flatten(1), dim=1)
-        assert (shown / length / (result.patch_size / 255) > 0.95).all()
+        assert (alignment / length / (result.patch_size / 255) > 0.95).all()
 
     def test_growth_along_the_object_by_hand(self) -> None:
         model = nn.Sequential(nn.Flatten(), nn.Linear(3, 2))
@@ -312,17 +312,17 @@ class TestKinds:
     ) -> None:
         expected = optimise_patch(net, images, masks, objects[:1].expand(N, -1, -1, -1), steps=3)
         for mask in (masks[:, 0].numpy(), masks.int(), masks.numpy().astype(float)):
-            found = optimise_patch(net, images.numpy(), mask, objects[0].numpy(), steps=3)
-            assert torch.equal(found.images, expected.images)
+            result = optimise_patch(net, images.numpy(), mask, objects[0].numpy(), steps=3)
+            assert torch.equal(result.images, expected.images)
         flipped = optimise_patch(net, images.numpy()[::-1], masks.numpy()[::-1], objects[0], steps=3)
         np.testing.assert_allclose(flipped.images.flip(0), expected.images, atol=1e-10)
 
     def test_bytes(self, net: Any, images: Tensor, masks: Tensor, objects: Tensor) -> None:
         pixels, init = ((part * 255).byte() for part in (images, objects))
         model = Divided(net, 255)
-        found = optimise_patch(model, pixels, masks, init, pixel_range=(0, 255), steps=3)
+        result = optimise_patch(model, pixels, masks, init, pixel_range=(0, 255), steps=3)
         expected = optimise_patch(model, pixels.double(), masks, init.double(), pixel_range=(0, 255), steps=3)
-        assert torch.equal(found.images, expected.images)
+        assert torch.equal(result.images, expected.images)
 
     def test_a_patch_that_diverges_is_finite_and_has_not_converged(
         self, net: Any, images: Tensor, masks: Tensor, objects: Tensor
@@ -381,9 +381,9 @@ class TestEarlyStop:
         assert result.images[0, 0, 0, 0] == 255
         assert not result.converged.any()
 
-    @pytest.mark.parametrize("others", [[], [1], [0, 1, 2, 4]])
+    @pytest.mark.parametrize("other_rows", [[], [1], [0, 1, 2, 4]])
     def test_alone_or_with_others(
-        self, others: list[int], net: Any, images: Tensor, masks: Tensor, objects: Tensor
+        self, other_rows: list[int], net: Any, images: Tensor, masks: Tensor, objects: Tensor
     ) -> None:
         settings = {"steps": 100, "step_size": 200.0, "tolerance": 0.02}
         together = optimise_patch(net, images, masks, objects, **settings)
@@ -391,21 +391,21 @@ class TestEarlyStop:
         # they leave at different steps, or nothing is shown
         assert together.converged.any()
         assert not torch.equal(together.images[together.converged], full.images[together.converged])
-        rows = [3, *others]
+        rows = [3, *other_rows]
         some = optimise_patch(net, images[rows], masks[rows], objects[rows], **settings)
-        for one, other in zip(some, together, strict=True):
-            np.testing.assert_allclose(one[0], other[3], atol=1e-10)
+        for alone, other in zip(some, together, strict=True):
+            np.testing.assert_allclose(alone[0], other[3], atol=1e-10)
 
     def test_the_run_ends_when_all_have(self) -> None:
-        seen = []
+        batch_sizes = []
         model = self.model()
-        model.register_forward_hook(lambda module, inputs, output: seen.append(len(output)))
+        model.register_forward_hook(lambda module, inputs, output: batch_sizes.append(len(output)))
         images = torch.tensor([[[[100.0, 7.0]]]] * 2).double()
         init = torch.tensor([[[[130.0, 7.0]]], [[[128.0, 7.0]]]]).double()
         masks = torch.tensor([[[[1, 0]]]] * 2)
         optimise_patch(model, images, masks, init, pixel_range=(0, 255), steps=300, step_size=100)
         # The images; then steps, each patch looked at once more, clipped, where it seems to be done; the result.
-        assert seen == [2, 2, 2, 2, 2, 1, 1, 1, 1, 2, 2]
+        assert batch_sizes == [2, 2, 2, 2, 2, 1, 1, 1, 1, 2, 2]
 
 
 @pytest.mark.parametrize(("name", "value"), [("mean", [np.nan]), ("std", [np.inf]), ("std", [-1.0])])
@@ -434,16 +434,16 @@ class TestLongWork:
         monkeypatch.setattr("quantus_concepts.metrics.host.call.clock", lambda: next(ticks))
 
     def run(self, net: Any, images: Tensor, masks: Tensor, objects: Tensor, **settings: Any) -> list[str]:
-        with warnings.catch_warnings(record=True) as seen:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             optimise_patch(net, images, masks, objects, early_stop=False, **settings)
-        return [str(each.message) for each in seen]
+        return [str(warning.message) for warning in caught]
 
     def test_one_warning_says_how_long(self, net: Any, images: Tensor, masks: Tensor, objects: Tensor) -> None:
         n = len(images)
         # 20 s for three steps of n images.
-        (told,) = self.run(net, images, masks, objects, steps=40, chunk_size=n, display_progressbar=False)
-        assert f"{n} patches of up to 40 steps each takes up to 4 min" in told
+        (message,) = self.run(net, images, masks, objects, steps=40, chunk_size=n, display_progressbar=False)
+        assert f"{n} patches of up to 40 steps each takes up to 4 min" in message
 
     def test_none_where_a_bar_is_seen_or_little_is_left(
         self, net: Any, images: Tensor, masks: Tensor, objects: Tensor, monkeypatch: pytest.MonkeyPatch

@@ -24,17 +24,17 @@ def metric() -> CEM:
 def test_mean_chance_and_what_is_undefined(metric: CEM, tmp_path: Path) -> None:
     aggregating = CEM(LABELS, return_aggregate=True, disable_warnings=True)
     assert aggregating(None, np.ones((3, 3)), np.zeros(3, int), VALUES) == [0.5]
-    for each in (metric, aggregating):
+    for drawing in (metric, aggregating):
         # A $ in a name begins no formula.
-        each.name = r"$a_1$ and $\frac$"
-        figure, ax = each.plot_scores()
+        drawing.name = r"$a_1$ and $\frac$"
+        figure, ax = drawing.plot_scores()
         figure.savefig(tmp_path / "a.png")
         assert ax.get_legend_handles_labels()[1] == ["mean 0.500", "chance 0.500"]
         assert [line.get_xdata()[0] for line in ax.lines] == [0.5, 0.5]
         assert ax.get_title() == r"$a_1$ and $\frac$: 2 defined, 1 undefined"
-    for scores, shown in (([0.0, 1.0], ["mean 0.500"]), ([np.nan], [])):
+    for scores, lines in (([0.0, 1.0], ["mean 0.500"]), ([np.nan], [])):
         _, ax = metric.plot_scores(scores)
-        assert ax.get_legend_handles_labels()[1] == shown
+        assert ax.get_legend_handles_labels()[1] == lines
     plt.close("all")
 
 
@@ -43,8 +43,8 @@ def test_chance_controls_and_direction(metric: CEM) -> None:
     assert ax.get_legend_handles_labels()[1] == ["mean 0.500", "chance 0.500", "control 0.200", "95 % of controls"]
     (band,) = (patch for patch in ax.patches if patch.get_alpha() == 0.15)
     # A rectangle since version 3.9 of matplotlib, a polygon before.
-    drawn = band.get_path().transformed(band.get_patch_transform()).get_extents()
-    assert (drawn.x0, drawn.x1) == pytest.approx((0, 0.4))
+    corners = band.get_path().transformed(band.get_patch_transform()).get_extents()
+    assert (corners.x0, corners.x1) == pytest.approx((0, 0.4))
     assert ax.get_xlabel() == "score (higher is better)"
     assert IIR(average=True).plot_scores([0.5])[1].get_xlabel() == "score (lower is better)"
     assert metric.plot_scores(control=0.1)[1].get_legend_handles_labels()[1][-1] == "control 0.100"
@@ -67,8 +67,8 @@ def test_concepts_are_named_and_sorted(tmp_path: Path) -> None:
     assert [bar.get_width() for bar in ax.patches] == [0.7, 0.1]
     figure.savefig(tmp_path / "a.png")
     _, ax = metric.plot_scores(np.arange(100.0))
-    shown = [label.get_text() for label in ax.get_yticklabels()]
-    assert [shown[0], *shown[14:17], shown[-1]] == ["99", "85", "... 70 between", "14", "0"]
+    labels = [label.get_text() for label in ax.get_yticklabels()]
+    assert [labels[0], *labels[14:17], labels[-1]] == ["99", "85", "... 70 between", "14", "0"]
     with pytest.raises(ValueError, match="a name for each of 3 scores but got 2"):
         metric.plot_scores([0.1, 0.2, 0.3], names=["a", "b"])
     plt.close("all")
@@ -78,9 +78,9 @@ def test_nothing_defined_says_why() -> None:
     metric = CEM(LABELS, disable_warnings=True)
     metric(None, np.ones((3, 3)), np.zeros(3, int), VALUES * np.nan)
     _, ax = metric.plot_scores()
-    (text,) = (each.get_text() for each in ax.texts)
-    assert "no score is defined" in text
-    assert "NaN or infinity" in text.replace("\n", " ")
+    (explanation,) = (text.get_text() for text in ax.texts)
+    assert "no score is defined" in explanation
+    assert "NaN or infinity" in explanation.replace("\n", " ")
     plt.close("all")
 
 
@@ -96,14 +96,14 @@ def test_what_cannot_be_drawn_is_refused_by_name(metric: CEM, argument: str, val
 
 def test_figures_are_closed_unless_shown(metric: CEM, tmp_path: Path) -> None:
     plt.figure()
-    kept = plt.get_fignums()
+    open_figures = plt.get_fignums()
     metric.plot(show=False, path_to_save=str(tmp_path / "a.png"))
     metric.plot(show=False)
     with pytest.raises(RuntimeError, match="no drawing"):
         metric.plot(plot_func=raising, show=False)
-    assert plt.get_fignums() == kept
+    assert plt.get_fignums() == open_figures
     metric.plot(show=True)
-    assert len(plt.get_fignums()) == len(kept) + 1
+    assert len(plt.get_fignums()) == len(open_figures) + 1
     plt.close("all")
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
 

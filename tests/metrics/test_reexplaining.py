@@ -67,14 +67,16 @@ class TestMasks:
         for masks in (world.masks, world.masks[:, 0].astype(np.uint8)):
             passed = call(name, world, explain_func=known_truth.random, s_batch=masks)
             assert metric(name, world, masks=None)(**passed) == expected
-        own = call(name, world, explain_func=known_truth.random, custom_batch={"masks": world.masks})
-        assert metric(name, world, masks=~world.masks)(**own) == expected
+        expected_scores = call(name, world, explain_func=known_truth.random, custom_batch={"masks": world.masks})
+        assert metric(name, world, masks=~world.masks)(**expected_scores) == expected
 
     def test_bound_masks_come_before_those_of_the_call(self, name: str, world: World) -> None:
-        others = world.masks | np.roll(world.masks, 6, 3)
+        other_masks = world.masks | np.roll(world.masks, 6, 3)
         expected = metric(name, world)(**call(name, world, explain_func=known_truth.random))
-        assert metric(name, world)(**call(name, world, explain_func=known_truth.random, s_batch=others)) == expected
-        passed = call(name, world, explain_func=known_truth.random, s_batch=others)
+        assert (
+            metric(name, world)(**call(name, world, explain_func=known_truth.random, s_batch=other_masks)) == expected
+        )
+        passed = call(name, world, explain_func=known_truth.random, s_batch=other_masks)
         assert metric(name, world, masks=None)(**passed) != expected
 
     def test_some_that_are_empty_or_full_are_undefined_and_named(self, name: str, world: World) -> None:
@@ -106,8 +108,8 @@ class TestInvariance:
         order = np.random.default_rng(0).permutation(N)
         for key in ("masks", "images", "scenes", "patched", "object_labels", "scene_labels"):
             setattr(world, key, getattr(world, key)[order])
-        found = metric(name, world)(**call(name, world, explain_func=known_truth.random))
-        np.testing.assert_array_equal(found, np.array(expected)[order])
+        scores = metric(name, world)(**call(name, world, explain_func=known_truth.random))
+        np.testing.assert_array_equal(scores, np.array(expected)[order])
 
     def test_normalisation_is_by_sample(self, name: str, world: World) -> None:
         """A scale of its own for each image changes nothing."""
@@ -117,25 +119,25 @@ class TestInvariance:
             return known_truth.random(model, inputs, targets) * scale[:, None, None, None]
 
         expected = metric(name, world, normalise=True)(**call(name, world, explain_func=known_truth.random))
-        found = metric(name, world, normalise=True)(**call(name, world, explain_func=scaled))
-        np.testing.assert_allclose(found, expected, atol=1e-9)
+        scores = metric(name, world, normalise=True)(**call(name, world, explain_func=scaled))
+        np.testing.assert_allclose(scores, expected, atol=1e-9)
 
     def test_normalise_func_and_its_arguments(self, name: str, world: World) -> None:
         half = metric(name, world, normalise=True, normalise_func_kwargs={"percentile": 50})
         partial = metric(name, world, normalise=True, normalise_func=lambda a: positive_percentile(a, 50))
         arguments = call(name, world, explain_func=known_truth.random)
-        found = half(**arguments)
-        assert found == partial(**arguments)
-        assert name != "MCS" or found != metric(name, world, normalise=True)(**arguments)
+        scores = half(**arguments)
+        assert scores == partial(**arguments)
+        assert name != "MCS" or scores != metric(name, world, normalise=True)(**arguments)
         host = metric(name, world, normalise=True, normalise_func=quantus.normalise_by_max)
         assert np.isfinite(host(**arguments)).all()
 
     def test_explanations_given_or_asked_for(self, name: str, world: World) -> None:
         arguments = call(name, world, explain_func=known_truth.gradient)
-        asked = metric(name, world, normalise=True)(**arguments)
+        computed = metric(name, world, normalise=True)(**arguments)
         a_batch = known_truth.gradient(arguments["model"], arguments["x_batch"], arguments["y_batch"])
-        given = metric(name, world, normalise=True)(**arguments, a_batch=a_batch)
-        np.testing.assert_array_equal(given, asked)
+        passed = metric(name, world, normalise=True)(**arguments, a_batch=a_batch)
+        np.testing.assert_array_equal(passed, computed)
 
     def test_a_map_without_channels(self, name: str, world: World) -> None:
         expected = metric(name, world)(**call(name, world))
@@ -217,14 +219,16 @@ def test_one_broken_map_costs_one_score(name: str, world: World) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 class TestTheSameMethod:
-    """Two samples are explained again, and have to come out as they were given."""
+    """Two samples are explained again, and must equal the explanations passed to the metric."""
 
-    def given(self, name: str, world: World, explain: Any = known_truth.gradient) -> np.ndarray:
+    def explanations(self, name: str, world: World, explain: Any = known_truth.gradient) -> np.ndarray:
         arguments = call(name, world)
         return explain(arguments["model"], arguments["x_batch"], arguments["y_batch"])
 
     def test_another_method(self, name: str, world: World) -> None:
-        arguments = call(name, world, explain_func=known_truth.random, a_batch=self.given(name, world)[:, :1] * 0 + 1)
+        arguments = call(
+            name, world, explain_func=known_truth.random, a_batch=self.explanations(name, world)[:, :1] * 0 + 1
+        )
         arguments["a_batch"] = np.random.default_rng(5).normal(size=(N, 1, 12, 12))
         with pytest.warns(
             UserWarning, match=r"called again for 2 samples, it gave other .*\(8 of 8 samples\)"
@@ -238,20 +242,20 @@ class TestTheSameMethod:
         explain = per_call(
             known_truth.random, lambda model, inputs, targets: -known_truth.random(model, inputs, targets)
         )
-        a_batch = self.given(name, world, explain)
+        a_batch = self.explanations(name, world, explain)
         with pytest.warns(UserWarning, match=r"correlation -1\.00, at least 0\.3 wanted"):
             assert np.isnan(metric(name, world)(**call(name, world, explain_func=explain, a_batch=a_batch))).all()
 
     def test_without_given_explanations_there_is_nothing_to_compare(self, name: str, world: World) -> None:
-        asked = []
+        batch_sizes = []
 
         def explain(model: Any, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray:
-            asked.append(len(inputs))
+            batch_sizes.append(len(inputs))
             return known_truth.random(model, inputs, targets)
 
         scores = metric(name, world)(**call(name, world, explain_func=explain))
-        assert asked == [N, N]
-        a_batch = self.given(name, world, known_truth.random)
+        assert batch_sizes == [N, N]
+        a_batch = self.explanations(name, world, known_truth.random)
         np.testing.assert_array_equal(
             scores, metric(name, world)(**call(name, world, explain_func=explain, a_batch=a_batch))
         )
@@ -267,7 +271,7 @@ class TestTheSameMethod:
             return explain
 
         def scores(share: float, **settings: Any) -> np.ndarray:
-            a_batch = self.given(name, world, noisy(share))
+            a_batch = self.explanations(name, world, noisy(share))
             arguments = call(name, world, explain_func=noisy(share), a_batch=a_batch)
             return np.asarray(metric(name, world, **settings)(**arguments))
 
@@ -282,7 +286,7 @@ class TestTheSameMethod:
     def test_a_method_that_draws_nothing_has_to_give_the_same(self, name: str, world: World) -> None:
         """Gradient times input looks much like the gradient where inputs are positive, and is another method."""
         arguments = call(name, world, explain_func=known_truth.random)
-        a_batch = self.given(name, world, known_truth.random)
+        a_batch = self.explanations(name, world, known_truth.random)
         other = a_batch * (0.5 + np.random.default_rng(0).random(a_batch.shape))
         with pytest.warns(UserWarning, match=r"correlation 0\.9\d, at least 0\.99 wanted"):
             assert np.isnan(metric(name, world)(**arguments, a_batch=other)).all()
@@ -301,15 +305,15 @@ class TestTheSameMethod:
             assert np.isnan(scores[3:]).all()
 
     def test_asks_two_samples_and_no_more_than_it_needs(self, name: str, world: World) -> None:
-        asked = []
+        batch_sizes = []
 
         def explain(model: Any, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray:
-            asked.append(len(inputs))
+            batch_sizes.append(len(inputs))
             return known_truth.random(model, inputs, targets)
 
-        a_batch = self.given(name, world, known_truth.random)
+        a_batch = self.explanations(name, world, known_truth.random)
         metric(name, world)(**call(name, world, explain_func=explain), a_batch=a_batch, batch_size=3)
-        assert asked == [2, 3, 3, 2]
+        assert batch_sizes == [2, 3, 3, 2]
 
 
 class TestInEvaluate:
@@ -328,7 +332,9 @@ class TestInEvaluate:
     def evaluate(self, model: nn.Module, images: np.ndarray, capsys: Any) -> Callable[..., dict[str, Any]]:
         contrast = TinyConceptModel(seed=1)
         with torch.no_grad():
-            classes, others = (each(torch.as_tensor(images)).argmax(1).numpy() for each in (model, contrast))
+            classes, contrast_classes = (
+                network(torch.as_tensor(images)).argmax(1).numpy() for network in (model, contrast)
+            )
         masks = np.zeros((N, 1, 12, 12))
         masks[:, :, 3:9, 2:7] = 1
         changed = np.where(masks, 0.9 * images + 0.05, images).astype(np.float32)
@@ -336,7 +342,7 @@ class TestInEvaluate:
         def run(xai_methods: dict[str, Any], **kwargs: Any) -> dict[str, Any]:
             results = quantus.evaluate(
                 metrics={
-                    "MCS": MCS(contrast, others),
+                    "MCS": MCS(contrast, contrast_classes),
                     "IDR": IDR(changed),
                     "IIR": IIR(changed, tolerance=10),
                     "Sparseness": quantus.Sparseness(),
@@ -387,9 +393,9 @@ class TestInEvaluate:
         with torch.no_grad():
             classes = model(torch.as_tensor(images)).argmax(1).numpy()
         a_batch = quantus.explain(model, images, classes, method="Saliency")
-        found = evaluate({"Saliency": a_batch})["Saliency"]
+        results = evaluate({"Saliency": a_batch})["Saliency"]
         for name in NAMES:
-            np.testing.assert_array_equal(found[name], expected[name])
+            np.testing.assert_array_equal(results[name], expected[name])
         assert not [w for w in recwarn if "scores are NaN" in str(w.message)]
 
     def test_stochastic_but_seeded(self, evaluate: Callable[..., dict[str, Any]], recwarn: Any) -> None:
@@ -436,10 +442,10 @@ class TestSharing:
         def by_power(power: int) -> Callable[..., np.ndarray]:
             return lambda model, inputs, targets, **kwargs: inputs.sum(1, keepdims=True) ** power
 
-        asked: tuple[list[int], list[int]] = [], []
+        batch_sizes: tuple[list[int], list[int]] = [], []
         hooks = [
-            each.register_forward_pre_hook(lambda module, inputs, sizes=sizes: sizes.append(len(inputs[0])))
-            for each, sizes in zip((model, contrast), asked, strict=True)
+            network.register_forward_pre_hook(lambda module, inputs, sizes=sizes: sizes.append(len(inputs[0])))
+            for network, sizes in zip((model, contrast), batch_sizes, strict=True)
         ]
         with block:
             results = quantus.evaluate(
@@ -454,7 +460,7 @@ class TestSharing:
             )
         for hook in hooks:
             hook.remove()
-        return results, *asked
+        return results, *batch_sizes
 
     def test_predictions_are_made_once_and_scores_stay_to_the_bit(self, world: World) -> None:
         alone, of_model, of_contrast = self.results(world, nullcontext())
@@ -466,6 +472,6 @@ class TestSharing:
         assert sum(of_model) == 3 * N + 2 * n_perturbed
         assert sum(of_contrast) == N
         for method in self.METHODS:
-            for name, found in together[method].items():
-                np.testing.assert_array_equal(found, alone[method][name])
-                assert np.isfinite(found).any()
+            for name, scores in together[method].items():
+                np.testing.assert_array_equal(scores, alone[method][name])
+                assert np.isfinite(scores).any()

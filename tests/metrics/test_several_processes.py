@@ -27,11 +27,11 @@ def test_two_processes_give_what_one_gives(tmp_path: Path) -> None:
         for process in started:
             process.kill()
     assert [process.returncode for process in started] == [0, 0], failed
-    found = importlib.util.spec_from_file_location("gloo_process", SCRIPT)
-    assert found is not None
-    assert found.loader is not None
-    module = importlib.util.module_from_spec(found)
-    found.loader.exec_module(module)
+    spec = importlib.util.spec_from_file_location("gloo_process", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
     alone = module.joined(0, 1, module.fresh())
     for rank in range(2):
         with np.load(tmp_path / f"{rank}.npz") as saved:

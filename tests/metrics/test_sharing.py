@@ -102,23 +102,23 @@ def fresh() -> dict[str, dict[str, list[float]]]:
     """Scores in a fresh process, of models whose knob was turned before their first pass."""
     script = Path(changing_models.__file__)
     # The script's own folder is on its path.
-    given = subprocess.run([sys.executable, "-W", "ignore", str(script)], capture_output=True, check=True, text=True)
-    return json.loads(given.stdout)
+    process = subprocess.run([sys.executable, "-W", "ignore", str(script)], capture_output=True, check=True, text=True)
+    return json.loads(process.stdout)
 
 
 @pytest.mark.filterwarnings("ignore:.*deprecated")
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.__name__)
 def test_no_score_is_stale_whatever_a_model_depends_on(family: Any, fresh: dict[str, Any]) -> None:
     subject = changing_models.Subject(family)
-    found = []
+    by_knob = []
     for knob in KNOBS:
         subject.turn(knob)
-        found.append(subject.scores())
-        for name, scores in found[-1].items():
+        by_knob.append(subject.scores())
+        for name, scores in by_knob[-1].items():
             np.testing.assert_allclose(scores, fresh[f"{family.__name__} {knob}"][name], rtol=1e-5, err_msg=name)
     # The knob matters to each metric.
-    for name in found[0]:
-        assert any(not np.array_equal(found[0][name], other[name], equal_nan=True) for other in found[1:])
+    for name in by_knob[0]:
+        assert any(not np.array_equal(by_knob[0][name], other[name], equal_nan=True) for other in by_knob[1:])
 
 
 CHANGES: dict[str, Callable[[SharingConceptModel], object]] = {
@@ -148,11 +148,11 @@ def test_changed_weights_inside_a_block_are_noticed_and_warned_of_once(
 def test_methods_share_the_scores_of_clm_but_calls_with_other_truth_or_settings_do_not(
     model: SharingConceptModel, images: np.ndarray, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    metric, y, made = make_metrics()["CLM"], predicted(model, images), []
-    monkeypatch.setattr(clm, "concept_maps", lambda *given: made.append(1) or concept_maps(*given))
+    metric, y, calls = make_metrics()["CLM"], predicted(model, images), []
+    monkeypatch.setattr(clm, "concept_maps", lambda *arguments: calls.append(1) or concept_maps(*arguments))
 
     def score() -> list[list[float]]:
-        found = []
+        scores = []
         for alpha, classes, points in (
             (6.0, y, None),
             (1.0, y, None),
@@ -160,30 +160,30 @@ def test_methods_share_the_scores_of_clm_but_calls_with_other_truth_or_settings_
             (6.0, y, metric.points[::-1]),
         ):
             metric.alpha = alpha
-            found.append(metric(model, images, classes, custom_batch=None if points is None else {"points": points}))
-        return found
+            scores.append(metric(model, images, classes, custom_batch=None if points is None else {"points": points}))
+        return scores
 
     expected = score()
     assert len({tuple(scores) for scores in expected}) == 4
     with shared_passes():
         np.testing.assert_equal([score(), score()], [expected, expected])
     # Once for each of four calls outside, and once inside.
-    assert len(made) == 8
+    assert len(calls) == 8
 
 
 def test_other_images_rows_and_models_are_not_mixed_up(images: np.ndarray) -> None:
     models = SharingConceptModel(), SharingConceptModel(seed=3)
     arrays = images, images[:, :, ::-1].copy()
-    expected, found = [], []
-    for into, block in ((expected, False), (found, True)):
+    expected, shared = [], []
+    for into, block in ((expected, False), (shared, True)):
         metric = make_metrics()["CLM"]
         with shared_passes() if block else shared_passes(memory=0):
             for model in models:
                 for array in arrays:
                     for batch_size in (N, 5, N):
                         into.append(metric(model, array, predicted(models[0], images), batch_size=batch_size))
-    np.testing.assert_allclose(found, expected, rtol=1e-5)
-    assert len({tuple(scores) for scores in found}) == 4
+    np.testing.assert_allclose(shared, expected, rtol=1e-5)
+    assert len({tuple(scores) for scores in shared}) == 4
 
 
 def test_what_is_kept_is_bounded_and_freed_with_the_block(images: np.ndarray) -> None:

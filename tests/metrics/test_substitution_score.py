@@ -35,8 +35,8 @@ def test_threshold_and_a_call_that_brings_its_concepts() -> None:
 
 def test_chance_pairs_and_reasons_are_remembered() -> None:
     metric = SubstitutionScore([0, 0, 1, -1], [1, -1, 1, 0], "removed")
-    told = r"put in is none of the model's \(1 of 4 samples\); no concept was taken out \(2 of 4 samples\)"
-    with pytest.warns(UserWarning, match=told):
+    message = r"put in is none of the model's \(1 of 4 samples\); no concept was taken out \(2 of 4 samples\)"
+    with pytest.warns(UserWarning, match=message):
         metric(MODEL, IMAGES, CLASSES)
     record = metric.records[-1]
     assert record.chance == 0.5
@@ -53,13 +53,13 @@ def test_chance_pairs_and_reasons_are_remembered() -> None:
 
 def test_what_reads_the_picture_recites_or_guesses() -> None:
     rng = np.random.default_rng(0)
-    n, own = 600, np.array([[1, 1, 0, 0], [0, 1, 1, 0]])
+    n, class_concepts = 600, np.array([[1, 1, 0, 0], [0, 1, 1, 0]])
     classes = rng.integers(0, 2, n)
     added = np.where(classes == 0, rng.choice([2, 3], n), rng.choice([0, 3], n))
     removed = np.where(classes == 0, rng.choice([0, 1], n), rng.choice([1, 2], n))
-    shown = own[classes].copy()
-    shown[np.arange(n), added], shown[np.arange(n), removed] = 1, 0
-    for values, expected in ((shown, 1), (own[classes], 0)):
+    in_image = class_concepts[classes].copy()
+    in_image[np.arange(n), added], in_image[np.arange(n), removed] = 1, 0
+    for values, expected in ((in_image, 1), (class_concepts[classes], 0)):
         for score in ("added", "removed"):
             scores = SubstitutionScore(added, removed, score)(MODEL.head, values.astype(float), classes)
             assert set(scores) == {expected}

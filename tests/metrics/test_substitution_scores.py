@@ -31,7 +31,7 @@ READING, RECITING = TellingModel(Shown(4), 4, 3), TellingModel(Recited(OWN), 4, 
 
 def batches(size: int = 4) -> list[dict[str, torch.Tensor]]:
     """Return images that show four concepts and tell a class."""
-    split = (each.split(size) for each in (told(AFTER, LABELS), told(OWN[LABELS], LABELS), LABELS))
+    split = (tensor.split(size) for tensor in (told(AFTER, LABELS), told(OWN[LABELS], LABELS), LABELS))
     return [dict(zip(("images", "before", "labels"), parts, strict=True)) for parts in zip(*split, strict=True)]
 
 
@@ -42,15 +42,15 @@ def of_all(table: pd.DataFrame, model: str) -> dict[str, float]:
 
 def test_what_reads_scores_one_and_what_recites_zero() -> None:
     table = score_substitutions({"oracle": READING, "memoriser": RECITING}, batches(), **BOUND)
-    found = of_all(table, "oracle")
+    rows = of_all(table, "oracle")
     # The last one is its class, with nothing put in.
-    assert (found["S+"], found["S-"], found["recital"]) == (1, 1, 1 / 6)
-    assert (found["added moves"], found["removed moves"], found["others move"]) == (1, pytest.approx(5 / 6), 0)
-    assert (found["rises"], found["selectivity"]) == (1, 1)
-    found = of_all(table, "memoriser")
-    assert (found["S+"], found["S-"], found["recital"], found["class kept"]) == (0, 0, 1, 1)
-    assert (found["added moves"], found["rises"], found["others move"]) == (0, 0, 0)
-    assert np.isnan(found["selectivity"])
+    assert (rows["S+"], rows["S-"], rows["recital"]) == (1, 1, 1 / 6)
+    assert (rows["added moves"], rows["removed moves"], rows["others move"]) == (1, pytest.approx(5 / 6), 0)
+    assert (rows["rises"], rows["selectivity"]) == (1, 1)
+    rows = of_all(table, "memoriser")
+    assert (rows["S+"], rows["S-"], rows["recital"], rows["class kept"]) == (0, 0, 1, 1)
+    assert (rows["added moves"], rows["rises"], rows["others move"]) == (0, 0, 0)
+    assert np.isnan(rows["selectivity"])
     for metric in ("S+", "rises"):
         first = table[table["metric"] == metric].iloc[0]
         assert (first["n"], first["undefined"]) == (5, 1)
@@ -105,24 +105,25 @@ def test_a_column_is_what_the_metric_gives_and_models_of_one_backbone_share_it(p
     images = score_substitutions({"a": model, "b": other}, loader, threshold={"a": 0.1, "b": -0.2}, per_image=True)
     # Each batch before and after once.
     assert model.runs == 2 * len(loader)
-    whole = torch.stack([pairs[i].image for i in range(len(pairs))]).numpy()
-    for name, each, threshold in (("a", model, 0.1), ("b", other, -0.2)):
+    substituted = torch.stack([pairs[i].image for i in range(len(pairs))]).numpy()
+    for name, concept_model, threshold in (("a", model, 0.1), ("b", other, -0.2)):
         for metric, score in (("S+", "added"), ("S-", "removed")):
-            expected = SubstitutionScore(pairs.added, pairs.removed, score, threshold)(
-                each, whole, pairs.labels.numpy()
-            )
-            found = images[(images["model"] == name) & (images["metric"] == metric)]["value"]
-            np.testing.assert_array_equal(found, expected)
+            scorer = SubstitutionScore(pairs.added, pairs.removed, score, threshold)
+            expected = scorer(concept_model, substituted, pairs.labels.numpy())
+            column = images[(images["model"] == name) & (images["metric"] == metric)]["value"]
+            np.testing.assert_array_equal(column, expected)
 
 
 def test_score_concepts_tells_the_same_where_it_knows_when_a_concept_is_present(pairs: PaintedSubstitutions) -> None:
     models, controls = {"a": sharing(), "b": sharing(1)}, [sharing(2), sharing(3)]
     loader = DataLoader(pairs, 5)
-    own = score_substitutions(models, loader, threshold=0, controls=controls)
-    table = score_concepts(models, loader, value_threshold=0, controls=controls, top_l=(1,), alphas=(1,))
+    tables = (
+        score_substitutions(models, loader, threshold=0, controls=controls),
+        score_concepts(models, loader, value_threshold=0, controls=controls, top_l=(1,), alphas=(1,)),
+    )
     columns = ["model", "metric", "value", "low", "high", "n", "undefined", "chance"]
-    chosen = [each[each["metric"].isin(["S+", "S-", "recital"]) & (each["item_kind"] == "")] for each in (own, table)]
-    first, second = (each[columns].reset_index(drop=True) for each in chosen)
+    chosen = (table[table["metric"].isin(["S+", "S-", "recital"]) & (table["item_kind"] == "")] for table in tables)
+    first, second = (table[columns].reset_index(drop=True) for table in chosen)
     pd.testing.assert_frame_equal(first, second)
     assert not set(score_concepts(models["a"], loader, top_l=(1,))["metric"]) & {"S+", "S-", "recital"}
     with pytest.raises(ValueError, match="`value_threshold` with `added`"):
@@ -143,13 +144,14 @@ def test_accuracy_on_what_was_seen_and_controls(pairs: PaintedSubstitutions) -> 
         values = controls[0].concept_predictor(pairs.birds.images()).numpy()
     right = (values >= 0) == (pairs.birds.concept_labels.numpy() > 0.5)
     some = np.unique(pairs.added.numpy())
-    found = of_all(table, "model")
-    assert found["T"] == pytest.approx(right.mean())
-    assert found["T_A"] == pytest.approx(right[:, some].mean())
-    each = [of_all(score_substitutions(one, DataLoader(pairs, 6), threshold=0), "model")["S+"] for one in controls]
+    rows = of_all(table, "model")
+    assert rows["T"] == pytest.approx(right.mean())
+    assert rows["T_A"] == pytest.approx(right[:, some].mean())
+    tables = [score_substitutions(model, DataLoader(pairs, 6), threshold=0) for model in controls]
+    alone = [of_all(alone_table, "model")["S+"] for alone_table in tables]
     control = table[(table["model"] == "control") & (table["metric"] == "S+") & (table["item_kind"] == "")].iloc[0]
-    assert control["value"] == pytest.approx(np.mean(each))
-    assert control["low"] == pytest.approx(min(each))
+    assert control["value"] == pytest.approx(np.mean(alone))
+    assert control["low"] == pytest.approx(min(alone))
 
 
 @pytest.mark.parametrize(

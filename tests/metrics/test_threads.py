@@ -63,7 +63,7 @@ def scores_of(metric: Any, model: nn.Module, images: np.ndarray, classes: np.nda
 
 def in_threads(*work: Callable[[], np.ndarray]) -> list[list[np.ndarray]]:
     """Run each piece of work several times in a thread of its own, all at once; return what each gave."""
-    found: list[list[np.ndarray]] = [[] for _ in work]
+    results: list[list[np.ndarray]] = [[] for _ in work]
     errors: list[BaseException] = []
     start = threading.Barrier(len(work))
 
@@ -71,7 +71,7 @@ def in_threads(*work: Callable[[], np.ndarray]) -> list[list[np.ndarray]]:
         try:
             start.wait(60)
             for _ in range(ROUNDS):
-                found[number].append(work[number]())
+                results[number].append(work[number]())
         except BaseException as error:
             errors.append(error)
 
@@ -83,7 +83,7 @@ def in_threads(*work: Callable[[], np.ndarray]) -> list[list[np.ndarray]]:
     assert not any(thread.is_alive() for thread in threads)
     if errors:
         raise errors[0]
-    return found
+    return results
 
 
 @pytest.mark.parametrize("metric", AVAILABLE_METRICS["Concepts"].values())
@@ -99,8 +99,8 @@ def test_two_metrics_on_one_model_in_train_mode(metric: type) -> None:
     calls = [explained_inputs(metric, model, world.images) for world in worlds]
 
     def scored(number: int) -> np.ndarray:
-        made = worlds[number].metrics[metric.__name__](disable_warnings=True)
-        return scores_of(made, *calls[number], classes[number])
+        own_metric = worlds[number].metrics[metric.__name__](disable_warnings=True)
+        return scores_of(own_metric, *calls[number], classes[number])
 
     expected = [scored(0), scored(1)]
     assert all(np.isfinite(scores).any() for scores in expected)
@@ -120,8 +120,8 @@ def test_one_metric_in_two_threads() -> None:
     labels = np.random.default_rng(0).integers(0, 2, (2, N, N_CONCEPTS))
 
     def scored(number: int) -> np.ndarray:
-        images, own = worlds[number].images, classes[number]
-        return np.asarray(metric(model, images, own, custom_batch={"concept_labels": labels[number]}, batch_size=2))
+        images, truth = worlds[number].images, {"concept_labels": labels[number]}
+        return np.asarray(metric(model, images, classes[number], custom_batch=truth, batch_size=2))
 
     expected = [scored(0), scored(1)]
     assert (expected[0] != expected[1]).any()

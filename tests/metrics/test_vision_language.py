@@ -37,24 +37,23 @@ LIKE = torch.tensor(
 
 
 class Seer:
-    """An encoder whose similarities are the first pixels of an image; counts what it is given."""
+    """An encoder whose similarities are the first pixels of an image; records its calls."""
 
     name, dim, fingerprint, device = "seer", 8, "seer", None
 
     def __init__(self, texts: list[str]) -> None:
-        self.known, self.given = texts, []
+        self.known_texts, self.calls = texts, []
 
     def encode_images(self, images: Tensor) -> Tensor:
-        self.given.append(len(images))
-        shown = images[:, 0, 0]
+        self.calls.append(len(images))
         # Of one length, so that the cosine is half of what the pixels say.
-        shown = shown / 2
-        return torch.cat([shown, (1 - shown.square().sum(1, keepdim=True)).clamp(min=0).sqrt()], 1)
+        similarity = images[:, 0, 0] / 2
+        return torch.cat([similarity, (1 - similarity.square().sum(1, keepdim=True)).clamp(min=0).sqrt()], 1)
 
     def encode_texts(self, texts: list[str]) -> Tensor:
-        self.given.append(tuple(texts))
-        places = torch.tensor([self.known.index(text) for text in texts])
-        return torch.nn.functional.one_hot(places, len(self.known) + 1).float()
+        self.calls.append(tuple(texts))
+        places = torch.tensor([self.known_texts.index(text) for text in texts])
+        return torch.nn.functional.one_hot(places, len(self.known_texts) + 1).float()
 
 
 class Narrow(Seer):
@@ -81,24 +80,24 @@ def test_by_hand() -> None:
     seer = Seer(TEXTS)
     table = score_vision_language(seer, batches(), **BOUND)
     # Texts once, and each image once.
-    assert seer.given == [tuple(TEXTS), 4, 2]
+    assert seer.calls == [tuple(TEXTS), 4, 2]
     assert set(table["model"]) == {"seer"}
     # Beside none: blue; none before red; none before cone; needle, which was there; green; the last is not asked.
-    found = of_all(table, "with none")
-    assert found["value"].to_dict() == {"S+": 0.2, "S-": 0.75, "original": 0.25, "none": 0.4}
-    assert (found.loc["S+", "n"], found.loc["S-", "n"], found.loc["S-", "undefined"]) == (5, 4, 2)
+    rows = of_all(table, "with none")
+    assert rows["value"].to_dict() == {"S+": 0.2, "S-": 0.75, "original": 0.25, "none": 0.4}
+    assert (rows.loc["S+", "n"], rows.loc["S-", "n"], rows.loc["S-", "undefined"]) == (5, 4, 2)
     # Three colours and none, or two shapes and none.
     colour, shape = 1 / 4, 1 / 3
     expected = {"S+": (3 * colour + 2 * shape) / 5, "S-": 1 - (2 * colour + 2 * shape) / 4}
     expected |= {"original": (2 * colour + 2 * shape) / 4, "none": expected["S+"]}
-    assert found["chance"].to_dict() == pytest.approx(expected)
+    assert rows["chance"].to_dict() == pytest.approx(expected)
     # Without: blue, red (which was there), cone, needle (which was there), green.
-    found = of_all(table, "without none")
-    assert found["value"].to_dict() == {"S+": 0.4, "S-": 0.5, "original": 0.5}
+    rows = of_all(table, "without none")
+    assert rows["value"].to_dict() == {"S+": 0.4, "S-": 0.5, "original": 0.5}
     colour, shape = 1 / 3, 1 / 2
-    assert found.loc["original", "chance"] == pytest.approx((2 * colour + 2 * shape) / 4)
+    assert rows.loc["original", "chance"] == pytest.approx((2 * colour + 2 * shape) / 4)
     # Pairs are (class, added): the first two, the third, the fourth, the fifth.
-    assert found.loc["S+", "low"] == interval([1, 0, 1, 0, 0], clusters=[0, 0, 1, 2, 3])[0]
+    assert rows.loc["S+", "low"] == interval([1, 0, 1, 0, 0], clusters=[0, 0, 1, 2, 3])[0]
     shapes = table[(table["set"] == "without none") & (table["item"] == "bill_shape")].set_index("metric")
     assert shapes["value"].to_dict() == {"S+": 0.5, "S-": 0.5, "original": 0.5}
     assert shapes["chance"].to_dict() == {"S+": 0.5, "S-": 0.5, "original": 0.5}
@@ -122,14 +121,14 @@ def test_accuracy_on_what_was_seen() -> None:
     like = torch.tensor([[0.9, 0.1, 0.2, 0.3, 0.1, 0.0], [0.1, 0.3, 0.1, 0.2, 0.8, 0.1]])
     seen = [(like[:, None, None].expand(-1, 3, -1, -1), torch.tensor([0, 1]), present)]
     table = score_vision_language(Seer(TEXTS), batches(), **BOUND, seen=seen)
-    found = of_all(table, "without none")
+    rows = of_all(table, "without none")
     # Chosen are red and needle, and green and needle: of four concepts right are red, blue; and red, cone.
-    assert found.loc["T", "value"] == 0.5
+    assert rows.loc["T", "value"] == 0.5
     # Put in anywhere are red, blue and cone: two of three; and two of three.
-    assert found.loc["T_A", "value"] == pytest.approx(2 / 3)
+    assert rows.loc["T_A", "value"] == pytest.approx(2 / 3)
     # What is there by 1/3 or 1/2, what is not by the rest.
     first, second = (1 / 3 + 2 / 3 + 1 / 2 + 1 / 2) / 4, (2 / 3 + 1 / 3 + 1 / 2 + 1 / 2) / 4
-    assert found.loc["T", "chance"] == pytest.approx((first + second) / 2)
+    assert rows.loc["T", "chance"] == pytest.approx((first + second) / 2)
 
 
 @pytest.fixture(scope="module")
@@ -145,8 +144,8 @@ class Showing(Seer):
         self.labels = labels
 
     def encode_images(self, images: Tensor) -> Tensor:
-        start = sum(each for each in self.given if isinstance(each, int))
-        self.given.append(len(images))
+        start = sum(count for count in self.calls if isinstance(count, int))
+        self.calls.append(len(images))
         return torch.nn.functional.pad(self.labels[start : start + len(images)], (0, 2))
 
 
@@ -177,9 +176,9 @@ def test_the_embedded_encoder_knows_nothing_and_takes_the_first(pairs: PaintedSu
     first = {name.partition("::")[0]: name for name in reversed(pairs.concept_names)}
     for _, row in table.iterrows():
         assert row["predicted"] == first[row["added"].partition("::")[0]]
-    found = of_all(score_vision_language("embedded", DataLoader(pairs, 16)), "without none")
+    rows = of_all(score_vision_language("embedded", DataLoader(pairs, 16)), "without none")
     # Two options a group.
-    assert found.loc["S+", "chance"] == 0.5
+    assert rows.loc["S+", "chance"] == 0.5
 
 
 @pytest.mark.filterwarnings("ignore:The images of:UserWarning", "ignore:No image has:UserWarning")
@@ -198,10 +197,10 @@ def test_sub_is_asked_about_all_attributes_of_cub(tmp_path) -> None:
         name="toy",
     )
     table = score_vision_language(model, DataLoader(sub, 3))
-    found = of_all(table, "with none")
+    rows = of_all(table, "with none")
     # Two black crowns and one more (15 colours), two dagger bills (9 shapes); spotted tails are no concepts.
-    assert found.loc["S+", "n"] == 5
-    assert found.loc["S+", "chance"] == pytest.approx((3 / 16 + 2 / 10) / 5)
+    assert rows.loc["S+", "n"] == 5
+    assert rows.loc["S+", "chance"] == pytest.approx((3 / 16 + 2 / 10) / 5)
 
 
 @pytest.mark.parametrize(

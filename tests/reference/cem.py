@@ -7,15 +7,15 @@ import numpy as np
 
 def rank(importance, eligible=None):
     """Indices in descending order; the lower index first among equals. Selection, one maximum at a time."""
-    left = [j for j in range(len(importance)) if eligible is None or eligible[j]]
+    remaining = [j for j in range(len(importance)) if eligible is None or eligible[j]]
     order = []
-    while left:
-        best = left[0]
-        for j in left[1:]:
+    while remaining:
+        best = remaining[0]
+        for j in remaining[1:]:
             if float(importance[j]) > float(importance[best]):
                 best = j
         order.append(best)
-        left.remove(best)
+        remaining.remove(best)
     return order
 
 

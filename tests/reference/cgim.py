@@ -29,10 +29,10 @@ def cgim(importance, truth, per):
     importance = np.asarray(importance, dtype=np.float64)
     truth = np.asarray(truth, dtype=np.float64)
     n_classes, n_concepts = importance.shape
-    known = [k for k in range(n_classes) if not any(math.isnan(x) for x in importance[k])]
+    defined = [k for k in range(n_classes) if not any(math.isnan(x) for x in importance[k])]
     if per == "class":
-        return np.array([phi(importance[k], truth[k]) if k in known else math.nan for k in range(n_classes)])
+        return np.array([phi(importance[k], truth[k]) if k in defined else math.nan for k in range(n_classes)])
     scores = []
     for j in range(n_concepts):
-        scores.append(phi([importance[k, j] for k in known], [truth[k, j] for k in known]))
+        scores.append(phi([importance[k, j] for k in defined], [truth[k, j] for k in defined]))
     return np.array(scores)

@@ -84,15 +84,15 @@ def threshold_hits(maps, points, size, threshold):
 
 def components(mask):
     """Lists of the pixels (x, y) of each connected part, corners touching, in reading order of their first pixel."""
-    left = [(x, y) for y in range(mask.shape[0]) for x in range(mask.shape[1]) if mask[y, x]]
+    remaining = [(x, y) for y in range(mask.shape[0]) for x in range(mask.shape[1]) if mask[y, x]]
     parts = []
-    while left:
-        part, frontier = [], [left.pop(0)]
+    while remaining:
+        part, frontier = [], [remaining.pop(0)]
         while frontier:
             x, y = frontier.pop()
             part.append((x, y))
-            near = [other for other in left if abs(other[0] - x) <= 1 and abs(other[1] - y) <= 1]
-            left = [other for other in left if other not in near]
+            near = [other for other in remaining if abs(other[0] - x) <= 1 and abs(other[1] - y) <= 1]
+            remaining = [other for other in remaining if other not in near]
             frontier += near
         parts.append(sorted(part, key=lambda pixel: (pixel[1], pixel[0])))
     return parts
@@ -115,13 +115,13 @@ def mask_shares(maps, masks, alphas):
             continue
         image = upsample(cells, mask.shape)
         for a, alpha in enumerate(alphas):
-            n = left = alpha * image.size / 12
+            n = room = alpha * image.size / 12
             inside = 0.0
             for value in sorted(set(image.ravel()), reverse=True):
                 tied = image == value
-                taken = min(left, tied.sum())
-                inside += taken * mask[tied].mean()
-                left -= taken
+                pixels_taken = min(room, tied.sum())
+                inside += pixels_taken * mask[tied].mean()
+                room -= pixels_taken
             shares[b, a] = inside / n
     return shares
 
@@ -141,6 +141,6 @@ def mask_threshold_shares(maps, masks, threshold):
 def clm(hits, top_l):
     scores = []
     for row in np.asarray(hits, dtype=np.float64):
-        seen = [value for value in row[:top_l] if not math.isnan(value)]
-        scores.append(sum(seen) / len(seen) if seen else math.nan)
+        defined = [value for value in row[:top_l] if not math.isnan(value)]
+        scores.append(sum(defined) / len(defined) if defined else math.nan)
     return np.array(scores)

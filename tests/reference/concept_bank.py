@@ -7,10 +7,10 @@ def mean_cav(features, positive, negative):
     """FastCAV of one concept: mean of positives less mean of all drawn; boundary midway."""
     d = features.shape[1]
     cav = np.zeros(d)
-    drawn = list(positive) + list(negative)
+    examples = list(positive) + list(negative)
     for k in range(d):
         of_positives = sum(float(features[i, k]) for i in positive) / len(positive)
-        of_all = sum(float(features[i, k]) for i in drawn) / len(drawn)
+        of_all = sum(float(features[i, k]) for i in examples) / len(examples)
         cav[k] = of_positives - of_all
     score = [sum(float(features[i, k]) * cav[k] for k in range(d)) for i in range(len(features))]
     middle = sum(score[i] for i in positive) / len(positive) + sum(score[i] for i in negative) / len(negative)

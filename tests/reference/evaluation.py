@@ -37,7 +37,7 @@ def upsampled(map_: np.ndarray, size: tuple[int, int]) -> np.ndarray:
 def hit(image_map: np.ndarray, places: np.ndarray, alpha: float) -> float:
     """Of the best of several places (x, y); NaN where none is visible."""
     height, width = image_map.shape
-    found = []
+    hits = []
     for x, y in places:
         if math.isnan(x):
             continue
@@ -46,8 +46,8 @@ def hit(image_map: np.ndarray, places: np.ndarray, alpha: float) -> float:
         value = image_map[row, column]
         # Rounding of float32 splits ties of the formula; the maps here are random, so that there are none.
         larger, same = (image_map > value).sum(), (image_map == value).sum()
-        found.append(min(max((alpha * height * width / 12 - larger) / same, 0.0), 1.0))
-    return max(found, default=math.nan)
+        hits.append(min(max((alpha * height * width / 12 - larger) / same, 0.0), 1.0))
+    return max(hits, default=math.nan)
 
 
 def evaluate(

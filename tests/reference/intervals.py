@@ -16,8 +16,8 @@ def cluster_interval(scores, clusters):
     mean = sum(scores) / n
     variance = 0.0
     for left_out in range(n_groups):
-        rest = [s for g, group in enumerate(groups) if g != left_out for s in group]
-        variance += (sum(rest) / len(rest) - mean) ** 2
+        other_scores = [s for g, group in enumerate(groups) if g != left_out for s in group]
+        variance += (sum(other_scores) / len(other_scores) - mean) ** 2
     variance *= (n_groups - 1) / n_groups
     shares = np.array([len(group) / n for group in groups])
     weights = shares / (1 - shares)

@@ -4,7 +4,7 @@ import math
 
 
 def part_specificity(hits, parts, weights):
-    others, differences = [], []
+    elsewhere, differences = [], []
     for row, part in zip(hits, parts, strict=True):
         total = count = 0.0
         for place, hit in enumerate(row):
@@ -12,6 +12,6 @@ def part_specificity(hits, parts, weights):
                 total += weights[place] * hit
                 count += weights[place]
         defined = count > 0 and not math.isnan(row[part])
-        others.append(total / count if defined else math.nan)
-        differences.append(row[part] - others[-1])
-    return others, differences
+        elsewhere.append(total / count if defined else math.nan)
+        differences.append(row[part] - elsewhere[-1])
+    return elsewhere, differences

@@ -8,20 +8,20 @@ import numpy as np
 def join(votes, how):
     out = []
     for row in votes:
-        given = sorted(v for v in row if not math.isnan(v))
-        if not given:
+        defined = sorted(v for v in row if not math.isnan(v))
+        if not defined:
             out.append(math.nan)
         elif how == "mode":
             best = None
-            for vote in given:
-                if best is None or given.count(vote) > given.count(best):
+            for vote in defined:
+                if best is None or defined.count(vote) > defined.count(best):
                     best = vote
             out.append(best)
         elif how == "mean":
-            out.append(sum(given) / len(given))
+            out.append(sum(defined) / len(defined))
         else:
-            half = len(given) // 2
-            out.append(given[half] if len(given) % 2 else (given[half - 1] + given[half]) / 2)
+            half = len(defined) // 2
+            out.append(defined[half] if len(defined) % 2 else (defined[half - 1] + defined[half]) / 2)
     return np.array(out, dtype=np.float64)
 
 

@@ -12,7 +12,7 @@ def tied(reference: np.ndarray, guide: np.ndarray, eta: float, groups: list[list
     reference, guide = np.float64(reference), np.float64(guide)
     far = [sum(abs(reference[place] - guide[place]) for place in group) / len(group) for group in groups]
     # The least bound that a share of at least eta is at or below.
-    bound = min(value for value in far if sum(each <= value for each in far) >= eta * len(far) - 1e-9)
+    bound = min(value for value in far if sum(other <= value for other in far) >= eta * len(far) - 1e-9)
     pair = np.stack([reference, guide])
     for group, value in zip(groups, far, strict=True):
         for place in group if value <= bound else ():
