@@ -24,13 +24,13 @@ Arrays = dict[str, np.ndarray]
 
 
 def on_cpu(work: Work) -> Arrays:
-    return _as_arrays(_done(work, torch.device("cpu")))
+    return _as_arrays(run_work(work, torch.device("cpu")))
 
 
 def simulated(work: Work) -> tuple[Arrays, Counter[tuple[str, str]]]:
     """Return what is given, and what crossed meanwhile: kind and place, and how often."""
     with simulated_device() as there:
-        result = _done(work, there.device)
+        result = run_work(work, there.device)
         crossed = there.crossed.copy()
         return _as_arrays(result), crossed
 
@@ -40,41 +40,41 @@ def assert_same(work: Work) -> None:
     assert_equal(simulated(work)[0], on_cpu(work))
 
 
-def assert_near(work: Work, *, drawn: bool = False) -> None:
+def assert_near(work: Work, *, is_random: bool = False) -> None:
     """Assert that a GPU of this machine gives the same numbers but for rounding; skipped where none is.
 
-    Where they were drawn at random there, only that there are as many of the same type and as few undefined ones.
+    Random numbers (`is_random`) only have to be as many, of the same type, and undefined in the same places.
     """
     if not torch.cuda.is_available():
         pytest.skip("this machine has no GPU")
     with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False):
-        found = _as_arrays(_done(work, torch.device("cuda")))
+        arrays = _as_arrays(run_work(work, torch.device("cuda")))
     expected = on_cpu(work)
-    assert found.keys() == expected.keys()
+    assert arrays.keys() == expected.keys()
     for place, array in expected.items():
-        assert (found[place].shape, found[place].dtype) == (array.shape, array.dtype), place
+        assert (arrays[place].shape, arrays[place].dtype) == (array.shape, array.dtype), place
         if array.dtype.kind != "f":
-            assert drawn or np.array_equal(found[place], array), place
+            assert is_random or np.array_equal(arrays[place], array), place
             continue
-        np.testing.assert_array_equal(np.isfinite(found[place]), np.isfinite(array), err_msg=place)
-        if not drawn:
-            difference, size = (np.linalg.norm(np.nan_to_num(each)) for each in (found[place] - array, array))
+        np.testing.assert_array_equal(np.isfinite(arrays[place]), np.isfinite(array), err_msg=place)
+        if not is_random:
+            difference, size = (np.linalg.norm(np.nan_to_num(values)) for values in (arrays[place] - array, array))
             assert difference <= TOLERANCE * size, f"{place}: {difference / size}"
 
 
-def assert_equal(found: Arrays, expected: Arrays) -> None:
-    assert found.keys() == expected.keys()
+def assert_equal(arrays: Arrays, expected: Arrays) -> None:
+    assert arrays.keys() == expected.keys()
     for place, array in expected.items():
-        assert found[place].dtype == array.dtype, place
+        assert arrays[place].dtype == array.dtype, place
         if array.dtype.kind == "O":  # pandas.NA is equal to nothing
-            assert repr(found[place].tolist()) == repr(array.tolist()), place
+            assert repr(arrays[place].tolist()) == repr(array.tolist()), place
             continue
-        np.testing.assert_array_equal(found[place], array, err_msg=place)
+        np.testing.assert_array_equal(arrays[place], array, err_msg=place)
     # What is undefined throughout is equal whatever was computed.
     assert any(np.isfinite(array).any() for array in expected.values() if array.dtype.kind in "fi")
 
 
-def _done(work: Work, device: torch.device) -> Any:
+def run_work(work: Work, device: torch.device) -> Any:
     torch.manual_seed(0)
     np.random.seed(0)  # noqa: NPY002
     # Which of its kernels torch takes for attention depends on the device.
@@ -102,5 +102,5 @@ def _as_arrays(result: Any, place: str = "") -> Arrays:
         result = dict(enumerate(result))
     if not isinstance(result, Mapping):
         return {place: np.asarray(result)}
-    parts = (_as_arrays(each, f"{place}/{name}") for name, each in result.items())
+    parts = (_as_arrays(part, f"{place}/{name}") for name, part in result.items())
     return {key: array for part in parts for key, array in part.items()}

@@ -59,10 +59,10 @@ INDEX = """<!DOCTYPE html><html><body><script>
 
 def find_chromium() -> str:
     """Return the browser; skips the test where there is none."""
-    found = next((path for name in NAMES if (path := shutil.which(name))), None)
-    if found is None:
+    browser = next((path for name in NAMES if (path := shutil.which(name))), None)
+    if browser is None:
         pytest.skip("Chromium is not installed (Debian: apt-get install chromium): the rating page is not tried.")
-    return found
+    return browser
 
 
 @dataclass(frozen=True)
@@ -102,8 +102,8 @@ def visit_all(visits: Mapping[str, Visit], folder: Path) -> dict[str, Any]:
         index.as_uri(),
     ]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
-    found = re.search(r'<pre id="told">(.*?)</pre>', ran.stdout, re.DOTALL)
-    if found is None:
+    answer = re.search(r'<pre id="told">(.*?)</pre>', ran.stdout, re.DOTALL)
+    if answer is None:
         raise AssertionError(f"The pages told nothing.\n{ran.stderr[-2000:]}\n{ran.stdout[-500:]}")
-    told: dict[str, Any] = json.loads(html.unescape(found[1]))
-    return told
+    answers: dict[str, Any] = json.loads(html.unescape(answer[1]))
+    return answers

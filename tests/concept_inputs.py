@@ -15,13 +15,13 @@ from captum_concepts import Backbone, BottleneckCBM, ConceptBank, PostHocCBM, Re
 class Tower(nn.Module):
     """A text encoder that may give anything."""
 
-    def __init__(self, given: Any = None) -> None:
+    def __init__(self, embedding: Any = None) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.ones(2))
-        self.given = given
+        self.embedding = embedding
 
     def encode_text(self, tokens: Tensor) -> Any:
-        return torch.ones(len(tokens), 2) if self.given is None else self.given
+        return torch.ones(len(tokens), 2) if self.embedding is None else self.embedding
 
 
 def trained_cav(weights: Any = ((1.0, 0.0), (-1.0, 0.0))) -> CAV:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,9 +16,11 @@ from torch.utils.data import Dataset
 
 from quantus_concepts import score_concepts
 from quantus_concepts.datasets.base import ConceptSample
+from quantus_concepts.metrics import ConceptRanges
 from quantus_concepts.studies._kit.command import DeviceOptions, EngineOptions
 from quantus_concepts.studies._models.loading import sample_loader
 from quantus_concepts.studies.concepts.study import scored_by_ranges
+from simulated_device import simulated_device
 from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel, TinyConceptModel
 
 N, BATCH = 11, 2
@@ -54,7 +58,7 @@ def check_concepts(folder: Path, engine: str, workers: int | None) -> Any:
     """Hold what ranges give against `score_concepts`, to the bit; return the call, to make it again."""
     data = Samples()
     models = {"one": SharingConceptModel(0), "of its own": TinyConceptModel(3)}
-    asked: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "class_concepts": data.class_concepts,
         "part_of_concept": data.part_of_concept,
         "top_l": (1, 2),
@@ -63,19 +67,43 @@ def check_concepts(folder: Path, engine: str, workers: int | None) -> Any:
         "control_stride": 3,
         "interventions": (0, 1, 3),
     }
-    whole = SimpleNamespace(
+    prepared = SimpleNamespace(
         test=data, class_names=list("KLMN"), concept_names=list("vwxyz"), fingerprint="these images"
     )
-    names = {"class_names": whole.class_names, "concept_names": whole.concept_names}
-    expected = score_concepts(models, sample_loader(data, BATCH), **asked, **names, seed=4)
+    names = {"class_names": prepared.class_names, "concept_names": prepared.concept_names}
+    expected = score_concepts(models, sample_loader(data, BATCH), **arguments, **names, seed=4)
 
     def call() -> None:
         options = Options(engine=engine, workers=workers, batch_size=BATCH)
         run: Any = SimpleNamespace(options=options, folder=SimpleNamespace(kept=folder), progress=False)
-        found = scored_by_ranges(run, models, whole, 4, asked)  # type: ignore[arg-type]
-        pd.testing.assert_frame_equal(found, expected, check_exact=True)
+        table = scored_by_ranges(run, models, prepared, 4, arguments)  # type: ignore[arg-type]
+        pd.testing.assert_frame_equal(table, expected, check_exact=True)
 
     call()
     assert {"CEM", "CLM", "CGIM", "accuracy after interventions"} <= set(expected["metric"])
     assert expected.loc[expected["baseline"] == "parts of another image", "n"].gt(0).any()
     return call
+
+
+@dataclass
+class OnSimulatedDevice:
+    """A factory: each worker notes the GPU that Ray gave it, and begins when all have one."""
+
+    notes: Path
+    workers: int
+
+    def __call__(self) -> Any:
+        self.notes.mkdir(exist_ok=True)
+        (self.notes / os.environ["CUDA_VISIBLE_DEVICES"]).touch()
+        return self.score
+
+    def score(self, start: int, stop: int) -> pd.DataFrame:
+        """Score some images on a simulated device."""
+        end = time.monotonic() + 60
+        while len(list(self.notes.iterdir())) < self.workers and time.monotonic() < end:
+            time.sleep(0.05)
+        with simulated_device() as there:
+            model = SharingConceptModel(0).to(there.device)
+            rows = ConceptRanges(model, Samples(), batch_size=BATCH).rows(start, stop)
+            assert there.kinds()["to_device"]
+        return rows

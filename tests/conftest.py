@@ -71,13 +71,13 @@ def golden(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     folder = (folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder) / "golden"
     folder.mkdir(exist_ok=True)
 
-    def made(name: str) -> Path:
+    def run_once(name: str) -> Path:
         # Loads every study.
         from golden.runs import done_once
 
         return done_once(name, folder)
 
-    return made
+    return run_once
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from time_limit import in_time
+from kills import in_time
 
 resource = pytest.importorskip("resource", reason="limits on memory are those of Unix")
 #: Room that a refusal may take, above what the process has: a file of a few bytes needs none.
@@ -57,9 +57,9 @@ def in_room(room: int = ROOM) -> Iterator[None]:
     """Let the process take no more than so much memory above what it has."""
     before = resource.getrlimit(resource.RLIMIT_AS)
     pages = Path("/proc/self/statm")
-    taken = int(pages.read_text().split()[0]) * resource.getpagesize() if pages.exists() else None
-    if taken is not None:
-        resource.setrlimit(resource.RLIMIT_AS, (taken + room, before[1]))
+    used_bytes = int(pages.read_text().split()[0]) * resource.getpagesize() if pages.exists() else None
+    if used_bytes is not None:
+        resource.setrlimit(resource.RLIMIT_AS, (used_bytes + room, before[1]))
     try:
         yield
     finally:

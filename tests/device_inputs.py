@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from captum_concepts import ConceptBank, PostHocCBM
-from pooling_encoder import PoolingEncoder
 from quantus_concepts.pasta.scorer import Scorer
+from tiny_encoders import PoolingEncoder
 from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel, TinyConceptModel
 
 BATCH, SIZE = 4, 12

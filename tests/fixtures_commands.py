@@ -18,13 +18,14 @@ from safetensors.torch import save_file
 import explanation_folders
 import fixtures_attribution
 import fixtures_pasta
-import generated_folders
 from bad_arguments import files_below
+from kills import in_time
 from quantus_concepts.pasta import Scorer, save_scorer
 from quantus_concepts.studies._kit.command import Options
 from quantus_concepts.studies.app import COMMANDS as EXPORTED
 from quantus_concepts.studies.app import EXIT_BAD_INPUT, main
-from time_limit import in_time
+from quantus_concepts.studies.substitute.filtering import COLUMNS, MANIFEST
+from quantus_concepts.studies.substitute.pairs import choose_pairs, write_pair
 
 NETWORK = """
 import sys
@@ -63,6 +64,7 @@ def fails():
 def leaves():
     sys.exit(3)
 """
+BIRDS, ATTRIBUTES = ["Blue_Jay", "Cardinal"], ["has_crown_color--black", "has_bill_shape--needle"]
 _EXPLAINED = "--images images --explanations explanations"
 _MADE = "--generated made"
 #: What good arguments name of the place that is written here, for the commands that need files.
@@ -109,12 +111,36 @@ def write_own_images(root: Path, names: Sequence[str] = ("apple", "pear"), count
     return root
 
 
+def write_generated(root: Path, n_per_pair: int = 3) -> Path:
+    """Write a folder as `substitute generate` does, of plain colours."""
+    for place, pair in enumerate(choose_pairs(BIRDS, ATTRIBUTES)):
+        folder = root / pair.name
+        folder.mkdir(parents=True)
+        write_pair(folder, pair)
+        for number in range(n_per_pair):
+            Image.new("RGB", (20, 16), (40 * place, 30 * number, 200)).save(folder / f"{number:05d}.png")
+    return root
+
+
+def write_filtered(folder: Path, generated: Path, chosen: set[str]) -> Path:
+    """Write a folder as `substitute filter` does, whose manifest keeps these images or pairs."""
+    lines = [",".join(COLUMNS)]
+    for pair in choose_pairs(BIRDS, ATTRIBUTES):
+        for file in sorted((generated / pair.name).glob("0*.png")):
+            image = f"{pair.name}/{file.name}"
+            stays = bool(chosen & {pair.name, image})
+            lines.append(f"{pair.name},{pair.bird},{pair.attribute},{image},x,0.5,{stays},1,{stays},kept")
+    folder.mkdir()
+    (folder / MANIFEST).write_text("\n".join(lines) + "\n")
+    return folder
+
+
 def write_place(root: Path) -> Path:
     """Write a folder with one of everything that an option can name."""
     fixtures_attribution.write_folders(root)
     explanation_folders.write_folders(root)
-    generated_folders.write_generated(root / "made")
-    generated_folders.write_filtered(root / "filtered", root / "made", {"Blue_Jay--has_bill_shape--needle"})
+    write_generated(root / "made")
+    write_filtered(root / "filtered", root / "made", {"Blue_Jay--has_bill_shape--needle"})
     fixtures_pasta.write_pasta_release(root / "rated", datasets=("coco",), n_images=3)
     write_own_images(root, counts=(2, 2))
     (root / "syntax.py").write_text("def model(:\n")
@@ -139,11 +165,11 @@ def check_command(arguments: Sequence[str], message: str, capsys: pytest.Capture
     before = files_below(Path())
     with in_time():
         code = main(arguments)
-    told = capsys.readouterr()
-    assert code == EXIT_BAD_INPUT, (arguments, told)
-    lines = [line for line in told.err.splitlines() if line.startswith("Error: ")]
-    assert len(lines) == 1, told.err
+    captured = capsys.readouterr()
+    assert code == EXIT_BAD_INPUT, (arguments, captured)
+    lines = [line for line in captured.err.splitlines() if line.startswith("Error: ")]
+    assert len(lines) == 1, captured.err
     assert re.search(message, lines[0]), lines[0]
-    assert "Traceback" not in told.err
-    assert told.out == ""
+    assert "Traceback" not in captured.err
+    assert captured.out == ""
     assert files_below(Path()) == before

@@ -24,7 +24,7 @@ def schema(**changed: Any) -> pa.Schema:
     """Return the schema of the release, with the metadata that the package `datasets` writes."""
     names = {"attr_label": ATTRIBUTES, "bird_label": BIRDS} | changed
     features = {"image": {"_type": "Image"}} | {
-        column: {"names": each, "_type": "ClassLabel"} for column, each in names.items()
+        column: {"names": label_names, "_type": "ClassLabel"} for column, label_names in names.items()
     }
     image = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
     plain = pa.schema([("image", image), ("attr_label", pa.int64()), ("bird_label", pa.int64())])

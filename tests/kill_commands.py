@@ -84,10 +84,10 @@ def trial(arguments: list[str], out: Path, reference: dict[str, str], kill: Call
             (out / name).write_text("mine")
         before = results(out)
     ended = kill()
-    left = results(out)
-    if not (left.items() <= before.items() or left.items() <= reference.items()):
+    remaining = results(out)
+    if not (remaining.items() <= before.items() or remaining.items() <= reference.items()):
         return "mixed"
-    finished = left == reference and not (out / WORK / "run.json").exists()
+    finished = remaining == reference and not (out / WORK / "run.json").exists()
     if not finished:
         code = in_child(lambda: command_of(arguments))
         if code != 0:
@@ -133,9 +133,9 @@ def say(text: str) -> None:
 
 def run(name: str, most: int | None) -> Counter[str]:
     """Try a command in many ways, in the working directory."""
-    found: Counter[str] = Counter()
-    done = set(RUNS[name].needs)
-    if in_child(lambda: [do(each, set()) for each in sorted(done)] if done else None) != 0:
+    outcomes: Counter[str] = Counter()
+    needs = set(RUNS[name].needs)
+    if in_child(lambda: [do(needed, set()) for needed in sorted(needs)] if needs else None) != 0:
         raise RuntimeError(f"What {name} needs failed.")
     if RUNS[name].prepare is not None:
         in_child(RUNS[name].prepare)
@@ -151,7 +151,7 @@ def run(name: str, most: int | None) -> Counter[str]:
             sign = SIGNALS[place % len(SIGNALS)]
             kill = partial(renamed, arguments, number, sign)
             outcome = trial(arguments, out, reference, kill, earlier=place % 2 == 0)
-            found[outcome] += 1
+            outcomes[outcome] += 1
             if outcome != "well":
                 say(f"{name}: {sign.name} before rename {number} of {n_renames}: {outcome}")
         for number in range(RANDOM_MOMENTS):
@@ -159,10 +159,10 @@ def run(name: str, most: int | None) -> Counter[str]:
             sign = SIGNALS[number % len(SIGNALS)]
             kill = partial(at_random, arguments, moment, sign)
             outcome = trial(arguments, out, reference, kill, earlier=number % 2 == 0)
-            found[f"{outcome} (random)"] += 1
+            outcomes[f"{outcome} (random)"] += 1
             if outcome not in ("well", "finished before"):
                 say(f"{name}: {sign.name} after {moment:.1f} s: {outcome}")
-    return found
+    return outcomes
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Interrupt and kill: functions that fail, and a process killed at a chosen change of the file system."""
+"""Interrupt and kill: functions that fail or take too long, and a process killed at a change of the file system."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any
 from unittest import mock
 
@@ -21,6 +22,8 @@ NO_FORK = "needs fork"
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason=NO_FORK)
 #: By which files change their names, or come and go; before each of them a process may be killed.
 OPERATIONS = ("rename", "replace", "unlink", "mkdir", "rmdir")
+#: Far above what a refusal takes on a loaded machine: what takes longer hangs, or computes before it looks.
+SECONDS = 60
 
 
 def raising(error: BaseException) -> Callable[..., None]:
@@ -79,3 +82,26 @@ def contents(folder: Path, *, hidden: bool = False) -> dict[str, str]:
         for path in sorted(folder.rglob("*"))
         if path.is_file() and (hidden or not {WORK, MANIFEST} & set(path.relative_to(folder).parts))
     }
+
+
+class NotInTime(BaseException):
+    """No error that a loader could take for one of a file."""
+
+
+@contextmanager
+def in_time(seconds: int = SECONDS) -> Iterator[None]:
+    """Fail if the block takes too long; a read that waits for ever is interrupted. Windows has no alarm for that."""
+    if not hasattr(signal, "SIGALRM"):
+        yield
+        return
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise NotInTime(f"Not done in {seconds} s.")
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)

@@ -27,10 +27,14 @@ class Reader(nn.Module):
         self.scale = nn.Parameter(torch.tensor(4.0))
 
     def forward(self, x: Tensor) -> Tensor:
-        seen = x[:, SEEN] > 0.5
-        used = {"object": seen, "scene": ~seen, "everything": torch.ones_like(seen)}[self.uses]
+        has_object = x[:, SEEN] > 0.5
+        weights = {
+            "object": has_object,
+            "scene": ~has_object,
+            "everything": torch.ones_like(has_object),
+        }[self.uses]
         channel = x[:, OBJECT if self.uses == "object" else SCENE]
-        mean = (channel * used).sum((1, 2)) / used.sum((1, 2)).clamp(min=1)
+        mean = (channel * weights).sum((1, 2)) / weights.sum((1, 2)).clamp(min=1)
         return self.scale * torch.stack([1 - mean, mean], 1)
 
 
@@ -56,7 +60,7 @@ class World:
         self.object_model, self.scene_model, self.blind = Reader("object"), Reader("scene"), Reader("everything")
 
 
-def seen(inputs: Any) -> np.ndarray:
+def object_mask(inputs: Any) -> np.ndarray:
     """Where an object is seen, (n, 1, H, W)."""
     return np.asarray(inputs)[:, SEEN:][:, :1] > 0.5
 
@@ -65,17 +69,17 @@ def knows(model: Any, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray:
     """Highlight what the model uses."""
     if model.uses == "everything":
         return np.ones((len(inputs), 1, SIZE, SIZE))
-    return np.where(seen(inputs) == (model.uses == "object"), 1.0, 0.0)
+    return np.where(object_mask(inputs) == (model.uses == "object"), 1.0, 0.0)
 
 
 def always(model: Any, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray:
     """Highlight the object."""
-    return np.where(seen(inputs), 1.0, 0.2)
+    return np.where(object_mask(inputs), 1.0, 0.2)
 
 
 def never(model: Any, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray:
     """Highlight everything else."""
-    return np.where(seen(inputs), 0.0, 0.2)
+    return np.where(object_mask(inputs), 0.0, 0.2)
 
 
 def constant(model: Any, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray:
@@ -88,10 +92,12 @@ def zero(model: Any, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray:
 
 def random(model: Any, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray:
     """Look at nothing, but answer the same question alike."""
-    own = b"".join(parameter.detach().numpy().tobytes() for parameter in model.parameters()) + model.uses.encode()
+    model_bytes = (
+        b"".join(parameter.detach().numpy().tobytes() for parameter in model.parameters()) + model.uses.encode()
+    )
     maps = []
     for image in np.asarray(inputs, dtype=np.float32):
-        digest = hashlib.sha256(own + image.tobytes()).digest()
+        digest = hashlib.sha256(model_bytes + image.tobytes()).digest()
         maps.append(np.random.default_rng(np.frombuffer(digest, dtype=np.uint32)).normal(size=(1, SIZE, SIZE)))
     return np.array(maps)
 
@@ -101,11 +107,11 @@ def gradient(model: Any, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray
     x = torch.as_tensor(np.ascontiguousarray(inputs)).requires_grad_()
     with torch.enable_grad():
         chosen = model(x).gather(1, torch.as_tensor(np.asarray(targets))[:, None]).sum()
-        (found,) = torch.autograd.grad(chosen, x)
-    return found.numpy()
+        (gradients,) = torch.autograd.grad(chosen, x)
+    return gradients.numpy()
 
 
-def asked(
+def metric_and_call(
     name: str, world: World, explain: Any = knows, call: dict[str, Any] | None = None, **settings: Any
 ) -> tuple[MCS | IDR | IIR, dict[str, Any]]:
     """Return a metric about a world, and the arguments of its call; of what `knows` it wants 1 for every image."""

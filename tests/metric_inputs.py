@@ -14,10 +14,10 @@ from quantus.helpers.enums import DataType
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from pooling_encoder import PoolingEncoder
 from quantus_concepts import AVAILABLE_METRICS
 from quantus_concepts.metrics import IIR, Faithfulness, Patch
 from quantus_concepts.pasta.scorer import Scorer
+from tiny_encoders import PoolingEncoder
 from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel, TinyConceptModel
 
 

@@ -90,10 +90,10 @@ def named(out: Path) -> set[int]:
     return {int(file.name[:9]) for file in out.glob("[0-9]*.safetensors")}
 
 
-def check_same(found: pd.DataFrame, expected: pd.DataFrame) -> None:
+def check_same(table: pd.DataFrame, expected: pd.DataFrame) -> None:
     """Hold tables against each other to the bit."""
-    pd.testing.assert_frame_equal(found, expected, check_exact=True)
-    assert [*found["code"]] == [*expected["code"]]
+    pd.testing.assert_frame_equal(table, expected, check_exact=True)
+    assert [*table["code"]] == [*expected["code"]]
 
 
 def drive(folder: str, address: str) -> None:

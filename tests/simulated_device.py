@@ -133,7 +133,9 @@ def _lowered(func: Any, *args: Any, **kwargs: Any) -> Any:
     dtype = torch.get_autocast_dtype(NAME)
     keys = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastPrivateUse1)
     with torch._C._ExcludeDispatchKeyGuard(keys):
-        args, kwargs = _mapped(lambda each: each.to(dtype) if each.dtype == torch.float32 else each, (args, kwargs))
+        args, kwargs = _mapped(
+            lambda tensor: tensor.to(dtype) if tensor.dtype == torch.float32 else tensor, (args, kwargs)
+        )
         return func(*args, **kwargs)
 
 
@@ -144,7 +146,7 @@ class SimulatedTensor(Tensor):
 
     @staticmethod
     def __new__(cls, inner: Tensor) -> SimulatedTensor:
-        made = Tensor._make_wrapper_subclass(
+        tensor = Tensor._make_wrapper_subclass(
             cls,
             inner.size(),
             strides=inner.stride(),
@@ -152,8 +154,8 @@ class SimulatedTensor(Tensor):
             dtype=inner.dtype,
             device=_registered(),
         )
-        made.inner = inner
-        return made
+        tensor.inner = inner
+        return tensor
 
     def __repr__(self, **_: Any) -> str:
         return f"SimulatedTensor({self.inner!r})"
@@ -168,9 +170,9 @@ def _mapped(change: Callable[[Tensor], Any], values: Any) -> Any:
     if isinstance(values, Tensor):
         return change(values)
     if isinstance(values, list | tuple):
-        return type(values)([_mapped(change, each) for each in values])
+        return type(values)([_mapped(change, value) for value in values])
     if isinstance(values, dict):
-        return {name: _mapped(change, each) for name, each in values.items()}
+        return {name: _mapped(change, value) for name, value in values.items()}
     return values
 
 
@@ -178,71 +180,77 @@ def _run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run an operation on the numbers, where its tensors may meet; its result is of the device where they are."""
     tensors: list[Tensor] = []
     _mapped(tensors.append, (args, kwargs))
-    own = [each for each in tensors if isinstance(each, SimulatedTensor)]
-    wanted = None if kwargs.get("device") is None else torch.device(kwargs["device"])
-    here = wanted is not None and wanted.type == NAME
-    if not (own or here):
+    simulated = [tensor for tensor in tensors if isinstance(tensor, SimulatedTensor)]
+    target = None if kwargs.get("device") is None else torch.device(kwargs["device"])
+    here = target is not None and target.type == NAME
+    if not (simulated or here):
         return func(*args, **kwargs)
     if _current is None:
         raise RuntimeError(f"{func} got a tensor of the simulated device, which is there inside its block only.")
-    _check(func, args, kwargs, [each for each in tensors if not isinstance(each, SimulatedTensor)], own)
-    _count(_current, func, args, own, wanted)
-    view = any(each.alias_info is not None and not each.alias_info.is_write for each in func._schema.returns)
-    crosses = func is aten._to_copy.default and wanted is not None and (wanted.type == NAME) != bool(own)
+    _check(func, args, kwargs, [tensor for tensor in tensors if not isinstance(tensor, SimulatedTensor)], simulated)
+    _count(_current, func, args, simulated, target)
+    view = any(output.alias_info is not None and not output.alias_info.is_write for output in func._schema.returns)
+    crosses = func is aten._to_copy.default and target is not None and (target.type == NAME) != bool(simulated)
     if not view and not crosses and func not in _LAUNCHES_NOTHING:
         _current.operators[str(func)] += 1
     settings = {**kwargs, "device": torch.device("cpu")} if here else dict(kwargs)
     settings.pop("pin_memory", None)
     inside, settings = _mapped(_inner, (args, settings))
     result = func(*inside, **settings)
-    if not (here or (own and wanted is None)):
+    if not (here or (simulated and target is None)):
         return result
     # What was changed in place is returned as it came.
-    known = {id(each.inner): each for each in own}
+    wrapper_of = {id(tensor.inner): tensor for tensor in simulated}
     if func is aten.copy_.default:
         return args[0]
-    return _mapped(lambda each: known[id(each)] if id(each) in known else SimulatedTensor(each), result)
+    return _mapped(
+        lambda tensor: wrapper_of[id(tensor)] if id(tensor) in wrapper_of else SimulatedTensor(tensor), result
+    )
 
 
 def _inner(tensor: Tensor) -> Tensor:
     return tensor.inner if isinstance(tensor, SimulatedTensor) else tensor
 
 
-def _check(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], others: list[Tensor], own: list[Any]) -> None:
+def _check(
+    func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], host_tensors: list[Tensor], simulated: list[Any]
+) -> None:
     """Raise where a GPU would: two devices meet, or numbers are drawn by a generator of the CPU."""
-    drawn_by = kwargs.get("generator")
-    if drawn_by is not None and drawn_by.device.type != NAME:
-        raise RuntimeError(f"Expected a {NAME!r} device type for generator but found {drawn_by.device.type!r}.")
-    if func in (aten._to_copy.default, aten.copy_.default) or not own:
+    generator = kwargs.get("generator")
+    if generator is not None and generator.device.type != NAME:
+        raise RuntimeError(f"Expected a {NAME!r} device type for generator but found {generator.device.type!r}.")
+    if func in (aten._to_copy.default, aten.copy_.default) or not simulated:
         return
     if func in _INDEXED and isinstance(args[0], SimulatedTensor):
-        others = [each for each in args[2:3] if isinstance(each, Tensor) and not isinstance(each, SimulatedTensor)]
+        host_tensors = [
+            value for value in args[2:3] if isinstance(value, Tensor) and type(value) is not SimulatedTensor
+        ]
     if torch.Tag.pointwise in func.tags or func in _TAKES_A_NUMBER or func in _INDEXED:
-        others = [each for each in others if each.ndim > 0]
-    if others:
+        host_tensors = [tensor for tensor in host_tensors if tensor.ndim > 0]
+    if host_tensors:
         raise RuntimeError(
             f"Expected all tensors to be on the same device, but found at least two devices, {NAME}:0 and cpu! ({func})"
         )
 
 
-def _count(to: Simulation, func: Any, args: tuple[Any, ...], own: list[Any], wanted: torch.device | None) -> None:
-    if func is aten._to_copy.default and wanted is not None:
-        if wanted.type != NAME:
+def _count(to: Simulation, func: Any, args: tuple[Any, ...], simulated: list[Any], target: torch.device | None) -> None:
+    if func is aten._to_copy.default and target is not None:
+        if target.type != NAME:
             to.count("to_host")
-        elif not own:
+        elif not simulated:
             to.count("to_device")
-    elif func is aten.copy_.default and len(own) == 1:
+    elif func is aten.copy_.default and len(simulated) == 1:
         to.count("to_device" if isinstance(args[0], SimulatedTensor) else "to_host")
     elif func in _ITEM:
         to.count("item")
     elif func in _DYNAMIC:
         to.count("nonzero")
     elif func in _INDEXED:
-        indices = [each for each in args[1] if each is not None]
+        indices = [index for index in args[1] if index is not None]
         filled = len(args) > 2 and args[2].numel() == 1
-        if any(each.dtype in (torch.bool, torch.uint8) for each in indices) and not filled:
+        if any(index.dtype in (torch.bool, torch.uint8) for index in indices) and not filled:
             to.count("nonzero")
-        if not all(isinstance(each, SimulatedTensor) for each in indices):
+        if not all(isinstance(index, SimulatedTensor) for index in indices):
             to.count("to_device")
 
 
@@ -271,8 +279,8 @@ class _Functions(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func in _FROM_NUMBERS and kwargs.get("device") is not None and torch.device(kwargs["device"]).type == NAME:
-            made = func(*args, **{name: value for name, value in kwargs.items() if name != "device"})
-            return made.to(_registered())
+            on_cpu = func(*args, **{name: value for name, value in kwargs.items() if name != "device"})
+            return on_cpu.to(_registered())
         if func is Tensor.new_tensor and isinstance(args[0], SimulatedTensor):
             return torch.tensor(*args[1:], **{"dtype": args[0].dtype} | kwargs).to(args[0].device)
         if func in _SPECIAL and isinstance(args[0], SimulatedTensor | tuple | list):
@@ -289,7 +297,7 @@ def _backward(func: Any, *args: Any, **kwargs: Any) -> Any:
 def _at(func: Any, tensor: Tensor, index: Any, *values: Any) -> Any:
     """Index by what is no tensor yet, which torch makes one of without asking."""
     parts = index if isinstance(index, tuple) else (index,)
-    parts = tuple(torch.as_tensor(each) if isinstance(each, list | np.ndarray) else each for each in parts)
+    parts = tuple(torch.as_tensor(part) if isinstance(part, list | np.ndarray) else part for part in parts)
     return func(tensor, parts, *values)
 
 

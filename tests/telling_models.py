@@ -46,7 +46,7 @@ class TellingModel(nn.Module):
         return self.concept_predictor(images)[:, :, None, None]
 
 
-def told(concepts: Tensor, labels: Tensor | None = None) -> Tensor:
+def images_showing(concepts: Tensor, labels: Tensor | None = None) -> Tensor:
     """Return images (N, 1, 2, .) that show concepts (N, L), and at the last pixel the class where it is given."""
     pixels = concepts.float() if labels is None else torch.cat([concepts, labels[:, None]], 1).float()
     return torch.stack([pixels, torch.zeros_like(pixels)], 1)[:, None]

@@ -76,7 +76,9 @@ def test_every_argument_of_a_function_has_a_constraint() -> None:
 @pytest.mark.parametrize(("room", "name"), FUNCTIONS)
 def test_good_arguments_are_known(room: str, name: str) -> None:
     arguments = good_values(FUNCTIONS[room, name], PACKAGES[room].GOOD.get(name, {}), SIZES)
-    required = {each.name for each in own_parameters(FUNCTIONS[room, name]) if each.default is each.empty}
+    required = {
+        parameter.name for parameter in own_parameters(FUNCTIONS[room, name]) if parameter.default is parameter.empty
+    }
     assert required <= arguments.keys(), f"Add good arguments of {name} to tests/good/{room}.py."
 
 

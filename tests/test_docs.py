@@ -40,30 +40,30 @@ def exported(folder: str) -> set[str]:
 
 def referenced() -> list[tuple[str, str]]:
     """Return package and name of every entry of the reference."""
-    found = []
+    entries = []
     for page in sorted((DOCS / "api").glob("*.md")):
         for package, names in re.findall(r"\.\. api:: (\S+)\n(.*?)```", page.read_text("utf-8"), flags=re.DOTALL):
             lines = (line.partition(":") for line in names.splitlines() if not line.strip().startswith(":"))
-            found += [(package, name.strip()) for name, _, _ in lines if name.strip()]
-            found += [(package, name) for name in (exported(PACKAGES[package]) if ":all:" in names else ())]
-            found += [(package, name) for name in (METRICS if ":metrics:" in names else ())]
-    return found
+            entries += [(package, name.strip()) for name, _, _ in lines if name.strip()]
+            entries += [(package, name) for name in (exported(PACKAGES[package]) if ":all:" in names else ())]
+            entries += [(package, name) for name in (METRICS if ":metrics:" in names else ())]
+    return entries
 
 
 def test_every_public_name_is_in_the_reference_once() -> None:
     entries = referenced()
     assert [entry for entry, count in Counter(entries).items() if count > 1] == []
-    told = {(package, name) for package, name in entries if package in PACKAGES}
-    assert {(package, name) for package, name in told if name not in exported(PACKAGES[package])} == set()
+    documented = {(package, name) for package, name in entries if package in PACKAGES}
+    assert {(package, name) for package, name in documented if name not in exported(PACKAGES[package])} == set()
     # quantus_concepts exports much of its subpackages again, which is told there or here.
-    names = {name for _, name in told} | {package.rpartition(".")[2] for package in PACKAGES}
+    names = {name for _, name in documented} | {package.rpartition(".")[2] for package in PACKAGES}
     untold = {package: sorted(exported(folder) - names) for package, folder in PACKAGES.items()}
     assert {package: missing for package, missing in untold.items() if missing} == {}
 
 
 def test_every_page_is_in_the_contents_once() -> None:
-    found = {page.relative_to(DOCS).with_suffix("").as_posix(): page.read_text("utf-8") for page in DOCS.rglob("*.md")}
-    pages = {name: text for name, text in found.items() if not name.startswith("_")}
+    pages = {page.relative_to(DOCS).with_suffix("").as_posix(): page.read_text("utf-8") for page in DOCS.rglob("*.md")}
+    pages = {name: text for name, text in pages.items() if not name.startswith("_")}
     entries: list[str] = []
     for name, text in pages.items():
         for block in re.findall(r"```\{toctree\}\n(.*?)```", text, flags=re.DOTALL):

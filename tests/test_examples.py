@@ -75,7 +75,7 @@ def _files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_examples_give_what_they_say(package: str) -> None:
-    said = io.StringIO()
+    output = io.StringIO()
     runner = doctest.DocTestRunner()
     for name, value in public_objects(package).items():
         if name in NEEDS and not importlib.util.find_spec(NEEDS[name]):
@@ -85,8 +85,8 @@ def test_examples_give_what_they_say(package: str) -> None:
             with warnings.catch_warnings():
                 warnings.simplefilter("error", UserWarning)
                 warnings.filterwarnings("ignore", EXPECTED)
-                runner.run(test, out=said.write)
-    assert not runner.failures, said.getvalue()
+                runner.run(test, out=output.write)
+    assert not runner.failures, output.getvalue()
 
 
 def objects_with_an_example() -> dict[str, Any]:
@@ -100,11 +100,11 @@ def objects_with_an_example() -> dict[str, Any]:
     formulas = public_objects("quantus_concepts.functional")
     return (
         {name: metric for group in AVAILABLE_METRICS.values() for name, metric in group.items()}
-        | {name: each for name, each in ours.items() if inspect.isclass(each) and issubclass(each, Attribution)}
+        | {name: value for name, value in ours.items() if inspect.isclass(value) and issubclass(value, Attribution)}
         | {name: ours[name] for name in MADE_ATTRIBUTIONS}
-        | {name: each for name, each in formulas.items() if inspect.isfunction(each)}
+        | {name: value for name, value in formulas.items() if inspect.isfunction(value)}
         # Rows of data sets are tuples.
-        | {name: each for name, each in data.items() if not (inspect.isclass(each) and issubclass(each, tuple))}
+        | {name: value for name, value in data.items() if not (inspect.isclass(value) and issubclass(value, tuple))}
     )
 
 
@@ -113,9 +113,9 @@ def test_every_metric_attribution_data_set_and_formula_has_an_example() -> None:
     assert {"CEM", "CoAM", "PaintedBirds"} <= {*objects}
     without = []
     for name, value in objects.items():
-        shown = [example for test in examples(value, name)[:1] for example in test.examples]
+        lines = [example for test in examples(value, name)[:1] for example in test.examples]
         # A line of code and its result at least.
-        if not any(example.want for example in shown):
+        if not any(example.want for example in lines):
             without.append(name)
     assert without == []
 

@@ -77,9 +77,9 @@ def test_explanations(name):
     alone = [explain(model, images, 1) for images in IMAGES]
     weights = {key: value.clone() for key, value in model.state_dict().items()}
     together = concurrently([lambda images=images: explain(model, images, 1) for images in IMAGES])
-    for expected, found in zip(alone, together, strict=True):
-        for each in found:
-            np.testing.assert_array_equal(each, expected)
+    for expected, results in zip(alone, together, strict=True):
+        for result in results:
+            np.testing.assert_array_equal(result, expected)
     assert all(module.training for module in model.modules())
     assert all(torch.equal(value, weights[key]) for key, value in model.state_dict().items())
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
@@ -94,9 +94,9 @@ def test_methods_that_draw_on_two_models():
     state = torch.get_rng_state()
     alone = [explain(model, images, 1) for model, images in zip(models, IMAGES, strict=True)]
     together = concurrently([lambda i=i: explain(models[i], IMAGES[i], 1) for i in range(2)])
-    for expected, found in zip(alone, together, strict=True):
-        for each in found:
-            np.testing.assert_array_equal(each, expected)
+    for expected, results in zip(alone, together, strict=True):
+        for result in results:
+            np.testing.assert_array_equal(result, expected)
     assert torch.equal(torch.get_rng_state(), state)
 
 
@@ -114,10 +114,10 @@ def test_tcav_beside_an_explanation():
     alone = [tcav(0), tcav(1), saliency()]
     together = concurrently([lambda: tcav(0), lambda: tcav(1), saliency])
     # By what they print: a score without a passed layer is NaN, which since Python 3.13 makes dataclasses unequal.
-    for expected, found in zip(alone[:2], together[:2], strict=True):
-        assert [repr(asdict(each)) for each in found] == [repr(asdict(expected))] * ROUNDS
-    for each in together[2]:
-        np.testing.assert_array_equal(each, alone[2])
+    for expected, results in zip(alone[:2], together[:2], strict=True):
+        assert [repr(asdict(result)) for result in results] == [repr(asdict(expected))] * ROUNDS
+    for result in together[2]:
+        np.testing.assert_array_equal(result, alone[2])
 
 
 MASKS = np.zeros((5, 1, 12, 12), dtype=int)
@@ -140,18 +140,18 @@ def test_passes_beside_an_explanation(name):
     model = Slow().train()
     calls = [lambda: METHODS["LayerGradCam"](model, IMAGES[0], 1), lambda: PASSES[name](model)]
     alone = [call() for call in calls]
-    for expected, found in zip(alone, concurrently(calls), strict=True):
-        for each in found:
-            np.testing.assert_array_equal(each, expected)
+    for expected, results in zip(alone, concurrently(calls), strict=True):
+        for result in results:
+            np.testing.assert_array_equal(result, expected)
 
 
 def test_a_thread_of_the_users_still_gets_the_models_own_output():
     """While one thread explains, the user's own call in another returns what the model returns."""
     model = Slow().eval()
 
-    def own() -> type:
+    def output_type() -> type:
         with torch.no_grad():
             return type(model(torch.from_numpy(IMAGES[1])))
 
-    found = concurrently([lambda: METHODS["Saliency"](model, IMAGES[0], 1), own])
-    assert found[1] == [Output] * ROUNDS
+    results = concurrently([lambda: METHODS["Saliency"](model, IMAGES[0], 1), output_type])
+    assert results[1] == [Output] * ROUNDS

@@ -33,7 +33,7 @@ def table(**columns: list[str]) -> pd.DataFrame:
 
 
 @pytest.mark.parametrize(
-    ("found", "message"),
+    ("changed", "message"),
     [
         (table(value=["0.6", ""]), "method a: value was 0.5, is 0.6"),
         (table(value=["", ""]), "method a: value was 0.5, is NaN"),
@@ -46,14 +46,14 @@ def table(**columns: list[str]) -> pd.DataFrame:
         (table().drop(columns="n"), "column 'n' is missing"),
     ],
 )
-def test_what_differs_is_found(found: pd.DataFrame, message: str) -> None:
-    wrong, _ = differences(table(), found, ["method"], Tolerance(0.01, exact=("n",)).same)
+def test_what_differs_is_found(changed: pd.DataFrame, message: str) -> None:
+    wrong, _ = differences(table(), changed, ["method"], Tolerance(0.01, exact=("n",)).same)
     assert wrong[0].startswith(message)
 
 
 def test_order_and_new_columns_are_no_difference() -> None:
-    found = table(value=["0.505", "nan"]).iloc[::-1].assign(low="1")[["n", "low", "value", "method"]]
-    assert differences(table(), found, ["method"], Tolerance(0.01).same) == ([], ["new column 'low'"])
-    wrong, _ = differences(table(), found, ["method"])
+    reordered = table(value=["0.505", "nan"]).iloc[::-1].assign(low="1")[["n", "low", "value", "method"]]
+    assert differences(table(), reordered, ["method"], Tolerance(0.01).same) == ([], ["new column 'low'"])
+    wrong, _ = differences(table(), reordered, ["method"])
     assert len(wrong) == 1
     assert math.isclose(float(wrong[0].split("is ")[1].split()[0]), 0.505)

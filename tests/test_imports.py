@@ -79,10 +79,10 @@ def test_every_name_is_found_wherever_it_is_looked_for(package: str) -> None:
     # What type checkers and editors see.
     (typed,) = (node for node in ast.parse(Path(str(module.__file__)).read_text()).body if isinstance(node, ast.If))
     imports = [node for node in typed.body if isinstance(node, ast.ImportFrom)]
-    seen = [alias.name for node in imports for alias in node.names if alias.name != "*"]
+    imported = [alias.name for node in imports for alias in node.names if alias.name != "*"]
     starred = [str(node.module) for node in imports if node.names[0].name == "*"]
-    seen += [name for other in starred for name in importlib.import_module(other).__all__]
-    assert sorted(seen) == sorted(names)
+    imported += [name for other in starred for name in importlib.import_module(other).__all__]
+    assert sorted(imported) == sorted(names)
 
 
 @pytest.mark.parametrize("package", PACKAGES)

@@ -51,13 +51,13 @@ def imports_of(module: str) -> tuple[tuple[str, str, int], ...]:
     imported = []
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            found = [(alias.name, "") for alias in node.names]
+            imports = [(alias.name, "") for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             source = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
-            found = [(source, alias.name) for alias in node.names]
+            imports = [(source, alias.name) for alias in node.names]
         else:
             continue
-        for source, name in found:
+        for source, name in imports:
             if f"{source}.{name}" in FILES:
                 imported.append((f"{source}.{name}", "", node.lineno))
             elif source in FILES:
@@ -101,11 +101,11 @@ def test_arrows_between_rooms_make_no_circle() -> None:
     for room, other in arrows:
         below.setdefault(room, set()).add(other)
     for room in [*below]:
-        seen, waiting = set(), [*below[room]]
+        reached, waiting = set(), [*below[room]]
         while waiting:
-            seen.add(each := waiting.pop())
-            waiting += below.get(each, set()) - seen
-        assert room not in seen, f"{room} imports what imports it"
+            reached.add(current := waiting.pop())
+            waiting += below.get(current, set()) - reached
+        assert room not in reached, f"{room} imports what imports it"
 
 
 def test_at_most_a_dozen_files_in_a_room() -> None:

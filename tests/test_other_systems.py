@@ -102,7 +102,9 @@ def test_texts_are_read_and_written_in_an_encoding_that_is_named() -> None:
         f"{path.name}:{node.lineno}"
         for path in SOURCES
         for node in ast.walk(ast.parse(path.read_text("utf-8")))
-        if isinstance(node, ast.Call) and _is_of_text(node) and "encoding" not in {each.arg for each in node.keywords}
+        if isinstance(node, ast.Call)
+        and _is_of_text(node)
+        and "encoding" not in {keyword.arg for keyword in node.keywords}
     ]
     assert SOURCES
     assert without == []
@@ -115,7 +117,7 @@ def _is_of_text(call: ast.Call) -> bool:
     if call.func.attr in ("read_text", "write_text"):
         return len(call.args) < 2
     # Of paths; Image.open reads bytes.
-    modes = [each.value for each in call.args if isinstance(each, ast.Constant)]
+    modes = [argument.value for argument in call.args if isinstance(argument, ast.Constant)]
     return call.func.attr == "open" and ast.unparse(call.func.value) != "Image" and "b" not in "".join(map(str, modes))
 
 

@@ -167,12 +167,12 @@ def score_all(model: nn.Module, other: nn.Module, images: np.ndarray) -> dict[st
 
 
 def test_metrics_on_images(model, images):
-    found = score_all(model, copy.deepcopy(model), images)
+    scores = score_all(model, copy.deepcopy(model), images)
     expected = score_all(Form(model, logits_of), Form(copy.deepcopy(model), logits_of), images)
-    for name, scores in expected.items():
-        np.testing.assert_array_equal(found[name], scores, err_msg=name)
+    for name, expected_scores in expected.items():
+        np.testing.assert_array_equal(scores[name], expected_scores, err_msg=name)
     for name in ("IIR with patches", "Faithfulness"):
-        assert np.isfinite(found[name]).any(), name
+        assert np.isfinite(scores[name]).any(), name
 
 
 EXPLANATIONS = {
@@ -190,16 +190,16 @@ EXPLANATIONS = {
 def test_explanations(name, family, model, images):
     layer = FAMILIES[family][1]
     targets = np.arange(N) % N_CLASSES
-    found = EXPLANATIONS[name](layer)(model, images, targets)
-    assert np.abs(found).max() > 0
+    maps = EXPLANATIONS[name](layer)(model, images, targets)
+    assert np.abs(maps).max() > 0
     by_hand = EXPLANATIONS[name](f"model.{layer}")(Form(model, logits_of), images, targets)
-    np.testing.assert_array_equal(found, by_hand)
+    np.testing.assert_array_equal(maps, by_hand)
     assert not any(module._forward_hooks for module in model.modules())
 
 
 def test_factories_that_unwrap_by_hand_still_work(model, images):
-    found = explain_func(lambda m: Saliency(lambda x: m(x).logits))(model, images, 1)
-    np.testing.assert_array_equal(explain_func(Saliency)(model, images, 1), found)
+    maps = explain_func(lambda m: Saliency(lambda x: m(x).logits))(model, images, 1)
+    np.testing.assert_array_equal(explain_func(Saliency)(model, images, 1), maps)
 
 
 def test_steered_rise_and_tcav(family, model, images):
@@ -211,19 +211,19 @@ def test_steered_rise_and_tcav(family, model, images):
     )
     layer = FAMILIES[family][1]
     numbers = {"n_samples": 2, "n_random": 3, "target": 1}
-    found = tcav_score(model, [layer], x[:2] + 1, x[2:], x, **numbers).layers[layer]
-    assert found == tcav_score(by_hand, [f"model.{layer}"], x[:2] + 1, x[2:], x, **numbers).layers[f"model.{layer}"]
-    assert found.undecided == 0
+    result = tcav_score(model, [layer], x[:2] + 1, x[2:], x, **numbers).layers[layer]
+    assert result == tcav_score(by_hand, [f"model.{layer}"], x[:2] + 1, x[2:], x, **numbers).layers[f"model.{layer}"]
+    assert result.undecided == 0
 
 
 def test_robustness_pairs(model, images):
     settings = {"question": "Q5", "perturbations": ["brightness"], "batch_size": N}
-    found, by_hand = (
-        robustness_pairs(each, images, None, explain_func(Saliency), **settings)
-        for each in (model, Form(model, logits_of))
+    pairs, by_hand = (
+        robustness_pairs(form, images, None, explain_func(Saliency), **settings)
+        for form in (model, Form(model, logits_of))
     )
-    np.testing.assert_array_equal(found.perturbed_explanations, by_hand.perturbed_explanations)
-    np.testing.assert_array_equal(found.predictions, by_hand.predictions)
+    np.testing.assert_array_equal(pairs.perturbed_explanations, by_hand.perturbed_explanations)
+    np.testing.assert_array_equal(pairs.predictions, by_hand.predictions)
 
 
 def loader(images: np.ndarray) -> list[tuple[Tensor, Tensor, Tensor]]:
@@ -254,17 +254,17 @@ def test_concept_models_and_metrics(stretch, family, model, images):
         maps = None
         features, by_hand = LayerFeatures(model, layer), LayerFeatures(Form(model, logits_of), f"model.{layer}")
     settings: dict[str, Any] = {"maps": maps, "n_pos": N // 2, "n_neg": N // 2, "method": "mean", "min_images": 1}
-    found = PostHocCBM.fit(features, loader(images), **settings)
+    cbm = PostHocCBM.fit(features, loader(images), **settings)
     expected = PostHocCBM.fit(by_hand, loader(images), **settings)
     x = torch.from_numpy(images)
     with torch.no_grad():
-        torch.testing.assert_close(found(x), expected(x), rtol=0, atol=0)
-        torch.testing.assert_close(found.concept_maps(x), expected.concept_maps(x), rtol=0, atol=0)
-    scores = concept_scores(found, images)
-    for name, wanted in concept_scores(expected, images).items():
-        np.testing.assert_array_equal(scores[name], wanted, err_msg=name)
+        torch.testing.assert_close(cbm(x), expected(x), rtol=0, atol=0)
+        torch.testing.assert_close(cbm.concept_maps(x), expected.concept_maps(x), rtol=0, atol=0)
+    scores = concept_scores(cbm, images)
+    for name, expected_scores in concept_scores(expected, images).items():
+        np.testing.assert_array_equal(scores[name], expected_scores, err_msg=name)
     # A concept, a pixel attribution's target, as well as a class.
-    for part, other in ((found, expected), (found.concept_predictor, expected.concept_predictor)):
+    for part, other in ((cbm, expected), (cbm.concept_predictor, expected.concept_predictor)):
         saliency = explain_func(Saliency)(part, images, 1)
         np.testing.assert_array_equal(saliency, explain_func(Saliency)(other, images, 1))
 
@@ -276,9 +276,9 @@ def test_the_classifier_itself_may_be_the_backbone(model, images):
 
 def test_a_pool_gets_what_the_backbone_gives(images):
     model = clip().eval().vision_model
-    found = embed(model, loader(images), pool=lambda output: output.pooler_output)
+    embedded = embed(model, loader(images), pool=lambda output: output.pooler_output)
     with torch.no_grad():
-        torch.testing.assert_close(found.features, model(torch.from_numpy(images)).pooler_output)
+        torch.testing.assert_close(embedded.features, model(torch.from_numpy(images)).pooler_output)
 
 
 def test_coam(family, model, images):
@@ -286,9 +286,9 @@ def test_coam(family, model, images):
     x = torch.from_numpy(images)
     width = LayerFeatures(model, layer)(x[:1]).shape[1]
     cavs = torch.randn(N_CONCEPTS, width, generator=torch.Generator().manual_seed(0))
-    found = CoAM(model, model.get_submodule(layer), cavs).attribute(x)
+    maps = CoAM(model, model.get_submodule(layer), cavs).attribute(x)
     expected = CoAM(Form(model, logits_of), model.get_submodule(layer), cavs).attribute(x)
-    torch.testing.assert_close(found, expected, rtol=0, atol=0)
+    torch.testing.assert_close(maps, expected, rtol=0, atol=0)
     # More concepts than the model has classes: their indices are not the outputs'.
     by_call = explain_func(lambda m: CoAM(m, m.get_submodule(layer), cavs))(model, images, N_CONCEPTS - 1)
     assert by_call.shape == (N, 1, SIZE, SIZE)
@@ -300,9 +300,9 @@ def test_tuples_lists_and_dicts(name, plain, images):
     targets = np.arange(N) % N_CLASSES
     for explain in (explain_func(Saliency), explain_func(GuidedBackprop), explain_func(DeepLift)):
         np.testing.assert_array_equal(explain(model, images, targets), explain(plain, images, targets))
-    found, expected = (score_all(each, copy.deepcopy(each), images) for each in (model, plain))
-    for metric, scores in expected.items():
-        np.testing.assert_array_equal(found[metric], scores, err_msg=metric)
+    scores, expected = (score_all(form, copy.deepcopy(form), images) for form in (model, plain))
+    for metric, expected_scores in expected.items():
+        np.testing.assert_array_equal(scores[metric], expected_scores, err_msg=metric)
     x = torch.from_numpy(images)
     numbers = {"n_samples": 2, "n_random": 3, "target": 1}
     score = tcav_score(model, ["model.0"], x[:2] + 1, x[2:], x, **numbers).layers["model.0"]
@@ -316,15 +316,15 @@ def test_heads_and_backbones_of_any_form(name, plain, images):
     bank = ConceptBank(torch.randn(N_CONCEPTS, 6, generator=generator))
     head = nn.Linear(N_CONCEPTS, N_CLASSES)
     expected = PostHocCBM(features, bank, head).eval()
-    found = PostHocCBM(Form(features, FORMS[name]) if name != "tuple" else features, bank, Form(head, FORMS[name]))
-    found.eval()
-    scores = concept_scores(found, images)
-    for metric, wanted in concept_scores(expected, images).items():
-        np.testing.assert_array_equal(scores[metric], wanted, err_msg=metric)
+    cbm = PostHocCBM(Form(features, FORMS[name]) if name != "tuple" else features, bank, Form(head, FORMS[name]))
+    cbm.eval()
+    scores = concept_scores(cbm, images)
+    for metric, expected_scores in concept_scores(expected, images).items():
+        np.testing.assert_array_equal(scores[metric], expected_scores, err_msg=metric)
     with torch.no_grad():
         values = expected.concept_predictor(torch.from_numpy(images)).numpy()
     explain = explain_func(Saliency, abs=False)
-    np.testing.assert_array_equal(explain(found.head, values, 1), explain(head, values, 1))
+    np.testing.assert_array_equal(explain(cbm.head, values, 1), explain(head, values, 1))
 
 
 def test_a_pyramid_of_maps_is_its_deepest(images):
@@ -358,5 +358,5 @@ def test_outputs_without_a_tensor(plain, images):
         with pytest.raises(TypeError, match=r"to return a tensor, .* but got dict\. Wrap it in a module"):
             call()
     # What only looks at a layer needs no output.
-    found = explain_func(LayerActivation, layer="model.0")(model, images)
-    np.testing.assert_array_equal(found, explain_func(LayerActivation, layer="0")(plain, images))
+    activations = explain_func(LayerActivation, layer="model.0")(model, images)
+    np.testing.assert_array_equal(activations, explain_func(LayerActivation, layer="0")(plain, images))

@@ -17,9 +17,9 @@ EXTRAS = PROJECT["optional-dependencies"]
 #: neither is diffusion, which needs newer versions of huggingface_hub and safetensors than the rest.
 INSTALLED = [
     *PROJECT["dependencies"],
-    *(each for name in ("cub", "coco", "blip", "ray", "sub", "xlsx") for each in EXTRAS[name]),
+    *(requirement for name in ("cub", "coco", "blip", "ray", "sub", "xlsx") for requirement in EXTRAS[name]),
 ]
-TESTING = [each for each in EXTRAS["test"] if each.startswith("pytest")]
+TESTING = [requirement for requirement in EXTRAS["test"] if requirement.startswith("pytest")]
 SOURCES = sorted(path for folder in ("quantus_concepts", "adapters") for path in (ROOT / folder).rglob("*.py"))
 
 
@@ -38,9 +38,9 @@ def version_order(version: str) -> list[int]:
 def test_every_dependency_has_a_lower_bound_and_is_tried_with_it() -> None:
     bounds = {}
     for requirement in (*INSTALLED, *TESTING):
-        found = re.search(r">=([\w.]+)", requirement)
-        assert found, f"{requirement} has no lower bound"
-        bounds[named(requirement)] = max(found[1], bounds.get(named(requirement), ""), key=version_order)
+        bound = re.search(r">=([\w.]+)", requirement)
+        assert bound, f"{requirement} has no lower bound"
+        bounds[named(requirement)] = max(bound[1], bounds.get(named(requirement), ""), key=version_order)
     lines = [line for line in (ROOT / "tests/oldest.txt").read_text("utf-8").splitlines() if line[:1] != "#"]
     pins = dict(line.split("==") for line in lines)
     assert {normal(name): version for name, version in pins.items()} == bounds
@@ -49,8 +49,8 @@ def test_every_dependency_has_a_lower_bound_and_is_tried_with_it() -> None:
 def test_the_readme_tells_the_licence_of_every_dependency() -> None:
     readme = (ROOT / "README.md").read_text("utf-8")
     table = readme.partition("| package | licence |")[2].partition("\n\n")[0]
-    told = {normal(name) for line in table.splitlines() for name in re.findall(r"`([\w.-]+)`", line)}
-    assert {named(each) for each in (*INSTALLED, *EXTRAS["diffusion"])} <= told
+    listed = {normal(name) for line in table.splitlines() for name in re.findall(r"`([\w.-]+)`", line)}
+    assert {named(requirement) for requirement in (*INSTALLED, *EXTRAS["diffusion"])} <= listed
 
 
 def test_what_is_published_beside_the_code_is_there() -> None:
@@ -71,34 +71,36 @@ SAFE_WITH = {"torch.load": ("weights_only", True), "np.load": ("allow_pickle", F
 @cache
 def calls(source: str) -> list[tuple[str, dict[str, object]]]:
     """Return the name and the constant keywords of every call."""
-    found = []
+    named_calls = []
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Call):
-            constants = {each.arg: each.value.value for each in node.keywords if isinstance(each.value, ast.Constant)}
-            found.append((ast.unparse(node.func), {str(name): value for name, value in constants.items()}))
-    return found
+            constants = {
+                keyword.arg: keyword.value.value for keyword in node.keywords if isinstance(keyword.value, ast.Constant)
+            }
+            named_calls.append((ast.unparse(node.func), {str(name): value for name, value in constants.items()}))
+    return named_calls
 
 
 def executing(source: str) -> list[str]:
     """Return the calls that would execute what they read."""
-    found = []
-    for name, given in calls(source):
+    problems = []
+    for name, arguments in calls(source):
         argument, value = SAFE_WITH.get(name, ("", None))
-        if name in EXECUTING or name.startswith("subprocess.") or (argument and given.get(argument) is not value):
-            found.append(name)
-    return found
+        if name in EXECUTING or name.startswith("subprocess.") or (argument and arguments.get(argument) is not value):
+            problems.append(name)
+    return problems
 
 
 def test_no_file_is_executed_by_being_read() -> None:
-    found = {path.relative_to(ROOT).as_posix(): executing(path.read_text("utf-8")) for path in SOURCES}
-    assert len(found) > 100
-    assert {name: these for name, these in found.items() if these} == {}
+    problems = {path.relative_to(ROOT).as_posix(): executing(path.read_text("utf-8")) for path in SOURCES}
+    assert len(problems) > 100
+    assert {name: bad_calls for name, bad_calls in problems.items() if bad_calls} == {}
 
 
 def test_the_file_of_the_user_is_executed_in_one_place() -> None:
     # Models and methods of one's own, given as path.py:function.
-    found = [path.name for path in SOURCES if any(name.endswith("exec_module") for name, _ in calls(path.read_text()))]
-    assert found == ["running.py"]
+    files = [path.name for path in SOURCES if any(name.endswith("exec_module") for name, _ in calls(path.read_text()))]
+    assert files == ["running.py"]
 
 
 @pytest.mark.parametrize(
@@ -132,8 +134,8 @@ def test_every_dependency_is_imported() -> None:
     for path in SOURCES:
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.Import):
-                imported |= {each.name.partition(".")[0] for each in node.names}
+                imported |= {alias.name.partition(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module:
                 imported.add(node.module.partition(".")[0])
-    names = [named(each) for each in PROJECT["dependencies"]]
+    names = [named(requirement) for requirement in PROJECT["dependencies"]]
     assert [name for name in names if IMPORTED.get(name, name) not in imported] == []

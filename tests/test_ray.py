@@ -17,8 +17,7 @@ import pandas as pd
 import pytest
 
 import shard_scorers
-from concept_ranges import BATCH, Samples, check_concepts
-from device_scorers import OnSimulatedDevice
+from concept_ranges import BATCH, OnSimulatedDevice, Samples, check_concepts
 from explanation_folders import write_folders
 from quantus_concepts import score_concepts, score_shards
 from quantus_concepts.metrics import ConceptRanges
@@ -75,21 +74,25 @@ def cluster() -> Iterator[str]:
 
 
 @pytest.fixture
-def whole(tmp_path: Path) -> pd.DataFrame:
+def expected(tmp_path: Path) -> pd.DataFrame:
     return Noted(tmp_path / "whole")()(0, N)
 
 
-def test_two_workers_give_the_same_and_warn_here_once(tmp_path: Path, whole: pd.DataFrame) -> None:
+def test_two_workers_give_the_same_and_warn_here_once(tmp_path: Path, expected: pd.DataFrame) -> None:
     make = Noted(tmp_path / "notes", dict.fromkeys((0, 8, 32, 56), "warn"), workers=2)
-    with pytest.warns(RuntimeWarning) as told:
-        check_same(scored(tmp_path, make, engine="ray", n_workers=2), whole)
-    assert [(str(each.message), each.filename) for each in told] == [("these are no birds", shard_scorers.__file__)]
+    with pytest.warns(RuntimeWarning) as caught:
+        check_same(scored(tmp_path, make, engine="ray", n_workers=2), expected)
+    assert [(str(warning.message), warning.filename) for warning in caught] == [
+        ("these are no birds", shard_scorers.__file__)
+    ]
     assert make.calls == {"made": 2} | {f"range {start}": 1 for start in STARTS}
     # Ours it was not: it still runs.
     assert ray.is_initialized()
 
 
-def test_a_worker_that_dies_costs_its_range_and_one_that_raises_no_other(tmp_path: Path, whole: pd.DataFrame) -> None:
+def test_a_worker_that_dies_costs_its_range_and_one_that_raises_no_other(
+    tmp_path: Path, expected: pd.DataFrame
+) -> None:
     names = [f"bird {number}" for number in range(N)]
     make = Noted(tmp_path / "notes", {16: "die", 32: "raise"}, workers=2)
     with pytest.raises(ValueError, match=r"1 of 8 ranges .* 32 to 39 \(bird 32 to bird 39\): ArithmeticError: no such"):
@@ -99,12 +102,12 @@ def test_a_worker_that_dies_costs_its_range_and_one_that_raises_no_other(tmp_pat
     assert calls.pop("made") in (2, 3)
     assert calls == {f"range {start}": 1 for start in STARTS} | {"range 16": 2}
     repaired = Noted(tmp_path / "repaired")
-    check_same(scored(tmp_path, repaired), whole)
+    check_same(scored(tmp_path, repaired), expected)
     assert repaired.calls == {"made": 1, "range 32": 1}
 
 
 def test_a_process_killed_with_its_cluster_going_on_leaves_what_is_done(
-    cluster: str, tmp_path: Path, whole: pd.DataFrame
+    cluster: str, tmp_path: Path, expected: pd.DataFrame
 ) -> None:
     done = subprocess.run([sys.executable, shard_scorers.__file__, tmp_path, cluster], check=False)
     assert done.returncode == -signal.SIGKILL
@@ -112,7 +115,7 @@ def test_a_process_killed_with_its_cluster_going_on_leaves_what_is_done(
     # One worker took them in order; the third may have come back just too late to be written.
     assert {0, 8} <= there <= {0, 8, 16}
     again = Noted(tmp_path / "again")
-    check_same(scored(tmp_path, again), whole)
+    check_same(scored(tmp_path, again), expected)
     assert again.calls == {"made": 1} | {f"range {start}": 1 for start in STARTS if start not in there}
 
 
@@ -158,10 +161,10 @@ def test_two_workers_with_a_simulated_device_each_give_the_same(tmp_path: Path) 
         num_gpus=1,
     )
     model = SharingConceptModel(0)
-    found = ConceptRanges(model, data, batch_size=BATCH).table(rows)
+    table = ConceptRanges(model, data, batch_size=BATCH).table(rows)
     expected = score_concepts(model, sample_loader(data, BATCH))
-    pd.testing.assert_frame_equal(found, expected, check_exact=True)
-    assert {each.name for each in make.notes.iterdir()} == {"0", "1"}
+    pd.testing.assert_frame_equal(table, expected, check_exact=True)
+    assert {path.name for path in make.notes.iterdir()} == {"0", "1"}
 
 
 def test_what_a_study_sends_to_workers_scores_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

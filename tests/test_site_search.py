@@ -98,5 +98,5 @@ def test_search_finds_the_page_among_the_first_three(
     ]
     run = subprocess.run([str(CHROMIUM), *options, "--dump-dom", page], capture_output=True, text=True, timeout=120)
     results = re.findall(r'<li[^>]*class="kind-[^"]*"[^>]*>\s*<a href="([^"?#]+)', run.stdout)
-    found = list(dict.fromkeys(results))[:3]
-    assert any(name in link for link in found for name in pages), found
+    first_pages = list(dict.fromkeys(results))[:3]
+    assert any(name in link for link in first_pages for name in pages), first_pages

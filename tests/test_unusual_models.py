@@ -83,11 +83,11 @@ class TestScriptModules:
             MCS(other, labels, masks=masks),
             IDR(images * (1 - masks).astype(np.float32), masks=masks, disable_warnings=True),
         ):
-            found, expected = (
-                metric(each, images, labels, explain_func=explain, a_batch=explain(each, images, labels))
-                for each in (other, model)
+            outputs, expected = (
+                metric(module, images, labels, explain_func=explain, a_batch=explain(module, images, labels))
+                for module in (other, model)
             )
-            np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6, err_msg=metric.name)
+            np.testing.assert_allclose(outputs, expected, rtol=1e-4, atol=1e-6, err_msg=metric.name)
 
     @pytest.mark.parametrize(
         "explain",
@@ -121,8 +121,8 @@ def test_a_scripted_layer_of_a_python_model_is_refused(model, images):
     ):
         with pytest.raises(ValueError, match="ScriptModule"):
             call()
-    found = explain_func(Saliency)(mixed, images, 0)
-    np.testing.assert_allclose(found, explain_func(Saliency)(model, images, 0), rtol=1e-4, atol=1e-7)
+    maps = explain_func(Saliency)(mixed, images, 0)
+    np.testing.assert_allclose(maps, explain_func(Saliency)(model, images, 0), rtol=1e-4, atol=1e-7)
 
 
 def test_eval_mode_of_scripted_models_comes_and_goes(model):
@@ -143,8 +143,8 @@ def test_quantised_models_have_scores_but_no_gradients(model, images):
     assert explain_func(Occlusion, **OCCLUSION)(small, images, 0).any()
     assert SteeredRISE(small).attribute(torch.from_numpy(images), target=1, lam=0, n_masks=4, cells=4).any()
     maps = np.random.default_rng(0).random((N, SIZE, SIZE))
-    found, expected = (Faithfulness(thresholds=(30,))(each, images, labels, maps) for each in (small, model))
-    np.testing.assert_allclose(found, expected, atol=0.01)
+    scores, expected = (Faithfulness(thresholds=(30,))(module, images, labels, maps) for module in (small, model))
+    np.testing.assert_allclose(scores, expected, atol=0.01)
     # Nothing in it is a floating-point parameter.
     flat = quantised(nn.Sequential(nn.Flatten(), nn.Linear(3 * SIZE**2, 3)).eval())
     assert np.isfinite(Faithfulness(thresholds=(30,))(flat, images, labels, maps)).all()

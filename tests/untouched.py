@@ -47,8 +47,8 @@ def untouched(*things: Any) -> Iterator[None]:
         yield
     finally:
         assert _generators() == generators
-        for model, state, rest in zip(models, states, before, strict=True):
-            assert _model(model) == rest
+        for model, state, expected in zip(models, states, before, strict=True):
+            assert _model(model) == expected
             for name, value in model.state_dict().items():
                 torch.testing.assert_close(value, state[name], rtol=0, atol=0, equal_nan=True)
         for array, value, had in zip(arrays, values, gradients, strict=True):

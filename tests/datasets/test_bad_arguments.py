@@ -113,7 +113,7 @@ def _inside(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "apply_transform": {
             "image": (torch.zeros(4, 4), IMAGE[None], IMAGE.numpy(), None, "image"),
             "points": (POINT[0], torch.zeros(1, 1, 3), POINT.numpy(), None, "points"),
-            "transform": (3, lambda image: image, v2.Lambda(lambda each: each[..., :1])),
+            "transform": (3, lambda image: image, v2.Lambda(lambda image: image[..., :1])),
         },
     }.items(),
     ids=lambda value: value if isinstance(value, str) else "",
@@ -161,9 +161,9 @@ def data_of(name: str):
     return getattr(datasets, name)(**ARGUMENTS[name])
 
 
-def plain(sample):
+def as_arrays(sample):
     fields = vars(sample).values() if hasattr(sample, "modality") else sample
-    return [np.asarray(each) for each in fields]
+    return [np.asarray(field) for field in fields]
 
 
 @pytest.mark.filterwarnings("ignore:The images of sub are licensed")
@@ -177,14 +177,14 @@ def plain(sample):
 )
 def test_a_worker_of_a_loader_reads_the_same_samples_and_none_past_the_end(name):
     data = data_of(name)
-    for each in [data, data.select([0])] if name == "PastaRatings" else [data]:
-        sent = pickle.loads(pickle.dumps(each))
-        items, found = (getattr(some, "explanations", some) for some in (each, sent))
-        assert len(found) == len(items)
-        np.testing.assert_equal(plain(found[0]), plain(items[0]))
+    for dataset in [data, data.select([0])] if name == "PastaRatings" else [data]:
+        sent = pickle.loads(pickle.dumps(dataset))
+        items, unpickled = (getattr(some, "explanations", some) for some in (dataset, sent))
+        assert len(unpickled) == len(items)
+        np.testing.assert_equal(as_arrays(unpickled[0]), as_arrays(items[0]))
         # What was read before goes along or does not: it is the same.
-        np.testing.assert_equal(plain(pickle.loads(pickle.dumps(items))[0]), plain(items[0]))
-    if items is each:
+        np.testing.assert_equal(as_arrays(pickle.loads(pickle.dumps(items))[0]), as_arrays(items[0]))
+    if items is dataset:
         bad = {"past the end": len(data), "before the start": -len(data) - 1, "a half": 0.5, "a text": "first"}
         assert_refused({what: (lambda index=index: data[index], "`index`") for what, index in bad.items()})
 

@@ -28,6 +28,7 @@ from damaged import in_room, resource
 from data_files import write_coco
 from fixtures_cub import write_cub
 from fixtures_pasta import read_records, write_pasta_release, write_records
+from kills import in_time
 from quantus_concepts import read_scores
 from quantus_concepts.datasets import CUB200, SUB, COCOObjects, ConceptFolder, CutoutFolder, PastaRatings, SceneFolder
 from quantus_concepts.datasets.folders import inside
@@ -37,7 +38,6 @@ from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.encoders.weights import load_weights
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import load_scorer, save_scorer
-from time_limit import in_time
 
 pytestmark = pytest.mark.filterwarnings("ignore::PIL.Image.DecompressionBombWarning")
 #: Of which each claim would take many times as much.
@@ -73,11 +73,11 @@ def png(width: int, height: int, rows: int) -> bytes:
 
 
 @pytest.mark.parametrize(("width", "height"), [(SIDE, SIDE), (2**31 - 1, 2**31 - 1), (50_000_001, 1)])
-@pytest.mark.parametrize("read", [load_image, image_size])
-def test_an_image_of_too_many_pixels(tmp_path: Path, read, width: int, height: int) -> None:
+@pytest.mark.parametrize("load", [load_image, image_size])
+def test_an_image_of_too_many_pixels(tmp_path: Path, load, width: int, height: int) -> None:
     path = tmp_path / "big.png"
     path.write_bytes(png(width, height, rows=SIDE if height == SIDE else 1))
-    refused(lambda: read(path), "big.png", "pixels")
+    refused(lambda: load(path), "big.png", "pixels")
 
 
 @pytest.mark.parametrize("kind", ["WEBP", "GIF", "TIFF", "BMP"])
@@ -161,8 +161,8 @@ class Executed:
 )
 def test_weights_that_are_no_plain_tensors(tmp_path: Path, kind: str, weight: object) -> None:
     torch.save(nn.Linear(3, 2).state_dict() | {"weight": weight}, tmp_path / "PASTA_Q1.pth")
-    for read in (load_scorer, lambda path: load_weights(nn.Linear(3, 2), path)):
-        message = refused(partial(read, tmp_path / "PASTA_Q1.pth"), "PASTA_Q1.pth")
+    for load in (load_scorer, lambda path: load_weights(nn.Linear(3, 2), path)):
+        message = refused(partial(load, tmp_path / "PASTA_Q1.pth"), "PASTA_Q1.pth")
         assert "weights_only" not in message.replace("weights_only=True", "")
         assert "still be loaded" not in message
         assert kind != "an object" or "save its tensors with safetensors" in message

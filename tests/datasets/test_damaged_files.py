@@ -99,15 +99,15 @@ def models(root: Path) -> list[Loader]:
         "linear.safetensors": lambda path: load_weights(torch.nn.Linear(2, 2), path),
         "methods.py": lambda path: method_from_spec(f"{path}:method"),
     }
-    return [Loader(root / name, lambda path=root / name, read=read: read(path)) for name, read in reads.items()]
+    return [Loader(root / name, lambda path=root / name, load=load: load(path)) for name, load in reads.items()]
 
 
 @pytest.fixture(scope="module", params=[cub, folders, ratings, models], ids=lambda build: build.__name__)
 def loaders(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> list[Loader]:
-    found = request.param(tmp_path_factory.mktemp("files"))
-    for loader in found:
+    files = request.param(tmp_path_factory.mktemp("files"))
+    for loader in files:
         loader.call()
-    return found
+    return files
 
 
 @pytest.mark.parametrize("damage", DAMAGES)

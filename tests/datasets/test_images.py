@@ -119,8 +119,8 @@ def test_cut_outs_scenes_and_masks(tmp_path: Path) -> None:
     marked = np.zeros((16, 16), dtype=np.uint8)
     marked[:3] = 255
     Image.fromarray(marked).save(tmp_path / "name.png", exif=tagged(6))
-    found = PNGMasks(tmp_path).read("name.jpg", 0, (0, 0, 16, 16), 16, (16, 16))
-    np.testing.assert_array_equal(found, np.rot90(marked, -1) > 0)
+    mask = PNGMasks(tmp_path).read("name.jpg", 0, (0, 0, 16, 16), 16, (16, 16))
+    np.testing.assert_array_equal(mask, np.rot90(marked, -1) > 0)
 
 
 def test_points_on_a_turned_image_of_a_folder_are_refused(tmp_path: Path) -> None:
@@ -161,8 +161,8 @@ def test_parts_of_cub_outside_their_image_are_told_and_not_visible(tmp_path: Pat
     # The second part of the first image, the beak, which is always visible.
     lines[1] = f"1 2 {place} 1"
     table.write_text("\n".join(lines) + "\n")
-    with pytest.warns(UserWarning, match=r"puts 1 visible parts outside .* the beak of .*_0001_1\.jpg") as told:
+    with pytest.warns(UserWarning, match=r"puts 1 visible parts outside .* the beak of .*_0001_1\.jpg") as caught:
         data = CUB200(cub)
-    assert len(told) == 1
+    assert len(caught) == 1
     assert data.points[0, data.part_names.index("beak")].isnan().all()
     assert data.points[1:, data.part_names.index("beak"), 0].isfinite().all()

@@ -47,7 +47,7 @@ def _dot(x, y, height, width, spread=1.5):
 def test_brightest_pixel_is_at_the_moved_point(transform, size):
     height, width = size
     generator = torch.Generator().manual_seed(0)
-    seen = 0
+    n_visible = 0
     for seed in range(12):
         x = int(torch.randint(8, width - 8, (1,), generator=generator))
         y = int(torch.randint(8, height - 8, (1,), generator=generator))
@@ -67,8 +67,8 @@ def test_brightest_pixel_is_at_the_moved_point(transform, size):
         brightest = divmod(int(image[0].argmax()), image.shape[2])
         assert abs(brightest[0] - new_y) <= 1
         assert abs(brightest[1] - new_x) <= 1
-        seen += 1
-    assert seen >= 2
+        n_visible += 1
+    assert n_visible >= 2
 
 
 @pytest.mark.parametrize(

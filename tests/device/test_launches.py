@@ -19,7 +19,7 @@ from captum_concepts import ConceptBank, PostHocCBM, explain_func
 from quantus_concepts import CEM, CGIM, CLM, IDR, IIR, MCS, Faithfulness, PASTAScore, score_concepts
 from quantus_concepts.pasta import Embedder, Scorer
 from simulated_device import simulated_device
-from tiny_encoder import tiny_open_clip
+from tiny_encoders import tiny_open_clip
 
 N, SIZE, N_CONCEPTS, N_CLASSES, N_PARTS = 8, 24, 20, 4, 6
 RANDOM = np.random.default_rng(0)
@@ -75,23 +75,23 @@ def evaluation(n_methods: int) -> Callable[[Any], Any]:
 @pytest.mark.parametrize("name", ["CGIM", "CEM", "CLM"])
 def test_one_metric(name: str) -> None:
     model, _ = counts(forward)
-    own, waits = counts(lambda cbm: metrics()[name](cbm, IMAGES, CLASSES, a_batch=MAPS))
-    assert own <= model + 40
+    launches, waits = counts(lambda cbm: metrics()[name](cbm, IMAGES, CLASSES, a_batch=MAPS))
+    assert launches <= model + 40
     assert waits <= 1
 
 
 def test_an_evaluation_of_three_metrics() -> None:
     model, _ = counts(forward)
-    one, waits = counts(evaluation(1))
-    more, waits_of_more = counts(evaluation(4))
-    assert one <= model + 120
+    launches, waits = counts(evaluation(1))
+    launches_of_more, waits_of_more = counts(evaluation(4))
+    assert launches <= model + 120
     # The scores depend on no explanation, and are computed once for all methods.
-    assert more == one
+    assert launches_of_more == launches
     assert waits == waits_of_more <= 3
 
 
 def test_a_batch_of_the_stream() -> None:
-    arrays = [torch.as_tensor(each) for each in (IMAGES, CLASSES, LABELS, POINTS)]
+    arrays = [torch.as_tensor(array) for array in (IMAGES, CLASSES, LABELS, POINTS)]
     settings: dict[str, Any] = {"part_of_concept": PARTS, "class_concepts": CLASS_CONCEPTS, "top_l": (1, 3, 5)}
 
     def run(n_batches: int) -> tuple[int, int]:
@@ -115,21 +115,21 @@ def test_a_batch_of_the_stream() -> None:
 def test_metrics_that_explain_again(metric: Callable[[Any], Any]) -> None:
     model, _ = counts(forward)
     explanation, explanation_waits = counts(lambda cbm: EXPLAIN(cbm, IMAGES, CLASSES))
-    own, waits = counts(lambda cbm: metric(cbm)(cbm, IMAGES, CLASSES, s_batch=MASKS, explain_func=EXPLAIN))
+    launches, waits = counts(lambda cbm: metric(cbm)(cbm, IMAGES, CLASSES, s_batch=MASKS, explain_func=EXPLAIN))
     # Both images, or models, have to be explained and to be classified. Not in one pass of both: it would take twice
     # the memory of the model's own, and models exported for a fixed batch have none.
-    assert own <= 2 * explanation + 2 * model + 10
+    assert launches <= 2 * explanation + 2 * model + 10
     # An explanation is an array of the host.
     assert waits <= 2 * explanation_waits + 1
 
 
 def test_faithfulness() -> None:
     model, _ = counts(forward)
-    own, waits = counts(lambda cbm: Faithfulness(thresholds=(10,))(cbm, IMAGES, CLASSES, a_batch=MAPS))
+    launches, waits = counts(lambda cbm: Faithfulness(thresholds=(10,))(cbm, IMAGES, CLASSES, a_batch=MAPS))
     # Once as they are, and with 1, 3, 5, 7 and 9 % of their pixels perturbed, the most and the least relevant ones.
     # A batch of perturbed images has up to three images or orders of pixels, with three operators for each.
     passes = 1 + 2 * 5
-    assert own <= passes * model + (passes - 1) * 3 * 3 + 30
+    assert launches <= passes * model + (passes - 1) * 3 * 3 + 30
     assert waits <= 1
 
 
@@ -150,6 +150,6 @@ def test_pasta_score() -> None:
         PASTAScore(scorer, embedder, labels=CLASSES % 2)(cbm, IMAGES, CLASSES, a_batch=MAPS)
 
     # A picture has to be drawn of each map, encoded, and scored.
-    (floor, _), (own, waits) = counts(needed), counts(scored)
-    assert own <= floor + 5
+    (floor, _), (launches, waits) = counts(needed), counts(scored)
+    assert launches <= floor + 5
     assert waits <= 1

@@ -163,14 +163,14 @@ def test_hugging_face_models(name: str, assert_as_on_the_cpu: Callable[[Work], N
             getattr(transformers, f"{kind}ForImageClassification")(config).eval().to(device) for _ in range(2)
         )
         explain = explain_func(Saliency, channels="sum")
-        given = {"s_batch": REGION, "explain_func": explain}
+        arguments = {"s_batch": REGION, "explain_func": explain}
         features = LayerFeatures(first, layer)
         with torch.no_grad():
             maps: Tensor = features(torch.from_numpy(IMAGES).to(device))
         return {
             "gradient": explain(first, IMAGES, CLASSES),
             "maps": maps,
-            "MCS": MCS(second, CLASSES)(first, IMAGES, CLASSES, **given),
+            "MCS": MCS(second, CLASSES)(first, IMAGES, CLASSES, **arguments),
         }
 
     assert_as_on_the_cpu(work)

@@ -30,9 +30,9 @@ from device_inputs import (
     scorer,
     small_network,
 )
-from pooling_encoder import PoolingEncoder
 from quantus_concepts import CEM, CGIM, CLM, IDR, IIR, MCS, Faithfulness, PASTAScore
 from quantus_concepts.pasta import Embedder
+from tiny_encoders import PoolingEncoder
 
 N = BATCH
 Precise = Callable[[nn.Module], nn.Module]
@@ -48,7 +48,7 @@ PRECISIONS: dict[str, tuple[Precise, torch.dtype | None]] = {
 def metrics(device: torch.device, precise: Precise) -> dict[str, Any]:
     model = precise(cbm(device))
     embedder = Embedder(PoolingEncoder(), size=SIZE)
-    given: dict[str, Any] = {"s_batch": REGION[:N], "explain_func": explain_func(InputXGradient, channels="sum")}
+    arguments: dict[str, Any] = {"s_batch": REGION[:N], "explain_func": explain_func(InputXGradient, channels="sum")}
     on_images = {
         "CGIM": CGIM(CLASS_CONCEPTS),
         "CEM": CEM(CONCEPT_LABELS[:N], top_l=2),
@@ -59,7 +59,7 @@ def metrics(device: torch.device, precise: Precise) -> dict[str, Any]:
         "Faithfulness": Faithfulness("gaussian", thresholds=(30,)),
         "PASTA-score": PASTAScore(scorer(device), embedder, labels=CLASSES[:N] % 2, denormalise=torch.sigmoid),
     }
-    return {name: metric(model, IMAGES[:N], CLASSES[:N], **given) for name, metric in on_images.items()}
+    return {name: metric(model, IMAGES[:N], CLASSES[:N], **arguments) for name, metric in on_images.items()}
 
 
 def attributions(device: torch.device, precise: Precise) -> dict[str, Any]:
@@ -84,16 +84,16 @@ def attributions(device: torch.device, precise: Precise) -> dict[str, Any]:
 @pytest.mark.parametrize("run", [metrics, attributions])
 def test_numbers_are_those_of_the_cpu(run: Callable[..., dict[str, Any]], precision: str) -> None:
     precise, autocast = PRECISIONS[precision]
-    found: list[dict[str, Any]] = []
+    results: list[dict[str, Any]] = []
 
     def work(device: torch.device) -> Any:
         with nullcontext() if autocast is None else torch.autocast(device.type, dtype=autocast):
-            found.append(run(device, precise))
-        return found[-1]
+            results.append(run(device, precise))
+        return results[-1]
 
     assert_same(work)
     if run is metrics:
-        assert all(np.isfinite(found[-1][name]).any() for name in found[-1])
+        assert all(np.isfinite(results[-1][name]).any() for name in results[-1])
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
@@ -106,4 +106,4 @@ def test_a_gpu_computes_in_it(run: Callable[..., dict[str, Any]], precision: str
         with nullcontext() if autocast is None else torch.autocast(device.type, dtype=autocast):
             return run(device, precise)
 
-    assert_near(work, drawn=True)
+    assert_near(work, is_random=True)

@@ -35,7 +35,7 @@ def images() -> Tensor:
         "put by an index": lambda here, there: there.index_put_((torch.tensor([0]),), here[:1]),
         "a model": lambda here, there: network()(there),
     }.items(),
-    ids=lambda each: each[0],
+    ids=lambda case: case[0],
 )
 def test_two_devices_do_not_meet(meeting: tuple[str, Callable[[Tensor, Tensor], Tensor]], images: Tensor) -> None:
     with simulated_device() as simulation:
@@ -99,14 +99,14 @@ def test_forward_backward_and_a_step_are_those_of_the_cpu(images: Tensor) -> Non
             optimiser.step()
         with torch.inference_mode(False):
             gradient = torch.autograd.grad(model(inputs).sum(), inputs)
-        return [each.detach().cpu() for each in (*gradient, *model.parameters(), *model.buffers())]
+        return [tensor.detach().cpu() for tensor in (*gradient, *model.parameters(), *model.buffers())]
 
     first.zero_grad()
     expected = learned(copy.deepcopy(first), images)
     with simulated_device() as simulation:
-        found = learned(copy.deepcopy(first).to(simulation.device), images.to(simulation.device))
-    for one, other in zip(found, expected, strict=True):
-        assert torch.equal(one, other)
+        tensors = learned(copy.deepcopy(first).to(simulation.device), images.to(simulation.device))
+    for tensor, on_cpu in zip(tensors, expected, strict=True):
+        assert torch.equal(tensor, on_cpu)
 
 
 def test_modules_are_moved_copied_converted_and_changed_by_their_data(images: Tensor) -> None:
@@ -114,7 +114,7 @@ def test_modules_are_moved_copied_converted_and_changed_by_their_data(images: Te
     with simulated_device() as simulation:
         moved = copy.deepcopy(model).to(simulation.device)
         again = copy.deepcopy(moved)
-        assert {each.device for each in again.state_dict().values()} == {simulation.device}
+        assert {tensor.device for tensor in again.state_dict().values()} == {simulation.device}
         again[0].weight.data.mul_(2)
         assert torch.equal(again[0].weight.detach().cpu(), 2 * model[0].weight)
         again[0].weight.data = moved[0].weight.data
@@ -129,13 +129,13 @@ def test_autocast_lowers_what_it_lowers_on_the_cpu(images: Tensor) -> None:
         moved, there = copy.deepcopy(model).to(simulation.device), images.to(simulation.device)
         for dtype in (torch.bfloat16, torch.float16):
             with torch.autocast(simulation.device.type, dtype=dtype):
-                found = moved(there)
+                output = moved(there)
                 with torch.autocast(simulation.device.type, enabled=False):
                     assert moved(there).dtype == torch.float32
             with torch.autocast("cpu", dtype=dtype):
                 expected = model(images)
-            assert found.dtype == expected.dtype == dtype
-            assert torch.equal(found.cpu(), expected)
+            assert output.dtype == expected.dtype == dtype
+            assert torch.equal(output.cpu(), expected)
 
 
 def test_nothing_stays_outside_the_block(images: Tensor) -> None:

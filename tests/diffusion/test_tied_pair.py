@@ -52,8 +52,8 @@ def test_all_tied_are_equal(pipeline: Any) -> None:
 
 def test_none_tied_are_the_pipelines_own_to_the_bit(pipeline: Any) -> None:
     pair = tied_pair(pipeline, *PROMPTS, 0.0, generator=3, **SIZE)
-    own = pipeline(list(PROMPTS), generator=[seeded(3), seeded(3)], **SIZE).images
-    assert torch.equal(torch.cat([pair.reference, pair.guide]), own)
+    untied = pipeline(list(PROMPTS), generator=[seeded(3), seeded(3)], **SIZE).images
+    assert torch.equal(torch.cat([pair.reference, pair.guide]), untied)
     assert pair.shares == [0.0] * 3
 
 
@@ -61,11 +61,11 @@ def test_none_tied_are_the_pipelines_own_to_the_bit(pipeline: Any) -> None:
 def test_the_shares_are_those_of_the_schedule(pipeline: Any, quantile: str) -> None:
     schedule = TieSchedule(0.3, 0.8, 3.0)
     pair = tied_pair(pipeline, *PROMPTS, schedule, quantile=quantile, **SIZE | {"num_inference_steps": 10})
-    asked = [schedule.eta(step, 10) for step in range(10)]
-    np.testing.assert_allclose(asked, [1, 1, 1, 0.7408, 0.5488, 0.4066, 0.3012, 0, 0, 0], atol=5e-5)
+    etas = [schedule.eta(step, 10) for step in range(10)]
+    np.testing.assert_allclose(etas, [1, 1, 1, 0.7408, 0.5488, 0.4066, 0.3012, 0, 0, 0], atol=5e-5)
     # FLUX has 64 tokens of 4 channels, or 16 of 16: so many places there are at least.
-    np.testing.assert_allclose(pair.shares, asked, atol=1 / 16)
-    assert all(share >= wanted - 1e-6 for share, wanted in zip(pair.shares, asked, strict=True))
+    np.testing.assert_allclose(pair.shares, etas, atol=1 / 16)
+    assert all(share >= eta - 1e-6 for share, eta in zip(pair.shares, etas, strict=True))
     assert not torch.equal(pair.reference, pair.guide)
 
 
@@ -77,15 +77,15 @@ def test_one_generator_does_not_break_the_tie(pipeline: Any) -> None:
     pipeline(PROMPTS[0], generator=other, **SIZE)
     assert torch.equal(mine.get_state(), other.get_state())
     # The pipeline alone gives each prompt other noise.
-    one = copy.copy(pipeline)
-    one.scheduler = TiedScheduler(pipeline.scheduler, 1.0)
-    alone = one(list(PROMPTS), generator=seeded(5), **SIZE).images
+    single = copy.copy(pipeline)
+    single.scheduler = TiedScheduler(pipeline.scheduler, 1.0)
+    alone = single(list(PROMPTS), generator=seeded(5), **SIZE).images
     assert not torch.allclose(alone[0], alone[1], atol=0.1)
 
 
 def test_latents_are_shared(pipeline: Any) -> None:
-    drawn = tied_pair(pipeline, *PROMPTS, 0.5, generator=1, **SIZE)
-    latents = torch.randn(drawn.reference.shape, generator=seeded(2))
+    from_generator = tied_pair(pipeline, *PROMPTS, 0.5, generator=1, **SIZE)
+    latents = torch.randn(from_generator.reference.shape, generator=seeded(2))
     tied_up = tied_pair(pipeline, *PROMPTS, 1.0, latents=latents, **SIZE)
     assert torch.equal(tied_up.reference, tied_up.guide)
 
@@ -130,23 +130,23 @@ def test_every_scheduler_of_stable_diffusion(name: str, quantile: str) -> None:
 
     def run(stepping: Any) -> torch.Tensor:
         takes, generators = inspect.signature(stepping.step).parameters, [seeded(2), seeded(2)]
-        drawn = {"generator": generators} if "generator" in takes else {}
+        noise = {"generator": generators} if "generator" in takes else {}
         stepping.set_timesteps(6)
         sample = torch.randn(1, 4, 4, 4, generator=seeded(1)).repeat(2, 1, 1, 1)
         aims = torch.randn(2, 4, 4, 4, generator=seeded(3))
         for timestep in stepping.timesteps:
             predicted = stepping.scale_model_input(sample, timestep) - aims
-            sample = stepping.step(predicted, timestep, sample, **drawn).prev_sample
+            sample = stepping.step(predicted, timestep, sample, **noise).prev_sample
         return sample
 
-    one, other = run(TiedScheduler(scheduler, 1.0, quantile))
-    assert torch.equal(one, other)
+    reference, guide = run(TiedScheduler(scheduler, 1.0, quantile))
+    assert torch.equal(reference, guide)
     partly = TiedScheduler(scheduler, TieSchedule(), quantile)
     assert not torch.equal(*run(partly))
     # A share for each call of `step`, also of schedulers that list a timestep twice; the next run begins anew.
     n_steps = len(partly.timesteps)
-    asked = [TieSchedule().eta(step, n_steps) for step in range(n_steps)]
-    np.testing.assert_allclose(partly.shares, asked, atol=1 / 16)
+    etas = [TieSchedule().eta(step, n_steps) for step in range(n_steps)]
+    np.testing.assert_allclose(partly.shares, etas, atol=1 / 16)
     run(partly)
     assert len(partly.shares) == n_steps
     assert torch.equal(run(TiedScheduler(scheduler, 0.0, quantile)), run(scheduler))
@@ -161,21 +161,21 @@ def test_tied_is_what_the_formula_says(shape: tuple[int, ...], quantile: str, et
     if len(shape) == 4:
         predicted = predicted[:, 0]
     groups = (elements if quantile == "element" else pixels)(tuple(predicted.shape[1:]))
-    found, share = tie(predicted, eta, quantile)
+    together, share = tie(predicted, eta, quantile)
     expected = [tied(predicted[k].numpy(), predicted[k + 2].numpy(), eta, groups) for k in range(2)]
-    np.testing.assert_allclose(found.numpy(), np.concatenate([[e[0] for e in expected], [e[1] for e in expected]]))
+    np.testing.assert_allclose(together.numpy(), np.concatenate([[e[0] for e in expected], [e[1] for e in expected]]))
     equal = [np.isclose(e[0], e[1]).mean() for e in expected]
     assert float(share) == pytest.approx(np.mean(equal))
 
 
 def test_tied_by_hand() -> None:
     predicted = torch.tensor([[0.0, 0.0, 0.0, 0.0], [1.0, -2.0, 3.0, 4.0]])
-    found, share = tie(predicted, 0.5)
-    assert found.tolist() == [[0.5, -1.0, 0.0, 0.0], [0.5, -1.0, 3.0, 4.0]]
+    together, share = tie(predicted, 0.5)
+    assert together.tolist() == [[0.5, -1.0, 0.0, 0.0], [0.5, -1.0, 3.0, 4.0]]
     assert float(share) == 0.5
     half, _ = tie(predicted.bfloat16(), 0.5)
     assert half.dtype == torch.bfloat16
-    assert half.float().equal(found)
+    assert half.float().equal(together)
 
 
 def test_a_run_that_begins_in_the_middle_ends_free() -> None:

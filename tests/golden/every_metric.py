@@ -9,9 +9,9 @@ import torch
 from captum.attr import InputXGradient
 
 from captum_concepts import RandomAttribution, explain_func
-from pooling_encoder import PoolingEncoder
 from quantus_concepts import CEM, CGIM, CLM, IDR, IIR, MCS, Evaluation, Faithfulness, PASTAScore, Patch, evaluate
 from quantus_concepts.pasta.scorer import Scorer
+from tiny_encoders import PoolingEncoder
 from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel, TinyConceptModel
 
 N, SIZE = 12, 12

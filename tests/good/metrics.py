@@ -23,11 +23,11 @@ from metric_inputs import (
     TRUTH,
     named_arguments,
 )
-from pooling_encoder import PoolingEncoder
 from quantus_concepts import AVAILABLE_METRICS
 from quantus_concepts import metrics as package
 from quantus_concepts.datasets import simulated_ratings
 from quantus_concepts.metrics import ConceptRanges, Subject
+from tiny_encoders import PoolingEncoder
 
 PACKAGE = package
 SUBJECT = Subject(OTHER, IMAGES, CLASSES)

@@ -11,9 +11,9 @@ import quantus
 import torch
 from torch import nn
 
-from pooling_encoder import PoolingEncoder
 from quantus_concepts import CEM, CGIM, CLM, IDR, IIR, MCS, Faithfulness, PASTAScore
 from quantus_concepts.pasta.scorer import Scorer
+from tiny_encoders import PoolingEncoder
 from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel
 
 N, SIZE = 6, 12

@@ -37,7 +37,6 @@ from metric_inputs import (
     N,
     updated_metrics,
 )
-from pooling_encoder import PoolingEncoder
 from quantus_concepts import metrics
 from quantus_concepts.metrics import (
     CEM,
@@ -62,6 +61,7 @@ from quantus_concepts.metrics import (
     score_substitutions,
     score_vision_language,
 )
+from tiny_encoders import PoolingEncoder
 from tiny_models import N_CLASSES
 
 Bad = Mapping[str, Any]

@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from pooling_encoder import PoolingEncoder
 from quantus_concepts import PASTAScore, score_explanations
 from quantus_concepts.datasets.ratings.explanations import (
     ConceptExplanation,
@@ -17,6 +16,7 @@ from quantus_concepts.datasets.ratings.explanations import (
     MapExplanation,
 )
 from quantus_concepts.pasta.scorer import Scorer
+from tiny_encoders import PoolingEncoder
 
 N, SIZE = 7, 12
 LABELS = ("cat", "dog", "car")

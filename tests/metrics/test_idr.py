@@ -19,7 +19,7 @@ def world() -> World:
 
 
 def score(world: World, explain: Any = known_truth.knows, call: dict[str, Any] | None = None, **kwargs: Any) -> Any:
-    metric, arguments = known_truth.asked("IDR", world, explain, call, **kwargs)
+    metric, arguments = known_truth.metric_and_call("IDR", world, explain, call, **kwargs)
     return metric(**arguments)
 
 
@@ -55,7 +55,7 @@ def test_without_the_feature_the_same_class_is_explained(world: World) -> None:
     explained = []
 
     def explain(model: Any, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray:
-        explained.append((bool(known_truth.seen(inputs).any()), len(inputs), list(targets)))
+        explained.append((bool(known_truth.object_mask(inputs).any()), len(inputs), list(targets)))
         return known_truth.knows(model, inputs, targets)
 
     score(world, explain)

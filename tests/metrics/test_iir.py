@@ -23,7 +23,7 @@ def world() -> World:
 
 
 def score(world: World, explain: Any = known_truth.knows, call: dict[str, Any] | None = None, **kwargs: Any) -> Any:
-    metric, arguments = known_truth.asked("IIR", world, explain, call, **kwargs)
+    metric, arguments = known_truth.metric_and_call("IIR", world, explain, call, **kwargs)
     return metric(**arguments)
 
 
@@ -40,7 +40,7 @@ def test_controls(explainer: str, expected: float, change: float, world: World) 
 
 def test_threshold(world: World) -> None:
     def explain(inputs: Any, **kwargs: Any) -> np.ndarray:
-        return np.where(known_truth.seen(inputs), 0.3, 0.25)
+        return np.where(known_truth.object_mask(inputs), 0.3, 0.25)
 
     for threshold, expected in ((0.1, 0), (0.19, 0), (0.21, 1)):
         assert (

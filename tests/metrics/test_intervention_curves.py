@@ -13,7 +13,7 @@ from captum_concepts import ConceptBank, PostHocCBM
 from captum_concepts.models.interventions import Levels
 from quantus_concepts import intervention_curve, plot_interventions, score_concepts
 from quantus_concepts.functional import interval
-from telling_models import Shown, TellingModel, told
+from telling_models import Shown, TellingModel, images_showing
 from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel
 from untouched import untouched
 
@@ -34,7 +34,7 @@ def decoder() -> TellingModel:
 
 
 def curve(values: Tensor, model: Any = None, batch_size: int = 32, **changed: Any) -> pd.DataFrame:
-    arrays = told(values), LABELS, PRESENT
+    arrays = images_showing(values), LABELS, PRESENT
     loader = list(zip(*(array.split(batch_size) for array in arrays), strict=True))
     table = intervention_curve(decoder() if model is None else model, loader, **changed)
     return table.set_index(["order", "labels", "count"])
@@ -76,7 +76,7 @@ def test_intervals_take_the_true_classes_as_clusters() -> None:
         share = torch.rand(n_classes, generator=rng)[labels]
         misled = torch.rand(len(labels), generator=rng) < share
         present = nn.functional.one_hot((labels + misled) % n_classes, n_classes)
-        loader = [(told(torch.zeros(len(labels), n_classes)), labels, present)]
+        loader = [(images_showing(torch.zeros(len(labels), n_classes)), labels, present)]
         row = intervention_curve(model, loader, counts=[n_classes], orders=["random"]).iloc[0]
         right = (~misled).float()
         assert row["value"] == pytest.approx(right.mean().item())
@@ -105,7 +105,7 @@ def test_batches_and_the_scorer_give_the_same() -> None:
     values = noisy()
     table = curve(values, counts=(1, 4))
     pd.testing.assert_frame_equal(curve(values, batch_size=5, counts=(1, 4)), table)
-    loader = [(told(values), LABELS, PRESENT)]
+    loader = [(images_showing(values), LABELS, PRESENT)]
     rows = score_concepts(decoder(), loader, top_l=(1,), interventions=(1, 4), controls=[decoder()])
     rows = rows[rows["metric"] == "accuracy after interventions"]
     assert set(rows["model"]) == {"model"}
@@ -116,7 +116,7 @@ def test_batches_and_the_scorer_give_the_same() -> None:
 
 
 def test_controls_are_asked_where_their_levels_are_known() -> None:
-    loader = [(told(noisy()), LABELS, PRESENT)]
+    loader = [(images_showing(noisy()), LABELS, PRESENT)]
     settings: dict[str, Any] = {"top_l": (1,), "interventions": (0, 4), "controls": {"nothing": [decoder(), decoder()]}}
     # The second takes what is there for absent.
     levels = [Levels(torch.zeros(4), torch.ones(4)), Levels(torch.full((4,), 0.4), torch.full((4,), 0.4))]

@@ -21,7 +21,7 @@ def world() -> World:
 
 
 def score(world: World, explain: Any = known_truth.knows, call: dict[str, Any] | None = None, **kwargs: Any) -> Any:
-    metric, arguments = known_truth.asked("MCS", world, explain, call, **{"normalise": True, **kwargs})
+    metric, arguments = known_truth.metric_and_call("MCS", world, explain, call, **{"normalise": True, **kwargs})
     return metric(**arguments)
 
 

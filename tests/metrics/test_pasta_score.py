@@ -8,12 +8,12 @@ import torch
 from quantus.helpers.enums import ScoreDirection
 from torch import nn
 
-from pooling_encoder import PoolingEncoder
 from quantus_concepts import PASTAScore
 from quantus_concepts.functional.overlay import overlay, unit_maps
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import save_scorer
+from tiny_encoders import PoolingEncoder
 
 N, SIZE = 6, 24
 LABELS = ("cat", "dog", "car")

@@ -24,7 +24,7 @@ def run_metric(
     world: World, name: str, explain: Any = known_truth.knows, labels: Any = None, **settings: Any
 ) -> tuple[Any, list[float], list[str]]:
     """Return a metric after a call, its scores, and what it warned of."""
-    metric, call = known_truth.asked(name, world, explain, **settings)
+    metric, call = known_truth.metric_and_call(name, world, explain, **settings)
     if labels is not None:
         call["y_batch"] = labels(call["y_batch"])
     with warnings.catch_warnings(record=True) as caught:

@@ -30,11 +30,11 @@ def world() -> World:
 
 
 def metric(name: str, world: World, **settings: Any) -> Any:
-    return known_truth.asked(name, world, **settings)[0]
+    return known_truth.metric_and_call(name, world, **settings)[0]
 
 
 def call(name: str, world: World, **arguments: Any) -> dict[str, Any]:
-    return known_truth.asked(name, world, call=arguments)[1]
+    return known_truth.metric_and_call(name, world, call=arguments)[1]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -195,7 +195,9 @@ class TestFailures:
         explain, match = FAILURES[failure]
 
         def second(model: Any, inputs: Any, targets: Any, **kwargs: Any) -> Any:
-            elsewhere = model.uses == "scene" if name == "MCS" else known_truth.seen(inputs).any() == (name == "IIR")
+            elsewhere = (
+                model.uses == "scene" if name == "MCS" else known_truth.object_mask(inputs).any() == (name == "IIR")
+            )
             return (explain if elsewhere else known_truth.random)(model, inputs, targets)
 
         with pytest.warns(UserWarning, match=match) as caught:

@@ -8,14 +8,14 @@ import quantus
 import torch
 
 from quantus_concepts import SubstitutionScore, evaluate, shared_passes
-from telling_models import Shown, TellingModel, told
+from telling_models import Shown, TellingModel, images_showing
 from tiny_models import SharingConceptModel
 
 VALUES = np.array([[0.9, 0.1, 0.6, 0.0], [0.4, 0.6, 0.2, 0.0], [0.9, 0.5, 0.5, 0.0], [0.9, 0.9, 0.1, 0.0]])
 CLASSES = np.array([0, 1, 1, 0])
 ADDED, REMOVED = np.array([0, 0, 1, -1]), np.array([1, 1, 2, 0])
 MODEL = TellingModel(Shown(4), 4, 2)
-IMAGES = told(torch.tensor(VALUES)).numpy()
+IMAGES = images_showing(torch.tensor(VALUES)).numpy()
 
 
 @pytest.mark.parametrize("view", ["images", "values"])

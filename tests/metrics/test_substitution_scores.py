@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from quantus_concepts import SubstitutionScore, score_concepts, score_substitutions
 from quantus_concepts.datasets import PaintedBirds, PaintedSubstitutions
 from quantus_concepts.functional.intervals import interval
-from telling_models import Recited, Shown, TellingModel, told
+from telling_models import Recited, Shown, TellingModel, images_showing
 from tiny_models import SharingConceptModel
 
 NAMES = ["wing::red", "wing::blue", "beak::cone", "beak::needle"]
@@ -31,7 +31,9 @@ READING, RECITING = TellingModel(Shown(4), 4, 3), TellingModel(Recited(OWN), 4, 
 
 def batches(size: int = 4) -> list[dict[str, torch.Tensor]]:
     """Return images that show four concepts and tell a class."""
-    split = (tensor.split(size) for tensor in (told(AFTER, LABELS), told(OWN[LABELS], LABELS), LABELS))
+    split = (
+        tensor.split(size) for tensor in (images_showing(AFTER, LABELS), images_showing(OWN[LABELS], LABELS), LABELS)
+    )
     return [dict(zip(("images", "before", "labels"), parts, strict=True)) for parts in zip(*split, strict=True)]
 
 
@@ -58,7 +60,7 @@ def test_what_reads_scores_one_and_what_recites_zero() -> None:
 
 
 def test_items_pairs_and_images() -> None:
-    values = told(torch.tensor([[0.9, 0.1, 0.2, 0.8]] * 6), LABELS)
+    values = images_showing(torch.tensor([[0.9, 0.1, 0.2, 0.8]] * 6), LABELS)
     loader = DataLoader(TensorDataset(values, LABELS), 4)
     table = score_substitutions(READING, loader, **BOUND, class_names=["a", "b", "c"])
     plus = table[table["metric"] == "S+"].set_index(["item_kind", "item"])

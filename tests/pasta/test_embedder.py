@@ -6,12 +6,11 @@ import pytest
 import torch
 from PIL import Image
 
-from pooling_encoder import PoolingEncoder
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, DrawingExplanation, MapExplanation
 from quantus_concepts.functional.overlay import masked, overlay, resize, unit_maps
 from quantus_concepts.pasta.cache import EmbeddingCache
 from quantus_concepts.pasta.embedder import Embedder
-from tiny_encoder import tiny_open_clip
+from tiny_encoders import PoolingEncoder, tiny_open_clip
 
 GENERATOR = torch.Generator().manual_seed(0)
 IMAGES = torch.rand(7, 3, 30, 40, generator=GENERATOR)

@@ -6,11 +6,10 @@ import pytest
 import torch
 from torch import nn
 
-from pooling_encoder import PoolingEncoder
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.encoders.encoder import is_encoder
 from quantus_concepts.pasta.encoders.object_encoder import ObjectEncoder, as_encoder
-from tiny_encoder import CONFIG, tiny_open_clip
+from tiny_encoders import CONFIG, PoolingEncoder, tiny_open_clip
 
 IMAGES = torch.rand(4, 3, 40, 40, generator=torch.Generator().manual_seed(0))
 

@@ -20,7 +20,7 @@ from quantus_concepts.pasta.encoders.embedded_encoder import EmbeddedEncoder
 from quantus_concepts.pasta.encoders.encoder import PARTS
 from quantus_concepts.pasta.encoders.object_encoder import as_encoder
 from quantus_concepts.pasta.encoders.open_clip_encoder import PRESETS, OpenClipEncoder
-from tiny_encoder import CONFIG, tiny_open_clip
+from tiny_encoders import CONFIG, tiny_open_clip
 
 IMAGES = torch.rand(4, 3, 40, 40, generator=torch.Generator().manual_seed(0))
 

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor, nn
 
 from captum_concepts.attributions.steered_rise import SteeredRISE
-from pooling_encoder import PoolingEncoder
 from quantus_concepts.pasta.applications.steering import score_masks
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.scorer import Scorer
+from tiny_encoders import PoolingEncoder
 
 MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.3, 0.4)
 

@@ -148,8 +148,10 @@ def test_points_follow_image_size_and_transform(root, table):
 
 @pytest.mark.parametrize("as_file", [False, True])
 def test_parts_of_concepts_by_hand(root, table, as_file):
-    given = table("concept,part\nwings,tail\nfur,ear\n", "of.csv") if as_file else {"wings": "tail", "fur": "ear"}
-    data = ConceptFolder(root, table(PER_CLASS), table(PARTS, "parts.csv"), part_of_concept=given)
+    part_of_concept = (
+        table("concept,part\nwings,tail\nfur,ear\n", "of.csv") if as_file else {"wings": "tail", "fur": "ear"}
+    )
+    data = ConceptFolder(root, table(PER_CLASS), table(PARTS, "parts.csv"), part_of_concept=part_of_concept)
     assert data.part_of_concept.tolist() == [0, 1, -1]
 
 
@@ -230,7 +232,7 @@ def test_a_bad_row_of_the_part_table_is_named(root, table, text, message):
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("part_of_concept", "message"),
     [
         ({"fin": "ear"}, "`part_of_concept` to hold a known concept but got 'fin'"),
         ({"fur": "skin"}, "`part_of_concept` to hold a known part but got 'skin'. Known are 'ear', 'tail'"),
@@ -239,10 +241,10 @@ def test_a_bad_row_of_the_part_table_is_named(root, table, text, message):
         ("fur,ear\n", "of.csv, line 1: expected the header 'concept,part' but got 'fur,ear'"),
     ],
 )
-def test_bad_parts_of_concepts(root, table, given, message):
-    given = given if isinstance(given, dict) else table(given, "of.csv")
+def test_bad_parts_of_concepts(root, table, part_of_concept, message):
+    part_of_concept = part_of_concept if isinstance(part_of_concept, dict) else table(part_of_concept, "of.csv")
     with pytest.raises(ValueError, match=message):
-        ConceptFolder(root, table(PER_CLASS), table(PARTS, "parts.csv"), part_of_concept=given)
+        ConceptFolder(root, table(PER_CLASS), table(PARTS, "parts.csv"), part_of_concept=part_of_concept)
 
 
 def test_empty_folders(root, table, tmp_path):

@@ -22,8 +22,8 @@ def cub(tmp_path_factory):
 
 def test_what_a_worker_of_a_loader_is_sent_gives_the_same_sample(cub):
     data = CUB200(cub, transform=default_transform(32))
-    for given, expected in zip(pickle.loads(pickle.dumps(data))[0], data[0], strict=True):
-        np.testing.assert_array_equal(given, expected)
+    for field, expected in zip(pickle.loads(pickle.dumps(data))[0], data[0], strict=True):
+        np.testing.assert_array_equal(field, expected)
 
 
 def _marks(cub):
@@ -150,36 +150,36 @@ def test_marks_without_a_certainty_count(tmp_path, certainty):
 
 @pytest.mark.parametrize("labels", ["image", "majority"])
 def test_concepts_and_classes_are_chosen_by_name_and_pattern(cub, labels):
-    whole = CUB200(cub, "test", labels, class_concepts="majority")
+    complete = CUB200(cub, "test", labels, class_concepts="majority")
     data = CUB200(cub, "test", labels, None, "majority", concepts="has_wing_*", classes=["003*", "001*"])
-    columns = [j for j, name in enumerate(whole.concept_names) if name.startswith("has_wing_")]
-    assert data.concept_names == [whole.concept_names[j] for j in columns]
-    assert data.class_names == [whole.class_names[2], whole.class_names[0]]
+    columns = [j for j, name in enumerate(complete.concept_names) if name.startswith("has_wing_")]
+    assert data.concept_names == [complete.concept_names[j] for j in columns]
+    assert data.class_names == [complete.class_names[2], complete.class_names[0]]
     assert data.labels.tolist() == [1, 1, 0, 0]
     images = [0, 1, 4, 5]
-    assert data.image_paths == [whole.image_paths[i] for i in images]
-    assert torch.equal(data.concept_labels, whole.concept_labels[images][:, columns])
-    assert torch.equal(data.class_concepts, whole.class_concepts[[2, 0]][:, columns])
-    assert torch.equal(data.part_of_concept, whole.part_of_concept[columns])
-    assert torch.equal(data.points.nan_to_num(-1), whole.points[images].nan_to_num(-1))
-    assert torch.equal(data[2].image, whole[4].image)
-    assert torch.equal(data[2].concepts, whole[4].concepts[columns])
+    assert data.image_paths == [complete.image_paths[i] for i in images]
+    assert torch.equal(data.concept_labels, complete.concept_labels[images][:, columns])
+    assert torch.equal(data.class_concepts, complete.class_concepts[[2, 0]][:, columns])
+    assert torch.equal(data.part_of_concept, complete.part_of_concept[columns])
+    assert torch.equal(data.points.nan_to_num(-1), complete.points[images].nan_to_num(-1))
+    assert torch.equal(data[2].image, complete[4].image)
+    assert torch.equal(data[2].concepts, complete[4].concepts[columns])
     for name in ("concepts", "classes"):
         with pytest.raises(ValueError, match=f"`{name}` to hold names or patterns of the "):
             CUB200(cub, **{name: "Sparrow"})
 
 
 def test_selected_concepts_keep_images_classes_and_points(cub):
-    whole = CUB200(cub)
-    data = whole.select(["has_size::small_(5_-_9_in)", "has_eye_*"])
-    columns = [whole.concept_names.index(name) for name in data.concept_names]
+    complete = CUB200(cub)
+    data = complete.select(["has_size::small_(5_-_9_in)", "has_eye_*"])
+    columns = [complete.concept_names.index(name) for name in data.concept_names]
     assert len(columns) == 2
-    assert data[3].concepts.tolist() == whole[3].concepts[columns].tolist() == data.concept_labels[3].tolist()
-    assert torch.equal(data.class_concepts, whole.class_concepts[:, columns])
+    assert data[3].concepts.tolist() == complete[3].concepts[columns].tolist() == data.concept_labels[3].tolist()
+    assert torch.equal(data.class_concepts, complete.class_concepts[:, columns])
     assert data.part_of_concept.tolist() == [-1, data.part_names.index("eye")]
-    assert torch.equal(data[3].points.nan_to_num(-1), whole[3].points.nan_to_num(-1))
+    assert torch.equal(data[3].points.nan_to_num(-1), complete[3].points.nan_to_num(-1))
     with pytest.raises(ValueError, match=r"`concepts` .* none is 'has_beak\*'"):
-        whole.select("has_beak*")
+        complete.select("has_beak*")
 
 
 def test_points_are_the_visible_parts_left_and_right_taken_together(cub):
@@ -195,7 +195,7 @@ def test_points_are_the_visible_parts_left_and_right_taken_together(cub):
     )
     assert data.points.shape == (6, 12, 2, 2)
     assert data.part_names == list(PARTS)
-    seen = 0
+    n_visible = 0
     for i, image in enumerate((0, 1, 4, 5, 8, 9)):
         for p, name in enumerate(data.part_names):
             for q in range(2):
@@ -204,8 +204,8 @@ def test_points_are_the_visible_parts_left_and_right_taken_together(cub):
                     assert data.points[i, p, q].isnan().all()
                 else:
                     assert data.points[i, p, q].tolist() == rows[image, place - 1, 2:4].tolist()
-                    seen += 1
-    assert seen > 50
+                    n_visible += 1
+    assert n_visible > 50
 
 
 @pytest.mark.parametrize(
@@ -232,9 +232,9 @@ def test_centre_crop_drops_the_parts_it_cuts_off(cub):
     assert data[0].image.shape == (3, 40, 40)
     assert after.isnan().sum() > before.isnan().sum()
     assert not (after.isnan() < before.isnan()).any()
-    known = after[~after.isnan()]
-    assert float(known.min()) >= -0.5
-    assert float(known.max()) < 39.5
+    coordinates = after[~after.isnan()]
+    assert float(coordinates.min()) >= -0.5
+    assert float(coordinates.max()) < 39.5
 
 
 @pytest.mark.parametrize("place", ["up", "outside"])

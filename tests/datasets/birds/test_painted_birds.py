@@ -65,13 +65,13 @@ def test_a_small_set_is_the_beginning_of_a_large_one() -> None:
     assert torch.equal(small.labels, large.labels[:25])
     assert torch.equal(small.concept_labels, large.concept_labels[:25])
     # And a set may be any stretch of it, whose images are painted at once.
-    rest = PaintedBirds(35, image_size=48, first=25, keep=True)
-    assert torch.equal(rest.images(), large.images(range(25, 60)))
-    assert torch.equal(rest.labels, large.labels[25:])
-    assert torch.equal(rest.concept_labels, large.concept_labels[25:])
-    assert torch.equal(rest.points.nan_to_num(-1), large.points[25:].nan_to_num(-1))
-    concept = int(rest.concept_labels[0].argmin())
-    assert torch.equal(rest.substitute(0, concept).image, large.substitute(25, concept).image)
+    remaining = PaintedBirds(35, image_size=48, first=25, keep=True)
+    assert torch.equal(remaining.images(), large.images(range(25, 60)))
+    assert torch.equal(remaining.labels, large.labels[25:])
+    assert torch.equal(remaining.concept_labels, large.concept_labels[25:])
+    assert torch.equal(remaining.points.nan_to_num(-1), large.points[25:].nan_to_num(-1))
+    concept = int(remaining.concept_labels[0].argmin())
+    assert torch.equal(remaining.substitute(0, concept).image, large.substitute(25, concept).image)
 
 
 def test_splits_share_the_classes_and_differ_in_the_individuals() -> None:
@@ -121,10 +121,10 @@ def test_classes_differ_and_every_concept_is_in_some_and_not_in_all(
     table = class_table(groups, n_classes, correlation, seed)
     assert len({tuple(row) for row in table.tolist()}) == n_classes
     for column, group in zip(table.T, groups, strict=True):
-        used = set(column.tolist())
-        assert used <= set(range(len(group.options)))
+        options = set(column.tolist())
+        assert options <= set(range(len(group.options)))
         if n_classes >= len(group.options):
-            assert len(used) == len(group.options)
+            assert len(options) == len(group.options)
 
 
 def test_correlation_binds_the_colours_of_a_class() -> None:
@@ -161,12 +161,12 @@ def test_each_group_has_one_concept_where_its_part_is_seen_and_none_where_not(ri
     hidden = 0
     for i in range(len(rich_birds)):
         for g, group in enumerate(rich_birds.groups):
-            shown = rich_birds.concept_labels[i, rich_birds.group_of_concept == g].tolist()
-            wanted = [float(o == rich_birds.options[i, g]) for o in range(len(group.options))]
+            labels = rich_birds.concept_labels[i, rich_birds.group_of_concept == g].tolist()
+            expected = [float(o == rich_birds.options[i, g]) for o in range(len(group.options))]
             if group.part is not None and torch.isnan(rich_birds.points[i, PARTS.index(group.part)]).any():
-                wanted = [0.0] * len(wanted)
+                expected = [0.0] * len(expected)
                 hidden += 1
-            assert shown == wanted
+            assert labels == expected
     assert hidden > 50
 
 
@@ -221,8 +221,8 @@ def test_parts_have_the_colour_of_their_label(image_size: int) -> None:
             # What most pixels look like: each votes for the nearest of the eleven colours that the group has.
             options = torch.tensor([COLOURS[name] for name in group.options]) / 255
             votes = torch.cdist(images[i][:, mask].T, options).argmin(1)
-            seen = int(torch.bincount(votes).argmax())
-            right.setdefault(group.name, []).append(seen == int(birds.options[i, g]))
+            nearest = int(torch.bincount(votes).argmax())
+            right.setdefault(group.name, []).append(nearest == int(birds.options[i, g]))
     accuracy = {name: float(np.mean(hits)) for name, hits in right.items()}
     assert len(accuracy) == 12
     # The eye, a ring, an iris and a pupil of a few pixels, is the hardest.
@@ -264,19 +264,19 @@ def test_a_substitution_changes_the_pixels_of_its_part_and_the_labels_of_its_gro
         assert after.label == before.label
         elsewhere = rich_birds.group_of_concept != group
         on_part = rich_birds.part_of_concept == part
-        seen = rich_birds.part_masks(i, concept)
+        masks = rich_birds.part_masks(i, concept)
         if part < 0:
             assert after.concepts[concept] == 1
             assert after.concepts[~elsewhere].sum() == 1
             continue
         touched = rich_birds.part_masks(i, touched=True)[part] | rich_birds.part_masks(i, concept, touched=True)[part]
-        assert not (seen[part] & ~touched).any()
+        assert not (masks[part] & ~touched).any()
         assert not ((before.image != after.image).any(0) & ~touched).any()
         assert torch.equal(after.concepts[~on_part], before.concepts[~on_part])
-        if before.concepts[on_part].any() and seen[part].any():
+        if before.concepts[on_part].any() and masks[part].any():
             assert torch.equal(after.concepts[elsewhere], before.concepts[elsewhere])
-        assert after.concepts[~elsewhere].sum() == after.concepts[concept] == float(seen[part].any())
-        for mask, (x, y) in zip(seen, after.points[:, 0].tolist(), strict=True):
+        assert after.concepts[~elsewhere].sum() == after.concepts[concept] == float(masks[part].any())
+        for mask, (x, y) in zip(masks, after.points[:, 0].tolist(), strict=True):
             assert mask[int(y), int(x)] if mask.any() else np.isnan([x, y]).all()
 
 
@@ -330,11 +330,11 @@ def test_a_loader_makes_batches(birds: PaintedBirds) -> None:
 
 def test_a_sample_can_be_changed_without_changing_the_data_set(birds: PaintedBirds) -> None:
     sample = birds[3]
-    kept = birds.concept_labels[3].clone(), birds.points[3].clone()
+    before = birds.concept_labels[3].clone(), birds.points[3].clone()
     sample.concepts.fill_(7)
     sample.points.fill_(7)
-    assert torch.equal(birds.concept_labels[3], kept[0])
-    assert torch.allclose(birds.points[3], kept[1], equal_nan=True)
+    assert torch.equal(birds.concept_labels[3], before[0])
+    assert torch.allclose(birds.points[3], before[1], equal_nan=True)
 
 
 def test_too_many_classes_are_refused() -> None:

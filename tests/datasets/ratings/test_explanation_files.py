@@ -23,12 +23,12 @@ def root(tmp_path):
     return write_folders(tmp_path)
 
 
-def _found(root, **settings):
+def _files(root, **settings):
     return find_explanations(root / "images", root / "explanations", **settings)
 
 
 def test_explainers_images_and_labels(root):
-    files = check_explanations(_found(root))
+    files = check_explanations(_files(root))
     assert [file.explainer for file in files] == ["grad-cam"] * 3 + ["lime_2"] * 3 + ["words"] * 3
     assert [file.modality for file in files] == ["map"] * 6 + ["concepts"] * 3
     assert [file.label for file in files[:3]] == ["cat", "dog", "bird"]
@@ -49,23 +49,23 @@ def test_files_of_one_explainer_need_no_folder_of_their_own(root):
 def test_label_explained_may_differ_from_the_true_one(root):
     file = root / "explanations" / "lime_2" / "pets_001_dog.npy"
     file.rename(file.with_name("pets_001_big_goat.npy"))
-    found = next(file for file in _found(root) if file.path.stem == "pets_001_big_goat")
-    assert (found.label, found.true_label) == ("big_goat", "dog")
-    assert found.image.name == "pets_001_dog.png"
+    goat = next(file for file in _files(root) if file.path.stem == "pets_001_big_goat")
+    assert (goat.label, goat.true_label) == ("big_goat", "dog")
+    assert goat.image.name == "pets_001_dog.png"
 
 
 def test_labels_from_a_file(root, tmp_path):
     table = tmp_path / "labels.csv"
     table.write_text("image,label,true_label\npets_000_cat.png,lion,tiger\npets_001_dog,wolf,\n")
-    files = _found(root, labels_from=str(table))
+    files = _files(root, labels_from=str(table))
     assert [(file.label, file.true_label) for file in files[:2]] == [("lion", "tiger"), ("wolf", "dog")]
     assert files[2].note == "not in the file of labels"
-    assert {file.label for file in _found(root, labels_from="none")} == {""}
+    assert {file.label for file in _files(root, labels_from="none")} == {""}
     table.write_text("picture,label\na,b\n")
     with pytest.raises(ValueError, match=r"columns image and label but got \['picture', 'label'\]"):
-        _found(root, labels_from=str(table))
+        _files(root, labels_from=str(table))
     with pytest.raises(ValueError, match="file-name, image-name, none or a CSV file"):
-        _found(root, labels_from=str(tmp_path / "none.csv"))
+        _files(root, labels_from=str(tmp_path / "none.csv"))
 
 
 @pytest.mark.parametrize(
@@ -86,14 +86,14 @@ def test_faulty_files_of_labels(root, tmp_path, text, message):
     table = tmp_path / "labels.csv"
     table.write_text(text)
     with pytest.raises(ValueError, match=message) as error:
-        _found(root, labels_from=str(table))
+        _files(root, labels_from=str(table))
     assert str(table) in str(error.value)
 
 
 def test_labels_of_the_images(root):
     file = root / "explanations" / "lime_2" / "pets_001_dog.npy"
     file.rename(file.with_name("pets_001_goat.npy"))
-    labels = {found.path.stem: found.label for found in _found(root, labels_from="image-name")}
+    labels = {file.path.stem: file.label for file in _files(root, labels_from="image-name")}
     assert labels == {"pets_000_cat": "cat", "pets_001_dog": "dog", "pets_001_goat": "dog", "pets_002_bird": "bird"}
 
 
@@ -105,11 +105,11 @@ def test_drawings(root):
     Image.new("RGB", (4, 4), "white").save(folder / "pets_001_dog.png")
     # A map of which there is a drawing is not an explanation of its own.
     Image.fromarray(pixels).save(root / "explanations" / "lime_2" / "pets_000_cat.png")
-    files = check_explanations(_found(root))
-    drawn = [file for file in files if file.explainer == "drawn"]
-    assert [file.modality for file in drawn] == ["drawing"] * 2
-    assert [file.note for file in drawn] == ["", "the drawing is of one colour"]
-    picture = drawn[0].read().picture
+    files = check_explanations(_files(root))
+    drawings = [file for file in files if file.explainer == "drawn"]
+    assert [file.modality for file in drawings] == ["drawing"] * 2
+    assert [file.note for file in drawings] == ["", "the drawing is of one colour"]
+    picture = drawings[0].read().picture
     np.testing.assert_allclose(picture.permute(1, 2, 0) * 255, pixels, atol=1e-4)
     noted = {file.path.name: file.note for file in files if file.explainer == "lime_2" and file.note}
     assert noted == {"pets_000_cat.npy": "its drawing pets_000_cat.png is taken"}
@@ -119,9 +119,9 @@ def test_drawings(root):
 
 
 def test_small_values_may_mean_important(root):
-    assert {file.ascending for file in _found(root, ascending=["words"]) if file.explainer == "words"} == {True}
+    assert {file.ascending for file in _files(root, ascending=["words"]) if file.explainer == "words"} == {True}
     with pytest.raises(ValueError, match=r"`ascending`.*\['word'\]"):
-        _found(root, ascending=["word"])
+        _files(root, ascending=["word"])
 
 
 @pytest.mark.parametrize(
@@ -144,9 +144,9 @@ def test_one_bad_file_is_noted_and_the_others_stay(root, content, message):
     else:
         file = root / "explanations" / "grad-cam" / "pets_000_cat.npy"
         np.save(file, content)
-    files = check_explanations(_found(root))
-    bad = [found for found in files if found.note]
-    assert [found.path for found in bad] == [file]
+    files = check_explanations(_files(root))
+    bad = [listed for listed in files if listed.note]
+    assert [listed.path for listed in bad] == [file]
     assert message in bad[0].note
     assert str(root) not in bad[0].note
     assert len(usable_files(files)) == 8
@@ -160,16 +160,16 @@ def test_all_that_is_wrong_is_told_at_once(root):
     np.save(root / "explanations" / "lime_2" / "nameless.npy", np.eye(3))
     (root / "images" / "pets_002_bird.png").write_bytes(b"no image")
     Image.new("RGB", (4, 4)).save(root / "images" / "pets_001_wolf.png")
-    told = problems(check_explanations(_found(root)))
+    text = problems(check_explanations(_files(root)))
     for name in ("pets_000_cat", "pets_001_dog", "pets_002_bird"):
-        assert f"grad-cam/{name}.npy" in told
-    assert "lime_2/pets_009_cat.npy (no image called pets_009_cat or pets_009_*)" in told
-    assert "lime_2/nameless.npy (Expected the name of a file to be DATASET_IMAGE_LABEL.npy" in told
-    assert "lime_2/pets_002_bird.npy (Image cannot be read" in told
+        assert f"grad-cam/{name}.npy" in text
+    assert "lime_2/pets_009_cat.npy (no image called pets_009_cat or pets_009_*)" in text
+    assert "lime_2/nameless.npy (Expected the name of a file to be DATASET_IMAGE_LABEL.npy" in text
+    assert "lime_2/pets_002_bird.npy (Image cannot be read" in text
     # Concepts can be scored without their image, but not shown to people.
-    assert "words/pets_009_cat.json" not in told
-    assert "words/pets_009_cat.json (no image" in problems(_found(root, with_images=True))
-    few = problems(check_explanations(_found(root)), 2)
+    assert "words/pets_009_cat.json" not in text
+    assert "words/pets_009_cat.json (no image" in problems(_files(root, with_images=True))
+    few = problems(check_explanations(_files(root)), 2)
     assert all(reason in few for reason in ("no image called", "Expected the name of a file", "Image cannot be read"))
     assert ", and 2 more (" in few
 
@@ -177,9 +177,9 @@ def test_all_that_is_wrong_is_told_at_once(root):
 def test_several_images_are_not_guessed_between(root):
     Image.new("RGB", (4, 4)).save(root / "images" / "pets_001_wolf.png")
     file = root / "explanations" / "lime_2" / "pets_001_dog.npy"
-    assert not next(found for found in _found(root) if found.path == file).note
+    assert not next(listed for listed in _files(root) if listed.path == file).note
     file.rename(file.with_name("pets_001_fox.npy"))
-    note = next(found.note for found in _found(root) if found.path.stem == "pets_001_fox")
+    note = next(listed.note for listed in _files(root) if listed.path.stem == "pets_001_fox")
     assert note == "several images: pets_001_dog.png, pets_001_wolf.png"
 
 
@@ -195,18 +195,18 @@ def test_nothing_to_work_with(root, tmp_path):
     for file in (root / "explanations").rglob("*.*"):
         file.write_bytes(b"broken")
     with pytest.raises(ValueError, match=r"None of the 9 explanations can be used: .*words/pets_002_bird\.json"):
-        usable_files(check_explanations(_found(root)))
+        usable_files(check_explanations(_files(root)))
 
 
 def test_a_reason_is_told_once_and_every_reason_is_told(root):
-    files = [replace(file, note="no such label") for file in check_explanations(_found(root))]
+    files = [replace(file, note="no such label") for file in check_explanations(_files(root))]
     files[-1] = replace(files[-1], note="broken")
-    told = problems(files, 3)
-    assert told.startswith("words/pets_002_bird.json (broken); grad-cam/")
-    assert told.count("(broken)") == told.count("(no such label)") == 1
-    assert "and 6 more" in told
+    text = problems(files, 3)
+    assert text.startswith("words/pets_002_bird.json (broken); grad-cam/")
+    assert text.count("(broken)") == text.count("(no such label)") == 1
+    assert "and 6 more" in text
     assert "more" not in problems(files)
-    assert problems(check_explanations(_found(root))) == ""
+    assert problems(check_explanations(_files(root))) == ""
 
 
 def test_the_options_have_the_same_sources_of_labels():

@@ -113,9 +113,9 @@ def test_concepts(tmp_path):
     expected = {"arm": 0.5, "eye": 1.0, "leg": -2.5, "crane (bird)": 0.0, "T-shirt": 3.0}
     assert load_concepts(path).values == expected
     # Nothing tells that this is the release's counterfactual explainer: a bracket may belong to a name.
-    own = load_concepts(path, ascending=True)
-    assert (own.values, own.ascending, own.vocabulary) == (expected, True, ())
-    assert next(iter(own.written)) == "0.10 < arm <= 0.25"
+    explanation = load_concepts(path, ascending=True)
+    assert (explanation.values, explanation.ascending, explanation.vocabulary) == (expected, True, ())
+    assert next(iter(explanation.written)) == "0.10 < arm <= 0.25"
 
 
 COUNTERFACTUAL = """{"hair (Target = cat) ": -3.0, "No counterfactual": Infinity, "hair (Target = dog) ": 0.5,
@@ -125,12 +125,12 @@ COUNTERFACTUAL = """{"hair (Target = cat) ": -3.0, "No counterfactual": Infinity
 def test_counterfactuals_of_the_release(tmp_path):
     path = tmp_path / "pascalpart_3_39_cat.json"
     path.write_text(COUNTERFACTUAL)
-    found = load_concepts(path, ascending=True, dataset="pascalpart")
+    explanation = load_concepts(path, ascending=True, dataset="pascalpart")
     # Of two directions the smaller magnitude, of equal ones the first; what has no counterfactual is not there.
-    assert found.values == {"hair": 0.5, "arm": -0.25, "leg": 7.0}
-    assert found.written["No counterfactual"] == float("inf")
-    assert next(iter(found.written)) == "hair (Target = cat) "
-    assert len(found.vocabulary) == 39
+    assert explanation.values == {"hair": 0.5, "arm": -0.25, "leg": 7.0}
+    assert explanation.written["No counterfactual"] == float("inf")
+    assert next(iter(explanation.written)) == "hair (Target = cat) "
+    assert len(explanation.vocabulary) == 39
     with pytest.raises(ValueError, match=r"2 of 7 are not: 'No counterfactual': inf.*of a counterfactual explainer"):
         load_concepts(path)
     path.write_text('{"No counterfactual": Infinity}')

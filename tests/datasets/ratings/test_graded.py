@@ -38,13 +38,13 @@ def test_there_are_enough_explainers_of_both_modalities_with_names_that_say_the_
 def test_the_same_explanation_comes_in_any_order_without_global_randomness(graded: GradedExplanations) -> None:
     again = GradedExplanations(PaintedBirds(20, image_size=48, n_classes=5, n_concepts=30))
     numpy_state, torch_state = np.random.get_state()[1].copy(), torch.get_rng_state()  # noqa: NPY002
-    drawn = [graded.draw(3, place, situation) for place in range(len(EXPLAINERS)) for situation in SITUATIONS]
+    explanations = [graded.draw(3, place, situation) for place in range(len(EXPLAINERS)) for situation in SITUATIONS]
     backwards = [
         again.draw(3, place, situation)
         for place in reversed(range(len(EXPLAINERS)))
         for situation in reversed(SITUATIONS)
     ]
-    assert all(np.array_equal(a, b) for a, b in zip(drawn, reversed(backwards), strict=True))
+    assert all(np.array_equal(a, b) for a, b in zip(explanations, reversed(backwards), strict=True))
     assert np.array_equal(np.random.get_state()[1], numpy_state)  # noqa: NPY002
     assert torch.equal(torch.get_rng_state(), torch_state)
     other = GradedExplanations(graded.birds, seed=1)
@@ -148,8 +148,8 @@ def test_lists_are_as_true_as_said(graded: GradedExplanations) -> None:
 
 def test_class_lists_hold_what_defines_a_class(graded: GradedExplanations) -> None:
     for image in range(5):
-        for name, seen in (("class list 15", image), ("other class list 15", int(graded.others[image]))):
-            label = int(graded.birds.labels[seen])
+        for name, source in (("class list 15", image), ("other class list 15", int(graded.others[image]))):
+            label = int(graded.birds.labels[source])
             listed = graded.draw(image, PLACES[name])
             groups = graded.birds.group_of_concept[listed].tolist()
             assert len(set(groups)) == len(groups) == min(15, len(graded.birds.groups))
@@ -167,20 +167,20 @@ def test_a_light_perturbation_draws_anew_and_a_strong_one_shows_another_bird(gra
 
 
 def test_pairs_are_drawn_when_asked_for(graded: GradedExplanations) -> None:
-    drawn = []
+    calls = []
 
     def rule(view, rng):  # type: ignore[no-untyped-def]
-        drawn.append(1)
+        calls.append(1)
         return view.parts.astype(float)
 
     lazy = GradedExplanations(graded.birds, [GradedExplainer("counted", "map", "counted", 0, rule)])
     pairs = LazyExplanations(lazy.explanation, [(2, 0), (5, 0), (1, 0)])
     assert len(pairs) == 3
     assert len(pairs[1:]) == 2
-    assert not drawn
+    assert not calls
     assert torch.equal(pairs[1:][0].image, graded.birds[5].image)
     assert torch.equal(pairs[-1].image, graded.birds[1].image)
-    assert len(drawn) == 2
+    assert len(calls) == 2
     pairs[0].image.zero_()
     assert pairs[0].image.any()
     with pytest.raises(IndexError):

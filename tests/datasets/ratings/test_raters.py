@@ -98,7 +98,7 @@ def test_all_six_questions_from_their_parts() -> None:
     graded = GradedExplanations(PaintedBirds(10, image_size=32, n_classes=5, n_concepts=30), seed=4)
     for name, words in (("shifted 15 %", 1.0), ("replaced in 5 40 %", 0.5)):
         place = PLACES[name]
-        rated, light, strong = (graded.draw(2, place, each) for each in ("rated", "light", "strong"))
+        rated, light, strong = (graded.draw(2, place, situation) for situation in ("rated", "light", "strong"))
         if words == 1:
             p, r, c = rate_map(rated, graded.birds.part_masks(2).numpy().any(0))
             alike = [map_likeness(rated, other) for other in (light, strong)]
@@ -198,10 +198,10 @@ def test_noise_and_bias_are_what_they_are_said_to_be() -> None:
 
 
 def test_one_rater_agrees_with_the_mode_about_as_people_do(ratings: SimulatedRatings) -> None:
-    found = human_figures(ratings.votes[:, :, 0])
-    assert found is not None
+    figures = human_figures(ratings.votes[:, :, 0])
+    assert figures is not None
     # Kazmierczak et al. (PASTA), Table 1: 0.844.
-    assert found.spearman == pytest.approx(0.844, abs=0.04)
+    assert figures.spearman == pytest.approx(0.844, abs=0.04)
 
 
 def test_the_same_seed_gives_the_same_votes_and_another_seed_others() -> None:

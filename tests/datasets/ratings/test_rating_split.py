@@ -16,8 +16,8 @@ def test_no_image_and_no_explainer_is_in_two_parts():
     for seed in range(300):
         rng = np.random.default_rng(seed)
         images, explainers = _full(int(rng.integers(3, 40)), int(rng.integers(3, 50)))
-        kept = rng.permutation(len(images))[: int(len(images) * rng.uniform(0.3, 1))]
-        images, explainers = images[kept], explainers[kept]
+        chosen = rng.permutation(len(images))[: int(len(images) * rng.uniform(0.3, 1))]
+        images, explainers = images[chosen], explainers[chosen]
         share = float(rng.uniform(0.05, 0.95))
         if not _fails(images, explainers, seed=seed, train_share=share):
             _check(leak_free_split(images, explainers, train_share=share, seed=seed), images, explainers)
@@ -28,17 +28,18 @@ def test_no_image_and_no_explainer_is_in_two_parts():
 
 def _check(split, images, explainers):
     items = [getattr(split, part) for part in PARTS]
-    for ids, told in ((images, split.images), (explainers, split.explainers)):
+    for ids, names_of_part in ((images, split.images), (explainers, split.explainers)):
         sets = [set(ids[part].tolist()) for part in items]
         assert len(set.union(*sets)) == sum(map(len, sets))
         assert all(sets)
-        assert [set(told[part]) for part in PARTS] == sets
+        assert [set(names_of_part[part]) for part in PARTS] == sets
     everything = np.concatenate(items)
     assert len(np.unique(everything)) == len(everything)
     assert split.dropped == len(images) - len(everything)
     # Nothing is left out without reason: its image and its explainer are of different parts.
     of_image, of_explainer = (
-        {name: part for part in PARTS for name in told[part]} for told in (split.images, split.explainers)
+        {name: part for part in PARTS for name in names_of_part[part]}
+        for names_of_part in (split.images, split.explainers)
     )
     for i in np.setdiff1d(np.arange(len(images)), everything):
         parts = of_image.get(images[i]), of_explainer.get(explainers[i])

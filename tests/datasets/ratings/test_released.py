@@ -45,8 +45,8 @@ def test_everything_is_read(release):
     assert (rated.name, rated.simulated) == ("PASTA", False)
     assert rated.notes[0] == "36 explanations of 6 images by 6 explainers, 5 annotators each."
     for i, record in enumerate(records):
-        given = [[votes[question] for question in rated.questions] for votes in record["Annotation"]]
-        assert rated.votes[i].tolist() == given
+        votes_in_file = [[votes[question] for question in rated.questions] for votes in record["Annotation"]]
+        assert rated.votes[i].tolist() == votes_in_file
         assert rated.labels[i] == record["predictedclass"]
         level = quality(int(record["ID"]), rated.explainer_ids[i])
         assert abs(rated.targets("median")[i] - level).max() <= 1
@@ -174,8 +174,8 @@ def test_votes_may_be_strings_and_missing(copy):
     def change(records):
         votes = records[0]["Annotation"]
         votes[0] = {"Q1": "3", "Q2": 4.0, "Q3": " 5 ", "Q4": "2.0", "Q5": None, "Q6": "", "name": "somebody"}
-        for given in records[1]["Annotation"]:
-            del given["Q6"]
+        for votes in records[1]["Annotation"]:
+            del votes["Q6"]
         del records[2]["Annotation"][1:]
         records[3]["Annotation"] = []
 

@@ -41,11 +41,11 @@ def release(tmp_path):
                 for number in numbers:
                     name = f"{object_name}-{scene_name}-{number}.jpg"
                     scene = np.full((SIZE, SIZE, 3), 60 + 100 * s, dtype=np.uint8)
-                    shown = scene.copy()
-                    shown[BOX[0] : BOX[2], BOX[1] : BOX[3]] = 20 + 40 * o
+                    composed = scene.copy()
+                    composed[BOX[0] : BOX[2], BOX[1] : BOX[3]] = 20 + 40 * o
                     for folder, pixels, class_name in (
-                        ("obj", shown, object_name),
-                        ("scene", shown, scene_name),
+                        ("obj", composed, object_name),
+                        ("scene", composed, scene_name),
                         ("scene_only", scene, scene_name),
                     ):
                         base = root / folder / split / (class_name if split == "train" else "")
@@ -106,8 +106,8 @@ def test_views_of_the_release(release):
     assert torch.allclose(data.images([0]).float(), torch.tensor(60.0), atol=3)
     assert torch.equal(data.masks(), data.with_view("os").masks())
     grey = data.with_view("og")
-    image, mask, shown = grey.images([5])[0], grey.masks([5])[0], data.with_view("os").images([5])[0]
-    assert torch.equal(image, shown.where(mask, torch.tensor(128, dtype=torch.uint8)))
+    image, mask, on_scene = grey.images([5])[0], grey.masks([5])[0], data.with_view("os").images([5])[0]
+    assert torch.equal(image, on_scene.where(mask, torch.tensor(128, dtype=torch.uint8)))
     assert mask.any()
 
 
@@ -254,36 +254,38 @@ def _contents(root):
 
 def _same_as_composed(root, split, count):
     """Yield the data set read and, in its order, the one it was made of."""
-    read = BAMFolder(root, split=split)
-    made = ObjectsOnScenes(Discs(), Noise(), split=split, n_per_pair=count, image_size=48, test_share=0.4, seed=3)
-    labels = list(zip(made.object_labels.tolist(), made.scene_labels.tolist(), strict=True))
-    order = sorted(range(len(made)), key=lambda index: (labels[index], index))
-    return read, made, order
+    folder = BAMFolder(root, split=split)
+    composed = ObjectsOnScenes(Discs(), Noise(), split=split, n_per_pair=count, image_size=48, test_share=0.4, seed=3)
+    labels = list(zip(composed.object_labels.tolist(), composed.scene_labels.tolist(), strict=True))
+    order = sorted(range(len(composed)), key=lambda index: (labels[index], index))
+    return folder, composed, order
 
 
 @pytest.mark.parametrize(("split", "count"), [("train", 3), ("test", 2)])
 def test_round_trip_without_loss(tmp_path, split, count):
-    read, made, order = _same_as_composed(_write(tmp_path / "bam", lossless=True), split, count)
-    assert read.object_names == made.object_names
-    assert read.scene_names == made.scene_names
-    assert torch.equal(read.object_labels, made.object_labels[order])
-    assert torch.equal(read.scene_labels, made.scene_labels[order])
-    assert torch.equal(read.boxes(), made.boxes(order))
-    assert torch.equal(read.masks(), made.masks(order))
+    folder, composed, order = _same_as_composed(_write(tmp_path / "bam", lossless=True), split, count)
+    assert folder.object_names == composed.object_names
+    assert folder.scene_names == composed.scene_names
+    assert torch.equal(folder.object_labels, composed.object_labels[order])
+    assert torch.equal(folder.scene_labels, composed.scene_labels[order])
+    assert torch.equal(folder.boxes(), composed.boxes(order))
+    assert torch.equal(folder.masks(), composed.masks(order))
     for view in ("os", "og", "0s"):
-        assert torch.equal(read.with_view(view).images(), made.with_view(view).images(order)), view
+        assert torch.equal(folder.with_view(view).images(), composed.with_view(view).images(order)), view
 
 
 def test_round_trip_as_jpeg(tmp_path):
     root = write_bam(Discs(), Plains(), tmp_path / "bam", **SETTINGS)
-    read = BAMFolder(root, view="0s")
-    made = ObjectsOnScenes(Discs(), Plains(), split="test", n_per_pair=2, image_size=48, test_share=0.4, seed=3)
-    order = sorted(range(len(made)), key=lambda i: (int(made.object_labels[i]), int(made.scene_labels[i]), i))
+    folder = BAMFolder(root, view="0s")
+    composed = ObjectsOnScenes(Discs(), Plains(), split="test", n_per_pair=2, image_size=48, test_share=0.4, seed=3)
+    order = sorted(
+        range(len(composed)), key=lambda i: (int(composed.object_labels[i]), int(composed.scene_labels[i]), i)
+    )
     for view in ("0s", "os"):
-        error = read.with_view(view).images().int() - made.with_view(view).images(order).int()
+        error = folder.with_view(view).images().int() - composed.with_view(view).images(order).int()
         assert float(error.float().square().mean().sqrt()) < 4
-    assert torch.equal(read.masks(), made.masks(order))
-    assert torch.equal(read.boxes(), made.boxes(order))
+    assert torch.equal(folder.masks(), composed.masks(order))
+    assert torch.equal(folder.boxes(), composed.boxes(order))
 
 
 def test_names_and_numbers_are_those_of_the_release(tmp_path):

@@ -103,9 +103,9 @@ def test_a_photograph_that_exif_turns_keeps_its_segmentation(files, orientation)
     exif = Image.Exif()
     exif[0x0112] = orientation
     Image.open(path).copy().save(path, exif=exif)
-    found = files.open()[0]
-    np.testing.assert_array_equal(found.mask, np.rot90(plain.mask, 2 if orientation == 3 else -1))
-    np.testing.assert_array_equal(found.pixels, np.rot90(plain.pixels, 2 if orientation == 3 else -1))
+    cutout = files.open()[0]
+    np.testing.assert_array_equal(cutout.mask, np.rot90(plain.mask, 2 if orientation == 3 else -1))
+    np.testing.assert_array_equal(cutout.pixels, np.rot90(plain.pixels, 2 if orientation == 3 else -1))
 
 
 def test_triangle_takes_pixels_whose_centre_is_inside(files):

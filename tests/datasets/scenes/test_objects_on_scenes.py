@@ -51,12 +51,12 @@ def test_order_of_labels():
 
 def test_views_agree_to_the_bit():
     data = _composed()
-    shown, grey, bare = (data.with_view(view).images() for view in ("os", "og", "0s"))
+    on_scene, grey, bare = (data.with_view(view).images() for view in ("os", "og", "0s"))
     masks = data.masks()
-    assert torch.equal(shown.where(~masks, bare), bare)
-    assert torch.equal(shown.where(masks, grey), grey)
+    assert torch.equal(on_scene.where(~masks, bare), bare)
+    assert torch.equal(on_scene.where(masks, grey), grey)
     assert bool((grey.where(~masks, torch.tensor(128, dtype=torch.uint8)) == 128).all())
-    assert not torch.equal(shown, bare)
+    assert not torch.equal(on_scene, bare)
     for view in ("og", "0s"):
         other = data.with_view(view)
         assert torch.equal(other.masks(), masks)
@@ -198,9 +198,9 @@ def test_members_take_turns():
     assert len(set(turns[6:])) == 2
     assert (take_turns(np.array([3, 5, 8]), 4, [0, 1]) == turns[:4]).all()
     data = ObjectsOnScenes(Blocks(10), Plains(10), n_per_pair=6, test_share=0.2)
-    for used, labels in ((data.cutout_indices, data.object_labels), (data.scene_indices, data.scene_labels)):
+    for indices, labels in ((data.cutout_indices, data.object_labels), (data.scene_indices, data.scene_labels)):
         for label in range(int(labels.max()) + 1):
-            counts = np.unique(used[labels.numpy() == label], return_counts=True)[1]
+            counts = np.unique(indices[labels.numpy() == label], return_counts=True)[1]
             assert len(counts) == 8
             assert counts.max() - counts.min() <= 1
 

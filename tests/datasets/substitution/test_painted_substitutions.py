@@ -58,8 +58,8 @@ def test_what_is_taken_out_is_the_class_s_own_and_what_is_put_in_is_not(pairs: P
 
 
 def test_substitutions_of_a_bird_differ_and_pairs_are_class_and_concept(pairs: PaintedSubstitutions) -> None:
-    made = list(zip(pairs.bird.tolist(), pairs.added.tolist(), strict=True))
-    assert len(set(made)) == len(made)
+    substitutions = list(zip(pairs.bird.tolist(), pairs.added.tolist(), strict=True))
+    assert len(set(substitutions)) == len(substitutions)
     recipes = list(zip(pairs.labels.tolist(), pairs.added.tolist(), strict=True))
     assert len(set(recipes)) == int(pairs.pairs.max()) + 1
     assert len(set(zip(recipes, pairs.pairs.tolist(), strict=True))) == len(set(recipes))

@@ -48,15 +48,15 @@ def test_names_and_labels_of_the_release(release: Path) -> None:
 
 
 def test_images_are_read_group_by_group(release: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    read = []
-    kept = sub_files.read_images
+    groups_read = []
+    read_images = sub_files.read_images
     monkeypatch.setattr(
         "quantus_concepts.datasets.substitution.sub.read_images",
-        lambda path, group: read.append((path.name[5:10], group)) or kept(path, group),
+        lambda path, group: groups_read.append((path.name[5:10], group)) or read_images(path, group),
     )
     sub = SUB(release)
     images = [sub[place].image for place in range(len(sub))]
-    assert read == [("00000", 0), ("00000", 1), ("00001", 0), ("00001", 1)]
+    assert groups_read == [("00000", 0), ("00000", 1), ("00001", 0), ("00001", 1)]
     for number, image in enumerate(images):
         assert image.shape == (3, 310, 320)
         assert image[0, 100, 100] == pytest.approx(number / 255)
@@ -84,7 +84,7 @@ def test_names_become_those_of_cub_and_what_was_taken_out_is_the_class_s_own(rel
     assert [sub.class_names[label] for label in sub.labels] == [
         {"B": "001.Black_footed_Albatross", "S": "003.Sooty_Albatross"}[BIRDS[bird][0]] for _, bird in LABELS
     ]
-    own = cub.class_concepts >= 0.5
+    class_has = cub.class_concepts >= 0.5
     for place, (attribute, _) in enumerate(LABELS):
         name = ATTRIBUTES[attribute].replace("--", "::")
         expected = cub.concept_names.index(name) if name in cub.concept_names else -1
@@ -92,8 +92,8 @@ def test_names_become_those_of_cub_and_what_was_taken_out_is_the_class_s_own(rel
         group = name.partition("::")[0]
         having = [
             concept
-            for concept, each in enumerate(cub.concept_names)
-            if each.partition("::")[0] == group and own[sub.labels[place], concept]
+            for concept, name in enumerate(cub.concept_names)
+            if name.partition("::")[0] == group and class_has[sub.labels[place], concept]
         ]
         assert sub.removed[place] == (having[0] if having else -1)
     assert set(sub.removed.tolist()) != {-1}
@@ -128,8 +128,8 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
         (content, names[0], "Jay"),
         (Image.new("RGB", (3, 2), (1, 2, 3)), names[1], "Tern"),
     ]
-    known = {"attribute_names": names, "bird_names": ["Jay", "Tern"]}
-    path = write_sub(iter(samples), tmp_path / "new", **known, licence="mine", rows_per_group=3)
+    label_names = {"attribute_names": names, "bird_names": ["Jay", "Tern"]}
+    path = write_sub(iter(samples), tmp_path / "new", **label_names, licence="mine", rows_per_group=3)
     file = pq.ParquetFile(path)
     assert (file.num_row_groups, path.name) == (2, "test-00000-of-00001.parquet")
     # The release's columns and types, and names as it writes them.
@@ -145,7 +145,7 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     assert stored[1]["bytes"] == stored[2]["bytes"] == content
     np.testing.assert_allclose(sub[3].image[:, 0, 0] * 255, [1, 2, 3], atol=1e-4)
     with pytest.raises(FileExistsError, match="is there"):
-        write_sub(samples, tmp_path / "new", **known)
+        write_sub(samples, tmp_path / "new", **label_names)
 
 
 def test_a_writing_that_fails_leaves_no_file(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from quantus_concepts.studies._models.networks import cut_network, load_network
 from quantus_concepts.studies.app import main
 from quantus_concepts.studies.explain.options import ExplainOptions
 from quantus_concepts.studies.explain.study import Photographs, usual_photographs
-from tiny_encoder import CONFIG
+from tiny_encoders import CONFIG
 from tiny_pipelines import WORDS, tokenizer
 
 NETWORK = """

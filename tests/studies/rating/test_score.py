@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from explanation_folders import write_folders
-from pooling_encoder import PoolingEncoder
 from quantus_concepts.datasets.ratings.explanation_files import find_explanations
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.encoders.embedded_encoder import EmbeddedEncoder
@@ -21,6 +20,7 @@ from quantus_concepts.studies.pasta import preparing
 from quantus_concepts.studies.rating import score as score_study
 from quantus_concepts.studies.rating.options import ScoreOptions
 from quantus_concepts.studies.rating.score import STUDY, by_explainer, mixture_of
+from tiny_encoders import PoolingEncoder
 
 DIM = PoolingEncoder.dim
 

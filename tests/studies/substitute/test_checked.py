@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from chromium import Visit, visit_all
-from generated_folders import ATTRIBUTES, BIRDS, write_filtered, write_generated
+from fixtures_commands import ATTRIBUTES, BIRDS, write_filtered, write_generated
 from quantus_concepts.datasets import SUB
 from quantus_concepts.studies.app import main
 from quantus_concepts.studies.substitute.export import read_ratings

@@ -16,7 +16,7 @@ from PIL import Image
 pytest.importorskip("diffusers")
 pytest.importorskip("transformers")
 
-from generated_folders import ATTRIBUTES, BIRDS, write_generated
+from fixtures_commands import ATTRIBUTES, BIRDS, write_generated
 from kills import raising
 from quantus_concepts.diffusion import TieSchedule, tied_pair
 from quantus_concepts.studies.app import main
@@ -24,8 +24,7 @@ from quantus_concepts.studies.substitute import filtering, generate
 from quantus_concepts.studies.substitute.filtering import Answer, question_about
 from quantus_concepts.studies.substitute.generate import image_seed
 from quantus_concepts.studies.substitute.pairs import Pair, choose_pairs, known, options_of
-from tiny_letters import write_letter_model
-from tiny_pipelines import tiny_stable_diffusion
+from tiny_pipelines import tiny_stable_diffusion, write_letter_model
 
 JAY, BLACK = "Blue_Jay", "has_crown_color--black"
 

@@ -1,4 +1,4 @@
-"""An encoder one can compute by hand: pooled pixels, and which letters occur in a text."""
+"""Encoders of images and texts: one that can be computed by hand, and one of open_clip that is quick to build."""
 
 from __future__ import annotations
 
@@ -8,7 +8,14 @@ import torch
 from torch import Tensor
 from torch.nn.functional import adaptive_avg_pool2d
 
+from quantus_concepts.pasta.encoders.open_clip_encoder import OpenClipEncoder
+
 SIDE = 3
+CONFIG = {
+    "embed_dim": 16,
+    "vision_cfg": {"image_size": 32, "layers": 1, "width": 32, "patch_size": 8, "head_width": 16},
+    "text_cfg": {"context_length": 32, "vocab_size": 49408, "width": 16, "heads": 2, "layers": 1},
+}
 
 
 class PoolingEncoder:
@@ -35,3 +42,7 @@ class PoolingEncoder:
     def encode_texts(self, texts: Sequence[str]) -> Tensor:
         self.texts_seen += texts
         return torch.tensor([[float(text.count(letter)) for letter in self.letters] for text in texts])
+
+
+def tiny_open_clip(**arguments) -> OpenClipEncoder:
+    return OpenClipEncoder(**{"model_name": "tiny", "pretrained": None, "model_config": CONFIG} | arguments)
