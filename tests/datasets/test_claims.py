@@ -183,13 +183,14 @@ def test_metadata_of_a_bank_nested_deep(tmp_path: Path) -> None:
     bank = ConceptBank(torch.rand(2, 3))
     bank.save(tmp_path / "bank.safetensors")
     contents = read_bank(tmp_path / "bank.safetensors", "cpu")
+    tensors = contents.tensors | {"p_values": torch.full((2,), torch.nan)}
     for settings in (["x"], "x", 3):
-        write_bank(tmp_path / "odd.safetensors", BankContents(contents.tensors, contents.names, settings))
+        write_bank(tmp_path / "odd.safetensors", BankContents(tensors, contents.names, settings))
         refused(lambda: ConceptBank.load(tmp_path / "odd.safetensors"), "odd.safetensors is a damaged concept bank")
     deep: list[object] = []
     for _ in range(900):
         deep = [deep]
-    write_bank(tmp_path / "deep.safetensors", BankContents(contents.tensors, deep, {}))
+    write_bank(tmp_path / "deep.safetensors", BankContents(tensors, deep, {}))
     refused(lambda: ConceptBank.load(tmp_path / "deep.safetensors"), "deep.safetensors is a damaged concept bank")
 
 
