@@ -207,7 +207,7 @@ def evaluate(
     _check_control(control, xai_methods)
     if baselines and control is not None:
         raise ValueError("Expected either `control` or `baselines=True` but got both.")
-    # Quantus takes a dict without a method for the plain gradient, whatever its key.
+    # Quantus explains with Gradient under a dict without a method, whatever its key.
     xai_methods = {
         name: {"method": name, **value} if isinstance(value, Mapping) and name in QUANTUS_METHODS else value
         for name, value in xai_methods.items()
@@ -297,7 +297,7 @@ def _baselines(metrics: Mapping[str, Any], batches: dict[str, Any]) -> dict[str,
 
 
 def _copy_metric(metric: Any) -> Any:
-    """Return a metric with the same settings, and lists of results of its own."""
+    """Return a copy of a metric that shares its settings but not its results."""
     copied = copy.copy(metric)
     for name, value in vars(copied).items():
         if isinstance(value, list | deque | dict):
@@ -344,7 +344,7 @@ def _floats(scores: Any) -> np.ndarray | None:
 
 @dataclass
 class _Outcome:
-    """What came of one call of a metric."""
+    """The outcome of one call of a metric."""
 
     scores: Any
     record: Record | None = None
@@ -411,7 +411,7 @@ def _names_method(value: Any) -> bool:
 
 
 def _explainer(method: str, value: Any, keywords: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return how a metric explains by itself, with the arguments Quantus explains with."""
+    """Return the arguments with which a metric explains as Quantus would."""
     if isinstance(value, Mapping):
         return {"explain_func": explain, "explain_func_kwargs": dict(value)}
     if callable(value):

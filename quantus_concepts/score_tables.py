@@ -32,7 +32,7 @@ NAMES = frozenset(
 NAMES_BESIDE = {"modality": ("label",), "class": ("added", "removed", "predicted")}
 #: Letters of the parts of a key, of which MLflow takes 250 in all.
 _LONGEST_NAME, _LONGEST_KEY = 60, 160
-#: Of a file of scores: ten thousand images with a hundred rows of ten cells each.
+#: Largest file of scores: ten thousand images with a hundred rows of ten cells each.
 MAX_BYTES, MAX_CELLS, MAX_COLUMNS = 100 * 2**20, 10_000_000, 1000
 SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars", " ": "spaces"}
 
@@ -201,7 +201,7 @@ def summary_metrics(table: pd.DataFrame, only: str | None = None) -> dict[str, f
     for row in table.to_dict("records"):
         first, *further_parts = [_key(name, row[name]) for name in labels] or [""]
         further_text = " ".join(filter(None, further_parts))[:_LONGEST_KEY]
-        # Always as deep: MLflow's files know no metric "a" beside a metric "a/b".
+        # Keys have the same depth: MLflow's file store cannot hold both "a" and "a/b".
         key = f"{first or '_'}/{further_text or '_'}" if further_parts else first or "_"
         key = next(name for name in _numbered(key) if not used_keys & {name + suffix for suffix in suffixes.values()})
         used_keys |= {key + suffix for suffix in suffixes.values()}
@@ -299,7 +299,7 @@ def _escape(name: Any) -> str:
 
 
 def _numbers(file: Path, texts: pd.Series) -> pd.Series:
-    """Return a column as it was: whole numbers, others, truths, or names where it is none of the scores."""
+    """Return a column in its type: whole numbers, floats, bools, or texts in columns that hold no scores."""
     values = [text for text in texts if text]
     if values and set(values) <= {"True", "False"}:
         return texts == "True"

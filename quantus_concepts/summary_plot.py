@@ -26,7 +26,7 @@ from quantus_concepts.metrics.host.plotting import (
 )
 from quantus_concepts.summary import COLUMNS
 
-#: Panels beside each other, and letters of a line of a method's and of a metric's name.
+#: Panels in a row, and letters in a line of a method's and of a metric's name.
 _PER_ROW, _METHOD, _METRIC = 4, 32, 26
 
 

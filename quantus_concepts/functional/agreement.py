@@ -88,7 +88,7 @@ def human_figures(votes: Any, how: str = "mode") -> Figures | None:
 
 @dataclass(frozen=True)
 class Ceiling:
-    """What the raters' own noise allows."""
+    """The agreement that the raters' own noise allows."""
 
     spearman: float
     qwk: float
@@ -119,7 +119,7 @@ def ceiling(votes: Any, how: str = "mode", *, n_splits: int = 50, seed: int = 0)
     n_votes = (~np.isnan(values)).sum(1)
     generator = np.random.default_rng(seed)
     splits = [_split(values, n_votes, how, generator) for _ in range(n_splits)]
-    # Of each split: halves, held-out against joined, held-out against mean.
+    # For each split: halves, held-out against joined, held-out against mean.
     by_rank, by_value = (
         np.array([[_spearman(*pair) for pair in split] for split in splits]),
         np.array([[_pearson(*pair) for pair in split] for split in splits]),

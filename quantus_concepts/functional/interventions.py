@@ -13,7 +13,7 @@ from torch import Tensor
 from captum_concepts._support.checks import check_shape, to_array
 from captum_concepts._support.constraints import Arrays, Choice, Floats, Indices, Items, Seed, Whole, check_arguments
 
-#: Which concept of an image is asked for first.
+#: Orders in which the concepts of an image are corrected.
 ORDERS = ("random", "uncertainty", "contribution")
 
 

@@ -14,7 +14,7 @@ from captum_concepts._support.constraints import Arrays, Number, check_arguments
 Array = TypeVar("Array", np.ndarray, Tensor)
 
 
-#: Values of a few rows that are ordered together, so that no fresh memory is asked for.
+#: Values of the few rows that are sorted together, so that memory is reused.
 _CACHED = 2**14
 
 

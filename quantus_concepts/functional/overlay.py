@@ -1,4 +1,4 @@
-"""How a relevance map is shown to a person, or to an encoder, on top of its image; sizes and levels of pictures."""
+"""Relevance maps drawn over their images, for people and for encoders; sizes and levels of pictures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the marked pixels of a part are, and how much of a map's most active region they are."""
+"""Centres of the marked pixels of a part, and their share of a map's most active region."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def ordered_pulls(predicted: Tensor, target: Tensor, mask: Tensor | None) -> tup
 
 def neighbour_loss(predicted: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
     """Mean, over pairs of neighbours in the batch, of how far a pair is predicted in the wrong order."""
-    # What the authors' released trainer takes for Eq. 12: a margin ranking loss (margin 0) of the items i and i +
+    # The authors' released trainer implements Eq. 12 as a margin ranking loss (margin 0) of the items i and i +
     # 1; pairs of equal target count as 0.
     target = _known_targets(target, mask)
     wrong = functional.relu(-predicted.diff(dim=-1) * target.diff(dim=-1).sign())
@@ -79,8 +79,8 @@ def neighbour_signs(predicted: Tensor, target: Tensor, mask: Tensor | None) -> T
 
 
 def single_cosine_loss(predicted: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
-    """One minus the cosine between single numbers, averaged: 0 for two positive numbers, whatever they are."""
-    # What the authors' released trainer takes for Eq. 10. It has no gradient worth the name, and is here only so
+    """One minus the cosine between single numbers, averaged: 0 for any two positive numbers."""
+    # The authors' released trainer implements Eq. 10 so. It has hardly any gradient, and is here only so
     # that the released loss can be had.
     target = _known_targets(target, mask)
     loss = 1 - functional.cosine_similarity(predicted[..., None], target[..., None], dim=-1)

@@ -18,7 +18,7 @@ MAPS = Floats("B, h, w", filled=True)
 
 
 class Axis(NamedTuple):
-    """Where the pixels of one image axis lie among the cells of the map."""
+    """Positions of the pixels of one image axis among the cells of the map."""
 
     lower: Tensor
     upper: Tensor
@@ -60,7 +60,7 @@ class Resizer:
         return torch.lerp(above, below, down)
 
 
-# All batches have the same, and on an accelerator each transfer waits for all that was asked before.
+# All batches have the same, and on an accelerator each transfer synchronises.
 @functools.lru_cache(maxsize=64)
 def _axis(length: int, target: int, device: torch.device, dtype: torch.dtype) -> Axis:
     """Return cells and weights along one axis, as ``align_corners=False`` has them."""

@@ -46,7 +46,7 @@ LOCK = ".lock"
 _PATIENCE = 15.0
 #: Ranges named in an error.
 _SHOWN = 5
-#: Where the first ranges all fail, and none is kept from before, it is for a reason that all would share.
+#: If so many ranges fail first, and none is cached, the reason concerns all of them.
 _HOPELESS = 8
 
 

@@ -1,4 +1,4 @@
-"""Who scores ranges of items: this process, or actors of Ray on one machine or many."""
+"""Workers that score ranges of items: this process, or actors of Ray on one machine or many."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Warned(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What came of a range: its rows, or why there are none and where that was raised; and what it warned of."""
+    """The outcome of a range: its rows, or the error with its trace; and its warnings."""
 
     range: Range
     rows: pd.DataFrame | None = None
@@ -116,7 +116,7 @@ class _Worker:
             if "torch" in sys.modules:
                 sys.modules["torch"].set_num_threads(self._threads)
             self._scorer = _make_scorer(make_scorer)
-        except Exception as error:  # whatever the user's factory raises
+        except Exception as error:  # the user's factory may raise anything
             return self._with_warnings(Outcome(_NO_RANGE, error=_text(error)))
         return self._with_warnings(Outcome(_NO_RANGE))
 
@@ -348,7 +348,7 @@ def _score_range(scorer: Callable[[int, int], Any], items: Range) -> Outcome:
             raise TypeError(f"Expected the scorer to return a DataFrame but got {type(rows).__name__}")
         if not (all(isinstance(name, str) for name in rows) and rows.columns.is_unique):
             raise ValueError(f"Expected the scorer to name each column by a text of its own but got {[*rows]}")
-    except Exception as error:  # whatever the user's scorer raises; the other ranges go on
+    except Exception as error:  # the user's scorer may raise anything; the other ranges go on
         return Outcome(items, error=_text(error), trace="".join(traceback.format_exception(error)))
     return Outcome(items, rows)
 

@@ -282,7 +282,7 @@ class CLM(UpdatedMetric):
             return self._score_images(model.get_model(), x_batch, y_batch, rows_batch, points_batch).tolist()
         if self.specificity and points_batch is not None:
             maps, size = self._maps(x_batch, a_batch), (x_batch.shape[2], x_batch.shape[3])
-            # What has no part is NaN at part -1.
+            # Concepts without a part have part -1 and score NaN.
             parts = torch.as_tensor(self._parts[y_batch])
             scores = self._differences(maps, pixels_of(points_batch, size), parts.clamp(min=0), size)
             return scores.masked_fill(parts < 0, torch.nan).tolist()
@@ -291,7 +291,7 @@ class CLM(UpdatedMetric):
     def _score_images(
         self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, rows: np.ndarray, points: np.ndarray
     ) -> np.ndarray:
-        # What scores depend on besides the images: every method of one evaluation has the same.
+        # The key holds all that scores depend on besides the images, so that the methods of one evaluation share them.
         settings = self.alpha, self.threshold, self.top_l, self.importance, self.specificity, points.shape
         arrays = (array.tobytes() for array in (self._parts, y_batch, points))
         make = partial(self._score_located, model, x_batch, y_batch, rows, points)

@@ -268,7 +268,7 @@ class IIR(ReExplainingMetric):
 
 
 class PatchEffect(NamedTuple):
-    """What patches do to a model's logits, by image."""
+    """The effect of patches on a model's logits, by image."""
 
     #: Distance as a share of ||f(x)||, whether the model overlooks the patch, and the class without it; (n,) each.
     distance: np.ndarray

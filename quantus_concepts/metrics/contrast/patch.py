@@ -25,7 +25,7 @@ from quantus_concepts.metrics.contrast.patch_optimisation import (
 )
 from quantus_concepts.metrics.host.call import WholeProgress
 
-#: What is of the images that patches are made on, not of the descent.
+#: Fields that describe the images, not the descent.
 OF_IMAGES = ("init", "mean", "std")
 
 
@@ -164,7 +164,7 @@ class Patch:
         ValueError
             As in `optimise_patch`.
         """
-        # What is made in inference mode cannot take part in a backward pass.
+        # Tensors made in inference mode cannot take part in a backward pass.
         with torch.inference_mode(False):
             x = to_model(model, as_tensor("x_batch", x_batch))
             start = to_model(model, as_tensor("init", self.init if init is None else init))

@@ -29,7 +29,7 @@ from quantus_concepts.functional.patch_objective import patch_objective
 from quantus_concepts.metrics.host.call import WholeProgress
 from quantus_concepts.metrics.host.checks import MASKS, check_outputs, join_numbers
 
-#: Of the release: step size and weight of the patch's size.
+#: Step size and weight of the patch's size in the authors' release.
 STEP_SIZE, ETA1 = 500.0, 0.01
 #: The release works on pixels of 0 to 255; its step size and weights are meant for these.
 LEVELS = 255.0
@@ -250,7 +250,7 @@ def _descend(
         if settings.tolerance is not None:
             converged = _find_overlooked(logits_of, pixels, delta.detach(), region, logits, patched, settings.tolerance)
             if converged.any():
-                # Rows by number: how many there are is known without asking the device.
+                # Indices, since the size of a mask on the device would need a synchronisation.
                 done, going = (mask.nonzero()[:, 0].to(delta.device) for mask in (converged, ~converged))
                 patches[rows[done]] = delta.detach()[done]
                 bar.update(len(done) * (settings.steps - step))
@@ -277,10 +277,10 @@ def _find_overlooked(
     patched: Tensor,
     tolerance: float,
 ) -> Tensor:
-    """Return (n,) of bool, on the CPU: which patches have converged; `patched` are the logits with them as they are."""
+    """Return (n,) of bool, on the CPU: which patches have converged; `patched` are the logits without clipping."""
     (converged,) = to_host(_is_overlooked(logits, patched, MARGIN * tolerance))
     if converged.any():
-        # What counts are the pixels that an image can have.
+        # Judge the patch with its pixels clipped to the valid range.
         near = converged.nonzero()[:, 0].to(pixels.device)
         clipped = _clip_pixels(pixels[near], delta[near], region[near])
         (converged[converged.clone()],) = to_host(_is_overlooked(logits[near], logits_of(clipped), MARGIN * tolerance))

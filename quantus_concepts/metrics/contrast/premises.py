@@ -1,4 +1,4 @@
-"""What must hold of a model for the ground truth of MCS and IDR to be true, and whether it does."""
+"""The premises of the ground truth of MCS and IDR, and whether a model meets them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the metrics share that explain a second model, or a second version of each image."""
+"""Base class of the metrics that also explain a second model, or a second version of each image."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from quantus_concepts.metrics.host.checks import (
 )
 
 N_CHECKED = 2
-#: Correlation with what was given of a method that draws nothing at random; rounding differs with the batch.
+#: Least correlation with the given explanations of a deterministic method; rounding differs with the batch.
 SAME = 0.99
-#: Correlation of two answers to the same question from which on nothing is drawn at random.
+#: Correlation of two calls from which on a method counts as deterministic.
 REPEATED = 0.9999
-#: Of the error in which Quantus lists the names of all its methods.
+#: Part of Quantus's error for a method that it does not have.
 UNKNOWN_TO_QUANTUS = "XAI method is not in the list"
 
 
@@ -61,7 +61,7 @@ class ReExplainingMetric(ImageMetric):
     data_applicability = {DataType.IMAGE}  # noqa: RUF012 - a plain set is the host's contract
     zero_says_nothing = False
     quantus_defaults = OF_REGIONS
-    # What is explained in addition to the images of the call, for the warnings.
+    # The second thing that is explained, as the warnings name it.
     other_side: str
     # Name of the second versions of the images, and what is wrong with one that is the image itself.
     paired: tuple[str, str] | None = None
@@ -196,7 +196,7 @@ class ReExplainingMetric(ImageMetric):
             self.call.side = ""
 
     def _check_agreement(self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, a_batch: np.ndarray) -> None:
-        """Explain two samples once more; refuse a method whose explanations are not those that were given."""
+        """Explain two samples again; refuse a method that gives other explanations than `a_batch` holds."""
         rows = telling_samples(a_batch)
         if not rows.size:
             return
@@ -209,12 +209,12 @@ class ReExplainingMetric(ImageMetric):
             failure = f"gave attributions of shape {again.shape[1:]} in place of {a_batch.shape[1:]}"
         measured = correlation(a_batch[rows], again)
         if np.isnan(measured) and not failure:
-            # Attributions that are not finite give NaN by themselves; the next batch may tell.
+            # Attributions that are not finite score NaN anyway; the next batch is checked.
             return
         self.call.checked = True
         least = self.agreement
         if least <= measured < SAME and least > -1:
-            # A method that answers alike in another order draws nothing at random: it has to repeat what was given.
+            # A method that gives the same in another order is deterministic: it has to repeat the given explanations.
             mirrored, _ = self._try_explain_func(model, x_batch[rows[::-1]], y_batch[rows[::-1]])
             if correlation(again, mirrored[::-1]) > REPEATED:
                 least = SAME

@@ -220,11 +220,11 @@ class Subject:
 def gives_batches(name: str, images: Any) -> bool:
     """Tell whether images come in batches; raise where they come in no order, or only once."""
     if isinstance(images, list | tuple):
-        # Of numbers it is an array.
+        # A list of numbers is an array.
         first = images[0] if len(images) else None
         first = first[0] if isinstance(first, list | tuple) and len(first) else first
         return isinstance(first, Tensor | np.ndarray) and first.ndim == 4
-    # Of a data set single images come, of a generator batches only once.
+    # A data set gives single images, a generator its batches only once.
     if isinstance(images, Dataset | Iterator) and not isinstance(images, IterableDataset):
         raise TypeError(
             f"Expected argument `{name}` to give batches each time it is gone through but got "
@@ -421,7 +421,7 @@ class _Parts(NamedTuple):
 
 
 def _explain(explain: ExplainFunc, subject: Subject, images: Tensor, rows: list[int]) -> Tensor:
-    # Copies, since a method may write into what it is given; and it may leave the model in another mode.
+    # Copies, since a method may write into its inputs; and it may leave the model in another mode.
     with evaluation_mode(subject.model):
         raw = explain(model=subject.model, inputs=images.numpy().copy(), targets=subject.labels[rows].numpy())
     return _normalise_maps(to_numpy(raw), images)

@@ -170,7 +170,7 @@ def undefined_reasons(
     converged: np.ndarray,
     marked: np.ndarray,
 ) -> dict[str, np.ndarray]:
-    """Return, by metric, (N,) of str: why an image has no score, whatever the method; empty where it enters."""
+    """Return, by metric, (N,) of str: why an image has no score with any method; empty where it enters."""
     why = {}
     for metric, pair in pairs.items():
         first, second = ((logits[subject].argmax(1) == subject.labels).numpy() for subject in pair)

@@ -44,7 +44,7 @@ class Prepared:
 class PixelPerturbation:
     """A kind of perturbation, in the units of a model's images."""
 
-    # What is drawn for an image depends on `seed` and on the image only: neither on the batch it is in nor on its
+    # The noise of an image depends on `seed` and on the image only: neither on the batch it is in nor on its
     # explanation, so that methods are compared under the same noise.
 
     kind: str
@@ -198,7 +198,7 @@ def descend(images: Tensor, masks: Tensor) -> Tensor:
     direction, size = residual, product(residual, residual)
     # Not of the right side alone, which is 0 where all the neighbours are.
     enough = TOLERANCE[exact] ** 2 * (product(right_side, right_side) + size)
-    # As many as there are unknowns suffice in exact arithmetic; a few times the image's side do.
+    # In exact arithmetic the number of unknowns suffices; in practice a few times the image's side does.
     for step in range(16 * (images.shape[2] + images.shape[3])):
         going = size > enough
         if step % BETWEEN_LOOKS == 0 and not bool(going.any()):

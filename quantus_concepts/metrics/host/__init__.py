@@ -1,1 +1,1 @@
-"""What every metric shares: Quantus's calls, checks, the model, plots."""
+"""Code shared by all metrics: Quantus's calls, checks, the model, plots."""

@@ -84,7 +84,7 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
 
     # Names of the constructor arguments that hold one row for each sample of `x_batch`.
     sample_truth: tuple[str, ...] = ()
-    # Whether explanations that are zero in every sample say nothing, rather than that nothing is important.
+    # Whether explanations that are zero in every sample are undefined, rather than saying that nothing is important.
     zero_says_nothing: bool = True
     # Smallest and largest score possible, and whether there is one for each sample.
     bounds: tuple[float, float] = (-math.inf, math.inf)
@@ -116,11 +116,11 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
         self._turn = threading.RLock()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave the lock behind, which cannot be copied."""
+        """Return the state without the lock, which cannot be copied."""
         return {key: value for key, value in self.__dict__.items() if key != "_turn"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Take the state, with a lock of its own."""
+        """Set the state, with a new lock."""
         self.__dict__.update(state)
         self._turn = threading.RLock()
 
@@ -223,7 +223,7 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
         }
 
     def _bind(self, **truth: Any) -> None:
-        """Keep ground truth under the name of its argument; None where calls pass it."""
+        """Store ground truth under the name of its argument; None if calls pass it."""
         for name, value in truth.items():
             setattr(self, name, None if value is None else self._truth_array(name, value))
 
@@ -238,7 +238,7 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
     def _truth(self, n_samples: int, custom_batch: Any) -> dict[str, np.ndarray]:
         """Collect bound and passed ground truth, each array with one row for each sample."""
         passed = check_passed(custom_batch, self.sample_truth)
-        # What the constructor declares holds for calls, too.
+        # The constructor's constraints hold for calls, too.
         constraints: Mapping[str, Constraint] = getattr(type(self).__init__, "constraints", {})
         truth = {}
         for name in self.sample_truth:
@@ -416,7 +416,7 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
         self.evaluation_scores = scores.tolist() if call.is_update else self._finish_scores(scores)
 
     def _finish_scores(self, scores: np.ndarray) -> list[float]:
-        """Return the scores of a call, NaN where its explanations say nothing; count and warn once."""
+        """Return the scores of a call, NaN if its explanations are zero everywhere; count and warn once."""
         call = self.call
         silent = self.zero_says_nothing and not call.on_images and not call.explained_something
         if silent and not call.failures:
@@ -434,7 +434,7 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
 
 
 def _unavailable(**kwargs: Any) -> np.ndarray:
-    """Stand in for an `explain_func` that was not given; Quantus insists on a callable."""
+    """Stand in for a missing `explain_func`; Quantus insists on a callable."""
     raise RuntimeError("No explain_func was given.")
 
 
@@ -452,7 +452,7 @@ class ImageMetric(ConceptMetric):
         return False
 
     def _begin(self, call_progress: WholeProgress) -> None:
-        """Show how far a call is; of a call that raised, the bar is taken away by the next."""
+        """Show the progress of a call; close the bar of an earlier call that raised."""
         self._end()
         self._call_progress = call_progress
 
@@ -466,7 +466,7 @@ class ImageMetric(ConceptMetric):
         self._call_progress = None
 
     def _collect_scores(self, scores: np.ndarray) -> np.ndarray:
-        """Return the scores of a call, which is over."""
+        """Close the bar and return the scores of the call."""
         self._end()
         return super()._collect_scores(scores)
 

@@ -37,7 +37,7 @@ class QuantusArguments(TypedDict, total=False):
     display_progressbar: bool | None
 
 
-#: What they are where a metric has no defaults of its own.
+#: Defaults, unless a metric sets others.
 DEFAULTS: QuantusArguments = {
     "abs": False,
     "normalise": False,
@@ -49,7 +49,7 @@ DEFAULTS: QuantusArguments = {
     "disable_warnings": False,
     "display_progressbar": False,
 }
-#: Of the metrics that average attributions over a region.
+#: Defaults of the metrics that average attributions over a region.
 OF_REGIONS: QuantusArguments = {**DEFAULTS, "normalise": True, "normalise_func": positive_percentile}
 
 
@@ -107,7 +107,7 @@ class Record:
 
 @dataclass
 class Call:
-    """What one call of a metric needs to remember until it returns."""
+    """The state of one call of a metric, until it returns."""
 
     truth: dict[str, np.ndarray]
     on_images: bool = False
@@ -124,7 +124,7 @@ class Call:
     #: `x_batch` as the caller passed it, and the shape of a sample once channels are first.
     inputs: Any = None
     batch_size: int = 64
-    #: What models, by their identity, gave for the first batch.
+    #: Logits of the first batch, by the identity of the model.
     first: dict[int, Any] = field(default_factory=dict)
     layout: tuple[int, ...] = ()
     checked: bool = False
@@ -134,7 +134,7 @@ class Call:
     chances: list[float] = field(default_factory=list)
     clusters: np.ndarray | None = None
     values: np.ndarray = field(default_factory=partial(np.empty, 0))
-    #: What a metric whose scores are not of samples knows after a batch.
+    #: Intermediate results of a metric whose scores are not of samples.
     state: Any = None
 
     def record(self, scores: Any, bounds: tuple[float, float], of_samples: bool) -> Record:
@@ -163,7 +163,7 @@ class Call:
 
 
 def join_calls(calls: list[Call]) -> Call:
-    """Return one call in place of one a batch."""
+    """Return one call in place of the calls of the batches."""
     failures, gaps = Counter[str](), Counter[str]()
     units: dict[str, tuple[int, str]] = {}
     for call in calls:
@@ -210,7 +210,7 @@ def no_attributions(n_samples: int) -> np.ndarray:
 
 def as_attributions(value: Any, n_samples: int) -> tuple[np.ndarray, str]:
     """Return attributions in float32 or float64, a row for each sample, and ""."""
-    # What cannot be used, whatever it is, gives `no_attributions` and what is wrong with it.
+    # Unusable attributions give `no_attributions` and the reason.
     try:
         if isinstance(value, list | tuple):
             value = [to_numpy(row) if isinstance(row, Tensor) else row for row in value]
@@ -231,7 +231,7 @@ def as_attributions(value: Any, n_samples: int) -> tuple[np.ndarray, str]:
 
 
 def normalise_each(a_batch: np.ndarray, normalise_func: Callable[..., np.ndarray]) -> np.ndarray:
-    """Return attributions normalised each by itself; NaN where they were not finite."""
+    """Return each sample's attributions normalised by themselves; NaN where they were not finite."""
     finite = np.isfinite(a_batch.reshape(len(a_batch), -1)).all(1)
     with np.errstate(invalid="ignore", divide="ignore"):
         result = np.concatenate([normalise_func(row[None]) for row in a_batch])

@@ -189,7 +189,7 @@ def concepts_of(table: Any) -> list[str] | None:
     return [str(name) for name in table.columns] if isinstance(table, pd.DataFrame) else None
 
 
-#: What to do with truth of other concepts than the model's.
+#: Remedy for truth of other concepts than the model's.
 SELECT = "If the model's bank leaves concepts out, `dataset.select(model.bank.names)` has the truth of the others."
 
 
@@ -328,9 +328,9 @@ def join_numbers(indices: np.ndarray) -> str:
     return f"{first} and {len(indices) - SHOWN} more" if len(indices) > SHOWN else first
 
 
-#: Pixels of a side that are compared to see whether images are aligned.
+#: Pixels of a side that are compared to check the alignment of images.
 COMPARED = 32
-#: Distance of the pixels by which most images are seen to differ.
+#: Distance of the pixels that show for most images that they differ.
 FEW = 8
 
 
@@ -350,10 +350,10 @@ def check_aligned(name: str, images: np.ndarray, x_batch: np.ndarray, masks: np.
     # below 5 % of the pixels' standard deviation (compression, for instance) do not count.
     if len(images) < 2:
         return
-    # Of large images every few pixels tell as much.
+    # Every few pixels suffice in large images.
     step = max(1, min(x_batch.shape[2:]) // COMPARED)
     images, x_batch, masks = (array[:, :, ::step, ::step] for array in (images, x_batch, masks))
-    # As where the second versions are composed of the first: nothing to measure.
+    # Identical outside the masks, as in images that are composed: nothing to measure.
     if not ((images != x_batch) & ~masks).any():
         return
     n_outside = np.maximum((~masks).sum((1, 2, 3)), 1) * x_batch.shape[1]

@@ -10,7 +10,7 @@ LIBRARY = re.compile(r"lib[\w+.-]+?\.so[.\d]*")
 
 
 def import_advice(error: ImportError) -> ImportError:
-    """Return the error with what to install, where Quantus's OpenCV lacks a library of the system; else as it is."""
+    """Return an error that says what to install if Quantus's OpenCV lacks a system library; else the error itself."""
     missing = LIBRARY.search(str(error))
     if error.name != "cv2" or missing is None:
         return error

@@ -40,7 +40,7 @@ class ConceptModel(Protocol):
 
     @property
     def features(self) -> nn.Module:
-        """Images (N, C, H, W) to whatever the backbone gives."""
+        """Images (N, C, H, W) to the features of the backbone."""
 
     @property
     def concept_predictor(self) -> nn.Module:
@@ -64,7 +64,7 @@ class FeatureSharing(ConceptModel, Protocol):
         """Return maps (N, k, h, w) from ``self.features(images)``; `concepts` as in `concept_maps`."""
 
 
-#: What makes a concept model of another.
+#: How to turn another model into a concept model.
 REMEDY = (
     "captum_concepts.PostHocCBM.fit makes one of a classifier, BottleneckCBM(features, concept_layer, head) of the "
     "parts of a model that predicts concepts, from_pyc of one of PyC"
@@ -137,7 +137,7 @@ def shares_features(model: Any) -> TypeGuard[FeatureSharing]:
 
 
 def no_concept_model(metric: str, model: Any, x_batch: np.ndarray) -> str:
-    """Say why a metric cannot use a model on images, and what to do; empty where that is not what is wrong."""
+    """Say why a metric cannot use a model on images, and what to do; empty if the model is not the reason."""
     if x_batch.ndim != 4 or model is None or is_concept_model(model):
         return ""
     return (
@@ -147,7 +147,7 @@ def no_concept_model(metric: str, model: Any, x_batch: np.ndarray) -> str:
 
 
 class ConceptOutputs(NamedTuple):
-    """What one pass of a concept model over a batch of images gives."""
+    """The outputs of one pass of a concept model over a batch of images."""
 
     features: Tensor | None
     values: Tensor
@@ -402,7 +402,7 @@ def _size(result: Any) -> int | None:
     return total
 
 
-#: What the random banks that a model was fitted with are called in tables.
+#: Name, in tables, of the random banks that a model was fitted with.
 RANDOM_BANKS = "random banks"
 
 

@@ -21,9 +21,9 @@ from quantus_concepts.functional.intervals import baseline_coverage, distributio
 from quantus_concepts.metrics.host.call import DEFAULTS, QuantusArguments, Record
 
 SCORES, CHANCE, CONTROL = "#3b6ea5", "#777777", "#c4522f"
-#: Of so many concepts or classes all are drawn; of more the highest and the lowest.
+#: Largest number of concepts or classes that are all drawn; of more, only the highest and the lowest.
 MANY_ITEMS = 30
-#: So few different scores are bars, more are a histogram.
+#: Largest number of different scores that are drawn as bars; more are a histogram.
 _FEW_VALUES = 12
 _LETTERS = 40
 
@@ -80,7 +80,7 @@ def show_names_literally(figure: Any) -> None:
 
 
 class DrawsScores:
-    """How a metric shows itself, and the scores it remembers."""
+    """The repr of a metric, and plots of its scores."""
 
     name: ClassVar[str]
     of_samples: bool
@@ -102,7 +102,7 @@ class DrawsScores:
     def plot_scores(
         self, scores: Any = None, ax: Any = None, *, control: Any = None, names: Sequence[str] | None = None
     ) -> tuple[Any, Any]:
-        """Draw scores, by default those of the last call with what is known of them.
+        """Draw scores, by default those of the last call with its chance and reasons.
 
         Scores of samples are a histogram; those of concepts or classes (`CGIM`) have a bar each, the highest first, of
         more than 30 the 15 highest and the 15 lowest. Lines show the mean, chance and what controls score.
@@ -116,7 +116,7 @@ class DrawsScores:
         control : float or sequence of float, optional
             Scores of one or many baselines by the same metric; the range of two or more is shaded.
         names : sequence of str, optional
-            Of the concepts or classes, one for each score.
+            Names of the concepts or classes, one for each score.
 
         Returns
         -------
@@ -175,7 +175,7 @@ class DrawsScores:
         *args: Any,
         **kwargs: Any,
     ) -> None:
-        """Draw, save and show, in this order, as Quantus does in another; a figure that is not shown is closed.
+        """Draw, save and show, in this order; Quantus shows before it saves. A figure that is not shown is closed.
 
         Further arguments go to `plot_func`, which is `plot_scores` unless the metric was given another: ``control=``,
         the scores of baselines, and ``names=`` of concepts or classes.

@@ -35,7 +35,7 @@ _EXPECTED = (
 
 
 class _Batch(NamedTuple):
-    """What is embedded, which number each modality and each reason has, and the labels."""
+    """Explanations to embed, with the index of their modality, their reason code, and the labels."""
 
     content: tuple[Tensor, Tensor] | list[Explanation]
     modality: Tensor

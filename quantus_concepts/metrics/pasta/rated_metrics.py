@@ -207,7 +207,7 @@ def metric_values(
             batch_size,
             num_workers=num_workers,
             collate_fn=list,
-            # Without one of its own it draws from the global one.
+            # Without a generator the loader draws from the global one.
             generator=torch.Generator(),
         )
         done = 0

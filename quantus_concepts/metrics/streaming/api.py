@@ -65,7 +65,7 @@ from quantus_concepts.metrics.streaming.stream import ConceptStream, concept_str
 RANDOM_MAPS = 200
 _NAMES = ("class_names", "concept_names")
 NAMED = Items(Instance(object, "a name"), "names")
-#: What holds for all images, of concept scores.
+#: Constraints of the arguments that are the same for all images.
 SETTINGS: dict[str, Constraint] = {
     "class_concepts": CLASS_CONCEPTS,
     "part_of_concept": PARTS,

@@ -111,7 +111,7 @@ class ConceptBatches:
     def _read_fields(self, batch: Any, n_seen: int) -> ConceptBatch:
         fields = read_batch(batch)
         images = floating_images(to_tensor("loader", fields["images"]))
-        # Of a table there are no places, and nothing else asks for them.
+        # Rows of a table have no places, which only CLM needs.
         if images.ndim != 2 or self._last_part >= 0:
             check_shape("images", images, ("B", "C", "H", "W"), (None, None, None, None))
         self._check_lengths(n_seen + len(images), at_least=True)
@@ -210,7 +210,7 @@ def with_concepts_of(models: Sequence[Any], loader: Any) -> Any:
 
 
 def _check_finite(images: Tensor, n_seen: int) -> None:
-    # Of images on an accelerator, which would be waited for, the model's values are checked.
+    # On an accelerator the check would synchronise; there the model's values are checked instead.
     if images.device.type != "cpu":
         return
     pixels = to_numpy(images)

@@ -97,7 +97,7 @@ class Interventions:
                     # The others do not depend on the answers.
                     ranks[order] = intervention_ranks(order, values, targets, **options)
                 after = intervene_values(values, targets, ranks[order], counts)
-                # All at once: each call of a head costs more than its product.
+                # One call for all counts: a call of a head costs more than its product.
                 classes = class_logits(model, after.flatten(0, 1)).argmax(1).view(len(counts), -1)
                 yield from (((order, count, None, answer), row) for count, row in zip(counts, classes, strict=True))
 
@@ -274,7 +274,7 @@ class ModelColumns:
 
     def _to_host(self, numbers: Tensor, ranked: Tensor | None) -> np.ndarray:
         """Return ranks (b, E, T) on the host; raise where values and logits (B, L + K) are not finite."""
-        # Of numbers that are not finite the largest absolute one is not either.
+        # The largest absolute number is not finite if any is not.
         largest = torch.linalg.vector_norm(numbers, torch.inf, 1)
         # The one transfer from the device for each batch and model.
         host_numbers = (largest if ranked is None else torch.cat([largest, ranked.flatten()])).cpu().numpy()

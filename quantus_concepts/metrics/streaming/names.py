@@ -21,7 +21,7 @@ class Score(NamedTuple):
 #: Columns with their names: (B, n).
 Block = tuple[list[Score], Tensor]
 
-#: What is known of an image, and no score of it.
+#: Facts about an image that are no scores.
 LABEL, PREDICTED, ADDED, REMOVED = Score("label"), Score("predicted"), Score("added"), Score("removed")
 #: Whether the maps that were needed are finite.
 FINITE_MAPS = Score("finite maps")

@@ -53,7 +53,7 @@ def mean_row(scores: Any, clusters: Any, *, chances: Any = None, intervals: bool
     row = score_row(scores, col.BOUNDS.get(fields["metric"], (0.0, 1.0)), clusters, intervals=intervals, **fields)
     if chances is None:
         return row
-    # Of the defined scores.
+    # Averaged over the defined scores.
     return row | {"chance": nanmean(np.where(np.isnan(scores), np.nan, chances))}
 
 
@@ -100,7 +100,7 @@ def _named_or_numbered(argument: str, names: Sequence[str] | None, count: int) -
 def model_rows(
     model_columns: ModelColumns, classes: Sequence[str], concepts: Sequence[str], *, model: str, intervals: bool = True
 ) -> list[Row]:
-    """Return the rows of one model; without intervals, which take longer than all else, for a control."""
+    """Return the rows of one model; for a control without intervals, which take most of the time."""
     columns = model_columns.columns()
     labels, predicted = columns[col.LABEL], columns[col.PREDICTED].astype(np.int64)
     correct = labels == predicted
@@ -284,7 +284,7 @@ def about_images(
     class_names: Sequence[str] | None,
     concept_names: Sequence[str] | None,
 ) -> AboutImages:
-    """Return what is known of the images of a stream of substitutions."""
+    """Return pair, class and concepts of the images of a stream of substitutions."""
     return AboutImages(stream.columns[0].columns(), pairs, *_names(stream, class_names, concept_names))
 
 

@@ -30,7 +30,7 @@ from quantus_concepts.metrics.streaming.batches import ConceptBatch, ConceptBatc
 from quantus_concepts.metrics.streaming.columns import Interventions, ModelColumns, Variants
 from quantus_concepts.metrics.streaming.names import CHANCE, CONCEPT_ACCURACY, Score
 
-#: Names of a model that is given without one, and of such controls.
+#: Names of a model and of controls that are passed without a name.
 MODEL, CONTROL = "model", "control"
 
 #: A model's columns with the batch it scores, its features, and those of the images before a substitution.
@@ -57,7 +57,7 @@ class ConceptStream:
 
     @property
     def variants(self) -> Variants:
-        """What is scored; the truth of all images is the same for all models."""
+        """The variants that are scored; their truth is the same for all models."""
         return self.columns[0].variants
 
     def with_variants(self, variants: Variants) -> ConceptStream:
