@@ -12,18 +12,9 @@ from torch import Tensor
 
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.datasets.ratings.released import PastaRatings
-from quantus_concepts.functional.agreement import LEAST_SPLITS
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.studies._kit.command import named_as_typed
-from quantus_concepts.studies._kit.findings import (
-    Finding,
-    compared,
-    named_with_interval,
-    said,
-    three,
-    with_intervals,
-    with_noun,
-)
+from quantus_concepts.studies._kit.findings import Finding, said, three, with_intervals, with_noun
 from quantus_concepts.studies._kit.page import Page, Section
 from quantus_concepts.studies._kit.results import PAPER, names, pick
 from quantus_concepts.studies._kit.run import Run, Study
@@ -37,20 +28,20 @@ from quantus_concepts.studies.pasta.evaluation import (
     splits_of,
     variant_figures,
 )
-from quantus_concepts.studies.pasta.findings import in_cells, paper_table, study_page
+from quantus_concepts.studies.pasta.findings import compared_with_zero, in_cells, paper_table, stack, study_page
 from quantus_concepts.studies.pasta.options import (
     ABLATIONS,
     DRAWING,
     KINDS,
     MEASURES,
+    PAPER_MEASURES,
     SCORER,
-    SHOWN,
     SHUFFLED,
     AblateOptions,
 )
 from quantus_concepts.studies.pasta.preparing import study_embedder, study_plan, study_ratings
 
-#: What names one number of one split.
+#: Columns that identify a number of one split.
 KEYS = ("ablation", "variant", "model", "question", "modality", "measure")
 KEY = (
     "Small numbers are 95 % intervals over splits (of QWK and SCC on Fisher's z, none below 3 splits), else the "
@@ -74,9 +65,9 @@ def collect(options: AblateOptions, run: Run[AblateOptions]) -> pd.DataFrame:
     if options.data is not None and DRAWING in ratings.modalities:
         maps = PastaRatings(options.data, drawings=False)
     plan = study_plan(options, ratings, options.encoder)
-    # Before anything expensive.
+    # Too few images raise before the expensive training.
     splits_of(ratings, plan)
-    splits = run.frames["splits"] = ablated(ratings, embedder, options.ablations, plan, maps, run)
+    splits = run.frames["splits"] = train_variants(ratings, embedder, options.ablations, plan, maps, run)
     means = over_splits(splits, KEYS)
     printed = [
         paper_table(table).rename(columns={"row": "variant"}).assign(ablation=name, modality="all", splits=5)
@@ -86,7 +77,7 @@ def collect(options: AblateOptions, run: Run[AblateOptions]) -> pd.DataFrame:
     return pd.concat([means, *printed], ignore_index=True)[[*means.columns]]
 
 
-def ablated(
+def train_variants(
     ratings: RatedExplanations,
     embedder: Embedder,
     ablations: Sequence[str],
@@ -94,15 +85,14 @@ def ablated(
     maps: RatedExplanations | None = None,
     run: Run[Any] | None = None,
 ) -> pd.DataFrame:
-    """Train and test every variant of some ablations on the same splits; what two variants share is done once.
+    """Train and test every variant of some ablations on the same splits; equal variants are trained once.
 
     `maps` are the same ratings without the drawings people saw, where `ratings` has them.
     """
     keep: Keep = not_kept if run is None else run.kept
-    say = (lambda text: None) if run is None else run.say
     base = kept_embeddings(keep, embedder, ratings)
     embeddings: dict[Any, Tensor] = {}
-    trained: dict[Any, pd.DataFrame] = {}
+    figures: dict[Any, pd.DataFrame] = {}
     frames = []
     for name in ablations:
         ablation = ABLATIONS[name]
@@ -110,32 +100,31 @@ def ablated(
             if variant.name == DRAWING and maps is None:
                 continue
             source = ratings if maps is None or variant.drawn else maps
-            # What is as the embedder has it anyway is no change.
             changes = tuple(pair for pair in variant.embedding if embedder.settings[pair[0]] != pair[1])
             embedding = (source is ratings, changes)
+            if run is not None:
+                run.say(f"{ablation.title}: {variant.name}")
             if embedding not in embeddings:
-                say(f"Embedding: {ablation.title.lower()}, {variant.name}")
-                anew = changes or source is not ratings
+                changed = changes or source is not ratings
                 embeddings[embedding] = (
-                    _embedded_anew(source, embedder, base, ablation.modality, changes, keep) if anew else base
+                    _embed_modality(source, embedder, base, ablation.modality, changes, keep) if changed else base
                 )
             content = (embedding, replace(variant, name="", embedding=(), drawn=True))
-            if content not in trained:
-                say(f"{ablation.title}: {variant.name}")
-                trained[content] = variant_figures(ratings, embeddings[embedding], variant, plan, keep)
-            frames.append(trained[content].assign(ablation=name, variant=variant.name))
+            if content not in figures:
+                figures[content] = variant_figures(ratings, embeddings[embedding], variant, plan, keep)
+            frames.append(figures[content].assign(ablation=name, variant=variant.name))
     return pd.concat(frames, ignore_index=True)
 
 
-def _embedded_anew(
+def _embed_modality(
     source: RatedExplanations,
     embedder: Embedder,
-    known: Tensor,
+    base: Tensor,
     modality: str,
     changes: tuple[tuple[str, Any], ...],
     keep: Keep,
 ) -> Tensor:
-    """Return embeddings in which those of one modality are made with other settings."""
+    """Return the base embeddings, but those of one modality are of `source` and other settings."""
     other = Embedder.from_settings(
         embedder.encoder,
         embedder.settings | dict(changes),
@@ -144,9 +133,9 @@ def _embedded_anew(
         display_progressbar=embedder.display_progressbar,
     )
     rows = np.flatnonzero(source.modalities == modality)
-    found = known.clone()
-    found[rows] = kept_embeddings(keep, other, source.select(rows), f"embeddings of {modality}")
-    return found
+    embeddings = base.clone()
+    embeddings[rows] = kept_embeddings(keep, other, source.select(rows), f"embeddings of {modality}")
+    return embeddings
 
 
 def page(frame: pd.DataFrame, run: Run[AblateOptions]) -> Page:
@@ -174,50 +163,51 @@ def differences(splits: pd.DataFrame, name: str, question: str) -> pd.DataFrame:
     """Return how far each variant (row) of an ablation is above its default in SCC: mean, interval, splits."""
     chosen = pick(splits, ablation=name, model=SCORER, question=question, modality="all", measure="SCC")
     table = chosen.pivot(index="seed", columns="variant", values="value")
-    default, *others = (variant.name for variant in ABLATIONS[name].variants if variant.name in table)
-    away = table[others].sub(table[default], axis=0).melt(var_name="variant")
-    # A difference of two correlations is not one: Student's interval.
-    return over_splits(away.assign(measure="difference"), ("variant", "measure"))
+    default, *variants = (variant.name for variant in ABLATIONS[name].variants if variant.name in table)
+    change = table[variants].sub(table[default], axis=0).melt(var_name="variant")
+    # A difference of two correlations is not a correlation: Student's interval.
+    return over_splits(change.assign(measure="difference"), ("variant", "measure"))
 
 
 def ablation_table(name: str, frame: pd.DataFrame, splits: pd.DataFrame, question: str) -> Table:
     """Return one ablation as a table: ours, how far from the default, the control, the paper's."""
     ablation = ABLATIONS[name]
-    found = pick(frame, ablation=name, question=question)
-    beside = PAPER in set(found["model"])
-    of_all = pick(found, modality="all")
-    parts = [pick(of_all, model=SCORER, measure=measure).assign(head=MEASURES[measure], below="") for measure in SHOWN]
-    if ablation.modality in set(found["modality"]):
-        of_kind = pick(found, model=SCORER, measure="SCC", modality=ablation.modality)
+    rows = pick(frame, ablation=name, question=question)
+    rows = rows[rows["variant"].isin(set(splits["variant"]))]
+    of_all = pick(rows, modality="all")
+    parts = [
+        pick(of_all, model=SCORER, measure=measure).assign(head=MEASURES[measure], below="")
+        for measure in PAPER_MEASURES
+    ]
+    if ablation.modality:
+        of_kind = pick(rows, model=SCORER, measure="SCC", modality=ablation.modality)
         parts.append(of_kind.assign(head="SCC ↑", below=KINDS[ablation.modality]))
     parts.append(differences(splits, name, question).assign(head="SCC", below="less first row's"))
     parts.append(pick(of_all, model=SHUFFLED, measure="SCC").assign(head="SCC", below=SHUFFLED))
-    parts += [pick(of_all, model=PAPER, measure=measure).assign(head=PAPER, below=measure) for measure in SHOWN]
-    shown = pd.concat([part for part in parts if len(part)])
-    n_splits = splits["seed"].nunique()
-    note = f"Mean over {with_noun(n_splits, 'split')}, "
+    parts += [
+        pick(of_all, model=PAPER, measure=measure).assign(head=PAPER, below=measure) for measure in PAPER_MEASURES
+    ]
+    note = f"Mean over {with_noun(splits['seed'].nunique(), 'split')}, "
     note += f"as the paper's Table {ablation.table}." if ablation.table else "of which the paper has no table."
-    note += " The columns of the paper are of its own data and encoder." if beside else ""
-    shown = shown[shown["variant"].isin(set(splits["variant"]))]
-    return Table(f"{ablation.title}, {question}", note, in_cells(shown), ["variant"], ["head", "below"], key=KEY)
+    note += " The columns of the paper are of its own data and encoder." if PAPER in set(rows["model"]) else ""
+    cells = in_cells(stack(parts))
+    return Table(f"{ablation.title}, {question}", note, cells, ["variant"], ["head", "below"], key=KEY)
 
 
 def finding(splits: pd.DataFrame, name: str, question: str) -> str:
     """Say which choices of an ablation change the SCC by more than the splits explain."""
-    away = with_intervals(differences(splits, name, question))
-    default = ABLATIONS[name].variants[0].name
-    shown = compared(away, 0.0, f"SCC above that of {default}", named_with_interval("variant", three))
-    return shown or f"Fewer than {LEAST_SPLITS} splits, or all alike, so that no difference has an interval."
+    text = f"SCC above that of {ABLATIONS[name].variants[0].name}"
+    return compared_with_zero(differences(splits, name, question), text, "variant", "difference", "splits", three)
 
 
 def answers(splits: pd.DataFrame, pairs: Sequence[tuple[str, str]]) -> list[Finding]:
     """Return one short line: how many choices change the agreement with votes, and which the most."""
-    away = pd.concat([differences(splits, *pair).assign(ablation=ABLATIONS[pair[0]].title) for pair in pairs])
-    known = with_intervals(away)
-    if known.empty:
+    changes = pd.concat([differences(splits, *pair).assign(ablation=ABLATIONS[pair[0]].title) for pair in pairs])
+    changes = with_intervals(changes)
+    if changes.empty:
         return []
-    matters = known[(known["low"] > 0) | (known["high"] < 0)]
-    text = f"{len(matters)} of {len(known)} change SCC by more than the splits explain"
+    matters = changes[(changes["low"] > 0) | (changes["high"] < 0)]
+    text = f"{len(matters)} of {len(changes)} change SCC by more than the splits explain"
     if len(matters):
         most = matters.loc[matters["value"].abs().idxmax()]
         text += f", most {most['variant']} ({most['ablation'].lower()}, {three(most['value'])})"

@@ -38,15 +38,15 @@ from quantus_concepts.studies.pasta.options import (
     DRAWING,
     HUMAN,
     MEASURES,
+    PAPER_MEASURES,
     REGRESSORS,
     SCORER,
-    SHOWN,
     SHUFFLED,
     SIMULATED_HUMAN,
     Variant,
 )
 
-#: Batches of a range: what is lost where a worker dies.
+#: Batches of a range, the most that is lost if a worker dies.
 _BATCHES = 4
 _EMBEDDING = "embedding"
 
@@ -86,26 +86,26 @@ def embedded_by_ranges(
     rows = score_by_ranges(
         run,
         "embeddings",
-        partial(_scorer, make_embedder, explanations, batches),
+        partial(_range_embedder, make_embedder, explanations, batches),
         len(batches),
         fingerprint=fingerprint,
         shard_size=_BATCHES,
         names=[f"{names[batch[0]]} ... {names[batch[-1]]}" for batch in batches],
     )
-    found = np.frombuffer(b"".join(rows[_EMBEDDING]), dtype=np.float32).reshape(len(rows), -1)
-    return torch.from_numpy(found[np.argsort(np.concatenate(batches))])
+    embeddings = np.frombuffer(b"".join(rows[_EMBEDDING]), dtype=np.float32).reshape(len(rows), -1)
+    return torch.from_numpy(embeddings[np.argsort(np.concatenate(batches))])
 
 
 def _batches(modalities: Sequence[str], batch_size: int) -> list[list[int]]:
     """Return the places that an `Embedder` encodes together: explanations of one kind, in their order."""
-    found = []
+    batches = []
     for kind in dict.fromkeys(modalities):
         places = [place for place, modality in enumerate(modalities) if modality == kind]
-        found += [places[start : start + batch_size] for start in range(0, len(places), batch_size)]
-    return found
+        batches += [places[start : start + batch_size] for start in range(0, len(places), batch_size)]
+    return batches
 
 
-def _scorer(
+def _range_embedder(
     make_embedder: Callable[[], Embedder], explanations: Sequence[Explanation], batches: Sequence[Sequence[int]]
 ) -> Callable[[int, int], pd.DataFrame]:
     # The ranges have a bar.
@@ -119,7 +119,7 @@ def _scorer(
     return embed
 
 
-#: `Run.kept`, or what makes everything anew.
+#: `Run.kept`, or `not_kept`.
 Keep = Callable[[str, Mapping[str, Any], Callable[[Any], Mapping[str, Tensor]]], dict[str, Tensor]]
 
 
@@ -140,7 +140,7 @@ def kept_arrays(
 
 
 def identity_of_ratings(ratings: RatedExplanations) -> list[np.ndarray]:
-    """Return what tells ratings apart: what was rated, by its names, and the votes."""
+    """Return what identifies ratings: the names of what was rated, and the votes."""
     return [ratings.image_ids, ratings.explainer_ids, ratings.modalities, ratings.votes]
 
 
@@ -157,12 +157,12 @@ def training_tensors(training: Training) -> dict[str, Tensor]:
 
 
 def training_of(
-    found: Mapping[str, Tensor], questions: Sequence[str], label_names: Sequence[str] | None, dim: int
+    tensors: Mapping[str, Tensor], questions: Sequence[str], label_names: Sequence[str] | None, dim: int
 ) -> Training:
     """Return the training that `training_tensors` took apart."""
     scorer = Scorer(dim, questions, label_names)
-    scorer.load_state_dict({name: found[name] for name in scorer.state_dict()})
-    about = json.loads(tensor_bytes(found["about"]))
+    scorer.load_state_dict({name: tensors[name] for name in scorer.state_dict()})
+    about = json.loads(tensor_bytes(tensors["about"]))
     return Training(scorer.eval(), about["curve"], about["best_epoch"], tuple(about["notes"]))
 
 
@@ -196,7 +196,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class SplitResult:
-    """One split: its scorer and what it says of the explanations held back."""
+    """One split: its scorer, and scores and votes of the test explanations."""
 
     seed: int
     split: Split
@@ -227,8 +227,8 @@ class Trainer:
         self.targets = ratings.targets(plan.votes)[:, plan.columns]
         self.labels: np.ndarray | None = None
         if plan.label_names is not None:
-            known = [label or None for label in ratings.labels.tolist()]
-            self.labels = label_indices(plan.label_names, known, len(ratings)).numpy()
+            names = [label or None for label in ratings.labels.tolist()]
+            self.labels = label_indices(plan.label_names, names, len(ratings)).numpy()
         self._identity = fingerprint_of(embeddings, self.labels)
 
     def trainings(self, goals: Sequence[np.ndarray], split: Split, seed: int) -> list[Training]:
@@ -236,25 +236,25 @@ class Trainer:
         plan, tasks = self.plan, [self._task(goal, split, seed) for goal in goals]
 
         def make(_: Any) -> dict[str, Tensor]:
-            made: dict[int, Training] = {}
+            trainings: dict[int, Training] = {}
 
-            def run(place: int, stop: Event, _: int) -> None:
-                # One bar for all, which take as long.
-                made[place] = tasks[place](stop=stop, **({"display_progressbar": False} if place else {}))
+            def train(place: int, stop: Event, _: int) -> None:
+                # One bar for all, which take equally long.
+                trainings[place] = tasks[place](stop=stop, **({"display_progressbar": False} if place else {}))
 
             if len(tasks) == 1 or plan.device.type != "cpu" or torch.get_num_threads() == 1:
-                made.update((place, task()) for place, task in enumerate(tasks))
+                trainings.update((place, task()) for place, task in enumerate(tasks))
             else:
-                run_together([partial(run, place) for place in range(len(tasks))])
-            parts = (training_tensors(made[place]).items() for place in range(len(tasks)))
-            return {f"{place} {name}": each for place, part in enumerate(parts) for name, each in part}
+                run_together([partial(train, place) for place in range(len(tasks))])
+            parts = (training_tensors(trainings[place]) for place in range(len(tasks)))
+            return {f"{place} {name}": tensor for place, part in enumerate(parts) for name, tensor in part.items()}
 
-        settings = self._settings(np.stack(goals), split, seed)
-        found = self.keep(f"scorers {seed}", settings, make)
+        tensors = self.keep(f"scorers {seed}", self._settings(np.stack(goals), split, seed), make)
         trainings = []
         for place in range(len(goals)):
-            own = {name.partition(" ")[2]: each for name, each in found.items() if name.startswith(f"{place} ")}
-            trainings.append(training_of(own, plan.questions, plan.label_names, self.embeddings.shape[1]))
+            prefix = f"{place} "
+            part = {name.removeprefix(prefix): tensors[name] for name in tensors if name.startswith(prefix)}
+            trainings.append(training_of(part, plan.questions, plan.label_names, self.embeddings.shape[1]))
             trainings[-1].scorer.to(plan.device)
         return trainings
 
@@ -311,13 +311,13 @@ class Trainer:
         labels = None if self.labels is None else torch.as_tensor(self.labels[rows])
         return scorer.score(self.embeddings[rows], labels).cpu().numpy().astype(np.float64)
 
-    def shuffled(self, split: Split, seed: int) -> np.ndarray:
-        """Return the votes dealt out anew among the explanations of each part."""
+    def shuffled_targets(self, split: Split, seed: int) -> np.ndarray:
+        """Return the votes shuffled among the explanations of each part."""
         rng = np.random.default_rng([seed, 1])
-        dealt = self.targets.copy()
+        shuffled = self.targets.copy()
         for part in (split.train, split.validation):
-            dealt[part] = self.targets[rng.permutation(part)]
-        return dealt
+            shuffled[part] = self.targets[rng.permutation(part)]
+        return shuffled
 
     def figures(self, model: str, scores: np.ndarray, split: Split, seed: int) -> list[Row]:
         """Return the figures of one scorer: of all test explanations, and of each kind where there are several."""
@@ -340,28 +340,23 @@ def figure_rows(
     for column, question in enumerate(questions):
         for kind in ("all", *(kinds if len(kinds) > 1 else ())):
             chosen = (modalities == kind) | (kind == "all")
-            found = figures(scores[chosen, column], targets[chosen, column])
-            rows += _rows(model, question, found, seed, kind)
+            agreement = figures(scores[chosen, column], targets[chosen, column])
+            rows += _agreement_rows(model, question, agreement, seed, kind)
     return rows
 
 
-#: Where the figures of a comparison stand.
+#: Attributes of the figures by measure.
 ATTRIBUTES = dict(zip(MEASURES, ("mse", "qwk", "spearman", "spearman_rounded"), strict=True))
 
 
-def _rows(
-    model: str, question: str, found: Any, seed: int, kind: str = "all", measures: Iterable[str] = MEASURES
+def _agreement_rows(
+    model: str, question: str, agreement: Any, seed: int, kind: str = "all", measures: Iterable[str] = MEASURES
 ) -> list[Row]:
-    about = {"n": found.n, "seed": seed, "modality": kind}
+    about = {"n": agreement.n, "seed": seed, "modality": kind}
+    values = {measure: getattr(agreement, ATTRIBUTES[measure]) for measure in measures}
     return [
-        {
-            "model": model,
-            "question": question,
-            "measure": measure,
-            "value": getattr(found, ATTRIBUTES[measure]),
-            **about,
-        }
-        for measure in measures
+        {"model": model, "question": question, "measure": measure, "value": value} | about
+        for measure, value in values.items()
     ]
 
 
@@ -375,42 +370,42 @@ def train_splits(
     plan, results, rows = trainer.plan, [], []
     for seed, split in trainer.splits.items():
         say(f"Split {seed - plan.seed + 1} of {plan.n_splits}: {split.summary()}")
-        goals = [trainer.targets, *([trainer.shuffled(split, seed)] if plan.control else [])]
+        goals = [trainer.targets, *([trainer.shuffled_targets(split, seed)] if plan.control else [])]
         trainings = trainer.trainings(goals, split, seed)
-        scored = [trainer.predict(training.scorer, split.test) for training in trainings]
-        results.append(SplitResult(seed, split, trainings[0], scored[0], trainer.targets[split.test]))
-        for model, scores in zip((SCORER, SHUFFLED), scored, strict=False):
+        predictions = [trainer.predict(training.scorer, split.test) for training in trainings]
+        results.append(SplitResult(seed, split, trainings[0], predictions[0], trainer.targets[split.test]))
+        for model, scores in zip((SCORER, SHUFFLED), predictions, strict=False):
             rows += trainer.figures(model, scores, split, seed)
         for kind in KINDS if plan.regressors else ():
-            fitted = trainer.scores(REGRESSORS[kind], trainer.targets, split, seed, kind)
-            rows += trainer.figures(REGRESSORS[kind], fitted, split, seed)
+            scores = trainer.scores(REGRESSORS[kind], trainer.targets, split, seed, kind)
+            rows += trainer.figures(REGRESSORS[kind], scores, split, seed)
         rows += _rater_rows(trainer, split, seed, expected)
-        say(_so_far(rows, plan))
+        say(_progress_text(rows, plan))
     frame = pd.DataFrame(rows)
     return frame.assign(raters="simulated" if trainer.ratings.simulated else "people"), results
 
 
-def _so_far(rows: Sequence[Row], plan: Plan) -> str:
-    found = pd.DataFrame([row for row in rows if (row["model"], row["modality"]) == (SCORER, "all")])
-    means = found[found["measure"] == "SCC"].groupby("question", sort=False)["value"].mean()
+def _progress_text(rows: Sequence[Row], plan: Plan) -> str:
+    frame = pick(pd.DataFrame(rows), model=SCORER, modality="all", measure="SCC")
+    means = frame.groupby("question", sort=False)["value"].mean()
     scores = ", ".join(f"{question} {value:.2f}" for question, value in means.items())
-    return f"Spearman's correlation with the votes after {found['seed'].nunique()} of {plan.n_splits} splits: {scores}"
+    return f"Spearman's correlation with the votes after {frame['seed'].nunique()} of {plan.n_splits} splits: {scores}"
 
 
 def _rater_rows(trainer: Trainer, split: Split, seed: int, expected: np.ndarray | None) -> list[Row]:
-    """Return how single raters agree with the joined vote, and how well anyone could."""
+    """Return how single raters agree with the joined vote, and the ceiling."""
     plan, rows = trainer.plan, []
     for place, (column, question) in enumerate(zip(plan.columns, plan.questions, strict=True)):
         votes = trainer.ratings.votes[split.test, :, column]
-        found = human_figures(votes, plan.votes)
-        if found is not None:
-            rows += _rows(SIMULATED_HUMAN if trainer.ratings.simulated else HUMAN, question, found, seed)
+        rater = human_figures(votes, plan.votes)
+        if rater is not None:
+            rows += _agreement_rows(SIMULATED_HUMAN if trainer.ratings.simulated else HUMAN, question, rater, seed)
         if expected is None:
-            allowed: Any = ceiling(votes, plan.votes)
+            limit: Any = ceiling(votes, plan.votes)
         else:
-            allowed = figures(expected[split.test, column], trainer.targets[split.test, place])
-        if allowed is not None:
-            rows += _rows(CEILING, question, allowed, seed, measures=("QWK", "SCC"))
+            limit = figures(expected[split.test, column], trainer.targets[split.test, place])
+        if limit is not None:
+            rows += _agreement_rows(CEILING, question, limit, seed, measures=("QWK", "SCC"))
     return rows
 
 
@@ -425,17 +420,17 @@ def best_split(results: Sequence[SplitResult]) -> SplitResult:
 
     def validation(result: SplitResult) -> float:
         training = result.training
-        kept = (training.curve[epoch - 1]["qwk"][question] for question, epoch in training.best_epoch.items())
-        found = [value for value in kept if not math.isnan(value)]
-        return float(np.mean(found)) if found else -math.inf
+        kappas = [training.curve[epoch - 1]["qwk"][question] for question, epoch in training.best_epoch.items()]
+        defined = [kappa for kappa in kappas if not math.isnan(kappa)]
+        return float(np.mean(defined)) if defined else -math.inf
 
     return max(results, key=validation)
 
 
 def spearman(first: np.ndarray, second: np.ndarray) -> float:
     """Return Spearman's correlation over the places where both are defined; NaN below 3 of them or without variance."""
-    known = ~(np.isnan(first) | np.isnan(second))
-    first, second = first[known], second[known]
+    complete = ~(np.isnan(first) | np.isnan(second))
+    first, second = first[complete], second[complete]
     if len(first) < 3 or np.ptp(first) == 0 or np.ptp(second) == 0:
         return math.nan
     return float(stats.spearmanr(first, second).statistic)
@@ -449,21 +444,18 @@ def over_splits(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     """
     rows = []
     for key, group in frame.groupby(list(by), sort=False):
-        values = group["value"].to_numpy(dtype=float)
-        found = values[~np.isnan(values)]
+        values = group["value"].dropna().to_numpy(dtype=float)
         interval = correlation_interval if group["measure"].iloc[0] in CORRELATIONS else split_interval
-        low, high = interval(found)
-        rows.append(
-            dict(zip(by, key, strict=True))
-            | {
-                "value": found.mean() if found.size else math.nan,
-                "deviation": found.std(ddof=1) if found.size > 1 else math.nan,
-                "low": low,
-                "high": high,
-                "splits": found.size,
-                "undefined": values.size - found.size,
-            }
-        )
+        low, high = interval(values)
+        numbers = {
+            "value": values.mean() if values.size else math.nan,
+            "deviation": values.std(ddof=1) if values.size > 1 else math.nan,
+            "low": low,
+            "high": high,
+            "splits": values.size,
+            "undefined": len(group) - values.size,
+        }
+        rows.append(dict(zip(by, key, strict=True)) | numbers)
     return pd.DataFrame(rows)
 
 
@@ -473,7 +465,7 @@ def variant_figures(
     """Train one variant on every split, with the votes and with shuffled votes, and compare it with the test votes."""
     plan = replace(plan, votes=variant.votes, label_names=plan.label_names if variant.labelled else None)
     if variant.training:
-        # The weights of another loss are none that were asked for.
+        # The default weights belong to the default loss.
         plan = replace(plan, settings=replace(plan.settings, **{"weights": None, **dict(variant.training)}))
     trainer = Trainer(ratings, embeddings, plan, keep)
     # A drawing is of a map.
@@ -481,24 +473,24 @@ def variant_figures(
     kinds = sorted(set(modalities.tolist()))
     rows = []
     for seed, split in trainer.splits.items():
-        for model, goal in ((SCORER, trainer.targets), (SHUFFLED, trainer.shuffled(split, seed))):
+        for model, goal in ((SCORER, trainer.targets), (SHUFFLED, trainer.shuffled_targets(split, seed))):
             scores = trainer.scores(model, goal, split, seed, variant.regressor)
-            found = (model, scores, trainer.targets[split.test], plan.questions, seed, modalities[split.test])
-            rows += figure_rows(*found, kinds)
+            targets = trainer.targets[split.test]
+            rows += figure_rows(model, scores, targets, plan.questions, seed, modalities[split.test], kinds)
     frame = pd.DataFrame(rows, columns=["model", "question", "modality", "measure", "value", "n", "seed"])
-    return frame[frame["measure"].isin(SHOWN)].reset_index(drop=True)
+    return frame[frame["measure"].isin(PAPER_MEASURES)].reset_index(drop=True)
 
 
-def trained(
+def train_on_ratings(
     run: Run[Any],
     ratings: RatedExplanations,
     embedder: Embedder,
     plan: Plan,
     expected: np.ndarray | None = None,
 ) -> tuple[pd.DataFrame, list[SplitResult]]:
-    """Embed ratings, train and test on every split, and say what a page shows of it."""
+    """Embed ratings, train and test on every split, and add the facts and notes of the page."""
     run.note(*ratings.notes)
-    # Before anything expensive.
+    # Too few images raise before the expensive embedding.
     splits_of(ratings, plan)
     run.say(f"Embedding {len(ratings)} explanations with {embedder.name}")
     embeddings = embedded_ratings(run, embedder, ratings)
@@ -517,13 +509,13 @@ def save_scorers(
     ratings: RatedExplanations,
     labels_from: str = PREDICTED,
 ) -> None:
-    """Let the scorer of every split be written, and once more the one that did best on its validation explanations."""
+    """Add the files of the scorers of all splits, and of the one that is best on its validation explanations."""
     lists = (ratings.explanations[int(row)] for row in np.flatnonzero(ratings.modalities == "concepts"))
-    concepts = {name for each in lists if isinstance(each, ConceptExplanation) for name in each.values}
+    concepts = {name for listed in lists if isinstance(listed, ConceptExplanation) for name in listed.values}
     for result in results:
         scorer = result.training.scorer
         scorer.encoder, scorer.settings = embedder.encoder.name, embedder.settings
-        figures = pick(frame, model=SCORER, modality="all", seed=result.seed, measure=list(SHOWN))
+        figures = pick(frame, model=SCORER, modality="all", seed=result.seed, measure=list(PAPER_MEASURES))
         scorer.metadata |= {
             "ratings": ratings.name,
             "simulated": ratings.simulated,
@@ -533,8 +525,8 @@ def save_scorers(
             "explainers": result.split.explainers,
             "concept_names": sorted(concepts),
             "figures": {
-                question: dict(zip(of["measure"], of["value"].tolist(), strict=True))
-                for question, of in figures.groupby("question")
+                question: dict(zip(rows["measure"], rows["value"].tolist(), strict=True))
+                for question, rows in figures.groupby("question")
             },
         }
         run.files[f"scorer-{result.seed}.safetensors"] = partial(save_scorer, scorer)

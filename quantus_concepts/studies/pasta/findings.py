@@ -13,12 +13,14 @@ from markupsafe import Markup
 
 from quantus_concepts.datasets.ratings.explanations import QUESTIONS
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
+from quantus_concepts.functional.agreement import LEAST_SPLITS
 from quantus_concepts.functional.intervals import t_interval
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
 from quantus_concepts.studies._kit.findings import (
     Finding,
     compared,
     minus,
+    named_with_interval,
     number,
     percent,
     said,
@@ -46,11 +48,13 @@ from quantus_concepts.studies.pasta.options import (
 
 def paper_table(table: int | str) -> pd.DataFrame:
     """Return a table of the paper as it is printed: model ("paper"), row, question, measure, value, deviation, p."""
-    found = load_paper("quantus_concepts.studies.pasta", table=str, row=str, deviation=float, p=float)
-    chosen = found[found["table"] == str(table)].reset_index(drop=True)
-    if chosen.empty:
-        raise ValueError(f"Expected the number of a table, one of {sorted(set(found['table']))}, but got {table}.")
-    return chosen
+    paper = load_paper("quantus_concepts.studies.pasta", table=str, row=str, deviation=float, p=float)
+    return pick(paper, table=str(table)).reset_index(drop=True)
+
+
+def stack(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Join frames, without those that have no rows unless all have none."""
+    return pd.concat([part for part in parts if len(part)] or parts)
 
 
 def in_cells(
@@ -59,24 +63,32 @@ def in_cells(
     *,
     small: Sequence[str] = ("interval", "deviation"),
 ) -> pd.DataFrame:
-    """Write numbers as text, with the first of interval and deviation that there is in small type below."""
+    """Write numbers as text, with the interval, or else the deviation, in small type below."""
     return frame.assign(
         text=[write(value) for value in frame["value"].astype(float)],
-        small=[_small(row, write, small) for row in frame.to_dict("records")],
+        small=[_small_print(row, write, small) for row in frame.to_dict("records")],
         style=[PAPER if model == PAPER else "" for model in frame.get("model", frame["value"])],
     )
 
 
-def _small(row: Mapping[str, Any], write: Callable[[float], str], wanted: Sequence[str]) -> str:
+def _small_print(row: Mapping[str, Any], write: Callable[[float], str], small: Sequence[str]) -> str:
     low, high, deviation = (float(row.get(name, math.nan)) for name in ("low", "high", "deviation"))
     parts = []
-    if "interval" in wanted and not math.isnan(low):
+    if "interval" in small and not math.isnan(low):
         parts.append(f"{write(low)} to {write(high)}")
-    elif "deviation" in wanted and not math.isnan(deviation):
+    elif "deviation" in small and not math.isnan(deviation):
         parts.append(f"± {write(deviation)}")
-    if "interval" in wanted and row.get("undefined", 0) > 0:
+    if "interval" in small and row.get("undefined", 0) > 0:
         parts.append(f"{int(row['undefined'])} undefined")
     return ", ".join(parts)
+
+
+def compared_with_zero(
+    rows: pd.DataFrame, text: str, column: str, noun: str, repetitions: str, write: Callable[[float], str] = number
+) -> str:
+    """Say which rows, named by a column, are above and below 0 by their interval."""
+    sentence = compared(with_intervals(rows), 0.0, text, named_with_interval(column, write))
+    return sentence or f"Fewer than {LEAST_SPLITS} {repetitions}, or all alike, so that no {noun} has an interval."
 
 
 def whole_percent(value: float) -> str:
@@ -99,7 +111,7 @@ def study_page(
     rows are left out.
     """
     mark = SIMULATED if simulated else ""
-    shown = [
+    marked = [
         replace(
             section,
             tables=[replace(table, unverified=mark) for table in section.tables if len(table.frame)],
@@ -107,11 +119,11 @@ def study_page(
         )
         for section in sections
     ]
-    tables = [table for section in shown for table in section.tables] if main is None else main
+    tables = [table for section in marked for table in section.tables] if main is None else main
     return Page(
         title if not simulated or SIMULATED in title else f"{title} ({SIMULATED})",
         findings,
-        shown,
+        marked,
         main=[replace(table, unverified=mark) for table in tables],
         printed=() if more.get("answers") else findings,
         banner=Markup("<b>Simulated raters.</b> ") + SIMULATED_TEXT if simulated else "",
@@ -129,14 +141,14 @@ BY = ("model", "question", "measure", "modality")
 
 
 def summarise_splits(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return means over splits, and the share of what the raters' noise allows that the scorer reaches."""
+    """Return means over splits, and the scorer's share of the ceiling."""
     if frame.empty:
         return pd.DataFrame(columns=[*BY, "value", "deviation", "low", "high", "splits", "undefined"])
     of_all = pick(frame, measure="SCC", modality="all")
     keys = ["question", "seed"]
-    both = pick(of_all, model=SCORER).merge(pick(of_all, model=CEILING), on=keys, suffixes=("", " allowed"))
-    both = both[both["value allowed"] > 0]
-    shares = both.assign(value=both["value"] / both["value allowed"], measure=SHARE)
+    pairs = pick(of_all, model=SCORER).merge(pick(of_all, model=CEILING), on=keys, suffixes=("", " of ceiling"))
+    pairs = pairs[pairs["value of ceiling"] > 0]
+    shares = pairs.assign(value=pairs["value"] / pairs["value of ceiling"], measure=SHARE)
     return over_splits(pd.concat([frame, shares[frame.columns]]) if len(shares) else frame, BY)
 
 
@@ -194,39 +206,38 @@ def findings(
 ) -> list[Finding]:
     """Return what can be said of a training, with intervals over splits; fewer than 3 splits have none."""
     ours, shuffled, limits = (rows_of(means, model, "SCC") for model in (SCORER, SHUFFLED, CEILING))
-    texts = [("Unseen explanations", _unseen(row, shuffled, limits)) for _, row in ours.iterrows()]
+    texts = [("Unseen explanations", _correlation_finding(row, shuffled, limits)) for _, row in ours.iterrows()]
     shares = with_intervals(rows_of(means, SCORER, SHARE))
     texts.append(("Ceiling", compared(shares, ENOUGH, f"Above {percent(ENOUGH)} of the ceiling", question_of)))
     if len(ours) and limits.empty:
         texts.append(("Ceiling", "None: what the raters' noise allows takes several votes on an explanation."))
-    dealt = compared(with_intervals(shuffled), 0.0, "Trained on shuffled votes, SCC above 0", question_of)
-    untrained = "No scorer was trained on shuffled votes." if len(ours) else ""
-    texts.append(("Control", dealt if SHUFFLED in set(means["model"]) else untrained))
+    control = "No scorer was trained on shuffled votes." if len(ours) else ""
+    if SHUFFLED in set(means["model"]):
+        control = compared(with_intervals(shuffled), 0.0, "Trained on shuffled votes, SCC above 0", question_of)
+    texts.append(("Control", control))
     if rater := rater_of(means):
         theirs = by_question(rows_of(means, rater, "QWK"))
-        both = with_intervals(rows_of(means, SCORER, "QWK"))
-        both = both[both["question"].isin(list(theirs))]
+        kappas = with_intervals(rows_of(means, SCORER, "QWK"))
+        kappas = pick(kappas, question=list(theirs))
         phrase = f"QWK above that of {rater}, whose own vote is part of the joined one"
-        texts.append(("One rater", compared(both, lambda row: theirs[row["question"]], phrase, question_of)))
+        texts.append(("One rater", compared(kappas, lambda row: theirs[row["question"]], phrase, question_of)))
     elif len(ours):
         texts.append(("One rater", "Each explanation has a single annotator: there is none to compare with."))
     for kind, name in KINDS.items():
         rows = with_intervals(rows_of(means, SCORER, "SCC", kind))
         texts.append(("Within one kind", compared(rows, 0.0, f"SCC among {name} alone above 0", question_of)))
-    apart = kind_differences(ratings, sorted(set(means["question"])), votes)
-    texts.append(
-        ("Maps or concepts", compared(with_intervals(apart), 0.0, "Votes on maps higher than on concepts", _sides))
-    )
+    rows = with_intervals(kind_differences(ratings, sorted(set(means["question"])), votes))
+    texts.append(("Maps or concepts", compared(rows, 0.0, "Votes on maps higher than on concepts", _with_both_means)))
     if INVERTED in set(means["question"]):
         texts.append((INVERTED, inverted_finding(results, ratings, votes)))
     return said(*(Finding(text, topic) for topic, text in texts))
 
 
-def _unseen(row: pd.Series, shuffled: pd.DataFrame, limits: pd.DataFrame) -> str:
+def _correlation_finding(row: pd.Series, shuffled: pd.DataFrame, limits: pd.DataFrame) -> str:
     question = row["question"]
-    others = {SHUFFLED: by_question(shuffled).get(question), "the ceiling": by_question(limits).get(question)}
+    baselines = {SHUFFLED: by_question(shuffled).get(question), "the ceiling": by_question(limits).get(question)}
     text = f"{question}: Spearman's correlation is {{}}, over {with_noun(row['splits'], 'split')}"
-    return sentence(text, row, {} if math.isnan(row["low"]) else others, write=number)
+    return sentence(text, row, {} if math.isnan(row["low"]) else baselines, write=number)
 
 
 def image_means(ratings: RatedExplanations, question: str, kinds: Sequence[str], votes: str = "mode") -> pd.Series:
@@ -254,32 +265,37 @@ def kind_differences(ratings: RatedExplanations, questions: Sequence[str], votes
     for question in questions:
         pairs = pd.DataFrame({name: image_means(ratings, question, kinds, votes) for name, kinds in sides.items()})
         pairs = pairs.dropna()
-        apart = (pairs["maps"] - pairs["concepts"]).to_numpy()
-        low, high = t_interval(apart, UNBOUNDED)
-        value = apart.mean() if apart.size else math.nan
+        differences = (pairs["maps"] - pairs["concepts"]).to_numpy()
+        low, high = t_interval(differences, UNBOUNDED)
+        value = differences.mean() if differences.size else math.nan
         rows.append({"question": question, **pairs.mean(), "value": value, "low": low, "high": high, "n": len(pairs)})
     columns = ["question", "maps", "concepts", "value", "low", "high", "n"]
     return pd.DataFrame(rows, columns=columns).astype({"value": float, "low": float, "high": float})
 
 
-def _sides(row: Mapping[str, Any]) -> str:
+def _with_both_means(row: Mapping[str, Any]) -> str:
     hint = ", low is good" if row["question"] == INVERTED else ""
     return f"{row['question']} ({row['maps']:.2f} and {row['concepts']:.2f}{hint})"
 
 
 def inverted_finding(results: Sequence[SplitResult], ratings: RatedExplanations, votes: str = "mode") -> str:
     """Say how the question on which low is good goes with the one on which high is."""
-    joined = ratings.targets(votes)
-    voted = spearman(*(joined[:, list(QUESTIONS).index(question)] for question in (LIKED, INVERTED)))
-    if math.isnan(voted):
+    in_votes = _inverted_correlation(ratings.targets(votes), list(QUESTIONS))
+    if math.isnan(in_votes):
         return ""
-    text = f"Low is good: the best explanation has the lowest answer. Q5 and Q1 correlate at {number(voted)} in votes"
-    scored = []
-    for result in results:
-        questions = list(result.training.scorer.questions)
-        if {LIKED, INVERTED} <= set(questions):
-            scored.append(spearman(*(result.scores[:, questions.index(question)] for question in (LIKED, INVERTED))))
-    if not scored:
+    text = (
+        f"Low is good: the best explanation has the lowest answer. Q5 and Q1 correlate at {number(in_votes)} in votes"
+    )
+    in_scores = [
+        _inverted_correlation(result.scores, questions)
+        for result in results
+        if {LIKED, INVERTED} <= set(questions := list(result.training.scorer.questions))
+    ]
+    if not in_scores:
         return f"{text} (Spearman)."
-    (row,) = over_splits(pd.DataFrame({"measure": "SCC", "value": scored}), ["measure"]).to_dict("records")
+    (row,) = over_splits(pd.DataFrame({"measure": "SCC", "value": in_scores}), ["measure"]).to_dict("records")
     return sentence(f"{text}, and at {{}} in scores of unseen explanations (Spearman)", row, write=number) or f"{text}."
+
+
+def _inverted_correlation(answers: np.ndarray, questions: Sequence[str]) -> float:
+    return spearman(*(answers[:, questions.index(question)] for question in (LIKED, INVERTED)))

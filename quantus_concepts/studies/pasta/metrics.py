@@ -56,7 +56,7 @@ from quantus_concepts.studies.pasta.preparing import (
 
 IMAGE, EXPLAINER, MODALITY = "image", "explainer", "modality"
 RISE, MASK_ERROR = "RISE", "MAE"
-#: Resamplings of the images behind an interval, and deals behind the range of what knows nothing.
+#: Resamplings of the images behind an interval, and shuffles behind the range of the control.
 N_DRAWN = 200
 ENDS = ("low", "high", "control low", "control high")
 
@@ -65,9 +65,9 @@ ENDS = ("low", "high", "control low", "control high")
 def collect(options: MetricsOptions, run: Run[MetricsOptions]) -> pd.DataFrame:
     """Rate and measure explanations, and relate the measures to the votes; the paper's numbers come last."""
     if options.data is None:
-        ratings, values, more = _of_methods(options, run)
+        ratings, values, more = _rate_and_measure(options, run)
     else:
-        # Sparseness is of maps, not of drawings of them.
+        # Sparseness needs maps, not drawings of them.
         ratings, more = PastaRatings(options.data, drawings=False), {}
         make = partial(metric_values, ratings, display_progressbar=options.progress)
         values = kept_arrays(run.kept, "metrics", {"ratings": identity_of_ratings(ratings)}, make)
@@ -77,21 +77,20 @@ def collect(options: MetricsOptions, run: Run[MetricsOptions]) -> pd.DataFrame:
     return related_frame(frame, ratings.questions, list(values), options.seed)
 
 
-def _of_methods(
+def _rate_and_measure(
     options: MetricsOptions, run: Run[MetricsOptions]
 ) -> tuple[RatedExplanations, dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Return rated explanations of a network, what metrics say of them, and what score and masks say."""
+    """Return rated explanations of a network, their metrics, and their scores and errors to the masks."""
     run.say("Training the network that is explained")
     birds = RatedBirds(options.n_explained, options.n_train, seed=options.seed)
-    device = options.torch_device()
-    of = train_classifier(birds, epochs=options.classifier_epochs, device=device, keep=run.kept)
-    masks = birds.masks
+    epochs, device, masks = options.classifier_epochs, options.torch_device(), birds.masks
+    classifier = train_classifier(birds, epochs=epochs, device=device, keep=run.kept)
     rise = partial(_rise, n_masks=options.n_masks, seed=options.seed)
     methods: dict[str, Any] = {RISE: rise, **build_methods(METHODS, seed=options.seed)}
     run.say("Explaining and rating")
-    ratings = rated_methods(of, masks, methods, options.seed)
+    ratings = rated_methods(classifier, masks, methods, options.seed)
     run.say("Measuring")
-    explainers = {name: Explainer(of.model, explain) for name, explain in methods.items()}
+    explainers = {name: Explainer(classifier.model, explain) for name, explain in methods.items()}
     measure = partial(
         metric_values,
         ratings,
@@ -104,58 +103,54 @@ def _of_methods(
     )
     values = kept_arrays(run.kept, "metrics", {"ratings": identity_of_ratings(ratings)} | run.settings, measure)
     run.say("Training a scorer")
-    scores = _scores(options, run, ratings)
-    return ratings, values, {SCORER: scores, MASK_ERROR: mask_error(ratings, masks)}
-
-
-def _scores(options: MetricsOptions, run: Run[MetricsOptions], ratings: RatedExplanations) -> np.ndarray:
-    """Return what a scorer says that was trained on graded explanations."""
     graded, embedder = study_ratings(options), study_embedder(options)
     plan = study_plan(options, graded, questions=("Q1",), n_splits=1, control=False)
     scorer = best_scorer(run, graded, embedder, plan)
-    return scorer.score(embedder.embed(ratings.explanations).cpu(), ratings.labels.tolist())[:, 0].cpu().numpy()
+    scores = scorer.score(embedder.embed(ratings.explanations).cpu(), ratings.labels.tolist())[:, 0].cpu().numpy()
+    return ratings, values, {SCORER: scores, MASK_ERROR: mask_error(ratings, masks)}
 
 
 def _rise(model: torch.nn.Module, inputs: Any, targets: Any, n_masks: int, seed: int, **quantus: Any) -> np.ndarray:
     """Explain by RISE: the steered one without a score."""
     device = device_of(model)
     images, classes = torch.as_tensor(inputs, device=device), torch.as_tensor(targets, device=device)
-    found = SteeredRISE(model).attribute(images, classes, lam=0, n_masks=n_masks, cells=5, seed=seed)
-    return found.cpu().numpy()
+    return SteeredRISE(model).attribute(images, classes, lam=0, n_masks=n_masks, cells=5, seed=seed).cpu().numpy()
 
 
 def rated_methods(
-    of: Classifier, masks: np.ndarray, methods: Mapping[str, Callable[..., Any]], seed: int = 0
+    classifier: Classifier, masks: np.ndarray, methods: Mapping[str, Callable[..., Any]], seed: int = 0
 ) -> RatedExplanations:
     """Let simulated raters vote on explanations of a network by the masks (N, H, W) of the birds."""
     # The predicted class is explained. Q5 and Q6 are of the pairs that `robustness_pairs` finds, and NaN where it
     # finds none.
-    images, n = of.images.numpy(), len(of.images)
+    images, n = classifier.images.numpy(), len(classifier.images)
     parts = []
     for name, explain in methods.items():
-        maps = np.asarray(explain(model=of.model, inputs=images, targets=of.predicted)).reshape(n, -1, *masks.shape[1:])
+        maps = np.asarray(explain(model=classifier.model, inputs=images, targets=classifier.predicted)).reshape(
+            n, -1, *masks.shape[1:]
+        )
         maps = maps.sum(1)
         expected = np.full((n, len(QUESTIONS)), np.nan)
         expected[:, :4] = [first_answers(*rate_map(*pair)) for pair in zip(maps, masks, strict=True)]
         for question in QUESTIONS_OF_CHANGE:
-            pairs = robustness_pairs(of.model, of.images, None, explain, question=question, seed=seed)
+            pairs = robustness_pairs(classifier.model, classifier.images, None, explain, question=question, seed=seed)
             for place, index in enumerate(pairs.indices):
-                both = (pairs.explanations[place], pairs.perturbed_explanations[place])
-                likeness = map_likeness(*(np.asarray(each).reshape(-1, *masks.shape[1:]).sum(0) for each in both))
+                maps_of_pair = (pairs.explanations[place], pairs.perturbed_explanations[place])
+                likeness = map_likeness(*(np.reshape(heat, (-1, *masks.shape[1:])).sum(0) for heat in maps_of_pair))
                 expected[index, list(QUESTIONS).index(question)] = 1 - likeness
         parts.append((name, maps, MIN_VOTE + (MAX_VOTE - MIN_VOTE) * expected))
-    expected = np.concatenate([each for *_, each in parts])
+    expected = np.concatenate([votes for *_, votes in parts])
     places = np.tile(np.arange(n), len(parts))
     return RatedExplanations(
         [
             MapExplanation(image, torch.as_tensor(heat).float())
             for _, maps, _ in parts
-            for image, heat in zip(of.images, maps, strict=True)
+            for image, heat in zip(classifier.images, maps, strict=True)
         ],
         SimulatedRaters().vote(expected, seed),
         image_ids=np.array([f"bird {place:04d}" for place in places]),
         explainer_ids=np.repeat([name for name, *_ in parts], n),
-        labels=np.array(of.class_names)[of.predicted[places]],
+        labels=np.array(classifier.class_names)[classifier.predicted[places]],
         datasets=np.full(len(places), "painted birds"),
         modalities=np.full(len(places), "map"),
         name="methods on painted birds, simulated raters",
@@ -181,7 +176,7 @@ def explanation_frame(ratings: RatedExplanations, values: Mapping[str, Any], how
     """Return a row for each explanation: image, explainer, modality, joined votes by question, and other measures."""
     columns = {IMAGE: ratings.image_ids, EXPLAINER: ratings.explainer_ids, MODALITY: ratings.modalities}
     votes = dict(zip(ratings.questions, ratings.targets(how).T, strict=True))
-    return pd.DataFrame({**columns, **votes, **{name: np.asarray(each) for name, each in values.items()}})
+    return pd.DataFrame({**columns, **votes, **{name: np.asarray(column) for name, column in values.items()}})
 
 
 def explainer_means(frame: pd.DataFrame, measures: Sequence[str]) -> pd.DataFrame:
@@ -192,29 +187,28 @@ def explainer_means(frame: pd.DataFrame, measures: Sequence[str]) -> pd.DataFram
     groups = [*frame.groupby(EXPLAINER, sort=False), ("all", frame)]
     for explainer, group in groups:
         for measure in measures:
-            known = group.dropna(subset=[measure])
-            values = known[measure].to_numpy(float)
+            complete = group.dropna(subset=[measure])
+            values = complete[measure].to_numpy(float)
             bounds = (MIN_VOTE, MAX_VOTE) if measure in QUESTIONS else (-math.inf, math.inf)
-            low, high = interval(values, bounds, known[IMAGE].to_numpy())
+            low, high = interval(values, bounds, complete[IMAGE].to_numpy())
             value = values.mean() if values.size else math.nan
             deviation = values.std(ddof=1) if values.size > 1 else math.nan
             rows.append((explainer, measure, value, deviation, low, high, values.size))
     return pd.DataFrame(rows, columns=[EXPLAINER, "measure", "value", "deviation", "low", "high", "n"])
 
 
-def share_between(frame: pd.DataFrame, of: str) -> float:
+def share_between(frame: pd.DataFrame, column: str) -> float:
     """Return which share of the variance of a column lies between the means of explainers; NaN without variance."""
-    known = frame.dropna(subset=[of])
-    variance = known[of].var(ddof=0)
+    complete = frame.dropna(subset=[column])
+    variance = complete[column].var(ddof=0)
     if not variance > 0:
         return math.nan
-    return float(known.groupby(EXPLAINER)[of].transform("mean").var(ddof=0) / variance)
+    return float(complete.groupby(EXPLAINER)[column].transform("mean").var(ddof=0) / variance)
 
 
 def across_explainers(frame: pd.DataFrame, first: str, second: str) -> float:
     """Return Spearman's correlation of two measures' means over explainers (Table 2)."""
-    means = frame.groupby(EXPLAINER, sort=False)[[first, second]].mean()
-    return spearman(means[first].to_numpy(), means[second].to_numpy())
+    return _column_correlation(frame.groupby(EXPLAINER, sort=False)[[first, second]].mean(), first, second)
 
 
 def with_control(
@@ -222,16 +216,15 @@ def with_control(
 ) -> dict[str, float]:
     """Return a statistic with its interval and its control."""
     # The interval (low, high) is the 2.5 to 97.5 % range over images drawn anew with all their explanations; the
-    # control (control low, control high) is that range with the column `shuffled` dealt out anew among all
-    # explanations, where nothing is related to anything.
+    # control (control low, control high) is that range with the column `shuffled` shuffled among all explanations.
     rng = np.random.default_rng([seed, 3])
     groups = list(frame.groupby(IMAGE, sort=False).indices.values())
-    drawn, dealt = [], []
+    resampled, controls = [], []
     for _ in range(n):
         chosen = rng.integers(0, len(groups), len(groups))
-        drawn.append(statistic(frame.iloc[np.concatenate([groups[place] for place in chosen])]))
-        dealt.append(statistic(frame.assign(**{shuffled: rng.permutation(frame[shuffled].to_numpy())})))
-    ends = [*pd.Series(drawn, dtype=float).quantile([0.025, 0.975]), *baseline_range(dealt)]
+        resampled.append(statistic(frame.iloc[np.concatenate([groups[place] for place in chosen])]))
+        controls.append(statistic(frame.assign(**{shuffled: rng.permutation(frame[shuffled].to_numpy())})))
+    ends = [*pd.Series(resampled, dtype=float).quantile([0.025, 0.975]), *baseline_range(controls)]
     return {"value": statistic(frame)} | dict(zip(ENDS, ends, strict=True))
 
 
@@ -246,18 +239,18 @@ def related_frame(
     )
     shares = pd.DataFrame(
         [
-            {"question": name} | with_control(explanations, partial(share_between, of=name), name, seed)
+            {"question": name} | with_control(explanations, partial(share_between, column=name), name, seed)
             for name in questions
         ]
     )
-    found = [related.assign(table="8"), means.assign(table="10, 11")]
-    found.append(shares.assign(table="11", measure="share between"))
+    parts = [related.assign(table="8"), means.assign(table="10, 11")]
+    parts.append(shares.assign(table="11", measure="share between"))
     if MASK_ERROR in explanations:
         statistic = partial(across_explainers, first=MASK_ERROR, second=SCORER)
         human = with_control(explanations, statistic, SCORER, seed)
-        found.append(pd.DataFrame([human | {"table": "2", "measure": "SCC of means"}]))
-    printed = [paper_table(table).rename(columns={"row": EXPLAINER}).drop(columns="p") for table in (2, 10, 11)]
-    return pd.concat([*found, *printed], ignore_index=True)
+        parts.append(pd.DataFrame([human | {"table": "2", "measure": "SCC of means"}]))
+    parts += [paper_table(table).rename(columns={"row": EXPLAINER}).drop(columns="p") for table in (2, 10, 11)]
+    return pd.concat(parts, ignore_index=True)
 
 
 def correlations(
@@ -267,19 +260,19 @@ def correlations(
     rows = []
     for metric in metrics:
         for question in questions:
-            known = explanations.dropna(subset=[metric, question])
-            of = {"metric": metric, "question": question}
-            found, pearson = dict.fromkeys(("value", *ENDS), math.nan), math.nan
-            if len(known) > 2 and known[metric].nunique() > 1 and known[question].nunique() > 1:
-                found = with_control(known, partial(_related, metric=metric, question=question), question, seed)
-                pearson = float(stats.pearsonr(known[metric], known[question]).statistic)
-            rows.append(of | {"measure": "SCC", "n": len(known)} | found)
-            rows.append(of | {"measure": "PCC", "n": len(known), "value": pearson})
+            complete = explanations.dropna(subset=[metric, question])
+            about, n = {"metric": metric, "question": question}, len(complete)
+            scc, pcc = dict.fromkeys(("value", *ENDS), math.nan), math.nan
+            if n > 2 and complete[metric].nunique() > 1 and complete[question].nunique() > 1:
+                statistic = partial(_column_correlation, first=metric, second=question)
+                scc = with_control(complete, statistic, question, seed)
+                pcc = float(stats.pearsonr(complete[metric], complete[question]).statistic)
+            rows += [about | {"measure": "SCC", "n": n} | scc, about | {"measure": "PCC", "n": n, "value": pcc}]
     return pd.DataFrame(rows)
 
 
-def _related(some: pd.DataFrame, metric: str, question: str) -> float:
-    return spearman(some[metric].to_numpy(float), some[question].to_numpy(float))
+def _column_correlation(frame: pd.DataFrame, first: str, second: str) -> float:
+    return spearman(frame[first].to_numpy(float), frame[second].to_numpy(float))
 
 
 def inside(row: Mapping[str, Any]) -> bool:
@@ -289,10 +282,10 @@ def inside(row: Mapping[str, Any]) -> bool:
 
 #: Metrics of the paper's Table 10.
 RAW_METRICS = ("Faithfulness (ROAD)", "MaxSensitivity (Gaussian)", "Sparseness")
-#: Size and data sets of the published ratings: there the paper's means over all explainers are comparable.
+#: Data sets and size of the published ratings, with which the paper's means over all explainers are comparable.
 RELEASE = ({"coco", "pascalpart", "monumai", "catsdogscars"}, 20_000)
 SHARE = "share of the variance between explainers"
-BESIDE_VOTES = (
+CORRELATIONS = (
     "The rank correlation of metrics with the votes on the same explanations, as the paper's Tables 7 to 9. Several "
     "explanations are of one image, so p-values, which take them for independent, are not given."
 )
@@ -318,7 +311,7 @@ def page(frame: pd.DataFrame, run: Run[Any]) -> Page:
     ours = pick(frame, model=None)
     related, means, shares, human = (pick(ours, table=table) for table in ("8", "10, 11", "11", "2"))
     sections = [
-        Section("Metrics and votes", BESIDE_VOTES, [correlation_table(related)]),
+        Section("Metrics and votes", CORRELATIONS, [correlation_table(related)]),
         Section("Metrics by explainer", RAW, [raw_table(means)]),
         Section("Votes by explainer", VOTES, [vote_table(means, shares, ratings)]),
     ]
@@ -335,10 +328,10 @@ STUDY = Study("pasta-metrics", collect, page)
 
 def correlation_table(related: pd.DataFrame) -> Table:
     """Return metrics (rows) against questions (columns)."""
-    shown = pick(related, measure="SCC")
-    shown = shown.assign(mark=["≈" if inside(row) else "" for row in shown.to_dict("records")])
+    cells = in_cells(pick(related, measure="SCC"), small=["interval"])
+    cells["mark"] = ["≈" if inside(row) else "" for row in cells.to_dict("records")]
     note = "Spearman's correlation of metric and votes. Pearson's is in results.csv."
-    return Table("Metrics and votes", note, in_cells(shown, small=["interval"]), ["metric"], ["question"], key=KEY)
+    return Table("Metrics and votes", note, cells, ["metric"], ["question"], key=KEY)
 
 
 def raw_table(means: pd.DataFrame) -> Table:
@@ -355,14 +348,14 @@ def raw_table(means: pd.DataFrame) -> Table:
 
 
 def vote_table(means: pd.DataFrame, shares: pd.DataFrame, ratings: RatedExplanations) -> Table:
-    """Return the mean votes (columns questions) by explainer (row), and how much of their variance explainers make."""
+    """Return the mean votes by explainer (row) and question (column), and the share of variance between explainers."""
     votes = in_cells(means[means["measure"].isin(list(QUESTIONS))].assign(question=means["measure"]), number)
     parts = [votes]
     if set(ratings.datasets.tolist()) == RELEASE[0] and len(ratings) >= RELEASE[1] and not ratings.simulated:
         printed = pick(paper_table("text"), measure="vote", question=names(votes, "question"))
         parts.append(in_cells(printed, number).assign(explainer="paper, all"))
-    dealt = [f"dealt anew: to {number(high)}" for high in shares["control high"]]
-    parts.append(in_cells(shares, number).assign(explainer=SHARE, small=dealt))
+    controls = [f"dealt anew: to {number(high)}" for high in shares["control high"]]
+    parts.append(in_cells(shares, number).assign(explainer=SHARE, small=controls))
     return Table(
         "Votes by explainer",
         "Mean of the joined votes, 1 to 5.",
@@ -377,7 +370,7 @@ def vote_table(means: pd.DataFrame, shares: pd.DataFrame, ratings: RatedExplanat
 
 
 def human_table(means: pd.DataFrame) -> Table:
-    """Return by method how far maps are from the marked pixels, and what the score and the votes say."""
+    """Return the distance of maps to the marked pixels, the score and the votes by method."""
     heads = {MASK_ERROR: "MAE ↓", SCORER: "PASTA-score ↑", "Q1": "votes, Q1 ↑"}
     methods = [name for name in names(means, EXPLAINER) if name != "all"]
     return Table(
@@ -392,58 +385,58 @@ def human_table(means: pd.DataFrame) -> Table:
     )
 
 
-def dealt_anew(row: Mapping[str, Any]) -> Row:
-    """Return the range of a statistic with its votes or scores dealt out anew."""
+def control_of(row: Mapping[str, Any]) -> Row:
+    """Return the range of a statistic with shuffled votes or scores."""
     return {"value": math.nan, "low": row["control low"], "high": row["control high"]}
-
-
-def alone(row: Mapping[str, Any]) -> Row:
-    """Return a statistic that is compared by its value: the range of its control has the spread of the images."""
-    return {**row, "low": math.nan, "high": math.nan}
 
 
 def answers(related: pd.DataFrame, human: pd.DataFrame) -> list[Finding]:
     """Return one short line on the metrics, and one on the pixels that people would mark."""
-    known = pick(related, measure="SCC").dropna(subset=["value"])
-    made = []
-    if len(known):
-        outside = known[[not inside(row) for row in known.to_dict("records")]]
-        most = known.loc[known["value"].abs().idxmax()]
-        text = f"{outside['metric'].nunique()} of {known['metric'].nunique()} beyond chance on some question, most "
-        made.append(Finding(f"{text}{most['metric']} on {most['question']} (SCC {number(most['value'])})", "Metrics"))
+    rows = pick(related, measure="SCC").dropna(subset=["value"])
+    answers = []
+    if len(rows):
+        outside = rows[[not inside(row) for row in rows.to_dict("records")]]
+        most = rows.loc[rows["value"].abs().idxmax()]
+        text = f"{outside['metric'].nunique()} of {rows['metric'].nunique()} beyond chance on some question, most "
+        answers.append(
+            Finding(f"{text}{most['metric']} on {most['question']} (SCC {number(most['value'])})", "Metrics")
+        )
     for row in human.dropna(subset=["value"]).to_dict("records"):
-        # The less a map differs from what people would mark, the higher should its score be.
+        # The smaller the error of a map, the higher its score should be.
         verdict = "not distinguishable from chance" if inside(row) else "yes" if row["value"] < 0 else "the opposite"
-        made.append(Finding(f"{verdict} (SCC {number(row['value'])})", "Score agrees with marked pixels"))
-    return made
+        answers.append(Finding(f"{verdict} (SCC {number(row['value'])})", "Score agrees with marked pixels"))
+    return answers
 
 
 def said_of_metrics(related: pd.DataFrame) -> list[Finding]:
-    """Say for each metric with which questions it goes more than chance would."""
+    """Say for each metric on which questions it correlates with the votes more than shuffled votes do."""
     rows = pick(related, measure="SCC").dropna(subset=["value"])
+    # Compared by its value: the range of the control has the spread of the images.
     rows = rows.assign(low=math.nan, high=math.nan)
     return [
-        Finding(compared(of, dealt_anew, "SCC with votes above those dealt anew", _question), str(metric))
-        for metric, of in rows.groupby("metric", sort=False)
+        Finding(compared(group, control_of, "SCC with votes above those dealt anew", _with_value), str(metric))
+        for metric, group in rows.groupby("metric", sort=False)
     ]
 
 
-def _question(row: Mapping[str, Any]) -> str:
+def _with_value(row: Mapping[str, Any]) -> str:
     return f"{row['question']} ({number(row['value'])})"
 
 
 def said_of_shares(shares: pd.DataFrame) -> Finding:
-    """Say how much explainers make of the votes."""
+    """Say how much of the variance of votes lies between explainers."""
     parts = [f"{row['question']} {row['value']:.0%} (to {row['control high']:.0%})" for _, row in shares.iterrows()]
     text = f"Share of the variance of votes that lies between explainers (dealt anew): {', '.join(parts)}."
     return Finding(text, "Explainers")
 
 
-def said_of_human(found: Mapping[str, Any], n: int) -> Finding:
+def said_of_human(row: Mapping[str, Any], n: int) -> Finding:
     """Say whether the score orders methods as the marked pixels do."""
-    chance = f"scores dealt out anew, 95 % of them {ends(dealt_anew(found), number)}"
-    relation = "" if math.isnan(found["value"]) else RELATIONS[relation_to(alone(found), dealt_anew(found))]
+    control = control_of(row)
+    chance = f"scores dealt out anew, 95 % of them {ends(control, number)}"
+    value_alone = {**row, "low": math.nan, "high": math.nan}
+    relation = "" if math.isnan(row["value"]) else RELATIONS[relation_to(value_alone, control)]
     text = (
         f"SCC over {n} methods of their difference from the marked pixels with their score: {{}}, {relation} {chance}"
     )
-    return Finding(sentence(text, found, write=number), "Marked pixels")
+    return Finding(sentence(text, row, write=number), "Marked pixels")

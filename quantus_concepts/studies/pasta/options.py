@@ -20,13 +20,13 @@ MODELS = (SCORER, "ridge", "lasso", "SVM", SHUFFLED, HUMAN, SIMULATED_HUMAN, CEI
 
 MEASURES = {"MSE": "MSE ↓", "QWK": "QWK ↑", "SCC": "SCC ↑", "SCC rounded": "SCC ↑, rounded"}
 #: Those of the paper.
-SHOWN = ("MSE", "QWK", "SCC")
+PAPER_MEASURES = ("MSE", "QWK", "SCC")
 
 KINDS = {"map": "maps", "drawing": "drawings", "concepts": "concepts"}
-#: What ratings with the pictures that people saw have in place of maps.
+#: The kind of maps in ratings with the pictures that people saw.
 DRAWING = "drawing"
 
-#: Mark of every table and figure whose raters are.
+#: Mark of tables and figures of simulated raters.
 SIMULATED = "simulated raters"
 SIMULATED_TEXT = (
     "The raters are simulated: a stated function of how well an explanation matches a known truth, with noise and a "
@@ -38,7 +38,7 @@ TABLE_1_SOURCE = "Kazmierczak et al., Table 1: 5 splits of the PASTA data set, 2
 
 @dataclass(frozen=True)
 class Variant:
-    """One choice; all it does not name is as by default."""
+    """One choice; everything else is the default."""
 
     name: str
     embedding: tuple[tuple[str, Any], ...] = ()
@@ -51,7 +51,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Ablation:
-    """Choices held against each other: the first one is the default, which the others differ from."""
+    """Choices to compare: the first one is the default."""
 
     title: str
     about: str
@@ -61,7 +61,7 @@ class Ablation:
     modality: str = ""
 
 
-def _each(argument: str, *values: Any, drawn: bool = True) -> tuple[Variant, ...]:
+def _variants(argument: str, *values: Any, drawn: bool = True) -> tuple[Variant, ...]:
     return tuple(Variant(str(value), ((argument, value),), drawn=drawn) for value in values)
 
 
@@ -95,14 +95,14 @@ ABLATIONS = {
         "Laid over the image (Eq. 1), or the image times the map (Eq. 14); and, where ratings come with the drawings "
         "that people saw, these. The embedded encoder is scaled to pictures laid over, so that the others fall outside "
         "of what it tells apart.",
-        (*_each("saliency", "overlay", "masked", drawn=False), Variant(DRAWING)),
+        (*_variants("saliency", "overlay", "masked", drawn=False), Variant(DRAWING)),
         18,
         "map",
     ),
     "n-top": Ablation(
         "How many concepts are named",
         "In the text of an explanation; one with fewer concepts names all it has.",
-        _each("n_top", 15, 5, 10, 20),
+        _variants("n_top", 15, 5, 10, 20),
         19,
         "concepts",
     ),
@@ -164,8 +164,8 @@ def question_names(text: str, argument: str = "--question") -> tuple[str, ...]:
 def table_names(text: str) -> tuple[str, ...]:
     """Read which ablations an option names, or numbers as the paper does."""
     numbers = {str(ablation.table): name for name, ablation in ABLATIONS.items() if ablation.table}
-    given = [numbers.get(each.strip(), each.strip()) for each in text.split(",")]
-    names = list(ABLATIONS) if text.strip() == ALL else given
+    words = [word.strip() for word in text.split(",")]
+    names = list(ABLATIONS) if words == [ALL] else [numbers.get(word, word) for word in words]
     unknown = [name for name in names if name not in ABLATIONS]
     if unknown:
         raise ValueError(
@@ -178,15 +178,15 @@ def table_names(text: str) -> tuple[str, ...]:
 def whole_numbers(text: str, argument: str) -> tuple[int, ...]:
     """Read at least two numbers with commas between them."""
     try:
-        found = sorted({int(each) for each in text.split(",")})
+        numbers = sorted({int(number) for number in text.split(",")})
     except ValueError:
-        found = []
-    if len(found) < 2 or found[0] < 2:
+        numbers = []
+    if len(numbers) < 2 or numbers[0] < 2:
         raise ValueError(
             f"Expected argument `{argument}` to be two or more whole numbers from 2, with commas between them, but got "
             f"{text!r}."
         )
-    return tuple(found)
+    return tuple(numbers)
 
 
 def check_annotations(data: Path | None) -> None:

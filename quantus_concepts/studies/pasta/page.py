@@ -30,6 +30,7 @@ from quantus_concepts.studies.pasta.findings import (
     in_cells,
     kind_votes,
     paper_table,
+    stack,
     study_page,
     summarise_splits,
     whole_percent,
@@ -40,9 +41,9 @@ from quantus_concepts.studies.pasta.options import (
     KINDS,
     MEASURES,
     MODELS,
+    PAPER_MEASURES,
     REGRESSORS,
     SCORER,
-    SHOWN,
     SHUFFLED,
     SIMULATED,
     SIMULATED_HUMAN,
@@ -50,6 +51,8 @@ from quantus_concepts.studies.pasta.options import (
 )
 
 FITTED = tuple(REGRESSORS.values())
+#: All models but the regressors.
+TRAINED = tuple(model for model in MODELS if model not in FITTED)
 
 
 def training_page(
@@ -60,18 +63,17 @@ def training_page(
     results: Sequence[SplitResult] = run.facts["splits"]
     simulated, means = ratings.simulated, summarise_splits(frame)
     encoder = encoder if encoder in PRESETS else None
-    beside = {} if simulated else paper_rows(encoder)
-    note, key = agreement_note(frame), agreement_key(means, bool(beside))
-    without = [model for model in MODELS if model not in FITTED]
-    agreement = measure_table("Agreement with the votes", note, means, MEASURES, without, beside, key, counts(frame))
+    paper = {} if simulated else paper_rows(encoder)
+    note, key = agreement_note(frame), agreement_key(means, bool(paper))
+    agreement = measure_table("Agreement with the votes", note, means, MEASURES, TRAINED, paper, key, counts(frame))
     main = measure_table(
         "Scores and votes of unseen images and explainers",
         f"Mean over {with_noun(frame['seed'].nunique(), 'split')}; deviations are in report.html."
         + (" The ceiling is what the raters' own noise allows." if CEILING in set(means["model"]) else ""),
         means,
-        SHOWN,
+        PAPER_MEASURES,
         MODELS,
-        beside,
+        paper,
     )
     points = explainer_points(results, ratings)
     orientation = [orientation_table(run.options.questions, encoder)] if simulated else []
@@ -82,7 +84,7 @@ def training_page(
             charts=[measure_chart(frame, means, "SCC", simulated), explainer_chart(points, simulated)],
             folded=[explainer_table(points, simulated), *orientation],
         ),
-        Section("Kappa and squared error", charts=[measure_chart(frame, means, each, simulated) for each in ERRORS]),
+        Section("Kappa and squared error", charts=[measure_chart(frame, means, name, simulated) for name in ERRORS]),
         Section("Is the network needed?", tables=[regressor_table(means, encoder, simulated)]),
         Section("The votes", tables=[votes_table(ratings, run.options.questions)], charts=votes_charts(ratings, votes)),
         Section("Splits and training", tables=[split_table(results)], charts=[curve_chart(results)]),
@@ -120,22 +122,20 @@ def measure_table(
     means: pd.DataFrame,
     measures: Iterable[str],
     models: Sequence[str],
-    beside: Mapping[str, pd.DataFrame],
+    paper: Mapping[str, pd.DataFrame],
     key: str = "",
     heads: Mapping[str, str] | None = None,
 ) -> Table:
-    """Return means and deviations by measure and model, each with the paper's below where it has one."""
+    """Return means and deviations by measure and model, followed by the paper's."""
     parts = [means.head(0)]
     for measure in measures:
         for model in models:
             ours = pick(means, model=model, measure=measure, modality="all").sort_values("question")
-            if len(ours):
-                theirs = beside.get(model, ours.head(0))
-                asked = pick(theirs, measure=measure, question=list(ours["question"]))
-                rows = [each for each in (ours.assign(label=model), asked) if len(each)]
-                parts += [each.assign(group=MEASURES[measure]) for each in rows]
-    shown = in_cells(pd.concat(parts), small=["deviation"])
-    return Table(title, note, shown, ["group", "label"], ["question"], heads=heads or {}, controls=[SHUFFLED], key=key)
+            theirs = paper.get(model, ours.head(0))
+            theirs = pick(theirs, measure=measure, question=list(ours["question"]))
+            parts += [rows.assign(group=MEASURES[measure]) for rows in (ours.assign(label=model), theirs)]
+    cells = in_cells(stack(parts), small=["deviation"])
+    return Table(title, note, cells, ["group", "label"], ["question"], heads=heads or {}, controls=[SHUFFLED], key=key)
 
 
 def agreement_note(frame: pd.DataFrame) -> str:
@@ -162,11 +162,11 @@ def agreement_key(means: pd.DataFrame, paper: bool) -> str:
 
 def counts(frame: pd.DataFrame) -> dict[str, str]:
     """Return how many test explanations there are of each question."""
-    found = pick(frame, model=SCORER, measure="SCC", modality="all").groupby("question")["n"]
-    return {question: count_range(each) for question, each in found}
+    groups = pick(frame, model=SCORER, measure="SCC", modality="all").groupby("question")["n"]
+    return {question: count_range(counts) for question, counts in groups}
 
 
-def _rows(rows: pd.DataFrame, label: str, write: Callable[[float], str] = number) -> pd.DataFrame:
+def _label_rows(rows: pd.DataFrame, label: str, write: Callable[[float], str] = number) -> pd.DataFrame:
     return in_cells(rows.sort_values("question"), write, small=["interval"]).assign(label=label)
 
 
@@ -175,15 +175,15 @@ def ceiling_table(means: pd.DataFrame, simulated: bool) -> Table:
     parts = [means.head(0)]
     if CEILING in set(means["model"]):
         of_all = pick(means, modality="all")
-        parts += [_rows(pick(of_all, model=model, measure="SCC"), model) for model in (SCORER, CEILING)]
-        parts.append(_rows(pick(of_all, measure=SHARE), SHARE, whole_percent))
-        parts.append(_rows(pick(of_all, model=SHUFFLED, measure="SCC"), SHUFFLED))
+        parts += [_label_rows(pick(of_all, model=model, measure="SCC"), model) for model in (SCORER, CEILING)]
+        parts.append(_label_rows(pick(of_all, measure=SHARE), SHARE, whole_percent))
+        parts.append(_label_rows(pick(of_all, model=SHUFFLED, measure="SCC"), SHUFFLED))
     return Table(
         "Share of the ceiling",
         "Spearman's correlation of scores with the joined votes, compared with that of votes without the raters' noise."
         if simulated
         else "Spearman's correlation of scores with the joined votes, with an estimate from how far the raters agree.",
-        pd.concat([part for part in parts if len(part)] or parts),
+        stack(parts),
         ["label"],
         ["question"],
         controls=[SHUFFLED],
@@ -196,17 +196,14 @@ def kind_table(frame: pd.DataFrame, means: pd.DataFrame) -> Table:
     """Return Spearman's correlation among maps alone and among concepts alone."""
     parts = [means.head(0)]
     for kind, name in KINDS.items():
-        counts = pick(frame, measure="SCC", modality=kind)["n"]
-        for model in (model for model in MODELS if model not in FITTED):
-            rows = pick(means, model=model, measure="SCC", modality=kind)
-            if len(rows):
-                group = f"{name.capitalize()} alone, {count_range(counts)}"
-                parts.append(_rows(rows, model).assign(group=group))
+        group = f"{name.capitalize()} alone, {count_range(pick(frame, measure='SCC', modality=kind)['n'])}"
+        of_kind = pick(means, measure="SCC", modality=kind)
+        parts += [_label_rows(pick(of_kind, model=model), model).assign(group=group) for model in TRAINED]
     return Table(
         "Within one kind",
         "Spearman's correlation of scores with the joined votes: an order of all explanations may come from one kind "
         "being rated higher than the other, this one does not.",
-        pd.concat([part for part in parts if len(part)] or parts),
+        stack(parts),
         ["group", "label"],
         ["question"],
         controls=[SHUFFLED],
@@ -218,31 +215,31 @@ def regressor_table(means: pd.DataFrame, encoder: str | None, simulated: bool) -
     """Return the scoring functions side by side, as the paper's Table 17."""
     fitted = [model for model in FITTED if model in set(means["model"])]
     models = (SCORER, *fitted) if fitted else ()
-    beside = {}
+    paper = {}
     if encoder == "siglip" and not simulated:
         printed = paper_table(17)
-        beside = {model: pick(printed, row=model).assign(label=f"paper, {model}") for model in models}
+        paper = {model: pick(printed, row=model).assign(label=f"paper, {model}") for model in models}
     return measure_table(
         "Scoring functions",
         "The network and three regressors on the same embeddings. Mean ± standard deviation over splits.",
         means,
-        SHOWN,
+        PAPER_MEASURES,
         models,
-        beside,
-        f"paper: {TABLE_1_SOURCE.split(',')[0]}, Table 17, on SigLIP's embeddings, Q1." if beside else "",
+        paper,
+        f"paper: {TABLE_1_SOURCE.split(',')[0]}, Table 17, on SigLIP's embeddings, Q1." if paper else "",
     )
 
 
 def orientation_table(questions: Sequence[str], encoder: str | None = None) -> Table:
     """Return the paper's figures for themselves, where ours cannot be compared with them."""
     rows = [encoder or "siglip", "human"]
-    shown = pick(paper_table(1), row=rows, measure=list(SHOWN), question=list(questions))
-    shown = shown.assign(group=shown["measure"].map(MEASURES), place=shown["row"].map(rows.index))
+    paper = pick(paper_table(1), row=rows, measure=list(PAPER_MEASURES), question=list(questions))
+    paper = paper.assign(group=paper["measure"].map(MEASURES), place=paper["row"].map(rows.index))
     return Table(
         "For orientation: the paper",
         f"{TABLE_1_SOURCE}. People's votes on explanations of photographs: not comparable with the numbers of this "
         "run.",
-        in_cells(shown.sort_values("place", kind="stable"), small=["deviation"]),
+        in_cells(paper.sort_values("place", kind="stable"), small=["deviation"]),
         ["group", "row"],
         ["question"],
     )
@@ -254,8 +251,8 @@ def split_table(results: Sequence[SplitResult]) -> Table:
     for result in results:
         split, sizes = result.split, {part: len(getattr(result.split, part)) for part in PARTS}
         for part, size in sizes.items():
-            of = f"{len(split.images[part])} images, {len(split.explainers[part])} explainers"
-            rows.append((f"seed {result.seed}", part, str(size), of))
+            small = f"{len(split.images[part])} images, {len(split.explainers[part])} explainers"
+            rows.append((f"seed {result.seed}", part, str(size), small))
         total = sum(sizes.values()) + split.dropped
         rows.append((f"seed {result.seed}", "left out", str(split.dropped), f"of {total}"))
     return Table(
@@ -270,22 +267,22 @@ def split_table(results: Sequence[SplitResult]) -> Table:
 
 def votes_table(ratings: RatedExplanations, questions: Sequence[str]) -> Table:
     """Return how many votes there are and how many are missing."""
-    given = ~np.isnan(ratings.votes[:, :, [list(QUESTIONS).index(question) for question in questions]])
-    voters = given.sum(1)
+    voted = ~np.isnan(ratings.votes[:, :, [list(QUESTIONS).index(question) for question in questions]])
+    voters = voted.sum(1)
     counts = {
-        "votes": given.sum((0, 1)),
-        "missing": (~given).sum((0, 1)),
+        "votes": voted.sum((0, 1)),
+        "missing": (~voted).sum((0, 1)),
         "explanations without a vote": (voters == 0).sum(0),
         "with a single vote": (voters == 1).sum(0),
     }
-    long = pd.DataFrame(counts, index=list(questions)).rename_axis("question").reset_index()
-    places = given.shape[1]
+    frame = pd.DataFrame(counts, index=list(questions)).rename_axis("question").reset_index()
+    places = voted.shape[1]
     return Table(
         "Votes",
         f"{len(ratings)} explanations of {len(set(ratings.image_ids.tolist()))} images by "
         f"{len(set(ratings.explainer_ids.tolist()))} explainers; "
         f"{'a single rater' if places == 1 else f'up to {places} raters'} for each.",
-        long.melt("question", var_name="label"),
+        frame.melt("question", var_name="label"),
         ["label"],
         ["question"],
         write=lambda value: str(int(value)),
@@ -309,7 +306,7 @@ LINES = {HUMAN: "-", SIMULATED_HUMAN: "-", CEILING: (0, (4, 1.5))}
 KIND_COLOURS = {"maps": "#0072B2", "drawings": "#56B4E9", "concepts": "#E69F00"}
 #: Epochs of a learning curve that are drawn, at most, and panels in a row.
 EPOCHS, ACROSS = 20, 3
-#: Measures beside the rank correlation.
+#: Measures with a chart of their own section.
 ERRORS = ("QWK", "MSE")
 CAPTIONS = {
     "SCC": "Spearman's correlation of scores with joined votes, of unseen explanations. Bars are means over splits "
@@ -322,15 +319,15 @@ CAPTIONS = {
 def measure_chart(frame: pd.DataFrame, means: pd.DataFrame, measure: str, simulated: bool) -> Chart:
     """Draw a measure of each question: scorers as bars, baselines as lines across them, every split as a point."""
     label = f"{measure} ({'lower' if measure == 'MSE' else 'higher'} is better)"
-    shown = pick(means, measure=measure, modality="all").sort_values("question", kind="stable")
+    rows = pick(means, measure=measure, modality="all").sort_values("question", kind="stable")
     bars = Bars(
-        frame=shown,
+        frame=rows,
         groups="question",
         series="model",
         label=f"{label}\n{SIMULATED}" if simulated else label,
         order=MODELS,
         colours=COLOURS,
-        lines={name: style for name, style in LINES.items() if name in set(shown["model"])},
+        lines={name: style for name, style in LINES.items() if name in set(rows["model"])},
         reference=(0.0, ""),
         singles=pick(frame, measure=measure, modality="all"),
         write=None,
@@ -344,24 +341,25 @@ def explainer_points(results: Sequence[SplitResult], ratings: RatedExplanations)
     for result in results:
         test = result.split.test
         for column, question in enumerate(result.training.scorer.questions):
-            of = {"question": question, "explainer": ratings.explainer_ids[test], "kind": ratings.modalities[test]}
-            parts.append(pd.DataFrame(of | {"vote": result.targets[:, column], "score": result.scores[:, column]}))
-    known = pd.concat(parts).dropna(subset=["vote"])
-    keys = ["question", "explainer"]
-    return known.groupby(keys).agg({"kind": "last", "vote": "mean", "score": "mean"}).reset_index()
+            part = {"question": question, "explainer": ratings.explainer_ids[test], "kind": ratings.modalities[test]}
+            parts.append(pd.DataFrame(part | {"vote": result.targets[:, column], "score": result.scores[:, column]}))
+    groups = pd.concat(parts).dropna(subset=["vote"]).groupby(["question", "explainer"])
+    return groups.agg({"kind": "last", "vote": "mean", "score": "mean"}).reset_index()
 
 
 def explainer_chart(points: pd.DataFrame, simulated: bool) -> Chart:
     """Draw the mean score of each explainer against its mean vote, a panel for each question."""
     questions = names(points, "question")
     columns = min(ACROSS, len(questions))
-    rows = math.ceil(len(questions) / columns)
-    figure = Figure(figsize=(0.6 + 2.6 * columns, 0.6 + 2.5 * rows), layout="constrained")
-    panels = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).ravel()
+    n_rows = math.ceil(len(questions) / columns)
+    figure = Figure(figsize=(0.6 + 2.6 * columns, 0.6 + 2.5 * n_rows), layout="constrained")
+    panels = figure.subplots(n_rows, columns, sharex=True, sharey=True, squeeze=False).ravel()
     for panel, question in zip(panels, questions, strict=False):
-        for kind, of in pick(points, question=question).groupby("kind"):
+        for kind, rows in pick(points, question=question).groupby("kind"):
             name = KINDS[str(kind)]
-            panel.scatter(of["vote"], of["score"], color=KIND_COLOURS[name], s=18, label=name, zorder=3, linewidths=0)
+            panel.scatter(
+                rows["vote"], rows["score"], color=KIND_COLOURS[name], s=18, label=name, zorder=3, linewidths=0
+            )
         panel.axline((3, 3), slope=1, color="#9A9A9A", linewidth=1, linestyle="--", zorder=1)
         panel.set(title=question, xlabel=f"mean vote ({SIMULATED})" if simulated else "mean vote", ylabel="mean score")
         panel.label_outer()
@@ -375,13 +373,13 @@ def explainer_chart(points: pd.DataFrame, simulated: bool) -> Chart:
 
 def explainer_table(points: pd.DataFrame, simulated: bool) -> Table:
     """Return mean score and vote of each explainer that was never seen in training."""
-    shown = points.assign(
+    cells = points.assign(
         text=points["score"].map(number), small="vote " + points["vote"].map(number), kind=points["kind"].map(KINDS)
     )
     return Table(
         "Explainers never seen in training",
         "Mean score, and below it the mean joined vote.",
-        shown.sort_values(["kind", "question", "vote"], ascending=[False, True, False], kind="stable"),
+        cells.sort_values(["kind", "question", "vote"], ascending=[False, True, False], kind="stable"),
         ["kind", "explainer"],
         ["question"],
         unverified=SIMULATED if simulated else "",
@@ -413,10 +411,10 @@ def curve_chart(results: Sequence[SplitResult]) -> Chart:
 
 def votes_charts(ratings: RatedExplanations, votes: str) -> list[Chart]:
     """Draw the mean votes by kind, as the paper's Figure 4, where anybody voted."""
-    found = kind_votes(ratings, votes)
+    means = kind_votes(ratings, votes)
     labels = {name: f"{name}\n(low is good)" if question.low_is_good else name for name, question in QUESTIONS.items()}
     bars = Bars(
-        frame=found.assign(kind=found["kind"].map(KINDS), question=found["question"].map(labels)),
+        frame=means.assign(kind=means["kind"].map(KINDS), question=means["question"].map(labels)),
         groups="question",
         series="kind",
         label=f"mean vote\n{SIMULATED}" if ratings.simulated else "mean vote",
@@ -426,4 +424,4 @@ def votes_charts(ratings: RatedExplanations, votes: str) -> list[Chart]:
         write=None,
     )
     caption = "Mean joined vote by kind of explanation, with 95 % intervals over images."
-    return [Chart("votes", caption, bars)] if len(found) else []
+    return [Chart("votes", caption, bars)] if len(means) else []

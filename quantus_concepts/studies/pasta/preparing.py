@@ -35,7 +35,7 @@ from quantus_concepts.studies.pasta.options import (
     TrainingOptions,
 )
 
-#: Explanations of the networks; the last two know nothing of them: their ratings must not change with size.
+#: Explanations of the networks; the last two do not depend on the network: their ratings must not change with size.
 METHODS = ("Grad-CAM", "vanilla gradient", "gradient x input", "guided backpropagation", "Sobel edges", "random")
 CONTROLS = ("Sobel edges", "random")
 
@@ -50,14 +50,14 @@ class RatedBirds:
     seed: int = 0
 
     @property
-    def known(self) -> KeptImages:
+    def training(self) -> KeptImages:
         """Birds to learn from."""
-        return self._painted[0]
+        return self._images[0]
 
     @property
     def unseen(self) -> KeptImages:
         """Birds to explain."""
-        return self._painted[1]
+        return self._images[1]
 
     @property
     def masks(self) -> np.ndarray:
@@ -66,7 +66,7 @@ class RatedBirds:
         return np.stack([painted.part_masks(place).any(0).numpy() for place in range(self.n_explained)])
 
     @cached_property
-    def _painted(self) -> list[KeptImages]:
+    def _images(self) -> list[KeptImages]:
         counts = {"train": self.n_train, "test": max(self.n_explained, N_CLASSES)}
         return painted_birds(*((self._settings | {"split": split}, 0, count) for split, count in counts.items()))
 
@@ -102,15 +102,15 @@ def train_classifier(
     progress: bool = False,
     keep: Keep = not_kept,
 ) -> Classifier:
-    """Train a small network, all drawn anew for each `network`."""
+    """Train a small network; another `network` has other initial weights and batches."""
     seed = birds.seed + network
     model = SmallResNet(N_CLASSES, channels=channels, seed=seed).to(device)
 
     def make(_: Any) -> dict[str, Tensor]:
         train(
             model,
-            birds.known.images,
-            birds.known.labels,
+            birds.training.images,
+            birds.training.labels,
             epochs=epochs,
             seed=seed,
             description="training the classifier",
@@ -118,13 +118,8 @@ def train_classifier(
         )
         return {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
 
-    settings: dict[str, Any] = {
-        "birds": birds.n_train,
-        "size": birds.image_size,
-        "seed": birds.seed,
-        "network": network,
-    }
-    settings |= {"channels": channels, "epochs": epochs, "device": str(device)}
+    settings: dict[str, Any] = {"birds": birds.n_train, "size": birds.image_size, "seed": birds.seed}
+    settings |= {"network": network, "channels": channels, "epochs": epochs, "device": str(device)}
     load_trained(model, keep(f"network of {channels} channels {network}", settings, make))
     images = birds.unseen.images[: birds.n_explained].float() / 255
     with torch.no_grad():
@@ -165,16 +160,16 @@ def study_plan(
 ) -> Plan:
     """Return how scorers are trained on the embeddings of an encoder, as options say and but for what is changed."""
     settings = EMBEDDED_SETTINGS if encoder.startswith(EMBEDDED) else TrainingSettings()
-    given = {name: getattr(options, name, None) for name in ("epochs", "learning_rate", "loss")}
-    asked = {"questions": "questions", "seeds": "n_splits", "train_share": "train_share", "regressors": "regressors"}
-    plan: dict[str, Any] = {place: getattr(options, name) for name, place in asked.items() if hasattr(options, name)}
-    plan |= {"label_names": known_labels(ratings), "seed": options.seed, "progress": options.progress}
-    plan["settings"] = replace(settings, **{name: value for name, value in given.items() if value is not None})
-    return Plan(**plan | {"device": options.torch_device()} | changed)
+    training = {name: getattr(options, name, None) for name in ("epochs", "learning_rate", "loss")}
+    settings = replace(settings, **{name: value for name, value in training.items() if value is not None})
+    fields = {"questions": "questions", "seeds": "n_splits", "train_share": "train_share", "regressors": "regressors"}
+    plan: dict[str, Any] = {field: getattr(options, name) for name, field in fields.items() if hasattr(options, name)}
+    plan |= {"label_names": label_names_of(ratings), "settings": settings, "device": options.torch_device()}
+    return Plan(**plan | {"seed": options.seed, "progress": options.progress} | changed)
 
 
-def known_labels(ratings: RatedExplanations) -> tuple[str, ...]:
-    """Return the labels a scorer of these ratings has to know."""
+def label_names_of(ratings: RatedExplanations) -> tuple[str, ...]:
+    """Return the labels of a scorer of these ratings."""
     names = set(ratings.labels.tolist()) - {""}
     released = {LABEL_ALIASES.get(name, name) for name in names} <= set(RELEASED_LABELS)
     return tuple(RELEASED_LABELS) if released else tuple(sorted(names))

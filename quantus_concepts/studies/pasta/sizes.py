@@ -9,22 +9,13 @@ import numpy as np
 import pandas as pd
 
 from captum_concepts.attributions.methods import build_methods
-from quantus_concepts.functional.agreement import LEAST_SPLITS
 from quantus_concepts.metrics.pasta.pasta_score import PASTAScore
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.encoders.embedded_encoder import EmbeddedEncoder
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.studies._kit.charts import GREY, Chart, Curves
 from quantus_concepts.studies._kit.command import named_as_typed
-from quantus_concepts.studies._kit.findings import (
-    Finding,
-    compared,
-    named_with_interval,
-    number,
-    relation_to,
-    said,
-    with_intervals,
-)
+from quantus_concepts.studies._kit.findings import Finding, number, relation_to, said, with_intervals
 from quantus_concepts.studies._kit.page import Page, Section
 from quantus_concepts.studies._kit.results import names, pick
 from quantus_concepts.studies._kit.run import Run, Study
@@ -36,7 +27,7 @@ from quantus_concepts.studies.pasta.evaluation import (
     splits_of,
     variant_figures,
 )
-from quantus_concepts.studies.pasta.findings import between, in_cells, study_page
+from quantus_concepts.studies.pasta.findings import between, compared_with_zero, in_cells, study_page
 from quantus_concepts.studies.pasta.options import (
     EMBEDDED,
     KINDS,
@@ -84,15 +75,15 @@ def collect(options: SizesOptions, run: Run[SizesOptions]) -> pd.DataFrame:
     run.settings["encoder"] = ", ".join(embedder.name for embedder in embedders.values())
     run.facts["simulated"] = ratings.simulated
     frames = []
-    # Before anything expensive.
+    # Too few images raise before the expensive embedding.
     splits_of(ratings, study_plan(options, ratings))
     for name, embedder in embedders.items():
         run.say(f"Embedding and training: {name}")
         embeddings = kept_embeddings(run.kept, embedder, ratings, f"embeddings of {name}")
         plan = study_plan(options, ratings, name)
-        found = variant_figures(ratings, embeddings, Variant(name), plan, run.kept)
+        figures = variant_figures(ratings, embeddings, Variant(name), plan, run.kept)
         # Counted after embedding: the model is built by then.
-        frames.append(found.assign(name=name, parameters=getattr(embedder.encoder, "n_parameters", math.nan)))
+        frames.append(figures.assign(name=name, parameters=getattr(embedder.encoder, "n_parameters", math.nan)))
     encoders = run.frames["encoders"] = pd.concat(frames, ignore_index=True)
     results = []
     if options.classifiers and options.data is None:
@@ -101,13 +92,13 @@ def collect(options: SizesOptions, run: Run[SizesOptions]) -> pd.DataFrame:
         scorer = best_scorer(run, ratings, embedder, plan)
         networks = run.frames["networks"] = network_sizes(options, run, scorer, embedder)
         means = over_splits(networks, ("name", "parameters", "measure"))
-        steep = slopes(networks, ("name", "measure"))
-        results += [each.assign(part="networks") for each in (means, steep.assign(measure=SLOPE))]
+        slope_rows = slopes(networks, ("name", "measure")).assign(measure=SLOPE)
+        results += [rows.assign(part="networks") for rows in (means, slope_rows)]
     for question in names(encoders, "question"):
         chosen = pick(encoders, question=question, measure="SCC")
         means = over_splits(chosen, ("name", "parameters", "model", "modality", "measure"))
-        steep = slopes(chosen, ("model", "modality"))
-        results += [each.assign(part="encoders", question=question) for each in (means, steep)]
+        slope_rows = slopes(chosen, ("model", "modality"))
+        results += [rows.assign(part="encoders", question=question) for rows in (means, slope_rows)]
     return pd.concat(results, ignore_index=True)
 
 
@@ -139,7 +130,7 @@ def network_sizes(options: SizesOptions, run: Run[SizesOptions], scorer: Scorer,
     for network in range(options.n_networks):
         for width in whole_numbers(options.channels, "--channels"):
             run.say(f"Training and explaining a network of {width} channels ({network + 1} of {options.n_networks})")
-            of = train_classifier(
+            classifier = train_classifier(
                 birds,
                 epochs=options.classifier_epochs,
                 device=options.torch_device(),
@@ -147,20 +138,24 @@ def network_sizes(options: SizesOptions, run: Run[SizesOptions], scorer: Scorer,
                 network=network,
                 keep=run.kept,
             )
-            parameters = sum(each.numel() for each in of.model.parameters())
+            parameters = sum(parameter.numel() for parameter in classifier.model.parameters())
             metric = PASTAScore(
-                scorer, embedder, question=scorer.questions[0], class_names=of.class_names, disable_warnings=True
+                scorer,
+                embedder,
+                question=scorer.questions[0],
+                class_names=classifier.class_names,
+                disable_warnings=True,
             )
-            images = of.images.numpy()
-            rows.append(("network", parameters, ACCURACY, of.accuracy, len(images), network))
+            images = classifier.images.numpy()
+            rows.append(("network", parameters, ACCURACY, classifier.accuracy, len(images), network))
             # Random maps are others for each network, as its own are.
             methods = build_methods(METHODS, seed=options.seed + 1000 * network + width)
             for name, explain in methods.items():
-                maps = explain(model=of.model, inputs=images, targets=of.labels)
-                scores = np.asarray(metric(of.model, images, of.labels, maps), dtype=float)
-                known = scores[~np.isnan(scores)]
-                value = float(known.mean()) if known.size else math.nan
-                rows.append((name, parameters, SCORE, value, known.size, network))
+                maps = explain(model=classifier.model, inputs=images, targets=classifier.labels)
+                scores = np.asarray(metric(classifier.model, images, classifier.labels, maps), dtype=float)
+                defined = scores[~np.isnan(scores)]
+                value = float(defined.mean()) if defined.size else math.nan
+                rows.append((name, parameters, SCORE, value, defined.size, network))
     return pd.DataFrame(rows, columns=["name", "parameters", "measure", "value", "n", "seed"])
 
 
@@ -172,10 +167,10 @@ def slopes(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     """
 
     def slope(group: pd.DataFrame) -> float:
-        known = group.dropna(subset=["value", "parameters"])
-        if known["parameters"].nunique() < 2:
+        complete = group.dropna(subset=["value", "parameters"]).astype({"value": float, "parameters": float})
+        if complete["parameters"].nunique() < 2:
             return math.nan
-        return float(np.polyfit(np.log10(known["parameters"].to_numpy(float)), known["value"].to_numpy(float), 1)[0])
+        return float(np.polyfit(np.log10(complete["parameters"]), complete["value"], 1)[0])
 
     rows = [
         dict(zip((*by, "seed"), key, strict=True)) | {"value": slope(group), "measure": SLOPE}
@@ -189,26 +184,27 @@ def page(frame: pd.DataFrame, run: Run[SizesOptions]) -> Page:
     sections, findings, answers = [], [], []
     networks = pick(frame, part="networks")
     if len(networks):
-        steep = pick(networks, measure=SLOPE, name=list(METHODS))
-        drawn = sizes_chart(pick(networks, measure=SCORE), "mean predicted rating")
-        chart = Chart("networks", "Mean predicted rating by network size.", drawn)
+        slope_rows = pick(networks, measure=SLOPE, name=list(METHODS))
+        curves = sizes_chart(pick(networks, measure=SCORE), "mean predicted rating")
+        chart = Chart("networks", "Mean predicted rating by network size.", curves)
         sections.append(Section("Networks that are explained", FIGURE_8, [networks_table(networks)], [chart]))
-        findings.append(Finding(finding(steep, "Predicted rating rises with size"), "Networks"))
-        answers.append(Finding(answer_of(steep, "methods"), "Larger networks are rated higher"))
+        findings.append(Finding(finding(slope_rows, "Predicted rating rises with size"), "Networks"))
+        answers.append(Finding(answer_of(slope_rows, "methods"), "Larger networks are rated higher"))
     encoders = pick(frame, part="encoders")
-    steep = pick(encoders, measure=SLOPE, model=SCORER, modality="all")
     for question in names(encoders, "question"):
         chosen = pick(encoders, question=question)
         title = f"Encoders of the scorer, {question}"
         means = chosen[chosen["measure"] != SLOPE]
-        drawn = sizes_chart(pick(means, modality="all").assign(name=lambda rows: rows["model"]), "SCC with votes")
+        of_all = pick(means, modality="all")
+        curves = sizes_chart(of_all.assign(name=of_all["model"]), "SCC with votes")
         caption = f"Rank correlation of scores with votes on {question} by the size of the encoder."
-        chart = Chart(f"encoders-{question}", caption, drawn)
+        chart = Chart(f"encoders-{question}", caption, curves)
         table = encoders_table(title, means, pick(chosen, measure=SLOPE))
         sections.append(Section(title, OF_ENCODERS, [table], [chart]))
-    rows = steep.assign(name=steep["question"])
-    findings.append(Finding(finding(rows, "SCC with votes rises with size"), "Encoders"))
-    answers.append(Finding(answer_of(rows, "questions"), "Larger encoders agree better"))
+    slope_rows = pick(encoders, measure=SLOPE, model=SCORER, modality="all")
+    slope_rows = slope_rows.assign(name=slope_rows["question"])
+    findings.append(Finding(finding(slope_rows, "SCC with votes rises with size"), "Encoders"))
+    answers.append(Finding(answer_of(slope_rows, "questions"), "Larger encoders agree better"))
     title, simulated = "PASTA-score: does size matter", run.facts["simulated"]
     return study_page(title, said(*findings), sections, simulated, answers=said(*answers))
 
@@ -220,13 +216,13 @@ def networks_table(networks: pd.DataFrame) -> Table:
     """Return the mean rating of each method (row) at each size (column)."""
     sizes = sorted(networks["parameters"].dropna().unique())
     heads = {size: f"{size:,.0f}" for size in sizes}
-    shown = pick(networks, measure=[ACCURACY, SCORE]).assign(head=networks["parameters"].map(heads))
-    steep = pick(networks, measure=SLOPE, name=list(METHODS)).assign(head=SLOPE)
+    means = pick(networks, measure=[ACCURACY, SCORE]).assign(head=networks["parameters"].map(heads))
+    slope_rows = pick(networks, measure=SLOPE, name=list(METHODS)).assign(head=SLOPE)
     order = [*heads.values(), SLOPE]
     return Table(
         "Networks that are explained",
         "Mean predicted rating, 1 to 5, by number of parameters. The two in grey do not look at the network.",
-        arrange(in_cells(pd.concat([shown, steep]), number), name=["network", *METHODS], head=order),
+        arrange(in_cells(pd.concat([means, slope_rows]), number), name=["network", *METHODS], head=order),
         ["name"],
         ["head"],
         labels={"network": "share the network classifies correctly"},
@@ -236,7 +232,7 @@ def networks_table(networks: pd.DataFrame) -> Table:
     )
 
 
-def encoders_table(title: str, means: pd.DataFrame, steep: pd.DataFrame) -> Table:
+def encoders_table(title: str, means: pd.DataFrame, slope_rows: pd.DataFrame) -> Table:
     """Return the agreement with votes at each size (column): of all explanations, of each kind, and of the control."""
     encoders = means.drop_duplicates("name").sort_values("parameters", kind="stable")
     rows = {
@@ -244,13 +240,13 @@ def encoders_table(title: str, means: pd.DataFrame, steep: pd.DataFrame) -> Tabl
         for model in (SCORER, SHUFFLED)
         for kind in names(means, "modality")
     }
-    shown = pd.concat([means, steep.assign(name=SLOPE)])
-    shown = shown.assign(row=[rows[pair] for pair in zip(shown["model"], shown["modality"], strict=True)])
+    cells = in_cells(pd.concat([means, slope_rows.assign(name=SLOPE)]))
+    cells["row"] = [rows[pair] for pair in zip(cells["model"], cells["modality"], strict=True)]
     heads = {row.name: f"{row.parameters:,.0f} parameters" for row in encoders.itertuples(index=False)}
     return Table(
         title,
         "Rank correlation (SCC) of scores with votes on unseen images and explainers.",
-        arrange(in_cells(shown), row=list(rows.values()), name=[*heads, SLOPE]),
+        arrange(cells, row=list(rows.values()), name=[*heads, SLOPE]),
         ["row"],
         ["name"],
         heads=heads | {SLOPE: "per tenfold"},
@@ -259,15 +255,14 @@ def encoders_table(title: str, means: pd.DataFrame, steep: pd.DataFrame) -> Tabl
     )
 
 
-def finding(steep: pd.DataFrame, text: str) -> str:
+def finding(slope_rows: pd.DataFrame, text: str) -> str:
     """Say which slopes are above and below 0 by more than their interval."""
-    shown = compared(with_intervals(steep), 0.0, text, named_with_interval("name"))
-    return shown or f"Fewer than {LEAST_SPLITS} repetitions, or all alike, so that no slope has an interval."
+    return compared_with_zero(slope_rows, text, "name", "slope", "repetitions")
 
 
-def answer_of(steep: pd.DataFrame, what: str) -> str:
+def answer_of(slope_rows: pd.DataFrame, what: str) -> str:
     """Return on how many rows the value rises with size, and the range of the slopes."""
-    rows = steep[steep["value"].notna()]
+    rows = slope_rows[slope_rows["value"].notna()]
     if rows.empty:
         return ""
     rising = sum(relation_to(row, 0.0) == "above" for _, row in with_intervals(rows).iterrows())

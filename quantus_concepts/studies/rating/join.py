@@ -16,10 +16,9 @@ from quantus_concepts.datasets.ratings.explanations import QUESTIONS
 from quantus_concepts.datasets.ratings.files import CONCEPT_SUFFIX, MAP_SUFFIX, attribution_path
 from quantus_concepts.datasets.ratings.released import ANNOTATIONS, PastaRatings
 from quantus_concepts.studies._kit.output import OutputFolder
-from quantus_concepts.studies.rating.options import JoinOptions
-from quantus_concepts.studies.rating.release import MODALITY, VOTES
+from quantus_concepts.studies.rating.options import MODALITY, VOTES, JoinOptions
 
-#: In a file of the page: who answered. Left out of the joined file.
+#: Key of a file of the page: the annotator, who is left out of the joined file.
 ANNOTATOR = "annotator"
 
 
@@ -32,19 +31,19 @@ class JoinedRatings:
 
     @property
     def annotators(self) -> list[str]:
-        """Who answered, in alphabetical order."""
-        return sorted({annotator for given in self.votes.values() for annotator in given})
+        """The annotators, in alphabetical order."""
+        return sorted({annotator for votes in self.votes.values() for annotator in votes})
 
     def as_records(self) -> list[dict[str, Any]]:
         """Return the records of the release's format, without the annotators' names."""
         return [
-            self.records[name] | {VOTES: [self.votes[name][who] for who in sorted(self.votes[name])]}
+            self.records[name] | {VOTES: [self.votes[name][annotator] for annotator in sorted(self.votes[name])]}
             for name in sorted(self.records)
         ]
 
 
 def join(options: JoinOptions) -> str:
-    """Write a folder that `PastaRatings` reads, and return what it holds."""
+    """Write a folder that `PastaRatings` reads, and return a summary."""
     joined = join_ratings(options.files)
     with OutputFolder("pasta-ratings", options.out, options.identity(), overwrite=options.overwrite) as folder:
         for name in _rated_files(joined, options.data):
@@ -63,7 +62,7 @@ def join(options: JoinOptions) -> str:
 
 def join_ratings(files: Sequence[Path]) -> JoinedRatings:
     """Join files of ratings."""
-    # An annotator may have several files, such as one saved early and one complete; what they share must agree.
+    # An annotator may have several files, such as an early and a complete one, but they must not contradict each other.
     joined, faults = JoinedRatings(), []
     for file in files:
         try:
@@ -72,30 +71,29 @@ def join_ratings(files: Sequence[Path]) -> JoinedRatings:
             faults.append(str(error))
             continue
         for entry in read_json(file, "File of ratings"):
-            faults += _add(joined, entry, file)
+            faults += _add_record(joined, entry, file)
     if faults:
         raise ValueError(f"These files of ratings cannot be joined: {list_some(dict.fromkeys(faults), 10)}")
     return joined
 
 
-def _add(joined: JoinedRatings, entry: dict[str, Any], file: Path) -> list[str]:
-    """Add a record; return what contradicts."""
+def _add_record(joined: JoinedRatings, entry: dict[str, Any], file: Path) -> list[str]:
+    """Add a record; return its contradictions to earlier ones."""
     name = entry["explication"]
-    bare = {key: value for key, value in entry.items() if key != VOTES}
-    known = joined.records.setdefault(name, bare)
-    if known != bare:
+    record = {key: value for key, value in entry.items() if key != VOTES}
+    if joined.records.setdefault(name, record) != record:
         return [f"{file.name} has another image or label for {name} than the files before it"]
     faults = []
-    for number, given in enumerate(entry[VOTES]):
+    for number, answers in enumerate(entry[VOTES]):
         fallback = file.stem if len(entry[VOTES]) == 1 else f"{file.stem} {number + 1}"
-        annotator = str(given.get(ANNOTATOR) or fallback)
-        read = {question: as_vote(given.get(question)) for question in QUESTIONS}
-        votes = {question: int(vote) for question, vote in read.items() if vote is not None and not math.isnan(vote)}
+        annotator = str(answers.get(ANNOTATOR) or fallback)
+        pairs = ((question, as_vote(answers.get(question))) for question in QUESTIONS)
+        votes = {question: int(vote) for question, vote in pairs if vote is not None and not math.isnan(vote)}
         before = joined.votes.setdefault(name, {}).setdefault(annotator, {})
-        unlike = [question for question in votes if before.get(question, votes[question]) != votes[question]]
-        if unlike:
+        changed = [question for question in votes if before.get(question, votes[question]) != votes[question]]
+        if changed:
             faults.append(
-                f"{annotator} gave {name} other votes in {file.name} than in a file before it ({', '.join(unlike)}): "
+                f"{annotator} gave {name} other votes in {file.name} than in a file before it ({', '.join(changed)}): "
                 "leave one of the files out"
             )
         joined.votes[name][annotator] = before | votes
@@ -104,19 +102,18 @@ def _add(joined: JoinedRatings, entry: dict[str, Any], file: Path) -> list[str]:
 
 def _rated_files(joined: JoinedRatings, data: Path) -> list[str]:
     """Return the files the records refer to, by their path in the folder."""
-    found: list[str] = []
-    missing: list[str] = []
+    paths: dict[str, None] = {}
     for name, record in joined.records.items():
         values = [attribution_path(name, suffix) for suffix in (MAP_SUFFIX, CONCEPT_SUFFIX)]
-        there = [value for value in values if (data / value).is_file()]
-        if record.get(MODALITY) != "drawing":
-            there = there or values[:1]
-        for place in (record["img"], name, *there):
-            (found if (data / place).is_file() else missing).append(place)
+        existing = [path for path in values if (data / path).is_file()]
+        if not existing and record.get(MODALITY) != "drawing":
+            existing = values[:1]
+        paths |= dict.fromkeys((record["img"], name, *existing))
+    missing = [path for path in paths if not (data / path).is_file()]
     if missing:
         raise ValueError(
-            f"Expected the rated images and explanations in {data} but {len(set(missing))} are missing: "
-            f"{list_some(dict.fromkeys(missing), 10)}. Give the folder that `quantus-concepts pasta sheet` wrote as "
+            f"Expected the rated images and explanations in {data} but {len(missing)} are missing: "
+            f"{list_some(missing, 10)}. Give the folder that `quantus-concepts pasta sheet` wrote as "
             "--data."
         )
-    return list(dict.fromkeys(found))
+    return list(paths)

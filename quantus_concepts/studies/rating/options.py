@@ -30,7 +30,9 @@ from quantus_concepts.studies.pasta.options import (
 )
 
 SCORER, PAGE, PERTURBED = "Scorer", "Page", "For Q5 and Q6"
-#: What labels are taken from, where not from a file.
+#: Keys of a record of the release: its votes, and the kind of an explanation without values, a drawing.
+VOTES, MODALITY = "Annotation", "modality"
+#: Where labels come from, if not from a file.
 FROM_FILE_NAME, FROM_IMAGE_NAME, NO_LABELS = "file-name", "image-name", "none"
 LABELS = (
     "file-name (of the explanation), image-name, none, or a CSV file with the columns image, label and, if wanted, "

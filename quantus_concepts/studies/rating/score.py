@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from captum_concepts._support.fingerprints import file_state
@@ -40,15 +39,15 @@ from quantus_concepts.studies._kit.pictures import data_url, listed_concepts, re
 from quantus_concepts.studies._kit.run import Run, Study
 from quantus_concepts.studies._kit.tables import Table
 from quantus_concepts.studies.pasta.evaluation import embedded_by_ranges, identity_of
-from quantus_concepts.studies.pasta.options import ALL, question_names
+from quantus_concepts.studies.pasta.options import ALL
 from quantus_concepts.studies.pasta.preparing import load_encoder
 from quantus_concepts.studies.rating.options import FROM_FILE_NAME, FROM_IMAGE_NAME, ScoreOptions, words
 
-#: Of the scorers in a folder that `pasta train` wrote, the one that did best.
+#: The best scorer in a folder of `pasta train`.
 BEST_SCORER = "scorer.safetensors"
 #: How the reason begins where the scorer does not know a label.
 UNKNOWN_LABEL = "No label of the scorer"
-#: What the page and the table say of the votes, beside the explainer: how many there are, and who is best how often.
+#: Measures of the explainers beside their means: the number of scores, and how often they are best.
 COUNT, WINS = "n", "wins"
 
 
@@ -59,27 +58,27 @@ def collect(options: ScoreOptions, run: Run[ScoreOptions]) -> pd.DataFrame:
     embedder = _embedder(scorer, options)
     by_image = scorer.labelled_by == FROM_IMAGE_NAME
     labels_from = options.labels_from or (FROM_IMAGE_NAME if by_image else FROM_FILE_NAME)
-    found = find_explanations(
+    explanations = find_explanations(
         options.images, options.explanations, labels_from=labels_from, ascending=words(options.ascending)
     )
-    files = _with_known_labels(check_explanations(found, display_progressbar=options.progress), scorer)
-    good = _usable(files)
+    files = _with_known_labels(check_explanations(explanations, display_progressbar=options.progress), scorer)
+    usable = _usable(files)
     embeddings = embedded_by_ranges(
         run,
         partial(_embedder, scorer, options),
-        LazyExplanations(ExplanationFile.read, good),
-        modalities=[file.modality for file in good],
-        names=[f"{file.explainer}/{file.path.name}" for file in good],
-        fingerprint={"files": [_states(file) for file in good]} | identity_of(embedder),
+        LazyExplanations(ExplanationFile.read, usable),
+        modalities=[file.modality for file in usable],
+        names=[f"{file.explainer}/{file.path.name}" for file in usable],
+        fingerprint={"files": [_states(file) for file in usable]} | identity_of(embedder),
     )
-    labels = None if scorer.labels is None else [file.label or None for file in good]
+    labels = None if scorer.labels is None else [file.label or None for file in usable]
     votes = scorer.score(embeddings.to(scorer.device), labels, clip=options.clip).cpu().numpy()
     scores = best_first(_frame(files, pd.DataFrame(votes, columns=list(scorer.questions))), scorer.questions[0])
     mixture = mixture_of(scores.sort_index(), scorer.questions[0])
     run.facts = {"scores": scores, "questions": scorer.questions, "files": files, "mixture": mixture}
-    written = {name: scores[name].map("{:.4f}".format, na_action="ignore") for name in scorer.questions}
-    run.frames["scores"] = scores.assign(**written)
-    run.note(*_remarks(files, good, scorer))
+    texts = {name: scores[name].map("{:.4f}".format, na_action="ignore") for name in scorer.questions}
+    run.frames["scores"] = scores.assign(**texts)
+    run.note(*_remarks(files, usable, scorer))
     run.settings |= {
         "encoder": embedder.name,
         "labels": "none, as trained" if scorer.labels is None else labels_from,
@@ -131,7 +130,7 @@ def _scorer(options: ScoreOptions) -> Scorer:
             "pasta train` trained on ratings of your own; scorer.safetensors of `quantus-concepts benchmark pasta`, "
             "which is a demonstration, for its raters are simulated."
         )
-    # What `pasta train` writes holds a scorer of every split as well.
+    # A folder of `pasta train` holds a scorer of every split as well.
     best = options.scorer / BEST_SCORER
     try:
         scorer = load_scorer(best if best.is_file() else options.scorer)
@@ -139,8 +138,7 @@ def _scorer(options: ScoreOptions) -> Scorer:
         raise ValueError(f"Argument `--scorer` names what cannot be used. {error}") from error
     if options.question.strip().lower() == ALL:
         return scorer
-    wanted = [name for name in words(options.question) if name in question_names(options.question)]
-    return scorer.select(wanted).eval()
+    return scorer.select(words(options.question)).eval()
 
 
 def _embedder(scorer: Scorer, options: ScoreOptions) -> Embedder:
@@ -161,23 +159,23 @@ def _states(file: ExplanationFile) -> list[Any]:
 
 
 def _with_known_labels(files: Sequence[ExplanationFile], scorer: Scorer) -> list[ExplanationFile]:
-    """Note the labels that the scorer does not know; the rest are spelled as it does."""
+    """Return the files with labels as the scorer spells them; the notes of others say that it has no such label."""
     if scorer.labels is None:
         return list(files)
-    found = []
+    labelled = []
     for file in files:
         if file.label and not file.note:
             try:
-                file = replace(file, label=_known(scorer.labels, file.label))
+                file = replace(file, label=_scorer_label(scorer.labels, file.label))
             except ValueError as error:
-                # How the function does without a label is of no use on the command line.
+                # The rest of the message is about the function's arguments.
                 file = replace(file, note=str(error).partition(". Give one")[0])
-        found.append(file)
-    return found
+        labelled.append(file)
+    return labelled
 
 
-def _known(labels: Sequence[str], label: str) -> str:
-    # Of a long label the release keeps the last word.
+def _scorer_label(labels: Sequence[str], label: str) -> str:
+    # The release shortens long labels to their last word.
     for name in (label, label.rpartition("_")[2]):
         with suppress(ValueError):
             return labels[label_index(labels, name)]
@@ -214,7 +212,7 @@ def _frame(files: Sequence[ExplanationFile], votes: pd.DataFrame) -> pd.DataFram
     return rows.join(votes).assign(note=[file.note for file in files])
 
 
-def _remarks(files: Sequence[ExplanationFile], good: Sequence[ExplanationFile], scorer: Scorer) -> list[str]:
+def _remarks(files: Sequence[ExplanationFile], usable: Sequence[ExplanationFile], scorer: Scorer) -> list[str]:
     remarks = []
     if scorer.metadata.get("simulated"):
         remarks.append(
@@ -223,29 +221,25 @@ def _remarks(files: Sequence[ExplanationFile], good: Sequence[ExplanationFile], 
     bad = [file for file in files if file.note]
     if bad:
         remarks.append(f"Not scored, {len(bad)} of {len(files)}: {problems(bad, SHOWN)}.{_advice(bad)}")
-    unlabelled = sum(not file.label for file in good)
+    unlabelled = sum(not file.label for file in usable)
     if unlabelled and scorer.labels is not None:
-        remarks.append(f"{unlabelled} of {len(good)} explanations have no label, which the scorer was trained with.")
-    known = set(scorer.metadata.get("concept_names") or ())
-    named = {name for file in good if file.modality == "concepts" for name in _names_of(file)} if known else set()
-    new = sorted(named - known)
+        remarks.append(f"{unlabelled} of {len(usable)} explanations have no label, which the scorer was trained with.")
+    trained_on = set(scorer.metadata.get("concept_names") or ())
+    lists = (file.read() for file in usable if trained_on and file.modality == "concepts")
+    names = {name for concepts in lists if isinstance(concepts, ConceptExplanation) for name in concepts.values}
+    new = sorted(names - trained_on)
     if new:
-        shown = ", ".join(new[:SHOWN]) + (", ..." if len(new) > SHOWN else "")
+        examples = ", ".join(new[:SHOWN]) + (", ..." if len(new) > SHOWN else "")
         remarks.append(
-            f"{len(new)} of {len(named)} concepts were in none of the ratings the scorer learned from: {shown}. Their "
-            "lists are scored all the same."
+            f"{len(new)} of {len(names)} concepts were in none of the ratings the scorer learned from: {examples}. "
+            "Their lists are scored all the same."
         )
     return remarks
 
 
-def _names_of(file: ExplanationFile) -> list[str]:
-    explanation = file.read()
-    return list(explanation.values) if isinstance(explanation, ConceptExplanation) else []
-
-
 PICTURE = 240
 CONCEPTS_SHOWN = 8
-#: Of more the table of explainers is folded.
+#: More explainers fold their table.
 EXPLAINERS_SHOWN = 20
 #: Rows of the page's table; the CSV has all.
 ROWS_SHOWN = 1000
@@ -277,7 +271,6 @@ def page(frame: pd.DataFrame, run: Run[ScoreOptions]) -> Page:
     if mixture is not None:
         caption = "For how many images each explainer has the best score, as in the paper's Figure 7."
         charts.append(Chart("mixture", caption, plot_mixture(mixture)[0]))
-    every = _table_of_all(scores.head(ROWS_SHOWN), questions, len(scores))
     n_shown, n = run.options.n_shown, len(ranked)
     n_best = min(n_shown, (n + 1) // 2) if n < 2 * n_shown else n_shown
     n_worst = min(n_shown, n - n_best)
@@ -293,7 +286,7 @@ def page(frame: pd.DataFrame, run: Run[ScoreOptions]) -> Page:
         [
             # Fold long tables so that the cards stay visible.
             Section("Explainers", tables=tables, charts=charts, folded=folded),
-            Section("All explanations", folded=[every]),
+            Section("All explanations", folded=[_table_of_all(scores.head(ROWS_SHOWN), questions, len(scores))]),
         ],
         main=[explainers],
         answers=answers(frame, ranked, first, mixture),
@@ -322,11 +315,11 @@ def answers(frame: pd.DataFrame, ranked: pd.DataFrame, question: str, mixture: M
 
 
 def _span(ranked: pd.DataFrame, question: str) -> str:
-    values, asked = ranked[question].to_numpy(), question_named(question)
-    low, middle, high = (number(float(value)) for value in (values.min(), np.median(values), values.max()))
+    values, details = ranked[question], question_named(question)
+    low, middle, high = (number(value) for value in (values.min(), values.median(), values.max()))
     return (
         f"{with_noun(len(ranked), 'explanation')} of {with_noun(ranked['image_id'].nunique(), 'image')}. {question}, "
-        f"“{asked.text}”: from {low} to {high}, median {middle}, of 1 to 5{'; low is good' * asked.low_is_good}."
+        f"“{details.text}”: from {low} to {high}, median {middle}, of 1 to 5{'; low is good' * details.low_is_good}."
     )
 
 
@@ -355,7 +348,7 @@ def arrow(question: str) -> str:
 def _table_of_explainers(frame: pd.DataFrame, questions: list[str]) -> Table:
     rows = frame.to_dict("records")
     frame = frame.assign(text=[_text(row) for row in rows], small=[_small(row) for row in rows])
-    asked = " ".join(f"{name}: {question_named(name).text}" for name in questions)
+    texts = " ".join(f"{name}: {question_named(name).text}" for name in questions)
     return Table(
         "Predicted ratings, 1 to 5: means over explanations",
         "",
@@ -363,7 +356,7 @@ def _table_of_explainers(frame: pd.DataFrame, questions: list[str]) -> Table:
         ["explainer"],
         ["measure"],
         labels={name: f"{name} {arrow(name)}" for name in questions},
-        key=f"{asked} ↑ high is good, ↓ low is good. ± is the deviation over explanations.",
+        key=f"{texts} ↑ high is good, ↓ low is good. ± is the deviation over explanations.",
     )
 
 

@@ -1,7 +1,8 @@
-"""The command `pasta sheet`: a page on which people rate explanations."""
+"""The command `pasta sheet`: a page on which people rate explanations, and the folder that ratings refer to."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,15 +19,25 @@ from quantus_concepts.datasets.ratings.explanation_files import (
     problems,
     usable_files,
 )
-from quantus_concepts.datasets.ratings.explanations import Question, question_named
+from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, Question, question_named
+from quantus_concepts.studies._kit.charts import png as figure_png
 from quantus_concepts.studies._kit.command import named_as_typed
 from quantus_concepts.studies._kit.output import OutputFolder
 from quantus_concepts.studies._kit.page import render_page
-from quantus_concepts.studies._kit.pictures import MEGABYTE, RATING_PAGE, Gallery, page_data, readable
-from quantus_concepts.studies.rating.options import FROM_FILE_NAME, SheetOptions, words
-from quantus_concepts.studies.rating.release import check_explainers, empty_record, write_rated
+from quantus_concepts.studies._kit.pictures import (
+    MEGABYTE,
+    RATING_PAGE,
+    Gallery,
+    encode_image,
+    page_data,
+    plot_concepts,
+    readable,
+    shown_picture,
+)
+from quantus_concepts.studies.rating.options import FROM_FILE_NAME, MODALITY, VOTES, SheetOptions, words
 
-#: What the ends of the five points say.
+IMAGES, PICTURES, ACTIVATIONS = "images", "expl", "activations"
+#: Texts at the ends of the five points.
 ENDS = ("not at all", "fully")
 ENDS_OF_CHANGE = ("not at all", "completely")
 #: Questions about how an explanation changed, and what the changed image is called.
@@ -40,7 +51,6 @@ def sheet_page(
     options: SheetOptions,
 ) -> str:
     """Write the page; `changed` are the explanations of the perturbed images, by question."""
-    asked = [question_named(name) for name in questions]
     gallery = Gallery(options.picture_size, options.max_megabytes)
     items = []
     for file in progress(files, "drawing", unit="explanation", show=options.progress):
@@ -51,12 +61,12 @@ def sheet_page(
         items.append({"record": empty_record(file), "label": readable(file.label), "sections": sections})
         gallery.check(len(items), len(files))
     content = {
-        "questions": [_question_fields(question) for question in asked],
+        "questions": [_question_fields(question_named(name)) for name in questions],
         "pictures": gallery.pictures,
         "items": items,
         "seed": options.seed,
     }
-    # Of drawings alone the colours are not known.
+    # The colours of drawings are not known.
     colours = any(file.modality == "map" for file in files)
     return render_page(
         "rating/sheet.html.j2",
@@ -64,12 +74,12 @@ def sheet_page(
         data=page_data(content),
         colours=colours,
         n_items=len(items),
-        n_questions=len(asked),
+        n_questions=len(questions),
     )
 
 
 def change_key(file: ExplanationFile) -> tuple[str, str]:
-    """Return what an explanation and that of the perturbed image share: explainer and image."""
+    """Return the key of an explanation and that of the perturbed image: explainer and image."""
     return file.explainer, file.name.image_id
 
 
@@ -84,9 +94,9 @@ DEFAULT_QUESTIONS = ("Q1", "Q2", "Q3", "Q4")
 @named_as_typed(SheetOptions, question="--questions")
 def make_sheet(options: SheetOptions) -> str:
     """Write the page, and next to it images and explanations in the layout of the release; return what to do next."""
-    questions = asked_questions(options)
+    questions = page_questions(options)
     with OutputFolder("pasta-sheet", options.out, options.identity(), overwrite=options.overwrite) as folder:
-        found = find_explanations(
+        explanations = find_explanations(
             options.images,
             options.explanations,
             labels_from=options.labels_from or FROM_FILE_NAME,
@@ -94,63 +104,65 @@ def make_sheet(options: SheetOptions) -> str:
             with_images=True,
         )
         changed = {
-            name: _changed(root, options) for name, root in _perturbed(options).items() if root and name in questions
+            name: _changed_explanations(root, options)
+            for name, root in _folders_of_change(options).items()
+            if root and name in questions
         }
-        checked = _paired(check_explanations(found, display_progressbar=options.progress), changed)
-        files = _drawn(usable_files(checked), options)
+        checked = _note_missing(check_explanations(explanations, display_progressbar=options.progress), changed)
+        files = _sample(usable_files(checked), options)
         check_explainers(files)
         page = sheet_page(files, questions, changed, options)
-        write_rated(folder, files, options.picture_size)
+        write_release(folder, files, options.picture_size)
         size = folder.write_text(RATING_PAGE, page).stat().st_size / MEGABYTE
     return _closing_text(folder.path, files, questions, size, [file for file in checked if file.note])
 
 
-def asked_questions(options: SheetOptions) -> tuple[str, ...]:
+def page_questions(options: SheetOptions) -> tuple[str, ...]:
     """Return the questions a page asks, in their order."""
-    given = [name for name, root in _perturbed(options).items() if root]
+    changes = [name for name, root in _folders_of_change(options).items() if root]
     if options.questions is None:
-        return (*DEFAULT_QUESTIONS, *given)
-    asked = sorted(set(words(options.questions)))
-    if not asked:
+        return (*DEFAULT_QUESTIONS, *changes)
+    questions = sorted(set(words(options.questions)))
+    if not questions:
         raise ValueError("Expected argument `--questions` to name at least one question but got none.")
-    for name in asked:
+    for name in questions:
         question_named(name)
-        if name in CHANGES and name not in given:
+        if name in CHANGES and name not in changes:
             raise ValueError(
                 f"{name} asks how the explanation changed: give the folder of the perturbed images and their "
                 f"explanations with --{CHANGES[name]}."
             )
-    return tuple(asked)
+    return tuple(questions)
 
 
-def _perturbed(options: SheetOptions) -> dict[str, Path | None]:
+def _folders_of_change(options: SheetOptions) -> dict[str, Path | None]:
     """Return the folder of each question about a change."""
     return dict(zip(CHANGES, (options.light, options.strong), strict=True))
 
 
-def _changed(root: Path, options: SheetOptions) -> dict[tuple[str, str], ExplanationFile]:
+def _changed_explanations(root: Path, options: SheetOptions) -> dict[tuple[str, str], ExplanationFile]:
     """Read the explanations of perturbed images."""
     name = options.explanations.resolve().name
-    found = find_explanations(root / "images", root / "explanations", with_images=True, own_name=name)
-    return {change_key(file): file for file in check_explanations(found, display_progressbar=options.progress)}
+    files = find_explanations(root / "images", root / "explanations", with_images=True, own_name=name)
+    return {change_key(file): file for file in check_explanations(files, display_progressbar=options.progress)}
 
 
-def _paired(
+def _note_missing(
     files: Sequence[ExplanationFile], changed: Mapping[str, Mapping[tuple[str, str], ExplanationFile]]
 ) -> list[ExplanationFile]:
     """Note which explanations lack one of the perturbed image."""
-    paired = []
+    noted = []
     for file in files:
-        for name, others in changed.items():
-            other = others.get(change_key(file))
+        for name, files_by_key in changed.items():
+            other = files_by_key.get(change_key(file))
             note = "there is none" if other is None else other.note
             if note and not file.note:
                 file = replace(file, note=f"explanation of the image perturbed for {name}: {note}")
-        paired.append(file)
-    return paired
+        noted.append(file)
+    return noted
 
 
-def _drawn(files: list[ExplanationFile], options: SheetOptions) -> list[ExplanationFile]:
+def _sample(files: list[ExplanationFile], options: SheetOptions) -> list[ExplanationFile]:
     if options.n_items is None or options.n_items >= len(files):
         return files
     chosen = np.random.default_rng([options.seed]).permutation(len(files))[: options.n_items]
@@ -174,3 +186,60 @@ def _closing_text(
         str(out),
     ]
     return "\n".join(lines)
+
+
+def explainer_id(explainer: str) -> str:
+    """Return an explainer's name in file names, where "_" separates the parts."""
+    return re.sub(r"[^\w.+]+|_+", "-", explainer).strip("-") or "explainer"
+
+
+def explanation_stem(file: ExplanationFile) -> str:
+    """Return ``{dataset}_{image id}_{explainer id}_{label}``."""
+    # A label from a file of labels may hold what no file name may.
+    label = re.sub(r"[^\w.+-]+", "-", file.label)
+    parts = [file.name.image_id, explainer_id(file.explainer), label]
+    return "_".join(part for part in parts if part)
+
+
+def empty_record(file: ExplanationFile) -> dict[str, Any]:
+    """Return the record of an explanation, without any vote."""
+    kind = {MODALITY: "drawing"} if file.modality == "drawing" else {}
+    return kind | {
+        "img": f"{IMAGES}/{file.image.name}" if file.image is not None else "",
+        "explication": f"{PICTURES}/{explanation_stem(file)}.png",
+        "GTclass": file.true_label,
+        "predictedclass": file.label,
+        VOTES: [],
+    }
+
+
+def check_explainers(files: Sequence[ExplanationFile]) -> None:
+    """Raise where two explainers would have one name in file names."""
+    names: dict[str, str] = {}
+    for explainer in sorted({file.explainer for file in files}):
+        other = names.setdefault(explainer_id(explainer), explainer)
+        if other != explainer:
+            raise ValueError(
+                f"The folders {other!r} and {explainer!r} of --explanations are the same explainer in file names, "
+                "where only letters, digits, '.' and '+' are kept. Rename one of them."
+            )
+
+
+def write_release(folder: OutputFolder, files: Sequence[ExplanationFile], picture_size: int) -> None:
+    """Copy images and explanations to a folder in the layout of the release."""
+    images = {file.image for file in files if file.image is not None}
+    for image in sorted(images):
+        folder.write_bytes(f"{IMAGES}/{image.name}", image.read_bytes())
+    for file in files:
+        stem = explanation_stem(file)
+        if file.modality == "drawing":
+            folder.write_bytes(f"{PICTURES}/{stem}.png", file.path.read_bytes())
+            continue
+        explanation = file.read()
+        picture = (
+            figure_png(plot_concepts(explanation))
+            if isinstance(explanation, ConceptExplanation)
+            else encode_image(shown_picture(explanation, picture_size), "PNG")
+        )
+        folder.write_bytes(f"{PICTURES}/{stem}.png", picture)
+        folder.write_bytes(f"{ACTIVATIONS}/{stem}{file.path.suffix.lower()}", file.path.read_bytes())

@@ -13,9 +13,9 @@ from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.studies._kit.command import named_as_typed
 from quantus_concepts.studies._kit.page import Page
 from quantus_concepts.studies._kit.run import Run, Study
-from quantus_concepts.studies.pasta.evaluation import identity_of_ratings, kept_arrays, save_scorers, trained
+from quantus_concepts.studies.pasta.evaluation import identity_of_ratings, kept_arrays, save_scorers, train_on_ratings
 from quantus_concepts.studies.pasta.page import training_page
-from quantus_concepts.studies.pasta.preparing import known_labels, load_encoder, study_plan
+from quantus_concepts.studies.pasta.preparing import label_names_of, load_encoder, study_plan
 from quantus_concepts.studies.rating.options import TrainOptions
 
 
@@ -36,10 +36,10 @@ def collect(options: TrainOptions, run: Run[TrainOptions]) -> pd.DataFrame:
         batch_size=options.batch_size,
         display_progressbar=options.progress,
     )
-    labels = known_labels(ratings) if options.labelled else None
+    labels = label_names_of(ratings) if options.labelled else None
     # The options have the paper's epochs and learning rate, whatever the encoder.
     plan = study_plan(options, ratings, votes=options.votes, label_names=labels, control=False)
-    frame, results = trained(run, ratings, embedder, plan)
+    frame, results = train_on_ratings(run, ratings, embedder, plan)
     run.settings |= {name.replace("_", " "): str(value) for name, value in embedder.settings.items()}
     run.facts["encoder"] = embedder.encoder.name
     if options.sparseness:

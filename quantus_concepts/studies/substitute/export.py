@@ -1,4 +1,4 @@
-"""The command `substitute export`: what was kept, in the format in which SUB is published."""
+"""The command `substitute export`: the images that were kept, in the format in which SUB is published."""
 
 from __future__ import annotations
 
@@ -15,43 +15,44 @@ from quantus_concepts.datasets.substitution.sub_files import BIRD as BIRD_LABEL
 from quantus_concepts.datasets.substitution.sub_files import FOLDER, IMAGE, arrow, schema_of
 from quantus_concepts.studies._kit.output import OutputFolder
 from quantus_concepts.studies._kit.results import write_csv
-from quantus_concepts.studies.rating.release import VOTES
+from quantus_concepts.studies.rating.options import VOTES
 from quantus_concepts.studies.substitute.filtering import kept_images
 from quantus_concepts.studies.substitute.options import ATTRIBUTE, BIRD, CHOICE, YES, ExportOptions
 
 ANSWERS = "answers.csv"
-#: Images of a row group, the least that is read at once.
+#: Images of a row group, the smallest part that is read.
 ROWS_AT_ONCE = 100
 
 
 def export(options: ExportOptions) -> str:
-    """Write the files, and return what they hold."""
+    """Write the files, and return a summary."""
     images = kept_images(options.generated, options.filtered)
     parts = [f"{len(images)} images of {images['pair'].nunique()} pairs before people were asked."]
-    rated = None
+    ratings = None
     if options.ratings:
-        rated = read_ratings(options.ratings)
-        found = rated.groupby("pair")["found"].mean()
-        bad = set(found[found < options.min_yes].index) & set(images["pair"])
+        ratings = read_ratings(options.ratings)
+        shares = ratings.groupby("pair")["found"].mean()
+        bad = set(shares[shares < options.min_yes].index) & set(images["pair"])
         parts.append(
-            f"{len(rated)} answers of {rated['annotator'].nunique()} people on {len(found)} pairs; the attribute is "
-            f"found in {rated['found'].mean():.1%}, and the bird is still the bird in {rated['faithful'].mean():.1%}. "
-            f"{len(bad)} pairs are left out, of whose answers fewer than {options.min_yes:.0%} find it."
+            f"{len(ratings)} answers of {ratings['annotator'].nunique()} people on {len(shares)} pairs; the attribute "
+            f"is found in {ratings['found'].mean():.1%}, and the bird is still the bird in "
+            f"{ratings['faithful'].mean():.1%}. {len(bad)} pairs are left out, of whose answers "
+            f"fewer than {options.min_yes:.0%} find it."
         )
         images = images[~images["pair"].isin(bad)]
         if images.empty:
             raise ValueError("People found too few attributes: no pair is left. Lower --min-yes, or generate others.")
     with OutputFolder("substitute-export", options.out, options.identity(), overwrite=options.overwrite) as folder:
         _write(folder, images, options)
-        if rated is not None:
+        if ratings is not None:
             with folder.file(ANSWERS) as path:
-                write_csv(rated, path)
+                write_csv(ratings, path)
     parts.append(f"{len(images)} images of {images['pair'].nunique()} pairs written.")
     return "\n".join([*parts, str(folder.path)])
 
 
 def read_ratings(files: Sequence[Path]) -> pd.DataFrame:
-    """Return a row for each answer: who, pair, image, whether the attribute was found, whether it is still the bird."""
+    """Return a row for each answer: annotator, pair, image, and whether it found the attribute and the bird."""
     rows = []
     for file in files:
         records = read_json(file, "File of answers")
@@ -68,13 +69,13 @@ def read_ratings(files: Sequence[Path]) -> pd.DataFrame:
 
 
 def _row(record: dict[str, Any], votes: dict[str, Any], file: Path) -> tuple[Any, ...] | None:
-    # Both pages count: of one it is said that the attribute is there, on the other it is named.
+    # One page asks whether the attribute is there, the other one which of the group is.
     option = record["attribute"].partition("--")[2]
-    found = [votes[name] == right for name, right in ((ATTRIBUTE, YES), (CHOICE, option)) if name in votes]
-    if not found:
+    correct = [votes[name] == right for name, right in ((ATTRIBUTE, YES), (CHOICE, option)) if name in votes]
+    if not correct:
         return None
     faithful = float(votes[BIRD] == YES) if BIRD in votes else float("nan")
-    return votes.get("annotator") or file.stem, record["pair"], record["image"], float(found[0]), faithful
+    return votes.get("annotator") or file.stem, record["pair"], record["image"], float(correct[0]), faithful
 
 
 def _write(folder: OutputFolder, images: pd.DataFrame, options: ExportOptions) -> None:
@@ -95,8 +96,8 @@ def _write(folder: OutputFolder, images: pd.DataFrame, options: ExportOptions) -
                     ]
                     columns = {
                         IMAGE: pictures,
-                        ATTRIBUTE_LABEL: [attributes.index(each) for each in part["attribute"]],
-                        BIRD_LABEL: [birds.index(each) for each in part["bird"]],
+                        ATTRIBUTE_LABEL: [attributes.index(name) for name in part["attribute"]],
+                        BIRD_LABEL: [birds.index(name) for name in part["bird"]],
                     }
                     writer.write_table(pa.table(columns, schema=schema))
                     bar.update(len(part))

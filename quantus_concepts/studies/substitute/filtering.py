@@ -24,9 +24,9 @@ from quantus_concepts.studies.substitute.pairs import OTHER, Pair, images_of, op
 
 
 class Answer(NamedTuple):
-    """What was answered: a choice or, where the likeliest token is no letter, that token; and its probability."""
+    """An answer: a choice or, where the likeliest token is no letter, that token; and its probability."""
 
-    said: str
+    text: str
     probability: float
     is_choice: bool
 
@@ -53,14 +53,14 @@ class LetterModel:
         tokenizer = processor.tokenizer
         self.places: list[list[int]] = []
         for letter in string.ascii_uppercase:
-            written = (tokenizer.encode(text, add_special_tokens=False) for text in (letter, f" {letter}"))
-            found = {tokens[0] for tokens in written if len(tokens) == 1 and tokens[0] != tokenizer.unk_token_id}
-            if not found:
+            encoded = (tokenizer.encode(text, add_special_tokens=False) for text in (letter, f" {letter}"))
+            ids = {tokens[0] for tokens in encoded if len(tokens) == 1 and tokens[0] != tokenizer.unk_token_id}
+            if not ids:
                 raise ValueError(
                     f"Expected argument `--model` to answer with letters but its tokenizer has no token {letter!r}. "
                     "Take another model."
                 )
-            self.places.append(sorted(found))
+            self.places.append(sorted(ids))
         tokenizer.padding_side = "left"
 
     @torch.no_grad()
@@ -78,7 +78,7 @@ class LetterModel:
         likeliest = shares.max(1)
         answers = []
         for row, share, token in zip(letters, likeliest.values.tolist(), likeliest.indices.tolist(), strict=True):
-            # Where another token is likelier than every letter, it would have said that.
+            # A model that generates text would answer with the likeliest token.
             if float(row.max()) < share:
                 answers.append(Answer(self.processor.tokenizer.decode([token]), share, False))
             else:
@@ -112,24 +112,24 @@ COLUMNS = ["pair", "bird", "attribute", "image", "answer", "probability", "right
 
 
 def filter_images(options: FilterOptions) -> str:
-    """Ask about every image, and write what was decided of each."""
+    """Ask about every image, and write the decision on each."""
     pairs = read_pairs(options.generated)
     model: LetterModel | None = None
     with OutputFolder("substitute-filter", options.out, options.identity(), overwrite=options.overwrite) as folder:
-        decided: list[pd.DataFrame] = []
+        decisions: list[pd.DataFrame] = []
         for name, pair in progress(pairs.items(), "asking", unit="pair", show=options.progress):
             images = images_of(options.generated / name)
             # More images may have been generated since an interruption.
-            kept = folder.kept / f"{name}-{len(images)}.csv"
-            if kept.is_file():
-                answers = _read(kept)
+            path = folder.kept / f"{name}-{len(images)}.csv"
+            if path.is_file():
+                answers = _read_answers(path)
             else:
                 model = model or load_letter_model(options.model, options.torch_dtype(), options.torch_device())
                 answers = _ask(model, pair, images, options)
-                _check_letters([*decided, answers])
-                _keep(answers, kept)
-            decided.append(decide(pair, answers, options.keep_share))
-        manifest = pd.concat(decided, ignore_index=True)[COLUMNS]
+                _check_letters([*decisions, answers])
+                _write_answers(answers, path)
+            decisions.append(decide(pair, answers, options.keep_share))
+        manifest = pd.concat(decisions, ignore_index=True)[COLUMNS]
         with folder.file(MANIFEST) as path:
             write_csv(manifest, path)
     counts = manifest.groupby("pair")["kept"].sum()
@@ -139,14 +139,14 @@ def filter_images(options: FilterOptions) -> str:
 
 
 def decide(pair: Pair, answers: pd.DataFrame, keep_share: float) -> pd.DataFrame:
-    """Return the answers about a pair's images with what becomes of each."""
+    """Return the answers about a pair's images with the decision on each."""
     table = answers.assign(pair=pair.name, bird=pair.bird, attribute=pair.attribute)
     table["right"] = table["is_choice"] & (table["answer"] == pair.option)
-    # The surest first, of equals the earlier; the wrong have no rank.
+    # The surest first, of equals the earlier; wrong answers have no rank.
     table["rank"] = table["probability"].where(table["right"]).rank(method="first", ascending=False).astype("Int64")
-    wanted = max(1, round(keep_share * len(table)))
-    enough = int(table["right"].sum()) >= wanted
-    top = (table["rank"] <= wanted).fillna(False).astype(bool)
+    n_kept = max(1, round(keep_share * len(table)))
+    enough = int(table["right"].sum()) >= n_kept
+    top = (table["rank"] <= n_kept).fillna(False).astype(bool)
     table["kept"] = top & enough
     table["decision"] = "dropped: answered otherwise"
     table.loc[~table["is_choice"], "decision"] = "dropped: answered with no letter"
@@ -158,7 +158,7 @@ def decide(pair: Pair, answers: pd.DataFrame, keep_share: float) -> pd.DataFrame
 
 
 def read_manifest(folder: Path) -> pd.DataFrame:
-    """Return what `substitute filter` decided."""
+    """Return the decisions of `substitute filter`."""
     file = folder / MANIFEST
     try:
         check_plain_file(file, "File")
@@ -177,11 +177,11 @@ def _ask(model: LetterModel, pair: Pair, images: list[Path], options: FilterOpti
         pictures = [Image.fromarray(load_pixels(path)) for path in chosen]
         for path, answer in zip(chosen, model.answer(pictures, pair.group), strict=True):
             place = path.relative_to(options.generated).as_posix()
-            rows.append((place, answer.said, answer.probability, answer.is_choice))
+            rows.append((place, answer.text, answer.probability, answer.is_choice))
     return pd.DataFrame(rows, columns=ANSWERS).astype({"probability": float, "is_choice": bool})
 
 
-def _keep(answers: pd.DataFrame, file: Path) -> None:
+def _write_answers(answers: pd.DataFrame, file: Path) -> None:
     try:
         with write_atomically(file) as temporary:
             write_csv(answers, temporary)
@@ -192,23 +192,23 @@ def _keep(answers: pd.DataFrame, file: Path) -> None:
         ) from error
 
 
-def _read(file: Path) -> pd.DataFrame:
+def _read_answers(file: Path) -> pd.DataFrame:
     table = pd.read_csv(file, keep_default_na=False, dtype={"image": str, "answer": str, "is_choice": bool})
     return table.map(from_cell)
 
 
-def _check_letters(answered: list[pd.DataFrame]) -> None:
-    """Raise where so far no image was answered with a letter."""
-    if not any(table["is_choice"].any() for table in answered) and len(answered[-1]):
-        said = answered[-1]["answer"].iloc[0]
+def _check_letters(tables: list[pd.DataFrame]) -> None:
+    """Raise where none of the answers so far is a letter."""
+    if not any(table["is_choice"].any() for table in tables) and len(tables[-1]):
+        answer = tables[-1]["answer"].iloc[0]
         raise ValueError(
             f"Expected argument `--model` to answer with the letter of a choice but it did on none of "
-            f"{sum(map(len, answered))} images, on the last with {quote(said)}. Take one that follows instructions."
+            f"{sum(map(len, tables))} images, on the last with {quote(answer)}. Take one that follows instructions."
         )
 
 
 def kept_images(generated: Path, filtered: Path | None) -> pd.DataFrame:
-    """Return pair, bird, attribute and image of what is left; the image is a path in the folder of all."""
+    """Return pair, bird, attribute and image of the images that are kept; the image is a path in `generated`."""
     columns = ["pair", "bird", "attribute", "image"]
     if filtered is None:
         rows = [

@@ -24,19 +24,19 @@ GUIDES = "guides"
 
 
 def generate(options: GenerateOptions) -> str:
-    """Generate what is not there yet, and return where it lies."""
+    """Generate the missing images, and return a summary."""
     check_extra("diffusers", "diffusion", "Generating")
     pairs = choose_pairs(words(options.birds), words(options.attributes))
     _check_settings(options)
-    left = {pair: _missing(options.out / pair.name, options.n_per_pair) for pair in pairs}
-    n_missing = sum(map(len, left.values()))
+    missing = {pair: _missing_numbers(options.out / pair.name, options.n_per_pair) for pair in pairs}
+    n_missing = sum(map(len, missing.values()))
     if n_missing:
-        made = _Generator(options)
+        generator = _Generator(options)
         with progress(total=n_missing, description="generating", unit="image", show=options.progress) as bar:
-            for pair, numbers in left.items():
+            for pair, numbers in missing.items():
                 for start in range(0, len(numbers), options.batch_size):
                     chosen = numbers[start : start + options.batch_size]
-                    made.write(pair, chosen)
+                    generator.write(pair, chosen)
                     bar.update(len(chosen))
     total = len(pairs) * options.n_per_pair
     return f"{total} images of {len(pairs)} pairs; {total - n_missing} were there already.\n{options.out}"
@@ -65,7 +65,7 @@ def load_pipeline(model: str, dtype: torch.dtype, device: torch.device) -> Any:
 
 
 class _Generator:
-    """A pipeline, and how it is called."""
+    """A pipeline with its settings."""
 
     def __init__(self, options: GenerateOptions) -> None:
         self.options = options
@@ -96,7 +96,7 @@ class _Generator:
             folder.mkdir(exist_ok=True)
             write_pair(folder, pair)
             for k, number in enumerate(numbers):
-                # A reference that is there has its guide.
+                # The guide first: an image that exists has its guide.
                 if options.keep_guides:
                     (folder / GUIDES).mkdir(exist_ok=True)
                     _save(images.guide[k], folder / GUIDES / f"{number:05d}.png")
@@ -113,25 +113,25 @@ def _save(image: Any, path: Path) -> None:
         image.save(temporary)
 
 
-def _missing(folder: Path, count: int) -> list[int]:
+def _missing_numbers(folder: Path, count: int) -> list[int]:
     clear_abandoned(folder)
     clear_abandoned(folder / GUIDES)
-    there = {path.name for path in folder.glob("*.png")}
-    return [number for number in range(count) if f"{number:05d}.png" not in there]
+    names = {path.name for path in folder.glob("*.png")}
+    return [number for number in range(count) if f"{number:05d}.png" not in names]
 
 
 def _check_settings(options: GenerateOptions) -> None:
-    """Make the folder, or raise where it holds something else than images of the same settings."""
+    """Make the folder, or raise if it holds anything but images of the same settings."""
     file, ours = options.out / SETTINGS, options.identity()
     try:
         if options.out.is_dir() and any(options.out.iterdir()):
-            there = read_json(file, "Generation") if file.is_file() else None
-            if not isinstance(there, dict):
+            theirs = read_json(file, "Generation") if file.is_file() else None
+            if not isinstance(theirs, dict):
                 raise ValueError(f"The folder `{options.out}` holds other files. Choose another one (--out).")
-            unlike = [key for key in {**there, **ours} if there.get(key) != ours.get(key)]
-            if unlike:
+            different = [key for key in {**theirs, **ours} if theirs.get(key) != ours.get(key)]
+            if different:
                 text = "; ".join(
-                    f"{key}: {there.get(key, 'none')} there, {ours.get(key, 'none')} here" for key in unlike
+                    f"{key}: {theirs.get(key, 'none')} there, {ours.get(key, 'none')} here" for key in different
                 )
                 raise ValueError(
                     f"The folder `{options.out}` holds images of other settings ({text}). Give the same to go on, or "

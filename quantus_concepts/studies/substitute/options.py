@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 _MODEL, _PAIRS, _TIE = "Model", "Pairs", "Tied Diffusion Guidance"
 PRECISIONS = (AUTO, "float32", "bfloat16", "float16")
-#: What people are asked: whether what was asked for is there, or which of the group's attributes.
+#: Kinds of page: is the attribute there, or which of its group is?
 VERIFY, CHOOSE = "verify", "choose"
-#: Names of the questions in files of answers, and what is answered to the first two.
+#: Names of the questions in files of answers, and the answers to the first two.
 ATTRIBUTE, BIRD, CHOICE = "attribute_there", "still_the_bird", "choice"
 YES, SOMEWHAT, NO = "yes", "somewhat", "no"
 
@@ -48,8 +48,8 @@ class ModelOptions(DeviceOptions):
         import torch
 
         automatic = "bfloat16" if self.torch_device().type == "cuda" else "float32"
-        found: torch.dtype = getattr(torch, automatic if self.precision == AUTO else self.precision)
-        return found
+        dtype: torch.dtype = getattr(torch, automatic if self.precision == AUTO else self.precision)
+        return dtype
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,7 @@ from captum_concepts._support.checks import check_choice
 from captum_concepts._support.files import read_json, write_atomically
 
 PAIRS = Path(__file__).with_name("pairs.json")
-#: In the folder of a pair: what it is.
+#: File of a pair in its folder.
 PAIR = "pair.json"
 OTHER = "Other"
 
@@ -29,7 +29,7 @@ class Pair:
 
     @property
     def name(self) -> str:
-        """What its folder is called."""
+        """Name of its folder."""
         return f"{self.bird}--{self.attribute}"
 
     @property
@@ -44,30 +44,33 @@ class Pair:
 
 
 @cache
-def known() -> dict[str, Any]:
+def paper_texts() -> dict[str, Any]:
     """Return birds, attributes, options and prompts of the paper."""
-    found: dict[str, Any] = read_json(PAIRS, "File of pairs")
-    return found
+    texts: dict[str, Any] = read_json(PAIRS, "File of pairs")
+    return texts
 
 
 def choose_pairs(birds: Sequence[str] | None = None, attributes: Sequence[str] | None = None) -> list[Pair]:
     """Return the pairs of some birds and attributes; all if None."""
-    table = {each["name"]: each for each in known()["attributes"]}
-    for name, chosen, there in (("birds", birds, known()["birds"]), ("attributes", attributes, [*table])):
-        for each in chosen or ():
-            check_choice(name, each, there)
+    texts = paper_texts()
+    entries = {entry["name"]: entry for entry in texts["attributes"]}
+    for name in birds or ():
+        check_choice("birds", name, texts["birds"])
+    for name in attributes or ():
+        check_choice("attributes", name, [*entries])
     pairs = []
-    for bird in birds or known()["birds"]:
-        for attribute in attributes or table:
-            said = table[attribute]
-            words = {"bird": bird.replace("_", " "), "words": said["words"], "guide": said["guide"]}
-            pairs.append(Pair(bird, attribute, *(text.format(**words) for text in known()["prompts"][said["kind"]])))
+    for bird in birds or texts["birds"]:
+        for attribute in attributes or entries:
+            entry = entries[attribute]
+            words = {"bird": bird.replace("_", " "), "words": entry["words"], "guide": entry["guide"]}
+            prompts = (prompt.format(**words) for prompt in texts["prompts"][entry["kind"]])
+            pairs.append(Pair(bird, attribute, *prompts))
     return pairs
 
 
 def options_of(group: str) -> list[str]:
     """Return the attributes of a group."""
-    options: list[str] = known()["options"][group]
+    options: list[str] = paper_texts()["options"][group]
     return options
 
 
@@ -77,25 +80,25 @@ def words_of(group: str) -> str:
 
 
 def write_pair(folder: Path, pair: Pair) -> None:
-    """Say in a folder which pair it is of."""
+    """Write the pair of a folder into it."""
     with write_atomically(folder / PAIR) as temporary:
         temporary.write_text(json.dumps(asdict(pair), indent=1), encoding="utf-8")
 
 
 def read_pairs(root: Path) -> dict[str, Pair]:
     """Return the pairs that were generated in a folder, by the names of their folders."""
-    found = {}
+    pairs = {}
     for file in sorted(root.glob(f"*/{PAIR}")):
-        said = read_json(file, "Pair")
+        fields = read_json(file, "Pair")
         try:
-            pair = Pair(**said)
+            pair = Pair(**fields)
             check_choice("attribute", pair.option, options_of(pair.group))
         except (TypeError, KeyError, ValueError) as error:
             raise ValueError(f"{file} is not what `substitute generate` writes ({error}). Remove its folder.") from None
-        found[file.parent.name] = pair
-    if not found:
+        pairs[file.parent.name] = pair
+    if not pairs:
         raise ValueError(f"There are no generated images in {root}. Give the folder that `substitute generate` wrote.")
-    return found
+    return pairs
 
 
 def images_of(folder: Path) -> list[Path]:

@@ -26,9 +26,9 @@ from quantus_concepts.studies.substitute.pairs import OTHER, options_of, words_o
 
 
 def make_sheet(options: VerifyOptions) -> str:
-    """Write the page, and return what to do next."""
+    """Write the page, and return the next steps."""
     with OutputFolder("substitute-sheet", options.out, options.identity(), overwrite=options.overwrite) as folder:
-        images = _drawn(kept_images(options.generated, options.filtered), options)
+        images = _sample(kept_images(options.generated, options.filtered), options)
         page = _page(images, options)
         size = folder.write_text(RATING_PAGE, page).stat().st_size / MEGABYTE
     return "\n".join(
@@ -51,7 +51,7 @@ def _page(images: pd.DataFrame, options: VerifyOptions) -> str:
         bird, words = readable(row.bird), words_of(group)
         item = {
             "record": {name: getattr(row, name) for name in ("image", "pair", "bird", "attribute")},
-            # Neither is shown to a person who chooses.
+            # A person who chooses sees neither bird nor attribute.
             "label": words if chosen else f"{bird} with {words} {readable(option)}",
             "sections": {"shown": {"image": gallery.image(options.generated / row.image), "told": ""}},
         }
@@ -86,7 +86,7 @@ def _page(images: pd.DataFrame, options: VerifyOptions) -> str:
     )
 
 
-def _drawn(images: pd.DataFrame, options: VerifyOptions) -> pd.DataFrame:
+def _sample(images: pd.DataFrame, options: VerifyOptions) -> pd.DataFrame:
     rng = np.random.default_rng([options.seed])
     order = images.iloc[rng.permutation(len(images))]
     return order.groupby("attribute").head(options.n_per_attribute).sort_values("image")

@@ -49,7 +49,7 @@ from quantus_concepts.studies._models.training import (
     one_thread,
     run_together,
 )
-from quantus_concepts.studies.substitution.names import (
+from quantus_concepts.studies.substitution.options import (
     CLASS_HARD,
     CLASS_SOFT,
     EMBEDDING,
@@ -60,22 +60,23 @@ from quantus_concepts.studies.substitution.names import (
     MEMORISER,
     OF,
     ORACLE,
+    PAINTED_SIZE,
     POST_HOC,
     RANDOM,
     RECITER,
     SEPARATE,
+    SubstitutionOptions,
     row_name,
 )
-from quantus_concepts.studies.substitution.options import PAINTED_SIZE, SubstitutionOptions
 
 
 def in_order(data: Any, batch_size: int) -> DataLoader[Any]:
     """Return batches of images with a substitution."""
-    # Of SUB a row group of the files is in memory at a time.
+    # In the order of the files of SUB, of which one row group is in memory at a time.
     return DataLoader(data, batch_size, generator=torch.Generator())
 
 
-def scored(
+def score_models(
     run: Run[SubstitutionOptions],
     models: Mapping[str, ConceptModel],
     random: Sequence[ConceptModel],
@@ -83,20 +84,19 @@ def scored(
     seen: DataLoader[Any],
 ) -> pd.DataFrame:
     """Score models and random ones."""
-    asked: dict[str, Any] = {"threshold": thresholds(models), "controls": {RANDOM: random}, "seen": seen}
-    return score_substitutions(models, pairs, **asked, display_progressbar=run.progress)
+    arguments: dict[str, Any] = {"threshold": thresholds(models), "controls": {RANDOM: random}, "seen": seen}
+    return score_substitutions(models, pairs, **arguments, display_progressbar=run.progress)
 
 
 BATCH = 32
-#: How far soft labels of an image lean on its class: what is usual of it is said for sure, what is not "probably", as
-#: people are asked in CUB-200.
+#: Weight of the class in soft labels of an image: people are surer of concepts that are usual for the class.
 LEANING = 0.25
 #: Shares of the time of a seed.
 DRAWING, TRAINING, SCORING = 1, 4, 1
 
 Rows = Mapping[str, Sequence[str]]
 #: Models by name, and random ones.
-Made = tuple[dict[str, ConceptModel], list[PostHocCBM]]
+Models = tuple[dict[str, ConceptModel], list[PostHocCBM]]
 
 
 class _StoppedError(Exception):
@@ -105,10 +105,10 @@ class _StoppedError(Exception):
 
 @dataclass
 class Training:
-    """Images to train on, which concepts (K, L) are each class's own, and the share of its images that have each."""
+    """Images to train on, the concepts (K, L) of each class, and the share of its images that have them."""
 
     images: ConceptDataset
-    own: Tensor
+    class_concepts: Tensor
     share: Tensor
 
     def targets(self, labels: str) -> Tensor:
@@ -116,7 +116,7 @@ class Training:
         of_image, classes = self.images.concept_labels, self.images.labels
         share = self.share[classes]
         return {
-            CLASS_HARD: self.own[classes],
+            CLASS_HARD: self.class_concepts[classes],
             CLASS_SOFT: share,
             IMAGE_HARD: of_image,
             IMAGE_SOFT: torch.lerp(of_image, share, LEANING),
@@ -152,63 +152,64 @@ def score_point(
 ) -> pd.DataFrame:
     """Train and score the models of one seed and correlation."""
     options = run.options
-    said = f"seed {seed}, correlation {correlation:g}"
-    with part(f"{said}: painting birds", DRAWING):
+    point = f"seed {seed}, correlation {correlation:g}"
+    with part(f"{point}: painting birds", DRAWING):
         data = paint(options, seed, correlation)
-    # What is done on each core, and so every number, does not depend on how many there are.
+    # So no number depends on how many cores there are.
     n_threads = torch.get_num_threads()
     with one_thread():
-        with part(f"{said}: training", TRAINING):
-            networks = trained(run, data.train, rows, seed, n_threads)
-        with part(f"{said}: scoring", SCORING):
-            models, random = painted_models(run, said, data, rows, networks, seed)
+        with part(f"{point}: training", TRAINING):
+            networks = train_networks(run, data.train, rows, seed, n_threads)
+        with part(f"{point}: scoring", SCORING):
+            models, random = painted_models(run, point, data, rows, networks, seed)
             pairs = in_order(data.pairs, options.batch_size)
-            scores = scored(run, models, random, pairs, sample_loader(data.seen, options.batch_size))
-            # A concept embedding model reads the class off what no values tell.
-            mixed = {row_name(EMBEDDING, labels): networks[EMBEDDING, labels] for labels in rows.get(EMBEDDING, ())}
-            scores = scores[~(scores["model"].isin(list(mixed)) & (scores["metric"] == "class kept"))]
-            kept = (score_table([_class_kept(*each, pairs)]) for each in mixed.items())
-            scores = pd.concat([scores, *kept, *ask(encoders, pairs, show=run.progress)], ignore_index=True)
+            scores = score_models(run, models, random, pairs, sample_loader(data.seen, options.batch_size))
+            # The class of a concept embedding model does not follow from its values: it is the network's own.
+            own_classes = {
+                row_name(EMBEDDING, labels): networks[EMBEDDING, labels] for labels in rows.get(EMBEDDING, ())
+            }
+            scores = scores[~(scores["model"].isin(list(own_classes)) & (scores["metric"] == "class kept"))]
+            class_kept = [_class_kept(name, network, pairs) for name, network in own_classes.items()]
+            parts = [score_table([row]) for row in class_kept] + score_encoders(encoders, pairs, show=run.progress)
+            scores = pd.concat([scores, *parts], ignore_index=True)
     if first:
-        run.settings |= data.pairs.described()
+        run.settings |= data.pairs.settings()
         run.facts["gallery"] = png(draw_gallery(models, data.pairs, thresholds(models), seed))
     return scores
 
 
-def ask(encoders: Mapping[str, Encoder], images: DataLoader[Any], *, show: bool) -> list[pd.DataFrame]:
-    """Ask vision-language models which option of the touched group they see; with "none" among them and without."""
-    asked = {
+def score_encoders(encoders: Mapping[str, Encoder], images: DataLoader[Any], *, show: bool) -> list[pd.DataFrame]:
+    """Score vision-language models, with "none" among the options and without."""
+    tables = {
         name: score_vision_language(encoder, images, display_progressbar=show) for name, encoder in encoders.items()
     }
-    return [table.assign(model=f"{name}{OF}" + table["set"]) for name, table in asked.items()]
+    return [table.assign(model=f"{name}{OF}" + table["set"]) for name, table in tables.items()]
 
 
 @torch.no_grad()
 def _class_kept(name: str, network: nn.Module, pairs: DataLoader[Any]) -> Row:
     """Return how often the class that a network of concepts and classes predicts stays."""
     n_concepts, device = len(pairs.dataset.concept_names), device_of(network)  # type: ignore[attr-defined]
-    kept = [
+    classes = [
         torch.stack([network(images.to(device))[:, n_concepts:].argmax(1) for images in (batch.before, batch.image)])
         for batch in pairs
     ]
-    before, after = torch.cat(kept, 1).cpu()
+    before, after = torch.cat(classes, 1).cpu()
     return mean_row(before == after, pairs.dataset.pairs, model=name, metric="class kept")  # type: ignore[attr-defined]
 
 
 def thresholds(models: Iterable[str]) -> dict[str, float]:
-    """Return from which value on a model says that a concept is present: margins have a sign, all others are shares."""
+    """Return the threshold of each model: 0 for margins, 0.5 for shares."""
     return {name: 0.0 if name.startswith((POST_HOC, RANDOM)) else 0.5 for name in (*models, RANDOM)}
 
 
-def trained(
+def train_networks(
     run: Run[SubstitutionOptions], train: Training, rows: Rows, seed: int, n_threads: int
 ) -> dict[tuple[str, str], nn.Module]:
     """Train a backbone on the classes, and the networks of all rows but those made of it; several at a time."""
     device = run.options.torch_device()
-    kept = train.images
-    if not isinstance(kept, KeptImages):
-        raise TypeError(f"Expected images that are kept in memory but got {type(kept).__name__}.")
-    n_classes, n_concepts = train.own.shape
+    birds: Any = train.images
+    n_classes, n_concepts = train.class_concepts.shape
     makers: dict[str, Callable[[], nn.Module]] = {
         BACKBONE: lambda: SmallResNet(n_classes, seed=seed),
         INDEPENDENT: lambda: SmallResNet(n_concepts, seed=seed),
@@ -216,25 +217,25 @@ def trained(
         SEPARATE: lambda: SeparateNetworks(n_concepts, seed),
         EMBEDDING: lambda: EmbeddingNetwork(n_concepts, n_classes, seed),
     }
-    wanted = [(BACKBONE, ""), *((model, each) for model, of in rows.items() if model in makers for each in of)]
-    networks = {key: makers[key[0]]().to(device) for key in wanted}
-    images = kept.images.contiguous(memory_format=torch.channels_last)
-    parts = (kept.images, kept.labels, kept.concept_labels)
+    keys = [(BACKBONE, ""), *((model, labels) for model in rows if model in makers for labels in rows[model])]
+    networks = {key: makers[key[0]]().to(device) for key in keys}
+    images = birds.images.contiguous(memory_format=torch.channels_last)
+    parts = (birds.images, birds.labels, birds.concept_labels)
     settings: dict[str, Any] = {"epochs": run.options.epochs, "batch_size": BATCH, "seed": seed}
     depends = {"data": parts, "device": str(device), "shape": [n_classes, n_concepts], **settings}
 
     def task(model: str, labels: str) -> Callable[[Event, int], None]:
         network = networks[model, labels]
-        both = model in (JOINT, EMBEDDING)
-        targets = train.targets(labels) if labels else kept.labels
-        targets = torch.cat([targets, kept.labels[:, None].float()], 1) if both else targets
+        with_classes = model in (JOINT, EMBEDDING)
+        targets = train.targets(labels) if labels else birds.labels
+        targets = torch.cat([targets, birds.labels[:, None].float()], 1) if with_classes else targets
 
         def work(stop: Event, position: int) -> None:
-            def made(files: Kept) -> Mapping[str, Tensor]:
-                done = fit(
+            def make(files: Kept) -> Mapping[str, Tensor]:
+                finished = fit(
                     network,
                     KeptSamples(images, targets),
-                    loss=joint_loss if both else None,
+                    loss=joint_loss if with_classes else None,
                     checkpoint=files,
                     description=f"training {row_name(model, labels)}",
                     position=position,
@@ -242,19 +243,19 @@ def trained(
                     display_progressbar=run.progress,
                     **settings,
                 )
-                if not done:
+                if not finished:
                     raise _StoppedError
                 return network.state_dict()
 
             try:
-                state = run.kept(row_name(model, labels), {"model": model, "labels": labels, **depends}, made)
+                state = run.kept(row_name(model, labels), {"model": model, "labels": labels, **depends}, make)
             except _StoppedError:
                 return
             load_trained(network, state)
 
         return work
 
-    run_together([task(*key) for key in wanted], n_threads)
+    run_together([task(*key) for key in keys], n_threads)
     return networks
 
 
@@ -265,58 +266,58 @@ def painted_models(
     rows: Rows,
     networks: Mapping[tuple[str, str], Any],
     seed: int,
-) -> Made:
+) -> Models:
     """Make concept models of the networks, an oracle, a memoriser and random baselines."""
     small, train = networks[BACKBONE, ""], data.train.images
     recital = Recital(small.classifier, data.pairs.class_concepts)
     backbone = small_backbone(small)
     models, random = concept_models(run, point, data.train, backbone, recital, rows, networks, seed)
-    known, concepts, classes = data.pairs.known(data.seen)
+    recognition, concepts, classes = data.pairs.recognition(data.seen)
     head = fit_logistic(train.concept_labels, train.labels, len(train.class_names))
     reciter = models.pop(RECITER)
-    for name, said in ((ORACLE, concepts), (MEMORISER, data.pairs.class_concepts[classes])):
-        model = BottleneckCBM(known, Known(said), head, activation=None)
+    for name, values in ((ORACLE, concepts), (MEMORISER, data.pairs.class_concepts[classes])):
+        model = BottleneckCBM(recognition, Known(values), head, activation=None)
         models[name] = model.eval().to(run.options.torch_device())
     return models | {RECITER: reciter}, random
 
 
 def concept_models(
     run: Run[SubstitutionOptions],
-    said: str,
+    point: str,
     train: Training,
     backbone: Backbone,
     recital: Recital | None,
     rows: Rows,
     networks: Mapping[tuple[str, str], Any],
     seed: int,
-) -> Made:
+) -> Models:
     """Make post-hoc models of a backbone, models of the networks, one that recites the class, and random ones."""
     options, data = run.options, train.images
     n_classes, device = len(data.class_names), options.torch_device()
     embedded = embed(backbone, sample_loader(data, options.batch_size), display_progressbar=run.progress)
     models: dict[str, ConceptModel] = {}
-    for model, of in rows.items():
-        for labels in of:
+    for model, labels_of_model in rows.items():
+        for labels in labels_of_model:
             targets = train.targets(labels)
             network: Any = networks.get((model, labels))
             if model == POST_HOC:
                 labelled = embedded._replace(concept_labels=targets)
-                models |= post_hoc(run, said, backbone, labelled, labels, data, seed)
+                models |= post_hoc(run, point, backbone, labelled, labels, data, seed)
                 continue
-            # Where it is not the network's own: from the labels it was trained with to the classes. A concept
-            # embedding model has none that takes values alone.
+            # A joint network has a head of its own; the head of the others is fitted to their labels. That of a
+            # concept embedding model takes more than the values.
             head = network.classes if model == JOINT else fit_logistic(targets, data.labels, n_classes)
-            made = BottleneckCBM(network.features, network.classifier, head)
-            models[row_name(model, labels)] = made.eval().to(device)
-    recital = recital or Recital(fit_logistic(embedded.features, data.labels, n_classes), train.own)
+            bottleneck = BottleneckCBM(network.features, network.classifier, head)
+            models[row_name(model, labels)] = bottleneck.eval().to(device)
+    recital = recital or Recital(fit_logistic(embedded.features, data.labels, n_classes), train.class_concepts)
     models[RECITER] = BottleneckCBM(backbone, recital, recital.head(), activation=None).eval().to(device)
-    drawn = options.random_banks, seed
-    return models, random_models(backbone, embedded, data.concept_names, n_classes, "margin", *drawn)
+    count = options.random_banks
+    return models, random_models(backbone, embedded, data.concept_names, n_classes, "margin", count, seed)
 
 
 def post_hoc(
     run: Run[SubstitutionOptions],
-    said: str,
+    point: str,
     backbone: Backbone,
     train: Embeddings,
     labels: str,
@@ -325,18 +326,18 @@ def post_hoc(
 ) -> dict[str, ConceptModel]:
     """Return the post-hoc CBM of a backbone and one kind of labels by its name, or note why there is none."""
     targets = train.concept_labels
-    same = [] if targets is None else torch.nonzero(targets.amin(0) == targets.amax(0)).flatten().tolist()
-    if same:
+    constant = [] if targets is None else torch.nonzero(targets.amin(0) == targets.amax(0)).flatten().tolist()
+    if constant:
         run.note(
-            f"There is no {POST_HOC} of labels {labels}: with them {len(same)} concepts are the same in all images, "
-            f"{data.concept_names[same[0]]} among them, and have no direction."
+            f"There is no {POST_HOC} of labels {labels}: with them {len(constant)} concepts are the same in all "
+            f"images, {data.concept_names[constant[0]]} among them, and have no direction."
         )
         return {}
     with warnings_as_notes() as warned:
-        # Every concept, however rare: substitutions name them by their place.
+        # All concepts, however rare: substitutions name them by their index.
         bank = ConceptBank.fit(train.features, targets, data.concept_names, seed=seed, min_images=1)
-    # How many; the concepts' names after it are a long list.
-    run.note(*(f"{said}, {POST_HOC}, labels {labels}: {text.partition(': ')[0].rstrip('.')}." for text in warned))
+    # Without the long list of the concepts' names.
+    run.note(*(f"{point}, {POST_HOC}, labels {labels}: {text.partition(': ')[0].rstrip('.')}." for text in warned))
     return {row_name(POST_HOC, labels): bank_model(backbone, bank, train, len(data.class_names), "margin")}
 
 
@@ -357,9 +358,9 @@ class KeptPairs(Dataset[SubstitutionSample]):
         samples = [data[index] for index in range(len(data))]
         self.after, self.before = (
             (torch.stack(images) * 255).round().to(torch.uint8)
-            for images in ([each.image for each in samples], [each.before for each in samples])
+            for images in ([sample.image for sample in samples], [sample.before for sample in samples])
         )
-        self.points = torch.stack([each.points for each in samples])
+        self.points = torch.stack([sample.points for sample in samples])
         for name in KeptPairs.__annotations__:
             setattr(self, name, getattr(data, name))
 
@@ -372,13 +373,14 @@ class KeptPairs(Dataset[SubstitutionSample]):
         label = int(self.labels[index])
         return SubstitutionSample(after, label, self.concept_labels[index], self.points[index], before)
 
-    def described(self) -> dict[str, str]:
-        """Return what a report lists."""
-        found = {"substitutions": str(len(self)), "pairs of class and attribute": str(len(self.pairs.unique()))}
-        return found | {"attributes put in": str(len(self.added.unique()))}
+    def settings(self) -> dict[str, str]:
+        """Return the counts that a report lists."""
+        counts = {"substitutions": len(self), "pairs of class and attribute": len(self.pairs.unique())}
+        counts["attributes put in"] = len(self.added.unique())
+        return {name: str(count) for name, count in counts.items()}
 
-    def known(self, seen: KeptImages) -> tuple[Recognition, Tensor, Tensor]:
-        """Return what knows every image, after, before, and without a substitution; with their concepts and classes."""
+    def recognition(self, seen: KeptImages) -> tuple[Recognition, Tensor, Tensor]:
+        """Return a network that recognises all images, and their concepts and classes."""
         images = torch.cat([self.after, self.before, seen.images]).float() / 255
         concepts = torch.cat([self.concept_labels, self.concept_labels_before, seen.concept_labels])
         return Recognition(list(images)), concepts, torch.cat([self.labels, self.labels, seen.labels])
@@ -393,21 +395,21 @@ COLUMNS = {
     row_name(EMBEDDING, CLASS_HARD): "concept\nembedding",
     RECITER: "memoriser,\nown class",
 }
-#: Of what a model says: only what was put in, what was taken out, anything else.
+#: Colours of answers: only the option put in, the option taken out, anything else.
 GOOD, BAD, OTHER = PALETTE[2], PALETTE[0], "#8A8A8A"
 
 
 def draw_gallery(
     models: Mapping[str, ConceptModel], pairs: KeptPairs, threshold: Mapping[str, float], seed: int
 ) -> Figure:
-    """Draw some substitutions of different attributes, with what models say of the image after."""
-    rows = _different(pairs, seed)
+    """Draw some substitutions of different attributes, with the answers of models on the image after."""
+    rows = _sample_rows(pairs, seed)
     samples = [pairs[index] for index in rows]
     after = torch.stack([sample.image for sample in samples])
-    shown = [name for name in COLUMNS if name in models]
-    said = [concept_outputs(models[name], after).values.cpu() >= threshold[name] for name in shown]
-    # One pair of axes for all: each of its own would take longer than the models.
-    columns = ["before", "after", *(COLUMNS[name] for name in shown)]
+    names = [name for name in COLUMNS if name in models]
+    answers = [concept_outputs(models[name], after).values.cpu() >= threshold[name] for name in names]
+    # One pair of axes for everything: many take longer than the models.
+    columns = ["before", "after", *(COLUMNS[name] for name in names)]
     fig = Figure(figsize=(1.6 + 0.9 * len(columns), 0.5 + 0.9 * len(rows)), layout="constrained")
     ax = fig.add_subplot()
     for place, (index, sample) in enumerate(zip(rows, samples, strict=True)):
@@ -415,12 +417,14 @@ def draw_gallery(
         for column, image in enumerate((sample.before, sample.image)):
             ends = (column + 0.03, column + 0.97, place + 0.97, place + 0.03)
             ax.imshow(image.permute(1, 2, 0).clamp(0, 1), extent=ends)
-        for column, present in enumerate(said, start=2):
-            text, colour = _told(pairs, present[place], added, removed)
+        for column, present in enumerate(answers, start=2):
+            text, colour = _options_present(pairs, present[place], added, removed)
             ax.text(column + 0.5, place + 0.5, text, ha="center", va="center", fontsize=9, color=colour)
     for column, title in enumerate(columns):
         ax.text(column + 0.5, -0.06, title, ha="center", va="bottom", fontsize=8, color=INK)
-    ax.set_yticks([place + 0.5 for place in range(len(rows))], [_exchange(pairs, index) for index in rows], fontsize=9)
+    ax.set_yticks(
+        [place + 0.5 for place in range(len(rows))], [_substitution_text(pairs, index) for index in rows], fontsize=9
+    )
     ax.set_xlim(0, len(columns))
     ax.set_ylim(len(rows), 0)
     ax.set_xticks([])
@@ -432,23 +436,21 @@ def draw_gallery(
     return fig
 
 
-def _exchange(pairs: KeptPairs, index: int) -> str:
-    old, new = (pairs.concept_names[int(of[index])].partition("::") for of in (pairs.removed, pairs.added))
+def _substitution_text(pairs: KeptPairs, index: int) -> str:
+    old, new = (pairs.concept_names[int(concepts[index])].partition("::") for concepts in (pairs.removed, pairs.added))
     return f"{new[0].removeprefix('has_').replace('_', ' ')}:\n{old[2]}\n→ {new[2]}"
 
 
-def _different(pairs: KeptPairs, seed: int) -> list[int]:
+def _sample_rows(pairs: KeptPairs, seed: int) -> list[int]:
     """Return some substitutions, of as many attributes as there are."""
     order = np.random.default_rng(seed).permutation(len(pairs)).tolist()
     groups = [pairs.concept_names[int(pairs.added[index])].partition("::")[0] for index in order]
-    # Of each group the first, which comes last here.
-    seen = dict(zip(reversed(groups), reversed(order), strict=True))
-    first = sorted(seen.values(), key=order.index)
+    first = [index for place, index in enumerate(order) if groups[place] not in groups[:place]]
     return (first + [index for index in order if index not in first])[:N_ROWS]
 
 
-def _told(pairs: KeptPairs, present: Tensor, added: int, removed: int) -> tuple[str, str]:
-    """Return which options of the touched group a model says are there, and the colour of that."""
+def _options_present(pairs: KeptPairs, present: Tensor, added: int, removed: int) -> tuple[str, str]:
+    """Return the options of the touched group that a model sees, and the colour of this answer."""
     group = pairs.concept_names[added].partition("::")[0]
     members = [place for place, name in enumerate(pairs.concept_names) if name.partition("::")[0] == group]
     parts = [place for place in members if present[place]]

@@ -1,4 +1,4 @@
-"""Options of `quantus-concepts benchmark substitution`: each option declared once, checked before any work."""
+"""Options of `benchmark substitution`, and the names of its models and labels."""
 
 from __future__ import annotations
 
@@ -22,8 +22,46 @@ SUB = "sub"
 DATA = (PAINTED, SUB)
 PAINTED_SIZE = 64
 
+POST_HOC = "post-hoc CBM"
+INDEPENDENT = "CBM, independent"
+JOINT = "CBM, joint"
+SEPARATE = "CBM, one network per concept"
+EMBEDDING = "concept embedding model"
+SAVED = "post-hoc CBM, saved"
+ORACLE = "oracle"
+MEMORISER = "class-memoriser"
+RECITER = "class-memoriser, own class"
+RANDOM = "random directions"
+
+#: In the order of every table.
+TRAINED = (POST_HOC, INDEPENDENT, JOINT, SEPARATE, EMBEDDING, SAVED)
+CONTROLS = (ORACLE, MEMORISER, RECITER, RANDOM)
+MODELS = (*TRAINED, *CONTROLS)
+
+CLASS_HARD, CLASS_SOFT = "per class, hard", "per class, soft"
+IMAGE_HARD, IMAGE_SOFT = "per image, hard", "per image, soft"
+LABELS = (CLASS_HARD, CLASS_SOFT, IMAGE_HARD, IMAGE_SOFT)
+#: Which models are trained on which labels: the paper's rows, and those of concept embedding models.
+ROWS = {
+    POST_HOC: (CLASS_HARD, IMAGE_HARD),
+    INDEPENDENT: LABELS,
+    JOINT: LABELS,
+    SEPARATE: (CLASS_HARD,),
+    EMBEDDING: (CLASS_HARD, IMAGE_HARD),
+}
+#: The models of the curve over the correlation, trained with labels as in the paper.
+CURVE = {POST_HOC: (CLASS_HARD,), INDEPENDENT: (CLASS_HARD,)}
+
+#: Separates a model from its labels in a name of both.
+OF = " | "
+
 _DATA = "Data"
 _OF_SUB = ("per_pair", "backbone", *SmallNetworkOptions.not_small, "cbm")
+
+
+def row_name(model: str, labels: str = "") -> str:
+    """Name a model with its labels."""
+    return f"{model}{OF}{labels}" if labels else model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,8 +116,8 @@ class SubstitutionOptions(SmallNetworkOptions, PaintedOptions, DataOptions, RunO
         from captum_concepts._support.checks import check_range
 
         super().__post_init__()
-        for each in self.curve:
-            check_range("--correlations", each, 0, 1)
+        for correlation in self.curve:
+            check_range("--correlations", correlation, 0, 1)
         if self.data == SUB and self.seeds > 1:
             raise ValueError(
                 f"Argument `--seeds` has no effect with `--data {SUB}`, whose images are given. Leave it out."
@@ -92,16 +130,16 @@ class SubstitutionOptions(SmallNetworkOptions, PaintedOptions, DataOptions, RunO
 
     @property
     def curve(self) -> tuple[float, ...]:
-        """The correlations of the curve, in order and with the one of all other numbers; none where none is asked."""
+        """The correlations of the curve in ascending order, that of the main table among them; empty for no curve."""
         if self.correlations == "none" or self.data == SUB:
             return ()
         try:
-            asked = {float(part) for part in self.correlations.split(",")}
+            correlations = {float(part) for part in self.correlations.split(",")}
         except ValueError as error:
             raise ValueError(
                 f"Expected argument `--correlations` to be numbers, 0,0.5,1, or none, but got {self.correlations!r}."
             ) from error
-        return tuple(sorted(asked | {self.correlation}))
+        return tuple(sorted(correlations | {self.correlation}))
 
     @property
     def idle(self) -> tuple[str, ...]:

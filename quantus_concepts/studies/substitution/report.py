@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from quantus_concepts.metrics.streaming.vision_language import WITH_NONE, WITHOUT_NONE
 from quantus_concepts.studies._kit.charts import INK, PALETTE, Chart, Curves, Plane
 from quantus_concepts.studies._kit.findings import (
     Finding,
@@ -25,8 +26,7 @@ from quantus_concepts.studies._kit.page import Page, Section
 from quantus_concepts.studies._kit.results import PAPER, against_control, load_paper, names, one, over_seeds, pick
 from quantus_concepts.studies._kit.run import Run
 from quantus_concepts.studies._kit.tables import CHANCE, Table, arrange, in_percent, in_percents
-from quantus_concepts.studies.substitution.names import (
-    ASKED,
+from quantus_concepts.studies.substitution.options import (
     CLASS_HARD,
     CONTROLS,
     CURVE,
@@ -43,24 +43,28 @@ from quantus_concepts.studies.substitution.names import (
     RECITER,
     SAVED,
     SEPARATE,
+    SUB,
     TRAINED,
+    SubstitutionOptions,
 )
-from quantus_concepts.studies.substitution.options import SUB, SubstitutionOptions
+
+#: Of vision-language models, in place of labels: whether "none" is among the options.
+OPTIONS = (WITH_NONE, WITHOUT_NONE)
 
 
-def whole(row: pd.Series) -> str:
+def model_with_labels(row: pd.Series) -> str:
     """Name a model with its labels."""
     return f"{row['model']} ({row['labels']})" if row["labels"] else str(row["model"])
 
 
 def of_trained(rows: pd.DataFrame, metric: str) -> pd.DataFrame:
     """Return a number of the trained models, the lowest first."""
-    found = pick(rows, metric=metric, model=list(TRAINED))
-    return found[found["value"].notna()].sort_values("value", kind="stable")
+    rows = pick(rows, metric=metric, model=list(TRAINED))
+    return rows[rows["value"].notna()].sort_values("value", kind="stable")
 
 
 def answers(frame: pd.DataFrame, correlation: float) -> list[Finding]:
-    """Return the answer to each question of the study, one short line for a reader in a hurry."""
+    """Return a short line for each question of the study."""
     rows = pick(frame, correlation=correlation, item_kind="")
     return said(
         Finding(best_answer(rows, "S+"), "Put in, and seen"),
@@ -72,36 +76,36 @@ def answers(frame: pd.DataFrame, correlation: float) -> list[Finding]:
 
 def best_answer(rows: pd.DataFrame, metric: str) -> str:
     """Say how many models are above random directions, and which is best."""
-    found, control = of_trained(rows, metric), one(rows, metric=metric, model=RANDOM)
-    if found.empty or control is None:
+    models, control = of_trained(rows, metric), one(rows, metric=metric, model=RANDOM)
+    if models.empty or control is None:
         return ""
-    n_above = sum(relation_to(row, control) == "above" for _, row in found.iterrows())
-    who = f"{n_above} of {len(found)} models" if n_above else f"none of {len(found)} models"
-    best = found.iloc[-1]
+    n_above = sum(relation_to(row, control) == "above" for _, row in models.iterrows())
+    share = f"{n_above or 'none'} of {len(models)} models"
+    best = models.iloc[-1]
     more = f"more often than by random directions ({percent(control['value'])})"
-    return f"by {who} {more}; most often by the {whole(best)}, {percent(best['value'])}"
+    return f"by {share} {more}; most often by the {model_with_labels(best)}, {percent(best['value'])}"
 
 
 def recital_answer(rows: pd.DataFrame) -> str:
     """Say how often all of the class's concepts are named, the one taken out among them."""
-    found = of_trained(rows, "recital")
-    if found.empty:
+    models = of_trained(rows, "recital")
+    if models.empty:
         return ""
-    low, high = found.iloc[0], found.iloc[-1]
-    return f"in {percent(low['value'])} ({whole(low)}) to {percent(high['value'])} ({whole(high)}) of the images"
+    low, high = (f"{percent(row['value'])} ({model_with_labels(row)})" for row in (models.iloc[0], models.iloc[-1]))
+    return f"in {low} to {high} of the images"
 
 
 def findings(frame: pd.DataFrame, correlation: float) -> list[Finding]:
-    """Return what is said of one correlation, and of the curve, with all intervals."""
+    """Return the findings on one correlation, and on the curve, with all intervals."""
     rows = pick(frame, correlation=correlation, item_kind="")
     texts = {
-        "Seen": leader(of_trained(rows, "S+"), "The attribute put in is seen most often by the", whole),
+        "Seen": leader(of_trained(rows, "S+"), "The attribute put in is seen most often by the", model_with_labels),
         "Chance": " ".join(chance(rows, metric, sign) for metric, sign in (("S+", "S+"), ("S-", "S−"))).strip(),
         "Controls": controls(rows),
         "Recited": leader(
             of_trained(rows, "recital"),
             "All the class's concepts, the one taken out among them, are named most often by the",
-            whole,
+            model_with_labels,
         ),
         "Labels": labels(rows),
         "Moved": above_random(
@@ -122,28 +126,21 @@ def findings(frame: pd.DataFrame, correlation: float) -> list[Finding]:
 
 
 def chance(rows: pd.DataFrame, metric: str, sign: str) -> str:
-    """Say which models are above what random directions score."""
-    control, found = one(rows, metric=metric, model=RANDOM), of_trained(rows, metric)
-    if control is None or found.empty:
+    """Say which models score above random directions."""
+    models, control = of_trained(rows, metric), one(rows, metric=metric, model=RANDOM)
+    if control is None:
         return ""
-    return compared(
-        found,
-        control,
-        f"{sign} above random directions ({percent(control['value'])}, 95 % of them {ends(control)})",
-        whole,
-    )
+    text = f"{sign} above random directions ({percent(control['value'])}, 95 % of them {ends(control)})"
+    return compared(models, control, text, model_with_labels)
 
 
 def controls(rows: pd.DataFrame) -> str:
     """Return the scores that are known beforehand."""
     parts = []
     for model in (ORACLE, MEMORISER, RECITER):
-        found = [one(rows, metric=metric, model=model) for metric in ("S+", "S-")]
-        parts += (
-            [f"{model} {' and '.join(percent(row['value']) for row in found if row is not None)}"]
-            if all(row is not None for row in found)
-            else []
-        )
+        put_in, taken_out = (one(rows, metric=metric, model=model) for metric in ("S+", "S-"))
+        if put_in is not None and taken_out is not None:
+            parts.append(f"{model} {percent(put_in['value'])} and {percent(taken_out['value'])}")
     return f"S+ and S− of what is known beforehand: {'; '.join(parts)}." if parts else ""
 
 
@@ -151,7 +148,7 @@ def labels(rows: pd.DataFrame) -> str:
     """Compare models trained with labels per image with those per class."""
     parts = []
     for model in TRAINED:
-        by_class, by_image = (one(rows, metric="S+", model=model, labels=each) for each in (CLASS_HARD, IMAGE_HARD))
+        by_class, by_image = (one(rows, metric="S+", model=model, labels=labels) for labels in (CLASS_HARD, IMAGE_HARD))
         if by_class is not None and by_image is not None:
             parts.append(sentence(f"the {model} {{}}", by_image, {"those per class": by_class}).rstrip("."))
     return f"S+ of models trained with labels per image: {'; '.join(parts)}." if parts else ""
@@ -159,22 +156,22 @@ def labels(rows: pd.DataFrame) -> str:
 
 def above_random(rows: pd.DataFrame, metric: str, text: str) -> str:
     """Say in which model a number is highest, and how many are above random directions."""
-    found, control = of_trained(rows, metric), one(rows, metric=metric, model=RANDOM)
-    if found.empty or control is None:
+    models, control = of_trained(rows, metric), one(rows, metric=metric, model=RANDOM)
+    if models.empty or control is None:
         return ""
     write = number if metric == "selectivity" else percent
-    above = f"{(found['mark'] == 'above').sum()} of {len(found)} models are above random directions"
-    return f"{leader(found, text, whole, write)} {above} ({write(control['value'])})."
+    above = f"{(models['mark'] == 'above').sum()} of {len(models)} models are above random directions"
+    return f"{leader(models, text, model_with_labels, write)} {above} ({write(control['value'])})."
 
 
 def correlations(rows: pd.DataFrame) -> str:
-    """Say how S+ goes as attributes go together more."""
+    """Say how S+ changes with the correlation of attributes."""
     parts = []
-    for model, (of, *_) in CURVE.items():
-        found = pick(rows, model=model, labels=of).sort_values("correlation", kind="stable")
-        found = found[found["value"].notna()]
-        if len(found) > 1:
-            parts.append(f"{model} {trend(found.iloc[0], found.iloc[-1])}")
+    for model, (first, *_) in CURVE.items():
+        points = pick(rows, model=model, labels=first).sort_values("correlation", kind="stable")
+        points = points[points["value"].notna()]
+        if len(points) > 1:
+            parts.append(f"{model} {trend(points.iloc[0], points.iloc[-1])}")
     low, high = rows["correlation"].min(), rows["correlation"].max()
     text = f"S+ as attributes of the classes go together more, from correlation {low:g} to {high:g}"
     return f"{text}: {'; '.join(parts)}." if parts else ""
@@ -197,7 +194,7 @@ LEGEND = {
 #: Random directions are a band.
 COLOURS = dict(zip([name for name in MODELS if name not in (SAVED, RANDOM)], PALETTE, strict=True)) | {SAVED: INK}
 #: The numbers of the main table with their heads.
-SHOWN = {
+MAIN_METRICS = {
     "S+": "put in: seen",
     "S-": "out: gone",
     "recital": "of the class",
@@ -206,11 +203,11 @@ SHOWN = {
     "class kept": "prediction",
     "T": "concepts right",
 }
-#: Of these, whether they are above random directions is neither good nor bad.
+#: Metrics for which more than random directions is neither good nor bad.
 UNMARKED = ("recital", "class kept", "added moves", "removed moves", "others move")
 SHARES = ("S+", "S-", "recital", "selectivity", "class kept", "rises", "T_A", "T")
 OF_FILE, GROUP_OF_CONTROLS, OTHERS = "of the file", "controls", "others"
-#: One model of each kind, for what has no room for more.
+#: One model of each kind, for tables and charts without room for more.
 SHORT = {POST_HOC: "post-hoc", INDEPENDENT: "indep.", EMBEDDING: "embedding", SAVED: "saved", RANDOM: "random"}
 MINUS = {"S-": "S−"}
 IN_PERCENT: dict[str, Any] = {"write": in_percent, "span": in_percents, "labels": MINUS}
@@ -228,8 +225,8 @@ def join_seeds(frame: pd.DataFrame) -> pd.DataFrame:
         controls=[RANDOM],
     )
     mark = against_control(rows.drop(columns="labels"), RANDOM)
-    # Those who choose among options have another chance, which has a column of its own.
-    unmarked = rows["metric"].isin(UNMARKED) | rows["labels"].isin(ASKED)
+    # Vision-language models have another chance, which has a column of its own.
+    unmarked = rows["metric"].isin(UNMARKED) | rows["labels"].isin(OPTIONS)
     return rows.assign(mark=mark.where(~unmarked, ""))
 
 
@@ -237,7 +234,7 @@ def page(frame: pd.DataFrame, run: Run[SubstitutionOptions]) -> Page:
     """Declare the report."""
     options, rows = run.options, join_seeds(frame)
     here = pick(rows, correlation=options.correlation, model=list(MODELS))
-    asked = pick(rows, correlation=options.correlation, labels=list(ASKED))
+    encoders = pick(rows, correlation=options.correlation, labels=list(OPTIONS))
     seeds, main = names(frame, "seed"), main_table(frame, options)
     folded = [item_table(here, "attribute"), item_table(here, "class"), moves_table(here)]
     sections = [
@@ -277,10 +274,10 @@ def page(frame: pd.DataFrame, run: Run[SubstitutionOptions]) -> Page:
             "Vision-language models",
             "Of the options of the touched group, the one whose text is the most similar to the image is said to be "
             "there. Chance is that of drawing one.",
-            tables=[encoders_table(asked, beside=options.data == SUB)],
-            after="The encoder “embedded” is untrained." if "embedded" in set(asked["model"]) else "",
+            tables=[encoders_table(encoders, paper=options.data == SUB)],
+            after="The encoder “embedded” is untrained." if "embedded" in set(encoders["model"]) else "",
         )
-        if len(asked)
+        if len(encoders)
         else None,
         Section(
             "Where attributes go together",
@@ -345,7 +342,7 @@ def curve(rows: pd.DataFrame) -> Curves:
     """Declare S+ and S- over the correlation of attributes in training."""
     several = rows.groupby(["model", "labels"])["correlation"].transform("nunique") > 1
     return Curves(
-        frame=rows[several].assign(metric=lambda found: found["metric"].str.replace("-", "−")),
+        frame=rows[several].replace({"metric": MINUS}),
         x="correlation",
         series="model",
         panels="metric",
@@ -361,16 +358,16 @@ def curve(rows: pd.DataFrame) -> Curves:
 
 
 def main_table(frame: pd.DataFrame, options: SubstitutionOptions) -> Table:
-    """Return the numbers of most weight: for each kind of labels and each model, and for the controls."""
-    shown = pick(frame, model=list(MODELS), correlation=options.correlation, item_kind="", metric=list(SHOWN))
+    """Return the main metrics by labels and model."""
+    rows = pick(frame, model=list(MODELS), correlation=options.correlation, item_kind="", metric=list(MAIN_METRICS))
     return Table(
         "Does the model see the concept, or recite its class?",
         "In %. Chance of S+ and S− is that of random directions; read the two together: what says no to everything has "
         "S− = 100.",
-        by_labels(join_seeds(shown), metric=list(SHOWN)),
+        by_labels(join_seeds(rows), metric=list(MAIN_METRICS)),
         ["labels", "model"],
         ["metric"],
-        heads=SHOWN,
+        heads=MAIN_METRICS,
         controls=CONTROLS,
         key=KEY,
         **IN_PERCENT,
@@ -381,7 +378,7 @@ def paper_table(frame: pd.DataFrame) -> Table:
     """Return Table 1 of the paper next to ours, and below it the paper's scores of people."""
     metrics = ("S+", "S-", "T_A", "T")
     paper = load_paper(__package__).assign(source=PAPER, style=PAPER).drop(columns="model")
-    paper = paper[~paper["labels"].isin(ASKED)].rename(columns={"of": "model"}).replace({"labels": {"": OTHERS}})
+    paper = paper[~paper["labels"].isin(OPTIONS)].rename(columns={"of": "model"}).replace({"labels": {"": OTHERS}})
     ours = pick(frame, item_kind="", metric=list(metrics)).assign(source="ours", style="")
     return Table(
         "Table 1",
@@ -395,19 +392,19 @@ def paper_table(frame: pd.DataFrame) -> Table:
     )
 
 
-def encoders_table(frame: pd.DataFrame, *, beside: bool) -> Table:
-    """Return Table 2 of the paper: S+, S- and how often what was taken out is chosen, each with its chance."""
+def encoders_table(frame: pd.DataFrame, *, paper: bool) -> Table:
+    """Return S+, S- and how often the option taken out is chosen, each with its chance, as the paper's Table 2."""
     ours = pick(frame, item_kind="", metric=["S+", "S-", "original"]).assign(source="ours", style="")
     parts = [ours, ours.assign(source=CHANCE, value=ours["chance"], low=math.nan, high=math.nan, style=CHANCE)]
-    if beside:
-        paper = pick(load_paper(__package__), labels=list(ASKED)).drop(columns="model").rename(columns={"of": "model"})
-        parts.append(paper.assign(source=PAPER, style=PAPER))
+    if paper:
+        theirs = pick(load_paper(__package__), labels=list(OPTIONS)).drop(columns="model")
+        parts.append(theirs.rename(columns={"of": "model"}).assign(source=PAPER, style=PAPER))
     cells = pd.concat(parts)
     orders = {"metric": ("S+", "S-", "original"), "source": ("ours", CHANCE, PAPER)}
     return Table(
         "Table 2",
         "In %; original: the option that was taken out is chosen, the paper's hallucination.",
-        arrange(cells, labels=ASKED, model=names(cells, "model"), **orders),
+        arrange(cells, labels=OPTIONS, model=names(cells, "model"), **orders),
         ["labels", "model"],
         ["metric", "source"],
         key="Small numbers are 95 % intervals over pairs.",
@@ -450,7 +447,7 @@ def moves_table(frame: pd.DataFrame) -> Table:
 
 def by_labels(cells: pd.DataFrame, **orders: Sequence[str]) -> pd.DataFrame:
     """Arrange cells by the labels of their models, those without any last."""
-    others = cells["model"].map({SAVED: OF_FILE}).fillna(GROUP_OF_CONTROLS)
-    cells = cells.assign(labels=cells["labels"].where(cells["labels"] != "", others))
+    unlabelled = cells["model"].map({SAVED: OF_FILE}).fillna(GROUP_OF_CONTROLS)
+    cells = cells.assign(labels=cells["labels"].where(cells["labels"] != "", unlabelled))
     models = [*MODELS, *names(cells, "model")]
     return arrange(cells, labels=[*LABELS, OF_FILE, GROUP_OF_CONTROLS, OTHERS], model=models, **orders)

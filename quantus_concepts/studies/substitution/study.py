@@ -33,21 +33,20 @@ from quantus_concepts.studies.substitution.evaluation import (
     DRAWING,
     SCORING,
     TRAINING,
-    Made,
+    Models,
     Training,
-    ask,
     concept_models,
     in_order,
+    score_encoders,
+    score_models,
     score_point,
-    scored,
-    trained,
+    train_networks,
 )
-from quantus_concepts.studies.substitution.names import CURVE, OF, POST_HOC, ROWS, SAVED
+from quantus_concepts.studies.substitution.options import CURVE, OF, POST_HOC, ROWS, SAVED, SubstitutionOptions
 from quantus_concepts.studies.substitution.options import SUB as PUBLISHED
-from quantus_concepts.studies.substitution.options import SubstitutionOptions
 from quantus_concepts.studies.substitution.report import main_table, page
 
-#: Of a network that does not say.
+#: Default of networks without a size.
 IMAGE_SIZE = 224
 
 
@@ -65,33 +64,33 @@ def score_sub(run: Run[SubstitutionOptions], encoders: Mapping[str, Encoder]) ->
     sub = SUB(options.root or "", cub=train, transform=transform, per_pair=options.per_pair)
     run.settings |= {"data": repr(sub), "backbone": network.source, "images": f"{size} px, {network.mode}"}
     n_threads = torch.get_num_threads()
-    # As of painted birds: what is done on each core, and so every number, does not depend on how many there are.
+    # As with painted birds, no number depends on how many cores there are.
     with one_thread() if small else nullcontext():
         if small:
             models, random = trained_models(run, train, n_threads)
         else:
             models, random = models_of_network(run, network, train, sub[0].image)
         seen = sample_loader(test, options.batch_size)
-        scores = scored(run, models, random, in_order(sub, options.batch_size), seen)
+        scores = score_models(run, models, random, in_order(sub, options.batch_size), seen)
     if not encoders:
         return scores
-    # As they are: encoders bring their own preparation.
+    # Without the transform: encoders prepare images themselves.
     plain = SUB(options.root or "", cub=train, per_pair=options.per_pair)
-    asked = ask(encoders, in_order(plain, options.batch_size), show=run.progress)
-    return pd.concat([scores, *asked], ignore_index=True)
+    tables = score_encoders(encoders, in_order(plain, options.batch_size), show=run.progress)
+    return pd.concat([scores, *tables], ignore_index=True)
 
 
-def trained_models(run: Run[SubstitutionOptions], train: CUB200, n_threads: int) -> Made:
+def trained_models(run: Run[SubstitutionOptions], train: CUB200, n_threads: int) -> Models:
     """Train the networks of painted birds on the images of CUB, kept in memory, and make the same models of them."""
-    # Every image is needed in every epoch, and in 8 bits six thousand small ones take little room.
+    # Six thousand small images of 8 bits fit into memory.
     training, seed = known_classes(train, KeptImages(train)), run.options.seed
-    networks = trained(run, training, ROWS, seed, n_threads)
+    networks = train_networks(run, training, ROWS, seed, n_threads)
     small: Any = networks[BACKBONE, ""]
-    recital = Recital(small.classifier, training.own)
+    recital = Recital(small.classifier, training.class_concepts)
     return concept_models(run, SUB.__name__, training, small_backbone(small), recital, ROWS, networks, seed)
 
 
-def models_of_network(run: Run[SubstitutionOptions], network: Network, train: CUB200, image: Tensor) -> Made:
+def models_of_network(run: Run[SubstitutionOptions], network: Network, train: CUB200, image: Tensor) -> Models:
     """Fit post-hoc models of a network that is used as it is, and read the one that was saved."""
     options = run.options
     network.module.to(options.torch_device())
@@ -126,14 +125,15 @@ def saved_model(path: Path, backbone: Backbone, network: Network, train: Concept
         )
     with torch.no_grad():
         n_classes = model.head(model.bank.cavs.new_zeros(1, len(model.bank))).shape[1]
-    own = None if network.mean is None or network.std is None else (network.mean, network.std)
-    for what, wanted, found, remedy in (
+    normalisation = None if network.mean is None or network.std is None else (network.mean, network.std)
+    of_model = model.normalisation or normalisation
+    for what, expected, actual, remedy in (
         ("classes of CUB200 in its head", len(train.class_names), n_classes, "Fit the head to CUB200."),
         ("for values, above 0 where a concept is", "margin", model.values, "Make it with `values='margin'`."),
-        ("for mean and deviation of images", own, model.normalisation or own, "Give its own with --mean and --std."),
+        ("for mean and deviation of images", normalisation, of_model, "Give its own with --mean and --std."),
     ):
-        if found != wanted:
-            raise ValueError(f"Expected argument `--cbm` to have {wanted} {what}, but it has {found}. {remedy}")
+        if actual != expected:
+            raise ValueError(f"Expected argument `--cbm` to have {expected} {what}, but it has {actual}. {remedy}")
     return model
 
 
@@ -144,14 +144,15 @@ COLUMNS += ["value", "low", "high", "n", "undefined", "chance", "seed"]
 @named_as_typed(SubstitutionOptions, encoder="--encoders", features="--backbone")
 def collect(options: SubstitutionOptions, run: Run[SubstitutionOptions]) -> pd.DataFrame:
     """Train and score the models of every seed and correlation, those of the main table first."""
-    correlations = sorted(options.curve or (options.correlation,), key=lambda each: each != options.correlation)
-    points = [(options.seed + number, each) for number in range(options.seeds) for each in correlations]
-    # First: an unknown name raises before any work.
-    asked = [] if options.encoders is None else [name.strip() for name in options.encoders.split(",")]
-    encoders = {name: as_encoder(name, device=options.torch_device()) for name in asked}
+    # That of the main table first.
+    correlations = dict.fromkeys((options.correlation, *options.curve))
+    points = [(options.seed + number, correlation) for number in range(options.seeds) for correlation in correlations]
+    # An unknown name raises before any work.
+    names = [] if options.encoders is None else [name.strip() for name in options.encoders.split(",")]
+    encoders = {name: as_encoder(name, device=options.torch_device()) for name in names}
     frames: list[pd.DataFrame] = []
     share = DRAWING + TRAINING + SCORING
-    with whole_run(len(points) * share, show=run.progress) as whole:
+    with whole_run(len(points) * share, show=run.progress) as bar:
         for number, (seed, correlation) in enumerate(points):
             run.say(f"Seed {seed}, correlation {correlation:g} ({number + 1} of {len(points)})")
             main = correlation == options.correlation
@@ -160,12 +161,12 @@ def collect(options: SubstitutionOptions, run: Run[SubstitutionOptions]) -> pd.D
             else:
                 rows = ROWS if main else CURVE
                 score = partial(score_point, run, encoders if main else {}, seed, correlation, rows, first=number == 0)
-            kept = run.kept_frame(f"scores {seed} {correlation:g}", {"seed": seed, "correlation": correlation}, score)
-            parts = kept["model"].str.partition(OF)
-            # Of single attributes, groups and classes what the page has.
-            kept = kept[(kept["item"] == "") | kept["metric"].isin(("S+", "S-", "original"))]
-            frames.append(kept.assign(model=parts[0], labels=parts[2], correlation=correlation, seed=seed)[COLUMNS])
-            whole.reach((number + 1) * share)
+            scores = run.kept_frame(f"scores {seed} {correlation:g}", {"seed": seed, "correlation": correlation}, score)
+            parts = scores["model"].str.partition(OF)
+            # Single attributes, groups and classes only with the metrics of the page.
+            scores = scores[(scores["item"] == "") | scores["metric"].isin(("S+", "S-", "original"))]
+            frames.append(scores.assign(model=parts[0], labels=parts[2], correlation=correlation, seed=seed)[COLUMNS])
+            bar.reach((number + 1) * share)
             if main and number + 1 < len(points):
                 run.show(main_table(pd.concat(frames, ignore_index=True), options))
     return pd.concat(frames, ignore_index=True)

@@ -16,8 +16,9 @@ from quantus_concepts.datasets.ratings.released import PastaRatings
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.encoders.embedded_encoder import EmbeddedEncoder
 from quantus_concepts.pasta.training import TrainingSettings
+from quantus_concepts.studies._kit.results import pick
 from quantus_concepts.studies.app import main
-from quantus_concepts.studies.pasta.ablate import ablated, answers, differences, finding
+from quantus_concepts.studies.pasta.ablate import answers, differences, finding, train_variants
 from quantus_concepts.studies.pasta.evaluation import Plan, variant_figures
 from quantus_concepts.studies.pasta.options import ABLATIONS, SCORER, SHUFFLED, Variant, table_names
 
@@ -50,10 +51,10 @@ def test_differences_are_taken_split_by_split() -> None:
     frame = pd.concat(
         [rows("votes", "mode", [0.1, 0.5, 0.3]), rows("votes", "mean", [0.2, 0.61, 0.39])], ignore_index=True
     )
-    (found,) = differences(frame, "votes", "Q1").to_dict("records")
+    (difference,) = differences(frame, "votes", "Q1").to_dict("records")
     # Each is about 0.1 better, however far apart the splits are.
-    assert (found["variant"], found["value"]) == ("mean", pytest.approx(0.1))
-    assert found["low"] == pytest.approx(0.1, abs=0.03)
+    assert (difference["variant"], difference["value"]) == ("mean", pytest.approx(0.1))
+    assert difference["low"] == pytest.approx(0.1, abs=0.03)
     assert finding(frame, "votes", "Q1").startswith("SCC above that of mode: mean (0.100, 0.")
     (answer,) = answers(frame, [("votes", "Q1")])
     assert answer.text.startswith(
@@ -62,7 +63,7 @@ def test_differences_are_taken_split_by_split() -> None:
 
 
 def graded(n_images: int = 20, n_explainers: int = 20) -> tuple[RatedExplanations, torch.Tensor]:
-    """Return ratings, and embeddings that tell the votes in one number of 17, the rest is noise."""
+    """Return ratings, and embeddings whose first of 17 numbers is the vote; the others are noise."""
     rng = np.random.default_rng(0)
     n = n_images * n_explainers
     votes = rng.integers(1, 6, n).astype(float)
@@ -85,8 +86,8 @@ def test_a_scorer_that_can_know_does_and_its_control_cannot(regressor: str) -> N
     ratings, embeddings = graded()
     settings = TrainingSettings(epochs=60, learning_rate=1e-2)
     plan = Plan(("Q1",), label_names=("owl",), settings=settings, n_splits=4)
-    found = variant_figures(ratings, embeddings, Variant("", regressor=regressor), plan)
-    means = found[found["measure"] == "SCC"].groupby("model")["value"].mean()
+    rows_of_splits = variant_figures(ratings, embeddings, Variant("", regressor=regressor), plan)
+    means = rows_of_splits[rows_of_splits["measure"] == "SCC"].groupby("model")["value"].mean()
     assert means[SCORER] > 0.8
     # About 9 test items a split: 2 / sqrt(4 * 8).
     assert abs(means[SHUFFLED]) < 0.36
@@ -99,17 +100,14 @@ def test_only_what_a_choice_concerns_is_embedded_anew(tmp_path: Path) -> None:
     assert set(ratings.modalities) == {"drawing", "concepts"}
     plan = Plan(("Q1",), settings=TrainingSettings(epochs=1, learning_rate=1e-2), n_splits=1, train_share=0.5)
     embedder = Embedder(EmbeddedEncoder(), size=32)
-    found = ablated(ratings, embedder, ["saliency", "n-top"], plan, maps)
-    assert set(found.loc[found["ablation"] == "saliency", "variant"]) == {"overlay", "masked", "drawing"}
+    figures = train_variants(ratings, embedder, ["saliency", "n-top"], plan, maps)
+    errors = pick(figures, model=SCORER, measure="MSE", modality="all").set_index(["ablation", "variant"])["value"]
+    assert set(errors["saliency"].index) == {"overlay", "masked", "drawing"}
     # The folder's lists have six concepts: from ten on nothing changes, to the bit.
-    named = found[(found["ablation"] == "n-top") & (found["measure"] == "MSE") & (found["modality"] == "all")]
-    by_variant = named.set_index(["model", "variant"])["value"]
-    assert by_variant[SCORER]["10"] == by_variant[SCORER]["15"]
-    told = found[(found["model"] == SCORER) & (found["measure"] == "MSE") & (found["modality"] == "all")]
-    shown = told[told["ablation"] == "saliency"].set_index("variant")["value"]
-    assert shown["overlay"] != shown["masked"]
-    # As people saw it is what the ratings hold: the default of the other ablations.
-    assert shown["drawing"] == by_variant[SCORER]["15"]
+    assert errors["n-top", "10"] == errors["n-top", "15"]
+    assert errors["saliency", "overlay"] != errors["saliency", "masked"]
+    # The ratings hold the drawings that people saw: the default of the other ablations.
+    assert errors["saliency", "drawing"] == errors["n-top", "15"]
 
 
 @pytest.fixture(scope="module")
@@ -147,9 +145,9 @@ def test_a_folder_of_ratings(
     arguments = ["--data", str(data), "--tables", "18", "--seeds", "1", "--out", str(tmp_path / "out")]
     with smaller(figures=False):
         assert main(["pasta", "ablate", *QUICK, *arguments]) == 0
-    shown = capsys.readouterr().out
-    assert "drawing" in shown
-    assert "imulated" not in shown
+    output = capsys.readouterr().out
+    assert "drawing" in output
+    assert "imulated" not in output
 
 
 def test_names_and_numbers_of_tables() -> None:
@@ -157,14 +155,10 @@ def test_names_and_numbers_of_tables() -> None:
     assert table_names("20, votes,15") == ("concepts", "votes")
 
 
-def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    assert main(["pasta", "ablate", "--no-progress", *arguments]) == 2
-    lines = capsys.readouterr().err.strip().splitlines()
-    return next(line for line in lines if line.startswith("Error"))
-
-
-def test_too_few_explainers_are_told_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = ["--out", str(tmp_path / "out")]
+def test_too_few_explainers_are_an_error_of_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     few = write_pasta_release(tmp_path / "few", datasets=("coco",), n_images=4, explainers=("0", "40"))
-    assert "at least 3 explainers" in told(capsys, "--data", str(few), "--tables", "labels", *out)
+    arguments = ["--data", str(few), "--tables", "labels", "--out", str(tmp_path / "out")]
+    assert main(["pasta", "ablate", "--no-progress", *arguments]) == 2
+    (error,) = (line for line in capsys.readouterr().err.splitlines() if line.startswith("Error"))
+    assert "at least 3 explainers" in error
     assert not (tmp_path / "out").exists()

@@ -32,8 +32,8 @@ def plan(questions=("Q1", "Q5"), **changes):
     return Plan(questions, **{"settings": SETTINGS, "n_splits": 2, "train_share": 0.6, **changes})
 
 
-def told(ratings, seed=0):
-    """Embeddings that hold the joined votes among noise."""
+def embeddings_of(ratings, seed=0):
+    """Return embeddings that hold the joined votes and noise."""
     rng = np.random.default_rng(seed)
     votes = np.nan_to_num(ratings.targets(), nan=3.0)
     return torch.as_tensor(np.concatenate([votes / 5, rng.normal(0, 1, (len(votes), 4))], 1), dtype=torch.float32)
@@ -47,21 +47,21 @@ def ratings():
 @pytest.fixture(scope="module")
 def outcome(ratings):
     lines = []
-    found = train_splits(Trainer(ratings, told(ratings), plan(regressors=True)), say=lines.append)
+    outcome = train_splits(Trainer(ratings, embeddings_of(ratings), plan(regressors=True)), say=lines.append)
     assert [line.split(":")[0] for line in lines[::2]] == ["Split 1 of 2", "Split 2 of 2"]
-    means = summarise_splits(found[0])
+    means = summarise_splits(outcome[0])
     after = [
         f"{question} {one(means, model=SCORER, question=question, measure='SCC', modality=ALL)['value']:.2f}"
         for question in ("Q1", "Q5")
     ]
     assert lines[1].startswith("Spearman's correlation with the votes after 1 of 2 splits: Q1 ")
     assert lines[3] == f"Spearman's correlation with the votes after 2 of 2 splits: {', '.join(after)}"
-    return found
+    return outcome
 
 
 def of_one_split(ratings, **changes):
     expected = changes.pop("expected", None)
-    trainer = Trainer(ratings, told(ratings), plan(**{"n_splits": 1, "control": False, **changes}))
+    trainer = Trainer(ratings, embeddings_of(ratings), plan(**{"n_splits": 1, "control": False, **changes}))
     return train_splits(trainer, expected=expected)
 
 
@@ -78,8 +78,8 @@ def test_every_model_has_a_row_of_every_measure_question_and_split(ratings, outc
     for model in (SCORER, SHUFFLED, "ridge", "lasso", "SVM"):
         assert len(pick(frame, model=model, modality="all")) == len(MEASURES) * 2 * 2
     # Each kind alone where a test part has both.
-    both = [r.seed for r in results if len(set(ratings.modalities[r.split.test].tolist())) == 2]
-    assert set(pick(frame, modality="map")["seed"]) == set(pick(frame, modality="concepts")["seed"]) == set(both)
+    seeds = [r.seed for r in results if len(set(ratings.modalities[r.split.test].tolist())) == 2]
+    assert set(pick(frame, modality="map")["seed"]) == set(pick(frame, modality="concepts")["seed"]) == set(seeds)
     # What the raters' noise allows has no squared error where it is estimated from their agreement.
     assert set(pick(frame, model=CEILING)["measure"]) == {"QWK", "SCC"}
 
@@ -138,45 +138,47 @@ def test_missing_votes_and_labels_are_normal():
 
 def test_the_best_split_is_that_of_the_highest_validation_kappa(outcome):
     results = outcome[1]
-    kept = [
+    kappas = [
         np.mean([r.training.curve[epoch - 1]["qwk"][q] for q, epoch in r.training.best_epoch.items()]) for r in results
     ]
-    assert best_split(results) is results[int(np.argmax(kept))]
+    assert best_split(results) is results[int(np.argmax(kappas))]
 
 
 def test_a_training_taken_apart_and_put_together_is_the_same():
     ratings = made_ratings(16, 12)
     rows = np.arange(len(ratings))
     trained = train_scorer(
-        told(ratings),
+        embeddings_of(ratings),
         ratings.targets()[:, :2],
         train=rows[:90],
         validation=rows[90:],
         questions=("Q1", "Q2"),
         settings=SETTINGS,
     )
-    again = training_of(training_tensors(trained), ("Q1", "Q2"), None, told(ratings).shape[1])
+    again = training_of(training_tensors(trained), ("Q1", "Q2"), None, embeddings_of(ratings).shape[1])
     assert (again.curve, again.best_epoch, again.notes) == (trained.curve, trained.best_epoch, trained.notes)
-    torch.testing.assert_close(again.scorer.score(told(ratings)), trained.scorer.score(told(ratings)), rtol=0, atol=0)
+    torch.testing.assert_close(
+        again.scorer.score(embeddings_of(ratings)), trained.scorer.score(embeddings_of(ratings)), rtol=0, atol=0
+    )
 
 
 def test_what_is_kept_is_not_trained_again_and_other_votes_are(ratings):
-    kept, made = {}, []
+    store, trained_names = {}, []
 
     def keep(name, settings, make):
         key = (name, repr(settings))
-        if key not in kept:
-            made.append(name)
-            kept[key] = make(None)
-        return kept[key]
+        if key not in store:
+            trained_names.append(name)
+            store[key] = make(None)
+        return store[key]
 
-    trainer = Trainer(ratings, told(ratings), plan(("Q1",), n_splits=1), keep)
+    trainer = Trainer(ratings, embeddings_of(ratings), plan(("Q1",), n_splits=1), keep)
     first, _ = train_splits(trainer)
-    again, _ = train_splits(Trainer(ratings, told(ratings), plan(("Q1",), n_splits=1), keep))
+    again, _ = train_splits(Trainer(ratings, embeddings_of(ratings), plan(("Q1",), n_splits=1), keep))
     pd.testing.assert_frame_equal(first, again)
-    assert made == ["scorers 0"]
-    train_splits(Trainer(ratings, told(ratings), plan(("Q1",), n_splits=1, votes="mean"), keep))
-    assert len(made) == 2
+    assert trained_names == ["scorers 0"]
+    train_splits(Trainer(ratings, embeddings_of(ratings), plan(("Q1",), n_splits=1, votes="mean"), keep))
+    assert len(trained_names) == 2
 
 
 def test_means_and_intervals_over_splits_by_hand():

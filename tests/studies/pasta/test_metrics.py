@@ -28,7 +28,7 @@ from quantus_concepts.studies.pasta.metrics import (
 
 
 def frame(n_images: int = 40, seed: int = 0) -> pd.DataFrame:
-    """Return explanations by five explainers whose votes are their places, and a metric that knows nothing."""
+    """Return explanations by five explainers whose votes are their places, a perfect metric and a random one."""
     rng = np.random.default_rng(seed)
     images, explainers = np.divmod(np.arange(5 * n_images), 5)
     return pd.DataFrame(
@@ -36,7 +36,7 @@ def frame(n_images: int = 40, seed: int = 0) -> pd.DataFrame:
             "image": images,
             "explainer": explainers.astype(str),
             "Q1": explainers + 1.0,
-            "knows": explainers * 10.0,
+            "perfect": explainers * 10.0,
             "random": rng.standard_normal(5 * n_images),
         }
     )
@@ -62,13 +62,13 @@ def test_rank_correlations_by_hand() -> None:
 
 
 def test_means_by_explainer_have_intervals_over_images() -> None:
-    found = explainer_means(
+    means = explainer_means(
         pd.DataFrame({"image": [1, 2, 3, 4] * 2, "explainer": ["a"] * 4 + ["b"] * 4, "Q1": [1, 2, 3, 4.0] * 2}), ["Q1"]
     )
-    assert found["explainer"].tolist() == ["a", "b", "all"]
-    assert found["value"].tolist() == [2.5] * 3
+    assert means["explainer"].tolist() == ["a", "b", "all"]
+    assert means["value"].tolist() == [2.5] * 3
     # 3.182446 * 1.290994 / 2, and the same over four images of two equal explanations each.
-    assert found["high"].tolist() == pytest.approx([2.5 + 2.054260] * 3, abs=1e-5)
+    assert means["high"].tolist() == pytest.approx([2.5 + 2.054260] * 3, abs=1e-5)
 
 
 def test_maps_are_compared_with_the_mask_of_their_image() -> None:
@@ -77,7 +77,7 @@ def test_maps_are_compared_with_the_mask_of_their_image() -> None:
     maps = [[[5, 5], [1, 1]], [[5, 5], [1, 1]], [[0, 4], [0, 0]], [[3, 3], [3, 3]]]
     n = len(maps)
     ratings = RatedExplanations(
-        [MapExplanation(torch.zeros(3, 2, 2), torch.tensor(each, dtype=torch.float32)) for each in maps],
+        [MapExplanation(torch.zeros(3, 2, 2), torch.tensor(heat, dtype=torch.float32)) for heat in maps],
         np.full((n, 1, 6), 3.0),
         image_ids=np.array(["0", "1"] * 2),
         explainer_ids=np.array(["a", "a", "b", "b"]),
@@ -91,43 +91,42 @@ def test_maps_are_compared_with_the_mask_of_their_image() -> None:
 
 
 def test_what_is_related_is_beyond_its_control_and_what_is_not_is_not() -> None:
-    given = frame()
-    known, random = (
-        with_control(given, lambda some, name=name: spearman(some[name].to_numpy(), some["Q1"].to_numpy()), "Q1")
-        for name in ("knows", "random")
+    perfect, random = (
+        with_control(frame(), lambda rows, name=name: spearman(rows[name].to_numpy(), rows["Q1"].to_numpy()), "Q1")
+        for name in ("perfect", "random")
     )
-    assert known["value"] == known["low"] == known["high"] == pytest.approx(1)
-    # Of 200 pairs dealt anew: 1.96 / sqrt(199), and the noise of 200 deals.
-    assert known["control high"] == pytest.approx(0.139, abs=0.05)
-    assert not inside(known)
+    assert perfect["value"] == perfect["low"] == perfect["high"] == pytest.approx(1)
+    # Of 200 shuffled pairs: 1.96 / sqrt(199), and the noise of 200 shuffles.
+    assert perfect["control high"] == pytest.approx(0.139, abs=0.05)
+    assert not inside(perfect)
     assert inside(random)
 
 
 def test_a_control_holds_its_level() -> None:
-    def pearson(some: pd.DataFrame) -> float:
-        return float(np.corrcoef(some["random"], some["Q1"])[0, 1])
+    def pearson(rows: pd.DataFrame) -> float:
+        return float(np.corrcoef(rows["random"], rows["Q1"])[0, 1])
 
     outside = sum(not inside(with_control(frame(8, seed), pearson, "Q1", seed, n=60)) for seed in range(20))
-    # Of 60 deals 8 % lie outside the range of the others: 1.6 of 20 by chance, and at most 4 in 98 % of cases.
+    # Of 60 shuffles 8 % lie outside the range of the others: 1.6 of 20 by chance, and at most 4 in 98 % of cases.
     assert outside <= 4
 
 
 def test_marked_pixels_and_score_are_said_to_agree_only_beyond_chance() -> None:
-    given = frame().assign(MAE=lambda each: 1 - each["knows"] / 50)
-    found = with_control(given, partial(across_explainers, first="MAE", second="knows"), "knows")
-    assert found["value"] == pytest.approx(-1)
-    # Any order of five means can come out by chance, so that even a perfect one says little of five methods.
-    assert found["control low"] <= -0.8
-    assert "over 5 methods" in said_of_human(found, 5).text
+    explanations = frame().assign(MAE=lambda rows: 1 - rows["perfect"] / 50)
+    human = with_control(explanations, partial(across_explainers, first="MAE", second="perfect"), "perfect")
+    assert human["value"] == pytest.approx(-1)
+    # Any order of five means can come out by chance, so that even a perfect one means little for five methods.
+    assert human["control low"] <= -0.8
+    assert "over 5 methods" in said_of_human(human, 5).text
 
 
 def test_the_command_measures_rates_and_scores_the_same_explanations(golden: Callable[[str], Path]) -> None:
     folder = golden("pasta-metrics")
-    found = pd.read_csv(folder / "explanations.csv")
-    assert len(found) == 7 * 4
+    explanations = pd.read_csv(folder / "explanations.csv")
+    assert len(explanations) == 7 * 4
     for column in ("Q1", "Q4", "Sparseness", "Faithfulness (ROAD)", "PASTA-score", "MAE"):
-        assert found[column].notna().any(), column
-    assert found["PASTA-score"].between(1, 5).all()
+        assert explanations[column].notna().any(), column
+    assert explanations["PASTA-score"].between(1, 5).all()
     results = pd.read_csv(folder / "results.csv")
     assert {"2", "8", "10", "11"} <= set(results["table"].astype(str))
     assert (results["model"] == "paper").sum() == 6 + 38 * 3 + 46 * 6
@@ -142,7 +141,7 @@ def test_a_folder_of_ratings_has_votes_and_sparseness(tmp_path: Path, capsys: py
     with smaller(figures=True):
         assert main(["pasta", "metrics", "--data", str(data), "--no-progress", "--out", str(out)]) == 0
     assert "Votes by explainer" in capsys.readouterr().out
-    found = pd.read_csv(out / "explanations.csv")
-    assert found.loc[found["modality"] == "map", "Sparseness"].notna().all()
-    assert "MAE" not in found
+    explanations = pd.read_csv(out / "explanations.csv")
+    assert explanations.loc[explanations["modality"] == "map", "Sparseness"].notna().all()
+    assert "MAE" not in explanations
     assert "simulated" not in (out / "report.html").read_text(encoding="utf-8").split("</style>")[1].lower()

@@ -55,8 +55,8 @@ def test_what_is_trained_on_is_what_people_saw(release: Path) -> None:
     rated = PastaRatings(release, labels="image-name")
     kinds = dict(zip(rated.explainer_ids.tolist(), rated.modalities.tolist(), strict=True))
     assert kinds == {name: "concepts" if name in ("39", "40", "41") else "drawing" for name in EXPLAINERS}
-    drawn, listed = rated.explanations[0], rated.explanations[6]
-    assert isinstance(drawn, DrawingExplanation)
+    drawing, listed = rated.explanations[0], rated.explanations[6]
+    assert isinstance(drawing, DrawingExplanation)
     assert isinstance(listed, ConceptExplanation)
     # Of each concept the direction of smaller magnitude, the smallest first, and "No counterfactual" nowhere.
     content = json.loads((release / "result_dataset/activations/coco_0_39_shopping_and_dining.json").read_text())
@@ -70,7 +70,7 @@ def test_what_is_trained_on_is_what_people_saw(release: Path) -> None:
     sentence = concept_sentence(listed.values, ascending=True)
     assert (sentence.index("eye") < sentence.index("wheel")) == (least["eye"] < least["wheel"])
     redrawn = Embedder("embedded").embed([PastaRatings(release, drawings=False).explanations[0]])
-    assert not torch.allclose(Embedder("embedded").embed([drawn]), redrawn, atol=1e-3)
+    assert not torch.allclose(Embedder("embedded").embed([drawing]), redrawn, atol=1e-3)
 
 
 def test_train_and_score(release: Path, trained: Path, tmp_path: Path) -> None:
@@ -91,8 +91,8 @@ def test_train_and_score(release: Path, trained: Path, tmp_path: Path) -> None:
     names = [Path(record["explication"]).stem for record in records]
     files = [name + suffixes[kind] for name, kind in zip(names, rated.modalities.tolist(), strict=True)]
     np.testing.assert_allclose(frame.loc[files].Q1.astype(float), expected, atol=6e-5)
-    told = "".join((tmp_path / "scored" / "report.html").read_text().split())
-    assert "image-name" in told
+    page = "".join((tmp_path / "scored" / "report.html").read_text().split())
+    assert "image-name" in page
 
 
 def test_a_released_scorer_is_told_the_images_label_and_the_released_sentence(release: Path, tmp_path: Path) -> None:
@@ -118,5 +118,5 @@ def test_labels_of_the_explanations_may_be_asked_for(release: Path, trained: Pat
     source = next(iter(sorted((base / "expl").glob("*_0_*"))))
     (folder / "pascalpart_9_bird.png").write_bytes(source.read_bytes())
     for chosen, label in (("image-name", "cat"), ("file-name", "bird")):
-        (found,) = find_explanations(tmp_path, folder, labels_from=chosen)
-        assert (found.label, found.true_label, found.modality) == (label, "cat", "drawing")
+        (file,) = find_explanations(tmp_path, folder, labels_from=chosen)
+        assert (file.label, file.true_label, file.modality) == (label, "cat", "drawing")

@@ -28,9 +28,9 @@ QUESTIONS = ("Q1", "Q5")
 
 
 @cache
-def page_of(simulated=False, n_raters=5, encoder="siglip", title="Training", questions=QUESTIONS, **made):
+def page_of(simulated=False, n_raters=5, encoder="siglip", title="Training", questions=QUESTIONS, **options):
     ratings = made_ratings(12, 9, n_raters, simulated=simulated)
-    frame, results = made_outcome(ratings, questions, 2, **{"regressors": True, **made})
+    frame, results = made_outcome(ratings, questions, 2, **{"regressors": True, **options})
     facts = {"ratings": ratings, "splits": results}
     run = SimpleNamespace(facts=facts, frames={}, options=SimpleNamespace(questions=questions))
     return training_page(title, frame, run, "mode", encoder)
@@ -38,8 +38,10 @@ def page_of(simulated=False, n_raters=5, encoder="siglip", title="Training", que
 
 def html_of(page, notes=()):
     png = b"\x89PNG\r\n\x1a\n"
-    drawn = {chart.name: png for chart in page.charts}
-    return render(page, settings={"data": "<script>alert(1)</script>"}, notes=notes, files=["results.csv"], drawn=drawn)
+    pictures = {chart.name: png for chart in page.charts}
+    return render(
+        page, settings={"data": "<script>alert(1)</script>"}, notes=notes, files=["results.csv"], drawn=pictures
+    )
 
 
 def cells(table):
@@ -51,8 +53,8 @@ def test_report_is_self_contained_and_well_formed():
     parser = HTMLPage(html)
     assert not {"script", "link"} & set(parser.tags)
     links = [source for source in parser.sources if not source.startswith("data:image/png;base64,")]
-    explained = [f"{site_address()}/metrics/{name}.html" for name in ("pasta_score", "faithfulness")]
-    assert links == [*explained, "./results.csv"]
+    pages_of_metrics = [f"{site_address()}/metrics/{name}.html" for name in ("pasta_score", "faithfulness")]
+    assert links == [*pages_of_metrics, "./results.csv"]
     images = re.findall(r"data:image/png;base64,([^\"]+)", html)
     assert len(images) == 6
     assert all(base64.b64decode(image).startswith(b"\x89PNG") for image in images)
@@ -134,8 +136,8 @@ def test_explainers_are_means_over_the_splits_that_never_saw_them():
     _, results = made_outcome(ratings, ("Q1",), 2)
     points = explainer_points(results, ratings)
     name = points["explainer"].iloc[0]
-    seen = [(r.targets[:, 0], r.scores[:, 0], ratings.explainer_ids[r.split.test] == name) for r in results]
-    votes, scores = (np.concatenate([pair[side][pair[2]] for pair in seen]) for side in (0, 1))
+    triples = [(r.targets[:, 0], r.scores[:, 0], ratings.explainer_ids[r.split.test] == name) for r in results]
+    votes, scores = (np.concatenate([pair[side][pair[2]] for pair in triples]) for side in (0, 1))
     assert points[["vote", "score"]].iloc[0].tolist() == pytest.approx([np.nanmean(votes), scores.mean()])
 
 
@@ -143,14 +145,14 @@ def test_correlations_stand_beside_the_papers():
     rows = [("MaxSensitivity (uniform)", question, -0.02, 0.2, -0.05, 1e-5, 340) for question in QUESTIONS]
     columns = ["metric", "question", "pearson", "pearson_p", "spearman", "spearman_p", "n"]
     table = correlation_table(pd.DataFrame(rows, columns=columns))
-    ((group, found),) = table.groups
+    ((group, table_rows),) = table.groups
     assert group == "MaxSensitivity (uniform), n = 340"
-    assert [row.label for row in found] == ["Spearman", "paper, Spearman", "Pearson", "paper, Pearson"]
-    assert [(row.cells[0].text, row.cells[0].small) for row in found[:2]] == [
+    assert [row.label for row in table_rows] == ["Spearman", "paper, Spearman", "Pearson", "paper, Pearson"]
+    assert [(row.cells[0].text, row.cells[0].small) for row in table_rows[:2]] == [
         ("−0.05", "p < 0.001"),
         ("−0.33", "p < 0.001"),
     ]
-    assert [cell.style for cell in found[1].cells] == ["paper", "paper"]
+    assert [cell.style for cell in table_rows[1].cells] == ["paper", "paper"]
 
 
 def test_answers_are_short_and_findings_have_the_intervals():
@@ -164,24 +166,24 @@ def test_answers_are_short_and_findings_have_the_intervals():
         "Better than one rater",
     ]
     assert answers(means)[0].text == "on 0 of 2 questions (SCC 0.62 to 0.69, shuffled votes −0.10 to 0.32)"
-    found: dict[str, list[str]] = {}
+    texts: dict[str, list[str]] = {}
     for finding in findings(means, results, ratings):
-        found.setdefault(finding.topic, []).append(finding.text)
-    assert [text[:3] for text in found["Unseen explanations"]] == ["Q1:", "Q5:"]
-    assert "over 5 splits: not distinguishable from shuffled votes (" in found["Unseen explanations"][0]
-    assert found["Ceiling"][0].startswith("Above 60 % of the ceiling: ")
-    assert "not distinguishable from it: Q1 and Q5" in found["Control"][0]
-    assert found["Q5"][0].startswith(
+        texts.setdefault(finding.topic, []).append(finding.text)
+    assert [text[:3] for text in texts["Unseen explanations"]] == ["Q1:", "Q5:"]
+    assert "over 5 splits: not distinguishable from shuffled votes (" in texts["Unseen explanations"][0]
+    assert texts["Ceiling"][0].startswith("Above 60 % of the ceiling: ")
+    assert "not distinguishable from it: Q1 and Q5" in texts["Control"][0]
+    assert texts["Q5"][0].startswith(
         "Low is good: the best explanation has the lowest answer. Q5 and Q1 correlate at −0"
     )
 
 
 def test_what_few_splits_cannot_show_is_not_compared():
     rows = pd.concat([rows_of(SCORER, 0.64), rows_of(CEILING, 0.8), rows_of(SHUFFLED, np.nan)])
-    found = [str(finding) for finding in findings(summarise_splits(rows), [], made_ratings(3, 3))]
-    assert found[0] == "Unseen explanations: Q1: Spearman's correlation is 0.64, over 1 split."
-    assert not [text for text in found if text.startswith("One rater: Q")]
-    assert [text.partition(": ")[2] for text in found if text.startswith(("Ceiling", "Control"))] == [NO_NUMBER] * 2
+    texts = [str(finding) for finding in findings(summarise_splits(rows), [], made_ratings(3, 3))]
+    assert texts[0] == "Unseen explanations: Q1: Spearman's correlation is 0.64, over 1 split."
+    assert not [text for text in texts if text.startswith("One rater: Q")]
+    assert [text.partition(": ")[2] for text in texts if text.startswith(("Ceiling", "Control"))] == [NO_NUMBER] * 2
 
 
 def test_uses_of_the_score_in_words():
@@ -191,12 +193,12 @@ def test_uses_of_the_score_in_words():
         "several explainers with the best score."
     )
     rows = {"mean": [0.4, 0.2, 0.3], "low": [0.35, 0.15, 0.25], "high": [0.45, 0.25, 0.35], "n": 9}
-    apart = {
+    differences = {
         "difference": [np.nan, 0.2, 0.1],
         "difference_low": [np.nan, 0.1, -0.1],
         "difference_high": [np.nan, 0.3, 0.3],
     }
-    faithful = pd.DataFrame({"name": ["mixture", "average of explainers", "a"], **rows, **apart})
+    faithful = pd.DataFrame({"name": ["mixture", "average of explainers", "a"], **rows, **differences})
     assert said_of_choice(faithful).endswith(
         "The choice minus the average of the explainers is 0.200 (95 % interval 0.100 to 0.300): above no difference "
         "(0.000). The choice minus a (the most faithful alone) is 0.100 (95 % interval −0.100 to 0.300): not "

@@ -22,10 +22,10 @@ def test_a_slope_is_per_ten_times_the_parameters() -> None:
         ],
         columns=["name", "parameters", "value", "seed"],
     )
-    (found,) = slopes(frame, ("name",)).to_dict("records")
+    (slope,) = slopes(frame, ("name",)).to_dict("records")
     # The seeds differ in height, and a little in slope: 0.5, 0.505 and 0.51.
-    assert found["value"] == pytest.approx(0.505)
-    assert (found["low"], found["high"]) == (pytest.approx(0.505, abs=0.02), pytest.approx(0.505, abs=0.02))
+    assert slope["value"] == pytest.approx(0.505)
+    assert (slope["low"], slope["high"]) == (pytest.approx(0.505, abs=0.02), pytest.approx(0.505, abs=0.02))
     assert finding(slopes(frame, ("name",)), "It rises").startswith("It rises: a (0.5")
     flat = slopes(frame.assign(value=[1.0, 0, 0, 0, 1, 0, 0, 0, 1]), ("name",))
     # -0.5, 0 and 0.5.
@@ -68,7 +68,7 @@ def test_the_embedded_encoder_of_another_width() -> None:
     images = torch.rand(5, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     embedded = encoder.encode_images(images)
     assert embedded.shape == (5, encoder.dim) == (5, 2 * 16 + 128)
-    assert encoder.n_parameters == sum(each.numel() for each in encoder._network.parameters())
+    assert encoder.n_parameters == sum(parameter.numel() for parameter in encoder._network.parameters())
     again = EmbeddedEncoder.of_name(encoder.name)
     assert (again.seed, again.width, again.fingerprint) == (3, 16, encoder.fingerprint)
     assert EmbeddedEncoder(seed=3).fingerprint != encoder.fingerprint

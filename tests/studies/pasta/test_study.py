@@ -21,7 +21,7 @@ from quantus_concepts.pasta.scorer_files import load_scorer
 from quantus_concepts.studies._kit.charts import png
 from quantus_concepts.studies._kit.pictures import PictureGrid
 from quantus_concepts.studies.app import main
-from quantus_concepts.studies.pasta import applications, study
+from quantus_concepts.studies.pasta import study
 from quantus_concepts.studies.pasta.applications import PERTURBED
 from quantus_concepts.studies.pasta.options import CEILING, SCORER, SHUFFLED, SIMULATED_HUMAN
 from quantus_concepts.studies.pasta.preparing import RatedBirds, train_classifier
@@ -56,7 +56,7 @@ def test_one_pair_of_each_perturbation_is_drawn() -> None:
         *("Q5", images, images.flip(0), maps, maps[::-1], classes, classes),
         *((names[1], names[0], names[1]), np.array([0.5, 1.0, 2.0]), np.arange(3), 0, 0),
     )
-    rows = applications._perturbed(pairs)
+    rows = study.perturbation_rows(pairs)
     assert [row.label.split("\n")[-1] for row in rows] == ["1", "0.5"]
     np.testing.assert_array_equal(rows[1].maps[0], images[2].permute(1, 2, 0).numpy())
     assert png(PictureGrid("light", PERTURBED, rows)).startswith(b"\x89PNG")
@@ -88,7 +88,7 @@ def test_the_same_seed_gives_the_same_numbers(folder: Path, tmp_path: Path) -> N
     again = tmp_path / "again"
     with smaller(figures=False):
         assert main(["benchmark", "pasta", *TINY, "--no-uses", "--out", str(again)]) == 0
-    first, second = (pd.read_csv(each / "results.csv") for each in (folder, again))
+    first, second = (pd.read_csv(out / "results.csv") for out in (folder, again))
     pd.testing.assert_frame_equal(first[first.model.isin(set(second.model))].reset_index(drop=True), second)
     assert not (again / "wins.csv").exists()
 
@@ -97,9 +97,9 @@ def test_one_question_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     arguments = ["--question", "Q5", *FEW, "--no-uses", "--out", str(tmp_path / "five")]
     with smaller(figures=False):
         assert main(["benchmark", "pasta", *TINY, *arguments]) == 0
-    shown = capsys.readouterr().out
-    assert "Q5" in shown
-    assert "Q1" not in shown
+    output = capsys.readouterr().out
+    assert "Q5" in output
+    assert "Q1" not in output
 
 
 def test_interrupted_before_anything_was_done_leaves_nothing(
@@ -115,22 +115,22 @@ def test_interrupted_before_anything_was_done_leaves_nothing(
 def test_an_interrupted_run_goes_on_with_the_same_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    out, made = tmp_path / "stopped", {}
+    out, frames = tmp_path / "stopped", {}
     correlations = pd.read_csv(RECORDED / "pasta" / "correlations.csv")
     arguments = ["benchmark", "pasta", *TINY, *FEW, "--regressors", "--out", str(out)]
-    trained = study.trained
+    train = study.train_on_ratings
 
-    def noted(*given: Any, **named: Any) -> Any:
-        made["results"], found = trained(*given, **named)
-        return made["results"], found
+    def train_and_record(*arguments: Any, **options: Any) -> Any:
+        frames["results"], results = train(*arguments, **options)
+        return frames["results"], results
 
     def stop(run: Any, *_: Any) -> None:
-        made.update(run.frames)
+        frames.update(run.frames)
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, smaller(figures=False):
-        patch.setattr(study, "trained", noted)
-        patch.setattr(applications, "_correlated", stop)
+        patch.setattr(study, "train_on_ratings", train_and_record)
+        patch.setattr(study, "_correlate_metrics", stop)
         assert main(arguments) == 130
     assert f"--out {out}" in capsys.readouterr().err
     assert not (out / "report.html").exists()
@@ -139,14 +139,14 @@ def test_an_interrupted_run_goes_on_with_the_same_out(
     with monkeypatch.context() as patch, smaller(figures=False):
         patch.setattr("quantus_concepts.studies.pasta.evaluation.train_scorer", lambda *_, **__: pytest.fail("again"))
         patch.setattr("quantus_concepts.pasta.embedder.Embedder.embed", lambda *_: pytest.fail("again"))
-        for name in ("_explained", "_faithful", "_steered"):
-            patch.setattr(applications, name, lambda *_, **__: pytest.fail("again"))
-        patch.setattr(applications, "_correlated", lambda *_: correlations)
+        for name in ("_explain", "_faithfulness", "_steer"):
+            patch.setattr(study, name, lambda *_, **__: pytest.fail("again"))
+        patch.setattr(study, "_correlate_metrics", lambda *_: correlations)
         assert main(arguments) == 0
-    assert {*made} == {"results", "wins", "faithfulness", "steering"}
-    for table, whole in made.items():
-        whole.to_csv(tmp_path / "whole.csv", index=False)
-        pd.testing.assert_frame_equal(*(pd.read_csv(each) for each in (out / f"{table}.csv", tmp_path / "whole.csv")))
+    assert {*frames} == {"results", "wins", "faithfulness", "steering"}
+    for table, frame in frames.items():
+        frame.to_csv(tmp_path / "before.csv", index=False)
+        pd.testing.assert_frame_equal(pd.read_csv(out / f"{table}.csv"), pd.read_csv(tmp_path / "before.csv"))
 
 
 def test_too_few_images_to_split_say_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -164,7 +164,7 @@ def test_a_classifier_that_was_kept_is_the_trained_one_to_the_bit():
         return store[name]
 
     birds = RatedBirds(20, 40, seed=0)
-    trained, kept = (train_classifier(birds, epochs=1, device=torch.device("cpu"), keep=keep) for _ in range(2))
+    trained, restored = (train_classifier(birds, epochs=1, device=torch.device("cpu"), keep=keep) for _ in range(2))
     assert len(store) == 1
     with torch.no_grad():
-        assert torch.equal(trained.model(trained.images), kept.model(kept.images))
+        assert torch.equal(trained.model(trained.images), restored.model(restored.images))

@@ -11,7 +11,7 @@ from quantus_concepts.datasets.ratings.released import PastaRatings
 from quantus_concepts.studies.app import main
 from quantus_concepts.studies.rating.join import join, join_ratings
 from quantus_concepts.studies.rating.options import JoinOptions, SheetOptions
-from quantus_concepts.studies.rating.sheet import asked_questions, make_sheet
+from quantus_concepts.studies.rating.sheet import make_sheet, page_questions
 
 
 def _sheet(root, **changes):
@@ -68,9 +68,9 @@ def test_votes_are_joined_by_explanation(data, tmp_path):
     nameless = _write(tmp_path / "carl.json", _record("grad-cam", "000", "cat", {"Q1": 3}))
     joined = join_ratings([first, again, nameless])
     assert joined.annotators == ["Anna", "carl"]
-    told = join(JoinOptions(files=[first, again, nameless], data=data, out=tmp_path / "out"))
-    assert told.startswith("2 annotators: Anna, carl.")
-    assert told.endswith(str(tmp_path / "out"))
+    text = join(JoinOptions(files=[first, again, nameless], data=data, out=tmp_path / "out"))
+    assert text.startswith("2 annotators: Anna, carl.")
+    assert text.endswith(str(tmp_path / "out"))
     ratings = PastaRatings(tmp_path / "out")
     np.testing.assert_array_equal(ratings.votes[0][:, :3], [[4, 2, np.nan], [3, np.nan, np.nan]])
     np.testing.assert_array_equal(ratings.votes[1][:, :3], [[1, 5, np.nan], [np.nan] * 3])
@@ -117,30 +117,30 @@ def test_questions_about_change_need_what_they_ask_about(tmp_path):
     write_folders(tmp_path)
     options = _sheet(tmp_path, questions="Q1,Q6")
     with pytest.raises(ValueError, match=r"Q6 asks how .* with --strong"):
-        asked_questions(options)
+        page_questions(options)
     with pytest.raises(ValueError, match="Q9"):
-        asked_questions(_sheet(tmp_path, questions="Q9"))
+        page_questions(_sheet(tmp_path, questions="Q9"))
     with pytest.raises(ValueError, match="at least one question"):
-        asked_questions(_sheet(tmp_path, questions=" , "))
-    assert asked_questions(_sheet(tmp_path)) == ("Q1", "Q2", "Q3", "Q4")
-    assert asked_questions(_sheet(tmp_path, light=tmp_path)) == ("Q1", "Q2", "Q3", "Q4", "Q5")
+        page_questions(_sheet(tmp_path, questions=" , "))
+    assert page_questions(_sheet(tmp_path)) == ("Q1", "Q2", "Q3", "Q4")
+    assert page_questions(_sheet(tmp_path, light=tmp_path)) == ("Q1", "Q2", "Q3", "Q4", "Q5")
 
 
 def test_sheet_on_the_command_line(tmp_path, capsys):
     root = write_folders(tmp_path)
     np.save(root / "explanations" / "grad-cam" / "pets_000_cat.npy", np.zeros((4, 4)))
-    given = ["pasta", "sheet", "--images", str(root / "images"), "--explanations", str(root / "explanations")]
-    given += ["--out", str(tmp_path / "out"), "--no-progress", "--picture-size", "40"]
-    assert main([*given, "--n-items", "4"]) == 0
+    arguments = ["pasta", "sheet", "--images", str(root / "images"), "--explanations", str(root / "explanations")]
+    arguments += ["--out", str(tmp_path / "out"), "--no-progress", "--picture-size", "40"]
+    assert main([*arguments, "--n-items", "4"]) == 0
     out = capsys.readouterr().out.splitlines()
     assert out[0].startswith("4 explanations of ")
     assert "MB and needs no network" in out[0]
     assert "Left out, 1: grad-cam/pets_000_cat.npy (the map is constant: every value is 0)" in out[1]
     assert out[-1] == str(tmp_path / "out")
-    assert main([*given, "--overwrite", "--max-megabytes", "0.001"]) == 2
+    assert main([*arguments, "--overwrite", "--max-megabytes", "0.001"]) == 2
     assert "of 8 explanations fill it. Take fewer with --n-items" in capsys.readouterr().err
     assert (tmp_path / "out" / "rate.html").is_file(), "a run that fails leaves the earlier one"
-    assert main([*given, "--overwrite", "--light", str(tmp_path / "nowhere")]) == 2
+    assert main([*arguments, "--overwrite", "--light", str(tmp_path / "nowhere")]) == 2
     assert "`--light` to name a folder" in capsys.readouterr().err
 
 

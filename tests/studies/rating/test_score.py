@@ -39,9 +39,9 @@ def drawn():
 
 @pytest.fixture
 def encoder(monkeypatch):
-    made = PoolingEncoder("tiny")
-    monkeypatch.setattr(preparing, "as_encoder", lambda name, **settings: made)
-    return made
+    tiny = PoolingEncoder("tiny")
+    monkeypatch.setattr(preparing, "as_encoder", lambda name, **settings: tiny)
+    return tiny
 
 
 @pytest.fixture
@@ -161,17 +161,17 @@ def test_bad_files_and_unknown_labels_lose_only_themselves(root, capsys):
     (folder / "lime_2" / "pets_002_bird.npy").rename(folder / "lime_2" / "pets_002_brd.npy")
     frame = _frame(STUDY(_options(root)))
     notes = dict(zip(frame.explainer + "/" + frame.explanation, frame.note, strict=True))
-    told = {name: note for name, note in notes.items() if note}
-    assert len(told) == 4
-    assert "constant" in told["grad-cam/pets_000_cat.npy"]
-    assert "is no JSON" in told["words/pets_001_dog.json"]
-    assert "no image" in told["lime_2/pets_007_dog.npy"]
-    assert re.search(r"'brd'.*nearest.*'bird'", told["lime_2/pets_002_brd.npy"])
+    faults = {name: note for name, note in notes.items() if note}
+    assert len(faults) == 4
+    assert "constant" in faults["grad-cam/pets_000_cat.npy"]
+    assert "is no JSON" in faults["words/pets_001_dog.json"]
+    assert "no image" in faults["lime_2/pets_007_dog.npy"]
+    assert re.search(r"'brd'.*nearest.*'bird'", faults["lime_2/pets_002_brd.npy"])
     assert frame.Q1.isna().sum() == 4
     assert frame.Q1.tail(4).isna().all()
     printed = " ".join(capsys.readouterr().err.split())
     assert "Not scored, 4 of 10:" in printed
-    for name in told:
+    for name in faults:
         assert name in printed
 
 
@@ -185,9 +185,9 @@ def test_nothing_left_is_an_error_and_leaves_nothing(root):
 
 def test_labels_the_scorer_knows_none_of_are_told_once_each(root):
     _scorer(root / "scorer.safetensors", ["Heron", "Wren"])
-    with pytest.raises(ValueError, match="None of the 9 explanations") as told:
+    with pytest.raises(ValueError, match="None of the 9 explanations") as error:
         STUDY(_options(root))
-    message = str(told.value)
+    message = str(error.value)
     assert message.count("named 'cat'") == message.count("named 'bird'") == 1
     assert message.count("--labels-from none") == 1
     assert "-1" not in message
@@ -224,18 +224,18 @@ def test_encoder_of_a_file_is_asked_for(root, monkeypatch):
     save_scorer(scorer, root / "scorer.safetensors")
     with pytest.raises(ValueError, match=r"siglip \(mine\.safetensors\): give that file with --encoder-weights"):
         STUDY(_options(root))
-    asked = []
+    calls = []
 
     def as_encoder(name, **settings):
-        asked.append((name, settings))
+        calls.append((name, settings))
         return PoolingEncoder("tiny")
 
     monkeypatch.setattr(preparing, "as_encoder", as_encoder)
     (root / "mine.safetensors").touch()
     STUDY(_options(root, encoder_weights=root / "mine.safetensors"))
     settings = {"weights": root / "mine.safetensors", "tokenizer": None, "device": torch.device("cpu")}
-    # Once to know it, and once where it encodes.
-    assert asked == [("siglip", settings)] * 2
+    # Once for its settings, and once where it encodes.
+    assert calls == [("siglip", settings)] * 2
 
 
 def test_encoder_of_another_size_is_told(root):
@@ -273,35 +273,35 @@ def test_cache_spares_the_encoder(root, encoder):
 
 
 def test_a_scorer_is_asked_for(root, capsys):
-    given = ["pasta", "score", "--images", str(root / "images"), "--explanations", str(root / "explanations")]
-    assert main(given) == 2
-    told = capsys.readouterr().err
+    folders = ["--images", str(root / "images"), "--explanations", str(root / "explanations")]
+    assert main(["pasta", "score", *folders]) == 2
+    error = capsys.readouterr().err
     for word in ("--scorer", "PASTA_Q1.pth", "ENSTA-U2IS/PASTA_weights", "pasta train", "benchmark pasta", "simulated"):
-        assert word in told
+        assert word in error
 
 
 def test_concepts_in_ascending_order(root):
     # Fifteen of twenty are named: the longest names come last, so another sentence.
-    many = {f"concept {i}" + "x" * i: i + 1.0 for i in range(20)}
+    concepts = {f"concept {i}" + "x" * i: i + 1.0 for i in range(20)}
     file = root / "explanations" / "words" / "pets_000_cat.json"
-    file.write_text(json.dumps(many))
-    one = _frame(STUDY(_options(root, clip=False)))
-    two = _frame(STUDY(_options(root, clip=False, ascending="words", overwrite=True)))
-    values = [frame.set_index(["explainer", "explanation"]).Q1["words", file.name] for frame in (one, two)]
+    file.write_text(json.dumps(concepts))
+    descending = _frame(STUDY(_options(root, clip=False)))
+    ascending = _frame(STUDY(_options(root, clip=False, ascending="words", overwrite=True)))
+    values = [frame.set_index(["explainer", "explanation"]).Q1["words", file.name] for frame in (descending, ascending)]
     assert values[0] != values[1]
 
 
 def test_simulated_raters_and_concepts_the_scorer_never_saw_are_named(root, capsys):
     _scorer(root / "some.safetensors", ["cat", "dog", "bird"], concept_names=["wing"], simulated=True)
     out = STUDY(_options(root, scorer=root / "some.safetensors", encoder="tiny"))
-    told = capsys.readouterr().err
-    assert re.search(r"\d+ of \d+ concepts were in none of the ratings the scorer learned from", told)
-    assert "simulated raters" in told
+    notes = capsys.readouterr().err
+    assert re.search(r"\d+ of \d+ concepts were in none of the ratings the scorer learned from", notes)
+    assert "simulated raters" in notes
     assert "simulated raters" in (out / "report.html").read_text()
     STUDY(_options(root, out=root / "other"))
-    told = capsys.readouterr().err
-    assert "in none of the ratings" not in told
-    assert "simulated" not in told
+    notes = capsys.readouterr().err
+    assert "in none of the ratings" not in notes
+    assert "simulated" not in notes
 
 
 def test_a_scorer_of_the_embedded_encoder_finds_it_by_its_name(tmp_path, capsys):

@@ -163,7 +163,7 @@ def perturbed_page(sheet, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def told(page, perturbed_page, tmp_path_factory):
+def answers(page, perturbed_page, tmp_path_factory):
     visits = {
         "Anna": Visit(page, ANSWER_ALL.format(name="Anna", vote="1 + k % 5")),
         "7": Visit(page, ANSWER_ALL.format(name="7", vote="5 - k % 5")),
@@ -176,10 +176,10 @@ def told(page, perturbed_page, tmp_path_factory):
         "unseen": Visit(page, UNSEEN),
         "perturbed": Visit(perturbed_page, PERTURBED),
     }
-    found = visit_all(visits, tmp_path_factory.mktemp("browser"))
-    for name, result in found.items():
+    results = visit_all(visits, tmp_path_factory.mktemp("browser"))
+    for name, result in results.items():
         assert not (isinstance(result, dict) and "error" in result), f"{name}: {result['error']}"
-    return found
+    return results
 
 
 def _data(page):
@@ -194,9 +194,9 @@ def test_page_needs_no_network_and_names_no_explainer(page):
     assert len(data["items"]) == N_ITEMS
     # Three images, shared, and six maps.
     assert len(data["pictures"]) == 9
-    shown = json.dumps([{key: value for key, value in item.items() if key != "record"} for item in data["items"]])
+    visible = json.dumps([{key: value for key, value in item.items() if key != "record"} for item in data["items"]])
     for explainer in ("grad-cam", "lime", "words"):
-        assert explainer not in shown
+        assert explainer not in visible
     listed = [
         item["sections"]["shown"]["concepts"] for item in data["items"] if "concepts" in item["sections"]["shown"]
     ]
@@ -219,14 +219,14 @@ def test_text_cannot_leave_the_data(tmp_path):
     assert _data(page)["items"][0]["sections"]["shown"]["concepts"][0][0] == "</script><script>alert(1)</script>"
 
 
-def test_keys_answer_and_the_file_is_read_back(sheet, told, tmp_path):
+def test_keys_answer_and_the_file_is_read_back(sheet, answers, tmp_path):
     saved = {}
     for name in ("Anna", "7"):
-        assert told[name]["places"] == [f"Explanation {i + 1} of {N_ITEMS}" for i in range(N_ITEMS)]
-        assert told[name]["title"] == "Thank you, that was all"
-        assert told[name]["file"]["name"] == f"human_annotations_{name}.json"
-        saved[name] = told[name]["file"]["records"]
-        (tmp_path / told[name]["file"]["name"]).write_text(json.dumps(saved[name]))
+        assert answers[name]["places"] == [f"Explanation {i + 1} of {N_ITEMS}" for i in range(N_ITEMS)]
+        assert answers[name]["title"] == "Thank you, that was all"
+        assert answers[name]["file"]["name"] == f"human_annotations_{name}.json"
+        saved[name] = answers[name]["file"]["records"]
+        (tmp_path / answers[name]["file"]["name"]).write_text(json.dumps(saved[name]))
     first = saved["Anna"][0]
     assert list(first) == ["img", "explication", "GTclass", "predictedclass", "Annotation"]
     assert first["img"] == "images/pets_000_cat.png"
@@ -246,8 +246,8 @@ def test_keys_answer_and_the_file_is_read_back(sheet, told, tmp_path):
         np.testing.assert_array_equal(ratings.votes[:, column][:, [0, 2]], expected)
         assert np.isnan(ratings.votes[:, column][:, [1, 3, 4, 5]]).all()
         # Every explanation was shown once: the votes are those of k = 0, 1, ..., 17.
-        given = [1 + k % 5 if name == "Anna" else 5 - k % 5 for k in range(2 * N_ITEMS)]
-        assert sorted(np.ravel(expected)) == sorted(given)
+        pressed = [1 + k % 5 if name == "Anna" else 5 - k % 5 for k in range(2 * N_ITEMS)]
+        assert sorted(np.ravel(expected)) == sorted(pressed)
     assert "annotator" not in (tmp_path / "joined" / "human_annotations.json").read_text()
     row = int(np.flatnonzero((ratings.explainer_ids == "words") & (ratings.image_ids == "pets_001"))[0])
     concepts = ratings.explanations[row]
@@ -261,57 +261,57 @@ def test_keys_answer_and_the_file_is_read_back(sheet, told, tmp_path):
     np.testing.assert_array_equal(redrawn.map, np.load(source))
 
 
-def test_order_differs_between_annotators_and_is_the_same_again(told):
-    orders = told["orders"]
-    assert told["orders again"] == orders
+def test_order_differs_between_annotators_and_is_the_same_again(answers):
+    orders = answers["orders"]
+    assert answers["orders again"] == orders
     assert orders["Cy"] != orders["Di"]
     assert sorted(orders["Cy"]) == sorted(orders["Di"])
     assert len(set(orders["Cy"])) == N_ITEMS
 
 
-def test_back_skip_change_and_other_keys(told):
-    one, two, given = "Explanation 1 of 9", "Explanation 2 of 9", "of 18 answers"
-    assert told["keys"]["steps"] == [
-        [one, "field-1", f"1 {given}"],
-        [two, "field-0", f"1 {given}"],
-        [one, "field-1", f"1 {given}"],
-        [one, "field-0", f"1 {given}"],
-        [one, "field-1", f"1 {given}"],
-        [one, "field-1", f"1 {given}"],
-        [one, "field-1", f"1 {given}"],
-        [one, "field-1", f"2 {given}"],
-        [one, "field-1", f"2 {given}"],
-        [two, "field-0", f"2 {given}"],
+def test_back_skip_change_and_other_keys(answers):
+    first, second, tally = "Explanation 1 of 9", "Explanation 2 of 9", "of 18 answers"
+    assert answers["keys"]["steps"] == [
+        [first, "field-1", f"1 {tally}"],
+        [second, "field-0", f"1 {tally}"],
+        [first, "field-1", f"1 {tally}"],
+        [first, "field-0", f"1 {tally}"],
+        [first, "field-1", f"1 {tally}"],
+        [first, "field-1", f"1 {tally}"],
+        [first, "field-1", f"1 {tally}"],
+        [first, "field-1", f"2 {tally}"],
+        [first, "field-1", f"2 {tally}"],
+        [second, "field-0", f"2 {tally}"],
     ]
-    assert told["keys"]["title"] == "Not finished yet"
-    assert told["keys"]["tally"].startswith("You gave 2 of 18 answers")
-    assert [record["Annotation"] for record in told["keys"]["file"]] == [[{"annotator": "Eve", "Q1": 2, "Q3": 2}]]
-    assert told["keys"]["missing"] == [two, "field-0", f"2 {given}"]
+    assert answers["keys"]["title"] == "Not finished yet"
+    assert answers["keys"]["tally"].startswith("You gave 2 of 18 answers")
+    assert [record["Annotation"] for record in answers["keys"]["file"]] == [[{"annotator": "Eve", "Q1": 2, "Q3": 2}]]
+    assert answers["keys"]["missing"] == [second, "field-0", f"2 {tally}"]
 
 
-def test_mouse_answers(told):
-    assert told["mouse"]["after"] == "Explanation 2 of 9"
-    assert told["mouse"]["clean"] == 0
-    assert told["mouse"]["checked"] == ["Q12", "Q35"]
-    assert [record["Annotation"] for record in told["mouse"]["file"]] == [[{"annotator": "Finn", "Q1": 2, "Q3": 5}]]
+def test_mouse_answers(answers):
+    assert answers["mouse"]["after"] == "Explanation 2 of 9"
+    assert answers["mouse"]["clean"] == 0
+    assert answers["mouse"]["checked"] == ["Q12", "Q35"]
+    assert [record["Annotation"] for record in answers["mouse"]["file"]] == [[{"annotator": "Finn", "Q1": 2, "Q3": 5}]]
 
 
-def test_reloaded_page_goes_on(told):
-    again = told["reloaded"]
+def test_reloaded_page_goes_on(answers):
+    again = answers["reloaded"]
     assert again["resume"].startswith("3 of 18 answers are kept")
     assert (again["name"], again["button"]) == ("Gus", "Continue")
     assert (again["place"], again["now"]) == ("Explanation 2 of 9", "field-1")
-    votes = [votes for record in again["file"] for votes in record["Annotation"]]
-    assert sorted(vote for given in votes for name, vote in given.items() if name != "annotator") == [3, 4, 5]
+    pairs = [pair for record in again["file"] for votes in record["Annotation"] for pair in votes.items()]
+    assert sorted(vote for name, vote in pairs if name != "annotator") == [3, 4, 5]
     assert again["other"] == "0 of 18 answers"
 
 
-def test_browser_without_storage_is_told(told):
-    assert told["without storage"] == {"warned": True, "records": N_ITEMS}
+def test_browser_without_storage_is_told(answers):
+    assert answers["without storage"] == {"warned": True, "records": N_ITEMS}
 
 
-def test_page_can_be_used_without_seeing_it(told):
-    unseen = told["unseen"]
+def test_page_can_be_used_without_seeing_it(answers):
+    unseen = answers["unseen"]
     assert unseen["n"] > 10
     assert unseen["unnamed"] == []
     assert unseen["focus"] == "field-0"
@@ -321,11 +321,11 @@ def test_page_can_be_used_without_seeing_it(told):
     assert unseen["fits"]
 
 
-def test_perturbed_images_are_shown_with_their_questions(perturbed_page, told):
-    asked = [question["name"] for question in _data(perturbed_page)["questions"]]
-    assert asked == ["Q1", "Q2", "Q3", "Q4", "Q5", "Q6"]
-    assert told["perturbed"][:4] == [[], [], [], []]
-    assert told["perturbed"][4:] == [
+def test_perturbed_images_are_shown_with_their_questions(perturbed_page, answers):
+    names = [question["name"] for question in _data(perturbed_page)["questions"]]
+    assert names == ["Q1", "Q2", "Q3", "Q4", "Q5", "Q6"]
+    assert answers["perturbed"][:4] == [[], [], [], []]
+    assert answers["perturbed"][4:] == [
         ["Before", "After: lightly changed"],
         ["Before", "After: strongly changed: the program now sees big goat"],
     ]

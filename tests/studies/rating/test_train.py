@@ -39,7 +39,7 @@ def run(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.
     monkeypatch.setenv("COLUMNS", "120")
 
     def call(*arguments: object) -> tuple[int, str, str]:
-        code = main(["pasta", "train", *(str(each) for each in arguments)])
+        code = main(["pasta", "train", *map(str, arguments)])
         streams = capsys.readouterr()
         return code, streams.out, streams.err
 

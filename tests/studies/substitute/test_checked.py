@@ -15,6 +15,7 @@ from PIL import Image
 from chromium import Visit, visit_all
 from fixtures_commands import ATTRIBUTES, BIRDS, write_filtered, write_generated
 from quantus_concepts.datasets import SUB
+from quantus_concepts.studies._kit.results import pick
 from quantus_concepts.studies.app import main
 from quantus_concepts.studies.substitute.export import read_ratings
 from quantus_concepts.studies.substitute.options import VerifyOptions
@@ -62,17 +63,18 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_people_answer_on_the_page(root: Path, tmp_path: Path) -> None:
     pages = {ask: (root / ask / "rate.html").read_text(encoding="utf-8") for ask in ("verify", "choose")}
-    told = visit_all({"verify": Visit(pages["verify"], VERIFY), "choose": Visit(pages["choose"], CHOOSE)}, tmp_path)
-    assert not [each["error"] for each in told.values() if "error" in each]
-    verify, choose = told["verify"], told["choose"]
+    visits = {"verify": Visit(pages["verify"], VERIFY), "choose": Visit(pages["choose"], CHOOSE)}
+    results = visit_all(visits, tmp_path)
+    assert not [result["error"] for result in results.values() if "error" in result]
+    verify, choose = results["verify"], results["choose"]
     assert verify["n"] == 7
     assert verify["before"] == "0 of 14 answers"
     assert verify["says"].startswith("Asked for: ")
     assert [label.split()[-1] for label in verify["labels"]] == ["yes", "somewhat", "no"] * 2
     assert all(record["Annotation"] == [ANN] for record in verify["file"])
-    assert {record["image"] for record in verify["file"]} == set(kept(root)["image"])
-    # Who chooses is not told what is wanted, and sees the options of the group.
-    assert {tuple(each) for each in choose["seen"]} == {
+    assert {record["image"] for record in verify["file"]} == set(kept_rows(root)["image"])
+    # A person who chooses sees the options of the group, and not the attribute asked for.
+    assert {tuple(row) for row in choose["seen"]} == {
         ("Look at its: crown color", 16),
         ("Look at its: bill shape", 10),
     }
@@ -82,17 +84,17 @@ def test_people_answer_on_the_page(root: Path, tmp_path: Path) -> None:
 ANN = {"annotator": "Ann", "attribute_there": "yes", "still_the_bird": "somewhat"}
 
 
-def kept(root: Path) -> pd.DataFrame:
+def kept_rows(root: Path) -> pd.DataFrame:
     table = pd.read_csv(root / "filtered" / "manifest.csv")
     return table[table["kept"]]
 
 
 def answers(root: Path, name: str, **by_pair: str) -> Path:
-    """Write what a person says, image by image, of the pairs whose birds are named."""
+    """Write a person's answers on the images of the pairs whose birds are named."""
     records = [
         {"image": row.image, "pair": row.pair, "bird": row.bird, "attribute": row.attribute}
         | {"Annotation": [{"annotator": name, "attribute_there": by_pair[row.bird], "still_the_bird": "yes"}]}
-        for row in kept(root).itertuples()
+        for row in kept_rows(root).itertuples()
         if row.bird in by_pair
     ]
     file = root / f"{name}.json"
@@ -105,10 +107,10 @@ def test_what_is_exported_is_subs_format(root: Path, tmp_path: Path, capsys: pyt
     command = ["substitute", "export", "--generated", str(root / "generated"), "--filtered", str(root / "filtered")]
     command += ["--no-progress", "--rows-per-file", "3", "--out", str(tmp_path / "out")]
     assert main([*command, *(part for file in ratings for part in ("--ratings", str(file)))]) == 0
-    told = capsys.readouterr().out
+    output = capsys.readouterr().out
     # Half of the answers find the jay's, none the cardinal's.
-    assert "1 pairs are left out" in told
-    assert "4 images of 2 pairs written" in told
+    assert "1 pairs are left out" in output
+    assert "4 images of 2 pairs written" in output
     files = sorted((tmp_path / "out" / "data").iterdir())
     assert [file.name for file in files] == ["test-00000-of-00002.parquet", "test-00001-of-00002.parquet"]
     schema = pq.read_schema(files[0])
@@ -119,13 +121,14 @@ def test_what_is_exported_is_subs_format(root: Path, tmp_path: Path, capsys: pyt
     assert names == sorted(ATTRIBUTES)
     rows = [row for file in files for row in pq.read_table(file).to_pylist()]
     assert [names[row["attr_label"]] for row in rows] == [*[ATTRIBUTES[0]] * 3, ATTRIBUTES[1]]
-    for row, place in zip(rows, kept(root)["image"][kept(root)["bird"] == "Blue_Jay"], strict=True):
+    images = pick(kept_rows(root), bird="Blue_Jay")["image"]
+    for row, place in zip(rows, images, strict=True):
         expected = np.asarray(Image.open(root / "generated" / place))
         np.testing.assert_array_equal(np.asarray(Image.open(io.BytesIO(row["image"]["bytes"]))), expected)
         assert row["image"]["path"] == place.replace("/", "-")
     with pytest.warns(UserWarning, match="licensed"):
-        read = SUB(tmp_path / "out")
-    assert [read.attribute_names[each].replace("::", "--") for each in read.attribute] == [
+        sub = SUB(tmp_path / "out")
+    assert [sub.attribute_names[index].replace("::", "--") for index in sub.attribute] == [
         names[row["attr_label"]] for row in rows
     ]
     table = pd.read_csv(tmp_path / "out" / "answers.csv")
@@ -155,8 +158,8 @@ def test_what_is_missing_is_told(root: Path, tmp_path: Path, capsys: pytest.Capt
     (generated / CROWN[0] / "00000.png").unlink()
     shutil.rmtree(generated / f"{BIRDS[1]}--{ATTRIBUTES[1]}")
     shutil.rmtree(generated / f"{BIRDS[0]}--{ATTRIBUTES[1]}" / "x", ignore_errors=True)
-    for words, more in cases.items():
-        assert main([*command, *more]) == 2
+    for words, arguments in cases.items():
+        assert main([*command, *arguments]) == 2
         error = capsys.readouterr().err
         assert words in error
         assert error.count("Error: ") == 1

@@ -23,7 +23,7 @@ from quantus_concepts.studies.app import main
 from quantus_concepts.studies.substitute import filtering, generate
 from quantus_concepts.studies.substitute.filtering import Answer, question_about
 from quantus_concepts.studies.substitute.generate import image_seed
-from quantus_concepts.studies.substitute.pairs import Pair, choose_pairs, known, options_of
+from quantus_concepts.studies.substitute.pairs import Pair, choose_pairs, options_of, paper_texts
 from tiny_pipelines import tiny_stable_diffusion, write_letter_model
 
 JAY, BLACK = "Blue_Jay", "has_crown_color--black"
@@ -36,7 +36,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def asked(model: Path, out: Path, *more: str) -> list[str]:
+def generate_command(model: Path, out: Path, *more: str) -> list[str]:
     few = ["--birds", JAY, "--attributes", BLACK, "--steps", "2", "--image-size", "16", "--n-per-pair", "3"]
     command = ["substitute", "generate", "--model", str(model), "--out", str(out)]
     return [*command, *few, "--device", "cpu", "--no-progress", *more]
@@ -48,33 +48,33 @@ def pixels(path: Path) -> np.ndarray:
 
 def test_the_papers_pairs() -> None:
     pairs = choose_pairs()
-    assert (len(known()["birds"]), len(known()["attributes"]), len(pairs)) == (33, 33, 33 * 33)
+    assert (len(paper_texts()["birds"]), len(paper_texts()["attributes"]), len(pairs)) == (33, 33, 33 * 33)
     assert len({pair.name for pair in pairs}) == len(pairs)
     assert len({pair.group for pair in pairs}) == 16
     assert all(pair.option in options_of(pair.group) for pair in pairs)
     # As Appendix D has them.
-    told = {(pair.bird, pair.attribute): pair for pair in pairs}
-    assert told["European_Goldfinch", BLACK].prompt == (
+    by_name = {(pair.bird, pair.attribute): pair for pair in pairs}
+    assert by_name["European_Goldfinch", BLACK].prompt == (
         "A photo of a European Goldfinch with black colored feathers on the crown of its head"
     )
-    solid = told["Western_Grebe", "has_tail_pattern--solid"]
+    solid = by_name["Western_Grebe", "has_tail_pattern--solid"]
     assert solid.prompt == "A photo of a Western Grebe with a solid tail like a Gray Catbird"
     assert solid.guidance_prompt == "A photo of a Gray Catbird with a solid tail"
-    needle = told[JAY, "has_bill_shape--needle"]
+    needle = by_name[JAY, "has_bill_shape--needle"]
     assert needle.prompt == "A photo of a Blue Jay with the body of a Blue Jay and a beak like a Hummingbird"
     assert needle.guidance_prompt == "A photo of a Hummingbird"
 
 
 def test_what_is_generated_is_the_reference_of_a_tied_pair(model: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    assert main(asked(model, out, "--keep-guides", "--batch-size", "2", "--t-1", "0.5", "--rate", "1")) == 0
+    assert main(generate_command(model, out, "--keep-guides", "--batch-size", "2", "--t-1", "0.5", "--rate", "1")) == 0
     folder = out / f"{JAY}--{BLACK}"
     names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.*"))
     images = [f"{number:05d}.png" for number in range(3)]
     assert names == [*images, *(f"guides/{name}" for name in images), "pair.json"]
     (pair,) = choose_pairs([JAY], [BLACK])
     assert Pair(**json.loads((folder / "pair.json").read_text())) == pair
-    made = tied_pair(
+    images_of_pair = tied_pair(
         tiny_stable_diffusion(),
         pair.prompt,
         pair.guidance_prompt,
@@ -85,47 +85,47 @@ def test_what_is_generated_is_the_reference_of_a_tied_pair(model: Path, tmp_path
         height=16,
         width=16,
     )
-    np.testing.assert_array_equal(pixels(folder / images[2]), np.asarray(made.reference[0]))
-    np.testing.assert_array_equal(pixels(folder / "guides" / images[2]), np.asarray(made.guide[0]))
+    np.testing.assert_array_equal(pixels(folder / images[2]), np.asarray(images_of_pair.reference[0]))
+    np.testing.assert_array_equal(pixels(folder / "guides" / images[2]), np.asarray(images_of_pair.guide[0]))
 
 
 def test_an_interrupted_generation_goes_on(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    whole, out = tmp_path / "whole", tmp_path / "out"
-    assert main(asked(model, whole)) == 0
+    uninterrupted, out = tmp_path / "whole", tmp_path / "out"
+    assert main(generate_command(model, uninterrupted)) == 0
     folder = f"{JAY}--{BLACK}"
-    own, count = generate._save, iter(range(9))
+    save, count = generate._save, iter(range(9))
 
     def full(image: Any, path: Path) -> None:
         if next(count) == 1:
             raise OSError(28, "No space left on device")
-        own(image, path)
+        save(image, path)
 
     with monkeypatch.context() as patch:
         patch.setattr(generate, "_save", full)
-        assert main(asked(model, out)) == 2
-        told = capsys.readouterr().err
-        assert told.count("Error: ") == 1
-        assert "No space left on device" in told
-        assert "same command again" in told
+        assert main(generate_command(model, out)) == 2
+        error = capsys.readouterr().err
+        assert error.count("Error: ") == 1
+        assert "No space left on device" in error
+        assert "same command again" in error
         patch.setattr(generate, "_save", raising(KeyboardInterrupt()))
-        assert main(asked(model, out)) == 130
-    there = [path.name for path in (out / folder).glob("*.png")]
-    assert there == ["00000.png"]
+        assert main(generate_command(model, out)) == 130
+    names = [path.name for path in (out / folder).glob("*.png")]
+    assert names == ["00000.png"]
     first = (out / folder / "00000.png").stat()
-    assert main(asked(model, out, "--batch-size", "1")) == 0
+    assert main(generate_command(model, out, "--batch-size", "1")) == 0
     assert "1 were there already" in capsys.readouterr().out
     assert (out / folder / "00000.png").stat() == first
     for number in range(3):
         name = f"{number:05d}.png"
-        np.testing.assert_array_equal(pixels(out / folder / name), pixels(whole / folder / name))
+        np.testing.assert_array_equal(pixels(out / folder / name), pixels(uninterrupted / folder / name))
     # More are added, and nothing is loaded where nothing is missing.
-    assert main([*asked(model, out), "--n-per-pair", "2"]) == 0
+    assert main([*generate_command(model, out), "--n-per-pair", "2"]) == 0
     assert "2 were there already" in capsys.readouterr().out
-    assert main(asked(model, out, "--seed", "1")) == 2
+    assert main(generate_command(model, out, "--seed", "1")) == 2
     assert "--seed: 0 there, 1 here" in capsys.readouterr().err
-    assert main(asked(model, tmp_path)) == 2
+    assert main(generate_command(model, tmp_path)) == 2
     assert "other files" in capsys.readouterr().err
 
 
@@ -133,12 +133,12 @@ def test_without_diffusers_the_extra_is_named(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "diffusers", None)
-    assert main(asked(model, tmp_path / "out")) == 2
+    assert main(generate_command(model, tmp_path / "out")) == 2
     assert "quantus-concepts[diffusion]" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
-def asking(generated: Path, model: Path, out: Path, *more: str) -> list[str]:
+def filter_command(generated: Path, model: Path, out: Path, *more: str) -> list[str]:
     command = ["substitute", "filter", "--generated", str(generated), "--model", str(model), "--out", str(out)]
     return [*command, "--device", "cpu", "--no-progress", *more]
 
@@ -147,7 +147,7 @@ def test_letters_are_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     generated, out = write_generated(tmp_path / "generated"), tmp_path / "out"
     # "needle" is the fourth of the bills, and "purple" of the colours.
     model = write_letter_model(tmp_path / "model", "D")
-    assert main(asking(generated, model, out, "--keep-share", "0.6", "--batch-size", "2")) == 0
+    assert main(filter_command(generated, model, out, "--keep-share", "0.6", "--batch-size", "2")) == 0
     table = pd.read_csv(out / "manifest.csv", keep_default_na=False)
     assert len(table) == 12
     crown = table["attribute"] == BLACK
@@ -164,10 +164,10 @@ def test_the_batch_changes_no_answer(tmp_path: Path) -> None:
 
     model = load_letter_model(str(write_letter_model(tmp_path / "model")), torch.float32, torch.device("cpu"))
     images = [Image.new("RGB", (20 + 9 * k, 16), (200 * k, 90, 10)) for k in range(2)]
-    both = model.answer(images, "has_eye_color")
-    alone = [model.answer([image], "has_eye_color")[0] for image in images]
-    assert [each.said for each in both] == [each.said for each in alone]
-    assert [each.probability for each in both] == pytest.approx([each.probability for each in alone])
+    together = model.answer(images, "has_eye_color")
+    one_by_one = [model.answer([image], "has_eye_color")[0] for image in images]
+    assert [answer.text for answer in together] == [answer.text for answer in one_by_one]
+    assert [answer.probability for answer in together] == pytest.approx([answer.probability for answer in one_by_one])
 
 
 def test_the_question_is_the_papers() -> None:
@@ -177,37 +177,37 @@ def test_the_question_is_the_papers() -> None:
     assert "\nE) Other\n" in text
 
 
-@pytest.mark.parametrize(("words", "told"), [("hello", "'hello'"), ("BCD", "no token 'A'")])
+@pytest.mark.parametrize(("words", "reason"), [("hello", "'hello'"), ("BCD", "no token 'A'")])
 def test_a_model_without_letters_is_told(
-    tmp_path: Path, words: str, told: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, words: str, reason: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     generated = write_generated(tmp_path / "generated")
     model = write_letter_model(tmp_path / "model", *(("hello",) if words == "hello" else ("", words)))
-    assert main(asking(generated, model, tmp_path / "out")) == 2
+    assert main(filter_command(generated, model, tmp_path / "out")) == 2
     error = capsys.readouterr().err
     assert error.count("Error: ") == 1
     assert "`--model`" in error
-    assert told in error
+    assert reason in error
     assert not (tmp_path / "out").exists()
 
 
 def test_an_interrupted_filter_asks_nothing_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     generated, out = write_generated(tmp_path / "generated"), tmp_path / "out"
-    seen: list[str] = []
+    groups: list[str] = []
 
     class Model:
         def answer(self, images: list[Any], group: str) -> list[Answer]:
-            seen.append(group)
-            if len(seen) == 3:
+            groups.append(group)
+            if len(groups) == 3:
                 raise KeyboardInterrupt
             return [Answer(options_of(group)[3], 0.9 - k / 10, True) for k in range(len(images))]
 
     monkeypatch.setattr(filtering, "load_letter_model", lambda *_: Model())
-    asked = asking(generated, tmp_path, out)
-    assert main(asked) == 130
+    command = filter_command(generated, tmp_path, out)
+    assert main(command) == 130
     assert not (out / "manifest.csv").exists()
-    assert main(asked) == 0
-    assert len(seen) == 2 + 1 + 2
+    assert main(command) == 0
+    assert len(groups) == 2 + 1 + 2
     table = pd.read_csv(out / "manifest.csv")
     needles = table[table["attribute"] == ATTRIBUTES[1]]
     assert needles["image"][needles["kept"]].tolist() == [f"{bird}--{ATTRIBUTES[1]}/00000.png" for bird in BIRDS]
@@ -216,18 +216,17 @@ def test_an_interrupted_filter_asks_nothing_twice(tmp_path: Path, monkeypatch: p
 def test_answers_that_are_kept_hold_no_formula_and_read_back(tmp_path: Path) -> None:
     rows = [("=a/0.png", "=1+1", 0.5, False), ("b/0.png", "'=1", 0.25, True), ("c/0.png", "", 0.5, False)]
     answers = pd.DataFrame(rows, columns=filtering.ANSWERS)
-    filtering._keep(answers, tmp_path / "kept.csv")
+    filtering._write_answers(answers, tmp_path / "kept.csv")
     assert not any(cell.startswith("=") for cell in (tmp_path / "kept.csv").read_text().replace("\n", ",").split(","))
-    pd.testing.assert_frame_equal(filtering._read(tmp_path / "kept.csv"), answers)
+    pd.testing.assert_frame_equal(filtering._read_answers(tmp_path / "kept.csv"), answers)
 
 
 def test_what_is_decided() -> None:
     pair = choose_pairs([JAY], [BLACK])[0]
-    said = ["black", "black", "white", "black", "Other", "zzz"]
     answers = pd.DataFrame(
         {
             "image": [f"{k}.png" for k in range(6)],
-            "answer": said,
+            "answer": ["black", "black", "white", "black", "Other", "zzz"],
             "probability": [0.5, 0.9, 0.99, 0.9, 0.8, 0.7],
             "is_choice": [True] * 5 + [False],
         }

@@ -31,9 +31,7 @@ from quantus_concepts.studies._models.concept_models import (
 from quantus_concepts.studies._models.networks import cut_network, load_network
 from quantus_concepts.studies.app import main
 from quantus_concepts.studies.substitution import evaluation, report, study
-from quantus_concepts.studies.substitution import report as charts
-from quantus_concepts.studies.substitution.names import (
-    ASKED,
+from quantus_concepts.studies.substitution.options import (
     CLASS_HARD,
     CLASS_SOFT,
     IMAGE_HARD,
@@ -48,14 +46,14 @@ from quantus_concepts.studies.substitution.names import (
     RECITER,
     ROWS,
     SAVED,
+    SubstitutionOptions,
 )
-from quantus_concepts.studies.substitution.options import SubstitutionOptions
 from quantus_concepts.studies.substitution.report import join_seeds
 
 
 @pytest.fixture(scope="module")
 def scores() -> pd.DataFrame:
-    """What the recorded run gave; it is compared with a new run elsewhere."""
+    """Return the recorded results, which another test compares with a new run."""
     return pd.read_csv(RECORDED / "substitution" / "results.csv", keep_default_na=True).fillna(
         {"labels": "", "item_kind": "", "item": ""}
     )
@@ -66,9 +64,9 @@ def test_what_is_known_beforehand_scores_what_it_must(scores):
     assert set(pick(rows, model=ORACLE)["value"]) == {1.0}
     assert set(pick(rows, model=MEMORISER)["value"]) == {0.0}
     # Attributes differ in how often they are put in; of all of them random directions are at chance.
-    whole = pick(rows, model=RANDOM, item_kind="")
-    assert len(whole) == 4
-    assert ((whole["low"] < 0.5) & (whole["high"] > 0.5)).all()
+    of_all = pick(rows, model=RANDOM, item_kind="")
+    assert len(of_all) == 4
+    assert ((of_all["low"] < 0.5) & (of_all["high"] > 0.5)).all()
     recited = pick(scores, metric="recital", item_kind="")
     assert set(pick(recited, model=MEMORISER)["value"]) == {1.0}
     assert set(pick(recited, model=ORACLE)["value"]) == {0.0}
@@ -88,24 +86,24 @@ def test_labels_are_what_their_names_say(tmp_path):
     options = SubstitutionOptions(n_train=40, n_test=8, n_classes=4, n_concepts=8, image_size=32, progress=False)
     data = evaluation.paint(options, 0, 0.0)
     train, images = data.train, data.train.images
-    share, own = images.class_concepts[images.labels], images.concept_labels
-    assert torch.equal(train.targets(IMAGE_HARD), own)
+    share, of_image = images.class_concepts[images.labels], images.concept_labels
+    assert torch.equal(train.targets(IMAGE_HARD), of_image)
     assert torch.equal(train.targets(CLASS_SOFT), share)
     assert torch.equal(train.targets(CLASS_HARD), (share >= 0.5).float())
-    torch.testing.assert_close(train.targets(IMAGE_SOFT), 0.75 * own + 0.25 * share)
+    torch.testing.assert_close(train.targets(IMAGE_SOFT), 0.75 * of_image + 0.25 * share)
 
 
 def test_a_network_per_concept_shares_nothing():
     network = SeparateNetworks(3, seed=1).eval()
     images = torch.rand(2, 3, 16, 16)
     network(images)[:, 1].sum().backward()
-    used = {
+    active = {
         name: parameter.grad.flatten(1).abs().sum(1) > 0
         for name, parameter in network.named_parameters()
         if parameter.ndim > 1
     }
-    assert len(used) == 3
-    for rows in used.values():
+    assert len(active) == 3
+    for rows in active.values():
         # Of three equal parts the middle one.
         assert [bool(part.any()) for part in rows.chunk(3)] == [False, True, False]
 
@@ -151,8 +149,8 @@ def test_above_chance_is_said_only_against_the_random_banks(scores):
     of_post_hoc = (changed["model"] == POST_HOC) & (changed["labels"] == CLASS_HARD) & (changed["metric"] == "S+")
     here = of_post_hoc & (changed["item_kind"] == "") & (changed["correlation"] == 0)
     changed.loc[here, ["value", "low", "high"]] = (0.99, 0.98, 1.0)
-    told = [str(each) for each in report.findings(changed, 0.0)]
-    (text,) = (text for text in told if "S+ above random directions" in text)
+    texts = map(str, report.findings(changed, 0.0))
+    (text,) = (text for text in texts if "S+ above random directions" in text)
     assert f"): {POST_HOC} ({CLASS_HARD}); " in text
     assert f"; most often by the {POST_HOC} ({CLASS_HARD}), 99.0 %" in str(report.answers(changed, 0.0)[0])
 
@@ -186,7 +184,7 @@ def test_a_failed_training_tells_its_own_error(tmp_path, monkeypatch):
 
     monkeypatch.setattr(evaluation, "fit", failing)
     with pytest.raises(RuntimeError, match="out of memory"):
-        evaluation.trained(Run(options, Folder()), data.train, ROWS, 0, 2)
+        evaluation.train_networks(Run(options, Folder()), data.train, ROWS, 0, 2)
 
 
 @pytest.fixture
@@ -201,12 +199,12 @@ def sub_place(tmp_path, monkeypatch) -> str:
     images = torch.rand(12, 3, 48, 48, generator=torch.Generator().manual_seed(0))
     samples = [(image, attributes[n % 3], birds[n // 4]) for n, image in enumerate(images)]
     write_sub(samples, "sub", attribute_names=attributes, bird_names=birds)
-    given = f"--data sub --root sub --cub-root {cub} --backbone network.py:model --weights weights.pth --image-size 32"
-    return f"benchmark substitution {given} --device cpu --no-progress"
+    data = f"--data sub --root sub --cub-root {cub} --backbone network.py:model --weights weights.pth --image-size 32"
+    return f"benchmark substitution {data} --device cpu --no-progress"
 
 
 def saved_cbm(
-    cub: Path | str = "CUB_200_2011", *, n_concepts: int = 112, n_classes: int = 3, **made: Any
+    cub: Path | str = "CUB_200_2011", *, n_concepts: int = 112, n_classes: int = 3, **changes: Any
 ) -> PostHocCBM:
     """Make a post-hoc CBM of the network's backbone whose values are drawn."""
     names = CUB200("CUB_200_2011").concept_names[:n_concepts]
@@ -214,7 +212,7 @@ def saved_cbm(
     backbone, _ = cut_network(network, None, torch.rand(1, 3, 32, 32))
     generator = torch.Generator().manual_seed(1)
     bank = ConceptBank(torch.randn(n_concepts, 8, generator=generator), names=names)
-    return PostHocCBM(made.pop("features", backbone), bank, nn.Linear(n_concepts, n_classes), **made).eval()
+    return PostHocCBM(changes.pop("features", backbone), bank, nn.Linear(n_concepts, n_classes), **changes).eval()
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -223,13 +221,13 @@ def test_sub_is_scored_beside_the_paper(sub_place):
     model.save("cbm.safetensors")
     assert main(f"{sub_place} --encoders embedded --cbm cbm.safetensors --out out".split()) == 0
     frame = pd.read_csv("out/results.csv").fillna({"labels": "", "item": ""})
-    whole = pick(frame, item="")
-    assert set(pick(whole, model="embedded")["labels"]) == set(ASKED)
-    whole = pick(whole, model=list(MODELS))
-    assert set(whole["metric"]) == {"S+", "S-", "recital", "T_A", "T"}
+    scores = pick(frame, item="")
+    assert set(pick(scores, model="embedded")["labels"]) == set(report.OPTIONS)
+    scores = pick(scores, model=list(MODELS))
+    assert set(scores["metric"]) == {"S+", "S-", "recital", "T_A", "T"}
     # Of the three attributes one is among the 112 concepts.
-    assert set(pick(whole, model=POST_HOC)["labels"]) == {CLASS_HARD, IMAGE_HARD}
-    assert one(whole, model=POST_HOC, labels=IMAGE_HARD, metric="S+")["n"] == 4
+    assert set(pick(scores, model=POST_HOC)["labels"]) == {CLASS_HARD, IMAGE_HARD}
+    assert one(scores, model=POST_HOC, labels=IMAGE_HARD, metric="S+")["n"] == 4
     page = Path("out/report.html").read_text()
     assert "Beside the paper" in page
     assert "40.8" in page
@@ -242,18 +240,18 @@ def test_sub_is_scored_beside_the_paper(sub_place):
     data = SUB("sub", cub=CUB200("CUB_200_2011", class_concepts="majority"), transform=transform)
     expected = pick(score_substitutions(model, DataLoader(data, 5), threshold=0.0), item="")
     for metric in ("S+", "S-", "recital"):
-        assert one(whole, model=SAVED, metric=metric)["value"] == pytest.approx(one(expected, metric=metric)["value"])
+        assert one(scores, model=SAVED, metric=metric)["value"] == pytest.approx(one(expected, metric=metric)["value"])
 
 
 @pytest.mark.filterwarnings("ignore")
 def test_end_to_end_models_are_trained_on_cub(sub_place, monkeypatch):
     monkeypatch.setattr(study, "ROWS", {INDEPENDENT: (CLASS_SOFT,), JOINT: (CLASS_HARD,)})
-    given = sub_place.replace("network.py:model --weights weights.pth", "small --epochs 1")
-    assert main(f"{given} --out out".split()) == 0
-    whole = pick(pd.read_csv("out/results.csv").fillna({"labels": "", "item": ""}), item="")
-    found = whole[["model", "labels"]].drop_duplicates().itertuples(index=False, name=None)
-    assert set(found) == {(INDEPENDENT, CLASS_SOFT), (JOINT, CLASS_HARD), (RECITER, ""), (RANDOM, "")}
-    assert whole.loc[whole["metric"] == "T", "value"].between(0, 1).all()
+    command = sub_place.replace("network.py:model --weights weights.pth", "small --epochs 1")
+    assert main(f"{command} --out out".split()) == 0
+    scores = pick(pd.read_csv("out/results.csv").fillna({"labels": "", "item": ""}), item="")
+    pairs = scores[["model", "labels"]].drop_duplicates().itertuples(index=False, name=None)
+    assert set(pairs) == {(INDEPENDENT, CLASS_SOFT), (JOINT, CLASS_HARD), (RECITER, ""), (RANDOM, "")}
+    assert scores.loc[scores["metric"] == "T", "value"].between(0, 1).all()
     assert "34.3" in Path("out/report.html").read_text()
 
 
@@ -276,11 +274,11 @@ def test_a_saved_model_that_does_not_fit_is_told(sub_place, capsys):
         "--mean": saved_cbm(),
     }
     cases["--mean"].normalisation = ((0.1,) * 3, (0.2,) * 3)
-    for told, model in cases.items():
+    for reason, model in cases.items():
         model.save("cbm.safetensors")
         assert main(f"{sub_place} --cbm cbm.safetensors --out refused".split()) == 2
         error = capsys.readouterr().err
-        assert re.search(told, error), error
+        assert re.search(reason, error), error
         assert "--cbm" in error
     Path("cbm.safetensors").write_bytes(Path("cbm.safetensors").read_bytes()[:-9])
     assert main(f"{sub_place} --cbm cbm.safetensors --out refused".split()) == 2
@@ -289,4 +287,4 @@ def test_a_saved_model_that_does_not_fit_is_told(sub_place, capsys):
 
 
 def test_no_two_models_have_one_colour() -> None:
-    assert len(set(charts.COLOURS.values())) == len(charts.COLOURS)
+    assert len(set(report.COLOURS.values())) == len(report.COLOURS)
