@@ -287,7 +287,7 @@ def test_unknown_name_lists_the_nearest(factory: Callable[..., Backbone], name: 
 
 
 def test_images_of_a_wrong_size() -> None:
-    with pytest.raises(ValueError, match=r"shape \(N, 3, 32, 32\) but got \(1, 3, 32, 40\)"):
+    with pytest.raises(ValueError, match=r"shape \(N, C, 32, 32\) but got \(1, 3, 32, 40\)"):
         from_torchvision(tv_vit()).embed(torch.zeros(1, 3, 32, 40))
     with pytest.raises(ValueError, match="to be square"):
         from_timm(timm.create_model("test_vit2")).embed(torch.zeros(1, 3, 32, 48))

@@ -34,8 +34,8 @@ def folder(tmp_path):
 
 def file_of(path):
     """Return which file it is and when it was changed, not when it was read."""
-    told = path.stat()
-    return told.st_ino, told.st_mtime_ns, told.st_ctime_ns, told.st_mode, told.st_nlink
+    status = path.stat()
+    return status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_mode, status.st_nlink
 
 
 def test_files_take_their_places_and_nothing_else_is_left(tmp_path):
@@ -191,14 +191,14 @@ def test_a_full_disk_at_the_end_names_where_the_files_are(folder, monkeypatch):
     def full(*_, **__):
         raise OSError(28, "No space left on device")
 
-    whole = WholeFolder(folder, NEW, overwrite=True).__enter__()
+    run = WholeFolder(folder, NEW, overwrite=True).__enter__()
     for name, text in NEW_FILES.items():
-        (whole.new / name).parent.mkdir(parents=True, exist_ok=True)
-        (whole.new / name).write_text(text)
+        (run.new / name).parent.mkdir(parents=True, exist_ok=True)
+        (run.new / name).write_text(text)
     with monkeypatch.context() as patch:
         patch.setattr(Path, "write_text", full)
         with pytest.raises(OSError, match=r"cannot be put in their places \(No space.*complete in .*new"):
-            whole.__exit__(None, None, None)
+            run.__exit__(None, None, None)
     assert texts(folder) == OLD_FILES | MINE
     assert texts(folder / WORK / "new") == NEW_FILES
     write(folder, NEW_FILES, NEW, overwrite=True)
@@ -213,14 +213,14 @@ def test_moves_that_cannot_be_ended_are_ended_by_the_next_run(folder, monkeypatc
             raise OSError(5, "Input/output error")
         return replace(self, target)
 
-    whole = WholeFolder(folder, NEW, overwrite=True).__enter__()
+    run = WholeFolder(folder, NEW, overwrite=True).__enter__()
     for name, text in NEW_FILES.items():
-        (whole.new / name).parent.mkdir(parents=True, exist_ok=True)
-        (whole.new / name).write_text(text)
+        (run.new / name).parent.mkdir(parents=True, exist_ok=True)
+        (run.new / name).write_text(text)
     with monkeypatch.context() as patch:
         patch.setattr(Path, "replace", broken)
         with pytest.raises(OSError, match=r"Input/output error.*the same command puts them there"):
-            whole.__exit__(None, None, None)
+            run.__exit__(None, None, None)
         with pytest.raises(ValueError, match=r"cannot be written .Input/output error"):
             write(folder, NEW_FILES, NEW, overwrite=True)
     assert of_one_run(folder)

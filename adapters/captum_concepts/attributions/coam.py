@@ -14,15 +14,8 @@ from captum.log import log_usage
 from torch import Tensor, nn
 from torch.nn import functional
 
-from captum_concepts._support.checks import (
-    as_list,
-    check_finite,
-    check_materialised,
-    check_shape,
-    check_whole,
-    to_numpy,
-    to_tensor,
-)
+from captum_concepts._support.checks import check_finite, check_materialised, check_shape, to_numpy, to_tensor
+from captum_concepts._support.constraints import Items, Whole, check_arguments
 from captum_concepts._support.running import alone_with, evaluation_mode, tensor_output, to_host
 from captum_concepts._support.shown import describe, show_value
 from captum_concepts.attributions.outputs import (
@@ -90,6 +83,7 @@ class CoAM(LayerAttribution):
     torch.Size([2, 1, 6, 6])
     """
 
+    @check_arguments(device_ids=Items(Whole()))
     def __init__(
         self,
         forward_func: Callable[..., Any],
@@ -103,8 +97,6 @@ class CoAM(LayerAttribution):
                 "Expected argument `forward_func` to be a model or a function but got "
                 f"{type(forward_func).__name__}.{cut}"
             )
-        if device_ids is not None:
-            device_ids = [check_whole("device_ids", index, 0) for index in as_list("device_ids", device_ids)]
         self.cavs: Tensor | None = None
         self._names: list[str] = []
         self._owner: ConceptChain | None = None
@@ -124,18 +116,7 @@ class CoAM(LayerAttribution):
                 f"Expected argument `{missing}` with the other of `layer` and `cavs` but got None. A concept model "
                 "needs neither."
             )
-        if isinstance(layer, str):
-            if not isinstance(forward_func, nn.Module):
-                raise TypeError(
-                    f"Expected argument `layer` to be a module, since `forward_func` is no nn.Module to look "
-                    f"the name {layer!r} up in, but is {type(forward_func).__name__}. Pass the layer itself."
-                )
-            layer = find_layer(forward_func, layer)
-        elif not isinstance(layer, nn.Module):
-            raise TypeError(
-                f"Expected argument `layer` to be an nn.Module or the name of one but got {type(layer).__name__}."
-            )
-        check_hookable(layer)
+        layer = _hookable_layer(forward_func, layer)
         super().__init__(forward_func, layer, device_ids)
         self.cavs = _as_cavs(cavs)
         # A tensor has `names` too, of its dimensions.
@@ -341,6 +322,23 @@ class CoAM(LayerAttribution):
                 f"Expected argument `target` to have shape (N,) = ({shape[0]},), the number of samples that "
                 f"`layer` gives, but got ({len(concepts)},)."
             )
+
+
+def _hookable_layer(forward_func: Any, layer: Any) -> nn.Module:
+    """Return a layer given as a module or by its name, or raise if hooks on it would not be called."""
+    if isinstance(layer, str):
+        if not isinstance(forward_func, nn.Module):
+            raise TypeError(
+                f"Expected argument `layer` to be a module, since `forward_func` is no nn.Module to look "
+                f"the name {layer!r} up in, but is {type(forward_func).__name__}. Pass the layer itself."
+            )
+        layer = find_layer(forward_func, layer)
+    elif not isinstance(layer, nn.Module):
+        raise TypeError(
+            f"Expected argument `layer` to be an nn.Module or the name of one but got {type(layer).__name__}."
+        )
+    check_hookable(layer)
+    return layer
 
 
 def _owner(forward_func: Any, layer: nn.Module, cavs: Tensor) -> ConceptChain | None:

@@ -13,8 +13,7 @@ from captum.log import log_usage
 from torch import Tensor, nn
 from torch.nn import functional
 
-from captum_concepts._support.checks import check_shape
-from captum_concepts._support.constraints import Function, Seed, check_arguments
+from captum_concepts._support.constraints import Floats, Function, Seed, check_arguments
 from captum_concepts._support.running import to_host
 from captum_concepts._support.shown import describe, show_value
 from captum_concepts.attributions.outputs import input_tensors
@@ -174,9 +173,7 @@ class SobelEdges(Attribution):
 
 
 def _edges(images: Tensor) -> Tensor:
-    check_shape("inputs", images, ("N", "C", "H", "W"), (None,) * 4)
-    if not images.is_floating_point():
-        raise TypeError(f"Expected argument `inputs` to be of a floating-point dtype but got {images.dtype}.")
+    Floats("N, C, H, W").check("inputs", images, {})
     padded = functional.pad(images.detach(), (1, 1, 1, 1), mode="replicate")
     # Sums of slices rather than a convolution, which a GPU may compute in the reduced precision of TF32.
     across = padded[..., 2:] - padded[..., :-2]

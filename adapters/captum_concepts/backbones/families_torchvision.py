@@ -8,9 +8,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from captum_concepts._support.checks import image_remedy
 from captum_concepts.backbones.backbone import Backbone, as_model, check_model, is_family, refusal, width
-from captum_concepts.backbones.pools import MeanThen, TokenPool, with_class_token
+from captum_concepts.backbones.pools import MeanThen, TokenPool, check_size, with_class_token
 
 
 def from_torchvision(model: nn.Module | str) -> Backbone:
@@ -175,10 +174,6 @@ class VitTokens(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the tokens of images (N, 3, H, W)."""
-        if images.shape[2:] != (self.image_size, self.image_size):
-            raise ValueError(
-                f"Expected argument `images` to have shape (N, 3, {self.image_size}, {self.image_size}) "
-                f"but got {tuple(images.shape)}. {image_remedy(images.shape)}"
-            )
+        check_size(images, (self.image_size, self.image_size))
         patches = self.conv_proj(images).flatten(2).transpose(1, 2)
         return self.encoder(with_class_token(self.class_token, patches))

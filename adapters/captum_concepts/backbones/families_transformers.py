@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from captum_concepts._support.checks import image_remedy
 from captum_concepts.backbones.backbone import (
     Backbone,
     Normalisation,
@@ -22,7 +21,7 @@ from captum_concepts.backbones.backbone import (
     shared_copy,
     square,
 )
-from captum_concepts.backbones.pools import MeanThen, TokenPool, check_square, to_grid, token_backbone
+from captum_concepts.backbones.pools import MeanThen, TokenPool, check_size, check_square, to_grid, token_backbone
 
 _KNOWN = ("ResNet", "ConvNext", "Swin", "ViT", "DeiT", "Dinov2", "CLIP vision", "Siglip vision")
 
@@ -103,12 +102,8 @@ class HiddenStates(nn.Module):
                 f"Expected argument `images` to be a tensor (N, C, H, W) but got {type(images).__name__}. Of what a "
                 'processor returns pass its "pixel_values".'
             )
-        size = tuple(images.shape[2:])
-        if self.size is not None and size != tuple(self.size):
-            raise ValueError(
-                f"Expected argument `images` to have shape (N, C, {self.size[0]}, {self.size[1]}) but got "
-                f"{tuple(images.shape)}. {image_remedy(images.shape)}"
-            )
+        if self.size is not None:
+            check_size(images, self.size)
         if self.square:
             check_square(images)
         return self.model(pixel_values=images, return_dict=True).last_hidden_state

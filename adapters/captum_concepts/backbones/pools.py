@@ -9,11 +9,13 @@ than a module, so that a model that keeps both does not register the parameters 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from captum_concepts._support.checks import image_remedy
 from captum_concepts.backbones.backbone import Backbone
 
 
@@ -33,6 +35,15 @@ def to_grid(tokens: Tensor, grid: tuple[int, int] | None) -> Tensor:
             "was built for (square ones where it takes any size), in eval mode."
         )
     return tokens.transpose(1, 2).unflatten(2, (rows, columns))
+
+
+def check_size(images: Tensor, size: Sequence[int]) -> None:
+    """Raise unless images have the one size that a model takes."""
+    if tuple(images.shape[2:]) != tuple(size):
+        raise ValueError(
+            f"Expected argument `images` to have shape (N, C, {size[0]}, {size[1]}) but got {tuple(images.shape)}. "
+            f"{image_remedy(images.shape)}"
+        )
 
 
 def check_square(images: Tensor) -> None:

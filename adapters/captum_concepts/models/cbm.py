@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +25,7 @@ from captum_concepts._support.constraints import (
     check_arguments,
 )
 from captum_concepts._support.progress import progress
-from captum_concepts._support.running import at_least_float32, first_floating
+from captum_concepts._support.running import first_floating
 from captum_concepts.backbones.backbone import Backbone
 from captum_concepts.backbones.embedding import run
 from captum_concepts.backbones.pooling import Maps, Pool, resolve_stages
@@ -310,54 +310,51 @@ class PostHocCBM(StoredCBM):
             replaced = {"method": method, "n_pos": n_pos, "n_neg": n_neg, "C": C}
             replaced |= {"concepts": concepts, "min_images": min_images}
             width = check_given(features, bank, concept_labels=concept_labels, names=names, **replaced)
-            # Where a vector has no margin, this is found before the images are gone through.
+            # Raises if a vector has no margin, before the pass over the images.
             ConceptLayer(bank, values)
         if class_names is not None:
-            n_classes = len(class_names) if n_classes is None else n_classes
-        if class_names is not None and len(class_names) != n_classes:
-            raise ValueError(
-                f"Expected argument `class_names` to hold K = {n_classes} names but got {len(class_names)}."
-            )
+            n_classes = n_classes or len(class_names)
+            if len(class_names) != n_classes:
+                raise ValueError(
+                    f"Expected argument `class_names` to hold K = {n_classes} names but got {len(class_names)}."
+                )
         if concept_labels is not None:
             concept_labels = to_tensor("concept_labels", concept_labels)
             _check_aligned(concept_labels, loader)
-        known_learnable = None
+        left_out = None
         if bank is None:
-            labels, data_names = (concept_labels, None) if concept_labels is not None else known_labels(loader)
+            truth, data_names = (concept_labels, None) if concept_labels is not None else known_labels(loader)
             names = data_names if names is None else names
-            if labels is not None:
-                known_learnable = find_learnable(labels, names, concepts, min_images)
-                known_learnable.warn()
+            if truth is not None:
+                learnable = find_learnable(truth, names, concepts, min_images)
+                learnable.warn()
+                left_out = learnable.left_out
 
         labelled = concept_labels is not None or bank is not None
         embedded = run(module, pooling, loader, 2 if labelled else 3, display_progressbar, width)
         check_finite("loader", embedded.features)
+        rows, labels = as_embeddings(embedded.features), cast("Tensor", embedded.labels)
         if bank is None:
-            labels = embedded.concept_labels
-            if concept_labels is not None:
-                labels = concept_labels
-                check_shape("concept_labels", labels, ("N", "L"), (len(embedded.features), None))
-            rows, present = as_embeddings(embedded.features), to_numpy(labels).astype(bool)
+            truth = embedded.concept_labels if concept_labels is None else concept_labels
+            check_shape("concept_labels", truth, ("N", "L"), (len(rows), None))
+            present = to_numpy(truth).astype(bool)
             learnable = find_learnable(present, names, concepts, min_images)
-            if known_learnable is None or known_learnable.left_out != learnable.left_out:
+            if learnable.left_out != left_out:
                 learnable.warn()
             fitting = Fitting(method, n_pos, n_neg, C, seed)
             bank = ConceptBank._fit_learnable(rows, present, learnable, fitting, display_progressbar)
         else:
-            bank = bank.to(embedded.features.device, at_least_float32(embedded.features).dtype)
+            bank = bank.to(rows.device, rows.dtype)
         with torch.no_grad():
             u = ConceptLayer(bank, values)(embedded.features)
-        fitted = _fit_head(head, u, embedded.labels, n_classes, seed)
+        fitted = _fit_head(head, u, labels, n_classes, seed)
         if isinstance(head, str):
             fitted.train(is_training(module))
         model = cls(features, bank, fitted, values, pool, maps)
         model.class_names = None if class_names is None else check_class_names(class_names, fitted)
-        if random_banks and embedded.labels is not None:
-            rows = at_least_float32(embedded.features)
+        if random_banks:
             k = n_classes or getattr(linear_part(fitted), "out_features", None)
-            banks = draw_random_banks(
-                rows, embedded.labels, len(bank), k, n_banks=random_banks, values=values, seed=seed
-            )
+            banks = draw_random_banks(rows, labels, len(bank), k, n_banks=random_banks, values=values, seed=seed)
             model.random_banks = tuple(progress(banks, "Random banks", show=display_progressbar, total=random_banks))
         return model
 
@@ -373,19 +370,16 @@ def _values_type(features: torch.dtype, head: nn.Module) -> torch.dtype:
 def _fit_head(
     head: str | Callable[[Tensor, Tensor], nn.Module],
     values: Tensor,
-    labels: Tensor | None,
+    labels: Tensor,
     n_classes: int | None,
     seed: int,
 ) -> nn.Module:
-    if labels is None:
-        raise ValueError("Expected argument `loader` to give class labels with the images but it gives none.")
     if not isinstance(head, str):
         module = head(values, labels)
         check_module("head", module)
         return module
-    if head == "elastic_net":
-        return HEADS[head](values, labels, n_classes, seed=seed)
-    return HEADS[head](values, labels, n_classes)
+    options = {"seed": seed} if head == "elastic_net" else {}
+    return HEADS[head](values, labels, n_classes, **options)
 
 
 def _check_aligned(concept_labels: Tensor, loader: Iterable[Any]) -> None:

@@ -26,7 +26,7 @@ from captum_concepts.bank.folders import (
     warn_few_sets,
     warn_without_transform,
 )
-from captum_concepts.tcav.experiments import mean_of, prepare_experiments
+from captum_concepts.tcav.experiments import Experiments, mean_of, prepare_experiments
 from captum_concepts.tcav.score import SHARED, LayerScore, TCAVScore, summarise_layers
 
 _RANDOM = "#9a9a9a"
@@ -201,10 +201,10 @@ def tcav_folders(
     >>> from captum_concepts import tcav_folders
     >>> model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.LazyLinear(2))
     >>> images = torch.rand(4, 3, 32, 32)
-    >>> found = tcav_folders(model, ["0"], "concepts", images, 0, transform=to_tensor)
-    >>> list(found)  # the folders in "concepts", without those of random images
+    >>> scores = tcav_folders(model, ["0"], "concepts", images, 0, transform=to_tensor)
+    >>> list(scores)  # the folders in "concepts", without those of random images
     ['dotted', 'striped']
-    >>> figure, ax = found.plot()
+    >>> figure, ax = scores.plot()
     """
     explained = prepare_experiments(model, layers, inputs, target, method, C, batch_size, device, seed)
     folders = find_concept_folders(root, random)
@@ -213,45 +213,54 @@ def tcav_folders(
     paths = folders.paths()
     rows = {path: row for row, path in enumerate(paths)}
     loader = image_loader(paths, transform, batch_size, num_workers)
-    sides = [(concept.positive, concept.negative or []) for concept in folders.concepts]
-    groups = [np.array([rows[path] for path in side], dtype=int) for concept_sides in sides for side in concept_sides]
-    first_set, n_sets = len(groups), len(folders.random_sets)
-    groups += [np.array([rows[path] for path in set_paths]) for set_paths in folders.random_sets.values()]
+    sets = [side for concept in folders.concepts for side in (concept.positive, concept.negative or [])]
+    first_set, n_sets = len(sets), len(folders.random_sets)
+    sets += folders.random_sets.values()
+    groups = [np.array([rows[path] for path in members], dtype=int) for members in sets]
     random_pairs = list(combinations(range(first_set, len(groups)), 2))
     pairs = {
         concept.name: [(2 * j, 2 * j + 1)] if concept.negative else [(2 * j, k) for k in range(first_set, len(groups))]
         for j, concept in enumerate(folders.concepts)
     }
+    all_pairs = [*random_pairs, *(pair for concept_pairs in pairs.values() for pair in concept_pairs)]
     if 0 < n_sets < LEAST_SETS:
         warn_few_sets(n_sets)
 
     by_concept: dict[str, dict[str, LayerScore]] = {name: {} for name in pairs}
     with explained.hold_model():
         for layer in progress(explained.layers, "TCAV layers", show=display_progressbar, leave=True):
-            parts = []
-            for images in loader:
-                if images.shape[1:] != inputs.shape[1:]:
-                    raise ValueError(
-                        f"Expected argument `transform` to give images of the shape of `inputs`, (C, H, W) = "
-                        f"{tuple(inputs.shape[1:])}, but got {tuple(images.shape[1:])}."
-                    )
-                parts.append(explained.activations(layer, images))
-            all_pairs = [*random_pairs, *(pair for concept_pairs in pairs.values() for pair in concept_pairs)]
-            scores = dict(zip(all_pairs, explained.scores(layer, torch.cat(parts), groups, all_pairs), strict=True))
+            activations = torch.cat([_activations(explained, layer, images) for images in loader])
+            scores = dict(zip(all_pairs, explained.scores(layer, activations, groups, all_pairs), strict=True))
             table = np.full((n_sets, n_sets), np.nan)
             for i, k in random_pairs:
                 table[i - first_set, k - first_set], table[k - first_set, i - first_set] = scores[i, k]
-            randoms = [mean_of(row) for row in table]
             for name, concept_pairs in pairs.items():
                 concept_scores = np.array([scores[pair][0] for pair in concept_pairs])
-                decided = len(concept_scores) == n_sets >= LEAST_SETS and np.isnan(table).sum() == n_sets
-                p_value = float(set_p_values(concept_scores[None], table, directed=True)[0]) if decided else np.nan
-                by_concept[name][layer] = LayerScore(
-                    score=mean_of(concept_scores),
-                    p_value=p_value,
-                    passed=p_value <= alpha,
-                    random_mean=mean_of(randoms),
-                    scores=tuple(concept_scores.tolist()),
-                    random_scores=tuple(randoms),
-                )
+                by_concept[name][layer] = _layer_score(concept_scores, table, alpha)
     return TCAVScores({name: summarise_layers(layers) for name, layers in by_concept.items()})
+
+
+def _activations(explained: Experiments, layer: str, images: Tensor) -> Tensor:
+    shape, expected = tuple(images.shape[1:]), tuple(explained.inputs.shape[1:])
+    if shape != expected:
+        raise ValueError(
+            f"Expected argument `transform` to give images of the shape of `inputs`, (C, H, W) = {expected}, but got "
+            f"{shape}."
+        )
+    return explained.activations(layer, images)
+
+
+def _layer_score(scores: np.ndarray, table: np.ndarray, alpha: float) -> LayerScore:
+    """Return the score of a concept against random sets, given those (R, R) of the sets against each other."""
+    n_sets = len(table)
+    decided = len(scores) == n_sets >= LEAST_SETS and np.isnan(table).sum() == n_sets
+    p_value = float(set_p_values(scores[None], table, directed=True)[0]) if decided else np.nan
+    random_scores = [mean_of(row) for row in table]
+    return LayerScore(
+        score=mean_of(scores),
+        p_value=p_value,
+        passed=p_value <= alpha,
+        random_mean=mean_of(random_scores),
+        scores=tuple(scores.tolist()),
+        random_scores=tuple(random_scores),
+    )

@@ -207,8 +207,8 @@ def tcav_score(
     >>> from captum_concepts import tcav_score
     >>> model = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())  # logit: brightness
     >>> dark = torch.rand(8, 1, 4, 4) / 2
-    >>> found = tcav_score(model, ["0"], dark + 0.5, dark, dark, 0, n_random=5, n_samples=4)
-    >>> found.layers["0"].scores  # the logit of all images rises along "bright"
+    >>> score = tcav_score(model, ["0"], dark + 0.5, dark, dark, 0, n_random=5, n_samples=4)
+    >>> score.layers["0"].scores  # the logit of all images rises along "bright"
     (1.0, 1.0, 1.0, 1.0, 1.0)
     """
     explained = prepare_experiments(model, layers, inputs, target, method, C, batch_size, device, seed)
@@ -226,7 +226,7 @@ def tcav_score(
             sides = (explained.activations(name, images) for images in (concept_images, negative_images))
             activations = torch.cat([*sides])
             scores = explained.scores(name, activations, [rows for draw in draws for rows in draw], pairs)[:, 0]
-            results[name] = _test(scores[::2].tolist(), scores[1::2].tolist(), alpha)
+            results[name] = _test_scores(scores[::2].tolist(), scores[1::2].tolist(), alpha)
     return summarise_layers(results)
 
 
@@ -291,7 +291,7 @@ def _draw(n_positive: int, n_negative: int, n_random: int, n_samples: int, seed:
     return draws
 
 
-def _test(scores: list[float], random_scores: list[float], alpha: float) -> LayerScore:
+def _test_scores(scores: list[float], random_scores: list[float], alpha: float) -> LayerScore:
     with warnings.catch_warnings():
         # Scores that are all 0 or all 1 are what a good direction gives; SciPy warns of their variance.
         warnings.simplefilter("ignore", RuntimeWarning)
