@@ -275,19 +275,22 @@ class Layer(nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "d", "target", "message"),
     [
-        (lambda x: x.flatten(1), r"\(N, d, h, w\) with d = 3 but it gives \(3, 351\)"),
-        (lambda x: x.flatten(2), r"before the pooling"),
-        (lambda x: x.permute(0, 2, 3, 1), r"gives \(3, 9, 13, 3\).*come last"),
-        (lambda x: x[:, :2], r"gives \(3, 2, 9, 13\).*fitted on the channels"),
+        (lambda x: x.flatten(1), 3, 0, r"\(N, d, h, w\) with d = 3 but it gives \(3, 351\)"),
+        (lambda x: x.flatten(2), 3, 0, r"before the pooling"),
+        (lambda x: x.permute(0, 2, 3, 1), 3, 0, r"gives \(3, 9, 13, 3\).*come last"),
+        (lambda x: x[:, :2], 3, 0, r"gives \(3, 2, 9, 13\).*fitted on the channels"),
+        # Of the width of its maps, and so not taken for channels last.
+        (lambda x: x[:, :2], 13, 0, r"gives \(3, 2, 9, 13\).*fitted on the channels"),
+        (lambda x: x[:2], 3, [0, 1, 0], r"\(N,\) = \(2,\)"),
     ],
-    ids=["flat", "tokens", "channels last", "width"],
+    ids=["flat", "tokens", "channels last", "width", "width of the maps", "merges samples"],
 )
-def test_unfit_layer(images, change, message):
+def test_unfit_layer(images, change, d, target, message):
     layer = Layer(change)
     with pytest.raises(ValueError, match=message):
-        CoAM(layer, layer, torch.ones(2, 3)).attribute(images, 0)
+        CoAM(layer, layer, torch.ones(2, d)).attribute(images, target)
 
 
 def test_names_stand_for_indices(model, images):
@@ -328,21 +331,9 @@ def test_one_image_that_a_model_takes(model, cavs, images):
         CoAM(model.features, model.features, cavs).attribute(images[0], 0)
 
 
-def test_layer_whose_width_is_that_of_its_maps_is_not_taken_for_channels_last(images):
-    layer = Layer(lambda x: x[:, :2])
-    with pytest.raises(ValueError, match=r"gives \(3, 2, 9, 13\).*fitted on the channels"):
-        CoAM(layer, layer, torch.ones(2, 13)).attribute(images, 0)
-
-
 def test_a_cut_backbone_names_the_network(images):
     with pytest.raises(TypeError, match=r"but got Backbone\. Pass the network that it was cut from"):
         CoAM(Backbone(nn.Conv2d(3, 4, 1), "mean", None, 4), "0", torch.ones(2, 4))
-
-
-def test_layer_that_merges_samples(images):
-    layer = Layer(lambda x: x[:2])
-    with pytest.raises(ValueError, match=r"\(N,\) = \(2,\)"):
-        CoAM(layer, layer, torch.ones(2, 3)).attribute(images, [0, 1, 0])
 
 
 def test_input_shaped_refuses(model, cavs, images):

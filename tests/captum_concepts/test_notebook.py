@@ -20,22 +20,13 @@ from captum_concepts._support.shown import sample_html
 from quantus_concepts.datasets import PaintedBirds, PaintedSubstitutions
 from quantus_concepts.metrics.host.call import Record
 
+TAGS = {"body", "div", "strong", "table", "thead", "tbody", "tr", "th", "td"}
 HOSTILE = ["<script>alert(1)</script>", '"><img src=x onerror=1>', "&amp; $x$", "a\x00\u202eb", "x" * 500]
 
 
 def parsed(html: str) -> ElementTree.Element:
     root = ElementTree.fromstring(f"<body>{html}</body>")
-    assert {node.tag for node in root.iter()} <= {
-        "body",
-        "div",
-        "strong",
-        "table",
-        "thead",
-        "tbody",
-        "tr",
-        "th",
-        "td",
-    }
+    assert {node.tag for node in root.iter()} <= TAGS
     assert {name for node in root.iter() for name in node.attrib} <= {"style"}
     # Neither light nor dark.
     assert not any(word in html.replace("color:inherit", "") for word in ("color", "background", "border"))

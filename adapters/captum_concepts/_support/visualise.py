@@ -217,8 +217,8 @@ def gallery(
     """Draw images, their most important concepts and their classes, as the paper's Figure 4.
 
     One row for each image: the image, the maps of its concepts in the order given, each with a tick where
-    the concept is labelled present and a cross where it is absent, and the map of the class. A concept that speaks
-    for the class by its absence is no failure to find it: it is written "no fur", without either. Nothing is shown or
+    the concept is labelled present and a cross where it is absent, and the map of the class. A concept that supports
+    the class by its absence is no failure to find it: it is written "no fur", without either. Nothing is shown or
     saved; pyplot does not know of the figure.
 
     Parameters

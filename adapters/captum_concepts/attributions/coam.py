@@ -70,7 +70,7 @@ class CoAM(LayerAttribution):
         a name and `forward_func` no module, or is of a TorchScript module; if `cavs` are masked or complex.
     ValueError
         If `cavs` is not a finite (L, d) array, `forward_func` has no module of that name, only one of `layer` and
-        `cavs` is given, or `layer` is known not to be what the maps of this concept model are made of.
+        `cavs` is given, or `layer` is known not to give the maps of this concept model.
 
     Examples
     --------

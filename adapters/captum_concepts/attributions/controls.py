@@ -120,8 +120,8 @@ class SobelEdges(Attribution):
     .. math:: e = \sqrt{(S_x * x)^2 + (S_y * x)^2}
 
     with the 3 x 3 Sobel kernels, not divided by 8, and the border pixels repeated, as
-    ``scipy.ndimage.sobel(mode="nearest")`` does. It does not know the model: an explanation that scores no
-    better than this one may be no more than an edge detector.
+    ``scipy.ndimage.sobel(mode="nearest")`` does. It ignores the model: an explanation that scores no better
+    than this one may only be an edge detector.
 
     Parameters
     ----------

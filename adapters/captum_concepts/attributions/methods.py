@@ -272,7 +272,7 @@ def method_from_spec(
           def my_method(model):
               return captum.attr.DeepLift(model)
 
-      A Captum class, or what `explain_func` gives, may stand there too.
+      It may also name a Captum class, or a result of `explain_func`.
 
     Parameters
     ----------

@@ -67,7 +67,8 @@ class Guided(Attribution):
         if not self._checked:
             _warn_of_functions(self.forward_func, inputs.detach())
             self._checked = True
-        with _own_inputs(_relus(self.forward_func)):
+        # A gradient that is changed at a copy is that of one use of a tensor.
+        with _pre_hooks(_relus(self.forward_func), _copy_inputs):
             return self.guided.attribute(inputs, target=target, **kwargs)
 
 
@@ -140,14 +141,13 @@ def _relus(model: nn.Module) -> list[nn.Module]:
     return [layer for layer in model.modules() if isinstance(layer, nn.ReLU)]
 
 
+def _copy_inputs(_layer: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(value.clone() if isinstance(value, Tensor) else value for value in inputs)
+
+
 @contextmanager
-def _own_inputs(layers: list[nn.Module]) -> Iterator[None]:
-    """Hand layers copies of their inputs: a gradient changed there is then that of one use of a tensor."""
-
-    def copy_inputs(_layer: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-        return tuple(value.clone() if isinstance(value, Tensor) else value for value in inputs)
-
-    handles = [layer.register_forward_pre_hook(copy_inputs) for layer in layers]
+def _pre_hooks(layers: list[nn.Module], hook: Callable[..., Any]) -> Iterator[None]:
+    handles = [layer.register_forward_pre_hook(hook) for layer in layers]
     try:
         yield
     finally:
@@ -170,13 +170,9 @@ class _ReluCalls(TorchFunctionMode):
 def _warn_of_functions(model: nn.Module, images: Tensor) -> None:
     """Warn if a model calls ReLUs that are no modules, whose gradients no hook can change."""
     calls: list[nn.Module] = []
-    handles = [layer.register_forward_pre_hook(lambda module, _inputs: calls.append(module)) for layer in _relus(model)]
-    try:
-        with evaluation_mode(model), torch.no_grad(), _ReluCalls() as functions:
-            model(images)
-    finally:
-        for handle in handles:
-            handle.remove()
+    count = _pre_hooks(_relus(model), lambda module, _inputs: calls.append(module))
+    with count, evaluation_mode(model), torch.no_grad(), _ReluCalls() as functions:
+        model(images)
     unguided = functions.count - len(calls)
     if unguided > 0:
         warnings.warn(

@@ -41,7 +41,7 @@ class Backbone:
     Attributes
     ----------
     features : nn.Module
-        Images (N, C, H, W) to what the model has before it pools: maps (N, c, h, w) or tokens (N, t, c).
+        Images (N, C, H, W) to the model's features before its pooling: maps (N, c, h, w) or tokens (N, t, c).
     pool : "mean" or callable
         Output of `features` to the embedding (N, d) that the model really uses. "mean": the maps averaged
         over space.
@@ -52,13 +52,13 @@ class Backbone:
     channels : int
         d, the width of the embedding.
     normalisation : tuple of tuple of float, optional
-        Mean and standard deviation of each channel with which the model wants images of [0, 1] normalised, where
-        that is known (`normalise` does it).
+        Mean and standard deviation of each channel with which the model expects images of [0, 1] to be normalised,
+        if known (`normalise` does it).
     source : str, optional
         Origin of the model, as "library:model:weights", if known: files of concept models name
         it.
     image_size : int, optional
-        Height and width of the images that the model is made for, where that is known.
+        Height and width of the images that the model is made for, if known.
 
     Raises
     ------
@@ -99,7 +99,7 @@ class Backbone:
         return self.pool == "mean"
 
     def normalise(self, images: Tensor) -> Tensor:
-        """Return images as the model wants them.
+        """Return normalised images, as the model expects them.
 
         Parameters
         ----------

@@ -32,7 +32,7 @@ _OTHER_NAMES = {"pixel_values": "images", "image": "images", "label": "labels"}
 
 
 class Embeddings(NamedTuple):
-    """Pooled embeddings of a data set, with what the loader said of its images.
+    """Pooled embeddings of a data set, with the labels that the loader gives.
 
     Attributes
     ----------
@@ -72,8 +72,8 @@ def embed(
     loader : iterable
         Batches ``(images, labels, concept_labels, ...)``, ``(images, labels)`` or ``(images,)``, or dicts of these
         names; "pixel_values" and "label", as processors and data sets of Hugging Face give them, are images and labels.
-        Images are brought to the device and type of the backbone; those of uint8 are divided by 255, and no more: what
-        the backbone wants normalised has to come so.
+        Images are brought to the device and type of the backbone, and those of uint8 are divided by 255. They are not
+        normalised: do this before, if the backbone expects it.
     pool : "mean" or callable
         As in `PostHocCBM`.
     maps : callable, optional
@@ -89,7 +89,7 @@ def embed(
     Raises
     ------
     ValueError
-        If the loader is empty or its batches are not as said.
+        If the loader is empty or its batches have another form.
 
     Examples
     --------

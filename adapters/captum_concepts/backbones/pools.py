@@ -2,7 +2,7 @@
 
 Every class maps the output of a backbone's features to its embedding (N, d) when called, and to maps
 (N, d, h, w) by its method `maps`. These maps are local evidence, not a decomposition of the value: each
-position is read as though it alone were what is pooled. A bound method is given to `Backbone.maps` rather
+position is read as if it were pooled alone. A bound method is given to `Backbone.maps` rather
 than a module, so that a model that keeps both does not register the parameters twice.
 """
 

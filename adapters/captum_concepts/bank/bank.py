@@ -199,7 +199,7 @@ class ConceptBank(FittedBank):
 
         "nmf": the non-negative matrix factorisation of CRAFT (Fel et al. 2023), over all places of the maps, by
         scikit-learn. "sae_top_k": the decoder of a sparse autoencoder in which four concepts may be active in a place.
-        They have no names: `show_top_images` shows what each is about. Values are held against the mean embedding, so
+        They have no names: `show_top_images` shows what each detects. Boundaries go through the mean embedding, so
         that about half of the images are on either side. `CLM`, `MCS` and `Faithfulness` need no labels.
 
         Parameters
@@ -313,7 +313,7 @@ class ConceptBank(FittedBank):
         names : sequence of str, optional
             L names, those of the concepts whose place the directions take; numbered by default.
         seed : int
-            Random seed of the draw; the global generators are left alone.
+            Random seed of the draw; the global generators are not used.
         mean : Tensor, optional
             (d,), the mean embedding: each boundary goes through it, so that about half of all images are on
             either side. Device and type are those of the bank. By default boundaries go through the origin.

@@ -62,7 +62,7 @@ class FittedBank(BankValue):
 
         Either way images with the concept score positive. A concept with fewer than `min_images` images with it, or
         without it, cannot be learned and is left out. One warning each names concepts left out, concepts with fewer
-        images than asked for, concepts with the same labels on all images, whose directions are the same, and concepts
+        images than requested, concepts with the same labels on all images, whose directions are the same, and concepts
         that are hardly recognised on the images held back (`weak`).
 
         Parameters
@@ -86,7 +86,7 @@ class FittedBank(BankValue):
         display_progressbar : bool
             Whether to show progress over the SVMs.
         hold_back : float
-            Share of the images of either side to hold back at least, in [0, 1). With 0 all asked for are drawn.
+            Share of the images of either side to hold back at least, in [0, 1). With 0 none is reserved.
         concepts : str or sequence, optional
             Which concepts to learn: names, patterns such as ``"has_wing_*"``, or indices; all by default.
         min_images : int
@@ -179,9 +179,9 @@ class FittedBank(BankValue):
         backbone : nn.Module or Backbone
             As `features` in `PostHocCBM`; run in eval mode and without gradient, and left as it was.
         root : path
-            The folder. Files beside images, and what is hidden, are passed over.
+            The folder. Other files than images, and hidden ones, are ignored.
         transform : callable, optional
-            From an RGB image of Pillow, the right way up, to a tensor (C, H, W) as the backbone wants it: the
+            From an upright RGB image of Pillow to a tensor (C, H, W) as the backbone expects it: the
             preprocessing of torchvision's weights, of timm or open_clip. By default images are (3, H, W) in [0, 1]
             and of one size, of which a warning reminds.
         pool : "mean" or callable
@@ -189,7 +189,7 @@ class FittedBank(BankValue):
         maps : callable, optional
             As in `PostHocCBM`.
         random : str
-            Name of the folder of random images; those with a number after it (random_0, random500_1) are such too.
+            Name of the folder of random images, also with a number after it (random_0, random500_1).
         method : str
             "svm" or "mean", as in `fit`, like `C`, `hold_back` and `seed`.
         n_pos : int, optional
@@ -203,7 +203,7 @@ class FittedBank(BankValue):
         seed : int
             Random seed of the draw.
         batch_size : int
-            Images the backbone gets at once.
+            Batch size.
         num_workers : int
             Processes that read images.
         display_progressbar : bool
@@ -220,7 +220,7 @@ class FittedBank(BankValue):
         FileNotFoundError
             If there is no folder `root`.
         ValueError
-            If folders are not as said, one holds no images or fewer than two, names differ in nothing but case, or
+            If the layout of folders differs, one holds no images or fewer than two, names differ only in case, or
             an image cannot be read or is of another size than the others.
         TypeError
             If `transform` cannot be called.

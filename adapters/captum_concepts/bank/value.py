@@ -208,7 +208,7 @@ class BankValue:
         ----------
         minimum : float
             The least `test_accuracy` of a concept that stays, in [0, 1]. Concepts whose accuracy is unknown (NaN, as
-            in banks from texts) stay: nothing speaks against them.
+            in banks from texts) stay.
 
         Returns
         -------

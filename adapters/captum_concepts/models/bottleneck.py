@@ -74,7 +74,7 @@ class BottleneckCBM(ConceptChain):
     TypeError
         If a stage is not a module, or another argument not callable.
     ValueError
-        If `concept_layer` is a convolution that looks at more than one pixel, or ends with a second sigmoid.
+        If `concept_layer` is a convolution over more than one pixel, or ends with a second sigmoid.
     """
 
     concept_layer: BottleneckLayer

@@ -237,7 +237,7 @@ class PostHocCBM(StoredCBM):
         """Fit the concept bank, unless it is given, then the head, in one pass over the images.
 
         The backbone runs in eval mode and without gradient, and is left as it was; embeddings (N, d) are
-        all that is kept of the images (`embed` gives them to whoever wants to try many banks).
+        all that is kept of the images (`embed` returns them, to try many banks).
 
         Concepts that too few images show or lack are left out (`min_images`). If the labels are known without reading
         an image (`concept_labels`, or a data set with an attribute of this name), this is decided first.
@@ -250,7 +250,7 @@ class PostHocCBM(StoredCBM):
             Batches ``(images, labels, concept_labels, ...)``, or ``(images, labels)`` together with `bank` or
             `concept_labels`. Labels are classes from 0.
         bank : ConceptBank, optional
-            A bank of one's own, of the width of the embeddings, in place of fitting one: concept labels, `names` and
+            Your own bank, of the width of the embeddings, instead of fitting one: concept labels, `names` and
             the settings of a fit are then left out.
         concept_labels : Tensor or array, optional
             (N, L) of 0 and 1, in the order of a loader that does not shuffle.

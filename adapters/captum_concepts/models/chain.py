@@ -200,7 +200,7 @@ class ConceptChain(nn.Module, ABC):
     Attributes
     ----------
     class_names : list of str or None
-        K names, where they are known: tables, plots and pages use them.
+        K names, if known: tables, plots and pages use them.
 
     Raises
     ------
@@ -227,7 +227,7 @@ class ConceptChain(nn.Module, ABC):
     def linear_pool(self) -> bool:
         """Whether maps are a decomposition of the values: their pixels' mean times d is the raw value.
 
-        Where it is False, they are local evidence for the concept and nothing more.
+        If False, they are only local evidence for the concept.
         """
 
     @property
@@ -328,7 +328,7 @@ class ConceptChain(nn.Module, ABC):
         return self.head(values)
 
     def intervene(self, inputs: Any, concepts: Any, values: Any, levels: Levels | None = None) -> Tensor:
-        """Return class logits after some concept values are replaced by what is known of the images.
+        """Return class logits after some concept values are replaced by known ones.
 
         Koh et al. (2020), "Concept Bottleneck Models", section 5. A label (bool or whole number, 0 absent and 1
         present) stands for itself where values lie between 0 and 1. Where they do not, margins for instance, it
@@ -404,7 +404,7 @@ class ConceptChain(nn.Module, ABC):
         TypeError
             If `loader` gives no batches.
         ValueError
-            If it is empty, its batches are not as said, an embedding is not finite, or `percentiles` do not ascend.
+            If it is empty, its batches have another form, an embedding is not finite, or `percentiles` do not ascend.
         """
         low, high = percentiles
         embedding = self.embedded(loader, 1, display_progressbar).features

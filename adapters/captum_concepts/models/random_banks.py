@@ -66,10 +66,10 @@ def random_banks(
 ) -> Iterator[RandomBank]:
     """Draw random directions in place of concepts, and fit a head on the values of each draw.
 
-    No backbone runs: the embeddings are at hand wherever a concept bank was fitted. What a metric gives for these
-    banks is the distribution that a real one has to be held against
-    (`quantus_concepts.functional.random_bank_scores` for CEM and CGIM); one draw is not enough, for a ranking by weight
-    names one concept a class, so that ten classes are ten throws of a coin whatever the number of images.
+    No backbone runs: it takes the embeddings on which a concept bank was fitted. The scores of these banks are the
+    distribution with which that of a real bank is compared (`quantus_concepts.functional.random_bank_scores` for CEM
+    and CGIM). One draw is not enough: a ranking by weight names one concept for each class, so that ten classes are
+    ten coin tosses, regardless of the number of images.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ def random_banks(
     seed : int
         Random seed of the directions.
     first : int
-        Number of the first bank: whoever fits them in parts gets those of one call.
+        Number of the first bank, so that several calls can fit the banks of one.
 
     Yields
     ------

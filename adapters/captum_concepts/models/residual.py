@@ -44,9 +44,9 @@ class Contributions(NamedTuple):
     Attributes
     ----------
     bottleneck : Tensor
-        (N, K), what the concepts say.
+        (N, K), contribution of the concepts.
     residual : Tensor
-        (N, K), what is added from the embedding, past the concepts.
+        (N, K), contribution of the embedding that bypasses the concepts.
     """
 
     bottleneck: Tensor

@@ -129,7 +129,7 @@ class StoredCBM(ConceptChain):
             As in the class.
         strict : bool
             Whether a backbone whose weights, layer, pool or maps are not those of the file is an error. Otherwise a
-            warning says what differs: for one that was turned into half precision, or trained on.
+            warning names the differences: for one that was converted to half precision, or trained further.
 
         Returns
         -------

@@ -27,7 +27,7 @@ from captum_concepts.bank.folders import (
     warn_without_transform,
 )
 from captum_concepts.tcav.experiments import Experiments, mean_of, prepare_experiments
-from captum_concepts.tcav.score import SHARED, LayerScore, TCAVScore, summarise_layers
+from captum_concepts.tcav.score import SHARED, LayerScore, TCAVScore, layer_score, summarise_layers
 
 _RANDOM = "#9a9a9a"
 
@@ -73,10 +73,10 @@ class TCAVScores(dict[str, TCAVScore]):
         for k, layer in enumerate(layers):
             of_layer = {name: score.layers[layer] for name, score in self.items()}
             offset = (k - (len(layers) - 1) / 2) * share
-            for place, layer_score in enumerate(of_layer.values()):
-                _bar(ax, place + offset, share, layer_score.scores, colours[k], layer if place == 0 else None)
-                if layer_score.passed:
-                    ax.text(place + offset, max(layer_score.scores) + 0.02, "*", ha="center", va="bottom")
+            for place, result in enumerate(of_layer.values()):
+                _bar(ax, place + offset, share, result.scores, colours[k], layer if place == 0 else None)
+                if result.passed:
+                    ax.text(place + offset, max(result.scores) + 0.02, "*", ha="center", va="bottom")
             _bar(ax, len(self) + offset, share, _random_scores(of_layer), _RANDOM, None)
         ax.axhline(0.5, color="black", linestyle="--", linewidth=0.8)
         ax.set_xticks(range(len(self) + 1), [*(clip_text(name, 24) for name in self), "random"], parse_math=False)
@@ -236,7 +236,7 @@ def tcav_folders(
                 table[i - first_set, k - first_set], table[k - first_set, i - first_set] = scores[i, k]
             for name, concept_pairs in pairs.items():
                 concept_scores = np.array([scores[pair][0] for pair in concept_pairs])
-                by_concept[name][layer] = _layer_score(concept_scores, table, alpha)
+                by_concept[name][layer] = _test_concept(concept_scores, table, alpha)
     return TCAVScores({name: summarise_layers(layers) for name, layers in by_concept.items()})
 
 
@@ -250,17 +250,9 @@ def _activations(explained: Experiments, layer: str, images: Tensor) -> Tensor:
     return explained.activations(layer, images)
 
 
-def _layer_score(scores: np.ndarray, table: np.ndarray, alpha: float) -> LayerScore:
+def _test_concept(scores: np.ndarray, table: np.ndarray, alpha: float) -> LayerScore:
     """Return the score of a concept against random sets, given those (R, R) of the sets against each other."""
     n_sets = len(table)
     decided = len(scores) == n_sets >= LEAST_SETS and np.isnan(table).sum() == n_sets
     p_value = float(set_p_values(scores[None], table, directed=True)[0]) if decided else np.nan
-    random_scores = [mean_of(row) for row in table]
-    return LayerScore(
-        score=mean_of(scores),
-        p_value=p_value,
-        passed=p_value <= alpha,
-        random_mean=mean_of(random_scores),
-        scores=tuple(scores.tolist()),
-        random_scores=tuple(random_scores),
-    )
+    return layer_score(scores.tolist(), [mean_of(row) for row in table], p_value, alpha)

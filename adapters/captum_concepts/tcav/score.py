@@ -296,6 +296,11 @@ def _test_scores(scores: list[float], random_scores: list[float], alpha: float) 
         # Scores that are all 0 or all 1 are what a good direction gives; SciPy warns of their variance.
         warnings.simplefilter("ignore", RuntimeWarning)
         p_value = float(stats.ttest_ind(scores, random_scores, equal_var=False, nan_policy="omit").pvalue)
+    return layer_score(scores, random_scores, p_value, alpha)
+
+
+def layer_score(scores: list[float], random_scores: list[float], p_value: float, alpha: float) -> LayerScore:
+    """Return the scores of a layer with their means."""
     return LayerScore(
         score=mean_of(scores),
         p_value=p_value,
