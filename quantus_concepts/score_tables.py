@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import math
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -203,7 +203,8 @@ def summary_metrics(table: pd.DataFrame, only: str | None = None) -> dict[str, f
         further_text = " ".join(filter(None, further_parts))[:_LONGEST_KEY]
         # Keys have the same depth: MLflow's file store cannot hold both "a" and "a/b".
         key = f"{first or '_'}/{further_text or '_'}" if further_parts else first or "_"
-        key = next(name for name in _numbered(key) if not used_keys & {name + suffix for suffix in suffixes.values()})
+        candidates = itertools.chain([key], (f"{key} {number}" for number in itertools.count(2)))
+        key = next(name for name in candidates if not used_keys & {name + suffix for suffix in suffixes.values()})
         used_keys |= {key + suffix for suffix in suffixes.values()}
         numbers |= {key + suffix: float(row[name]) for name, suffix in suffixes.items() if not pd.isna(row[name])}
     return numbers if only is None else {key.replace(" ", "_"): value for key, value in numbers.items()}
@@ -321,11 +322,3 @@ def _key(name: str, value: Any) -> str:
     clean = re.sub(r"[^A-Za-z0-9_\-. ]", "_", text).strip()[:_LONGEST_NAME].strip()
     # Dots in front would lead out of a folder.
     return re.sub(r"^\.+", lambda dots: "_" * len(dots[0]), clean)
-
-
-def _numbered(key: str) -> Iterator[str]:
-    yield key
-    number = 2
-    while True:
-        yield f"{key} {number}"
-        number += 1

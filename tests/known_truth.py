@@ -91,7 +91,7 @@ def zero(model: Any, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray:
 
 
 def random(model: Any, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray:
-    """Look at nothing, but answer the same question alike."""
+    """Noise, the same for the same model and image."""
     model_bytes = (
         b"".join(parameter.detach().numpy().tobytes() for parameter in model.parameters()) + model.uses.encode()
     )
@@ -127,3 +127,9 @@ def metric_and_call(
     arguments = {"model": model, "x_batch": images, "y_batch": classes, "explain_func": explain}
     # Normalised, a map of ones would be a constant map, that is zero.
     return metric(**{**bound, "masks": world.masks, "normalise": False, **settings}), {**arguments, **(call or {})}
+
+
+def score(name: str, world: World, *arguments: Any, **settings: Any) -> list[float]:
+    """Return the scores of a metric; arguments as of `metric_and_call`."""
+    metric, call = metric_and_call(name, world, *arguments, **settings)
+    return metric(**call)

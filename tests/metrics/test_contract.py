@@ -50,21 +50,13 @@ def model() -> SharingConceptModel:
     return SharingConceptModel()
 
 
-def drawn_images(rng: np.random.Generator) -> np.ndarray:
+@pytest.fixture
+def images(rng: np.random.Generator) -> np.ndarray:
     return rng.normal(size=(N, 3, SIZE, SIZE)).astype(np.float32)
 
 
 @pytest.fixture
-def images(rng: np.random.Generator) -> np.ndarray:
-    return drawn_images(rng)
-
-
-@pytest.fixture
 def truth(rng: np.random.Generator, images: np.ndarray) -> dict[str, Any]:
-    return drawn_truth(rng, images)
-
-
-def drawn_truth(rng: np.random.Generator, images: np.ndarray) -> dict[str, Any]:
     truth = metric_arguments(images, rng)
     truth["points"][0] = np.nan
     return truth

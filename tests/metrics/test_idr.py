@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,15 +13,7 @@ from known_truth import World
 from reference import attribution as reference
 from reference.chance import at_chance
 
-
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
-def score(world: World, explain: Any = known_truth.knows, call: dict[str, Any] | None = None, **kwargs: Any) -> Any:
-    metric, arguments = known_truth.metric_and_call("IDR", world, explain, call, **kwargs)
-    return metric(**arguments)
+score = partial(known_truth.score, "IDR")
 
 
 # inside the mask with and without the object: 0 and 1; 1 and 0.2; 0 and 0.2; equal; equal

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,15 +17,7 @@ from known_truth import World
 from quantus_concepts import IIR, Patch, optimise_patch, shared_passes
 from reference import attribution as reference
 
-
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
-def score(world: World, explain: Any = known_truth.knows, call: dict[str, Any] | None = None, **kwargs: Any) -> Any:
-    metric, arguments = known_truth.metric_and_call("IIR", world, explain, call, **kwargs)
-    return metric(**arguments)
+score = partial(known_truth.score, "IIR")
 
 
 # inside the mask without and with the patch: 1 and 1; 0.2 and 1; 0.2 and 0; 0.3 and 0.3; 0 and 0

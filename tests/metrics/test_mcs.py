@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,15 +15,7 @@ from quantus_concepts import MCS
 from reference import attribution as reference
 from reference.chance import at_chance
 
-
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
-def score(world: World, explain: Any = known_truth.knows, call: dict[str, Any] | None = None, **kwargs: Any) -> Any:
-    metric, arguments = known_truth.metric_and_call("MCS", world, explain, call, **{"normalise": True, **kwargs})
-    return metric(**arguments)
+score = partial(known_truth.score, "MCS", normalise=True)
 
 
 # a map of what the model uses is 1 there under the one and 0 under the other; the rest does not look at the model

@@ -15,11 +15,6 @@ from quantus_concepts import IIR, Faithfulness
 METRICS = ("MCS", "IDR", "IIR")
 
 
-@pytest.fixture
-def world() -> World:
-    return World()
-
-
 def run_metric(
     world: World, name: str, explain: Any = known_truth.knows, labels: Any = None, **settings: Any
 ) -> tuple[Any, list[float], list[str]]:

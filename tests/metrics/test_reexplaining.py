@@ -24,11 +24,6 @@ N = 8
 NAMES = ["MCS", "IDR", "IIR"]
 
 
-@pytest.fixture
-def world() -> World:
-    return World(N)
-
-
 def metric(name: str, world: World, **settings: Any) -> Any:
     return known_truth.metric_and_call(name, world, **settings)[0]
 

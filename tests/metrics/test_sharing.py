@@ -20,6 +20,7 @@ from torch import nn
 
 import changing_models
 from changing_models import FAMILIES, KNOBS
+from metric_inputs import predicted
 from quantus_concepts import CEM, CGIM, CLM, evaluate, shared_passes
 from quantus_concepts.metrics.concepts import clm
 from quantus_concepts.metrics.host.model import concept_maps
@@ -47,11 +48,6 @@ def make_metrics() -> dict[str, Any]:
         "CEM": CEM(rng.integers(0, 2, (N, N_CONCEPTS)), top_l=2),
         "CLM": CLM(6.0, points=rng.uniform(0, SIZE, (N, 3, 2)), part_of_concept=parts, top_l=2),
     }
-
-
-def predicted(model: nn.Module, images: np.ndarray) -> np.ndarray:
-    with torch.no_grad():
-        return model(torch.as_tensor(images)).argmax(1).numpy()
 
 
 def run(

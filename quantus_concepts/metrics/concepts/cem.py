@@ -19,6 +19,7 @@ from quantus_concepts.metrics.host.checks import (
     PRESENCE,
     SELECT,
     check_concept_order,
+    check_concept_values,
     checked_classes,
     concepts_of,
 )
@@ -137,13 +138,8 @@ class CEM(UpdatedMetric):
         concept_labels = self._required_truth("concept_labels")
         self.call.clusters = y_batch
         self.call.chances = concept_labels.mean(1).tolist()
-        n_concepts = concept_labels.shape[1]
-        if x_batch.ndim == 2 and x_batch.shape[1] != n_concepts and not self.call.on_images:
-            raise ValueError(
-                f"Expected argument `x_batch` to hold the values of {n_concepts} concepts, as many as "
-                f"`concept_labels` has, but got shape {x_batch.shape}. Pass a head as `model` with the values, or a "
-                "concept model (captum_concepts.BottleneckCBM) with its own inputs."
-            )
+        if not self.call.on_images:
+            check_concept_values("concept_labels", concept_labels.shape[1], x_batch)
         if self.only_correct and model is None:
             raise ValueError("only_correct=True needs argument `model`, to know which samples are correct.")
         if concept_labels is self.concept_labels:

@@ -19,6 +19,7 @@ from quantus_concepts.metrics.host.checks import (
     CLASSES,
     SELECT,
     check_concept_order,
+    check_concept_values,
     checked_classes,
     concepts_of,
 )
@@ -147,13 +148,8 @@ class CGIM(UpdatedMetric):
     ) -> dict[str, np.ndarray]:
         if model is None:
             raise ValueError("CGIM needs argument `model`, to know which samples are correctly predicted.")
-        n_concepts = self.class_concepts.shape[1]
-        if x_batch.ndim == 2 and x_batch.shape[1] != n_concepts and not self.call.on_images:
-            raise ValueError(
-                f"Expected argument `x_batch` to hold the values of {n_concepts} concepts, as many as "
-                f"`class_concepts` has, but got shape {x_batch.shape}. Pass a head as `model` with the values, or a "
-                "concept model (captum_concepts.BottleneckCBM) with its own inputs."
-            )
+        if not self.call.on_images:
+            check_concept_values("class_concepts", self.class_concepts.shape[1], x_batch)
         if "labels" not in self.call.truth:
             self._truth_array("y_batch", y_batch)
         check_concept_order("class_concepts", self._columns, model)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -361,38 +361,37 @@ def explain_subjects(
     batch_size: int,
     display_progressbar: bool,
 ) -> dict[str, RegionAttributions]:
-    """Return what `attribute_regions` does, of arguments that are checked."""
-    by_method = {name: RegionAttributions() for name in methods}
+    """Return what `attribute_regions` returns; its arguments are checked."""
+    by_method = {name: _undefined_attributions(subjects, elsewhere) for name in methods}
     total = sum(len(subject) for subject in subjects) * len(methods)
     with progress(description="explaining", total=total, unit="image", show=display_progressbar) as bar:
         for subject in subjects:
             kept_rows = list(keep.get(subject, ()))
-            parts = {name: _Parts(RowBuffer(), RowBuffer(), []) for name in methods}
-            collected_rows: list[int] = []
+            kept_maps: dict[str, dict[int, Tensor]] = {name: {} for name in methods}
             # Methods within batches, so that an image is composed once for all of them.
             for rows, images in subject.batches(batch_size):
                 regions = take_rows(masks, rows)
                 other_regions = take_rows(elsewhere[subject], rows) if subject in elsewhere else None
-                kept_places = [place for place, row in enumerate(rows) if row in kept_rows]
-                collected_rows += [rows[place] for place in kept_places]
                 for name, explain in methods.items():
+                    result = by_method[name]
                     bar.set_postfix_str(name)
                     bar.update(len(rows))
-                    if by_method[name].failure:
+                    if result.failure:
                         continue
                     try:
                         maps = _explain(explain, subject, images, rows)
                     except Exception as error:  # a method of the user's own may raise anything
-                        by_method[name].failure = f"{type(error).__name__}: {' '.join(str(error).split())}"
+                        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
+                        by_method[name] = _undefined_attributions(subjects, elsewhere, reason)
                         continue
-                    _reduce(maps, regions, other_regions, kept_places, parts[name])
+                    result.inside[subject][rows] = region_attribution(maps, regions)
+                    if other_regions is not None:
+                        result.elsewhere[subject][rows] = region_attribution(maps, other_regions)
+                    kept_maps[name] |= {row: maps[row - rows[0], 0] for row in kept_rows if row in rows}
             for name, result in by_method.items():
-                if not result.failure:
-                    _add(result, subject, parts[name], [collected_rows.index(row) for row in kept_rows])
-    return {
-        name: _undefined_attributions(subjects, elsewhere, result.failure) if result.failure else result
-        for name, result in by_method.items()
-    }
+                if kept_rows and not result.failure:
+                    result.maps[subject] = torch.stack([kept_maps[name][row] for row in kept_rows]).numpy()
+    return by_method
 
 
 def region_attribution(maps: Tensor, regions: Tensor) -> Tensor:
@@ -414,33 +413,11 @@ def check_masks(name: str, masks: Masks, subjects: Iterable[Subject]) -> None:
             check_mask_size(name, masks[:count].numpy(), subject.images.numpy())
 
 
-class _Parts(NamedTuple):
-    inside: RowBuffer
-    elsewhere: RowBuffer
-    maps: list[Tensor]
-
-
 def _explain(explain: ExplainFunc, subject: Subject, images: Tensor, rows: list[int]) -> Tensor:
     # Copies, since a method may write into its inputs; and it may leave the model in another mode.
     with evaluation_mode(subject.model):
         raw = explain(model=subject.model, inputs=images.numpy().copy(), targets=subject.labels[rows].numpy())
     return _normalise_maps(to_numpy(raw), images)
-
-
-def _reduce(maps: Tensor, regions: Tensor, other_regions: Tensor | None, kept_places: list[int], parts: _Parts) -> None:
-    parts.inside.add(region_attribution(maps, regions))
-    if other_regions is not None:
-        parts.elsewhere.add(region_attribution(maps, other_regions))
-    if kept_places:
-        parts.maps.append(maps[kept_places, 0])
-
-
-def _add(result: RegionAttributions, subject: Subject, parts: _Parts, places: list[int]) -> None:
-    result.inside[subject] = parts.inside.rows.clone()
-    if len(parts.elsewhere):
-        result.elsewhere[subject] = parts.elsewhere.rows.clone()
-    if places:
-        result.maps[subject] = torch.cat(parts.maps)[places].numpy()
 
 
 def _normalise_maps(raw: np.ndarray, images: Tensor) -> Tensor:
@@ -458,7 +435,10 @@ def _normalise_maps(raw: np.ndarray, images: Tensor) -> Tensor:
 
 
 def _undefined_attributions(
-    subjects: Iterable[Subject], elsewhere: Iterable[Subject], reason: str
+    subjects: Iterable[Subject], elsewhere: Iterable[Subject], reason: str = ""
 ) -> RegionAttributions:
-    undefined = {subject: torch.full((len(subject),), torch.nan).double() for subject in subjects}
-    return RegionAttributions(undefined, {subject: undefined[subject] for subject in elsewhere}, {}, reason)
+    inside, outside = (
+        {subject: torch.full((len(subject),), torch.nan).double() for subject in group}
+        for group in (subjects, elsewhere)
+    )
+    return RegionAttributions(inside, outside, failure=reason)

@@ -237,7 +237,7 @@ class Faithfulness(ImageMetric):
             outputs = self._logits(model, rows, lambda: self._outputs(model, images))
             clean = self._probability(outputs, classes)
         else:
-            parts = _chunks(chunk, images, classes)
+            parts = zip(images.split(chunk), classes.split(chunk), strict=True)
             clean = torch.cat([self._probability(self._outputs(model, x), y) for x, y in parts])
         self._advance(len(images))
         outputs_of_chunks = []
@@ -279,11 +279,6 @@ class Faithfulness(ImageMetric):
         else:
             outputs = outputs.softmax(1)
         return outputs.gather(1, checked_classes(classes.numpy(), outputs)[:, None])[:, 0]
-
-
-def _chunks(length: int, *tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """Yield tensors of equal length a few rows at a time."""
-    return zip(*(tensor.split(length) for tensor in tensors), strict=True)
 
 
 def _perturb(prepared: Prepared, ranks: Tensor, counts: Tensor, length: int) -> Iterator[Tensor]:

@@ -206,6 +206,16 @@ def check_concept_order(name: str, columns: Sequence[str] | None, model: Any) ->
             )
 
 
+def check_concept_values(truth: str, n_concepts: int, x_batch: np.ndarray) -> None:
+    """Raise where rows (N, L) of concept values have other concepts than the ground truth."""
+    if x_batch.ndim == 2 and x_batch.shape[1] != n_concepts:
+        raise ValueError(
+            f"Expected argument `x_batch` to hold the values of {n_concepts} concepts, as many as `{truth}` has, but "
+            f"got shape {x_batch.shape}. Pass a head as `model` with the values, or a concept model "
+            "(captum_concepts.BottleneckCBM) with its own inputs."
+        )
+
+
 def checked_classes(y_batch: np.ndarray, logits: Tensor) -> Tensor:
     """Return explained classes on the device of the logits, or raise where there is no such class."""
     check_classes("y_batch", y_batch, logits.shape[1])
