@@ -214,8 +214,7 @@ def metric_values(
         for explanations in progress(loader, name, show=display_progressbar, leave=True):
             chosen = rows[done : done + len(explanations)]
             done += len(explanations)
-            maps = [explanation for explanation in explanations if isinstance(explanation, MapExplanation)]
-            for group in _group_by_size(maps, explainer):
+            for group in _group_by_size(explanations, explainer):
                 of_one_size = [explanations[index] for index in group]
                 for metric, scores in measure(of_one_size).items():
                     values[metric][chosen[group]] = scores

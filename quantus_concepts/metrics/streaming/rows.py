@@ -63,8 +63,6 @@ def item_rows(scores: Any, names: Sequence[str], **fields: Any) -> list[Row]:
     The mean has no interval: the scores of a model's concepts, or classes, are not independent of each other.
     """
     values = np.asarray(to_numpy(scores), dtype=np.float64)
-    if values.shape != (len(names),):
-        raise ValueError(f"Expected argument `scores` to have shape ({len(names)},) but got {values.shape}.")
     rows = [(values, ""), *zip(values, names, strict=True)]
     return [mean_row(scores, None, intervals=False, **fields, item=name) for scores, name in rows]
 
