@@ -65,7 +65,7 @@ def minus(text: str) -> str:
 
 def percent(value: float) -> str:
     """Write a share in percent, with a decimal where it is small or nearly whole."""
-    return f"{100 * value:.{share_decimals(value)}f} %"
+    return f"{number(100 * value, share_decimals(value))} %"
 
 
 def share_decimals(value: float) -> int:
@@ -74,9 +74,10 @@ def share_decimals(value: float) -> int:
 
 
 def ends(row: Row, write: Writer = percent) -> str:
-    """Write an interval or a range: "15–26" of shares in percent, "−0.10 to 0.15" of other numbers."""
+    """Write an interval or a range: "15–26" of shares in percent, "−0.10 to 0.15" of other or negative numbers."""
     if write is percent:
-        return "–".join(f"{100 * row[end]:.{share_decimals(row['value'])}f}" for end in ("low", "high"))
+        texts = [number(100 * row[end], share_decimals(row["value"])) for end in ("low", "high")]
+        return ("–" if row["low"] >= 0 else " to ").join(texts)
     return " to ".join(write(row[end]) for end in ("low", "high"))
 
 

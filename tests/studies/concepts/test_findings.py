@@ -142,8 +142,8 @@ def test_the_finding_on_places_is_about_the_paired_difference(rows):
     assert (
         "Part specificity at α = 1, how much more often the map of the post-hoc CBM's first concept contains its own "
         "part than the other visible parts of the same image, is 6.0 % (95 % interval 5.0–7.0): above random "
-        "directions (1.0 %, 95 % of them -2.0–3.0); above the norm of the features (0 %); above a centred Gaussian "
-        "(-1.0 %); a map that is anywhere on the object has 0."
+        "directions (1.0 %, 95 % of them −2.0 to 3.0); above the norm of the features (0 %); above a centred Gaussian "
+        "(−1.0 %); a map that is anywhere on the object has 0."
     ) in found
 
 
