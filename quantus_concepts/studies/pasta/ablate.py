@@ -20,10 +20,8 @@ from quantus_concepts.studies._kit.results import PAPER, names, pick
 from quantus_concepts.studies._kit.run import Run, Study
 from quantus_concepts.studies._kit.tables import Table
 from quantus_concepts.studies.pasta.evaluation import (
-    Keep,
     Plan,
-    kept_embeddings,
-    not_kept,
+    embed_ratings,
     over_splits,
     splits_of,
     variant_figures,
@@ -67,7 +65,7 @@ def collect(options: AblateOptions, run: Run[AblateOptions]) -> pd.DataFrame:
     plan = study_plan(options, ratings, options.encoder)
     # Too few images raise before the expensive training.
     splits_of(ratings, plan)
-    splits = run.frames["splits"] = train_variants(ratings, embedder, options.ablations, plan, maps, run)
+    splits = run.frames["splits"] = train_variants(run, ratings, embedder, plan, maps)
     means = over_splits(splits, KEYS)
     printed = [
         paper_table(table).rename(columns={"row": "variant"}).assign(ablation=name, modality="all", splits=5)
@@ -78,23 +76,21 @@ def collect(options: AblateOptions, run: Run[AblateOptions]) -> pd.DataFrame:
 
 
 def train_variants(
+    run: Run[AblateOptions],
     ratings: RatedExplanations,
     embedder: Embedder,
-    ablations: Sequence[str],
     plan: Plan,
     maps: RatedExplanations | None = None,
-    run: Run[Any] | None = None,
 ) -> pd.DataFrame:
-    """Train and test every variant of some ablations on the same splits; equal variants are trained once.
+    """Train and test every variant of the ablations on the same splits; equal variants are trained once.
 
     `maps` are the same ratings without the drawings people saw, where `ratings` has them.
     """
-    keep: Keep = not_kept if run is None else run.kept
-    base = kept_embeddings(keep, embedder, ratings)
+    base = embed_ratings(run, embedder, ratings)
     embeddings: dict[Any, Tensor] = {}
     figures: dict[Any, pd.DataFrame] = {}
     frames = []
-    for name in ablations:
+    for name in run.options.ablations:
         ablation = ABLATIONS[name]
         for variant in ablation.variants:
             if variant.name == DRAWING and maps is None:
@@ -102,27 +98,26 @@ def train_variants(
             source = ratings if maps is None or variant.drawn else maps
             changes = tuple(pair for pair in variant.embedding if embedder.settings[pair[0]] != pair[1])
             embedding = (source is ratings, changes)
-            if run is not None:
-                run.say(f"{ablation.title}: {variant.name}")
+            run.say(f"{ablation.title}: {variant.name}")
             if embedding not in embeddings:
                 changed = changes or source is not ratings
                 embeddings[embedding] = (
-                    _embed_modality(source, embedder, base, ablation.modality, changes, keep) if changed else base
+                    _embed_modality(run, source, embedder, base, ablation.modality, changes) if changed else base
                 )
             content = (embedding, replace(variant, name="", embedding=(), drawn=True))
             if content not in figures:
-                figures[content] = variant_figures(ratings, embeddings[embedding], variant, plan, keep)
+                figures[content] = variant_figures(ratings, embeddings[embedding], variant, plan, run.kept)
             frames.append(figures[content].assign(ablation=name, variant=variant.name))
     return pd.concat(frames, ignore_index=True)
 
 
 def _embed_modality(
+    run: Run[AblateOptions],
     source: RatedExplanations,
     embedder: Embedder,
     base: Tensor,
     modality: str,
     changes: tuple[tuple[str, Any], ...],
-    keep: Keep,
 ) -> Tensor:
     """Return the base embeddings, but those of one modality are of `source` and other settings."""
     other = Embedder.from_settings(
@@ -134,7 +129,7 @@ def _embed_modality(
     )
     rows = np.flatnonzero(source.modalities == modality)
     embeddings = base.clone()
-    embeddings[rows] = kept_embeddings(keep, other, source.select(rows), f"embeddings of {modality}")
+    embeddings[rows] = embed_ratings(run, other, source.select(rows))
     return embeddings
 
 

@@ -60,9 +60,9 @@ def identity_of(embedder: Embedder) -> dict[str, Any]:
     }
 
 
-def embedded_ratings(run: Run[Any], embedder: Embedder, ratings: RatedExplanations) -> Tensor:
-    """Return embeddings (N, dim) of what was rated, on the CPU."""
-    return embedded_by_ranges(
+def embed_ratings(run: Run[Any], embedder: Embedder, ratings: RatedExplanations) -> Tensor:
+    """Embed rated explanations: (N, dim), on the CPU."""
+    return embed_by_ranges(
         run,
         lambda: embedder,
         ratings.explanations,
@@ -72,7 +72,7 @@ def embedded_ratings(run: Run[Any], embedder: Embedder, ratings: RatedExplanatio
     )
 
 
-def embedded_by_ranges(
+def embed_by_ranges(
     run: Run[Any],
     make_embedder: Callable[[], Embedder],
     explanations: Sequence[Explanation],
@@ -81,7 +81,7 @@ def embedded_by_ranges(
     names: Sequence[str],
     fingerprint: Mapping[str, Any],
 ) -> Tensor:
-    """Return embeddings (N, dim), on the CPU."""
+    """Embed explanations by ranges of batches: (N, dim), on the CPU."""
     batches = _batches(modalities, fingerprint["batch size"])
     rows = score_by_ranges(
         run,
@@ -142,12 +142,6 @@ def kept_arrays(
 def identity_of_ratings(ratings: RatedExplanations) -> list[np.ndarray]:
     """Return what identifies ratings: the names of what was rated, and the votes."""
     return [ratings.image_ids, ratings.explainer_ids, ratings.modalities, ratings.votes]
-
-
-def kept_embeddings(keep: Keep, embedder: Embedder, ratings: RatedExplanations, name: str = "embeddings") -> Tensor:
-    """Return the embeddings of rated explanations, on the CPU."""
-    settings = {"ratings": identity_of_ratings(ratings)} | identity_of(embedder)
-    return keep(name, settings, lambda _: {"embeddings": embedder.embed(ratings.explanations).cpu()})["embeddings"]
 
 
 def training_tensors(training: Training) -> dict[str, Tensor]:
@@ -215,13 +209,7 @@ def splits_of(ratings: RatedExplanations, plan: Plan) -> dict[int, Split]:
 class Trainer:
     """Trains scorers and regressors on one embedding of rated explanations."""
 
-    def __init__(
-        self,
-        ratings: RatedExplanations,
-        embeddings: Tensor,
-        plan: Plan,
-        keep: Keep = not_kept,
-    ) -> None:
+    def __init__(self, ratings: RatedExplanations, embeddings: Tensor, plan: Plan, keep: Keep = not_kept) -> None:
         self.ratings, self.embeddings, self.plan, self.keep = ratings, embeddings, plan, keep
         self.splits = splits_of(ratings, plan)
         self.targets = ratings.targets(plan.votes)[:, plan.columns]
@@ -233,20 +221,34 @@ class Trainer:
 
     def trainings(self, goals: Sequence[np.ndarray], split: Split, seed: int) -> list[Training]:
         """Train a scorer for each goal, at the same time on a CPU, or read those of an interrupted run."""
-        plan, tasks = self.plan, [self._task(goal, split, seed) for goal in goals]
+        plan = self.plan
 
         def make(_: Any) -> dict[str, Tensor]:
             trainings: dict[int, Training] = {}
 
-            def train(place: int, stop: Event, _: int) -> None:
-                # One bar for all, which take equally long.
-                trainings[place] = tasks[place](stop=stop, **({"display_progressbar": False} if place else {}))
+            def train(place: int, stop: Event | None = None, _: int = 0) -> None:
+                trainings[place] = train_scorer(
+                    self.embeddings,
+                    goals[place],
+                    self.labels,
+                    train=split.train,
+                    validation=split.validation,
+                    questions=plan.questions,
+                    label_names=plan.label_names,
+                    settings=plan.settings,
+                    seed=seed,
+                    device=plan.device,
+                    # One bar for trainings at the same time, which take equally long.
+                    display_progressbar=plan.progress and (stop is None or place == 0),
+                    stop=stop,
+                )
 
-            if len(tasks) == 1 or plan.device.type != "cpu" or torch.get_num_threads() == 1:
-                trainings.update((place, task()) for place, task in enumerate(tasks))
+            if len(goals) == 1 or plan.device.type != "cpu" or torch.get_num_threads() == 1:
+                for place in range(len(goals)):
+                    train(place)
             else:
-                run_together([partial(train, place) for place in range(len(tasks))])
-            parts = (training_tensors(trainings[place]) for place in range(len(tasks)))
+                run_together([partial(train, place) for place in range(len(goals))])
+            parts = (training_tensors(trainings[place]) for place in range(len(goals)))
             return {f"{place} {name}": tensor for place, part in enumerate(parts) for name, tensor in part.items()}
 
         tensors = self.keep(f"scorers {seed}", self._settings(np.stack(goals), split, seed), make)
@@ -258,15 +260,22 @@ class Trainer:
             trainings[-1].scorer.to(plan.device)
         return trainings
 
-    def scores(self, model: str, goal: np.ndarray, split: Split, seed: int, regressor: str = "") -> np.ndarray:
-        """Return what a scorer, or a regressor, that learned from some votes gives the test explanations: (n, Q)."""
+    def regressor_scores(self, kind: str, goal: np.ndarray, split: Split, seed: int) -> np.ndarray:
+        """Fit a regressor, and return its scores (n, Q) of the test explanations."""
 
         def make(_: Any) -> dict[str, Tensor]:
-            fitted = self.fit(regressor, goal, split) if regressor else self._task(goal, split, seed)().scorer
+            fitted = fit_regressor(
+                kind,
+                self.embeddings[split.train],
+                goal[split.train],
+                None if self.labels is None else self.labels[split.train],
+                questions=self.plan.questions,
+                label_names=self.plan.label_names,
+            )
             return {"scores": torch.as_tensor(self.predict(fitted, split.test))}
 
-        settings = self._settings(goal, split, seed) | {"regressor": regressor}
-        return self.keep(f"scores of {model} {seed}", settings, make)["scores"].numpy()
+        settings = self._settings(goal, split, seed) | {"regressor": kind}
+        return self.keep(f"scores of {kind} {seed}", settings, make)["scores"].numpy()
 
     def _settings(self, goal: np.ndarray, split: Split, seed: int) -> dict[str, Any]:
         return {
@@ -279,35 +288,8 @@ class Trainer:
             "device": str(self.plan.device),
         }
 
-    def _task(self, goal: np.ndarray, split: Split, seed: int) -> Callable[..., Training]:
-        return partial(
-            train_scorer,
-            self.embeddings,
-            goal,
-            self.labels,
-            train=split.train,
-            validation=split.validation,
-            questions=self.plan.questions,
-            label_names=self.plan.label_names,
-            settings=self.plan.settings,
-            seed=seed,
-            device=self.plan.device,
-            display_progressbar=self.plan.progress,
-        )
-
-    def fit(self, kind: str, goal: np.ndarray, split: Split) -> Any:
-        """Fit a regressor."""
-        return fit_regressor(
-            kind,
-            self.embeddings[split.train],
-            goal[split.train],
-            None if self.labels is None else self.labels[split.train],
-            questions=self.plan.questions,
-            label_names=self.plan.label_names,
-        )
-
     def predict(self, scorer: Any, rows: np.ndarray) -> np.ndarray:
-        """Return what a scorer, or a regressor, gives some of the explanations: (n, Q)."""
+        """Return the scores (n, Q) of some explanations by a scorer or a regressor."""
         labels = None if self.labels is None else torch.as_tensor(self.labels[rows])
         return scorer.score(self.embeddings[rows], labels).cpu().numpy().astype(np.float64)
 
@@ -318,11 +300,6 @@ class Trainer:
         for part in (split.train, split.validation):
             shuffled[part] = self.targets[rng.permutation(part)]
         return shuffled
-
-    def figures(self, model: str, scores: np.ndarray, split: Split, seed: int) -> list[Row]:
-        """Return the figures of one scorer: of all test explanations, and of each kind where there are several."""
-        modalities = self.ratings.modalities[split.test]
-        return figure_rows(model, scores, self.targets[split.test], self.plan.questions, seed, modalities)
 
 
 def figure_rows(
@@ -373,12 +350,13 @@ def train_splits(
         goals = [trainer.targets, *([trainer.shuffled_targets(split, seed)] if plan.control else [])]
         trainings = trainer.trainings(goals, split, seed)
         predictions = [trainer.predict(training.scorer, split.test) for training in trainings]
-        results.append(SplitResult(seed, split, trainings[0], predictions[0], trainer.targets[split.test]))
-        for model, scores in zip((SCORER, SHUFFLED), predictions, strict=False):
-            rows += trainer.figures(model, scores, split, seed)
+        targets, modalities = trainer.targets[split.test], trainer.ratings.modalities[split.test]
+        results.append(SplitResult(seed, split, trainings[0], predictions[0], targets))
+        scores = dict(zip((SCORER, SHUFFLED), predictions, strict=False))
         for kind in KINDS if plan.regressors else ():
-            scores = trainer.scores(REGRESSORS[kind], trainer.targets, split, seed, kind)
-            rows += trainer.figures(REGRESSORS[kind], scores, split, seed)
+            scores[REGRESSORS[kind]] = trainer.regressor_scores(kind, trainer.targets, split, seed)
+        for model, predicted in scores.items():
+            rows += figure_rows(model, predicted, targets, plan.questions, seed, modalities)
         rows += _rater_rows(trainer, split, seed, expected)
         say(_progress_text(rows, plan))
     frame = pd.DataFrame(rows)
@@ -410,8 +388,8 @@ def _rater_rows(trainer: Trainer, split: Split, seed: int, expected: np.ndarray 
 
 
 def best_scorer(run: Run[Any], ratings: RatedExplanations, embedder: Embedder, plan: Plan) -> Scorer:
-    """Embed ratings, train on every split, and return the scorer that does best on its own validation explanations."""
-    trainer = Trainer(ratings, kept_embeddings(run.kept, embedder, ratings), plan, run.kept)
+    """Embed ratings, train on every split, and return the scorer that is best on its validation explanations."""
+    trainer = Trainer(ratings, embed_ratings(run, embedder, ratings), plan, run.kept)
     return best_split(train_splits(trainer)[1]).training.scorer
 
 
@@ -473,9 +451,15 @@ def variant_figures(
     kinds = sorted(set(modalities.tolist()))
     rows = []
     for seed, split in trainer.splits.items():
-        for model, goal in ((SCORER, trainer.targets), (SHUFFLED, trainer.shuffled_targets(split, seed))):
-            scores = trainer.scores(model, goal, split, seed, variant.regressor)
-            targets = trainer.targets[split.test]
+        goals, regressor = [trainer.targets, trainer.shuffled_targets(split, seed)], variant.regressor
+        if regressor:
+            predictions = [trainer.regressor_scores(regressor, goal, split, seed) for goal in goals]
+        else:
+            predictions = [
+                trainer.predict(training.scorer, split.test) for training in trainer.trainings(goals, split, seed)
+            ]
+        targets = trainer.targets[split.test]
+        for model, scores in zip((SCORER, SHUFFLED), predictions, strict=True):
             rows += figure_rows(model, scores, targets, plan.questions, seed, modalities[split.test], kinds)
     frame = pd.DataFrame(rows, columns=["model", "question", "modality", "measure", "value", "n", "seed"])
     return frame[frame["measure"].isin(PAPER_MEASURES)].reset_index(drop=True)
@@ -493,7 +477,7 @@ def train_on_ratings(
     # Too few images raise before the expensive embedding.
     splits_of(ratings, plan)
     run.say(f"Embedding {len(ratings)} explanations with {embedder.name}")
-    embeddings = embedded_ratings(run, embedder, ratings)
+    embeddings = embed_ratings(run, embedder, ratings)
     frame, results = train_splits(Trainer(ratings, embeddings, plan, run.kept), expected=expected, say=run.say)
     run.settings["encoder"] = embedder.name
     run.facts |= {"ratings": ratings, "splits": results}

@@ -22,7 +22,7 @@ from quantus_concepts.studies._kit.run import Run, Study
 from quantus_concepts.studies._kit.tables import Table, arrange
 from quantus_concepts.studies.pasta.evaluation import (
     best_scorer,
-    kept_embeddings,
+    embed_ratings,
     over_splits,
     splits_of,
     variant_figures,
@@ -79,7 +79,7 @@ def collect(options: SizesOptions, run: Run[SizesOptions]) -> pd.DataFrame:
     splits_of(ratings, study_plan(options, ratings))
     for name, embedder in embedders.items():
         run.say(f"Embedding and training: {name}")
-        embeddings = kept_embeddings(run.kept, embedder, ratings, f"embeddings of {name}")
+        embeddings = embed_ratings(run, embedder, ratings)
         plan = study_plan(options, ratings, name)
         figures = variant_figures(ratings, embeddings, Variant(name), plan, run.kept)
         # Counted after embedding: the model is built by then.

@@ -38,7 +38,7 @@ from quantus_concepts.studies._kit.page import Page, Section
 from quantus_concepts.studies._kit.pictures import data_url, listed_concepts, resize_image, shown_picture
 from quantus_concepts.studies._kit.run import Run, Study
 from quantus_concepts.studies._kit.tables import Table
-from quantus_concepts.studies.pasta.evaluation import embedded_by_ranges, identity_of
+from quantus_concepts.studies.pasta.evaluation import embed_by_ranges, identity_of
 from quantus_concepts.studies.pasta.options import ALL
 from quantus_concepts.studies.pasta.preparing import load_encoder
 from quantus_concepts.studies.rating.options import FROM_FILE_NAME, FROM_IMAGE_NAME, ScoreOptions, words
@@ -63,7 +63,7 @@ def collect(options: ScoreOptions, run: Run[ScoreOptions]) -> pd.DataFrame:
     )
     files = _with_known_labels(check_explanations(explanations, display_progressbar=options.progress), scorer)
     usable = _usable(files)
-    embeddings = embedded_by_ranges(
+    embeddings = embed_by_ranges(
         run,
         partial(_embedder, scorer, options),
         LazyExplanations(ExplanationFile.read, usable),
@@ -272,7 +272,7 @@ def page(frame: pd.DataFrame, run: Run[ScoreOptions]) -> Page:
         caption = "For how many images each explainer has the best score, as in the paper's Figure 7."
         charts.append(Chart("mixture", caption, plot_mixture(mixture)[0]))
     n_shown, n = run.options.n_shown, len(ranked)
-    n_best = min(n_shown, (n + 1) // 2) if n < 2 * n_shown else n_shown
+    n_best = min(n_shown, (n + 1) // 2)
     n_worst = min(n_shown, n - n_best)
     cards = {
         "best": [_card(row, run.facts["files"], questions) for _, row in ranked.iloc[:n_best].iterrows()],
@@ -303,15 +303,21 @@ def answers(frame: pd.DataFrame, ranked: pd.DataFrame, question: str, mixture: M
     average = f"{best} ({number(high)})" + (f"; worst {worst} ({number(low)})" if len(means) > 1 else "")
     values = ranked[question]
     ends = f"median {number(values.median())} of 1 to 5, from {number(values.min())} to {number(values.max())}"
-    often = ""
-    if mixture is not None and (most := max(mixture.wins.values())):
-        names = join_words([name for name, wins in mixture.wins.items() if wins == most])
-        often = f"{names} (alone, {most} of {len(mixture.choice) - mixture.undefined} images)"
-    return said(
-        Finding(average, "Best on average"),
-        Finding(often, "Best most often") if often else None,
-        Finding(ends, "All explanations"),
-    )
+    findings = [Finding(average, "Best on average"), Finding(ends, "All explanations")]
+    if mixture is not None and (names := most_frequent(mixture)):
+        text = f"{join_words(names)} (alone, {_count_text(mixture, names)})"
+        findings.insert(1, Finding(text, "Best most often"))
+    return findings
+
+
+def most_frequent(mixture: Mixture) -> list[str]:
+    """Return the explainers that alone are best most often; none where no explainer is best alone."""
+    most = max(mixture.wins.values())
+    return [name for name, wins in mixture.wins.items() if wins == most > 0]
+
+
+def _count_text(mixture: Mixture, names: Sequence[str]) -> str:
+    return f"{mixture.wins[names[0]]} of {len(mixture.choice) - mixture.undefined} images"
 
 
 def _span(ranked: pd.DataFrame, question: str) -> str:
@@ -324,13 +330,9 @@ def _span(ranked: pd.DataFrame, question: str) -> str:
 
 
 def _most_often(mixture: Mixture) -> str:
-    most = max(mixture.wins.values())
-    names = ", ".join(name for name, wins in mixture.wins.items() if wins == most)
-    text = (
-        f"Alone rated best most often: {names} ({most} of {len(mixture.choice) - mixture.undefined} images)."
-        if most
-        else "No explainer alone is rated best of any image."
-    )
+    text = "No explainer alone is rated best of any image."
+    if names := most_frequent(mixture):
+        text = f"Alone rated best most often: {', '.join(names)} ({_count_text(mixture, names)})."
     if mixture.tied:
         have = "have" if mixture.tied != 1 else "has"
         text += (

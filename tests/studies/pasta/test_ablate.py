@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -17,10 +18,11 @@ from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.encoders.embedded_encoder import EmbeddedEncoder
 from quantus_concepts.pasta.training import TrainingSettings
 from quantus_concepts.studies._kit.results import pick
+from quantus_concepts.studies._kit.run import Run
 from quantus_concepts.studies.app import main
 from quantus_concepts.studies.pasta.ablate import answers, differences, finding, train_variants
 from quantus_concepts.studies.pasta.evaluation import Plan, variant_figures
-from quantus_concepts.studies.pasta.options import ABLATIONS, SCORER, SHUFFLED, Variant, table_names
+from quantus_concepts.studies.pasta.options import ABLATIONS, SCORER, SHUFFLED, AblateOptions, Variant, table_names
 
 QUICK = ["--no-progress", "--device", "cpu", "--epochs", "2"]
 EXPLAINERS = ("0", "3", "6", "9", "12", "15", "40", "41", "46")
@@ -100,7 +102,8 @@ def test_only_what_a_choice_concerns_is_embedded_anew(tmp_path: Path) -> None:
     assert set(ratings.modalities) == {"drawing", "concepts"}
     plan = Plan(("Q1",), settings=TrainingSettings(epochs=1, learning_rate=1e-2), n_splits=1, train_share=0.5)
     embedder = Embedder(EmbeddedEncoder(), size=32)
-    figures = train_variants(ratings, embedder, ["saliency", "n-top"], plan, maps)
+    run = Run(AblateOptions(tables="saliency,n-top", progress=False), SimpleNamespace(kept=tmp_path / "kept"))
+    figures = train_variants(run, ratings, embedder, plan, maps)
     errors = pick(figures, model=SCORER, measure="MSE", modality="all").set_index(["ablation", "variant"])["value"]
     assert set(errors["saliency"].index) == {"overlay", "masked", "drawing"}
     # The folder's lists have six concepts: from ten on nothing changes, to the bit.
