@@ -333,7 +333,7 @@ GOOD: dict[type, Callable[[Any, dict[str, int]], Any]] = {
     rules.ImageSize: lambda rule, sizes: (4, 4),
     rules.Names: lambda rule, sizes: [f"name {j}" for j in range(sizes[rule.axis])],
 }
-#: And bad values, with a good one beside.
+#: Bad values and a good one.
 BAD: dict[type, Callable[[Any, Any, dict[str, int]], Bad]] = {
     rules.Seed: lambda rule, good, sizes: {**NO_WHOLE, "negative": -1, "too large": 2**63},
     rules.Flag: lambda rule, good, sizes: {"a text": "yes", "two": 2},

@@ -1,4 +1,4 @@
-"""`evaluate` loses nothing and changes no number; `summarise` says what each number stands beside."""
+"""`evaluate` keeps all results and numbers of Quantus; `summarise` adds chance and controls."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_call_kwargs_make_a_column(call, labels):
     assert summary["call"].tolist() == ["small", "large"]
 
 
-def test_aggregation_that_raises_is_told(call, labels):
+def test_an_aggregation_that_raises_warns(call, labels):
     def spoilt(scores):
         raise ZeroDivisionError("nothing to divide")
 
@@ -177,7 +177,7 @@ def test_model_in_train_mode_is_put_back(call, labels):
         ({"xai_methods": {"S": Saliency}}, r"captum_concepts.explain_func\(Saliency\)"),
     ],
 )
-def test_what_to_write_instead_is_told(call, change, message):
+def test_errors_say_what_to_write_instead(call, change, message):
     arguments = {"metrics": {"Sparseness": quantus.Sparseness()}, "xai_methods": METHODS, **call, **change}
     with pytest.raises(TypeError, match=message):
         evaluate(**arguments)
@@ -194,7 +194,7 @@ def test_summary_by_hand():
     assert math.isnan(a["chance"])
 
 
-def test_summary_of_stock_results_remembers_what_the_metric_knows(call, labels):
+def test_summary_of_stock_results_has_chance_and_reasons(call, labels):
     classes, masks = call["y_batch"], np.zeros((N, 1, 12, 12))
     masks[1:, :, :4, :4] = 1
     metrics = {"CEM": CEM(labels), "IDR": IDR(counterpart=np.where(masks == 1, 0, call["x_batch"]), masks=masks)}
@@ -217,7 +217,7 @@ def test_scores_that_are_not_of_samples_have_no_interval(call):
     assert summary["n"][0] + summary["undefined"][0] == N_CONCEPTS
 
 
-def test_curves_are_told_not_averaged():
+def test_curves_have_a_reason_and_no_mean():
     summary = summarise({"a": {"m": np.ones((3, 7))}, "b": {"m": {"layer": [1.0]}}}, {"m": None})
     assert summary["n"].tolist() == [0, 0]
     assert summary["value"].isna().all()
@@ -249,7 +249,7 @@ def counts_of(ax):
     return [label.get_text() for label in right_axis.get_yticklabels()]
 
 
-def test_plot_wraps_panels_and_tells_the_direction():
+def test_plot_wraps_panels_and_shows_the_direction():
     metrics = {"CEM": CEM(np.ones((2, 3))), "a very long name of a metric": None, "m": None, "n": None, "o": None}
     summary = summarise({"a method of a very long name indeed": {name: [0.5] for name in metrics}}, metrics)
     calls = pd.concat([summary.assign(call=call) for call in ("x", "y")], ignore_index=True)
@@ -261,7 +261,7 @@ def test_plot_wraps_panels_and_tells_the_direction():
     assert axes[0].get_yticklabels()[0].get_text() == "a method of a very long name\nindeed, x"
 
 
-def test_plot_shows_each_number_beside_what_knows_nothing():
+def test_plot_shows_chance_and_control_of_each_number():
     results = {"$x$": {"m": [0.5, 0.7], "n": [math.nan]}, "random": {"m": [0.1, 0.2], "n": [0.3]}}
     fig, axes = plot_summary(summarise(results, {"m": None, "n": None}, control="random"))
     assert [ax.get_title() for ax in axes] == ["m", "n"]
@@ -314,7 +314,7 @@ def test_the_random_banks_of_a_model_are_the_baseline_by_themselves(call, labels
         ["method", "metric"]
     )
     pd.testing.assert_frame_equal(summary.loc[requested.index], requested, check_dtype=False)
-    # Random maps take 39 calls of a metric, and are asked for.
+    # Random maps take 39 calls of a metric, and are off by default.
     assert summary["control"].isna().tolist() == [False, True] * len(METHODS)
     # What is named goes before them.
     named = evaluate(metrics, METHODS, **call, control="random").summary

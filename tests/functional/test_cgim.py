@@ -25,7 +25,7 @@ def test_class_without_samples_is_left_out_of_the_concepts():
     assert cgim(torch.full((3, 2), NAN), truth).isnan().all()
 
 
-def test_a_class_with_one_nan_is_undefined_as_a_whole():
+def test_a_class_with_one_nan_is_undefined():
     importance = torch.tensor([[3.0, 1.0], [7.0, NAN], [4.0, 0.0]])
     truth = torch.tensor([[0.0, 1.0], [1.0, 1.0], [1.0, 0.0]])
     np.testing.assert_allclose(cgim(importance, truth), [0.8, 1.0], atol=1e-7)
@@ -88,7 +88,7 @@ def test_permutations():
 def test_class_means_by_hand():
     means = ClassMeans(3, 2)
     means.update(torch.tensor([[1.0, 2.0], [3.0, 6.0]]), torch.tensor([2, 2]))
-    # A sample that does not count is not looked at, NaN or not.
+    # A sample that does not count is ignored, even if it is NaN.
     means.update(torch.tensor([[NAN, NAN], [5.0, 1.0]]), torch.tensor([2, 0]), mask=torch.tensor([False, True]))
     np.testing.assert_array_equal(means.compute(), [[5, 1], [NAN, NAN], [2, 4]])
     assert means.counts.tolist() == [1, 0, 2]

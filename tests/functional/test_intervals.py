@@ -60,7 +60,7 @@ def test_coverage_without_clusters(n, scores):
     assert np.mean((ends[:, 0] <= 0.5) & (ends[:, 1] >= 0.5)) == pytest.approx(0.95, abs=0.02)
 
 
-def test_what_tells_nothing_has_no_interval_and_no_width_of_zero():
+def test_too_few_scores_have_no_interval():
     assert np.isnan(interval([])).all()
     assert np.isnan(interval([math.nan])).all()
     assert np.isnan(interval([0.5], UNBOUNDED)).all()
@@ -81,7 +81,7 @@ def test_ranges_against_ranks(n):
 
 
 @pytest.mark.parametrize("n", [5, 20, 39, 79])
-def test_a_range_encloses_the_share_it_says_of_further_draws(n):
+def test_a_range_encloses_its_share_of_further_draws(n):
     # Of uniform draws the share below a number is the number.
     draws = np.random.default_rng(n).random((4000, n))
     low, high = np.transpose([baseline_range(row) for row in draws])

@@ -84,7 +84,7 @@ def blobs(places, width=3.0, size=64):
     return torch.exp(-distance.float() / (2 * width**2)).nan_to_num(0)
 
 
-def test_a_map_at_its_part_is_near_the_maximum_and_one_of_the_whole_object_cannot_win(birds):
+def test_a_map_at_its_part_beats_one_of_the_object(birds):
     concepts = draw_concepts(birds, np.random.default_rng(0))
     at_part = birds.points[torch.arange(len(birds)), birds.part_of_concept[concepts], 0]
     # Some of the nearest other parts lie in the region too.

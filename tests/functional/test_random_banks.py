@@ -125,7 +125,7 @@ def test_contributions_of_a_fitted_head_agree_with_any_truth(scores):
         assert low < 0 < high
 
 
-def test_concepts_that_are_known_lie_above_the_distribution(photographs, scores):
+def test_true_concepts_lie_above_the_distribution(photographs, scores):
     """The true directions of the classes' concepts, by least squares, against random ones."""
     x, y = photographs["features"], photographs["labels"]
     centred = photographs["class_concepts"][y] - photographs["class_concepts"].mean(0)
@@ -136,7 +136,7 @@ def test_concepts_that_are_known_lie_above_the_distribution(photographs, scores)
     assert ours > high + 0.2
 
 
-def test_only_correct_images_where_asked(photographs):
+def test_only_correct_changes_cem_alone(photographs):
     every, some = (random_bank_scores(**photographs, n_banks=2, only_correct=only) for only in (False, True))
     assert not torch.equal(every["CEM", "weight"], some["CEM", "weight"])
     torch.testing.assert_close(every["CGIM", "weight"], some["CGIM", "weight"])

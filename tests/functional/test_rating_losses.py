@@ -85,7 +85,7 @@ def test_masked_is_as_left_out(form):
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_nothing_known_is_no_loss_and_no_gradient(loss):
+def test_without_a_vote_loss_and_gradient_are_zero(loss):
     predicted = torch.rand(4, requires_grad=True)
     value = loss(predicted, torch.full((4,), torch.nan), torch.zeros(4, dtype=torch.bool))
     assert value.item() == 0

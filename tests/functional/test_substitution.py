@@ -27,7 +27,7 @@ def test_by_hand() -> None:
     np.testing.assert_array_equal(scores.removed, [1, 0, 0, NAN, NAN])
 
 
-def test_nothing_taken_out_leaves_only_the_other_score() -> None:
+def test_without_a_removed_concept_only_s_plus_is_defined() -> None:
     scores = substitution(VALUES[:3], torch.tensor([0, 0, 0]), torch.tensor([-1, 0, 2]))
     np.testing.assert_array_equal(scores.added, [1, 0, 1])
     # Not known; the one that was put in; 0.5 is present.

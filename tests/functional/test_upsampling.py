@@ -59,7 +59,7 @@ def test_a_constant_map_stays_constant(shape, size, value):
 
 @pytest.mark.parametrize("size", [(13, 13), (225, 225), (100, 37)])
 def test_plateaus_stay_plateaus_at_any_level(size):
-    # Rows of one value each: whatever the rounding, the pixels of a row of the image are equal.
+    # Rows of one value each: the pixels of a row of the image are equal with any rounding.
     levels = random_maps(50, (7, 1))
     image = upsample(levels.expand(50, 7, 7), size)
     assert torch.equal(image, image[:, :, :1].expand_as(image))

@@ -1,4 +1,4 @@
-"""One of several processes that update a metric with their own images and join what they found."""
+"""One of several processes that update metrics with their own images and merge them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ N, K, L, BATCH = 24, 3, 5, 4
 
 
 def joined(rank: int, world: int, metrics: dict[str, Any]) -> dict[str, Any]:
-    """Return the scores of all images, each process having looked at its own batches."""
+    """Return the scores of all images; each process updates with its own batches."""
     rng = np.random.default_rng(0)
     images, classes = rng.random((N, 3, 8, 8)).astype(np.float32), rng.integers(0, K, N)
     concepts = rng.integers(0, 2, (N, L))
@@ -40,7 +40,7 @@ def joined(rank: int, world: int, metrics: dict[str, Any]) -> dict[str, Any]:
 
 
 def fresh() -> dict[str, Any]:
-    """Return metrics that have seen nothing."""
+    """Return new metrics."""
     return {"CEM": CEM(top_l=2), "CGIM": CGIM(np.random.default_rng(1).random((K, L)))}
 
 

@@ -39,7 +39,7 @@ METRICS: dict[str, Callable[..., Any]] = {
     "IDR": lambda: IDR(np.where(MASKS == 1, 0.9 * IMAGES, IMAGES).astype(np.float32), agreement=-1),
     "IIR": lambda: IIR(np.where(MASKS == 1, 0.9 * IMAGES, IMAGES).astype(np.float32), tolerance=10, agreement=-1),
 }
-# What each is asked about: concepts at the bottleneck, or images.
+# Metrics of concepts at the bottleneck; the others are of images.
 AT_THE_BOTTLENECK = ("CEM", "CGIM")
 
 
@@ -138,7 +138,7 @@ def test_what_is_no_attribution_gives_nan_and_a_warning(name: str, kind: str, co
 
 
 @pytest.mark.parametrize("name", METRICS)
-def test_a_method_that_raises_within_quantus_is_nan_and_told(name: str) -> None:
+def test_a_method_that_raises_within_quantus_gives_nan_and_a_warning(name: str) -> None:
     kwargs = {"method": "LayerGradCam", "gc_layer": "no such layer", "xai_lib": "captum"}
     call = {"x_batch": IMAGES, "model": MODEL, "s_batch": MASKS}
     if name in AT_THE_BOTTLENECK:

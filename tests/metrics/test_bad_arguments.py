@@ -96,7 +96,7 @@ def explain(model: Any, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray:
 
 
 class Answers(nn.Module):
-    """A model that answers with what it is told, for as many images as it gets."""
+    """A model with a fixed answer, or one for the number of images."""
 
     def __init__(self, answer: Any) -> None:
         super().__init__()
@@ -108,7 +108,7 @@ class Answers(nn.Module):
 
 
 CALL = {"model": MODEL, "x_batch": IMAGES, "y_batch": CLASSES, "s_batch": MASKS, "explain_func": explain}
-#: Its model is not asked where there is no map.
+#: With explanations, since the model does not run without them.
 WITH_MAPS = {**CALL, "a_batch": IMAGES}
 ANSWERS = {
     "nothing": None,

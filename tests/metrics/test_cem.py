@@ -28,25 +28,25 @@ def test_share_of_the_first_concepts_that_are_present(head: nn.Module, top_l: in
     assert CEM(LABELS, top_l=top_l)(head, IMPORTANCE, np.array([1, 1, 0]), IMPORTANCE) == expected
 
 
-def test_ranking_is_signed_unless_asked_otherwise(head: nn.Module) -> None:
+def test_ranking_is_signed_by_default(head: nn.Module) -> None:
     a_batch = np.array([[0.1, 0.2, 0.3, -5.0]])
     assert CEM(LABELS[:1])(head, IMPORTANCE[:1], np.array([1]), a_batch) == [0.0]
     assert CEM(LABELS[:1], abs=True)(head, IMPORTANCE[:1], np.array([1]), a_batch) == [1.0]
 
 
-def test_only_correct_leaves_the_others_undefined(head: nn.Module) -> None:
+def test_only_correct_leaves_misclassified_images_undefined(head: nn.Module) -> None:
     # the head says 1, 1, 0
     metric = CEM(LABELS, only_correct=True, labels=[1, 0, 0])
     np.testing.assert_array_equal(metric(head, IMPORTANCE, np.array([1, 1, 0]), IMPORTANCE), [1, np.nan, 0])
     assert metric.undefined == 1
 
 
-def test_true_class_is_the_explained_one_where_labels_are_not_given(head: nn.Module) -> None:
+def test_labels_default_to_the_explained_classes(head: nn.Module) -> None:
     metric = CEM(LABELS, only_correct=True)
     np.testing.assert_array_equal(metric(head, IMPORTANCE, np.array([1, 0, 0]), IMPORTANCE), [1, np.nan, 0])
 
 
-def test_a_model_is_not_needed_for_given_importances() -> None:
+def test_passed_importances_need_no_model() -> None:
     assert CEM(LABELS)(None, IMPORTANCE, np.array([1, 1, 0]), IMPORTANCE) == [1, 0, 0]
 
 
@@ -64,7 +64,7 @@ def test_warnings_can_be_turned_off(head: nn.Module, recwarn: pytest.WarningsRec
     assert not recwarn.list
 
 
-def test_one_explanation_that_is_zero_among_others_ranks_by_index(head: nn.Module) -> None:
+def test_an_explanation_of_zeros_ranks_by_index(head: nn.Module) -> None:
     a_batch = IMPORTANCE.copy()
     a_batch[0] = 0
     assert CEM(LABELS)(head, IMPORTANCE, np.array([1, 1, 0]), a_batch) == [1, 0, 0]

@@ -37,7 +37,7 @@ def test_a_wrongly_predicted_sample_does_not_enter(head: nn.Module) -> None:
     np.testing.assert_allclose(scores, [1, 1, 7 / (5 * 2**0.5)], rtol=1e-12)
 
 
-def test_truth_may_be_bound_beside_the_explained_class(head: nn.Module) -> None:
+def test_labels_may_differ_from_the_explained_class(head: nn.Module) -> None:
     # all explained for what is predicted, but the last two are really of class 0: only class 0 has samples
     metric = CGIM(TRUTH, per="class", labels=[0, 0, 0, 0])
     np.testing.assert_allclose(metric(head, VALUES, CLASSES, VALUES), [4.5 / (18 * 1.25) ** 0.5, np.nan], rtol=1e-12)
@@ -103,7 +103,7 @@ class TestAllClasses:
         with pytest.warns(UserWarning, match="hold NaN"):
             assert np.isnan(CGIM(self.V)(head, self.VALUES, self.CLASSES, a_batch * np.nan)).all()
 
-    def test_other_explanations_leave_classes_out_and_say_so(self, head: nn.Linear) -> None:
+    def test_other_explanations_leave_classes_out_and_warn(self, head: nn.Linear) -> None:
         a_batch = head.weight.detach().numpy()[self.CLASSES] * self.VALUES
         metric = CGIM(self.V)
         with pytest.warns(UserWarning, match=r"fewer classes, or NaN, where a class has no .* \(2 of 4 classes\)"):

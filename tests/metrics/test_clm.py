@@ -146,7 +146,7 @@ class TestWhatIsKnown:
             assert abs(np.mean(scores) - metric.records[-1].chance) < 3 * np.std(scores) / 600**0.5
             assert metric.records[-1].chance > alpha / 12
 
-    def test_no_chance_is_known_of_a_threshold(self, predictor: nn.Module) -> None:
+    def test_a_threshold_has_no_chance(self, predictor: nn.Module) -> None:
         metric = CLM(threshold=100)
         metric(predictor, IMAGES, CONCEPTS, falling_maps(), s_batch=pixel_masks(0, 2, 4))
         assert np.isnan(metric.records[-1].chance)

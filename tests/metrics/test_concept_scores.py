@@ -57,7 +57,7 @@ def run(model: Any, samples: list[ConceptSample] = SAMPLES, batch_size: int = 4,
 
 
 def images_of(model: Any, **changed: Any) -> dict[tuple[Any, ...], np.ndarray]:
-    """Scores of the images by metric, explanation, l, alpha and baseline; 0 where one says nothing."""
+    """Scores of the images by metric, explanation, l, alpha and baseline; 0 for an empty l or alpha."""
     table = run(model, per_image=True, **changed)
     keys = ["metric", "explanation", "l", "alpha", "baseline"]
     table[["l", "alpha"]] = table[["l", "alpha"]].astype(float).fillna(0)
@@ -237,7 +237,7 @@ def test_several_models_score_as_each_alone_and_thresholds_go_by_name() -> None:
     assert set(together.loc[together["metric"] == "concept accuracy", "model"]) == {"a"}
 
 
-def test_controls_are_told_by_their_distribution() -> None:
+def test_controls_are_summed_up_by_their_distribution() -> None:
     random_models = [SharingConceptModel(seed) for seed in range(1, 13)]
     table = run(SharingConceptModel(), controls={"random": random_models}, control_stride=1, baselines=False)
     values = np.stack([run(model, baselines=False)["value"] for model in random_models])
@@ -251,7 +251,7 @@ def test_controls_are_told_by_their_distribution() -> None:
 
 
 def test_location_of_a_control_is_scored_on_some_images_only() -> None:
-    """A control with the offset 1, every third image: images 2, 5, 8 (from 0), whatever the batches."""
+    """A control with the offset 1, every third image: images 2, 5, 8 (from 0), for all batches."""
     model = SharingConceptModel()
     column = images_of(model, baselines=False)["CLM", "value", 2, 3.0, ""]
     table = run(model, baselines=False, controls=[model], control_stride=3, batch_size=2)
@@ -260,7 +260,7 @@ def test_location_of_a_control_is_scored_on_some_images_only() -> None:
     assert rows.loc["control", "value"] == pytest.approx(np.nanmean(column[[2, 5, 8]]), abs=1e-7)
 
 
-def test_what_is_bound_says_the_same_as_the_samples() -> None:
+def test_bound_arrays_give_the_same_as_the_samples() -> None:
     images, labels, concepts, points = next(iter(DataLoader(SAMPLES, N)))
     truth = {"concept_labels": concepts, "points": points}
     model = SharingConceptModel(dtype=torch.float64)
@@ -275,13 +275,13 @@ def test_what_is_bound_says_the_same_as_the_samples() -> None:
 
 
 class _Described(list):
-    """Samples that say of themselves what a `ConceptDataset` does."""
+    """Samples with the attributes of a `ConceptDataset`."""
 
     class_concepts, part_of_concept = CLASS_CONCEPTS, PARTS
     concept_names, class_names = list("vwxyz"), list("KLMN")
 
 
-def test_a_data_set_is_asked_for_what_is_not_given() -> None:
+def test_missing_truth_is_read_from_the_data_set() -> None:
     model = SharingConceptModel(dtype=torch.float64)
     table = score_concepts(model, DataLoader(_Described(SAMPLES), 4), top_l=TOPS, alphas=ALPHAS)
     expected = run(model, concept_names=list("vwxyz"), class_names=list("KLMN"))

@@ -1,4 +1,4 @@
-"""What every metric of the package owes to Quantus and to the user, checked on each of them."""
+"""The contract of all metrics with Quantus and with the user."""
 
 from __future__ import annotations
 
@@ -105,14 +105,14 @@ class TestHost:
         assert list(typing.get_type_hints(QuantusArguments)) == list(DEFAULTS) == host
 
     @pytest.mark.parametrize("metric", METRICS)
-    def test_constructors_take_the_shared_arguments_and_no_others(self, metric: type) -> None:
+    def test_constructors_take_only_the_shared_arguments(self, metric: type) -> None:
         *_, last = inspect.signature(metric).parameters.values()
         assert (last.kind, last.annotation) == (last.VAR_KEYWORD, "Unpack[QuantusArguments]")
         own_defaults = {"normalise": True, "normalise_func": positive_percentile} if metric in (MCS, IDR, IIR) else {}
         with_bar = {"display_progressbar": None} if metric is IIR else {}
         assert metric.quantus_defaults == {**DEFAULTS, **own_defaults, **with_bar}
 
-    def test_an_unknown_argument_is_an_error_that_names_the_nearest(self) -> None:
+    def test_an_unknown_argument_raises_and_names_the_nearest(self) -> None:
         for wrong, near in (("normalize", "normalise"), ("concept_label", "concept_labels"), ("topl", "top_l")):
             with pytest.raises(TypeError, match=rf"CEM has no argument `{wrong}`\. Did you mean `{near}`"):
                 CEM(**{wrong: 1})
@@ -179,7 +179,7 @@ class TestHost:
             assert len(results[method]["Sparseness"]) == N
             for name in ("MCS", "IDR", "IIR", "IIR with patches"):
                 assert len(results[method][name]) == N
-                # an array cannot be asked again
+                # an array cannot explain again
                 assert np.isfinite(results[method][name]).any() == (method != "array")
             for name in ("Faithfulness", "Faithfulness by ROAD", "PASTAScore"):
                 assert len(results[method][name]) == N

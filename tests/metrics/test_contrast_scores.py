@@ -163,7 +163,7 @@ def test_by_hand():
     assert "attributions are 0 inside the mask" in table.loc["IIR", "reason"]
 
 
-def test_an_image_that_a_model_gets_wrong_says_so(world):
+def test_misclassified_images_have_a_reason(world):
     pairs = {"MCS": world.pairs["mcs"]}
     logits = {subject: subject.logits(7) for subject in pairs["MCS"]}
     why = undefined_reasons(pairs, logits, np.empty(0), np.ones(N, dtype=bool))["MCS"]
@@ -404,7 +404,7 @@ def test_a_map_with_nan_costs_its_own_image_only():
 
 
 @pytest.mark.parametrize(("method", "message"), BAD.values(), ids=BAD)
-def test_a_method_that_fails_has_no_numbers_and_the_others_go_on(method, message):
+def test_a_method_that_fails_leaves_the_other_methods_alone(method, message):
     images = Images(0), Images(1)
     first, second = subjects(*images)
     methods = {"good": pixels, "bad": method, "last": pixels}
@@ -428,7 +428,7 @@ def test_a_method_that_fails_has_no_numbers_and_the_others_go_on(method, message
     assert table["n"].tolist() == [0, 0]
 
 
-def test_a_method_that_fails_is_not_asked_again():
+def test_a_method_that_fails_is_not_called_again():
     calls = []
 
     def method(model, inputs, targets):

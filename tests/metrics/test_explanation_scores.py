@@ -1,4 +1,4 @@
-"""The streaming PASTA-score: against the metric class, whatever gives the batches."""
+"""The streaming PASTA-score agrees with the metric class, for every kind of batches."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_loader_gives_what_the_metric_does_to_the_bit(workers: int) -> None:
     assert table["label"].tolist() == NAMES
     assert (table["modality"] == "map").all()
     assert (table["reason"] == "").all()
-    # Workers that stay are asked again.
+    # Persistent workers are used again.
     pd.testing.assert_frame_equal(score_explanations(scorer(), PoolingEncoder(), loader), table)
 
 
@@ -94,7 +94,7 @@ def test_explanations_of_every_kind_and_size_in_one_batch() -> None:
         np.testing.assert_allclose(alone[[*QUESTIONS]].to_numpy()[0], table.loc[place, [*QUESTIONS]].astype(float))
 
 
-def test_what_cannot_be_scored_costs_its_own_score_and_is_told_once() -> None:
+def test_what_cannot_be_scored_costs_its_own_score_and_one_warning() -> None:
     maps = MAPS.clone()
     maps[1], maps[4, 0, 0] = 0.25, torch.nan
     expected = of_metric()

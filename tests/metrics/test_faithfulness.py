@@ -99,7 +99,7 @@ class TestByHand:
             assert part[int(scores.argmin())] == min(part)
         assert np.sort(scores)[-2] < scores.max() - 1e-3
 
-    def test_a_model_that_sees_nothing_has_no_necessary_pixels(self) -> None:
+    def test_a_constant_model_has_no_necessary_pixels(self) -> None:
         metric = Faithfulness(outputs="probabilities")
         assert score(Weighing(0 * WEIGHTS), self.images, WEIGHTS[None, None], metric) == [0]
         assert (metric.sufficiency, metric.necessity) == ([1], [0])
@@ -183,7 +183,7 @@ def assert_reference(
 
 
 class TestModelCalls:
-    """Nothing is shown to the model twice, and no more at a time than asked for."""
+    """The model sees no image twice, and no larger batch than requested."""
 
     def test_every_perturbed_image_once_for_all_thresholds(self) -> None:
         model, x = Weighing(random_weights()), photographs()
@@ -217,7 +217,7 @@ class TestModelCalls:
 
 
 class TestPerturbations:
-    """What takes the place of pixels, in the units of the model's images."""
+    """Replacements of pixels, in the units of the model's images."""
 
     @staticmethod
     def replacements(x: np.ndarray, kind: str = "black", **kwargs: Any) -> np.ndarray:
@@ -230,7 +230,7 @@ class TestPerturbations:
         normalised = self.replacements(x, mean=mean, std=std)
         np.testing.assert_allclose(normalised[1, :, 4, 5], [-2.5, -1.6, -1])
         assert (self.replacements(x, pixel_range=(-1, 1)) == -1).all()
-        # by itself: 0, or the darkest value of the image where there are darker ones
+        # without settings: 0, or the darkest value of the image if it is lower
         np.testing.assert_array_equal(self.replacements(x), 0 * x)
         x[1] -= 0.7
         dark = self.replacements(x)
@@ -265,7 +265,7 @@ class TestPerturbations:
     def test_imputing_a_hole_together_or_alone_is_what_quantus_solves(self) -> None:
         rng = np.random.default_rng(1)
         masks = np.zeros((3, 40, 40), dtype=bool)
-        # Most of the image at once, scattered pixels, and none.
+        # Most of the image, scattered pixels, and none.
         masks[0, 3:38, 2:40] = True
         masks[1] = rng.random((40, 40)) < 0.5
         images = rng.random((3, 2, 40, 40))
@@ -357,7 +357,7 @@ class TestExplanations:
             (lambda a: a.__setitem__((1, 0, 3, 4), np.inf), r"hold NaN or infinity"),
         ],
     )
-    def test_one_that_cannot_be_scored_leaves_the_others_alone(self, spoil: Any, reason: str) -> None:
+    def test_an_undefined_sample_leaves_the_other_scores_alone(self, spoil: Any, reason: str) -> None:
         model, x, a = Weighing(random_weights()), photographs(), maps_of()
         expected = np.array(score(model, x, a))
         spoil(a)

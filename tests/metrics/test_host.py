@@ -1,4 +1,4 @@
-"""What is said where Quantus cannot be imported."""
+"""Errors when Quantus cannot be imported."""
 
 import pytest
 

@@ -89,7 +89,7 @@ class TestAlignment:
         with pytest.raises(ValueError, match="image 0, 1, 2, 3, 4 and 3 more is another picture"):
             score(world, counterpart=counterpart, call={"x_batch": images})
 
-    def test_compression_and_pictures_that_are_alike_are_no_reason(self, world: World) -> None:
+    def test_compressed_and_similar_pictures_are_accepted(self, world: World) -> None:
         noise = np.random.default_rng(0).normal(0, 0.01, world.scenes.shape).astype(np.float32)
         assert score(world, counterpart=world.scenes + noise) == [1.0] * 8
         world.images[:, known_truth.SCENE] = world.scenes[:, known_truth.SCENE] = 0.25

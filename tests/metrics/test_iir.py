@@ -107,7 +107,7 @@ class TestConvergence:
         for tolerance, undefined in ((0.01, [1, 4]), (0.05, [4]), (100.0, [4])):
             metric = IIR(visible.patched, masks=visible.masks, tolerance=tolerance, disable_warnings=True)
             metric(visible.blind, visible.scenes, visible.scene_labels, explain_func=known_truth.knows)
-            # whatever is tolerated, the class may not change
+            # the class must not change with any tolerance
             assert np.flatnonzero(~metric.converged).tolist() == undefined
 
     def test_sizes_of_bytes_do_not_wrap_around(self, world: World) -> None:

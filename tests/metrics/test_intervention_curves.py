@@ -115,7 +115,7 @@ def test_batches_and_the_scorer_give_the_same() -> None:
     assert list(rows.index) == list(table.index)
 
 
-def test_controls_are_asked_where_their_levels_are_known() -> None:
+def test_controls_with_levels_are_intervened_on() -> None:
     loader = [(images_showing(noisy()), LABELS, PRESENT)]
     settings: dict[str, Any] = {"top_l": (1,), "interventions": (0, 4), "controls": {"nothing": [decoder(), decoder()]}}
     # The second takes what is there for absent.

@@ -38,7 +38,7 @@ def test_random_attributions_are_at_chance() -> None:
     world = World(8000)
     scores = np.array(score(world, known_truth.random)).reshape(20, 400)
     assert at_chance(scores, 0)
-    # one mask says nothing of the other, so that scores differ
+    # the masks are independent, so that scores differ
     assert scores.std() > 0.01
 
 
@@ -110,7 +110,7 @@ def test_abs_counts_what_is_negative(world: World) -> None:
 def test_a_random_region_is_the_baseline() -> None:
     world = World(1000)
     scores = np.array(score(world, random_region=True, seed=1))
-    # under the one model the map is 1 on 20 pixels, under the other on the other 124, and 20 of 144 are looked at
+    # under the one model the map is 1 on 20 pixels, under the other on the other 124; the region is 20 of 144 pixels
     expected = (20 - 124) / 144
     assert abs(scores.mean() - expected) < 2.576 * scores.std() / 1000**0.5
     np.testing.assert_array_equal(score(world, random_region=True, seed=1, call={"batch_size": 7}), scores)

@@ -1,4 +1,4 @@
-"""Concept models of tables and of texts: whatever has values and a head is evaluated at its bottleneck."""
+"""Concept models of tables and of texts are evaluated at their bottleneck."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ class TestScores:
         for scores in (by_name, by_class, in_call):
             np.testing.assert_array_equal(scores, expected)
 
-    def test_a_scorer_with_labels_that_is_told_none_says_so(self, scorer, images, maps, classes) -> None:
+    def test_a_scorer_with_labels_warns_without_labels(self, scorer, images, maps, classes) -> None:
         with pytest.warns(UserWarning, match="trained with labels and gets none"):
             scores = PASTAScore(scorer, PoolingEncoder())(None, images, classes, maps)
         embedded = Embedder(PoolingEncoder()).embed_maps(torch.as_tensor(images), torch.as_tensor(maps[:, 0])).numpy()

@@ -150,7 +150,7 @@ def test_outside_the_masks_to_the_bit(
 
 
 @pytest.mark.parametrize("pixel_range", [(0.0, 255.0), (-1.0, 1.0), (0.0, 1.0)])
-def test_the_step_is_of_0_to_255_whatever_the_range(
+def test_the_step_is_of_0_to_255_for_every_range(
     pixel_range: tuple[float, float], net: Any, images: Tensor, masks: Tensor, objects: Tensor
 ) -> None:
     expected = optimise_patch(net, images, masks, objects, steps=10)
@@ -219,7 +219,7 @@ def test_a_heavier_range_penalty_brings_pixels_back(net: Any, images: Tensor, ma
 
 
 class TestControls:
-    def test_a_model_that_sees_nothing_there_is_not_disturbed(
+    def test_a_model_blind_to_the_region_is_not_disturbed(
         self, net: Any, images: Tensor, masks: Tensor, objects: Tensor
     ) -> None:
         blind = Blind(net, masks[0])
@@ -404,7 +404,7 @@ class TestEarlyStop:
         init = torch.tensor([[[[130.0, 7.0]]], [[[128.0, 7.0]]]]).double()
         masks = torch.tensor([[[[1, 0]]]] * 2)
         optimise_patch(model, images, masks, init, pixel_range=(0, 255), steps=300, step_size=100)
-        # The images; then steps, each patch looked at once more, clipped, where it seems to be done; the result.
+        # The images; then steps, each patch once more, clipped, where it may be done; the result.
         assert batch_sizes == [2, 2, 2, 2, 2, 1, 1, 1, 1, 2, 2]
 
 
@@ -426,7 +426,7 @@ def test_long_work_shows_progress(
 
 
 class TestLongWork:
-    """Who sees no bar is told how long it takes, by a clock that the test winds."""
+    """Without a visible bar a warning says how long it takes; the test sets the clock."""
 
     @pytest.fixture(autouse=True)
     def slow(self, monkeypatch: pytest.MonkeyPatch) -> None:

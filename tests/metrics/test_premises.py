@@ -152,7 +152,7 @@ def test_a_model_that_has_learned_nothing_is_not_verified():
     assert "has not learned" in check.premises[3].sentence
 
 
-def test_with_nothing_correct_no_premise_on_it_holds():
+def test_without_a_correct_prediction_its_premises_fail():
     logits = np.zeros((3, 4, 2))
     logits[..., 0] = 1
     check = checked(logits, [1, 1, 1, 1])

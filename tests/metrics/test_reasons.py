@@ -37,7 +37,7 @@ def test_all_images_misclassified(name: str, world: World) -> None:
 
 
 @pytest.mark.parametrize("name", METRICS)
-def test_nothing_is_told_where_all_is_defined(name: str, world: World) -> None:
+def test_defined_scores_give_no_warning(name: str, world: World) -> None:
     metric, scores, warned = run_metric(world, name)
     assert np.isfinite(scores).all()
     assert (metric.records[-1].reasons, warned) == ({}, [])
@@ -120,7 +120,7 @@ def test_a_counterpart_that_is_the_image(world: World) -> None:
     assert np.flatnonzero(np.isnan(scores)).tolist() == [5]
 
 
-def test_faithfulness_has_no_chance_and_tells_constant_maps(world: World) -> None:
+def test_faithfulness_has_no_chance_and_warns_of_constant_maps(world: World) -> None:
     metric = Faithfulness()
     with pytest.warns(UserWarning, match=r"the same at every pixel.*\(8 of 8 samples\)"):
         scores = metric(world.scene_model, world.images, world.scene_labels, np.ones_like(world.images))

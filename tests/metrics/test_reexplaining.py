@@ -1,4 +1,4 @@
-"""What MCS, IDR and IIR share: masks, the check that a method repeats itself, and methods that fail."""
+"""Common behaviour of MCS, IDR and IIR: masks, the check that a method repeats itself, methods that fail."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ class TestInvariance:
         host = metric(name, world, normalise=True, normalise_func=quantus.normalise_by_max)
         assert np.isfinite(host(**arguments)).all()
 
-    def test_explanations_given_or_asked_for(self, name: str, world: World) -> None:
+    def test_passed_and_computed_explanations_score_the_same(self, name: str, world: World) -> None:
         arguments = call(name, world, explain_func=known_truth.gradient)
         computed = metric(name, world, normalise=True)(**arguments)
         a_batch = known_truth.gradient(arguments["model"], arguments["x_batch"], arguments["y_batch"])
@@ -173,9 +173,7 @@ class TestFailures:
     def settings(self, normalise: Any) -> dict[str, Any]:
         return {"normalise": normalise is not None, **({} if normalise is None else {"normalise_func": normalise})}
 
-    def test_given_right_and_failing_when_asked_again(
-        self, failure: str, normalise: Any, name: str, world: World
-    ) -> None:
+    def test_a_method_that_fails_when_called_again(self, failure: str, normalise: Any, name: str, world: World) -> None:
         explain, _ = FAILURES[failure]
         arguments = call(name, world, explain_func=explain)
         a_batch = known_truth.random(arguments["model"], arguments["x_batch"], arguments["y_batch"])
@@ -243,7 +241,7 @@ class TestTheSameMethod:
         with pytest.warns(UserWarning, match=r"correlation -1\.00, at least 0\.3 wanted"):
             assert np.isnan(metric(name, world)(**call(name, world, explain_func=explain, a_batch=a_batch))).all()
 
-    def test_without_given_explanations_there_is_nothing_to_compare(self, name: str, world: World) -> None:
+    def test_without_passed_explanations_nothing_is_compared(self, name: str, world: World) -> None:
         batch_sizes = []
 
         def explain(model: Any, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray:
@@ -280,7 +278,7 @@ class TestTheSameMethod:
         with pytest.warns(UserWarning, match=r"at least 0\.9 wanted"):
             scores(0.5, agreement=0.9)
 
-    def test_a_method_that_draws_nothing_has_to_give_the_same(self, name: str, world: World) -> None:
+    def test_a_deterministic_method_has_to_repeat_itself(self, name: str, world: World) -> None:
         """Gradient times input looks much like the gradient where inputs are positive, and is another method."""
         arguments = call(name, world, explain_func=known_truth.random)
         a_batch = self.explanations(name, world, known_truth.random)
@@ -292,7 +290,7 @@ class TestTheSameMethod:
         near = (3 * a_batch).astype(np.float32)
         assert np.isfinite(metric(name, world)(**arguments, a_batch=near)).all()
 
-    def test_samples_that_say_nothing_are_passed_over(self, name: str, world: World) -> None:
+    def test_constant_and_undefined_samples_are_passed_over(self, name: str, world: World) -> None:
         arguments = call(name, world, explain_func=known_truth.random)
         a_batch = np.random.default_rng(5).normal(size=(N, 1, 12, 12))
         a_batch[0], a_batch[1], a_batch[2] = 0, np.nan, 0.5
@@ -421,7 +419,7 @@ class TestInEvaluate:
 
 
 class TestSharing:
-    """In one stock `quantus.evaluate` a model is asked once what it predicts for the same images."""
+    """In one stock `quantus.evaluate` a model predicts the same images once."""
 
     METHODS = ("by value", "by square")
 

@@ -48,7 +48,7 @@ def test_a_process_killed_goes_on_where_it_was(number: int, tmp_path: Path, at_o
     assert not [*(tmp_path / "out").glob(".*")]
 
 
-def test_a_range_that_raises_raises_when_the_others_are_done(tmp_path: Path, at_once: pd.DataFrame) -> None:
+def test_a_range_that_raises_raises_after_the_other_ranges(tmp_path: Path, at_once: pd.DataFrame) -> None:
     make = Noted(tmp_path / "notes", {8: "raise", 56: "raise"})
     message = r"^2 of 8 ranges failed, items 8 to 15, 56 to 60: ArithmeticError: no such number\."
     with pytest.raises(ValueError, match=message) as caught:
@@ -109,7 +109,7 @@ def test_a_second_driver_is_refused(tmp_path: Path, at_once: pd.DataFrame, monke
     assert not (tmp_path / "out" / distributed.LOCK).exists()
 
 
-def test_files_of_others_are_neither_read_nor_deleted(tmp_path: Path, at_once: pd.DataFrame) -> None:
+def test_foreign_files_are_neither_read_nor_deleted(tmp_path: Path, at_once: pd.DataFrame) -> None:
     scored(tmp_path)
     (file,) = (tmp_path / "out").glob("000000016-*")
     other_files = [tmp_path / "out" / name for name in (f"{file.stem[:-4]}beef.safetensors", "notes.txt", ".hidden")]
@@ -168,7 +168,7 @@ def test_a_missing_extra_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert not (tmp_path / "out").exists()
 
 
-def test_ray_is_loaded_only_where_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ray_is_loaded_only_for_its_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     assert len(scored(tmp_path)) == N
 
@@ -215,7 +215,7 @@ def test_settings_of_a_cluster_raise_here(name: str, tmp_path: Path) -> None:
         scored(tmp_path, **{name: "auto" if name == "address" else 2})
 
 
-def test_an_address_at_which_nothing_answers_raises(tmp_path: Path) -> None:
+def test_an_address_without_a_cluster_raises(tmp_path: Path) -> None:
     pytest.importorskip("ray", reason="the extra ray is not installed")
     with pytest.raises(ValueError, match=r"`address` to be that of a Ray cluster, .*'127.0.0.1:9' \(.*refused"):
         scored(tmp_path, engine="ray", address="127.0.0.1:9")

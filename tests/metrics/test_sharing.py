@@ -104,7 +104,7 @@ def fresh() -> dict[str, dict[str, list[float]]]:
 
 @pytest.mark.filterwarnings("ignore:.*deprecated")
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.__name__)
-def test_no_score_is_stale_whatever_a_model_depends_on(family: Any, fresh: dict[str, Any]) -> None:
+def test_no_score_is_stale_when_a_model_changes(family: Any, fresh: dict[str, Any]) -> None:
     subject = changing_models.Subject(family)
     by_knob = []
     for knob in KNOBS:

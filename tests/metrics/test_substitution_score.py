@@ -98,7 +98,7 @@ def test_the_summary_shows_chance() -> None:
     assert summary["value"].tolist() == [0.75]
 
 
-def test_values_that_are_unknown_are_undefined_and_said() -> None:
+def test_undefined_values_have_a_reason() -> None:
 
     model = TellingModel(torch.nn.Sequential(Shown(4), torch.nn.Threshold(0.45, torch.nan)), 4, 2)
     metric = SubstitutionScore([0, 0, 1])

@@ -116,7 +116,7 @@ def test_a_column_is_what_the_metric_gives_and_models_of_one_backbone_share_it(p
             np.testing.assert_array_equal(column, expected)
 
 
-def test_score_concepts_tells_the_same_where_it_knows_when_a_concept_is_present(pairs: PaintedSubstitutions) -> None:
+def test_score_concepts_with_a_threshold_has_the_same_rows(pairs: PaintedSubstitutions) -> None:
     models, controls = {"a": sharing(), "b": sharing(1)}, [sharing(2), sharing(3)]
     loader = DataLoader(pairs, 5)
     tables = (
@@ -132,7 +132,7 @@ def test_score_concepts_tells_the_same_where_it_knows_when_a_concept_is_present(
         score_concepts(models["a"], loader, added=pairs.added, top_l=(1,))
 
 
-def test_batch_size_says_nothing(pairs: PaintedSubstitutions) -> None:
+def test_scores_do_not_depend_on_the_batch_size(pairs: PaintedSubstitutions) -> None:
     tables = [score_substitutions(sharing(), DataLoader(pairs, size), threshold=0) for size in (1, 7, 64)]
     for table in tables[1:]:
         pd.testing.assert_frame_equal(table, tables[0], rtol=1e-3)

@@ -31,7 +31,7 @@ def _threads_take_turns_often() -> Iterator[None]:
 
 
 class World:
-    """What one thread asks about: its own images and metrics; models are shared."""
+    """The images and metrics of one thread; models are shared."""
 
     def __init__(self, seed: int, contrast: nn.Module) -> None:
         rng = np.random.default_rng(seed)
@@ -49,7 +49,7 @@ def classes_of(model: nn.Module, images: np.ndarray) -> np.ndarray:
 
 
 def grad_cam(model: Any, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray:
-    """Put hooks on the model, which fire in whatever thread runs it; of a head there are no maps."""
+    """Put hooks on the model, which fire in every thread that runs it; a head has no maps."""
     if np.ndim(inputs) == 2:
         return explain_func(InputXGradient)(model, inputs, targets)
     maps = LayerGradCam(model, model.features[0]).attribute(torch.as_tensor(inputs), torch.as_tensor(targets))
@@ -62,7 +62,7 @@ def scores_of(metric: Any, model: nn.Module, images: np.ndarray, classes: np.nda
 
 
 def in_threads(*work: Callable[[], np.ndarray]) -> list[list[np.ndarray]]:
-    """Run each piece of work several times in a thread of its own, all at once; return what each gave."""
+    """Run each piece of work several times in its own thread, all concurrently; return their results."""
     results: list[list[np.ndarray]] = [[] for _ in work]
     errors: list[BaseException] = []
     start = threading.Barrier(len(work))

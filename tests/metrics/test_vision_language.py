@@ -82,7 +82,7 @@ def test_by_hand() -> None:
     # Texts once, and each image once.
     assert seer.calls == [tuple(TEXTS), 4, 2]
     assert set(table["model"]) == {"seer"}
-    # Beside none: blue; none before red; none before cone; needle, which was there; green; the last is not asked.
+    # Beside none: blue; none before red; none before cone; needle, which was there; green; the last is not scored.
     rows = of_all(table, "with none")
     assert rows["value"].to_dict() == {"S+": 0.2, "S-": 0.75, "original": 0.25, "none": 0.4}
     assert (rows.loc["S+", "n"], rows.loc["S-", "n"], rows.loc["S-", "undefined"]) == (5, 4, 2)
@@ -171,7 +171,7 @@ def test_what_guesses_is_at_chance() -> None:
             assert abs(row["value"] - row["chance"]) < 0.05
 
 
-def test_the_embedded_encoder_knows_nothing_and_takes_the_first(pairs: PaintedSubstitutions) -> None:
+def test_the_embedded_encoder_chooses_the_first_option(pairs: PaintedSubstitutions) -> None:
     table = score_vision_language("embedded", DataLoader(pairs, 16), per_image=True)
     first = {name.partition("::")[0]: name for name in reversed(pairs.concept_names)}
     for _, row in table.iterrows():
@@ -182,7 +182,7 @@ def test_the_embedded_encoder_knows_nothing_and_takes_the_first(pairs: PaintedSu
 
 
 @pytest.mark.filterwarnings("ignore:The images of:UserWarning", "ignore:No image has:UserWarning")
-def test_sub_is_asked_about_all_attributes_of_cub(tmp_path) -> None:
+def test_sub_offers_all_attributes_of_cub(tmp_path) -> None:
     cub = CUB200(write_cub(tmp_path / "cub"), "test", class_concepts="majority")
     sub = SUB(write_release(tmp_path / "sub"), cub)
 
