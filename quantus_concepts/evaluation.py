@@ -213,6 +213,8 @@ def evaluate(
         for name, value in xai_methods.items()
     }
     calls = {"": {}} if call_kwargs is None else {name: dict(keywords) for name, keywords in call_kwargs.items()}
+    data = {"model": model, "x_batch": x_batch, "y_batch": y_batch, "s_batch": s_batch}
+    further = {"call_kwargs": calls, "verbose": verbose if progress is None else progress, **kwargs}
     results_by_method: dict[str, dict[str, dict[str, Any]]] = {}
     rows = []
     guards: dict[str, _Guard] = {}
@@ -222,28 +224,7 @@ def evaluate(
                 name: _Guard(f"{name} of {method}", metric, len(x_batch), guards.get(name))
                 for name, metric in metrics.items()
             }
-            failure = ""
-            try:
-                quantus_evaluate(
-                    metrics=guards,
-                    xai_methods={method: _Named(value) if _names_method(value) else value},
-                    model=model,
-                    x_batch=x_batch,
-                    y_batch=y_batch,
-                    s_batch=s_batch,
-                    explain_func_kwargs=_method_kwargs(value, explain_func_kwargs),
-                    call_kwargs=calls,
-                    verbose=verbose if progress is None else progress,
-                    **kwargs,
-                )
-            except Exception as error:
-                failure = f"the explanation method raised {type(error).__name__}: {error}"
-                warn_user(f"{method}: {failure}")
-                # Quantus refuses maps that are constant or nowhere positive; the metrics of this package score them.
-                for guard in guards.values():
-                    for keywords in calls.values() if isinstance(guard.metric, ConceptMetric) else ():
-                        explainer = _explainer(method, value, explain_func_kwargs)
-                        guard(model=model, x_batch=x_batch, y_batch=y_batch, s_batch=s_batch, **explainer, **keywords)
+            failure = _evaluate_method(guards, method, value, explain_func_kwargs, data, **further)
             results_by_method[method] = {name: {} for name in metrics}
             for name, guard in guards.items():
                 outcomes = guard.outcomes or [guard.failed_outcome(failure) for _ in calls]
@@ -254,11 +235,8 @@ def evaluate(
                     rows.append({**row, "call": call})
         controls = dict.fromkeys(calls, control)
         if baselines or (baselines is None and control is None and random_models(model)):
-            batches = {"model": model, "x_batch": x_batch, "y_batch": y_batch, "s_batch": s_batch, **kwargs}
-            scored = (
-                metrics if baselines else {name: metric for name, metric in metrics.items() if _ran_on_images(metric)}
-            )
-            controls = {call: _baselines(scored, batches | keywords) for call, keywords in calls.items()}
+            scored = {name: metric for name, metric in metrics.items() if baselines or _ran_on_images(metric)}
+            controls = {call: _baselines(scored, {**data, **kwargs, **keywords}) for call, keywords in calls.items()}
     _warn_of_same(results_by_method, metrics, xai_methods)
     summary = pd.DataFrame(rows, columns=[*COLUMNS, "call"])
     if len(calls) > 1:
@@ -269,6 +247,37 @@ def evaluate(
     results = {method: {name: scores[only] for name, scores in of.items()} for method, of in results_by_method.items()}
     summary = with_control(summary.drop(columns="call"), metrics, control)
     return Evaluation(pd.DataFrame.from_dict(results) if return_as_df else results, summary)
+
+
+def _evaluate_method(
+    guards: Mapping[str, _Guard],
+    method: str,
+    value: Any,
+    explain_func_kwargs: Mapping[str, Any] | None,
+    data: Mapping[str, Any],
+    *,
+    call_kwargs: Mapping[str, Mapping[str, Any]],
+    **kwargs: Any,
+) -> str:
+    """Call every metric for one explanation method; return why the method failed, or ""."""
+    try:
+        quantus_evaluate(
+            metrics=guards,
+            xai_methods={method: _Named(value) if _names_method(value) else value},
+            explain_func_kwargs=_method_kwargs(value, explain_func_kwargs),
+            call_kwargs=call_kwargs,
+            **data,
+            **kwargs,
+        )
+    except Exception as error:
+        failure = f"the explanation method raised {type(error).__name__}: {error}"
+        warn_user(f"{method}: {failure}")
+        # Quantus refuses maps that are constant or nowhere positive; the metrics of this package score them.
+        for guard in guards.values():
+            for keywords in call_kwargs.values() if isinstance(guard.metric, ConceptMetric) else ():
+                guard(**data, **_explainer(method, value, explain_func_kwargs), **keywords)
+        return failure
+    return ""
 
 
 def _baselines(metrics: Mapping[str, Any], batches: dict[str, Any]) -> dict[str, list[float]]:

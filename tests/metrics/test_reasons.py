@@ -1,4 +1,4 @@
-"""Every score of MCS, IDR, IIR and Faithfulness that is NaN is run_metric, by count and by reason, once."""
+"""Each undefined score of MCS, IDR, IIR and Faithfulness is counted by reason, with one warning."""
 
 from __future__ import annotations
 

@@ -18,10 +18,6 @@ from quantus.metrics.base import Metric
 from torch import Tensor, nn
 
 from captum_concepts._support.checks import (
-    check_device,
-    check_finite,
-    check_flag,
-    check_mapping,
     check_whole,
     to_array,
     to_numpy,
@@ -42,7 +38,7 @@ from quantus_concepts.metrics.host.call import (
     no_attributions,
     normalise_each,
 )
-from quantus_concepts.metrics.host.checks import check_aligned_truth, check_inputs, check_passed
+from quantus_concepts.metrics.host.checks import check_aligned_truth, check_inputs, check_options, check_passed
 from quantus_concepts.metrics.host.model import (
     ConceptOutputs,
     backbone_features,
@@ -149,16 +145,7 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
             y_batch = np.asarray(to_array("y_batch", y_batch), order="C")
             batch_size = check_whole("batch_size", batch_size, 1)
             check_inputs(model, x_batch, y_batch, explain_func)
-            check_finite("x_batch", x_batch)
-            for name, value in (
-                ("explain_func_kwargs", explain_func_kwargs),
-                ("model_predict_kwargs", model_predict_kwargs),
-            ):
-                if value is not None:
-                    check_mapping(name, value)
-            if channel_first is not None:
-                check_flag("channel_first", channel_first)
-            check_device("device", device)
+            check_options(explain_func_kwargs, model_predict_kwargs, channel_first, device)
             call = self._call = Call(
                 self._truth(len(x_batch), custom_batch),
                 n_samples=len(x_batch),

@@ -148,18 +148,16 @@ class Call:
 
     def describe(self, method: str | None) -> str:
         """Write why scores of the call are undefined, of an explanation method of this name."""
-        parts = [self._reasons_text(self.gaps)] if self.gaps else []
-        if self.failures:
-            name = "" if method is None else f" {method!r}"
-            parts.append(f"the explanation method{name} failed: {self._reasons_text(self.failures)}")
+        name = "" if method is None else f" {method!r}"
+        parts = []
+        for start, reasons in (("", self.gaps), (f"the explanation method{name} failed: ", self.failures)):
+            counted = []
+            for why, count in reasons.items():
+                total, unit = self.units.get(why, (self.n_samples, "samples"))
+                counted.append(f"{why} ({count} of {total} {unit})")
+            if counted:
+                parts.append(start + "; ".join(counted))
         return f"{self.outcome} where {'; and where '.join(parts)}."
-
-    def _reasons_text(self, reasons: dict[str, int]) -> str:
-        counted = []
-        for why, count in reasons.items():
-            total, unit = self.units.get(why, (self.n_samples, "samples"))
-            counted.append(f"{why} ({count} of {total} {unit})")
-        return "; ".join(counted)
 
 
 def join_calls(calls: list[Call]) -> Call:

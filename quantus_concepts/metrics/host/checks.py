@@ -16,6 +16,10 @@ from torch import Tensor, nn
 from captum_concepts._support.checks import (
     check_binary,
     check_callable,
+    check_device,
+    check_finite,
+    check_flag,
+    check_mapping,
     check_materialised,
     check_module,
     check_shape,
@@ -274,6 +278,18 @@ def check_inputs(
     if explain_func is not None:
         EXPLAINER.check("explain_func", explain_func, {})
         asserts.assert_explain_func(explain_func=explain_func)
+    check_finite("x_batch", x_batch)
+
+
+def check_options(explain_func_kwargs: Any, model_predict_kwargs: Any, channel_first: Any, device: Any) -> None:
+    """Raise for an option of a call that is neither None nor of its kind."""
+    if explain_func_kwargs is not None:
+        check_mapping("explain_func_kwargs", explain_func_kwargs)
+    if model_predict_kwargs is not None:
+        check_mapping("model_predict_kwargs", model_predict_kwargs)
+    if channel_first is not None:
+        check_flag("channel_first", channel_first)
+    check_device("device", device)
 
 
 def check_images(x_batch: np.ndarray) -> None:
