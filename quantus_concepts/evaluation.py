@@ -250,13 +250,13 @@ def evaluate(
 
 
 def _evaluate_method(
-    guards: Mapping[str, _Guard],
+    guards: dict[str, _Guard],
     method: str,
     value: Any,
     explain_func_kwargs: Mapping[str, Any] | None,
     data: Mapping[str, Any],
     *,
-    call_kwargs: Mapping[str, Mapping[str, Any]],
+    call_kwargs: dict[str, dict[str, Any]],
     **kwargs: Any,
 ) -> str:
     """Call every metric for one explanation method; return why the method failed, or ""."""
