@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,33 +12,23 @@ import quantus
 import torch
 from torch import nn
 
-from quantus_concepts import CEM, CGIM, CLM, IDR, IIR, MCS, Faithfulness, PASTAScore
-from quantus_concepts.pasta.scorer import Scorer
-from tiny_encoders import PoolingEncoder
+from metric_inputs import MASKS, SIZE, N, metric_arguments, metric_makers, predicted
+from quantus_concepts import CLM
 from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel
 
-N, SIZE = 6, 12
-MASKS = np.zeros((N, 1, SIZE, SIZE))
-MASKS[:, :, 3:6, 3:8] = 1
-RNG = np.random.default_rng(0)
+MODEL, RNG = SharingConceptModel(), np.random.default_rng(0)
 IMAGES = RNG.normal(size=(N, 3, SIZE, SIZE)).astype(np.float32)
-LABELS, TABLE = RNG.integers(0, 2, (N, N_CONCEPTS)), RNG.uniform(size=(N_CLASSES, N_CONCEPTS))
-MODEL = SharingConceptModel()
+CLASSES = predicted(MODEL, IMAGES)
 with torch.no_grad():
     VALUES = MODEL.concept_predictor(torch.as_tensor(IMAGES)).numpy()
-    CLASSES = MODEL(torch.as_tensor(IMAGES)).argmax(1).numpy()
-
+ARGUMENTS = metric_arguments(IMAGES, RNG) | {"contrast_model": MODEL, "contrast_labels": CLASSES}
+MAKERS = metric_makers(ARGUMENTS)
+#: What they are given has to come again from `explain_func`: see `test_reexplaining`.
+EXPLAINING_AGAIN = ("MCS", "IDR", "IIR")
 METRICS: dict[str, Callable[..., Any]] = {
-    "CEM": lambda: CEM(LABELS, top_l=2),
-    "CGIM": lambda: CGIM(TABLE),
-    "CLM": lambda: CLM(alpha=3),
-    "Faithfulness": lambda: Faithfulness("black", thresholds=(10, 30)),
-    "PASTA-score": lambda: PASTAScore(
-        Scorer(PoolingEncoder.dim, labels=None, hidden=(8,)), PoolingEncoder(), denormalise=torch.sigmoid
-    ),
-    "MCS": lambda: MCS(MODEL, CLASSES, agreement=-1),
-    "IDR": lambda: IDR(np.where(MASKS == 1, 0.9 * IMAGES, IMAGES).astype(np.float32), agreement=-1),
-    "IIR": lambda: IIR(np.where(MASKS == 1, 0.9 * IMAGES, IMAGES).astype(np.float32), tolerance=10, agreement=-1),
+    **{name: MAKERS[name] for name in ("CEM", "CGIM", "Faithfulness", "PASTAScore")},
+    **{name: partial(MAKERS[name], agreement=-1) for name in EXPLAINING_AGAIN},
+    "CLM": partial(CLM, alpha=3),
 }
 # Metrics of concepts at the bottleneck; the others are of images.
 AT_THE_BOTTLENECK = ("CEM", "CGIM")
@@ -58,7 +49,7 @@ def scored(name: str, a_batch: Any = None, explain_func: Any = None) -> np.ndarr
         return np.ones((len(inputs), SIZE, SIZE))
 
     # The three that explain again need to be able to.
-    explain_func = constant if explain_func is None and name in ("MCS", "IDR", "IIR") else explain_func
+    explain_func = constant if explain_func is None and name in EXPLAINING_AGAIN else explain_func
     return np.asarray(METRICS[name]()(**call, y_batch=CLASSES, a_batch=a_batch, explain_func=explain_func))
 
 
@@ -103,11 +94,9 @@ BAD: dict[str, tuple[Callable[[np.ndarray], Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", METRICS)
+@pytest.mark.parametrize("name", [name for name in METRICS if name not in EXPLAINING_AGAIN])
 @pytest.mark.parametrize("kind", GOOD)
 def test_scores_are_those_of_floats(name: str, kind: str) -> None:
-    if name in ("MCS", "IDR", "IIR"):
-        pytest.skip("what they are given has to come again from `explain_func`: tests/metrics/test_reexplaining.py")
     expected = scored(name, whole_numbers(name))
     assert np.isfinite(expected).any()
     np.testing.assert_allclose(scored(name, GOOD[kind](whole_numbers(name))), expected, rtol=1e-5)
@@ -121,12 +110,12 @@ def test_bool_is_0_and_1(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", METRICS)
-@pytest.mark.parametrize("kind", BAD)
-@pytest.mark.parametrize("computed", [False, True])
+@pytest.mark.parametrize(
+    ("kind", "computed"),
+    [(kind, computed) for kind in BAD for computed in (False, True) if computed or kind != "nothing"],
+)
 def test_what_is_no_attribution_gives_nan_and_a_warning(name: str, kind: str, computed: bool) -> None:
-    if not computed and kind == "nothing":
-        pytest.skip("no attributions are none")
-    if name == "PASTA-score" and kind == "another shape":
+    if name == "PASTAScore" and kind == "another shape":
         pytest.skip("a row for each sample is of concepts: an error where they have no names")
     spoil, message = BAD[kind]
     a_batch = spoil(whole_numbers(name))
@@ -174,6 +163,4 @@ def test_a_classifier_is_no_concept_model_and_no_method_is_to_blame(name: str) -
     assert np.isnan(scores).all()
     assert "failed" not in "".join(str(warning.message) for warning in caught if name in str(warning.message))
     # Importances of concepts are welcome, wherever they come from.
-    with torch.no_grad():
-        predicted = plain(torch.as_tensor(IMAGES)).argmax(1).numpy()
-    assert np.isfinite(METRICS[name]()(plain, IMAGES, predicted, whole_numbers(name))).any()
+    assert np.isfinite(METRICS[name]()(plain, IMAGES, predicted(plain, IMAGES), whole_numbers(name))).any()
