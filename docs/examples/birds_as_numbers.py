@@ -17,7 +17,7 @@ train, test = (
 def embeddings(birds: PaintedBirds, noise: float) -> Tensor:
     """Return (N, d): each concept that an image shows adds its own direction, noise is added to the sum."""
     directions = torch.randn(L, D, generator=torch.Generator().manual_seed(0))
-    drawn = torch.Generator().manual_seed(1 if birds.split == "train" else 2)
+    generator = torch.Generator().manual_seed(1 if birds.split == "train" else 2)
     return birds.concept_labels.float() @ directions + noise * torch.randn(
-        len(birds), D, generator=drawn
+        len(birds), D, generator=generator
     )

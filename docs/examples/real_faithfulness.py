@@ -17,10 +17,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from imagenet_network import IMAGE_SIZE, MEAN, STD, model
-from PIL import Image
+from imagenet_network import MEAN, STD, load_photographs, model
 from torch.nn.functional import interpolate
-from torchvision.transforms import v2
 
 from captum_concepts import SteeredRISE, build_methods, explain_func, method_from_spec
 from quantus_concepts import Faithfulness
@@ -47,7 +45,7 @@ GRAIN = {
 def random_maps(cells: int, mode: str) -> Callable[..., np.ndarray]:
     """Return an explanation function that draws maps of cells."""
 
-    def explain(model: Any, inputs: np.ndarray, **others: Any) -> np.ndarray:
+    def explain(model: Any, inputs: np.ndarray, **settings: Any) -> np.ndarray:
         draw = torch.rand(
             len(inputs), 1, cells, cells, generator=torch.Generator().manual_seed(0)
         )
@@ -56,14 +54,14 @@ def random_maps(cells: int, mode: str) -> Callable[..., np.ndarray]:
     return explain
 
 
-def centred_gaussian(model: Any, inputs: np.ndarray, **others: Any) -> np.ndarray:
+def centred_gaussian(model: Any, inputs: np.ndarray, **settings: Any) -> np.ndarray:
     """Return the same map (N, 1, H, W) for all images: a Gaussian in the middle."""
     side = np.linspace(-1, 1, inputs.shape[2])
     bell = np.exp(-2 * (side[:, None] ** 2 + side**2))
     return np.broadcast_to(bell, (len(inputs), 1, *bell.shape)).astype(np.float32)
 
 
-def feature_norm(model: Any, inputs: np.ndarray, **others: Any) -> np.ndarray:
+def feature_norm(model: Any, inputs: np.ndarray, **settings: Any) -> np.ndarray:
     """Return the norm of the last feature maps at each pixel (N, 1, H, W)."""
     with torch.no_grad():
         norm = model[0](torch.as_tensor(inputs)).norm(dim=1, keepdim=True)
@@ -79,27 +77,27 @@ def explainers() -> dict[str, Callable[..., Any]]:
         "integrated gradients",
         "gradient x input",
     ]
-    every: dict[str, Callable[..., Any]] = {
+    by_name: dict[str, Callable[..., Any]] = {
         "random": build_methods(["random"])["random"],
         "random squares": random_maps(8, "nearest"),
         "random cells": random_maps(7, "bilinear"),
     }
     settings = {"baseline": BLACK, "batch_size": 16}
-    every |= build_methods(names, n_samples=10, n_steps=16, **settings)
+    by_name |= build_methods(names, n_samples=10, n_steps=16, **settings)
     for name, spec in {
         "Occlusion": "Occlusion",
         "LIME": "Lime",
         "SHAP": "KernelShap",
     }.items():
-        every[name] = method_from_spec(spec, **settings)
-    every["RISE"] = explain_func(
+        by_name[name] = method_from_spec(spec, **settings)
+    by_name["RISE"] = explain_func(
         SteeredRISE, channels="sum", batch_size=16, lam=0.0, n_masks=100
     )
-    every |= {
+    by_name |= {
         "centred Gaussian": centred_gaussian,
         "norm of the features": feature_norm,
     }
-    return every | build_methods(["Sobel edges"])
+    return by_name | build_methods(["Sobel edges"])
 
 
 def mean_with_interval(scores: np.ndarray) -> str:
@@ -110,18 +108,24 @@ def mean_with_interval(scores: np.ndarray) -> str:
 
 def table(scores: dict[str, Faithfulness]) -> pd.DataFrame:
     """Return a row an explainer; differences are paired by photograph."""
-    values = {name: np.array(found.evaluation_scores) for name, found in scores.items()}
+    values = {
+        name: np.array(metric.evaluation_scores) for name, metric in scores.items()
+    }
     rows = {}
-    for name, own in values.items():
+    for name, explainer_scores in values.items():
         grain = GRAIN.get(name, "random")
         rows[name] = {
-            "F": mean_with_interval(own),
-            "minus the random map": mean_with_interval(own - values["random"]),
-            "minus a random map of its grain": mean_with_interval(own - values[grain]),
+            "F": mean_with_interval(explainer_scores),
+            "minus the random map": mean_with_interval(
+                explainer_scores - values["random"]
+            ),
+            "minus a random map of its grain": mean_with_interval(
+                explainer_scores - values[grain]
+            ),
             "its grain": grain,
             "sufficiency": np.nanmean(scores[name].sufficiency).round(2),
             "necessity": np.nanmean(scores[name].necessity).round(2),
-            "undefined": int(np.isnan(own).sum()),
+            "undefined": int(np.isnan(explainer_scores).sum()),
         }
     return pd.DataFrame(rows).T
 
@@ -130,20 +134,11 @@ def main(folder: str, n_images: str, perturbations: str, names: str = "") -> Non
     """Print a table for each perturbation."""
     torch.set_num_threads(1)
     network = model()
-    transform = v2.Compose(
-        [
-            v2.ToImage(),
-            v2.Resize(IMAGE_SIZE, antialias=True),
-            v2.CenterCrop(IMAGE_SIZE),
-            v2.ToDtype(torch.float32, scale=True),
-            v2.Normalize(MEAN, STD),
-        ]
-    )
     files = sorted(Path(folder).glob("*.jpg"))
-    images = torch.stack([transform(Image.open(each).convert("RGB")) for each in files])
+    images = load_photographs(files)
     with torch.no_grad():
         predicted = torch.cat([network(batch).argmax(1) for batch in images.split(32)])
-    labels = torch.tensor([int(each.name.split("_")[0]) for each in files])
+    labels = torch.tensor([int(path.name.split("_")[0]) for path in files])
     print(
         f"right on {100 * (predicted == labels).float().mean():.0f} % of {len(files)}"
     )

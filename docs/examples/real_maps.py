@@ -47,9 +47,11 @@ def main(path: str) -> None:
     figure, axes = plt.subplots(
         len(images), len(bank) + 1, figsize=(9.6, 5.1), layout="compressed"
     )
-    for place, (image, own) in enumerate(zip(images, maps, strict=True)):
+    for place, (image, photograph_maps) in enumerate(zip(images, maps, strict=True)):
         axes[place, 0].imshow(image.permute(1, 2, 0))
-        for ax, column, map_ in zip(axes[place, 1:], maps.unbind(1), own, strict=True):
+        for ax, column, map_ in zip(
+            axes[place, 1:], maps.unbind(1), photograph_maps, strict=True
+        ):
             # A concept has one scale for all photographs: what is weak on one looks weak.
             low, high = column.quantile(0.5).item(), column.amax().item()
             ax.imshow(overlay(image, map_, coloured="blend", low=low, high=high))

@@ -16,27 +16,11 @@ import imagenet_network
 import numpy as np
 import pandas as pd
 import torch
-from imagenet_network import IMAGE_SIZE, MEAN, STD
-from PIL import Image
-from torchvision.transforms import v2
+from imagenet_network import TRANSFORM, load_photographs
 
 from captum_concepts import ConceptBank, LayerFeatures, tcav_folders
 
 LAYERS = [f"0.network._blocks.{number}" for number in (4, 10, 14)]
-TRANSFORM = v2.Compose(
-    [
-        v2.ToImage(),
-        v2.Resize(IMAGE_SIZE, antialias=True),
-        v2.CenterCrop(IMAGE_SIZE),
-        v2.ToDtype(torch.float32, scale=True),
-        v2.Normalize(MEAN, STD),
-    ]
-)
-
-
-def read(files: list[Path]) -> torch.Tensor:
-    """Return images (N, 3, H, W)."""
-    return torch.stack([TRANSFORM(Image.open(each).convert("RGB")) for each in files])
 
 
 def main(photographs: str, textures: str, cub: str, network: str) -> None:
@@ -49,26 +33,30 @@ def main(photographs: str, textures: str, cub: str, network: str) -> None:
         for name in ("340_", "292_", "282_")
     }
     zebra, tigers = by_index["340_"], by_index["292_"] + by_index["282_"]
-    rest = [each for each in files if each not in zebra + tigers]
-    rest = [rest[i] for i in draw.permutation(len(rest))]
+    random_files = [path for path in files if path not in zebra + tigers]
+    random_files = [random_files[i] for i in draw.permutation(len(random_files))]
     birds = sorted(Path(cub, "images").glob("*/*.jpg"))
     classes = {
         word: [f for f in birds if word in str(f)]
         for word in ("Indigo", "ooty_Albatross")
     }
-    others = [f for f in birds if "Indigo" not in str(f) and "lbatross" not in str(f)]
+    other_birds = [
+        f for f in birds if "Indigo" not in str(f) and "lbatross" not in str(f)
+    ]
     folders = {
         "stripes": sorted(Path(textures).glob("*"))[:30],
-        "birds": [others[i] for i in draw.choice(len(others), 30, replace=False)],
-        "other photographs": rest[160:190],
+        "birds": [
+            other_birds[i] for i in draw.choice(len(other_birds), 30, replace=False)
+        ],
+        "other photographs": random_files[160:190],
     }
-    folders |= {f"random_{k}": rest[20 * k : 20 * k + 20] for k in range(8)}
+    folders |= {f"random_{k}": random_files[20 * k : 20 * k + 20] for k in range(8)}
     images = {
-        "zebra": (340, read(zebra + rest[190:])),
-        "tiger": (292, read(tigers + rest[190:])),
-        "school bus": (779, read(rest[190:])),
-        "indigo bunting": (14, read(classes["Indigo"][:30])),
-        "albatross": (146, read(classes["ooty_Albatross"][:30])),
+        "zebra": (340, load_photographs(zebra + random_files[190:])),
+        "tiger": (292, load_photographs(tigers + random_files[190:])),
+        "school bus": (779, load_photographs(random_files[190:])),
+        "indigo bunting": (14, load_photographs(classes["Indigo"][:30])),
+        "albatross": (146, load_photographs(classes["ooty_Albatross"][:30])),
     }
     module = getattr(imagenet_network, network)()
     directions, scores = [], []
@@ -76,20 +64,21 @@ def main(photographs: str, textures: str, cub: str, network: str) -> None:
         for name, members in folders.items():
             folder = Path(root, name)
             folder.mkdir()
-            for i, each in enumerate(members):
-                shutil.copy(each, folder / f"{i:03}_{each.name}")
+            for i, path in enumerate(members):
+                shutil.copy(path, folder / f"{i:03}_{path.name}")
         for layer in LAYERS:
             bank = ConceptBank.from_folders(
                 LayerFeatures(module, layer), root, transform=TRANSFORM
             )
-            found = zip(
+            fitted = zip(
                 bank.names,
                 bank.test_accuracy.tolist(),
                 bank.p_values.tolist(),
                 strict=True,
             )
             directions += [
-                (each, layer, f"{accuracy:.2f}, {p:.4f}") for each, accuracy, p in found
+                (name, layer, f"{accuracy:.2f}, {p:.4f}")
+                for name, accuracy, p in fitted
             ]
             directions += [
                 ("random sets", layer, f"{bank.settings['random_accuracy']:.2f}")

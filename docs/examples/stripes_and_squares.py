@@ -69,7 +69,7 @@ def draw(n: int = 40, seed: int = 0) -> Pictures:
         for g in (scenes[:, 1], 0.5 + 0 * red)
     )
     return Pictures(
-        *(each.astype(np.float32) for each in (scenes, covered, tinted)),
+        *(images.astype(np.float32) for images in (scenes, covered, tinted)),
         masks,
         scene_labels,
         object_labels,
