@@ -100,7 +100,7 @@ TINY = Sizes(
 class Images(NamedTuple):
     """Images (n, 3, H, W) of float32 with and without their object, and its masks (n, 1, H, W)."""
 
-    shown: np.ndarray
+    with_object: np.ndarray
     bare: np.ndarray
     masks: np.ndarray
 
@@ -108,11 +108,11 @@ class Images(NamedTuple):
 def painted_images(n: int, size: int) -> Images:
     """Compose n images of painted objects on painted scenes."""
     per_pair = -(-n // N_CLASSES**2)
-    shown = ObjectsOnScenes(PaintedObjects(20), PaintedScenes(20), n_per_pair=per_pair, image_size=size, seed=SEED)
+    dataset = ObjectsOnScenes(PaintedObjects(20), PaintedScenes(20), n_per_pair=per_pair, image_size=size, seed=SEED)
     with_object, without = (
-        dataset.images(range(n)).numpy() / np.float32(LEVELS) for dataset in (shown, shown.with_view("0s"))
+        view.images(range(n)).numpy() / np.float32(LEVELS) for view in (dataset, dataset.with_view("0s"))
     )
-    return Images(with_object, without, shown.masks(range(n)).numpy())
+    return Images(with_object, without, dataset.masks(range(n)).numpy())
 
 
 def small_network(seed: int = SEED) -> nn.Module:
@@ -199,8 +199,8 @@ def compare(
 
     def count(kind: str) -> str:
         numbers = [call.n_images for call in calls if call.kind == kind]
-        whole = sum(number for number in numbers if number == case.batch_size)
-        return f"{whole} + {sum(numbers) - whole} {kind}"
+        n_needed = sum(number for number in numbers if number == case.batch_size)
+        return f"{n_needed} + {sum(numbers) - n_needed} {kind}"
 
     return Compared(
         spread(times["ours"]).median,
@@ -212,18 +212,18 @@ def compare(
     )
 
 
-def metrics_of(network: Callable[[int], nn.Module], name: str, method: str, given: bool, case: Case) -> Row:
+def metrics_of(network: Callable[[int], nn.Module], name: str, method: str, with_attributions: bool, case: Case) -> Row:
     """Compare MCS, IDR and IIR with the calls they make, for one network and one method."""
     images = painted_images(case.n_images, case.image_size)
     model, other = network(SEED), network(SEED + 1)
     labels, other_labels = (
-        predict(each, torch.as_tensor(images.shown)).argmax(1).cpu().numpy() for each in (model, other)
+        predict(scored, torch.as_tensor(images.with_object)).argmax(1).cpu().numpy() for scored in (model, other)
     )
     # So faint that the logits stay as they are: patches count as converged.
-    patched = np.where(images.masks, images.shown * np.float32(0.999), images.shown)
+    patched = np.where(images.masks, images.with_object * np.float32(0.999), images.with_object)
     explain = build_method(method)
-    attributions = explain(model=model, inputs=images.shown, targets=labels) if given else None
-    found: dict[str, Compared] = {}
+    attributions = explain(model=model, inputs=images.with_object, targets=labels) if with_attributions else None
+    compared: dict[str, Compared] = {}
     for metric in (
         MCS(other, other_labels, disable_warnings=True),
         IDR(counterpart=images.bare, disable_warnings=True),
@@ -233,7 +233,7 @@ def metrics_of(network: Callable[[int], nn.Module], name: str, method: str, give
         def score(explain_func: ExplainFunc, metric: Any = metric) -> None:
             metric(
                 model,
-                images.shown,
+                images.with_object,
                 labels,
                 a_batch=attributions,
                 s_batch=images.masks,
@@ -243,20 +243,20 @@ def metrics_of(network: Callable[[int], nn.Module], name: str, method: str, give
             if metric.undefined == case.n_images:
                 raise RuntimeError(f"No image has a score of {metric.name}: this is not what is to be timed.")
 
-        found[metric.name] = compare(score, explain, (model, other), case)
-    counted = "; ".join(f"{metric} {each.counted}" for metric, each in found.items())
+        compared[metric.name] = compare(score, explain, (model, other), case)
+    counted = "; ".join(f"{metric} {result.counted}" for metric, result in compared.items())
     return row(
         f"{case.n_images} images of {case.image_size} px, {name}, {method}, attributions "
-        f"{'given' if given else 'computed by the metric'}, against the same explanations and predictions in the same "
-        f"batches of {case.batch_size}. Images (those needed + those of the checks): {counted}",
-        "; ".join(f"{metric} {each.ours * 1e3:.0f} ms" for metric, each in found.items()),
-        "; ".join(f"{metric} {each.calls * 1e3:.0f} ms" for metric, each in found.items()),
+        f"{'given' if with_attributions else 'computed by the metric'}, against the same explanations and predictions "
+        f"in the same batches of {case.batch_size}. Images (those needed + those of the checks): {counted}",
+        "; ".join(f"{metric} {result.ours * 1e3:.0f} ms" for metric, result in compared.items()),
+        "; ".join(f"{metric} {result.calls * 1e3:.0f} ms" for metric, result in compared.items()),
         "; ".join(
-            f"{metric} {each.ratio:.3f} x, {each.ratio_without_checks:.3f} x of those needed"
-            for metric, each in found.items()
+            f"{metric} {result.ratio:.3f} x, {result.ratio_without_checks:.3f} x of those needed"
+            for metric, result in compared.items()
         ),
         "at most 1.05 x each",
-        all(each.ratio.median <= 1.05 for each in found.values()),
+        all(result.ratio.median <= 1.05 for result in compared.values()),
     )
 
 
@@ -264,7 +264,9 @@ def measure_metrics(sizes: Sizes) -> list[Row]:
     """MCS, IDR and IIR against the explanations and predictions they ask for."""
     # The cheapest method is the hardest case; one on the larger network is enough to see how the ratio falls.
     cases = [
-        (small_network, "SmallResNet", method, given, sizes.small) for method in METHODS for given in (False, True)
+        (small_network, "SmallResNet", method, with_attributions, sizes.small)
+        for method in METHODS
+        for with_attributions in (False, True)
     ]
     cases.append((resnet18, "ResNet-18", METHODS[0], False, sizes.large))
     return [metrics_of(*case) for case in cases]
@@ -273,7 +275,7 @@ def measure_metrics(sizes: Sizes) -> list[Row]:
 def patch_arguments(n: int, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return scenes, where objects go, and images that show them."""
     images = painted_images(n, size)
-    return images.bare, images.masks, images.shown
+    return images.bare, images.masks, images.with_object
 
 
 def optimise(model: nn.Module, arguments: tuple[np.ndarray, ...], chunk_size: int | None) -> Any:
@@ -285,13 +287,13 @@ def optimise(model: nn.Module, arguments: tuple[np.ndarray, ...], chunk_size: in
 
 def default_chunk(model: nn.Module, arguments: tuple[np.ndarray, ...]) -> int:
     """Return how many images are optimised together where the user does not say."""
-    seen: list[int] = []
-    hook = model.register_forward_pre_hook(lambda _, inputs: seen.append(len(inputs[0])))
+    batch_sizes: list[int] = []
+    hook = model.register_forward_pre_hook(lambda _, inputs: batch_sizes.append(len(inputs[0])))
     try:
         optimise(model, arguments, None)
     finally:
         hook.remove()
-    return max(seen)
+    return max(batch_sizes)
 
 
 def difference_in_float64(scan: Scan) -> float:
@@ -314,8 +316,8 @@ def scan_chunks(model: nn.Module, name: str, scan: Scan, target: float | None) -
     # Under its own number, so that what the user gets is what is timed.
     calls[default] = partial(optimise, model, arguments, None)
     by_name = alternate({str(size): call for size, call in calls.items()}, scan.repeats)
-    times = {int(size): taken for size, taken in by_name.items()}
-    seconds = {size: spread(taken).median for size, taken in times.items()}
+    times = {int(size): seconds_of_size for size, seconds_of_size in by_name.items()}
+    seconds = {size: spread(seconds_of_size).median for size, seconds_of_size in times.items()}
     best = min(seconds, key=seconds.__getitem__)
     ratio = ratios(times[1], times[default])
     what = f"{scan.n_images} patches of {PATCH_STEPS} steps, {name}, {scan.image_size} px, {device.type}"
@@ -403,10 +405,10 @@ def composing(what: str, sources: Callable[[], tuple[Any, Any]], sizes: Sizes) -
         second.append(n_images / (time.process_time() - middle))
     # The first round is not counted, as everywhere here.
     rate, again = spread(first[1:]), spread(second[1:])
-    used = f"{len(np.unique(dataset.cutout_indices))} cut-outs and {len(np.unique(dataset.scene_indices))} scenes"
+    sources = f"{len(np.unique(dataset.cutout_indices))} cut-outs and {len(np.unique(dataset.scene_indices))} scenes"
     return row(
-        f"Composing {n_images:,} images of 128 px, one thread, CPU time: {what}, {used}; a second pass over the same "
-        f"data set {again.median:,.0f} images/s",
+        f"Composing {n_images:,} images of 128 px, one thread, CPU time: {what}, {sources}; a second pass over the "
+        f"same data set {again.median:,.0f} images/s",
         f"{rate:,.0f} images/s",
         "",
         "",

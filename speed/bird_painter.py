@@ -98,9 +98,9 @@ class Painter(nn.Module):
         self.of_concept = nn.Embedding(N_CONCEPTS + 1, 4 * sizes.widths[0])
 
     def forward(self, images: Tensor, noise: Tensor, classes: Tensor, concepts: Tensor) -> Tensor:
-        told = self.of_class(classes) + self.of_concept(concepts)
-        found: Tensor = self.unet(pixel_unshuffle(images, self.patch), noise * 1000, class_labels=told).sample
-        return pixel_shuffle(found, self.patch).float()
+        condition = self.of_class(classes) + self.of_concept(concepts)
+        flow: Tensor = self.unet(pixel_unshuffle(images, self.patch), noise * 1000, class_labels=condition).sample
+        return pixel_shuffle(flow, self.patch).float()
 
 
 class Reader(nn.Module):
@@ -115,8 +115,8 @@ class Reader(nn.Module):
         self.net = nn.Sequential(*layers, nn.Flatten(), head, nn.ReLU(), nn.Linear(256, N_CONCEPTS))
 
     def forward(self, images: Tensor) -> Tensor:
-        found: Tensor = self.net(images)
-        return found
+        logits: Tensor = self.net(images)
+        return logits
 
 
 @dataclass
@@ -127,7 +127,7 @@ class Birds:
     labels: Tensor
     truth: Tensor  # the concept of each group, (N, G)
 
-    def shown(self, rows: Tensor | slice = slice(None)) -> Tensor:
+    def scaled_images(self, rows: Tensor | slice = slice(None)) -> Tensor:
         """Return images in [-1, 1]."""
         return self.images[rows].float() / 127.5 - 1
 
@@ -144,35 +144,35 @@ class World:
     """The classes and attributes there are."""
 
     def __init__(self, sizes: Sizes) -> None:
-        made = PaintedBirds(sizes.n_classes, "train", 32, sizes.n_classes, N_CONCEPTS)
-        self.class_names, self.concept_names = made.class_names, made.concept_names
-        self.group_names = [group.name for group in made.groups]
-        starts = torch.searchsorted(made.group_of_concept, torch.arange(len(made.groups)))
+        painted = PaintedBirds(sizes.n_classes, "train", 32, sizes.n_classes, N_CONCEPTS)
+        self.class_names, self.concept_names = painted.class_names, painted.concept_names
+        self.group_names = [group.name for group in painted.groups]
+        starts = torch.searchsorted(painted.group_of_concept, torch.arange(len(painted.groups)))
         #: The places of each group's concepts.
         self.parts = [slice(*ends) for ends in zip(starts.tolist(), [*starts[1:].tolist(), N_CONCEPTS], strict=True)]
         #: Which concepts define each class, (K, G).
-        self.options = made.class_options + starts
+        self.options = painted.class_options + starts
 
 
 def paint_some(settings: dict[str, Any]) -> list[np.ndarray]:
     """Paint birds and cut them out; arrays, for tensors would pass between processes through shared memory."""
     torch.set_num_threads(1)
-    made = PaintedBirds(n_concepts=N_CONCEPTS, keep=True, **settings)
-    cut = made.image_size * 4 // 5
-    whole = (~made.points.isnan().flatten(1).any(1)).nonzero()[:, 0]
-    places = made.points[whole, :, 0]
-    corners = (places.mean(1) - cut / 2).round().long().clamp(0, made.image_size - cut).tolist()
+    painted = PaintedBirds(n_concepts=N_CONCEPTS, keep=True, **settings)
+    cut = painted.image_size * 4 // 5
+    uncovered = (~painted.points.isnan().flatten(1).any(1)).nonzero()[:, 0]
+    places = painted.points[uncovered, :, 0]
+    corners = (places.mean(1) - cut / 2).round().long().clamp(0, painted.image_size - cut).tolist()
     images = torch.stack(
         [
             image[:, top : top + cut, left : left + cut]
-            for image, (left, top) in zip(made.images(whole.tolist()), corners, strict=True)
+            for image, (left, top) in zip(painted.images(uncovered.tolist()), corners, strict=True)
         ]
     )
-    beak, tail = (places[:, made.part_names.index(name), 0] for name in ("beak", "tail"))
+    beak, tail = (places[:, painted.part_names.index(name), 0] for name in ("beak", "tail"))
     images = torch.where((beak < tail)[:, None, None, None], images, images.flip(3))
-    starts = torch.searchsorted(made.group_of_concept, torch.arange(len(made.groups)))
+    starts = torch.searchsorted(painted.group_of_concept, torch.arange(len(painted.groups)))
     averaged = (avg_pool2d(images, 2) * 255).round().to(torch.uint8)
-    return [each.numpy() for each in (averaged, made.labels[whole], made.options[whole] + starts)]
+    return [array.numpy() for array in (averaged, painted.labels[uncovered], painted.options[uncovered] + starts)]
 
 
 def birds(sizes: Sizes, count: int, deviation: float, split: str = "train", seed: int = 0) -> Birds:
@@ -197,7 +197,7 @@ def birds(sizes: Sizes, count: int, deviation: float, split: str = "train", seed
     return Birds(*(torch.from_numpy(np.concatenate(column)) for column in zip(*painted, strict=True)))
 
 
-def told_birds(sizes: Sizes) -> Birds:
+def labelled_birds(sizes: Sizes) -> Birds:
     """Paint birds of the first half of the classes as these are, and of the others with some other attributes."""
     pure, mixed = (birds(sizes, sizes.n_images, deviation) for deviation in (0.0, 0.1))
     half = sizes.n_classes // 2
@@ -213,14 +213,14 @@ def half_precision(device: torch.device) -> torch.autocast:
     return torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda" or processor_has_bfloat16())
 
 
-def train_painter(sizes: Sizes, world: World, free: Birds, told: Sequence[int], device: torch.device) -> Painter:
+def train_painter(sizes: Sizes, world: World, free: Birds, conditions: Sequence[int], device: torch.device) -> Painter:
     """Train on birds of classes and `free` ones without a class; groups not `told` are never a condition."""
-    of_classes = told_birds(sizes)
+    of_classes = labelled_birds(sizes)
     n_free = min(len(free.labels), len(of_classes.labels) // 2)
     data = Birds.joined([of_classes, free.only(torch.arange(n_free))])
-    own = world.options[data.labels]
-    images, truth = data.images.to(device), data.truth[:, list(told)].to(device)
-    strange = truth != own[:, list(told)].to(device)
+    class_concepts = world.options[data.labels]
+    images, truth = data.images.to(device), data.truth[:, list(conditions)].to(device)
+    strange = truth != class_concepts[:, list(conditions)].to(device)
     labels = data.labels.clone()
     labels[len(of_classes.labels) :] = sizes.n_classes
     labels = labels.to(device)
@@ -228,9 +228,9 @@ def train_painter(sizes: Sizes, world: World, free: Birds, told: Sequence[int], 
     painter, mean = (Painter(sizes).to(device, memory_format=torch.channels_last) for _ in range(2))
     mean.requires_grad_(False).load_state_dict(painter.state_dict())
     optimiser = torch.optim.AdamW(painter.parameters(), sizes.rate, fused=device.type == "cuda")
-    n_weights = sum(each.numel() for each in painter.parameters())
+    n_weights = sum(parameter.numel() for parameter in painter.parameters())
     print(f"painter: {len(labels)} birds, {n_free} without a class; {n_weights / 1e6:.1f} million weights", flush=True)
-    averages, weights = list(mean.parameters()), [each.detach() for each in painter.parameters()]
+    averages, weights = list(mean.parameters()), [parameter.detach() for parameter in painter.parameters()]
     start = time.perf_counter()
 
     def chance(count: int) -> Tensor:
@@ -270,19 +270,19 @@ def train_reader(sizes: Sizes, world: World, data: Birds, device: torch.device) 
     """Train on birds whose attributes say nothing of each other."""
     generator = torch.Generator(device).manual_seed(1)
     reader = Reader(sizes).to(device)
-    data = Birds(*(each.to(device) for each in vars(data).values()))
+    data = Birds(*(column.to(device) for column in vars(data).values()))
     n_steps = sizes.read_epochs * -(-len(data.labels) // 64)
     optimiser = torch.optim.AdamW(reader.parameters(), 2e-3, weight_decay=0.01, fused=device.type == "cuda")
     rates = torch.optim.lr_scheduler.OneCycleLR(optimiser, 2e-3, n_steps)
     for step, rows in enumerate(batches(len(data.labels), 64, generator)):
         if step == n_steps:
             break
-        shown = data.shown(rows)
+        images = data.scaled_images(rows)
         # Painted birds are noisier than the painter's: what is read must not hang on the grain.
-        grain = torch.randn(shown.shape, generator=generator, device=device)
-        logits = reader(shown + 0.15 * torch.rand(1, generator=generator, device=device) * grain)
-        said = data.truth[rows]
-        loss = sum(cross_entropy(logits[:, part], said[:, g] - part.start) for g, part in enumerate(world.parts))
+        grain = torch.randn(images.shape, generator=generator, device=device)
+        logits = reader(images + 0.15 * torch.rand(1, generator=generator, device=device) * grain)
+        truth = data.truth[rows]
+        loss = sum(cross_entropy(logits[:, part], truth[:, g] - part.start) for g, part in enumerate(world.parts))
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
@@ -291,17 +291,17 @@ def train_reader(sizes: Sizes, world: World, data: Birds, device: torch.device) 
 
 
 @torch.no_grad()
-def read(reader: Reader, images: Tensor, world: World, device: torch.device) -> Tensor:
+def read_concepts(reader: Reader, images: Tensor, world: World, device: torch.device) -> Tensor:
     """Return the concept read of each group, (N, G)."""
     logits = torch.cat([reader(some.to(device)).cpu() for some in images.split(256)])
     return torch.stack([logits[:, part].argmax(1) + part.start for part in world.parts], dim=1)
 
 
-def readable_groups(reader: Reader, held: Birds, world: World, device: torch.device) -> list[int]:
+def readable_groups(reader: Reader, held_out: Birds, world: World, device: torch.device) -> list[int]:
     """Return which groups the reader reads rightly on birds it has not seen."""
-    accuracy = (read(reader, held.shown(), world, device) == held.truth).double().mean(0)
-    told = {name: round(float(right), 3) for name, right in zip(world.group_names, accuracy, strict=True)}
+    accuracy = (read_concepts(reader, held_out.scaled_images(), world, device) == held_out.truth).double().mean(0)
+    shares = {name: round(float(right), 3) for name, right in zip(world.group_names, accuracy, strict=True)}
     readable = (accuracy >= READABLE).nonzero()[:, 0].tolist() or accuracy.topk(2).indices.tolist()
-    print(f"read rightly, of {len(held.labels)} held-out real birds:", told)
+    print(f"read rightly, of {len(held_out.labels)} held-out real birds:", shares)
     print("groups that count:", [world.group_names[g] for g in readable], flush=True)
     return readable

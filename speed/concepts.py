@@ -132,18 +132,18 @@ def measure_sharing() -> list[Row]:
         torch.set_num_threads(threads)
         times = alternate(calls, 7)
         alone = times.pop("the backbone alone")
-        for name, taken in times.items():
-            found = ratios(taken, alone)
+        for name, seconds in times.items():
+            ratio = ratios(seconds, alone)
             most = 1.05 if name.endswith("alone") else 1.1
             rows.append(
                 row(
                     f"`quantus.evaluate`, {name}; {n} images of 224 px, ResNet-18, 112 concepts, {threads} "
                     "threads, against the backbone's forward pass",
-                    f"{statistics.median(taken):.2f} s",
+                    f"{statistics.median(seconds):.2f} s",
                     f"{statistics.median(alone):.2f} s",
-                    f"{found:.3f} x",
+                    f"{ratio:.3f} x",
                     f"at most {most} x",
-                    found.median <= most,
+                    ratio.median <= most,
                 )
             )
     return rows
@@ -196,7 +196,7 @@ def peak_of_large(what: str) -> float:
 def measure_large() -> list[Row]:
     """Peak memory of scoring a large batch with many concepts."""
     alone = peak_of_large("the pass alone")
-    found = {what: peak_of_large(what) for what in ("CLM", "`score_concepts`")}
+    peaks = {what: peak_of_large(what) for what in ("CLM", "`score_concepts`")}
     return [
         row(
             f"Peak memory of {what}, 1,000 concepts, one batch of 256 images of 384 px, against the model's pass alone",
@@ -206,7 +206,7 @@ def measure_large() -> list[Row]:
             "at most 1.3 x",
             peak <= 1.3 * alone,
         )
-        for what, peak in found.items()
+        for what, peak in peaks.items()
     ]
 
 
@@ -214,11 +214,11 @@ def measure_memory() -> list[Row]:
     """Peak memory with eight times the images."""
     few, many = peak_of(512), peak_of(4096)
     # Scores: 3 + 9 + 27 + 18 columns, as float32 and then float64; points: 12 x 2 x 2 float32.
-    kept = (4096 - 512) * (57 * 12 + 12 * 4 * 4) / 2**20
+    row_mib = (4096 - 512) * (57 * 12 + 12 * 4 * 4) / 2**20
     return [
         row(
             "Peak memory for 4,096 images against 512 (ResNet-18, 96 px, batches of 32); what is kept of 3,584 images "
-            f"more, scores and points: {kept:.1f} MiB",
+            f"more, scores and points: {row_mib:.1f} MiB",
             f"{many:.0f} MiB",
             f"{few:.0f} MiB",
             f"{many - few:+.0f} MiB",

@@ -27,7 +27,7 @@ SEED = 0
 THREADS = 2
 #: Where models are; the processes of sections are told in the environment.
 DEVICE = torch.device(
-    next((each[len("--device=") :] for each in sys.argv if each.startswith("--device=")), None)
+    next((argument[len("--device=") :] for argument in sys.argv if argument.startswith("--device=")), None)
     or os.environ.get("SPEED_DEVICE", "cpu")
 )
 os.environ["SPEED_DEVICE"] = str(DEVICE)
@@ -94,8 +94,8 @@ def peak_mib() -> float:
     Linux tells that of the program alone; ru_maxrss is never below what the process that started it held.
     """
     status = Path("/proc/self/status")
-    found = re.search(r"VmHWM:\s*(\d+) kB", status.read_text()) if status.exists() else None
-    return (int(found[1]) if found else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) / 1024
+    peak = re.search(r"VmHWM:\s*(\d+) kB", status.read_text()) if status.exists() else None
+    return (int(peak[1]) if peak else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) / 1024
 
 
 def processor() -> str:
@@ -153,7 +153,7 @@ def main(
     for name in names:
         command = [sys.executable, script, name, "--json", *flags]
         output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-        rows += [Row(found) for found in json.loads(output)]
+        rows += [Row(columns) for columns in json.loads(output)]
         print(f"{name}: done", file=sys.stderr)
     print(f"{machine()}\n\n{table(rows)}")
     return 0
@@ -170,4 +170,4 @@ def main_of_sizes(
     tiny = "--tiny" in arguments
     flags = [*flags, *(["--tiny"] if tiny else [])]
     sections = {name: partial(measure, sizes[tiny]) for name, measure in measures.items()}
-    return main(script, sections, [each for each in arguments if each not in flags], flags)
+    return main(script, sections, [argument for argument in arguments if argument not in flags], flags)

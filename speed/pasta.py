@@ -133,15 +133,15 @@ def explained(n: int, size: int, n_labels: int = len(RELEASED_LABELS)) -> Explai
     return Explained(images.numpy(), maps.numpy(), torch.randint(n_labels, (n,), generator=random).numpy())
 
 
-def recorded(module: nn.Module, call: Callable[[], object]) -> list[Tensor]:
+def record_inputs(module: nn.Module, call: Callable[[], object]) -> list[Tensor]:
     """Return what a module is given in the course of a call."""
-    seen: list[Tensor] = []
-    hook = module.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0].clone()))
+    inputs_seen: list[Tensor] = []
+    hook = module.register_forward_pre_hook(lambda _, inputs: inputs_seen.append(inputs[0].clone()))
     try:
         call()
     finally:
         hook.remove()
-    return seen
+    return inputs_seen
 
 
 class Stopwatch:
@@ -189,16 +189,16 @@ def measure_scoring(sizes: Sizes) -> list[Row]:
     encoder = encoder_of(sizes.encoder)
     scorer = scorer_for(encoder)
     embedder = Embedder(encoder)
-    shown = explained(sizes.n_maps, IMAGE_SIZE)
+    data = explained(sizes.n_maps, IMAGE_SIZE)
     explanations = [
         MapExplanation(torch.as_tensor(image), torch.as_tensor(heat[0]))
-        for image, heat in zip(shown.images, shown.maps, strict=True)
+        for image, heat in zip(data.images, data.maps, strict=True)
     ]
-    labels = torch.as_tensor(shown.labels)
-    metric = PASTAScore(scorer, embedder, labels=shown.labels)
+    labels = torch.as_tensor(data.labels)
+    metric = PASTAScore(scorer, embedder, labels=data.labels)
 
     def with_metric() -> None:
-        metric(None, shown.images, np.zeros_like(shown.labels), a_batch=shown.maps)
+        metric(None, data.images, np.zeros_like(data.labels), a_batch=data.maps)
         if len(metric.question_scores) != len(QUESTIONS) or metric.undefined:
             raise RuntimeError("Not every question has its scores: this is not what is to be timed.")
 
@@ -208,7 +208,7 @@ def measure_scoring(sizes: Sizes) -> list[Row]:
     # The same object that the encoder uses, built by the first picture.
     encoder.encode_images(torch.zeros(1, 3, IMAGE_SIZE, IMAGE_SIZE, device=DEVICE))
     model = encoder._model(DEVICE).model
-    batches = recorded(model.visual, with_metric)
+    batches = record_inputs(model.visual, with_metric)
     ours = {"metric": Stopwatch(model.visual, with_metric), "embedder": Stopwatch(model.visual, with_embedder)}
     times = alternate({"bare": partial(replay, model.encode_image, batches), **ours}, sizes.scoring_repeats)
     rows = []
@@ -231,11 +231,11 @@ def measure_scoring(sizes: Sizes) -> list[Row]:
 
 def score_cached(folder: str, encoder_name: str | None, n: int) -> dict[str, Any]:
     """Score explanations with a cache, as a user's script does, and tell what it took."""
-    shown = explained(n, IMAGE_SIZE)
+    data = explained(n, IMAGE_SIZE)
     start = time.perf_counter()
     encoder = encoder_of(encoder_name)
-    metric = PASTAScore(scorer_for(encoder), encoder, labels=shown.labels, cache=folder)
-    metric(None, shown.images, np.zeros_like(shown.labels), a_batch=shown.maps)
+    metric = PASTAScore(scorer_for(encoder), encoder, labels=data.labels, cache=folder)
+    metric(None, data.images, np.zeros_like(data.labels), a_batch=data.maps)
     seconds = time.perf_counter() - start
     scores = np.stack([metric.question_scores[name] for name in QUESTIONS])
     if not np.isfinite(scores).all():
@@ -259,13 +259,13 @@ def run_cached(folder: str, encoder_name: str | None, n: int, first: bool) -> di
         import quantus_concepts.pasta.encoders.open_clip_models  # noqa: F401
 
         imports = time.perf_counter() - start
-    found = score_cached(folder, encoder_name, n)
+    first_run = score_cached(folder, encoder_name, n)
     again = [score_cached(folder, encoder_name, n) for _ in range(3)]
     return {
-        **found,
+        **first_run,
         "imports": imports,
-        "again": spread([each["seconds"] for each in again]).median,
-        "same": all(each["scores"] == found["scores"] for each in again),
+        "again": spread([run["seconds"] for run in again]).median,
+        "same": all(run["scores"] == first_run["scores"] for run in again),
     }
 
 
@@ -292,14 +292,14 @@ def measure_cache(sizes: Sizes) -> list[Row]:
             second.append(in_new_process("run_cached", f"{folder}/{number % sizes.n_first}", *arguments, False))
 
     def median(runs: list[Any], key: str) -> float:
-        return spread([found[key] for _, found in runs]).median
+        return spread([run[key] for _, run in runs]).median
 
     def imports(runs: list[Any]) -> float:
-        return spread([seconds + found["imports"] for seconds, found in runs]).median
+        return spread([seconds + run["imports"] for seconds, run in runs]).median
 
-    same = len({found["scores"] for _, found in first + second}) == 1
-    same &= all(found["same"] for _, found in first + second)
-    built = any(found["built"] for _, found in second)
+    same = len({run["scores"] for _, run in first + second}) == 1
+    same &= all(run["same"] for _, run in first + second)
+    built = any(run["built"] for _, run in second)
     ratio = median(first, "seconds") / median(second, "seconds")
     return [
         row(
@@ -356,14 +356,14 @@ def ratings(n_items: int, n_validation: int, dim: int, n_questions: int, missing
     return Ratings(embeddings, votes, labels, order[n_validation:], order[:n_validation])
 
 
-def train(given: Ratings, epochs: int) -> None:
+def train(rated: Ratings, epochs: int) -> None:
     train_scorer(
-        given.embeddings.to(DEVICE),
-        given.votes,
-        given.labels,
-        train=given.train,
-        validation=given.validation,
-        questions=tuple(QUESTIONS)[: given.votes.shape[1]],
+        rated.embeddings.to(DEVICE),
+        rated.votes,
+        rated.labels,
+        train=rated.train,
+        validation=rated.validation,
+        questions=tuple(QUESTIONS)[: rated.votes.shape[1]],
         label_names=RELEASED_LABELS,
         settings=TrainingSettings(epochs=epochs),
     )
@@ -372,11 +372,11 @@ def train(given: Ratings, epochs: int) -> None:
 class Products:
     """The matrix products of a training, forwards and backwards, and nothing else."""
 
-    def __init__(self, given: Ratings, hidden: tuple[int, int] = (512, 64)) -> None:
-        labels = torch.zeros(len(given.embeddings), len(RELEASED_LABELS))
-        self.inputs = torch.cat([labels, given.embeddings], 1).to(DEVICE)
-        self.n_train, self.batch_size = len(given.train), TrainingSettings().batch_size
-        self.n_questions, self.hidden = given.votes.shape[1], hidden
+    def __init__(self, rated: Ratings, hidden: tuple[int, int] = (512, 64)) -> None:
+        labels = torch.zeros(len(rated.embeddings), len(RELEASED_LABELS))
+        self.inputs = torch.cat([labels, rated.embeddings], 1).to(DEVICE)
+        self.n_train, self.batch_size = len(rated.train), TrainingSettings().batch_size
+        self.n_questions, self.hidden = rated.votes.shape[1], hidden
         random, first = generator(), self.inputs.shape[1]
         sizes = (
             (self.n_questions * hidden[0], first),
@@ -436,10 +436,10 @@ def torch_alone() -> float:
 
 def training_speed(sizes: Sizes, n_questions: int, missing: float) -> Row:
     epochs = sizes.epochs[n_questions > 1]
-    given = ratings(sizes.n_items, sizes.n_validation, sizes.dim, n_questions, missing)
-    products = Products(given)
+    rated = ratings(sizes.n_items, sizes.n_validation, sizes.dim, n_questions, missing)
+    products = Products(rated)
     times = alternate(
-        {"ours": partial(train, given, epochs), "products": partial(products, epochs)}, sizes.training_repeats
+        {"ours": partial(train, rated, epochs), "products": partial(products, epochs)}, sizes.training_repeats
     )
     ratio = ratios(times["ours"], times["products"])
     # The first is of the round that is not timed.
@@ -494,30 +494,30 @@ def network(name: str) -> nn.Module:
 def faithfulness_of(case: Case, perturbation: str, target: float | None) -> Row:
     """Compare `Faithfulness` with the model calls it makes."""
     model = network(case.name)
-    shown = explained(case.n_images, case.image_size, N_CLASSES)
+    data = explained(case.n_images, case.image_size, N_CLASSES)
     metric = Faithfulness(perturbation, case.thresholds)
 
     def score() -> None:
-        metric(model, shown.images, shown.labels, a_batch=shown.maps, batch_size=case.n_images)
+        metric(model, data.images, data.labels, a_batch=data.maps, batch_size=case.n_images)
         if metric.undefined:
             raise RuntimeError("Not every image has a score: this is not what is to be timed.")
 
-    batches = recorded(model, score)
+    batches = record_inputs(model, score)
     needed = case.n_images * (1 + 2 * len(percentages(case.thresholds)))
-    seen = sum(map(len, batches))
+    n_predicted = sum(map(len, batches))
     ours = Stopwatch(model, score)
     times = alternate({"ours": ours, "calls": partial(replay, model, batches)}, case.repeats)
     ratio = ratios(times["ours"], times["calls"])
     return row(
         f"`Faithfulness`, {perturbation}, {case.n_images} image{'s' * (case.n_images > 1)} of {case.image_size} px, "
         f"{case.name}, thresholds {min(case.thresholds)} to {max(case.thresholds)} %, against the model calls it needs "
-        f"in the same {len(batches)} batches; images the model sees: {seen:,} ({needed:,} needed); {ours.share:.3f} x "
-        "of the model's time in the same calls",
+        f"in the same {len(batches)} batches; images the model sees: {n_predicted:,} ({needed:,} needed); "
+        f"{ours.share:.3f} x of the model's time in the same calls",
         f"{spread(times['ours']).median:.2f} s",
         f"{spread(times['calls']).median:.2f} s",
         f"{ratio:.3f} x",
         "" if target is None else f"at most {target:g} x",
-        None if target is None else ratio.median <= target and seen <= needed,
+        None if target is None else ratio.median <= target and n_predicted <= needed,
     )
 
 
@@ -548,7 +548,7 @@ def main(arguments: list[str]) -> int:
     flags = [argument for argument in arguments if argument.startswith("--encoder=")]
     sizes, tiny = Sizes(), TINY
     for flag in flags:
-        sizes, tiny = (replace(each, encoder=flag.partition("=")[2]) for each in (sizes, tiny))
+        sizes, tiny = (replace(size, encoder=flag.partition("=")[2]) for size in (sizes, tiny))
     return measuring.main_of_sizes(__file__, MEASURES, (sizes, tiny), arguments, flags)
 
 

@@ -102,7 +102,7 @@ def run_once(sizes: Sizes, n_workers: int) -> tuple[float, float]:
     size = sizes.batches_per_range * sizes.batch_size
     with tempfile.TemporaryDirectory() as folder:
         start = time.time()
-        found = score_shards(
+        table = score_shards(
             Timed(sizes),
             sizes.n_ranges * size,
             folder,
@@ -112,7 +112,7 @@ def run_once(sizes: Sizes, n_workers: int) -> tuple[float, float]:
             engine="ray",
             n_workers=n_workers,
         )
-    return found["ended"].max() - found["began"].min(), found["began"].min() - start
+    return table["ended"].max() - table["began"].min(), table["began"].min() - start
 
 
 def measure_workers(sizes: Sizes) -> list[Row]:
@@ -171,7 +171,7 @@ class Drawn(Dataset[tuple[Tensor, ...]]):
     def batches(self, size: int) -> list[tuple[Tensor, ...]]:
         """Return the images in memory, as no loader has to put them together."""
         every = (self.images, self.labels, self.concepts, self.points)
-        return list(zip(*(each.split(size) for each in every), strict=True))
+        return list(zip(*(tensor.split(size) for tensor in every), strict=True))
 
 
 def write_files(folder: Path) -> list[Path]:
@@ -187,8 +187,8 @@ def write_files(folder: Path) -> list[Path]:
 
 def concept_rate(model: PostHocCBM, data: Drawn, loader: Any) -> float:
     """Return the images a second of `score_concepts`, everything it knows asked for."""
-    known = {"class_concepts": data.class_concepts, "part_of_concept": data.part_of_concept}
-    return len(data) / timed(lambda: score_concepts(model, loader, **known))
+    truth = {"class_concepts": data.class_concepts, "part_of_concept": data.part_of_concept}
+    return len(data) / timed(lambda: score_concepts(model, loader, **truth))
 
 
 def embedding_rate(name: str, n_images: int, device: str = "cpu", batch_size: int = 16) -> float:
@@ -221,12 +221,12 @@ def measure_runs(sizes: Sizes) -> list[Row]:
     """Images a second of one thread, and how long a run takes at that rate."""
     torch.set_num_threads(1)
     size = sizes.image_size
-    drawn = [(name, Drawn(n_images, size)) for name, n_images in sizes.backbones]
+    data_of_backbone = [(name, Drawn(n_images, size)) for name, n_images in sizes.backbones]
     rates = [
         (what_of(name, size), SUB, "images", concept_rate(concept_model(name), data, data.batches(8)))
-        for name, data in drawn
+        for name, data in data_of_backbone
     ] + [(f"PASTA-score, {name}", PASTA, "maps", embedding_rate(name, n_images)) for name, n_images in sizes.encoders]
-    return [rate_row(f"{what}, one thread", *rest) for what, *rest in rates]
+    return [rate_row(f"{what}, one thread", *rate) for what, *rate in rates]
 
 
 def what_of(name: str, size: int) -> str:
@@ -264,8 +264,8 @@ def rates_of_device(sizes: Sizes, device: str) -> list[Row]:
         data, readers = Drawn(n_read, size, Path(folder)), max(1, (os.cpu_count() or 1) - 2)
         # Readers stay for the second call: that they start once is part of the start-up.
         loader = DataLoader(data, batch, num_workers=readers, persistent_workers=True)
-        read = f"JPEG files of {FILE_SIDE} px read by {readers} processes"
-        rows.append(rate_row(f"{what}, {on}, {read}", SUB, "images", concept_rate(model, data, loader)))
+        reading = f"JPEG files of {FILE_SIDE} px read by {readers} processes"
+        rows.append(rate_row(f"{what}, {on}, {reading}", SUB, "images", concept_rate(model, data, loader)))
         del loader
     return rows
 

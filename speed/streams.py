@@ -54,7 +54,7 @@ class Sizes(NamedTuple):
     embeddings: int = 160
     repeats: int = 3
     side: int = 112
-    shown: int = 224
+    image_size: int = 224
 
 
 TINY = Sizes(few=300, many=2_400, concepts=128, explanations=128, embedded_by=None, repeats=1)
@@ -112,8 +112,8 @@ class Explained(Dataset[tuple[Tensor, Tensor, int]]):
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor, int]:
         image = load_image(self.paths[index])
         image = image if self.transform is None else self.transform(image)
-        shown = (image * 255).round_().to(torch.uint8) if self.eight_bit else image
-        return shown, image.mean(0)[::8, ::8], index % N_CLASSES
+        pixels = (image * 255).round_().to(torch.uint8) if self.eight_bit else image
+        return pixels, image.mean(0)[::8, ::8], index % N_CLASSES
 
 
 def small_model() -> PostHocCBM:
@@ -159,9 +159,9 @@ def stream_of(kind: str, root: Path) -> tuple[Callable[[], Any], int]:
         return lambda: score_concepts(model, load(data)), columns * (2 * 4 + 8) + N_PARTS * 2 * 4 * 2
     if kind == "explanations":
         scorer, embedder = pasta(SMALL)
-        shown = Explained(root, 10**9)
+        data = Explained(root, 10**9)
         # Three codes and six scores, then a table of two to three texts, by pointer, and six scores.
-        return lambda: score_explanations(scorer, embedder, load(shown)), 9 * (2 * 4 + 8) + 3 * (8 + 8) + 8
+        return lambda: score_explanations(scorer, embedder, load(data)), 9 * (2 * 4 + 8) + 3 * (8 + 8) + 8
     data = concept_folder(root)
     if kind == "substitutions":
         added = np.random.default_rng(SEED).permuted(np.tile([[0, 1]], (len(data), 1)), axis=1).T
@@ -192,10 +192,10 @@ def growth(kind: str, root: Path) -> tuple[float, int]:
     # Blocks of the size of a batch go back to the system when they are freed. Left to itself, glibc keeps them on its
     # heap in pieces that by chance differ by tens of MiB between two runs of the same.
     settings = os.environ | {"MALLOC_MMAP_THRESHOLD_": str(2**18)}
-    found = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=settings).stdout.split()[-2:]
-    taken = time.perf_counter() - start
-    print(f"{kind}, {root.name} images: {float(found[0]):.1f} MiB more, {taken:.0f} s", file=sys.stderr, flush=True)
-    return float(found[0]), int(found[1])
+    figures = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=settings).stdout.split()[-2:]
+    seconds = time.perf_counter() - start
+    print(f"{kind}, {root.name} images: {float(figures[0]):.1f} MiB more, {seconds:.0f} s", file=sys.stderr, flush=True)
+    return float(figures[0]), int(figures[1])
 
 
 def measure_memory() -> list[Row]:
@@ -229,19 +229,19 @@ def measure_memory() -> list[Row]:
 
 def balanced(root: Path, seconds: float, item: Callable[[Path], Dataset[Any]]) -> tuple[int, float]:
     """Return the side of JPEG files whose reading takes as long as the model, and what it takes, in seconds."""
-    found = {}
+    seconds_of_side = {}
     for side in (int(96 * 1.2**step) for step in range(18)):
         data = item(write_folder(root / str(side), N_CLASSES, side))
         for _ in range(2):
             start = time.perf_counter()
             for index in range(N_CLASSES):
                 data[index]
-            taken = (time.perf_counter() - start) / N_CLASSES
-        found[side] = taken
-        if taken > 1.3 * seconds:
+            seconds_per_file = (time.perf_counter() - start) / N_CLASSES
+        seconds_of_side[side] = seconds_per_file
+        if seconds_per_file > 1.3 * seconds:
             break
-    best = min(found, key=lambda side: abs(found[side] - seconds))
-    return best, found[best]
+    best = min(seconds_of_side, key=lambda side: abs(seconds_of_side[side] - seconds))
+    return best, seconds_of_side[best]
 
 
 def seconds_of(call: Callable[[], object], n: int) -> float:
@@ -254,36 +254,37 @@ def seconds_of(call: Callable[[], object], n: int) -> float:
 def measure_workers() -> list[Row]:
     """Reading in the same process against reading in one worker."""
     torch.set_num_threads(1)
-    given = sizes()
+    chosen = sizes()
     rows = []
-    model, (scorer, embedder) = resnet_model(), pasta(given.shown)
+    model, (scorer, embedder) = resnet_model(), pasta(chosen.image_size)
     cases: list[tuple[str, int, Callable[[Any], Any], Callable[[Path], Dataset[Any]]]] = [
         (
-            f"`score_concepts`, ResNet-18 at {given.side} px, ConceptFolder",
-            given.concepts,
+            f"`score_concepts`, ResNet-18 at {chosen.side} px, ConceptFolder",
+            chosen.concepts,
             partial(score_concepts, model),
-            partial(concept_folder, image_size=given.side),
+            partial(concept_folder, image_size=chosen.side),
         ),
         (
-            f"`score_explanations`, embedded encoder, pictures of {given.shown} px",
-            given.explanations,
+            f"`score_explanations`, embedded encoder, pictures of {chosen.image_size} px",
+            chosen.explanations,
             partial(score_explanations, scorer, embedder),
-            partial(Explained, n=given.explanations, side=given.shown),
+            partial(Explained, n=chosen.explanations, side=chosen.image_size),
         ),
         (
-            f"The same, pictures handed over as uint8 ({3 * given.shown**2 // 1000} KB in place of four times as many)",
-            given.explanations,
+            f"The same, pictures handed over as uint8 ({3 * chosen.image_size**2 // 1000} KB in place of "
+            "four times as many)",
+            chosen.explanations,
             partial(score_explanations, scorer, embedder),
-            partial(Explained, n=given.explanations, side=given.shown, eight_bit=True),
+            partial(Explained, n=chosen.explanations, side=chosen.image_size, eight_bit=True),
         ),
     ]
-    if given.embedded_by is not None:
+    if chosen.embedded_by is not None:
         cases.append(
             (
-                f"`score_explanations`, {given.embedded_by}, pictures of {given.shown} px",
-                given.embeddings,
-                partial(score_explanations, *pasta(given.shown, given.embedded_by)),
-                partial(Explained, n=given.embeddings, side=given.shown),
+                f"`score_explanations`, {chosen.embedded_by}, pictures of {chosen.image_size} px",
+                chosen.embeddings,
+                partial(score_explanations, *pasta(chosen.image_size, chosen.embedded_by)),
+                partial(Explained, n=chosen.embeddings, side=chosen.image_size),
             )
         )
     with tempfile.TemporaryDirectory() as folder:
@@ -297,8 +298,8 @@ def measure_workers() -> list[Row]:
                 workers: partial(score, DataLoader(data, 8, num_workers=workers, generator=generator()))
                 for workers in (0, 1)
             }
-            times = alternate({str(workers): call for workers, call in calls.items()}, given.repeats)
-            found = ratios(times["0"], times["1"])
+            times = alternate({str(workers): call for workers, call in calls.items()}, chosen.repeats)
+            ratio = ratios(times["0"], times["1"])
             most = (model_seconds + read_seconds) / max(model_seconds, read_seconds)
             rows.append(
                 row(
@@ -306,9 +307,9 @@ def measure_workers() -> list[Row]:
                     f"{read_seconds * 1e3:.1f} ms an image, model {model_seconds * 1e3:.1f}: at most {most:.2f} x)",
                     f"{spread(times['1']).median:.2f} s",
                     f"{spread(times['0']).median:.2f} s",
-                    f"{found:.2f} x faster",
+                    f"{ratio:.2f} x faster",
                     "at least 1.7 x",
-                    found.median >= 1.7,
+                    ratio.median >= 1.7,
                 )
             )
     return rows

@@ -22,7 +22,7 @@ from torch import Tensor
 
 import quantus_concepts
 from captum_concepts import explain_func
-from pasta import IMAGE_SIZE, encoder_of, explained, recorded, replay, scorer_for
+from pasta import IMAGE_SIZE, encoder_of, explained, record_inputs, replay, scorer_for
 from quantus_concepts import IDR, IIR, MCS, PASTAScore, score_concepts
 from quantus_concepts.pasta import Embedder
 
@@ -39,13 +39,14 @@ def least(calls: dict[str, Callable[[], object]]) -> dict[str, float]:
             call()
             # The first calls build what later ones have.
             seconds[name] += [time.process_time() - start] if repeat else []
-    return {name: min(each) for name, each in seconds.items()}
+    return {name: min(times) for name, times in seconds.items()}
 
 
 def show(what: str, n: int, seconds: float, needed: str, floor: float) -> None:
-    each = seconds / n
+    per_image = seconds / n
     print(
-        f"| {what} | {each * 1e3:.1f} ms | {each * TOTAL / 60:.0f} min | {needed} | {seconds / floor:.3f} |", flush=True
+        f"| {what} | {per_image * 1e3:.1f} ms | {per_image * TOTAL / 60:.0f} min | {needed} | {seconds / floor:.3f} |",
+        flush=True,
     )
 
 
@@ -53,7 +54,7 @@ def concepts() -> None:
     """CGIM, CEM and CLM, and every variant of them."""
     timed, loader = Timed(N_IMAGES), list(batches(N_IMAGES, SIZE))
     truth = torch.rand(N_CLASSES, N_CONCEPTS, generator=generator())
-    given = {f"method {number}": np.ones((N_IMAGES, 1, SIZE, SIZE), np.float32) for number in range(8)}
+    maps = {f"method {number}": np.ones((N_IMAGES, 1, SIZE, SIZE), np.float32) for number in range(8)}
     evaluate = partial(
         quantus_concepts.evaluate,
         metrics=timed.metrics(3),
@@ -65,42 +66,42 @@ def concepts() -> None:
     )
     calls: dict[str, Callable[[], object]] = {"pass": timed.forward}
     for n_methods in (1, 8):
-        methods = dict(list(given.items())[:n_methods])
+        methods = dict(list(maps.items())[:n_methods])
         calls[f"`evaluate`: CGIM, CEM and CLM, {n_methods} methods"] = partial(evaluate, xai_methods=methods)
-    calls |= {f"{name} alone": partial(timed.evaluate, {name: each}, 1) for name, each in timed.metrics(3).items()}
+    calls |= {f"{name} alone": partial(timed.evaluate, {name: metric}, 1) for name, metric in timed.metrics(3).items()}
     every = partial(score_concepts, resnet_cbm(), part_of_concept=parts_of_concepts(), class_concepts=truth)
     # Of more images, since the table at the end takes as long for any number of them.
     calls["`score_concepts`: every variant, with baselines"] = partial(every, loader * N_TIMES)
     seconds = least(calls)
     floor = seconds.pop("pass")
-    for name, found in seconds.items():
+    for name, call_seconds in seconds.items():
         times = N_TIMES if name.startswith("`score_concepts`") else 1
-        show(name, times * N_IMAGES, found, "one pass of the backbone", times * floor)
+        show(name, times * N_IMAGES, call_seconds, "one pass of the backbone", times * floor)
 
 
 def contrast() -> None:
     """The metrics that explain again, by the gradient."""
     images, model, other, explain = painted_images(N_EXPLAINED, SIZE), resnet18(), resnet18(1), explain_func(Saliency)
-    shown, bare, masks = (each[:N_EXPLAINED] for each in images)
-    classes = [network(torch.as_tensor(shown)).argmax(1).numpy() for network in (model, other)]
+    with_object, bare, masks = (arrays[:N_EXPLAINED] for arrays in images)
+    classes = [network(torch.as_tensor(with_object)).argmax(1).numpy() for network in (model, other)]
 
     def score(metric: object) -> None:
-        metric(model, shown, classes[0], s_batch=masks, explain_func=explain)
+        metric(model, with_object, classes[0], s_batch=masks, explain_func=explain)
 
     @torch.no_grad()
     def predict(network: torch.nn.Module, values: np.ndarray) -> Tensor:
         return network(torch.as_tensor(values))
 
     def needed() -> None:
-        for values in (shown, bare):
+        for values in (with_object, bare):
             explain(model, values, classes[0])
             predict(model, values)
 
     metrics = {"MCS": MCS(other, classes[1]), "IDR": IDR(bare), "IIR": IIR(patched=bare)}
     seconds = least({"needed": needed} | {name: partial(score, metric) for name, metric in metrics.items()})
     floor = seconds.pop("needed")
-    for name, found in seconds.items():
-        show(f"{name}, vanilla gradient", N_EXPLAINED, found, "two explanations, two predictions", floor)
+    for name, metric_seconds in seconds.items():
+        show(f"{name}, vanilla gradient", N_EXPLAINED, metric_seconds, "two explanations, two predictions", floor)
 
 
 def pasta() -> None:
@@ -114,7 +115,7 @@ def pasta() -> None:
 
     encoder.encode_images(torch.zeros(1, 3, IMAGE_SIZE, IMAGE_SIZE))
     model = encoder._model(torch.device("cpu")).model
-    seconds = least({"pass": partial(replay, model.encode_image, recorded(model.visual, score)), "score": score})
+    seconds = least({"pass": partial(replay, model.encode_image, record_inputs(model.visual, score)), "score": score})
     show("PASTA-score, ViT-B-32", N_MAPS, seconds["score"], "one pass of the encoder", seconds["pass"])
 
 

@@ -123,11 +123,11 @@ def calls(name: str, tiny: bool, bare: bool = False) -> dict[str, Callable[[], o
     """Return a call with a tie and one without; `bare` ones run all but the network, which returns what is kept."""
     pipeline = OfEmbeddings(*MADE[name](tiny))
     if bare:
-        kept: list[Tensor] = []
+        output: list[Tensor] = []
 
-        def forward(*given: Tensor, **named: Any) -> tuple[Tensor]:
-            kept.extend([] if kept else [torch.randn_like(given[0] if given else named["hidden_states"])])
-            return (kept[0],)
+        def forward(*inputs: Tensor, **named: Any) -> tuple[Tensor]:
+            output.extend([] if output else [torch.randn_like(inputs[0] if inputs else named["hidden_states"])])
+            return (output[0],)
 
         parts = pipeline.pipeline.components
         next(parts[part] for part in ("transformer", "unet") if part in parts).forward = forward
@@ -153,28 +153,28 @@ def seconds(call: Callable[[], object]) -> float:
 
 def in_turn(both: dict[str, Callable[[], object]], repeats: int) -> dict[str, np.ndarray]:
     """Return the times of two calls taken in turn, after one of each that does not count."""
-    taken: dict[str, list[float]] = {which: [] for which in both}
+    times: dict[str, list[float]] = {which: [] for which in both}
     for repeat in range(repeats + 1):
         for which in list(both)[:: -1 if repeat % 2 else 1]:
-            taken[which].append(seconds(both[which]))
-    return {which: np.array(times[1:]) for which, times in taken.items()}
+            times[which].append(seconds(both[which]))
+    return {which: np.array(values[1:]) for which, values in times.items()}
 
 
 def measure_time(tiny: bool) -> list[Row]:
     torch.set_num_threads(1)
     rows = []
     for name in MADE:
-        whole = in_turn(calls(name, tiny), 1 if tiny else REPEATS)
+        full = in_turn(calls(name, tiny), 1 if tiny else REPEATS)
         bare = in_turn(calls(name, tiny, bare=True), 2 if tiny else 10 * REPEATS)
         added = bare["tied"] - bare["untied"]
-        ratios = 1 + added / np.median(whole["untied"])
+        ratios = 1 + added / np.median(full["untied"])
         where = f"{name}, {N_STEPS} steps, {'bfloat16' if GPU else 'one thread'}"
-        figures = [f"{spread(whole[which].tolist()):.3f} s" for which in ("tied", "untied")]
+        figures = [f"{spread(full[which].tolist()):.3f} s" for which in ("tied", "untied")]
         rows.append(
-            row(f"{where}: whole", *figures, f"{spread((whole['tied'] / whole['untied']).tolist()):.3f}", "", None)
+            row(f"{where}: whole", *figures, f"{spread((full['tied'] / full['untied']).tolist()):.3f}", "", None)
         )
         ratio = spread(ratios.tolist())
-        figures = [f"{spread((1000 * added).tolist()):.2f} ms", f"{np.median(whole['untied']):.3f} s"]
+        figures = [f"{spread((1000 * added).tolist()):.2f} ms", f"{np.median(full['untied']):.3f} s"]
         met = bool(ratio.median <= GOAL)
         rows.append(row(f"{where}: what tying adds to an untied call", *figures, f"{ratio:.4f}", f"<= {GOAL}", met))
     return rows

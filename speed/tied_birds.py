@@ -47,7 +47,7 @@ from bird_painter import (
     Sizes,
     World,
     birds,
-    read,
+    read_concepts,
     readable_groups,
     train_painter,
     train_reader,
@@ -100,15 +100,15 @@ def look(
 ) -> tuple[pd.DataFrame, dict[str, Tensor], list[str]]:
     """Paint every kind and read what is there."""
     options, parts = world.options, world.parts
-    asked = [
+    candidates = [
         (k, g, concept)
         for k in range(sizes.n_classes // 2)
         for g in readable
         for concept in range(parts[g].start, parts[g].stop)
         if concept != options[k, g]
     ]
-    chosen = np.random.default_rng(0).permutation(len(asked))[: sizes.n_pairs]
-    pairs = torch.tensor([asked[i] for i in chosen]).repeat_interleave(sizes.per_pair, 0)
+    chosen = np.random.default_rng(0).permutation(len(candidates))[: sizes.n_pairs]
+    pairs = torch.tensor([candidates[i] for i in chosen]).repeat_interleave(sizes.per_pair, 0)
     classes, groups, concepts = pairs.T
     noise, other = (
         torch.randn(len(pairs), 3, sizes.size, sizes.size, generator=torch.Generator().manual_seed(seed))
@@ -122,23 +122,25 @@ def look(
         f"{PROMPT}, other noise": (other, classes, concepts, None),
     } | {name: (noise, classes, concepts, eta) for name, eta in SCHEDULES.items()}
     rows, images = [], {}
-    others = torch.zeros(len(pairs), len(parts), dtype=torch.bool)
-    others[:, readable] = True
-    others[torch.arange(len(pairs)), groups] = False
-    for name, (*told, eta) in kinds.items():
-        several = zip(*(each.to(device).split(256 if device.type == "cuda" else 64) for each in told), strict=True)
+    other_groups = torch.zeros(len(pairs), len(parts), dtype=torch.bool)
+    other_groups[:, readable] = True
+    other_groups[torch.arange(len(pairs)), groups] = False
+    for name, (*condition, eta) in kinds.items():
+        several = zip(
+            *(tensor.to(device).split(256 if device.type == "cuda" else 64) for tensor in condition), strict=True
+        )
         images[name] = torch.cat([paint(painter, *some, sizes, eta).cpu() for some in several])
-        said = read(reader, images[name], world, device)
-        found = (said == concepts[:, None]).any(1)
-        same = (said == options[classes]) & others
+        read_options = read_concepts(reader, images[name], world, device)
+        has_attribute = (read_options == concepts[:, None]).any(1)
+        same = (read_options == options[classes]) & other_groups
         rows.append(
             pd.DataFrame(
                 {
                     "painted from": name,
                     "pair": np.arange(len(pairs)) // sizes.per_pair,
-                    "found": found.double(),
-                    "kept": same.sum(1) / others.sum(1),
-                    "both": (found & (same == others).all(1)).double(),
+                    "found": has_attribute.double(),
+                    "kept": same.sum(1) / other_groups.sum(1),
+                    "both": (has_attribute & (same == other_groups).all(1)).double(),
                 }
             )
         )
@@ -166,33 +168,35 @@ def interval(values: pd.Series) -> str:
     return f"{values.mean():.3f} ± {half:.3f}"
 
 
-def draw(images: dict[str, Tensor], told: list[str], file: Path, step: int) -> None:
+def draw(images: dict[str, Tensor], titles: list[str], file: Path, step: int) -> None:
     import matplotlib.pyplot as plt
 
-    shown = list(range(0, len(told), step))[:8]
-    figure, axes = plt.subplots(len(images), len(shown), figsize=(1.7 * len(shown), 1.8 * len(images)), squeeze=False)
-    for row, (name, made) in zip(axes, images.items(), strict=True):
-        for axis, k in zip(row, shown, strict=True):
-            axis.imshow((made[k].permute(1, 2, 0) + 1) / 2, interpolation="nearest")
+    columns = list(range(0, len(titles), step))[:8]
+    figure, axes = plt.subplots(
+        len(images), len(columns), figsize=(1.7 * len(columns), 1.8 * len(images)), squeeze=False
+    )
+    for row, (name, painted) in zip(axes, images.items(), strict=True):
+        for axis, k in zip(row, columns, strict=True):
+            axis.imshow((painted[k].permute(1, 2, 0) + 1) / 2, interpolation="nearest")
             axis.set(xticks=[], yticks=[])
         row[0].set_ylabel(name, fontsize=7)
-    for axis, k in zip(axes[0], shown, strict=True):
-        axis.set_title(told[k].replace(", ", "\n"), fontsize=6)
+    for axis, k in zip(axes[0], columns, strict=True):
+        axis.set_title(titles[k].replace(", ", "\n"), fontsize=6)
     figure.tight_layout()
     figure.savefig(file, dpi=110)
 
 
-def trained(name: str, make: Any, network: nn.Module, folder: Path | None, device: torch.device) -> Any:
+def load_or_train(name: str, make: Any, network: nn.Module, folder: Path | None, device: torch.device) -> Any:
     """Take a network from the folder, or train it and keep it there."""
     file = None if folder is None else folder / f"{name}.safetensors"
     if file is not None and file.is_file():
         load_model(network, file)
         return network.eval().to(device)
-    made = make()
+    trained_network = make()
     if file is not None:
         file.parent.mkdir(parents=True, exist_ok=True)
-        save_model(made, str(file))
-    return made
+        save_model(trained_network, str(file))
+    return trained_network
 
 
 def main(arguments: list[str]) -> int:
@@ -205,29 +209,31 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seconds", type=float, help="in which this training ends, however many steps are made")
     parser.add_argument("--guidance", type=float, help="weight of the prompt")
     parser.add_argument("--width", type=int, help="channels of the painter at its first level, in eights")
-    given = parser.parse_args(arguments)
-    sizes = TINY if given.tiny else SIZES[given.device]
-    named = {name: getattr(given, name) for name in ("steps", "seconds", "guidance") if getattr(given, name)}
-    if given.width:
-        scale = given.width / sizes.widths[0]
+    options = parser.parse_args(arguments)
+    sizes = TINY if options.tiny else SIZES[options.device]
+    named = {name: getattr(options, name) for name in ("steps", "seconds", "guidance") if getattr(options, name)}
+    if options.width:
+        scale = options.width / sizes.widths[0]
         named["widths"] = tuple(round(width * scale / 16) * 16 for width in sizes.widths)
-    sizes, device, start = dataclasses.replace(sizes, **named), torch.device(given.device), time.perf_counter()
+    sizes, device, start = dataclasses.replace(sizes, **named), torch.device(options.device), time.perf_counter()
     print(sizes, flush=True)
     torch.manual_seed(0)
     torch.backends.cudnn.benchmark = True
     world = World(sizes)
     free = birds(sizes, sizes.n_free, INDEPENDENT, seed=1)
-    held = birds(sizes, sizes.n_held_out, INDEPENDENT, "test", seed=1)
-    print(f"painted {len(free.labels) + len(held.labels)} birds, {time.perf_counter() - start:.0f} s", flush=True)
-    made = trained("reader", lambda: train_reader(sizes, world, free, device), Reader(sizes), given.weights, device)
-    readable = readable_groups(made, held, world, device)
-    painter = trained(
-        "painter", lambda: train_painter(sizes, world, free, readable, device), Painter(sizes), given.weights, device
+    held_out = birds(sizes, sizes.n_held_out, INDEPENDENT, "test", seed=1)
+    print(f"painted {len(free.labels) + len(held_out.labels)} birds, {time.perf_counter() - start:.0f} s", flush=True)
+    reader = load_or_train(
+        "reader", lambda: train_reader(sizes, world, free, device), Reader(sizes), options.weights, device
     )
-    rows, images, told = look(painter, made, world, readable, sizes, device)
+    readable = readable_groups(reader, held_out, world, device)
+    painter = load_or_train(
+        "painter", lambda: train_painter(sizes, world, free, readable, device), Painter(sizes), options.weights, device
+    )
+    rows, images, titles = look(painter, reader, world, readable, sizes, device)
     print(summary(rows).to_string())
-    if given.picture:
-        draw(images, told, given.picture, sizes.per_pair)
+    if options.picture:
+        draw(images, titles, options.picture, sizes.per_pair)
     print(f"{time.perf_counter() - start:.0f} s")
     return 0
 

@@ -173,7 +173,7 @@ def name_role(
 
 
 def resolve_name(
-    app: Sphinx, env: BuildEnvironment, node: pending_xref, shown: nodes.Node
+    app: Sphinx, env: BuildEnvironment, node: pending_xref, text: nodes.Node
 ) -> nodes.Node | None:
     """Link what another page documents; leave an argument, and what can be imported, as it is; warn of the rest."""
     target = node["reftarget"]
@@ -183,12 +183,12 @@ def resolve_name(
         return None
     last = target.rpartition(".")[2] if ours else target
     for package in PACKAGES:
-        found = env.domains.python_domain.objects.get(f"{package}.{last}")
-        if found is not None:
+        entry = env.domains.python_domain.objects.get(f"{package}.{last}")
+        if entry is not None:
             return make_refnode(
-                app.builder, node["refdoc"], found.docname, found.node_id, shown, target
+                app.builder, node["refdoc"], entry.docname, entry.node_id, text, target
             )
-    return shown if not ours or _exists(target) else None
+    return text if not ours or _exists(target) else None
 
 
 def _exists(target: str) -> bool:

@@ -33,14 +33,18 @@ def option_lines(command: Any, name: str) -> list[str]:
         )
         flags, text = record
         default = parameter.default
-        shown = (
+        default_text = (
             str(default)
             if isinstance(default, str | int | float) and not isinstance(default, bool)
             else ""
         )
         names = " ".join(flags.replace("<", "").replace(">", "").split())
         rows.append(
-            (names, " ".join(text.partition("[default:")[0].split()).rstrip(), shown)
+            (
+                names,
+                " ".join(text.partition("[default:")[0].split()).rstrip(),
+                default_text,
+            )
         )
     lines = [".. list-table::", "   :header-rows: 1", "   :widths: 30 55 15", ""]
     for option, text, default in [("option", "meaning", "default"), *rows]:
@@ -66,7 +70,7 @@ class Commands(SphinxDirective):
         """Return the sections."""
         from quantus_concepts.studies.app import app
 
-        found: list[nodes.Node] = []
+        sections: list[nodes.Node] = []
         for name, command in walk(typer.main.get_command(app), "quantus-concepts"):
             title = name.partition(" ")[2]
             section = nodes.section(
@@ -88,8 +92,8 @@ class Commands(SphinxDirective):
                 StringList(lines, source=self.get_source_info()[0])
             )
             self.state.document.note_implicit_target(section, section)
-            found.append(section)
-        return found
+            sections.append(section)
+        return sections
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
