@@ -21,6 +21,11 @@ SPLITS = ("train", "test")
 TEST_SHARE = Number(0, 1, open_low=True, open_high=True)
 
 
+def n_for_testing(count: int, share: float) -> int:
+    """Return how many of several are for testing: at least one, and never all."""
+    return min(max(round(count * share), 1), count - 1)
+
+
 def mask_outside(points: Tensor, original: Tensor, image: Tensor) -> Tensor:
     """Return points with NaN where they lie outside of an image, or were not known."""
     height, width = image.shape[-2:]

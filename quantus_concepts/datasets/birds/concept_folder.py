@@ -16,7 +16,7 @@ from captum_concepts._support.constraints import Choice, Location, Seed, check_a
 from captum_concepts._support.files import quote, subfolders
 from captum_concepts._support.images import image_head, load_image
 from captum_concepts._support.images import image_size as size_of_image
-from quantus_concepts.datasets.base import SPLITS, TEST_SHARE, ConceptDataset, ConceptSample
+from quantus_concepts.datasets.base import SPLITS, TEST_SHARE, ConceptDataset, ConceptSample, n_for_testing
 from quantus_concepts.datasets.folders import bad_line, csv_rows, list_classes, list_some
 from quantus_concepts.datasets.transforms import Transform, apply_transform, check_image_size, default_transform
 
@@ -223,9 +223,7 @@ def _draw_training(classes: np.ndarray, n_classes: int, test_share: float, seed:
     training = np.ones(len(classes), dtype=bool)
     for label in range(n_classes):
         members = np.flatnonzero(classes == label)
-        n_test = round(len(members) * test_share)
-        if len(members) > 1:
-            n_test = min(max(n_test, 1), len(members) - 1)
+        n_test = n_for_testing(len(members), test_share) if len(members) > 1 else round(test_share)
         training[rng.permutation(members)[:n_test]] = False
     return training
 

@@ -41,6 +41,7 @@ _GROUPS = (
 )
 ATTRIBUTE_GROUPS = tuple((f"has_{name}", int(size)) for name, size in map(str.split, _GROUPS.split(", ")))
 """Groups of the 312 attributes in the order of the official ``attributes.txt``, with their sizes."""
+GROUP_OF_ATTRIBUTE = [name for name, size in ATTRIBUTE_GROUPS for _ in range(size)]
 # fmt: off
 CBM_ATTRIBUTES = (
     1, 4, 6, 7, 10, 14, 15, 20, 21, 23, 25, 29, 30, 35, 36, 38, 40, 44, 45, 50, 51, 53, 54, 56, 57, 59,
@@ -402,7 +403,7 @@ def read_class_table(path: Path, n_classes: int) -> np.ndarray:
 def _check_attribute(number: int, name: str) -> str | None:
     if number > N_ATTRIBUTES:
         return f"the end of the file after {N_ATTRIBUTES} attributes"
-    group = attribute_group(number - 1)
+    group = GROUP_OF_ATTRIBUTE[number - 1]
     return None if name.startswith(f"{group}::") else f"'{number} {group}::...'"
 
 
@@ -475,19 +476,7 @@ def _check_count(path: Path, count: int, expected: int, what: str) -> None:
         )
 
 
-def attribute_group(attribute: int) -> str:
-    """Return the group of an attribute, from its official place."""
-    end = 0
-    for name, size in ATTRIBUTE_GROUPS:
-        end += size
-        if 0 <= attribute < end:
-            return name
-    raise ValueError(f"Expected argument `attribute` to lie in [0, {N_ATTRIBUTES - 1}] but got {attribute}.")
-
-
 def part_of_attribute(name: str) -> int:
     """Return the part an attribute is about."""
-    group = name.split("::", 1)[0].removeprefix("has_")
-    region = group.rsplit("_", 1)[0]
-    part = _PART_OF_GROUP.get(region)
-    return -1 if part is None else PARTS.index(part)
+    region = name.split("::", 1)[0].removeprefix("has_").rsplit("_", 1)[0]
+    return PARTS.index(_PART_OF_GROUP[region]) if region in _PART_OF_GROUP else -1

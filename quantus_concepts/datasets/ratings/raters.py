@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captum_concepts._support.checks import check_choice, check_numbers, check_shape, check_whole, to_numpy
+from captum_concepts._support.checks import check_numbers, check_shape, to_numpy
 from captum_concepts._support.constraints import Arrays, Instance, Number, Seed, Whole, check_arguments
 from quantus_concepts.datasets.birds.painted_birds import PaintedBirds
 from quantus_concepts.datasets.ratings.explainers import EXPLAINERS, LIST_LENGTH, BirdView, GradedExplainer
@@ -45,16 +45,9 @@ class GradedExplanations:
     # in its place.
 
     def __init__(self, birds: PaintedBirds, explainers: Sequence[GradedExplainer] = EXPLAINERS, seed: int = 0) -> None:
-        self.seed = check_whole("seed", seed, 0)
-        self.birds = birds
-        self.explainers = tuple(explainers)
-        names = [explainer.name for explainer in self.explainers]
-        if len(set(names)) < len(names):
-            raise ValueError("Expected argument `explainers` to have different names but some share one.")
+        self.seed, self.birds, self.explainers = seed, birds, explainers
         self.concept_names = [plain_name(name) for name in birds.concept_names]
         labels = birds.labels.numpy()
-        if (labels == labels[0]).all():
-            raise ValueError("Expected argument `birds` to be of at least two classes. Ask for more images or classes.")
         rng = np.random.default_rng([seed, _OTHER_STREAM])
         self.others = np.array([rng.choice(np.flatnonzero(labels != label)) for label in labels])
         self._parts = np.stack([_part_places(birds, index) for index in range(len(birds))])
@@ -78,7 +71,6 @@ class GradedExplanations:
 
     def draw(self, image: int, explainer: int, situation: str = "rated") -> np.ndarray:
         """Return the bare explanation."""
-        check_choice("situation", situation, SITUATIONS)
         stream = [self.seed, _DRAW_STREAM, image, explainer, SITUATIONS.index(situation)]
         explained_image = int(self.others[image]) if situation == "strong" else image
         return self.explainers[explainer].rule(self.view(explained_image), np.random.default_rng(stream))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 import zipfile
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -390,48 +389,6 @@ class ImageName(NamedTuple):
     number: str
 
 
-@dataclass(frozen=True)
-class Layout:
-    """What determines the names of all files."""
-
-    objects: tuple[str, ...]
-    scenes: tuple[str, ...]
-    n_train: int
-    n_test: int
-    suffix: str
-
-    def name(self, split: str, object_label: int, scene_label: int, number: int) -> str:
-        """Return the name of an image, without its folder."""
-        counted = number + (self.n_train if split == "test" else 0)
-        width = max(4, len(str(self.n_train + self.n_test - 1)))
-        return f"{self.objects[object_label]}-{self.scenes[scene_label]}-{counted:0{width}d}{self.suffix}"
-
-    def image_paths(self, split: str, object_label: int, scene_label: int, number: int) -> dict[str, Path]:
-        """Return where an image goes in each folder of the layout."""
-        name = self.name(split, object_label, scene_label, number)
-        sub = SPLIT_FOLDERS[split]
-        if split == "test":
-            return {folder: Path(folder, sub, name) for folder in FOLDERS}
-        classes = {OBJ: self.objects[object_label]}
-        return {folder: Path(folder, sub, classes.get(folder, self.scenes[scene_label]), name) for folder in FOLDERS}
-
-    def mask_path(self, split: str, name: str) -> Path:
-        """Return where a mask goes."""
-        return Path(OBJ, f"{SPLIT_FOLDERS[split]}_mask", name).with_suffix(".png")
-
-    def paths(self) -> Iterator[Path]:
-        """Yield all files, the settings included."""
-        yield Path(SETTINGS)
-        for folder in FOLDERS:
-            yield from (Path(folder, name) for name in ("val.txt", "val_loc.txt", "loc.txt"))
-        for split, count in zip(SPLITS, (self.n_train, self.n_test), strict=True):
-            for o in range(len(self.objects)):
-                for s in range(len(self.scenes)):
-                    for number in range(count):
-                        yield from self.image_paths(split, o, s, number).values()
-                        yield self.mask_path(split, self.name(split, o, s, number))
-
-
 def parse_name(name: str) -> ImageName:
     """Read the name of an image file."""
     match = _NAME.fullmatch(Path(name).stem)
@@ -441,15 +398,6 @@ def parse_name(name: str) -> ImageName:
             f"{shorten(name)}."
         )
     return ImageName(match["object"], match["scene"], match["number"])
-
-
-def folder_names(class_names: Sequence[str]) -> list[str]:
-    """Make names of classes fit for the names of folders and files."""
-    names = [re.sub(r"\W+", "_", name) for name in class_names]
-    for number, name in enumerate(names):
-        if name in names[:number] or not name:
-            raise ValueError(f"Expected class names that stay different as names of folders but {name!r} is not one.")
-    return names
 
 
 def read_labels(path: Path) -> dict[str, int]:

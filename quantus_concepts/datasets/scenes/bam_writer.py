@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
-from dataclasses import asdict
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,7 +16,7 @@ from PIL import Image
 from captum_concepts._support.constraints import Flag, Location, Seed, Whole, check_arguments
 from captum_concepts._support.progress import progress
 from captum_concepts._support.whole_folder import WholeFolder
-from quantus_concepts.datasets.base import SPLITS, TEST_SHARE
+from quantus_concepts.datasets.base import SPLITS, TEST_SHARE, n_for_testing
 from quantus_concepts.datasets.scenes.bam_folder import (
     FOLDERS,
     OBJ,
@@ -22,8 +24,6 @@ from quantus_concepts.datasets.scenes.bam_folder import (
     SCENE_ONLY,
     SETTINGS,
     SPLIT_FOLDERS,
-    Layout,
-    folder_names,
 )
 from quantus_concepts.datasets.scenes.objects_on_scenes import ObjectsOnScenes
 from quantus_concepts.datasets.scenes.sources import ObjectSource, Pasted, SceneSource, check_source
@@ -146,7 +146,7 @@ def compose_files(
     """Write the files of `write_bam` into an empty folder."""
     check_source("objects", objects, ObjectSource)
     check_source("scenes", scenes, SceneSource)
-    n_test = min(max(round(n_per_pair * test_share), 1), n_per_pair - 1)
+    n_test = n_for_testing(n_per_pair, test_share)
     layout = Layout(
         tuple(folder_names(objects.class_names)),
         tuple(folder_names(scenes.class_names)),
@@ -234,3 +234,42 @@ def _write_lists(
         for file, listed in (("val_loc.txt", test_boxes), ("loc.txt", train_boxes | test_boxes)):
             lines = sorted(f"{name} {','.join(map(str, box))}\n" for name, box in listed.items())
             (root / folder / file).write_text("".join(lines), encoding="utf-8")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Classes and numbers of images, from which the names of all files follow."""
+
+    objects: tuple[str, ...]
+    scenes: tuple[str, ...]
+    n_train: int
+    n_test: int
+    suffix: str
+
+    def name(self, split: str, object_label: int, scene_label: int, number: int) -> str:
+        """Return the name of an image, without its folder."""
+        counted = number + (self.n_train if split == "test" else 0)
+        width = max(4, len(str(self.n_train + self.n_test - 1)))
+        return f"{self.objects[object_label]}-{self.scenes[scene_label]}-{counted:0{width}d}{self.suffix}"
+
+    def image_paths(self, split: str, object_label: int, scene_label: int, number: int) -> dict[str, Path]:
+        """Return where an image goes in each folder of the layout."""
+        name = self.name(split, object_label, scene_label, number)
+        sub = SPLIT_FOLDERS[split]
+        if split == "test":
+            return {folder: Path(folder, sub, name) for folder in FOLDERS}
+        classes = {OBJ: self.objects[object_label]}
+        return {folder: Path(folder, sub, classes.get(folder, self.scenes[scene_label]), name) for folder in FOLDERS}
+
+    def mask_path(self, split: str, name: str) -> Path:
+        """Return where a mask goes."""
+        return Path(OBJ, f"{SPLIT_FOLDERS[split]}_mask", name).with_suffix(".png")
+
+
+def folder_names(class_names: Sequence[str]) -> list[str]:
+    """Make names of classes fit for the names of folders and files."""
+    names = [re.sub(r"\W+", "_", name) for name in class_names]
+    for number, name in enumerate(names):
+        if name in names[:number] or not name:
+            raise ValueError(f"Expected class names that stay different as names of folders but {name!r} is not one.")
+    return names

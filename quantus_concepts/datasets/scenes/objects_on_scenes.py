@@ -13,7 +13,7 @@ from torch import Tensor
 
 from captum_concepts._support.checks import check_choice, check_index, check_whole
 from captum_concepts._support.constraints import Choice, Number, Seed, Whole, check_arguments
-from quantus_concepts.datasets.base import SPLITS, TEST_SHARE, check_pair
+from quantus_concepts.datasets.base import SPLITS, TEST_SHARE, check_pair, n_for_testing
 from quantus_concepts.datasets.scenes.composed import GREY, NO_BOX, VIEWS, Box, ComposedDataset
 from quantus_concepts.datasets.scenes.sources import (
     Cutout,
@@ -46,7 +46,7 @@ def split_groups(
     open_, test = np.ones(numbers.max() + 1, dtype=bool), np.zeros(numbers.max() + 1, dtype=bool)
     for label in sorted(range(len(class_names)), key=lambda label: len(members[label])):
         mine = np.random.default_rng([*seed, label]).permutation(members[label])
-        n_test = min(max(round(len(mine) * test_share), 1), len(mine) - 1)
+        n_test = n_for_testing(len(mine), test_share)
         free = mine[open_[mine]]
         test[free[: max(0, n_test - int(test[mine].sum()))]] = True
         open_[mine] = False

@@ -193,12 +193,3 @@ def test_names_are_plain_words_and_stay_different_in_the_whole_catalogue() -> No
     names = PaintedBirds(2, image_size=32, n_classes=2, n_concepts=104).concept_names
     assert len({plain_name(name) for name in names}) == len(names)
     assert not any("," in plain_name(name) for name in names)
-
-
-def test_bad_arguments_are_refused(graded: GradedExplanations) -> None:
-    with pytest.raises(ValueError, match="different names"):
-        GradedExplanations(graded.birds, [EXPLAINERS[0], EXPLAINERS[0]])
-    with pytest.raises(ValueError, match="situation"):
-        graded.draw(0, 0, "heavy")
-    with pytest.raises(TypeError, match="seed"):
-        GradedExplanations(graded.birds, seed=0.5)  # type: ignore[arg-type]

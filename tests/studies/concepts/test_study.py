@@ -18,7 +18,7 @@ from concept_ranges import check_concepts
 from fixtures_commands import NETWORK
 from fixtures_cub import write_cub
 from quantus_concepts.datasets import CUB200, PaintedBirds
-from quantus_concepts.datasets.birds.cub200 import CBM_ATTRIBUTES, attribute_group
+from quantus_concepts.datasets.birds.cub200 import CBM_ATTRIBUTES, GROUP_OF_ATTRIBUTE
 from quantus_concepts.metrics.streaming.columns import ModelColumns
 from quantus_concepts.studies._kit.run import Run
 from quantus_concepts.studies._models import loading
@@ -118,7 +118,7 @@ def test_test_photographs_are_read_and_scored_once(tmp_path, monkeypatch, n_outp
 
 
 #: Official numbers of the wing colours that are concepts, but one.
-RARE = {str(number + 1) for number in CBM_ATTRIBUTES if attribute_group(number) == "has_wing_color"} - {"24"}
+RARE = {str(number + 1) for number in CBM_ATTRIBUTES if GROUP_OF_ATTRIBUTE[number] == "has_wing_color"} - {"24"}
 PATTERNS = "has_wing_*, has_bill_shape::dagger"
 
 
