@@ -26,6 +26,8 @@ Row = Mapping[str, Any]
 #: What a number is compared with; None where it is missing.
 Baseline = Row | float | None
 Writer = Callable[[float], str]
+#: What names a row: a column, or a function of the row.
+Name = str | Callable[[pd.Series], str]
 
 
 @dataclass(frozen=True)
@@ -42,10 +44,15 @@ class Finding:
 
 def said(*findings: Finding | str | None) -> list[Finding]:
     """Return the findings, each once; a topic whose findings all lack their number says so, None does not apply."""
-    made = [Finding(finding) if isinstance(finding, str) else finding for finding in findings if finding is not None]
-    known = {finding.topic for finding in made if finding.text}
-    shown = (finding if finding.text else Finding(NO_NUMBER, finding.topic) for finding in made)
-    return list(dict.fromkeys(finding for finding in shown if finding.text != NO_NUMBER or finding.topic not in known))
+    present = [Finding(finding) if isinstance(finding, str) else finding for finding in findings if finding is not None]
+    answered = {finding.topic for finding in present if finding.text}
+    return list(
+        dict.fromkeys(
+            Finding(finding.text or NO_NUMBER, finding.topic)
+            for finding in present
+            if finding.text or finding.topic not in answered
+        )
+    )
 
 
 def number(value: float, decimals: int = 2) -> str:
@@ -92,6 +99,10 @@ def with_intervals(rows: pd.DataFrame) -> pd.DataFrame:
     return rows[rows["low"].notna()]
 
 
+def _namer(name: Name) -> Callable[[pd.Series], str]:
+    return name if callable(name) else lambda row: str(row[name])
+
+
 def named_with_interval(column: str, write: Writer = number) -> Callable[[pd.Series], str]:
     """Return how a row is named with its number and interval."""
     return lambda row: f"{row[column]} ({write(row['value'])}, {ends(row, write)})"
@@ -124,7 +135,7 @@ def join_words(parts: Sequence[str], last: str = "and") -> str:
 def sentence(
     text: str,
     row: Row | None,
-    baselines: Mapping[str, Row | None] | None = None,
+    baselines: Mapping[str, Baseline] | None = None,
     *,
     draws: Sequence[str] = (),
     write: Writer = percent,
@@ -141,43 +152,44 @@ def sentence(
     parts = []
     for name, other in (baselines or {}).items():
         if other is not None:
-            span = f", 95 % of them {ends(other, write)}" if name in draws else ""
-            parts.append(f"{RELATIONS[relation_to(row, other)]} {name} ({write(other['value'])}{span})")
+            value = other if isinstance(other, float) else other["value"]
+            span = f", 95 % of them {ends(other, write)}" if name in draws and not isinstance(other, float) else ""
+            parts.append(f"{RELATIONS[relation_to(row, other)]} {name} ({write(value)}{span})")
     parts += [more] if more else []
     return f"{text.format(with_interval(row, write))}{': ' if parts else ''}{'; '.join(parts)}."
 
 
-def leader(
-    rows: pd.DataFrame, text: str, name: Callable[[pd.Series], str] = lambda row: row["model"], write: Writer = percent
-) -> str:
+def leader(rows: pd.DataFrame, text: str, name: Name = "model", write: Writer = percent) -> str:
     """Say of which row the number is highest, which others cannot be distinguished from it, and of which it is lowest.
 
-    `text` begins the sentence: "S+ is highest for".
+    `text` begins the sentence: "S+ is highest for". `name` is the column that names a row, or a function of the row.
     """
+    name_of = _namer(name)
     rows = rows[rows["value"].notna()].sort_values("value", kind="stable")
     if rows.empty:
         return ""
-    worst, best, others = rows.iloc[0], rows.iloc[-1], rows.iloc[:-1]
-    alike = [name(row) for _, row in others[::-1].iterrows() if relation_to(row, best) == "at"]
-    which = join_words(alike) if len(alike) <= FEW else f"{len(alike)} of the {len(others)} others"
-    said_alike = f", not distinguishable from {which}" if alike else ""
-    lowest = f"; lowest for {name(worst)}, {with_interval(worst, write)}" if len(rows) > 1 else ""
-    return f"{text} {name(best)}, {with_interval(best, write)}{said_alike}{lowest}."
+    worst, best = rows.iloc[0], rows.iloc[-1]
+    alike = [name_of(row) for _, row in rows.iloc[-2::-1].iterrows() if relation_to(row, best) == "at"]
+    which = join_words(alike) if len(alike) <= FEW else f"{len(alike)} of the {len(rows) - 1} others"
+    as_high = f", not distinguishable from {which}" if alike else ""
+    lowest = f"; lowest for {name_of(worst)}, {with_interval(worst, write)}" if len(rows) > 1 else ""
+    return f"{text} {name_of(best)}, {with_interval(best, write)}{as_high}{lowest}."
 
 
 def compared(
     rows: pd.DataFrame,
     baseline: Baseline | Callable[[pd.Series], Baseline],
     text: str,
-    name: Callable[[pd.Series], str] = lambda row: row["model"],
+    name: Name = "model",
 ) -> str:
     """Say which rows are above, at and below a baseline, which `text` names: "Above random directions (50 %)".
 
     The baseline may be a function of the row, where each row has one of its own; rows without one are left out.
     """
+    name_of = _namer(name)
     by_relation: dict[str, list[str]] = {relation: [] for relation in RELATIONS}
     for _, row in rows[rows["value"].notna()].iterrows():
-        by_relation[relation_to(row, baseline(row) if callable(baseline) else baseline)].append(name(row))
+        by_relation[relation_to(row, baseline(row) if callable(baseline) else baseline)].append(name_of(row))
     most = max(by_relation, key=lambda relation: len(by_relation[relation]))
     parts = []
     for relation, phrase in {"above": text, "at": "not distinguishable from it", "below": "below it"}.items():
@@ -194,16 +206,16 @@ def trend(first: Row, last: Row, write: Writer = percent) -> str:
     return f"from {with_interval(first, write)} to {with_interval(last, write)}, {relation} where it began"
 
 
-def answer(asked: Mapping[str, tuple[Row | None, Row | None]], baseline: str, write: Writer = percent) -> str:
-    """Return the short form: which numbers, by how they were asked for, are above those of a baseline, with both.
+def answer(pairs: Mapping[str, tuple[Row | None, Row | None]], baseline: str, write: Writer = percent) -> str:
+    """Return the short form: which of the named numbers are above those of the baseline paired with each, with both.
 
     For instance "yes by value (97 %, random 24 %); not distinguishable from random directions by weight (24 %, ...)".
     """
     phrases = {"above": "yes", "at": f"not distinguishable from {baseline}", "below": f"below {baseline}"}
     groups: dict[str, list[str]] = {}
-    for how, (row, other) in asked.items():
+    for how, (row, other) in pairs.items():
         if row is not None:
-            beside = "" if other is None else f", random {write(other['value'])}"
-            phrase = "" if other is None else phrases.get(relation_to(row, other), "")
-            groups.setdefault(phrase, []).append(f"{how} ({write(row['value'])}{beside})".strip())
+            random = "" if other is None else f", random {write(other['value'])}"
+            phrase = phrases.get(relation_to(row, other), "")
+            groups.setdefault(phrase, []).append(f"{how} ({write(row['value'])}{random})".strip())
     return "; ".join(f"{phrase} {join_words(parts)}".strip() for phrase, parts in groups.items())

@@ -20,7 +20,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from captum_concepts._support.files import printable
-from quantus_concepts.studies._kit.findings import number
+from quantus_concepts.studies._kit.findings import Writer, number
 from quantus_concepts.studies._kit.results import PAPER
 
 #: In place of a model: what a formula says.
@@ -58,10 +58,10 @@ class Table:
     """A declaration: which columns of a tidy frame make the rows, and which the columns, of a table.
 
     `rows` and `columns` name one or two columns of `frame`; of two, the first makes groups. Their values stand in the
-    order in which they occur, those of a categorical column in its own. A cell shows ``value`` as `write` does and
-    below it ``low`` and ``high``; where the frame has columns ``text``, ``small``, ``mark`` ("above", "at", "below" or
-    a sign), ``best`` and ``style``, these decide. `labels` renames rows and columns, `heads` puts small print below a
-    column's name, `controls` are rows in grey.
+    order in which they occur, those of a categorical column in its own. A cell shows ``value`` as `write` does, which
+    may be one function for each ``metric``, and below it ``low`` and ``high``; where the frame has columns ``text``,
+    ``small``, ``mark`` ("above", "at", "below" or a sign), ``best`` and ``style``, these decide. `labels` renames rows
+    and columns, `heads` puts small print below a column's name, `controls` are rows in grey.
     """
 
     title: str
@@ -69,7 +69,7 @@ class Table:
     frame: pd.DataFrame
     rows: Sequence[str]
     columns: Sequence[str]
-    write: Callable[[float], str] = number
+    write: Writer | Mapping[str, Writer] = number
     span: Callable[[float, float], str] | None = None
     labels: Mapping[Any, str] = field(default_factory=dict)
     heads: Mapping[Any, str] = field(default_factory=dict)
@@ -125,19 +125,22 @@ class Table:
         return self.labels.get(name, str(name))
 
     def _cell(self, row: Mapping[str, Any]) -> Cell:
-        value = row.get("value", math.nan)
-        text = row.get("text")
-        shown = text if isinstance(text, str) else self.write(value)
-        small = row.get("small")
+        write = self.write if callable(self.write) else self.write[row["metric"]]
+        value, low, high = (row.get(name, math.nan) for name in ("value", "low", "high"))
+        # Of several frames joined, rows of those without such a column have NaN there.
+        text, small, mark, style = (row.get(name) for name in ("text", "small", "mark", "style"))
         if not isinstance(small, str):
-            low, high = row.get("low", math.nan), row.get("high", math.nan)
-            small = "" if math.isnan(value) or math.isnan(low) else (self.span or self._span)(low, high)
-        mark, style = (each if isinstance(each := row.get(name), str) else "" for name in ("mark", "style"))
-        mark = {"above": "", **MARKS}.get(mark, mark)
-        return Cell(shown, small, mark, row.get("best") is True, style)
-
-    def _span(self, low: float, high: float) -> str:
-        return f"{self.write(low)}{' to ' if low < 0 else '–'}{self.write(high)}"
+            ends = (
+                f"{write(low)}{' to ' if low < 0 else '–'}{write(high)}" if self.span is None else self.span(low, high)
+            )
+            small = "" if math.isnan(value) or math.isnan(low) else ends
+        return Cell(
+            text if isinstance(text, str) else write(value),
+            small,
+            {"above": "", **MARKS}.get(mark, mark) if isinstance(mark, str) else "",
+            row.get("best") is True,
+            style if isinstance(style, str) else "",
+        )
 
 
 def _found(frame: pd.DataFrame, columns: Sequence[str]) -> list[tuple[Any, ...]]:

@@ -66,11 +66,11 @@ class Interleaved(ComposedDataset):
 
 
 def _order(object_labels: Tensor, scene_labels: Tensor, n_scenes: int) -> list[int]:
-    seen: Counter[tuple[int, int]] = Counter()
+    counts: Counter[tuple[int, int]] = Counter()
     keys = []
     for pair in zip(object_labels.tolist(), scene_labels.tolist(), strict=True):
-        keys.append((seen[pair], (pair[1] - pair[0]) % n_scenes, pair[0]))
-        seen[pair] += 1
+        keys.append((counts[pair], (pair[1] - pair[0]) % n_scenes, pair[0]))
+        counts[pair] += 1
     return sorted(range(len(keys)), key=keys.__getitem__)
 
 
@@ -101,17 +101,17 @@ class PlacedObjects(ObjectsOnScenes):
 
     def pasted(self, index: int) -> Pasted | None:
         """Return the object of an image in its place; as `ObjectsOnScenes` places it where that is random."""
-        found = super().pasted(index)
-        if found is None or self.place == "random":
-            return found
-        free = [self.image_size - side for side in found.mask.shape]
+        pasted = super().pasted(index)
+        if pasted is None or self.place == "random":
+            return pasted
+        free = [self.image_size - side for side in pasted.mask.shape]
         if self.place == "centre":
             row, col = (length // 2 for length in free)
         else:
             row, col = (
-                length if 2 * at > length else 0 for at, length in zip((found.row, found.col), free, strict=True)
+                length if 2 * at > length else 0 for at, length in zip((pasted.row, pasted.col), free, strict=True)
             )
-        return found._replace(row=row, col=col)
+        return pasted._replace(row=row, col=col)
 
 
 #: Sizes that scenes can be painted in.
@@ -148,12 +148,12 @@ def load_data(options: AttributionOptions) -> AttributionData:
     """Load or compose the images."""
     data = _bam(options) if options.data == BAM else _composed(options)
     test = data.test
-    for name, wanted, known in (
+    for name, choice, names in (
         ("--common-object", options.common_object, test.object_names),
         ("--target-scene", options.target_scene, test.scene_names),
     ):
-        if wanted is not None:
-            check_choice(name, wanted, known)
+        if choice is not None:
+            check_choice(name, choice, names)
     data.settings |= {
         "images": f"{test.image_size} px",
         "object classes": ", ".join(test.object_names),

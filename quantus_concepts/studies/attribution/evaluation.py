@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -33,6 +34,8 @@ from quantus_concepts.studies.attribution.model_training import N_COMPARED, data
 from quantus_concepts.studies.attribution.options import AttributionOptions
 
 Methods = Mapping[str, Callable[..., np.ndarray]]
+#: By name of the method.
+Attributions = dict[str, RegionAttributions]
 #: What a method's explanation depends on, beside its name and the images.
 SETTINGS = ("n_samples", "n_steps", "noise", "batch_size", "seed", "layer")
 
@@ -44,67 +47,65 @@ def explain_subjects(
     masks: Any,
     elsewhere: Mapping[Subject, Any] | None = None,
     keep: Mapping[Subject, Sequence[int]] | None = None,
-    after_each: Callable[[dict[str, RegionAttributions]], object] = lambda found: None,
-) -> dict[str, RegionAttributions]:
+    after_each: Callable[[Attributions], object] = lambda attributions: None,
+) -> Attributions:
     """Return what `attribute_regions` gives of named subjects, each kept as it is done; call `after_each`."""
-    others, shown = elsewhere or {}, keep or {}
-    options, found = run.options, {name: RegionAttributions() for name in methods}
+    options, attributions = run.options, {name: RegionAttributions() for name in methods}
     settings = {name: getattr(options, name) for name in SETTINGS} | {"methods": list(methods)}
-    for called, subject in subjects.items():
-        own, rows = {key: others[key] for key in others if key is subject}, list(shown.get(subject, ()))
-
-        def make(_: Any, subject: Subject = subject, own: Any = own, rows: Sequence[int] = rows) -> dict[str, Tensor]:
-            explained = attribute_regions(
-                methods,
-                [subject],
-                masks,
-                elsewhere=own,
-                keep={subject: rows},
-                batch_size=options.batch_size,
-                display_progressbar=options.progress,
-            )
-            return _tensors(explained, subject)
-
+    for subject_name, subject in subjects.items():
+        rows = list((keep or {}).get(subject, ()))
+        regions = {key: other for key, other in (elsewhere or {}).items() if key is subject}
         depends = settings | {
             "model": subject.model,
             "labels": subject.labels,
             "images": subject.batch(list(range(min(N_COMPARED, len(subject))))),
             "shown": rows,
-            "elsewhere": bool(own),
+            "elsewhere": bool(regions),
             "device": str(options.torch_device()),
         }
-        _add(found, run.kept(f"explanations of {called}", depends, make), subject)
-        after_each(found)
-    return {name: _undefined(subjects, others, each.failure) if each.failure else each for name, each in found.items()}
+        explain = partial(
+            attribute_regions,
+            methods,
+            [subject],
+            masks,
+            elsewhere=regions,
+            keep={subject: rows},
+            batch_size=options.batch_size,
+            display_progressbar=options.progress,
+        )
+        tensors = run.kept(f"explanations of {subject_name}", depends, partial(_explained, explain, subject))
+        _add(attributions, tensors, subject)
+        after_each(attributions)
+    for name, result in attributions.items():
+        if result.failure:
+            # A method that fails once has no number of any subject.
+            nan = {subject: torch.full((len(subject),), torch.nan).double() for subject in subjects.values()}
+            regions = {subject: nan[subject] for subject in elsewhere or {}}
+            attributions[name] = RegionAttributions(nan, regions, {}, result.failure)
+    return attributions
 
 
-def _tensors(found: Mapping[str, RegionAttributions], subject: Subject) -> dict[str, Tensor]:
+def _explained(explain: Callable[[], Attributions], subject: Subject, _: object) -> dict[str, Tensor]:
     tensors = {}
-    for name, each in found.items():
-        tensors[f"{name}: failure"] = torch.tensor(list(each.failure.encode()), dtype=torch.uint8)
-        tensors[f"{name}: inside"] = each.inside[subject]
-        if subject in each.elsewhere:
-            tensors[f"{name}: elsewhere"] = each.elsewhere[subject]
-        if subject in each.maps:
-            tensors[f"{name}: maps"] = torch.from_numpy(np.ascontiguousarray(each.maps[subject]))
+    for name, result in explain().items():
+        tensors[f"{name}: failure"] = torch.tensor(list(result.failure.encode()), dtype=torch.uint8)
+        tensors[f"{name}: inside"] = result.inside[subject]
+        if subject in result.elsewhere:
+            tensors[f"{name}: elsewhere"] = result.elsewhere[subject]
+        if subject in result.maps:
+            tensors[f"{name}: maps"] = torch.from_numpy(np.ascontiguousarray(result.maps[subject]))
     return tensors
 
 
-def _add(found: Mapping[str, RegionAttributions], tensors: Mapping[str, Tensor], subject: Subject) -> None:
-    for name, each in found.items():
+def _add(attributions: Attributions, tensors: Mapping[str, Tensor], subject: Subject) -> None:
+    for name, result in attributions.items():
         # A method that fails for one subject may do so for others.
-        each.failure = each.failure or bytes(tensors[f"{name}: failure"].tolist()).decode()
-        each.inside[subject] = tensors[f"{name}: inside"]
+        result.failure = result.failure or bytes(tensors[f"{name}: failure"].tolist()).decode()
+        result.inside[subject] = tensors[f"{name}: inside"]
         if f"{name}: elsewhere" in tensors:
-            each.elsewhere[subject] = tensors[f"{name}: elsewhere"]
+            result.elsewhere[subject] = tensors[f"{name}: elsewhere"]
         if f"{name}: maps" in tensors:
-            each.maps[subject] = tensors[f"{name}: maps"].numpy()
-
-
-def _undefined(subjects: Mapping[str, Subject], elsewhere: Mapping[Subject, Any], reason: str) -> RegionAttributions:
-    """Return NaN throughout: a method that fails once has no number of any subject."""
-    nothing = {subject: torch.full((len(subject),), torch.nan).double() for subject in subjects.values()}
-    return RegionAttributions(nothing, {subject: nothing[subject] for subject in elsewhere}, {}, reason)
+            result.maps[subject] = tensors[f"{name}: maps"].numpy()
 
 
 #: Images of a sheet.
@@ -143,79 +144,68 @@ def shown_rows(chosen: Tensor, objects: Tensor, scenes: Tensor, count: int = N_S
     for row in rows:
         if all(objects[row] != objects[other] and scenes[row] != scenes[other] for other in different):
             different.append(row)
-    rest = [row for row in rows if row not in different]
-    return sorted([*different, *rest][:count])
+    return sorted([*different, *(row for row in rows if row not in different)][:count])
 
 
 def saliency_sheets(
     pairs: Mapping[str, tuple[Subject, Subject]],
-    found: Mapping[str, RegionAttributions],
-    shown: Mapping[str, Sequence[int]],
+    attributions: Attributions,
+    rows_of: Mapping[str, Sequence[int]],
     enters: Mapping[str, Tensor],
     data: ComposedDataset,
 ) -> dict[str, PictureGrid]:
     """Lay out maps: for each image a line for each subject, a column for each method that did not fail."""
-    sheets = {}
+    sheets, columns = {}, _without_failure(attributions)
     for metric, pair in pairs.items():
         labels, caption = LAYOUTS[metric]
-        rows = list(shown[metric])
+        rows = list(rows_of[metric])
         regions = data.masks(rows)[:, 0].numpy()
         lines = []
         for place, row in enumerate(rows):
-            named = {
+            classes = {
                 "object": data.object_names[int(data.object_labels[row])],
                 "scene": data.scene_names[int(data.scene_labels[row])],
             }
-            lines += [
-                _line(label.format(**named), subject, row, found, place, regions[place])
-                for label, subject in zip(labels, pair, strict=True)
-            ]
+            for label, subject in zip(labels, pair, strict=True):
+                maps = [(result, subject) for result in columns.values()]
+                lines.append(_picture_row(label.format(**classes), subject, row, regions[place], maps, place))
         if not enters[metric][rows].any():
             caption += f" None of these images enters {metric}: there were no better ones to show."
-        sheets[metric.lower()] = PictureGrid(metric.lower(), _columns(found), lines, caption)
+        sheets[metric.lower()] = PictureGrid(metric.lower(), [*columns], lines, caption)
     return sheets
 
 
 def commonality_sheet(
-    subjects: Mapping[float, Subject],
-    found: Mapping[str, RegionAttributions],
-    row: int,
-    masks: Callable[[list[int]], Tensor],
+    subjects: Mapping[float, Subject], attributions: Attributions, row: int, masks: Callable[[list[int]], Tensor]
 ) -> PictureGrid:
     """Lay out the maps of one image: a line for each method that did not fail, a column for each commonality."""
-    image, region = _picture(next(iter(subjects.values())), row), masks([row])[0, 0].numpy()
+    first, region = next(iter(subjects.values())), masks([row])[0, 0].numpy()
     lines = [
-        PictureRow(
-            method,
-            image,
-            [found[method].maps[subject][0] for subject in subjects.values()],
-            region,
-            [float(found[method].inside[subject][row]) for subject in subjects.values()],
-        )
-        for method in _columns(found)
+        _picture_row(method, first, row, region, [(result, subject) for subject in subjects.values()])
+        for method, result in _without_failure(attributions).items()
     ]
     return PictureGrid("relative", [f"k = {k:g}" for k in subjects], lines, COMMONALITY)
 
 
-def _line(
-    label: str, subject: Subject, row: int, found: Mapping[str, RegionAttributions], place: int, region: np.ndarray
+def _picture_row(
+    label: str,
+    pictured: Subject,
+    row: int,
+    region: np.ndarray,
+    maps: Sequence[tuple[RegionAttributions, Subject]],
+    place: int = 0,
 ) -> PictureRow:
-    columns = _columns(found)
     return PictureRow(
         label,
-        _picture(subject, row),
-        [found[name].maps[subject][place] for name in columns],
+        pictured.batch([row])[0].permute(1, 2, 0).clamp(0, 1).numpy(),
+        [result.maps[subject][place] for result, subject in maps],
         region,
-        [float(found[name].inside[subject][row]) for name in columns],
+        [float(result.inside[subject][row]) for result, subject in maps],
     )
 
 
-def _picture(subject: Subject, row: int) -> np.ndarray:
-    return subject.batch([row])[0].permute(1, 2, 0).clamp(0, 1).numpy()
-
-
-def _columns(found: Mapping[str, RegionAttributions]) -> list[str]:
-    return [name for name, each in found.items() if not each.failure]
+def _without_failure(attributions: Attributions) -> Attributions:
+    return {name: result for name, result in attributions.items() if not result.failure}
 
 
 #: The paper's k.
@@ -231,22 +221,19 @@ def model_name(commonality: float) -> str:
     return f"f_s^{commonality:.1f}"
 
 
-def methods_asked_for(options: AttributionOptions) -> dict[str, Callable[..., np.ndarray]]:
+def requested_methods(options: AttributionOptions) -> dict[str, Callable[..., np.ndarray]]:
     """Return the methods of `--methods`, or those of the paper, and the controls."""
-    asked_for = options.method_names
-    known = {name.lower(): name for name in METHOD_NAMES}
-    names = [*PAPER_METHODS] if asked_for is None else [known.get(name.lower(), name) for name in asked_for]
-    settings: dict[str, Any] = {
-        name: getattr(options, name) for name in ("n_samples", "n_steps", "noise", "batch_size", "seed")
-    }
-    settings |= {"layer": layer_asked_for(options), "device": options.torch_device()}
+    spelling = {name.lower(): name for name in METHOD_NAMES}
+    names = [spelling.get(name.lower(), name) for name in options.method_names or PAPER_METHODS]
+    settings = {name: getattr(options, name) for name in SETTINGS}
+    settings |= {"layer": requested_layer(options), "device": options.torch_device()}
     try:
         return {name: method_from_spec(name, **settings) for name in dict.fromkeys([*names, *CONTROL_METHODS])}
     except (ValueError, TypeError) as error:
         raise ValueError(f"Argument `--methods` names what cannot be used. {error}") from error
 
 
-def layer_asked_for(options: AttributionOptions) -> str | None:
+def requested_layer(options: AttributionOptions) -> str | None:
     """Return the layer by its name in the networks that are trained: loaded ones have a normalisation in front."""
     if options.layer is None or options.trains or options.layer.startswith(f"{LOADED}."):
         return options.layer
@@ -258,52 +245,54 @@ def score_absolute(
 ) -> pd.DataFrame:
     """Score MCS, IDR and IIR, and lay out their saliency sheets."""
     options, test = run.options, data.test
-    bare = test.with_view("0s")
     n_images, n_patches = (min(count, len(test)) for count in (options.n_images, options.n_patches))
     objects, scenes = test.object_labels[:n_images], test.scene_labels[:n_images]
-    patches = _patches(run, data, models["f_0"], n_patches)
-    object_model, scene_model = (
-        Subject(models[name], test.images, labels) for name, labels in (("f_o", objects), ("f_s", scenes))
-    )
-    pairs: dict[str, Pair] = {
-        "MCS": (object_model, scene_model),
-        "IDR": (scene_model, Subject(models["f_s"], bare.images, scenes)),
-        "IIR": (
-            Subject(models["f_0"], bare.images, scenes[:n_patches]),
-            Subject(models["f_0"], patches.images, scenes[:n_patches]),
-        ),
-    }
-    bare_scenes, (before, after) = pairs["IDR"][1], pairs["IIR"]
+    patches, bare = _patches(run, data, models["f_0"], n_patches), test.with_view("0s").images
     subjects = {
-        "f_o": object_model,
-        "f_s": scene_model,
-        "f_s without objects": bare_scenes,
-        "f_0": before,
-        "f_0 with patches": after,
+        "f_o": Subject(models["f_o"], test.images, objects),
+        "f_s": Subject(models["f_s"], test.images, scenes),
+        "f_s without objects": Subject(models["f_s"], bare, scenes),
+        "f_0": Subject(models["f_0"], bare, scenes[:n_patches]),
+        "f_0 with patches": Subject(models["f_0"], patches.images, scenes[:n_patches]),
     }
-    logits = {subject: subject.logits(options.batch_size) for subject in subjects.values()}
-    marked = marked_rows(test.masks, max(n_images, n_patches), options.batch_size)
-    why = undefined_reasons(pairs, logits, patches.converged.numpy(), marked)
+    pairs: dict[str, Pair] = {
+        "MCS": (subjects["f_o"], subjects["f_s"]),
+        "IDR": (subjects["f_s"], subjects["f_s without objects"]),
+        "IIR": (subjects["f_0"], subjects["f_0 with patches"]),
+    }
+    why = _why_undefined(run, pairs, test, max(n_images, n_patches), patches.converged.numpy())
     enters = {metric: torch.from_numpy(reasons == "") for metric, reasons in why.items()}
     both = enters["MCS"] & enters["IDR"]
     rows = shown_rows(both if both.any() else enters["MCS"] | enters["IDR"], objects, scenes)
-    shown = {"MCS": rows, "IDR": rows, "IIR": shown_rows(enters["IIR"], objects[:n_patches], scenes[:n_patches])}
-    elsewhere = random_regions(test.masks, n_images, options.seed)
+    rows_of = {"MCS": rows, "IDR": rows, "IIR": shown_rows(enters["IIR"], objects[:n_patches], scenes[:n_patches])}
     run.say("Explaining")
-    found = explain_subjects(
+    attributions = explain_subjects(
         run,
         methods,
         subjects,
         test.masks,
-        dict.fromkeys(pairs["MCS"], elsewhere),
-        {subject: shown[metric] for metric, pair in pairs.items() for subject in pair},
+        dict.fromkeys(pairs["MCS"], random_regions(test.masks, n_images, options.seed)),
+        {subject: rows_of[metric] for metric, pair in pairs.items() for subject in pair},
         partial(say_scores, run, pairs, why),
     )
-    note_failures(run, found)
+    note_failures(run, attributions)
     run.settings["images explained"] = f"{n_images} for MCS and IDR, {n_patches} for IIR"
-    run.facts["sheets"] = saliency_sheets(pairs, found, shown, enters, test)
-    scores = contrast_scores(found, pairs, why, threshold=options.threshold)
+    run.facts["sheets"] = saliency_sheets(pairs, attributions, rows_of, enters, test)
+    scores = contrast_scores(attributions, pairs, why, threshold=options.threshold)
     return contrast_table(scores, unconverged=int((~patches.converged).sum()))
+
+
+def _why_undefined(
+    run: Run[AttributionOptions],
+    pairs: Mapping[str, Pair],
+    data: ComposedDataset,
+    count: int,
+    converged: np.ndarray | None = None,
+) -> dict[str, np.ndarray]:
+    size = run.options.batch_size
+    logits = {subject: subject.logits(size) for subject in dict.fromkeys(itertools.chain(*pairs.values()))}
+    converged = np.empty(0, dtype=bool) if converged is None else converged
+    return undefined_reasons(pairs, logits, converged, marked_rows(data.masks, count, size))
 
 
 def score_robustness(
@@ -322,11 +311,9 @@ def score_robustness(
             Subject(models["f_s"], data.images, data.scene_labels[:count]),
         )
         named = {f"{name}, {change}": subject for name, subject in zip(("f_o", "f_s"), pair, strict=True)}
-        found = explain_subjects(run, methods, named, data.masks)
-        logits = {subject: subject.logits(options.batch_size) for subject in pair}
-        marked = marked_rows(data.masks, count, options.batch_size)
-        why = undefined_reasons({"MCS": pair}, logits, np.empty(0, dtype=bool), marked)
-        tables.append(contrast_table(contrast_scores(found, {"MCS": pair}, why)).assign(variant=change))
+        attributions = explain_subjects(run, methods, named, data.masks)
+        why = _why_undefined(run, {"MCS": pair}, data, count)
+        tables.append(contrast_table(contrast_scores(attributions, {"MCS": pair}, why)).assign(variant=change))
     return pd.concat(tables).assign(metric="robustness", chance=np.nan)
 
 
@@ -346,40 +333,39 @@ def score_commonality(
     without = {k: Subject(models[model_name(k)], bare, labels) for k in COMMONALITIES}
     right = right_by_commonality(with_object, without, options.batch_size)
     # The first image that as many models as possible classify correctly.
-    shown = int(right[0].double().sum(0).argmax())
+    pictured = int(right[0].double().sum(0).argmax())
     named = {model_name(k): subject for k, subject in with_object.items()}
-    found = explain_subjects(run, methods, named, masks, keep={subject: [shown] for subject in named.values()})
-    note_failures(run, found)
-    run.facts["sheets"]["relative"] = commonality_sheet(with_object, found, shown, masks)
+    attributions = explain_subjects(run, methods, named, masks, keep={of: [pictured] for of in named.values()})
+    note_failures(run, attributions)
+    run.facts["sheets"]["relative"] = commonality_sheet(with_object, attributions, pictured, masks)
     accuracies = accuracy_table(right, list(COMMONALITIES)).assign(model="f_s^k").drop(columns="method")
     marked = marked_rows(masks, len(places), options.batch_size)
-    return relative_table(found, with_object, right, options.seed, marked), accuracies
+    return relative_table(attributions, with_object, right, options.seed, marked), accuracies
 
 
 def say_scores(
-    run: Run[Any], pairs: Mapping[str, Pair], why: Mapping[str, np.ndarray], found: Mapping[str, RegionAttributions]
+    run: Run[Any], pairs: Mapping[str, Pair], why: Mapping[str, np.ndarray], attributions: Attributions
 ) -> None:
     """Say the scores of the metric whose explanations have just been finished."""
-    known = {name: each for name, each in found.items() if not each.failure}
-    done = {metric: pair for metric, pair in pairs.items() if all(set(pair) <= set(of.inside) for of in known.values())}
-    latest = [subject for of in known.values() for subject in of.inside][-1:]
-    finished = [metric for metric, pair in done.items() if set(latest) & set(pair)]
-    if not known or not finished:
+    results = _without_failure(attributions)
+    explained = [subject for result in results.values() for subject in result.inside]
+    done = {metric: pair for metric, pair in pairs.items() if set(pair) <= set(explained)}
+    finished = [metric for metric, pair in done.items() if explained[-1] in pair]
+    if not finished:
         return
-    metric, pair = finished[-1], done[finished[-1]]
-    table = contrast_table(contrast_scores(known, {metric: pair}, why))
-    values = table[table["metric"] == metric]
-    scores = ", ".join(f"{row.method} {row.value:.2f}" for row in values.itertuples())
+    metric = finished[-1]
+    table = contrast_table(contrast_scores(results, {metric: done[metric]}, why))
+    scores = ", ".join(f"{row.method} {row.value:.2f}" for row in table[table["metric"] == metric].itertuples())
     run.say(f"{metric} ({len(done)} of {len(pairs)} metrics): {scores}")
 
 
-def note_failures(run: Run[Any], found: Mapping[str, RegionAttributions]) -> None:
+def note_failures(run: Run[Any], attributions: Attributions) -> None:
     """Say which methods have no scores, and why, or none for some images."""
-    for name, each in found.items():
-        values = torch.cat([*each.inside.values()])
+    for name, result in attributions.items():
+        values = torch.cat([*result.inside.values()])
         undefined = int(values.isnan().sum())
-        if each.failure:
-            run.note(f"{name} failed and has no scores: {each.failure}")
+        if result.failure:
+            run.note(f"{name} failed and has no scores: {result.failure}")
         elif undefined:
             run.note(f"{name} gave NaN or infinity in {undefined} of {len(values)} maps; those images have no score.")
 
@@ -402,14 +388,15 @@ def _patches(run: Run[AttributionOptions], data: AttributionData, model: nn.Modu
             steps=options.patch_steps,
             tolerance=options.tolerance,
             display_progressbar=options.progress,
-            step_size=settings["step_size"],
-            eta1=settings["eta1"],
+            **settings,
         )
         return result._asdict()
 
-    depends: dict[str, Any] = {**settings, "steps": options.patch_steps, "tolerance": options.tolerance, "count": count}
-    depends |= {"data": data_identity(data.test, data.test.scene_labels), "device": str(options.torch_device())}
-    depends |= {"model": model}
+    depends = {
+        **settings,
+        **{"steps": options.patch_steps, "tolerance": options.tolerance, "count": count, "model": model},
+        **{"data": data_identity(data.test, data.test.scene_labels), "device": str(options.torch_device())},
+    }
     patches = PatchResult(**run.kept("patches", depends, make))
     distance, size = patches.relative_distance.median(), patches.patch_size.median()
     run.settings["patches"] = (

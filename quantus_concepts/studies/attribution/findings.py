@@ -103,14 +103,14 @@ class GroundTruth:
 
 def methods_of(frame: pd.DataFrame) -> list[str]:
     """Return the methods that occur, controls last: the order of every table and figure."""
-    found = names(frame, "method")
-    return [name for name in found if name not in CONTROLS] + [name for name in found if name in CONTROLS]
+    methods = names(frame, "method")
+    return [name for name in methods if name not in CONTROLS] + [name for name in methods if name in CONTROLS]
 
 
 def of_methods(frame: pd.DataFrame, metric: str) -> pd.DataFrame:
     """Return the defined numbers of the methods themselves: no control, no TCAV, whose scale is another one."""
-    found = pick(frame, metric=metric)
-    return found[found["value"].notna() & ~found["method"].isin([*CONTROLS, TCAV])]
+    rows = pick(frame, metric=metric)
+    return rows[rows["value"].notna() & ~rows["method"].isin([*CONTROLS, TCAV])]
 
 
 def reference_of(frame: pd.DataFrame, row: Row) -> Row | float:
@@ -123,12 +123,12 @@ def reference_of(frame: pd.DataFrame, row: Row) -> Row | float:
 
 def best_of(frame: pd.DataFrame, metric: str) -> list[str]:
     """Return the best method, and those that cannot be distinguished from it."""
-    found = of_methods(frame, metric).sort_values("value", ascending=metric == "perturbation", kind="stable")
+    rows = of_methods(frame, metric).sort_values("value", ascending=metric == "perturbation", kind="stable")
     # A random mask's number is a reference: there is no best one.
-    if found.empty or metric == "MCS baseline":
+    if rows.empty or metric == "MCS baseline":
         return []
-    first = found.iloc[0]
-    return [first["method"], *(row["method"] for _, row in found[1:].iterrows() if against(row, first) == "at")]
+    first = rows.iloc[0]
+    return [first["method"], *(row["method"] for _, row in rows[1:].iterrows() if against(row, first) == "at")]
 
 
 #: By metric: the question, how its numbers are written, and what they are held against.
@@ -143,18 +143,10 @@ CLAIMS = {"MCS": ["Grad-CAM"], "IDR": ["Grad-CAM", "vanilla gradient"], "IIR": [
 MISLED = 0.2
 
 
-def _name(row: Row) -> str:
-    return str(row["method"])
-
-
-def _standing(value: float) -> Row:
-    return {"value": value, "low": value, "high": value}
-
-
 def answers(frame: pd.DataFrame, truth: GroundTruth) -> list[Finding]:
     """Return one short line for each question: how many methods pass, and the best with its baseline."""
     wrong = truth.unverified(*(metric for metric in RESTS_ON if metric in set(frame["metric"])))
-    made = [Finding(f"not verified ({', '.join(wrong)})" if wrong else "verified", "Ground truth")]
+    lines = [Finding(f"not verified ({', '.join(wrong)})" if wrong else "verified", "Ground truth")]
     for metric, (question, write, baseline) in QUESTIONS.items():
         rows = of_methods(frame, metric)
         if rows.empty:
@@ -169,8 +161,8 @@ def answers(frame: pd.DataFrame, truth: GroundTruth) -> list[Finding]:
             text += f", {baseline} {write(best['reference'])}"
         elif control is not None:
             text += f", the random map {write(control['value'])}"
-        made.append(Finding(f"{text})", question))
-    return made
+        lines.append(Finding(f"{text})", question))
+    return lines
 
 
 def findings(frame: pd.DataFrame, truth: GroundTruth) -> list[Finding]:
@@ -180,16 +172,16 @@ def findings(frame: pd.DataFrame, truth: GroundTruth) -> list[Finding]:
     against_reference = partial(reference_of, frame)
     rows = {metric: of_methods(frame, metric) for metric in ("MCS", "IDR", "IIR", "correlation")}
     sure = {metric: with_intervals(of) for metric, of in rows.items()}
-    made = [
+    texts = [
         ("Premises", "", _premises(frame, truth)),
-        ("MCS", "MCS", leader(rows["MCS"], "MCS is highest for", _name, three)),
-        ("MCS", "MCS", compared(sure["MCS"], against_reference, "Above a random mask of the same size", _name)),
+        ("MCS", "MCS", leader(rows["MCS"], "MCS is highest for", "method", three)),
+        ("MCS", "MCS", compared(sure["MCS"], against_reference, "Above a random mask of the same size", "method")),
         *(("TCAV", "MCS", _tcav(frame)) for _ in pick(frame, metric="MCS", method=TCAV).index),
         *(("Size and place", "robustness", text) for text in _robustness(frame)),
         *(("Relative MCS", "relative MCS", text) for text in _relative(truth, rows, sure)),
-        ("IDR", "IDR", leader(rows["IDR"], "IDR is highest for", _name)),
-        ("IDR", "IDR", compared(sure["IDR"], 0.5, "Above the 50 % of a random map", _name)),
-        ("IIR", "IIR", leader(rows["IIR"], "IIR is highest for", _name)),
+        ("IDR", "IDR", leader(rows["IDR"], "IDR is highest for", "method")),
+        ("IDR", "IDR", compared(sure["IDR"], 0.5, "Above the 50 % of a random map", "method")),
+        ("IIR", "IIR", leader(rows["IIR"], "IIR is highest for", "method")),
         ("IIR", "IIR", _patches(frame)),
         *(("Controls", "", text) for text in _controls(frame)),
         *(("Not defined", "", text) for text in _undefined(frame)),
@@ -197,7 +189,7 @@ def findings(frame: pd.DataFrame, truth: GroundTruth) -> list[Finding]:
         ("The paper's findings", "IIR", _misled(sure["IIR"])),
     ]
     doubt = " (not verified)"
-    return said(*(Finding(text, topic + (doubt if truth.unverified(metric) else "")) for topic, metric, text in made))
+    return said(*(Finding(text, topic + (doubt if truth.unverified(metric) else "")) for topic, metric, text in texts))
 
 
 def _premises(frame: pd.DataFrame, truth: GroundTruth) -> str:
@@ -209,7 +201,7 @@ def _premises(frame: pd.DataFrame, truth: GroundTruth) -> str:
     resting = {metric: truth.unverified(metric) for metric in ("MCS", "IDR") if len(pick(frame, metric=metric))}
     doubted = [metric for metric, models in resting.items() if models]
     if doubted:
-        models = join_words(list(dict.fromkeys(model for found in resting.values() for model in found)))
+        models = join_words(truth.unverified(*resting))
         parts.append(f"So {join_words(doubted)} judge the methods by a truth that {models} need not follow.")
     return " ".join(parts)
 
@@ -218,18 +210,20 @@ def _tcav(frame: pd.DataFrame) -> str:
     row = one(frame, metric="MCS", method=TCAV)
     if row is None:
         return "No layer's score passed its significance test in both models, so there is no contrast."
-    baseline = {} if math.isnan(row["reference"]) else {"random concepts": _standing(row["reference"])}
-    text = sentence("The score differs by {} between the models", row, baseline, write=three)
+    baseline = None if math.isnan(row["reference"]) else float(row["reference"])
+    text = sentence("The score differs by {} between the models", row, {"random concepts": baseline}, write=three)
     return f"{text} It is one number for all images and on a scale of its own: it is not ranked with the maps."
 
 
 def _robustness(frame: pd.DataFrame) -> list[str]:
-    def usual(row: Row) -> Row | None:
-        return one(frame, metric="MCS", method=row["method"])
-
     changed = with_intervals(of_methods(frame, "robustness"))
     return [
-        compared(pick(changed, variant=variant), usual, f"Objects {variant}: MCS above that as trained", _name)
+        compared(
+            pick(changed, variant=variant),
+            lambda row: one(frame, metric="MCS", method=row["method"]),
+            f"Objects {variant}: MCS above that as trained",
+            "method",
+        )
         for variant in names(changed, "variant")
     ]
 
@@ -242,8 +236,8 @@ def _relative(truth: GroundTruth, rows: Mapping[str, pd.DataFrame], sure: Mappin
     doubt = "" if truth.trend_holds else ": there is no established trend for the curves to follow"
     return [
         f"Removing the object costs the target class {costs} of accuracy{doubt}.",
-        leader(rows["correlation"], "r is highest for", _name, number),
-        compared(sure["correlation"], 0.0, "Positive correlation", _name),
+        leader(rows["correlation"], "r is highest for", "method", number),
+        compared(sure["correlation"], 0.0, "Positive correlation", "method"),
     ]
 
 
@@ -261,22 +255,21 @@ def _patches(frame: pd.DataFrame) -> str:
 
 
 def _controls(frame: pd.DataFrame) -> list[str]:
-    made = []
+    texts = []
     for metric, expected, write in (("MCS", 0.0, three), ("IDR", 0.5, percent)):
         row = one(frame, metric=metric, method=RANDOM)
         if row is not None and (relation := against(row, expected)):
-            baseline = {"what is expected": _standing(expected)}
-            text = sentence(f"The random map's {metric} is {{}}", row, baseline, write=write)
-            made.append(text if relation == "at" else f"{text} One such interval in twenty misses by chance.")
+            text = sentence(f"The random map's {metric} is {{}}", row, {"what is expected": expected}, write=write)
+            texts.append(text if relation == "at" else f"{text} One such interval in twenty misses by chance.")
     edges = one(frame, metric="MCS", method=SOBEL)
     if edges is not None:
         value = three(edges["value"])
-        made.append(
+        texts.append(
             "The edge detector's MCS is exactly 0, as it must be for a map without knowledge of the model."
             if edges["value"] == 0
             else f"The edge detector's MCS is {value} and not exactly 0: something is wrong with the measurement."
         )
-    return made
+    return texts
 
 
 def _undefined(frame: pd.DataFrame) -> list[str]:
@@ -293,7 +286,7 @@ def _claim(rows: pd.DataFrame, metric: str, best: Sequence[str]) -> str:
     ours, others = pick(rows, method=list(best)), rows[~rows["method"].isin(best)]
     if len(ours) < len(best) or others.empty:
         return ""
-    here = (compared(others, row, f"Above {row['method']} here", _name) for _, row in ours.iterrows())
+    here = (compared(others, row, f"Above {row['method']} here", "method") for _, row in ours.iterrows())
     return f"The paper finds {join_words(list(best))} highest in {metric}. {' '.join(here)}"
 
 
@@ -302,4 +295,4 @@ def _misled(rows: pd.DataFrame) -> str:
     if others.empty:
         return ""
     claim = f"The paper finds every other method's IIR below {percent(MISLED)}."
-    return f"{claim} {compared(others, MISLED, f'Above {percent(MISLED)} here', _name)}"
+    return f"{claim} {compared(others, MISLED, f'Above {percent(MISLED)} here', 'method')}"

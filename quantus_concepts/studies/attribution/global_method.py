@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from functools import partial
 
 import pandas as pd
 import torch
@@ -73,10 +72,9 @@ def score_tcav(
         return pd.DataFrame()
     device = options.torch_device()
 
-    def scores_of(asked: Mapping[str, tuple[Tensor, int]]) -> dict[str, TCAVScore]:
-        tasks = [
-            partial(
-                tcav_score,
+    def scores_of(inputs: Mapping[str, tuple[Tensor, int]]) -> dict[str, TCAVScore]:
+        scores = {
+            name: tcav_score(
                 models[name],
                 tcav_layers(models[name], images[:2].to(device)),
                 concept,
@@ -88,11 +86,12 @@ def score_tcav(
                 device=device,
                 seed=options.seed,
             )
-            for name, (images, label) in asked.items()
-        ]
-        scores = dict(zip(asked, [task() for task in tasks], strict=True))
+            for name, (images, label) in inputs.items()
+        }
         for name, score in scores.items():
-            layers = [f"{layer} {each.score:.2f} (p = {each.p_value:.2g})" for layer, each in score.layers.items()]
+            layers = [
+                f"{layer} {tested.score:.2f} (p = {tested.p_value:.2g})" for layer, tested in score.layers.items()
+            ]
             run.settings[f"TCAV of {name}"] = "; ".join(layers)
         return scores
 
@@ -111,8 +110,8 @@ def score_tcav(
         both = data.at_commonality(1.0, "test")
         together = _images(both, both.scene_labels == target, options.n_relative)
         curve_of = scores_of({model_name(k): (together, target) for k in COMMONALITIES})
-        *others, whole = curve_of.values()
-        curve = torch.tensor([tcav_contrast(each, whole).score for each in others]).double()
+        *rarer, always = curve_of.values()
+        curve = torch.tensor([tcav_contrast(score, always).score for score in rarer]).double()
         rows += [
             row("relative MCS", float(value), len(together), k=k)
             for k, value in zip(COMMONALITIES[:-1], curve, strict=True)
@@ -138,6 +137,6 @@ def _common(data: AttributionData, options: AttributionOptions) -> tuple[int, in
     )
 
 
-def _images(data: ComposedDataset, wanted: Tensor, count: int) -> Tensor:
+def _images(data: ComposedDataset, chosen: Tensor, count: int) -> Tensor:
     """Return the first of the wanted images, in [0, 1]; classes take turns in these data."""
-    return data.images(torch.nonzero(wanted).flatten()[:count].tolist()).float() / 255
+    return data.images(torch.nonzero(chosen).flatten()[:count].tolist()).float() / 255

@@ -181,21 +181,23 @@ def train_models(
         n_threads = torch.get_num_threads()
         run_together(tasks, 2 * n_threads if n_threads > 1 else 1)
     else:
-        for each in tasks:
-            each(Event(), 0)
+        for train in tasks:
+            train(Event(), 0)
     return models
 
 
 def _samples(pending: Sequence[_Training], in_memory: bool, display_progressbar: bool) -> dict[str, Samples]:
     """Return images and labels by model; data that models share are read once."""
-    kept: dict[int, Tensor] = {}
+    images: dict[int, Tensor] = {}
     samples: dict[str, Samples] = {}
     for job in (training.job for training in pending):
         if not in_memory:
             samples[job.name] = StreamedSamples(job.data, job.labels)
             continue
-        if id(job.data) not in kept:
+        if id(job.data) not in images:
             description = f"images of {job.name}"
-            kept[id(job.data)] = kept_images(job.data, description=description, display_progressbar=display_progressbar)
-        samples[job.name] = KeptSamples(kept[id(job.data)], job.labels)
+            images[id(job.data)] = kept_images(
+                job.data, description=description, display_progressbar=display_progressbar
+            )
+        samples[job.name] = KeptSamples(images[id(job.data)], job.labels)
     return samples

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from quantus_concepts.studies._kit.command import MANY, RunOptions, option, share
 from quantus_concepts.studies._models.options import PAINTED, Belongs, COCOOptions, DataOptions, SmallNetworkOptions
@@ -147,14 +147,15 @@ class AttributionOptions(COCOOptions, SmallNetworkOptions, DataOptions, RunOptio
         return Limits(self.max_drop, self.min_remain, self.max_above_chance)
 
     @property
-    def patch_settings(self) -> dict[str, float]:
+    def patch_settings(self) -> dict[str, Any]:
         """Step size of the patches, on pixels of 0 to 255, and the weight of their size."""
         from quantus_concepts.metrics.contrast.patch_optimisation import ETA1, STEP_SIZE
 
-        usual = (SMALL_STEP_SIZE, SMALL_ETA1) if self.trains else (STEP_SIZE, ETA1)
-        given = (self.step_size, self.eta1)
-        step_size, eta1 = (known if said is None else said for said, known in zip(given, usual, strict=True))
-        return {"step_size": step_size, "eta1": eta1}
+        step_size, eta1 = (SMALL_STEP_SIZE, SMALL_ETA1) if self.trains else (STEP_SIZE, ETA1)
+        return {
+            "step_size": step_size if self.step_size is None else self.step_size,
+            "eta1": eta1 if self.eta1 is None else self.eta1,
+        }
 
     @property
     def method_names(self) -> list[str] | None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pandas as pd
 from markupsafe import Markup, escape
 
-from quantus_concepts.studies._kit.charts import Bars, Chart, Curves, Drawing
-from quantus_concepts.studies._kit.findings import Finding, count_range, join_words, number
+from quantus_concepts.studies._kit.charts import Bars, Chart, Curves
+from quantus_concepts.studies._kit.findings import Finding, Writer, count_range, join_words, number
 from quantus_concepts.studies._kit.page import Page, Section
 from quantus_concepts.studies._kit.results import PAPER, against, load_paper, names, pick
 from quantus_concepts.studies._kit.run import Run
@@ -41,9 +41,9 @@ def page(frame: pd.DataFrame, run: Run[AttributionOptions]) -> Page:
     charts, tables = draw(frame, truth, run), declare(frame, truth)
     premises = [premise for check in truth.checks for premise in check.premises]
 
-    def section(heading: str, *drawn: str, folded: str = "") -> Section:
-        shown = [charts[name] for name in drawn if name in charts]
-        return Section(heading, charts=shown, folded=[tables[folded]] if folded in tables else [])
+    def section(heading: str, *figures: str, folded: str = "") -> Section:
+        present = [charts[name] for name in figures if name in charts]
+        return Section(heading, charts=present, folded=[tables[folded]] if folded in tables else [])
 
     sections = [
         Section(
@@ -70,7 +70,7 @@ def page(frame: pd.DataFrame, run: Run[AttributionOptions]) -> Page:
     return Page(
         f"Attribution benchmark: {run.settings['data']}",
         findings(frame, truth),
-        [each for each in sections if each.tables or each.charts or each.folded],
+        [part for part in sections if part.tables or part.charts or part.folded],
         main=[tables["methods"]],
         printed=[Finding(premise.sentence, "Not verified") for premise in premises if not premise.holds],
         answers=answers(frame, truth),
@@ -102,30 +102,25 @@ def signs(text: str) -> Markup:
     return Markup(
         re.sub(
             r"\b([fXg])_(os|og|0s|[os0c])(?:\^k)?(?![\w])",
-            lambda found: f"<i>{found[1]}</i><sub>{found[2]}</sub>" + ("<sup>k</sup>" if found[0][-2:] == "^k" else ""),
+            lambda match: f"<i>{match[1]}</i><sub>{match[2]}</sub>" + ("<sup>k</sup>" if match[0][-2:] == "^k" else ""),
             str(escape(text)),
         )
     )
 
 
-def cells(frame: pd.DataFrame, chosen: pd.DataFrame) -> pd.DataFrame:
-    """Return rows as a table shows them: written in the way of their metric, marked, the best in bold."""
-    best = {(metric, method) for metric in names(chosen, "metric") for method in best_of(frame, metric)}
-    made = []
-    for _, row in chosen.iterrows():
-        write, low, high = WRITERS[row["metric"]], row["low"], row["high"]
-        alone = math.isnan(row["value"]) or math.isnan(low) or low == high
-        made.append(
-            {
-                "text": write(row["value"]),
-                "small": "" if alone else f"{write(low)}{' to ' if low < 0 else '–'}{write(high)}",
-                # A control is meant to be at its reference; the findings say whether it is.
-                "mark": "" if row["method"] in CONTROLS else against(row, reference_of(frame, row)),
-                "best": (row["metric"], row["method"]) in best,
-            }
-        )
-    shown = chosen.assign(**pd.DataFrame(made, index=chosen.index))
-    return arrange(shown, method=methods_of(chosen)) if len(shown) else shown
+def marked(frame: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
+    """Return rows of the frame as a table shows them: marked by their reference, the best in bold."""
+    best = {(metric, method) for metric in names(rows, "metric") for method in best_of(frame, metric)}
+    numbers = rows.to_dict("records")
+    return arrange(
+        rows.assign(
+            # A control is meant to be at its reference; the findings say whether it is.
+            mark=["" if row["method"] in CONTROLS else against(row, reference_of(frame, row)) for row in numbers],
+            best=[(row["metric"], row["method"]) in best for row in numbers],
+            low=rows["low"].where(rows["low"] != rows["high"]),
+        ),
+        method=methods_of(rows),
+    )
 
 
 # Tables.
@@ -147,7 +142,7 @@ ROBUSTNESS_IN_THE_PAPER = (
     "prints no number for them."
 )
 #: Rows of the table of premises, by what a check measures.
-PREMISES: dict[str, tuple[str, Callable[[float], str]]] = {
+PREMISES: dict[str, tuple[str, Writer]] = {
     "accuracy with": ("accuracy on X_os", points),
     "accuracy without": ("without the common feature", points),
     "remains correct": ("of the correct, remain correct without it", points),
@@ -189,9 +184,10 @@ def declare(frame: pd.DataFrame, truth: GroundTruth) -> dict[str, Table]:
             "Importance of what does not matter",
             "Higher is better for MCS, IDR and IIR, lower for the average perturbation. ≈ not distinguishable from its "
             "random mask (MCS) or from 50 % (IDR), ▼ below it.",
-            cells(frame, main),
+            marked(frame, main),
             ["method"],
             ["metric"],
+            write=WRITERS,
             labels=HEADINGS,
             heads={metric: _counted(main, metric) for metric in HEADINGS},
             controls=CONTROLS,
@@ -202,7 +198,7 @@ def declare(frame: pd.DataFrame, truth: GroundTruth) -> dict[str, Table]:
         "counts": Table(
             "Scores that were defined",
             "Of all images: those that every model concerned classifies correctly and whose score has a value.",
-            arrange(counts, method=methods_of(main)) if len(counts) else counts,
+            arrange(counts, method=methods_of(main)),
             ["method"],
             ["metric"],
             heads={"patches left out": "not converged"},
@@ -212,19 +208,19 @@ def declare(frame: pd.DataFrame, truth: GroundTruth) -> dict[str, Table]:
         ),
     }
     if "relative MCS" in present:
-        chosen = cells(frame, pick(frame, metric=["relative MCS", "correlation"]))
-        levels = sorted(chosen["k"].dropna().unique())
-        drops = truth.drops[truth.drops["k"].isin(levels)]
-        lost = drops.assign(method="accuracy drop", text=drops["value"].map(number), style=PAPER, value=math.nan)
-        shown = pd.concat([chosen.assign(method=chosen["method"].astype(str)), lost])
-        shown = shown.assign(column=shown["k"].map(lambda k: f"k = {k:g}").where(shown["k"].notna(), "correlation"))
+        curves = marked(frame, pick(frame, metric=["relative MCS", "correlation"])).astype({"method": str})
+        levels = sorted(curves["k"].dropna().unique())
+        lost = truth.drops[truth.drops["k"].isin(levels)].assign(method="accuracy drop", style=PAPER)
+        rows = pd.concat([curves, lost])
+        rows["column"] = rows["k"].map("k = {:g}".format).where(rows["k"].notna(), "correlation")
         tables["relative"] = Table(
             "Relative MCS",
             "Contrast of the model of commonality k with that of k = 1, and Pearson's correlation of the curve with "
             "the accuracy lost when the object is removed.",
-            arrange(shown, method=names(shown, "method"), column=[*(f"k = {k:g}" for k in levels), "correlation"]),
+            arrange(rows, method=names(rows, "method"), column=[*(f"k = {k:g}" for k in levels), "correlation"]),
             ["method"],
             ["column"],
+            write=WRITERS,
             controls=CONTROLS,
             key="Small numbers are 95 % bootstrap intervals over images.",
             unverified=truth.mark("relative MCS"),
@@ -234,9 +230,10 @@ def declare(frame: pd.DataFrame, truth: GroundTruth) -> dict[str, Table]:
             "Robustness",
             "MCS of the same models on test images in which the object is smaller (.35 to .45 of the side) or larger "
             "(.8 to .9) than in training (.58 to .71), or always in the middle or in a corner.",
-            cells(frame, with_usual(frame)),
+            marked(frame, with_usual(frame)),
             ["method"],
             ["variant"],
+            write=WRITERS,
             controls=CONTROLS,
             key="Small numbers are 95 % intervals. Images that either model classifies wrongly are left out. "
             f"{ROBUSTNESS_IN_THE_PAPER}",
@@ -261,55 +258,50 @@ def _counted(frame: pd.DataFrame, metric: str) -> str:
 def premise_table(truth: GroundTruth, paper: bool) -> Table:
     """Declare the premise checks in the form of the paper's Figure 3, top."""
     features = {check.model: check.feature for check in truth.checks}
-    ours = pick(truth.premises, metric=[*PREMISES], model=[*features])
-    shown = [ours.assign(column=ours["model"])]
-    if paper:
-        theirs = paper_numbers()
-        shown.append(theirs.assign(model=theirs["of"], column=f"{PAPER} " + theirs["of"], style=PAPER))
-    frame = pd.concat(shown, ignore_index=True)
-    frame = frame[frame["metric"].isin([*PREMISES]) & frame["model"].isin([*features])]
-    frame = frame.assign(
-        row=[PREMISES[metric][0] for metric in frame["metric"]],
-        text=[PREMISES[row["metric"]][1](row["value"]) for _, row in frame.iterrows()],
-        small=[
-            IMAGE_SETS.get((features[row["model"]], row["metric"]), "") if row["column"] in features else ""
-            for _, row in frame.iterrows()
-        ],
-    )
+    ours = truth.premises.assign(column=truth.premises["model"])
+    ours["small"] = [
+        IMAGE_SETS.get((features.get(model), metric), "") for model, metric in ours[["model", "metric"]].values
+    ]
+    theirs = paper_numbers() if paper else pd.DataFrame(columns=["of", "metric"])
+    theirs = theirs.assign(model=theirs["of"], column=f"{PAPER} " + theirs["of"], style=PAPER)
+    rows = pick(pd.concat([ours, theirs]), metric=[*PREMISES], model=[*features])
+    rows["row"] = [PREMISES[metric][0] for metric in rows["metric"]]
     columns = [name for model in features for name in (model, f"{PAPER} {model}")]
-    missing = [check.model for check in truth.checks if not check.verified]
     return Table(
         "Premises",
         "Does the model ignore what it should ignore? Accuracies and shares in %, median divergence of the predictions "
         "with and without the common feature.",
-        arrange(frame.drop(columns="value"), row=[label for label, _ in PREMISES.values()], column=columns),
+        arrange(rows, row=[label for label, _ in PREMISES.values()], column=columns),
         ["row"],
         ["column"],
+        write={metric: write for metric, (_, write) in PREMISES.items()},
         labels={f"{PAPER} {model}": PAPER for model in features},
         heads={check.model: f"common feature: {check.feature}; n = {check.n}" for check in truth.checks},
-        unverified=f"ground truth not verified ({', '.join(missing)})" if missing else "",
+        unverified=truth.mark("MCS"),
     )
 
 
 def commonality_table(truth: GroundTruth, paper: bool) -> Table:
     """Declare accuracy of the target class over commonality, as the paper's Figure 3, bottom."""
-    found = pick(truth.premises[truth.premises["k"].notna()], metric=[*ACCURACIES])
-    found = found.assign(row=found["metric"].map(ACCURACIES), text=found["value"].map(points))
-    heads = {k: f"n = {n:g}" for k, n in zip(found["k"], found["n"], strict=True) if n == n}
+    rows = pick(truth.premises[truth.premises["k"].notna()], metric=[*ACCURACIES])
+    rows = rows.assign(row=rows["metric"].map(ACCURACIES))
+    heads = {k: f"n = {n:g}" for k, n in zip(rows["k"], rows["n"], strict=True) if n == n}
     if paper:
-        theirs = pick(paper_numbers(), of=OF_COMMONALITY, k=set(found["k"]))
-        rows = f"{PAPER}, " + theirs["metric"].map(ACCURACIES)
-        text = [f"{100 * value:.0f}" for value in theirs["value"]]
-        found = pd.concat([found, theirs.assign(row=rows, text=text, style=PAPER)])
+        theirs = pick(paper_numbers(), of=OF_COMMONALITY, k=set(rows["k"]))
+        labels = f"{PAPER}, " + theirs["metric"].map(ACCURACIES)
+        rows = pd.concat(
+            [rows, theirs.assign(row=labels, text=(100 * theirs["value"]).map("{:.0f}".format), style=PAPER)]
+        )
     order = [*ACCURACIES.values(), *(f"{PAPER}, {label}" for label in ACCURACIES.values())]
     return Table(
         "Commonality",
         "Accuracy on the target class in %, with the object and without it, for models trained with the object in a "
         "share k of the scene classes.",
-        arrange(found.drop(columns="value"), row=order, k=sorted(set(found["k"]))),
+        arrange(rows, row=order, k=sorted(set(rows["k"]))),
         ["row"],
         ["k"],
-        labels={k: f"k = {k:g}" for k in found["k"]},
+        write=points,
+        labels={k: f"k = {k:g}" for k in rows["k"]},
         heads=heads,
         unverified=truth.mark("relative MCS"),
     )
@@ -320,96 +312,104 @@ def commonality_table(truth: GroundTruth, paper: bool) -> Table:
 OUTLINED = "Outlined: the mask; in each map its mean attribution. Dark is 0, bright is 1."
 FREE = "Does not rest on the premises: each patch is checked on its own image."
 MASKS = {"MCS": "the object's mask", "MCS baseline": "a random mask of its size"}
-#: By chart: the metric it rests on, and what it shows.
-CAPTIONS = {
-    "mcs": ("MCS", "Does the object get more when the model needs it? Bars with 95 % intervals; right is better."),
+ZERO: dict[str, Any] = {"reference": (0.0, "")}
+SHARE: dict[str, Any] = {"scale": 100.0, "limits": (0, 108), "write": lambda value: f"{100 * value:.0f}"}
+#: By chart: the metric it rests on, what it shows, and the look of its bars.
+CHARTS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "mcs": (
+        "MCS",
+        "Does the object get more when the model needs it? Bars with 95 % intervals; right is better.",
+        {"label": "MCS: attribution of the object, model that needs it minus model that ignores it", "series": "mask"}
+        | ZERO,
+    ),
     "robustness": (
         "robustness",
         "MCS where objects are smaller or larger than in training, in the middle or in a corner, with 95 % intervals. "
         f"{ROBUSTNESS_IN_THE_PAPER}",
+        {"label": "MCS by size and place of the object", "series": "variant", "write": None} | ZERO,
     ),
     "relative": (
         "relative MCS",
         "Does the contrast fall as the object becomes common? A panel for each method, with 95 % intervals; dotted, "
         "the same in all, what removing the object costs, scaled to the height of the highest curve.",
+        {},
     ),
-    "correlation": ("correlation", "How closely each curve follows the accuracy drop, with 95 % intervals."),
-    "idr": ("IDR", "How often the unimportant object gets less than what it covers, with 95 % intervals."),
+    "correlation": (
+        "correlation",
+        "How closely each curve follows the accuracy drop, with 95 % intervals.",
+        {"label": "Pearson correlation of relative MCS with the accuracy drop (1 is best)"} | ZERO,
+    ),
+    "idr": (
+        "IDR",
+        "How often the unimportant object gets less than what it covers, with 95 % intervals.",
+        {"label": "IDR: images in which the unimportant object gets less than what it covers (%)"}
+        | SHARE
+        | {"reference": (50.0, "random: 50 %")},
+    ),
     "iir": (
         "IIR",
         "How often a patch that changes nothing leaves its region's attribution as it was, with 95 % intervals.",
+        {"label": "IIR: images where the patch changes the attribution by less than {threshold:.0%} (%)"} | SHARE,
     ),
     "perturbation": (
         "perturbation",
         "How much that patch changes the attribution, relative to what it was; lower is better.",
+        {"label": "average perturbation by a meaningless patch (lower is better)", "write": any_size, "points": True}
+        | {"logarithmic": True},
     ),
 }
 
 
 def draw(frame: pd.DataFrame, truth: GroundTruth, run: Run[AttributionOptions]) -> dict[str, Chart]:
     """Declare every chart there are numbers for, and the saliency sheets."""
+    ordered = arrange(frame, method=methods_of(frame))
     drawable = set(frame.loc[frame["value"].notna(), "metric"])
-    doubted = any(truth.unverified(metric) for metric in frame["metric"].unique())
-    made = {}
-    for name, (metric, caption) in CAPTIONS.items():
+    free = f" {FREE}" if any(truth.unverified(metric) for metric in names(frame, "metric")) else ""
+    charts = {}
+    for name, (metric, caption, look) in CHARTS.items():
         if metric not in drawable:
             continue
-        if name == "mcs" and len(pick(frame, method=TCAV, metric="MCS")):
-            caption += f" {TCAV_SCALE}"
-            if run.facts["paper"]:
-                caption += (
-                    f" The paper's baseline of TCAV is {number(pick(paper_numbers(), of=TCAV)['value'].iloc[0])}."
-                )
-        free = f" {FREE}" if doubted and metric in ("IIR", "perturbation") else ""
-        drawing = drawing_of(name, frame, truth, run.options.threshold)
-        made[name] = Chart(name, caption + free, drawing, wide=name == "relative", unverified=truth.mark(metric))
+        rows = pick(ordered, metric=metric)
+        if name == "mcs":
+            rows = pick(ordered, metric=[*MASKS]).assign(mask=lambda rows: rows["metric"].map(MASKS))
+            caption += tcav_caption(frame, paper=run.facts["paper"])
+        elif name == "robustness":
+            rows = with_usual(ordered)
+        bars = partial(Bars, frame=rows, groups="method", flat=True, grey=CONTROLS)
+        if look:
+            look = look | {"label": look["label"].format(threshold=run.options.threshold)}
+        drawing = bars(**look) if look else relative_curves(rows, truth)
+        caption += free if metric in ("IIR", "perturbation") else ""
+        charts[name] = Chart(name, caption, drawing, wide=name == "relative", unverified=truth.mark(metric))
     for name, sheet in run.facts["sheets"].items():
-        metric, _ = CAPTIONS[name]
-        caption = f"{sheet.caption} {OUTLINED}" + (f" {FREE}" if doubted and metric == "IIR" else "")
-        key = f"sheet_{name}"
-        made[key] = Chart(key, caption, sheet, wide=True, unverified=truth.mark(metric))
-    return made
+        metric, key = CHARTS[name][0], f"sheet_{name}"
+        caption = f"{sheet.caption} {OUTLINED}{free if metric == 'IIR' else ''}"
+        charts[key] = Chart(key, caption, sheet, wide=True, unverified=truth.mark(metric))
+    return charts
 
 
-def drawing_of(name: str, frame: pd.DataFrame, truth: GroundTruth, threshold: float) -> Drawing:
-    """Declare one chart; bars of methods with the controls last, in grey."""
-    ordered = arrange(frame, method=methods_of(frame))
+def tcav_caption(frame: pd.DataFrame, *, paper: bool) -> str:
+    """Say on which scale TCAV is, where it was scored."""
+    if pick(frame, method=TCAV, metric="MCS").empty:
+        return ""
+    theirs = pick(paper_numbers(), of=TCAV)["value"]
+    return f" {TCAV_SCALE}" + (f" The paper's baseline of TCAV is {number(theirs.iloc[0])}." if paper else "")
 
-    def bars(rows: pd.DataFrame, label: str, **look: Any) -> Bars:
-        return Bars(frame=rows, groups="method", flat=True, grey=CONTROLS, label=label, **look)
 
-    share: dict[str, Any] = {"scale": 100.0, "limits": (0, 108), "write": lambda value: f"{100 * value:.0f}"}
-    zero: dict[str, Any] = {"reference": (0.0, "")}
-    if name == "mcs":
-        rows = pick(ordered, metric=[*MASKS])
-        label = "MCS: attribution of the object, model that needs it minus model that ignores it"
-        return bars(rows.assign(mask=rows["metric"].map(MASKS)), label, series="mask", **zero)
-    if name == "robustness":
-        rows = arrange(with_usual(frame), method=methods_of(frame))
-        return bars(rows, "MCS by size and place of the object", series="variant", write=None, **zero)
-    if name == "relative":
-        rows = pick(ordered, metric="relative MCS").assign(curve="relative MCS")
-        drops = truth.drops[truth.drops["k"].isin(rows["k"])]
-        scale = rows["value"].abs().max() / max(drops["value"].abs().max(), 0.01)
-        lost = drops.assign(value=scale * drops["value"], low=math.nan, high=math.nan, curve="accuracy lost (scaled)")
-        rows = pd.concat([rows, *(lost.assign(method=method) for method in names(rows, "method"))])
-        return Curves(
-            frame=rows,
-            x="k",
-            series="curve",
-            panels="method",
-            across=4,
-            label_x="commonality k",
-            label="relative MCS",
-            styles={"accuracy lost (scaled)": ":"},
-        )
-    rows = pick(ordered, metric=CAPTIONS[name][0])
-    if name == "correlation":
-        return bars(rows, "Pearson correlation of relative MCS with the accuracy drop (1 is best)", **zero)
-    if name == "perturbation":
-        label = "average perturbation by a meaningless patch (lower is better)"
-        return bars(rows, label, write=any_size, points=True, logarithmic=True)
-    if name == "idr":
-        label = "IDR: images in which the unimportant object gets less than what it covers (%)"
-        return bars(rows, label, reference=(50.0, "random: 50 %"), **share)
-    return bars(rows, f"IIR: images where the patch changes the attribution by less than {threshold:.0%} (%)", **share)
+def relative_curves(rows: pd.DataFrame, truth: GroundTruth) -> Curves:
+    """Declare relative MCS over commonality, a panel for each method, and what removing the object costs."""
+    lost = "accuracy lost (scaled)"
+    drops = truth.drops[truth.drops["k"].isin(rows["k"])]
+    scale = rows["value"].abs().max() / max(drops["value"].abs().max(), 0.01)
+    drops = drops.assign(value=scale * drops["value"], low=math.nan, high=math.nan, curve=lost)
+    parts = [rows.assign(curve="relative MCS"), *(drops.assign(method=method) for method in names(rows, "method"))]
+    return Curves(
+        frame=pd.concat(parts),
+        x="k",
+        series="curve",
+        panels="method",
+        across=4,
+        label_x="commonality k",
+        label="relative MCS",
+        styles={lost: ":"},
+    )

@@ -19,9 +19,9 @@ from quantus_concepts.studies._models.training import Augmentation
 from quantus_concepts.studies.attribution.data import AttributionData, load_data
 from quantus_concepts.studies.attribution.evaluation import (
     COMMONALITIES,
-    layer_asked_for,
-    methods_asked_for,
     model_name,
+    requested_layer,
+    requested_methods,
     score_absolute,
     score_commonality,
     score_robustness,
@@ -54,7 +54,7 @@ MODEL_FILES = "f_*"
 @named_as_typed(AttributionOptions, method="--methods")
 def collect(options: AttributionOptions, run: Run[AttributionOptions]) -> pd.DataFrame:
     """Return a row for each number of each method; what was checked of the models goes into premises.csv."""
-    methods = methods_asked_for(options)
+    methods = requested_methods(options)
     data = load_data(options)
     run.settings |= data.settings | {"methods": ", ".join(methods)}
     models = trained_models(run, data)
@@ -117,7 +117,7 @@ def trained_models(run: Run[AttributionOptions], data: AttributionData) -> dict[
         image_size=data.train.image_size,
         normalisation=options.normalisation,
     )
-    if (layer := layer_asked_for(options)) is not None:
+    if (layer := requested_layer(options)) is not None:
         find_layer(build(2, options.seed), layer)
     if options.models is not None:
         make_folder(options.models)
@@ -153,11 +153,11 @@ def make_folder(models: Path) -> None:
 
 def _models_of_run(run: Run[AttributionOptions]) -> Path:
     """Return the folder of the models in training, with those of an earlier run; at the end they become its results."""
-    kept = run.folder.kept
+    folder = run.folder.kept
     for path in (run.folder.path / MODELS).glob("*"):
-        if path.is_file() and not (kept / path.name).exists():
-            shutil.copyfile(path, kept / path.name)
-    return kept
+        if path.is_file() and not (folder / path.name).exists():
+            shutil.copyfile(path, folder / path.name)
+    return folder
 
 
 def check_model(options: AttributionOptions, data: AttributionData, model: nn.Module, name: str) -> PremiseCheck:

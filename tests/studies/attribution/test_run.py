@@ -28,7 +28,7 @@ from quantus_concepts.studies._kit.output import OutputFolder
 from quantus_concepts.studies.app import main
 from quantus_concepts.studies.attribution import evaluation, global_method, report, study
 from quantus_concepts.studies.attribution import evaluation as saliency
-from quantus_concepts.studies.attribution.evaluation import methods_asked_for
+from quantus_concepts.studies.attribution.evaluation import requested_methods
 from quantus_concepts.studies.attribution.options import AttributionOptions
 
 COMMAND = ["benchmark", "attribution"]
@@ -379,11 +379,11 @@ def test_what_was_asked_for_reaches_the_methods():
     given = AttributionOptions(
         methods="smoothgrad,Sobel Edges", n_samples=3, batch_size=7, layer="features", seed=5, device="cpu"
     )
-    methods = methods_asked_for(given)
+    methods = requested_methods(given)
     assert list(methods) == ["SmoothGrad", "Sobel edges", "random"]
     assert methods["SmoothGrad"].batch_size == 7
     assert methods["SmoothGrad"].seed == 5
-    assert list(methods_asked_for(AttributionOptions(device="cpu"))) == [*PAPER_METHODS, *CONTROL_METHODS]
+    assert list(requested_methods(AttributionOptions(device="cpu"))) == [*PAPER_METHODS, *CONTROL_METHODS]
 
 
 def test_images_explained_at_once_do_not_change_what_is_trained(root, tmp_path):
