@@ -75,6 +75,11 @@ def percent(value: float) -> str:
     return f"{number(100 * value, share_decimals(value))} %"
 
 
+def points(value: float) -> str:
+    """Write a share in percent without the sign."""
+    return number(100 * value, 1)
+
+
 def share_decimals(value: float) -> int:
     """Return the decimals that a share in percent needs."""
     return int(0 < abs(value) < 0.2 or 0.99 <= value < 1)

@@ -20,7 +20,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from captum_concepts._support.files import printable
-from quantus_concepts.studies._kit.findings import Writer, number
+from quantus_concepts.studies._kit.findings import Writer, number, points
 from quantus_concepts.studies._kit.results import PAPER
 
 #: In place of a model: what a formula says.
@@ -183,7 +183,7 @@ def with_sources(frame: pd.DataFrame, rows: Sequence[str], paper: pd.DataFrame |
 
 def in_percent(value: float) -> str:
     """Write a share in percent; nothing where there is none."""
-    return "" if pd.isna(value) else number(100 * value, 1)
+    return "" if pd.isna(value) else points(value)
 
 
 def in_percents(low: float, high: float) -> str:

@@ -20,6 +20,7 @@ from quantus_concepts.studies._kit.findings import (
     minus,
     number,
     percent,
+    points,
     said,
     sentence,
     three,
@@ -37,11 +38,6 @@ RESTS_ON = {"MCS": ("f_o", "f_s"), "MCS baseline": ("f_o", "f_s"), "IDR": ("f_s"
 OF_COMMONALITY = "f_s^k"
 #: A share of patches left out from which the report warns.
 MANY_LEFT_OUT = 0.5
-
-
-def points(value: float) -> str:
-    """Write a share in percent without the sign."""
-    return number(100 * value, 1)
 
 
 def any_size(value: float) -> str:

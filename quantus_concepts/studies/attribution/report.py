@@ -11,7 +11,7 @@ import pandas as pd
 from markupsafe import Markup, escape
 
 from quantus_concepts.studies._kit.charts import Bars, Chart, Curves
-from quantus_concepts.studies._kit.findings import Finding, Writer, count_range, join_words, number
+from quantus_concepts.studies._kit.findings import Finding, Writer, count_range, join_words, number, points
 from quantus_concepts.studies._kit.page import Page, Section
 from quantus_concepts.studies._kit.results import PAPER, against, load_paper, names, pick
 from quantus_concepts.studies._kit.run import Run
@@ -26,7 +26,6 @@ from quantus_concepts.studies.attribution.findings import (
     best_of,
     findings,
     methods_of,
-    points,
     reference_of,
 )
 from quantus_concepts.studies.attribution.global_method import TCAV

@@ -97,31 +97,31 @@ def load_data(options: ConceptOptions, network: Network | None) -> Iterator[Benc
         return
     loaders = {CUB: _cub, FOLDER: _folder}
     # What cannot be learned is known from the labels, before an image is read.
-    whole = _learnable(options, loaders.get(options.data, _painted)(options, network or SMALL_NETWORK))
+    data = _learnable(options, loaders.get(options.data, _painted)(options, network or SMALL_NETWORK))
     if network is None:
         # Every image is needed in every epoch, and in 8 bits a few thousand small ones take little room.
-        whole = dataclasses.replace(whole, train=KeptImages(whole.train), test=KeptImages(whole.test))
-    _describe(whole)
-    yield from [whole] * options.n_seeds
+        data = dataclasses.replace(data, train=KeptImages(data.train), test=KeptImages(data.test))
+    _describe(data)
+    yield from [data] * options.n_seeds
 
 
 def _learnable(options: ConceptOptions, data: BenchmarkData) -> BenchmarkData:
     """Return the data with the concepts that can be learned from the training images, and a note on the others."""
     labels, names = data.train.concept_labels, data.concept_names
-    found = find_learnable(labels, names, None, options.min_images)
-    if not found.left_out:
+    learnable = find_learnable(labels, names, None, options.min_images)
+    if not learnable.left_out:
         return data
     note = (
-        f"{len(found.left_out)} of {len(names)} concepts are left out, since they have fewer than {options.min_images} "
-        f"training images with or without them (--min-images): {list_first(found.left_out)}. Tables of concepts show "
-        "them as undefined."
+        f"{len(learnable.left_out)} of {len(names)} concepts are left out, since they have fewer than "
+        f"{options.min_images} training images with or without them (--min-images): "
+        f"{list_first(learnable.left_out)}. Tables of concepts show them as undefined."
     )
     return dataclasses.replace(
         data,
-        train=data.train.select(found.positions),
-        test=data.test.select(found.positions),
-        class_concepts=data.class_concepts[:, found.positions],
-        left_out=found.left_out,
+        train=data.train.select(learnable.positions),
+        test=data.test.select(learnable.positions),
+        class_concepts=data.class_concepts[:, learnable.positions],
+        left_out=learnable.left_out,
         notes=[*data.notes, note],
     )
 
@@ -148,8 +148,7 @@ def _cub(options: ConceptOptions, network: Network) -> BenchmarkData:
     from quantus_concepts.datasets import CUB200
     from quantus_concepts.datasets.transforms import default_transform
 
-    known = options.image_size or network.image_size
-    size = known or PHOTOGRAPH_SIZE
+    size = options.image_size or network.image_size or PHOTOGRAPH_SIZE
     transform = default_transform(size, network.mode, network.mean, network.std)
     train, test = (
         CUB200(
@@ -164,7 +163,7 @@ def _cub(options: ConceptOptions, network: Network) -> BenchmarkData:
     data = BenchmarkData(train, test, train.class_concepts, network.mean, network.std)
     data.settings["data"] = "CUB-200-2011"
     data.settings["images"] = f"{size} px, {network.mode.replace('_', ' ')}"
-    if known is None:
+    if options.image_size is None and network.image_size is None:
         data.notes.append(
             f"Images are {size} px: {network.source} does not say for which size it is made. Give --image-size, or "
             "define IMAGE_SIZE in its file."

@@ -79,25 +79,23 @@ def answers(frame: pd.DataFrame) -> list[Finding]:
         accuracy += f" (the backbone alone {percent(plain['value'])})"
 
     def short(rows: Mapping[str, pd.Series | None], **look: Any) -> str:
-        asked = {how: (row, None if row is None else baseline_of(frame, row, RANDOM)) for how, row in rows.items()}
-        return answer(asked, RANDOM, **look)
+        pairs = {how: (row, None if row is None else baseline_of(frame, row, RANDOM)) for how, row in rows.items()}
+        return answer(pairs, RANDOM, **look)
 
-    shown = short(present)
-    if any(row is not None and row["set"] == "correct" for row in present.values()):
-        shown += ", in correctly classified images"
+    correct = any(row is not None and row["set"] == "correct" for row in present.values())
     return said(
-        Finding(shown, "Present"),
+        Finding(short(present) + ", in correctly classified images" * correct, "Present"),
         Finding(short(located), "In the right place"),
         Finding(short(important, write=number), "Important where it belongs"),
         Finding(accuracy, "Class accuracy"),
     )
 
 
-def first_present(frame: pd.DataFrame, **wanted: str) -> pd.Series | None:
+def first_present(frame: pd.DataFrame, **changed: str) -> pd.Series | None:
     """Return how often the first concept is present: in correctly classified images, where there are such numbers."""
-    asked: dict[str, Any] = {"metric": "CEM", "model": POST_HOC, **FIRST} | wanted
-    correct = one(frame, **asked | {"set": "correct"})
-    return one(frame, **asked | {"set": "all"}) if correct is None else correct
+    keys: dict[str, Any] = {"metric": "CEM", "model": POST_HOC, **FIRST} | changed
+    correct = one(frame, **keys, set="correct")
+    return one(frame, **keys, set="all") if correct is None else correct
 
 
 def mean_importance(frame: pd.DataFrame) -> pd.Series | None:
@@ -111,23 +109,23 @@ def findings(frame: pd.DataFrame, by_class: bool) -> list[Finding]:
     images = "the images" if row is not None and row["set"] == "all" else "the correctly classified images"
     by_value = first_present(frame, explanation="value")
     whose = "one of its class" if by_class else "present"
-    others = {f"the {model}": first_present(frame, model=model) for model in (TRADITIONAL, ORACLE)}
+    by_model = {f"the {model}": first_present(frame, model=model) for model in (TRADITIONAL, ORACLE)}
     absent = one(frame, metric="negative first", model=POST_HOC)
     ours, plain = (one(frame, metric="accuracy", model=model, item_kind="") for model in (POST_HOC, PLAIN))
     absence = (
         "In {} of the images that first concept has a negative value and a negative weight: it speaks for the class "
+        "by being absent, so its map's strongest region need not be where the part is"
     )
-    absence += "by being absent, so its map's strongest region need not be where the part is"
     texts = {
         "Present": [
-            of(
+            against_random(
                 frame,
                 f"The concept the {POST_HOC} ranks first by contribution is {whose} in {{}} of {images}",
                 row,
                 "" if row is None else f"the share of labelled concepts is {percent(row['chance'])}",
             ),
-            of(frame, "Ranked by value alone, which does not decide the class, it is so in {}", by_value),
-            sentence(f"The {POST_HOC}'s {{}} beside other models", row, others),
+            against_random(frame, "Ranked by value alone, which does not decide the class, it is so in {}", by_value),
+            sentence(f"The {POST_HOC}'s {{}} beside other models", row, by_model),
             "" if absent is None or absent["value"] == 0 else sentence(absence, absent),
         ],
         "In the right place": [
@@ -142,10 +140,10 @@ def findings(frame: pd.DataFrame, by_class: bool) -> list[Finding]:
         ],
         "Corrections": [interventions_finding(frame)],
     }
-    return said(*(Finding(text, topic) for topic, found in texts.items() for text in found))
+    return said(*(Finding(text, topic) for topic, sentences in texts.items() for text in sentences))
 
 
-def of(frame: pd.DataFrame, text: str, row: pd.Series | None, more: str = "", **look: Any) -> str:
+def against_random(frame: pd.DataFrame, text: str, row: pd.Series | None, more: str = "", **look: Any) -> str:
     """Return a sentence that compares a number with random directions."""
     control = None if row is None else baseline_of(frame, row, RANDOM)
     return sentence(text, row, {RANDOM: control}, draws=[RANDOM], more=more, **look)
@@ -163,17 +161,17 @@ def place_finding(frame: pd.DataFrame, metric: str, model: str) -> str:
     if rows.empty:
         return ""
     row = rows.iloc[0]
-    others: dict[str, Any] = {RANDOM: baseline_of(frame, row, RANDOM)}
+    baselines: dict[str, Any] = {RANDOM: baseline_of(frame, row, RANDOM)}
     for baseline, phrase in MAP_BASELINES.items():
         # Those of the model's own ranking, else the bare ones.
         for name in (baseline, baseline_name(baseline, model)):
             match = one(frame, metric=metric, model=name, alpha=row["alpha"], **FIRST)
-            others |= {} if match is None else {phrase: match}
+            baselines |= {} if match is None else {phrase: match}
     text, more = PLACES[metric]
     return sentence(
         text.format(model=model, alpha=row["alpha"], number="{}"),
         row,
-        others,
+        baselines,
         draws=[RANDOM],
         more=more.format(percent(row["chance"])),
     )
@@ -205,7 +203,7 @@ def importance_finding(frame: pd.DataFrame) -> str:
     text = (
         f"Over the classes, the {POST_HOC}'s contributions agree with the truth with a mean cosine of {{}} per concept"
     )
-    return of(frame, text, mean, more, write=number)
+    return against_random(frame, text, mean, more, write=number)
 
 
 def interventions_finding(frame: pd.DataFrame) -> str:
@@ -213,20 +211,20 @@ def interventions_finding(frame: pd.DataFrame) -> str:
     curves = intervention_rows(frame)
     rows = pick(curves, model=POST_HOC)
     counts = sorted(set(rows["count"]))
-    count = max([each for each in counts if 4 * each <= counts[-1]], default=0)
-    before, asked = (one(rows, count=each, labels=TRUE_LABELS, order="uncertainty") for each in (0, count))
-    if not count or before is None or asked is None:
+    quarter = max([count for count in counts if 4 * count <= counts[-1]], default=0)
+    before, after = (one(rows, count=count, labels=TRUE_LABELS, order="uncertainty") for count in (0, quarter))
+    if not quarter or before is None or after is None:
         return ""
-    others = {
-        "in random order": one(rows, count=count, labels=TRUE_LABELS, order="random"),
+    comparisons = {
+        "in random order": one(rows, count=quarter, labels=TRUE_LABELS, order="random"),
         f"all {counts[-1]}": one(rows, count=counts[-1], labels=TRUE_LABELS),
-        "of random banks": one(curves, model=RANDOM, count=count),
-        "set to the opposite, the control,": one(rows, count=count, labels=WRONG_LABELS, order="uncertainty"),
+        "of random banks": one(curves, model=RANDOM, count=quarter),
+        "set to the opposite, the control,": one(rows, count=quarter, labels=WRONG_LABELS, order="uncertainty"),
     }
-    beside = "; ".join(f"{name} {percent(row['value'])}" for name, row in others.items() if row is not None)
+    listed = "; ".join(f"{name} {percent(row['value'])}" for name, row in comparisons.items() if row is not None)
     return (
-        f"With the {count} concepts of an image that the {POST_HOC} is least sure of set to what people say of them, "
-        f"the share it classifies correctly goes {trend(before, asked)} ({beside})."
+        f"With the {quarter} concepts of an image that the {POST_HOC} is least sure of set to what people say of them, "
+        f"the share it classifies correctly goes {trend(before, after)} ({listed})."
     )
 
 

@@ -116,7 +116,7 @@ class ConceptOptions(SmallNetworkOptions, PaintedOptions, DataOptions, EngineOpt
     @property
     def concept_patterns(self) -> list[str] | None:
         """The names and patterns of `--concepts` with `--data cub`; None for all concepts."""
-        return None if self.concepts is None else [each.strip() for each in self.concepts.split(",")]
+        return None if self.concepts is None else [name.strip() for name in self.concepts.split(",")]
 
     @property
     def default_backbone(self) -> str:

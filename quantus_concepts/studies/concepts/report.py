@@ -20,7 +20,7 @@ from quantus_concepts.metrics.streaming.names import (
     PART_SPECIFICITY,
 )
 from quantus_concepts.studies._kit.charts import Bars, Chart, Curves, Histograms, tidy
-from quantus_concepts.studies._kit.findings import ends, number
+from quantus_concepts.studies._kit.findings import ends, number, points
 from quantus_concepts.studies._kit.page import Page, Section
 from quantus_concepts.studies._kit.results import PAPER, against_control, load_paper, names, one, over_seeds, pick
 from quantus_concepts.studies._kit.run import Run
@@ -69,9 +69,10 @@ SHARES: dict[str, Any] = {"write": in_percent, "span": in_percents}
 LABELS = RANKINGS | SETS | {"accuracy": "class accuracy"}
 KEY = "Small numbers are 95 % intervals; of random directions, where 95 % of the banks lie. ≈ the interval meets what "
 KEY += "95 % of the random banks score; ▼ it lies below."
+IN_PLACE = "in the right place (CLM, α = 1)"
 SUMMARY: dict[str, dict[str, Any]] = {
     "first concept present (CEM, correctly classified)": {"metric": "CEM", "set": "correct", "l": 1},
-    "in the right place (CLM, α = 1)": {"metric": "CLM", "alpha": 1, "l": 1},
+    IN_PLACE: {"metric": "CLM", "alpha": 1, "l": 1},
     "its part, not others (part specificity, α = 1)": {"metric": PART_SPECIFICITY, "alpha": 1, "l": 1},
     "important where it belongs (CGIM)": {"metric": "CGIM", "item_kind": "concept", "item": ""},
     "predicted right": {"metric": ["accuracy", "concept accuracy"], "item_kind": ""},
@@ -88,8 +89,8 @@ def page(frame: pd.DataFrame, run: Run[ConceptOptions]) -> Page:
     """Declare the report."""
     rows, paper = join_seeds(frame), run.options.data == CUB
     by_class, seeds = run.facts["by class"], names(frame, "seed")
-    beside = load_paper(__package__, l=float, alpha=float) if paper else None
-    tables = metric_tables(rows, beside, by_class)
+    paper_rows = load_paper(__package__, l=float, alpha=float) if paper else None
+    tables = metric_tables(rows, paper_rows, by_class)
     located = bool(tables["CLM"])
     whose = "one of the image's class" if by_class else "in the image"
     present = "a concept of the image's class" if by_class else "present in the image"
@@ -154,12 +155,12 @@ def page(frame: pd.DataFrame, run: Run[ConceptOptions]) -> Page:
         ),
         Section(
             "How well do the models classify?",
-            tables=tables["accuracy"] + settings_table(rows, beside),
+            tables=tables["accuracy"] + settings_table(rows, paper_rows),
             beside=True,
         ),
     ]
     control = pick(frame, model=RANDOM)
-    shown = set(rows["model"]) | {name for name in BASELINES if located}
+    explained = set(rows["model"]) | {name for name in BASELINES if located}
     return Page(
         f"Concept benchmark: {run.settings['data']}",
         findings(rows, by_class),
@@ -170,7 +171,7 @@ def page(frame: pd.DataFrame, run: Run[ConceptOptions]) -> Page:
         metrics={"CEM": "cem", "CLM": "clm", "CGIM": "cgim"},
         template="concepts/page.html.j2",
         content={
-            "legend": {name: text for name, text in LEGEND.items() if name in shown},
+            "legend": {name: text for name, text in LEGEND.items() if name in explained},
             "paper": SOURCE if paper else "",
             "whole_cub": is_whole_cub(run.settings),
             "by_class": by_class,
@@ -203,7 +204,7 @@ def metric_tables(frame: pd.DataFrame, paper: pd.DataFrame | None, by_class: boo
         "CEM": table_list(
             "Table 1",
             f"Concept existence (CEM): how often the first l concepts {whose}, in %.",
-            with_levels(with_sources(pick(frame, metric="CEM"), ["set", "explanation"], paper)),
+            with_heads(with_sources(pick(frame, metric="CEM"), ["set", "explanation"], paper)),
             {"set": SETS, "explanation": RANKINGS},
             ["model", "level"],
             **SHARES,
@@ -211,7 +212,7 @@ def metric_tables(frame: pd.DataFrame, paper: pd.DataFrame | None, by_class: boo
         "CLM": table_list(
             "Table 2",
             "Concept location (CLM): how often the map's strongest α/12 of the image holds the part, in %.",
-            with_levels(located.assign(α=located["alpha"].map("α = {:g}".format))),
+            with_heads(located),
             columns=["model", "level"],
             **of_maps,
         ),
@@ -219,7 +220,7 @@ def metric_tables(frame: pd.DataFrame, paper: pd.DataFrame | None, by_class: boo
             "Part specificity",
             "How much more often the map of the first concept holds the concept's part than the other visible parts of "
             "the same image, in percentage points, paired by image.",
-            pick(maps, metric=PART_SPECIFICITY).assign(α=lambda rows: rows["alpha"].map("α = {:g}".format)),
+            with_heads(pick(maps, metric=PART_SPECIFICITY)),
             columns=["model"],
             **of_maps,
         ),
@@ -255,17 +256,15 @@ def with_baselines(rows: pd.DataFrame) -> pd.DataFrame:
 
 def settings_table(frame: pd.DataFrame, paper: pd.DataFrame | None) -> list[Table]:
     """Return Table 3 of the paper: class accuracy in % by C and number of images drawn per concept."""
-    at = {setting_name(c, n): (f"C = {c:g}", f"n = {n}") for c, n in SETTINGS}
-    parts = [frame] if paper is None else [frame, paper]
-    every = pd.concat([pick(each, metric="accuracy") for each in parts])
-    swept = every[every["item"].isin(list(at))].assign(group=POST_HOC)
+    c_of, n_of = ({setting_name(c, n): text.format(c=c, n=n) for c, n in SETTINGS} for text in ("C = {c:g}", "n = {n}"))
+    rows = pick(frame if paper is None else pd.concat([frame, paper]), metric="accuracy")
+    swept = pick(rows, item=[*c_of]).assign(group=POST_HOC)
     if swept.empty:
         return []
-    swept["C"], swept["n"] = (swept["item"].map(lambda name, turn=turn: at[name][turn]) for turn in (0, 1))
+    swept = swept.assign(C=swept["item"].map(c_of), n=swept["item"].map(n_of))
     # One number without a setting: it stands in the first column of its source.
-    plain = every[(every["model"] == PLAIN) | (every["item"] == PLAIN)].assign(
-        group=PLAIN, C="", n=f"n = {SETTINGS[0][1]}"
-    )
+    plain = rows[(rows["model"] == PLAIN) | (rows["item"] == PLAIN)]
+    plain = plain.assign(group=PLAIN, C="", n=f"n = {SETTINGS[0][1]}")
     cells = pd.concat([swept, plain.replace({"model": {PLAIN: POST_HOC}})])
     cells = cells.assign(style=cells["model"].where(cells["model"] == PAPER, ""), mark="")
     return table_list(
@@ -273,16 +272,15 @@ def settings_table(frame: pd.DataFrame, paper: pd.DataFrame | None) -> list[Tabl
         "Class accuracy of the post-hoc CBM in %, by the SVM's C and the number n of images drawn with and without "
         "each concept; below, the backbone without a bottleneck.",
         cells,
-        {"group": [POST_HOC, PLAIN], "C": [*(c for c, _ in at.values()), ""]},
-        {"model": [POST_HOC, PAPER], "n": [n for _, n in at.values()]},
+        {"group": [POST_HOC, PLAIN], "C": [*c_of.values(), ""]},
+        {"model": [POST_HOC, PAPER], "n": n_of.values()},
         **SHARES,
     )
 
 
 def defined_table(frame: pd.DataFrame) -> Table:
     """Return how many scores were defined, and how many not; of random directions they are banks."""
-    known = [name for name in MODELS if name != RANDOM]
-    rows = pick(frame, item="", model=known, metric=["CEM", "CLM", "CGIM"])
+    rows = pick(frame, item="", model=[POST_HOC, TRADITIONAL, ORACLE], metric=["CEM", "CLM", "CGIM"])
     cells = rows[rows["l"].isin([1.0, math.nan]) & rows["alpha"].isin([1.0, math.nan])]
     what = cells["item_kind"].map(PLURALS).fillna(cells["set"].where(cells["metric"] == "CEM", "").map(SETS)).fillna("")
     cells = cells.assign(name=cells["metric"] + ", " + what + cells["explanation"].map(", by {}".format))
@@ -294,14 +292,15 @@ def defined_table(frame: pd.DataFrame) -> Table:
 
 def summary_table(frame: pd.DataFrame) -> Table:
     """Return the numbers of most weight, which the terminal shows, also while seeds are still to come."""
-    parts = [pick(frame, model=list(MODELS), **wanted).assign(group=name) for name, wanted in SUMMARY.items()]
+    parts = [pick(frame, model=list(MODELS), **keys).assign(group=name) for name, keys in SUMMARY.items()]
     cells = pd.concat(parts)
     cells = cells.assign(row=cells["explanation"].where(cells["explanation"] != "", cells["metric"]))
     # Baselines of the maps are rows, in the column of the model whose maps they are for.
-    place = next(name for name, wanted in SUMMARY.items() if wanted["metric"] == "CLM")
     baselines = pick(frame, metric="CLM", alpha=1, model=list(BASELINES), **FIRST)
-    cells = pd.concat([cells, baselines.assign(group=place, row=baselines["model"], model=POST_HOC, mark="")])
-    cells["text"] = [write_summary(row) for _, row in cells.iterrows()]
+    cells = pd.concat([cells, baselines.assign(group=IN_PLACE, row=baselines["model"], model=POST_HOC, mark="")])
+    # Of random directions what 97.5 % of the banks do not exceed.
+    exceeded = (cells["model"] != RANDOM) | cells["high"].isna()
+    cells["value"] = cells["value"].where(exceeded, cells["high"])
     rows = [*RANKINGS, *BASELINES, "accuracy", "concept accuracy"]
     return Table(
         "Are the concepts real, present, and in the right place?",
@@ -310,6 +309,7 @@ def summary_table(frame: pd.DataFrame) -> Table:
         arrange(cells, group=SUMMARY, row=rows, model=MODELS),
         ["group", "row"],
         ["model"],
+        write=dict.fromkeys(names(cells, "metric"), points) | {"CGIM": number},
         labels=LABELS | {name: "\n".join(name.rsplit(" ", 1)) for name in MODELS} | {RANDOM: "random\n97.5 %"},
     )
 
@@ -317,35 +317,27 @@ def summary_table(frame: pd.DataFrame) -> Table:
 def summary_so_far(frame: pd.DataFrame, n_seeds: int) -> Table:
     """Return the summary while other seeds are still to come."""
     # Of all rows only those of the summary are joined, which takes a second otherwise.
-    asked = [pick(frame.astype({"l": float}), **wanted) for wanted in SUMMARY.values()]
+    parts = [pick(frame.astype({"l": float}), **keys) for keys in SUMMARY.values()]
     done = frame["seed"].nunique()
-    table = summary_table(join_seeds(pd.concat(asked, ignore_index=True)))
+    table = summary_table(join_seeds(pd.concat(parts, ignore_index=True)))
     over = f"Intervals are over {done} seeds." if done > 1 else "One seed: intervals are within it."
     return replace(table, title=f"After {done} of {n_seeds} seeds", note=f"{table.note} {over}")
 
 
-def write_summary(row: pd.Series) -> str:
-    """Write a number of the summary; of random directions what 97.5 % of the banks do not exceed."""
-    value = row["high"] if row["model"] == RANDOM and not pd.isna(row["high"]) else row["value"]
-    return number(value) if row["metric"] == "CGIM" else number(100 * value, 1)
-
-
 def extremes(frame: pd.DataFrame) -> Section | None:
     """Name the best and worst concepts and classes, and fold away the full lists."""
-    found = pick(frame, metric="CGIM", model=[POST_HOC, RANDOM], explanation="contribution")
-    found = found[(found["item"] != "") & found["value"].notna()]
+    rows = pick(frame, metric="CGIM", model=[POST_HOC, RANDOM], explanation="contribution")
+    rows = rows[(rows["item"] != "") & rows["value"].notna()]
     charts, folded = [], []
     for kind, plural in PLURALS.items():
-        ours = pick(found, model=POST_HOC, item_kind=kind).sort_values("value", ascending=False, kind="stable")
+        ours = pick(rows, model=POST_HOC, item_kind=kind).sort_values("value", ascending=False, kind="stable")
         if ours.empty:
             continue
         gap = 0 if len(ours) <= 2 * BEST else BEST
         ours = pd.concat([ours[:BEST], ours[-BEST:]]) if gap else ours
-        control = pick(found, model=RANDOM, item_kind=kind)
-        control = control[control["item"].isin(ours["item"])]
         caption = f"The best and the worst {plural}, and in grey what 95 % of random banks score for them."
         bars = Bars(
-            frame=pd.concat([ours, control]),
+            frame=pd.concat([ours, pick(rows, model=RANDOM, item_kind=kind, item=set(ours["item"]))]),
             groups="item",
             series="model",
             label="CGIM by contribution (cosine, 1 is best; grey: 95 % of random banks)",
@@ -359,29 +351,28 @@ def extremes(frame: pd.DataFrame) -> Section | None:
         folded += full_table(frame, kind)
     if not charts:
         return None
-    text = f"By CGIM of the contribution, {POST_HOC}."
-    return Section("Best and worst, by name", text, charts=charts, folded=folded, beside=True)
+    return Section(
+        "Best and worst, by name",
+        f"By CGIM of the contribution, {POST_HOC}.",
+        charts=charts,
+        folded=folded,
+        beside=True,
+    )
 
 
 def full_table(frame: pd.DataFrame, kind: str) -> list[Table]:
     """Return all CGIM scores, model by model, as the paper's Tables 6 to 8."""
-    found = pick(frame, metric="CGIM", item_kind=kind, model=[POST_HOC, TRADITIONAL, RANDOM])
-    found = found[found["item"] != ""].assign(column=lambda rows: rows["explanation"].map(RANKINGS))
-    drawn = found["model"] == RANDOM
-    texts = [
-        ends(row, number) if known else number(row["value"])
-        for known, (_, row) in zip(drawn, found.iterrows(), strict=True)
-    ]
-    found = found.assign(text=texts, model=found["model"].where(~drawn, "95 % of random banks"))
-    known = pick(frame, metric="CAV accuracy", item_kind=kind)
-    known = known[known["item"] != ""].assign(model="direction", column="held-out accuracy")
-    known["text"] = [number(value) + (" (weak)" if value < WEAK else "") for value in known["value"]]
-    cells = pd.concat([found, known])
-    cells = cells[cells["value"].notna()].assign(small="", mark="")
-    columns = [*RANKINGS.values(), "held-out accuracy"]
-    models = [POST_HOC, TRADITIONAL, "95 % of random banks", "direction"]
-    cells = arrange(cells, item=names(found, "item"), model=models, column=columns)
-    return [Table(f"All {found['item'].nunique()} {PLURALS[kind]}", "", cells, ["item"], ["model", "column"])]
+    banks, held_out = "95 % of random banks", "held-out accuracy"
+    items = pick(frame[frame["item"] != ""], item_kind=kind)
+    scores = pick(items, metric="CGIM", model=[POST_HOC, TRADITIONAL, RANDOM])
+    scores = scores.assign(column=scores["explanation"].map(RANKINGS), model=scores["model"].replace(RANDOM, banks))
+    scores["text"] = [ends(row, number) if row["model"] == banks else None for row in scores.to_dict("records")]
+    accuracies = pick(items, metric="CAV accuracy").assign(model="direction", column=held_out)
+    accuracies["text"] = [f"{number(value)} (weak)" if value < WEAK else None for value in accuracies["value"]]
+    cells = pd.concat([scores, accuracies]).assign(small="", mark="")
+    models, columns = [POST_HOC, TRADITIONAL, banks, "direction"], [*RANKINGS.values(), held_out]
+    cells = arrange(cells[cells["value"].notna()], item=names(scores, "item"), model=models, column=columns)
+    return [Table(f"All {scores['item'].nunique()} {PLURALS[kind]}", "", cells, ["item"], ["model", "column"])]
 
 
 def directions(frame: pd.DataFrame, n_seeds: int) -> Section | None:
@@ -427,11 +418,11 @@ def interventions(frame: pd.DataFrame) -> Section | None:
 
 def draw_interventions(curves: pd.DataFrame) -> Figure:
     """Draw class accuracy over the number of concepts corrected, a panel a model: the library's own chart."""
-    control, known = curves[curves["model"] == RANDOM], curves[curves["model"] != RANDOM]
-    n_models = known["model"].nunique()
+    control, ours = curves[curves["model"] == RANDOM], curves[curves["model"] != RANDOM]
+    n_models = ours["model"].nunique()
     figure = Figure(figsize=(2.8 + 2.4 * n_models, 3.6), layout="constrained")
     panels = figure.subplots(1, n_models, sharey=True, squeeze=False)
-    plot_interventions(known, panels, control=None if control.empty else control)
+    plot_interventions(ours, panels, control=None if control.empty else control)
     for panel in panels.flat:
         tidy(panel)
     return figure
@@ -490,10 +481,10 @@ def histograms(frame: pd.DataFrame) -> Histograms:
         series="model",
         order=[POST_HOC, TRADITIONAL],
         titles={
-            (how, kind): f"CGIM of {each}, by {RANKINGS[how]}" for how in RANKINGS for kind, each in PLURALS.items()
+            (how, kind): f"CGIM of {plural}, by {RANKINGS[how]}" for how in RANKINGS for kind, plural in PLURALS.items()
         },
         label="cosine with the truth (1 is best)",
-        count={kind: f"number of {each}" for kind, each in PLURALS.items()},
+        count={kind: f"number of {plural}" for kind, plural in PLURALS.items()},
         colours=COLOURS,
         bands=pick(chosen, model=RANDOM, item=""),
         band_label="means of 95 % of random banks",
@@ -501,15 +492,16 @@ def histograms(frame: pd.DataFrame) -> Histograms:
     )
 
 
-def with_levels(cells: pd.DataFrame) -> pd.DataFrame:
-    """Return cells with l as the second line of their heads."""
-    return cells.assign(level=cells["l"].map("l = {:g}".format, na_action="ignore").fillna(""))
+def with_heads(cells: pd.DataFrame) -> pd.DataFrame:
+    """Return cells with l and α as the heads of columns and rows have them."""
+    level = cells["l"].map("l = {:g}".format, na_action="ignore").fillna("")
+    return cells.assign(level=level, α=cells["alpha"].map("α = {:g}".format))
 
 
 def model_order(frame: pd.DataFrame) -> list[str]:
     """Return the models of a table, the paper next to ours and chance last."""
-    others = [name for name in names(frame, "model") if name not in (*MODELS, PAPER, CHANCE)]
-    return [POST_HOC, PAPER, *MODELS[1:], *others, CHANCE]
+    usual = [POST_HOC, PAPER, *MODELS[1:]]
+    return [*usual, *(name for name in names(frame, "model") if name not in (*usual, CHANCE)), CHANCE]
 
 
 def table_list(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -17,6 +19,7 @@ from torch.utils.data import DataLoader
 from captum_concepts._support.progress import part, progress, whole_run
 from captum_concepts._support.running import alone_with, device_of, to_model
 from captum_concepts._support.visualise import gallery
+from captum_concepts.backbones import Backbone
 from captum_concepts.backbones.embedding import Embeddings, embed
 from captum_concepts.backbones.layers import find_layer
 from captum_concepts.bank.bank import ConceptBank
@@ -109,14 +112,14 @@ def draw_explorer(model: PostHocCBM, controls: Sequence[PostHocCBM], data: Bench
     """Return the page on which test images are looked at and their concepts corrected, spread over the classes."""
     rows = np.linspace(0, len(data.test) - 1, min(n_images, len(data.test))).astype(int)
     batch = collate([data.test[int(row)] for row in rows])
-    shown = model.with_head(model.head)
-    heads: list[Any] = [each.head for each in controls]
-    banks = [each.bank for each in controls]
-    shown.random_banks = tuple(
-        RandomBank(bank.cavs, bank.intercepts, head) for bank, head in zip(banks, heads, strict=True)
+    with_banks = model.with_head(model.head)
+    heads: list[Any] = [control.head for control in controls]
+    with_banks.random_banks = tuple(
+        RandomBank(control.bank.cavs, control.bank.intercepts, head)
+        for control, head in zip(controls, heads, strict=True)
     )
     return explore(
-        shown,
+        with_banks,
         batch.image,
         labels=batch_labels(batch),
         concept_labels=batch.concepts > 0.5,
@@ -130,13 +133,12 @@ def draw_explorer(model: PostHocCBM, controls: Sequence[PostHocCBM], data: Bench
 
 def _different_classes(labels: np.ndarray, images: np.ndarray, count: int, seed: int) -> list[int]:
     order = np.random.default_rng(seed).permutation(images)
-    seen: dict[int, list[int]] = {}
+    by_class: dict[int, list[int]] = {}
     for index in order.tolist():
-        seen.setdefault(int(labels[index]), []).append(index)
+        by_class.setdefault(int(labels[index]), []).append(index)
     # First one image of each class, then the second ones, and so on.
-    rounds = max((len(members) for members in seen.values()), default=0)
-    mixed = [members[turn] for turn in range(rounds) for members in seen.values() if turn < len(members)]
-    return mixed[:count]
+    turns = itertools.zip_longest(*by_class.values())
+    return [index for turn in turns for index in turn if index is not None][:count]
 
 
 def _undo(images: Tensor, mean: Sequence[float] | None, std: Sequence[float] | None) -> Tensor:
@@ -152,15 +154,15 @@ def small_networks(run: Run[ConceptOptions], data: BenchmarkData, seed: int) -> 
     settings: dict[str, Any] = {"epochs": run.options.epochs, "bfloat16": run.options.in_bfloat16}
     networks = untrained_networks(train, seed, device)
 
-    def trained(_: object) -> dict[str, Tensor]:
+    def train_both(_: object) -> dict[str, Tensor]:
         train_networks(networks, train, seed=seed, display_progressbar=run.progress, **settings)
-        return {f"{name}.{key}": each for name in networks for key, each in networks[name].state_dict().items()}
+        return nn.ModuleDict(networks).state_dict()
 
     parts = [train.images, train.labels, train.concept_labels]
-    state = run.kept(f"networks {seed}", {"data": parts, "seed": seed, "device": str(device), **settings}, trained)
+    state = run.kept(f"networks {seed}", {"data": parts, "seed": seed, "device": str(device), **settings}, train_both)
     for name, network in networks.items():
-        own = f"{name}."
-        load_trained(network, {key.removeprefix(own): each for key, each in state.items() if key.startswith(own)})
+        prefix = f"{name}."
+        load_trained(network, {key.removeprefix(prefix): state[key] for key in state if key.startswith(prefix)})
     return networks[BACKBONE], networks[TRADITIONAL]
 
 
@@ -169,18 +171,17 @@ def scored_by_ranges(
     models: Mapping[str, ConceptModel],
     data: BenchmarkData,
     seed: int,
-    asked: Mapping[str, Any],
+    settings: Mapping[str, Any],
 ) -> pd.DataFrame:
     """Return what `score_concepts` does with these arguments, to the bit."""
     names: dict[str, Any] = {"class_names": data.class_names, "concept_names": data.concept_names}
-    ranges = ConceptRanges(models, data.test, batch_size=run.options.batch_size, seed=seed, **asked, **names)
-    controls = [each for drawn in asked["controls"].values() for each in drawn]
+    ranges = ConceptRanges(models, data.test, batch_size=run.options.batch_size, seed=seed, **settings, **names)
     rows = score_by_batches(
         run,
         f"concepts {seed}",
         partial(_rows, ranges),
         len(data.test),
-        models=[*models.values(), *controls],
+        models=[*models.values(), *itertools.chain(*settings["controls"].values())],
         depends={"seed": seed, "data": data.fingerprint},
     )
     return ranges.table(rows)
@@ -195,6 +196,20 @@ TOPS = (1, 3, 5)
 RANDOM_MAPS = 200
 
 
+@dataclass(frozen=True)
+class SeedModels:
+    """The models of one seed, and what they were fitted to."""
+
+    models: dict[str, ConceptModel]
+    controls: list[PostHocCBM]
+    post_hoc: PostHocCBM
+    bank: ConceptBank
+    backbone: Backbone
+    train_set: Embeddings
+    #: The classifier of the small network, where it is trained here.
+    classifier: nn.Module | None
+
+
 def score_seed(
     run: Run[ConceptOptions],
     network: Network | None,
@@ -205,41 +220,49 @@ def score_seed(
     show_scores: Callable[[pd.DataFrame], object],
 ) -> pd.DataFrame:
     """Build the models of one seed and score them on the test images; show the scores before the sweep."""
+    options = run.options
     # As training: what is done on each core, and so every number, does not depend on how many there are.
     n_cores = torch.get_num_threads() if network is None else 1
     with one_thread() if network is None else nullcontext(), quiet_fits():
-        return _scored(run, network, data, seed, n_cores, first=first, show_scores=show_scores)
+        fitted = fit_models(run, network, data, seed)
+        scores, test_features = score_images(run, network, data, seed, fitted, n_cores, first=first)
+        show_scores(scores)
+        if first:
+            post_hoc = fitted.post_hoc
+            predicted = predicted_classes(post_hoc.head, post_hoc.concept_layer(test_features))
+            run.facts["gallery"] = png(draw_gallery(post_hoc, data, predicted, seed))
+            if options.explore:
+                run.facts["explorer"] = draw_explorer(post_hoc, fitted.controls, data).encode()
+            run.facts |= {"linear pool": post_hoc.linear_pool, "by class": labels_by_class(data.train)}
+            run.settings["concept bank"] = repr(fitted.bank)
+        # The first table comes before what is not in it.
+        with _step(seed, "trying other settings"):
+            if not options.sweep or options.method != "svm":
+                return scores
+            swept = [
+                _swept(options, fitted.train_set, test_features, data, seed, *setting)
+                for setting in progress(SETTINGS, "settings", show=run.progress)
+            ]
+            return pd.concat([scores, score_table([*itertools.chain(*swept)])], ignore_index=True)
 
 
-def _scored(
-    run: Run[ConceptOptions],
-    network: Network | None,
-    data: BenchmarkData,
-    seed: int,
-    n_cores: int,
-    *,
-    first: bool,
-    show_scores: Callable[[pd.DataFrame], object],
-) -> pd.DataFrame:
-    options, bars = run.options, run.progress
-    test_loader = sample_loader(data.test, options.batch_size, options.readers)
+def fit_models(run: Run[ConceptOptions], network: Network | None, data: BenchmarkData, seed: int) -> SeedModels:
+    """Train the small networks, where no other is given, and fit the concept models and their random baselines."""
+    options, device = run.options, run.options.torch_device()
     models: dict[str, ConceptModel] = {}
     if network is None:
         with part(f"seed {seed}: training", TRAINING):
             small, of_concepts = small_networks(run, data, seed)
         backbone = small_backbone(small)
         train_loader: Iterable[Any] = folded_batches(data.train, options.batch_size)
-        description = "stride 8, before the average pool of the small network"
+        run.settings["maps"] = "stride 8, before the average pool of the small network"
     else:
         train_loader = sample_loader(data.train, options.batch_size, options.readers)
-        backbone, description = cut_network(network, options.layer, data.test[0].image[None].to(options.torch_device()))
-    run.settings["maps"] = description
-
-    sweep = options.sweep and options.method == "svm"
+        backbone, run.settings["maps"] = cut_network(network, options.layer, data.test[0].image[None].to(device))
     with _step(seed, "reading training images"):
         if network is None:
             models[TRADITIONAL] = traditional_model(of_concepts, train_loader, data.n_classes)
-        train_set = embed(backbone, train_loader, display_progressbar=bars)
+        train_set = embed(backbone, train_loader, display_progressbar=run.progress)
     with _step(seed, "fitting concepts"):
         banks = data.concept_names, data.n_classes, options.values
         controls = random_models(backbone, train_set, *banks, options.random_banks, seed)
@@ -249,75 +272,65 @@ def _scored(
             f"Seed {seed}: the directions of {len(bank.weak)} of {len(bank)} concepts are hardly distinguishable from "
             "chance on images held back, and say little."
         )
-    post_hoc = bank_model(backbone, bank, train_set, data.n_classes, options.values)
-    models[POST_HOC] = post_hoc
+    models[POST_HOC] = post_hoc = bank_model(backbone, bank, train_set, data.n_classes, options.values)
     if data.has_oracle:
-        models[ORACLE] = oracle_model(data.train, data.test, data.n_classes).to(options.torch_device())
-    asked: dict[str, Any] = {
+        models[ORACLE] = oracle_model(data.train, data.test, data.n_classes).to(device)
+    classifier = small.classifier if network is None else None
+    return SeedModels(models, controls, post_hoc, bank, backbone, train_set, classifier)
+
+
+def score_images(
+    run: Run[ConceptOptions],
+    network: Network | None,
+    data: BenchmarkData,
+    seed: int,
+    fitted: SeedModels,
+    n_cores: int,
+    *,
+    first: bool,
+) -> tuple[pd.DataFrame, Tensor]:
+    """Return the scores of all models on the test images, and the images as the backbone embeds them."""
+    options, n_concepts = run.options, len(data.concept_names)
+    loader = sample_loader(data.test, options.batch_size, options.readers)
+    settings: dict[str, Any] = {
         "part_of_concept": data.part_of_concept,
         "class_concepts": data.class_concepts,
-        "top_l": tuple(top for top in TOPS if top <= len(data.concept_names)),
+        "top_l": tuple(top for top in TOPS if top <= n_concepts),
         "value_threshold": {TRADITIONAL: 0.5, POST_HOC: options.threshold, ORACLE: 0.5, RANDOM: options.threshold},
-        "controls": {RANDOM: controls},
-        # Which images they are counts for little beside which bank it is, and maps take most of the time.
+        "controls": {RANDOM: fitted.controls},
+        # Which images they are counts for little compared with which bank it is, and maps take most of the time.
         "control_stride": max(1, len(data.test) // RANDOM_MAPS),
-        "interventions": intervention_counts(len(data.concept_names)) if options.interventions else (),
-        # The others' values lie between 0 and 1.
+        "interventions": intervention_counts(n_concepts) if options.interventions else (),
+        # Values of the other models lie between 0 and 1.
         "levels": {
-            POST_HOC: post_hoc.value_levels(train_set),
-            RANDOM: [each.value_levels(train_set) for each in controls],
+            POST_HOC: fitted.post_hoc.value_levels(fitted.train_set),
+            RANDOM: [control.value_levels(fitted.train_set) for control in fitted.controls],
         },
     }
     # Images are read once: what else is computed of them is recorded while they are scored.
-    test_images = test_loader if network is None else _ClassifiedImages(test_loader, network.module, data.n_classes)
+    images = loader if network is None else _ClassifiedImages(loader, network.module, data.n_classes)
     with _step(seed, "scoring test images"):
         if options.engine == RAY:
-            scores = scored_by_ranges(run, models, data, seed, asked)
-            test_features = embed(backbone, test_images, display_progressbar=bars).features
+            scores = scored_by_ranges(run, fitted.models, data, seed, settings)
+            features = embed(fitted.backbone, images, display_progressbar=run.progress).features
         else:
-            with _recorded(post_hoc.concept_layer) as embeddings:
+            settings |= {"concept_names": data.concept_names, "class_names": data.class_names, "seed": seed}
+            with _recorded(fitted.post_hoc.concept_layer) as embeddings:
                 scores = score_concepts(
-                    models,
-                    test_images,
-                    **asked,
-                    concept_names=data.concept_names,
-                    class_names=data.class_names,
-                    seed=seed,
-                    n_threads=n_cores,
-                    display_progressbar=bars,
+                    fitted.models, images, **settings, n_threads=n_cores, display_progressbar=run.progress
                 )
-            test_features = torch.cat(embeddings)
-    if network is None:
-        plain = accuracy_rows(data, predicted_classes(small.classifier, test_features), PLAIN)
-    elif isinstance(test_images, _ClassifiedImages):
-        plain = _plain_accuracy(run, test_images, data)
+            features = torch.cat(embeddings)
+    plain: list[dict[str, Any]] = []
+    if isinstance(images, _ClassifiedImages):
+        plain = _plain_accuracy(run, images, data)
         if first and plain:
-            run.note(*better_normalised(network.module, data.test, data.mean, data.std))
-    directions = item_rows(
-        bank.test_accuracy.double(), data.concept_names, model=POST_HOC, metric="CAV accuracy", item_kind="concept"
-    )
-    known = [
-        score_table(plain),
-        _with_undefined(pd.concat([scores, score_table(directions)], ignore_index=True), data.left_out),
-    ]
-    show_scores(pd.concat(known, ignore_index=True))
-    if first:
-        predicted = predicted_classes(post_hoc.head, post_hoc.concept_layer(test_features))
-        run.facts["gallery"] = png(draw_gallery(post_hoc, data, predicted, seed))
-        if options.explore:
-            run.facts["explorer"] = draw_explorer(post_hoc, controls, data).encode()
-    # The first table comes before what is not in it.
-    with _step(seed, "trying other settings"):
-        if sweep:
-            swept = (
-                _swept(options, train_set, test_features, data, seed, *each)
-                for each in progress(SETTINGS, "settings", show=bars)
-            )
-            known.append(score_table([row for rows in swept for row in rows]))
-    if first:
-        run.facts |= {"linear pool": post_hoc.linear_pool, "by class": labels_by_class(data.train)}
-        run.settings["concept bank"] = repr(bank)
-    return pd.concat(known, ignore_index=True)
+            run.note(*better_normalised(images.network, data.test, data.mean, data.std))
+    elif fitted.classifier is not None:
+        plain = accuracy_rows(data, predicted_classes(fitted.classifier, features), PLAIN)
+    accuracy = fitted.bank.test_accuracy.double()
+    directions = item_rows(accuracy, data.concept_names, model=POST_HOC, metric="CAV accuracy", item_kind="concept")
+    scores = _with_undefined(pd.concat([scores, score_table(directions)], ignore_index=True), data.left_out)
+    return pd.concat([score_table(plain), scores], ignore_index=True), features
 
 
 #: Shares of the time of scoring a seed.
@@ -333,7 +346,7 @@ def _step(seed: int, name: str) -> AbstractContextManager[None]:
 def _recorded(module: nn.Module) -> Iterator[list[Tensor]]:
     """Record what a module is given, batch by batch."""
     batches: list[Tensor] = []
-    hook = module.register_forward_pre_hook(lambda _, given: batches.append(given[0].detach().clone()))
+    hook = module.register_forward_pre_hook(lambda _, inputs: batches.append(inputs[0].detach().clone()))
     try:
         yield batches
     finally:
@@ -382,8 +395,10 @@ def fit_bank(
     train: Embeddings, names: Sequence[str], options: ConceptOptions, seed: int, **changed: Any
 ) -> ConceptBank:
     """Fit a concept bank to embeddings as the options say, but for what is changed."""
-    asked: dict[str, Any] = {name: getattr(options, name) for name in ("method", "n_pos", "n_neg", "C", "min_images")}
-    return ConceptBank.fit(train.features, train.concept_labels, names, seed=seed, **asked | changed)
+    settings: dict[str, Any] = {
+        name: getattr(options, name) for name in ("method", "n_pos", "n_neg", "C", "min_images")
+    }
+    return ConceptBank.fit(train.features, train.concept_labels, names, seed=seed, **settings | changed)
 
 
 @torch.no_grad()
@@ -445,18 +460,18 @@ def collect(options: ConceptOptions, run: Run[ConceptOptions]) -> pd.DataFrame:
             run.show(summary_so_far(done, options.n_seeds))
 
     share = SCORING if network is not None else DRAWING + TRAINING + SCORING
-    with whole_run(options.n_seeds * share, show=run.progress) as whole:
+    with whole_run(options.n_seeds * share, show=run.progress) as bar:
         for number, data in enumerate(load_data(options, network)):
             seed = options.seed + number
             run.say(f"Seed {seed} ({number + 1} of {options.n_seeds})")
             run.settings |= data.settings
             run.note(*data.notes)
             score = partial(score_seed, run, network, data, seed, first=number == 0, show_scores=partial(show, seed))
-            kept = run.kept_frame(f"scores {seed}", {"seed": seed, "data": data.fingerprint}, score)
+            scores = run.kept_frame(f"scores {seed}", {"seed": seed, "data": data.fingerprint}, score)
             if seed not in shown_seeds:
-                show(seed, kept)
-            frames.append(_named(kept.assign(seed=seed)))
-            whole.reach((number + 1) * share)
+                show(seed, scores)
+            frames.append(_named(scores.assign(seed=seed)))
+            bar.reach((number + 1) * share)
     if options.explore:
         run.note(f"{EXPLORER} shows test images, and their concepts can be corrected on it.")
         run.files[EXPLORER] = lambda path: path.write_bytes(run.facts["explorer"])
