@@ -192,46 +192,46 @@ def explore(
     'explore.html'
     """
     target = None if out is None else check_target(out, "the page")
-    given = {"labels": labels, "concept_labels": concept_labels, "points": points}
-    known = truth_lookup(images)
-    found = _collect_fields(images, {name: value for name, value in given.items() if value is not None}, n_images)
-    views = concept_views(model, found["images"], batch_size)
+    truth = {"labels": labels, "concept_labels": concept_labels, "points": points}
+    of_data_set = truth_lookup(images)
+    fields = _collect_fields(images, {name: value for name, value in truth.items() if value is not None}, n_images)
+    views = concept_views(model, fields["images"], batch_size)
     n, n_concepts = views.values.shape
-    logits = views.logits
-    own = getattr(model, "class_names", None)
-    named = class_names if class_names is not None else own if own is not None else known("class_names", None)
-    if "labels" in found:
-        check_shape("labels", found["labels"], ("N",), (n,))
-    if "concept_labels" in found:
-        check_shape("concept_labels", found["concept_labels"], ("N", "L"), (n, n_concepts))
-        check_binary("concept_labels", found["concept_labels"])
-    if "points" in found and found["points"].ndim == 3:
-        found["points"] = found["points"][:, :, None]
-    if "points" in found:
-        check_shape("points", found["points"], ("N", "P", "Q", "2"), (n, None, None, 2))
-    shown = as_pictures(views.images, getattr(model, "normalisation", None))
+    for names in (class_names, getattr(model, "class_names", None), of_data_set("class_names", None)):
+        if names is not None:
+            break
+    if "labels" in fields:
+        check_shape("labels", fields["labels"], ("N",), (n,))
+    if "concept_labels" in fields:
+        check_shape("concept_labels", fields["concept_labels"], ("N", "L"), (n, n_concepts))
+        check_binary("concept_labels", fields["concept_labels"])
+    if "points" in fields:
+        if fields["points"].ndim == 3:
+            fields["points"] = fields["points"][:, :, None]
+        check_shape("points", fields["points"], ("N", "P", "Q", "2"), (n, None, None, 2))
+    pixels = as_pictures(views.images, getattr(model, "normalisation", None))
     if pictures is not None:
-        shown = check_images(pictures, "pictures")[:n]
-        check_shape("pictures", shown, ("N", "C", "H", "W"), (n, None, None, None))
+        pixels = check_images(pictures, "pictures")[:n]
+        check_shape("pictures", pixels, ("N", "C", "H", "W"), (n, None, None, None))
     scores = image_scores(
         views,
-        found.get("labels"),
-        found.get("concept_labels"),
-        found.get("points"),
-        known("part_of_concept", part_of_concept, PARTS),
+        fields.get("labels"),
+        fields.get("concept_labels"),
+        fields.get("points"),
+        of_data_set("part_of_concept", part_of_concept, PARTS),
     )
     content = {
-        "classes": class_labels(named, logits.shape[1]),
+        "classes": class_labels(names, views.logits.shape[1]),
         "scores": {name: [_round_all(values), lowest] for name, (values, lowest) in scores.items()},
         **_numbers(views, model),
         **_maps(views),
-        "pictures": [picture_uri(picture, picture_size) for picture in shown],
-        "ratio": shown.shape[2] / shown.shape[3],
+        "pictures": [picture_uri(picture, picture_size) for picture in pixels],
+        "ratio": pixels.shape[2] / pixels.shape[3],
     }
-    if "labels" in found:
-        content["labels"] = found["labels"].tolist()
-    if "concept_labels" in found:
-        content["present"] = ["".join("1" if each else "0" for each in row) for row in found["concept_labels"].tolist()]
+    if "labels" in fields:
+        content["labels"] = fields["labels"].tolist()
+    if "concept_labels" in fields:
+        content["present"] = ["".join(map(str, row)) for row in fields["concept_labels"].int().tolist()]
     page = Explorer(_page(title, content), n)
     if len(page.html) > MAX_MEGABYTES * _MEGABYTE:
         raise ValueError(
@@ -243,11 +243,11 @@ def explore(
     return page
 
 
-def _collect_fields(images: Any, given: dict[str, Any], n_images: int) -> dict[str, Tensor]:
+def _collect_fields(images: Any, truth: dict[str, Any], n_images: int) -> dict[str, Tensor]:
     """Return the first images with what is known of them, from arrays or the batches of a loader."""
     fields: dict[str, list[Tensor]] = {}
-    whole = isinstance(images, Tensor | np.ndarray) or not isinstance(images, Iterable)
-    for batch in [_rows("images", images)] if whole else images:
+    in_memory = isinstance(images, Tensor | np.ndarray) or not isinstance(images, Iterable)
+    for batch in [_rows("images", images)] if in_memory else images:
         for name, value in read_batch(batch, "images").items():
             if name in USUAL:
                 fields.setdefault(name, []).append(_rows(name, value))
@@ -255,7 +255,7 @@ def _collect_fields(images: Any, given: dict[str, Any], n_images: int) -> dict[s
             break
     if not fields:
         raise ValueError("Expected argument `images` to give at least one batch but it is empty.")
-    fields |= {name: [torch.tensor(np.asarray(value))] for name, value in given.items()}
+    fields |= {name: [torch.tensor(np.asarray(value))] for name, value in truth.items()}
     return {name: torch.cat(parts)[:n_images] for name, parts in fields.items()}
 
 
@@ -271,26 +271,26 @@ def _numbers(views: ClassViews, model: Any) -> dict[str, Any]:
     """Return what the page computes with: values, the head where it is linear, and what is added past the concepts."""
     values, logits, residual = views.values, views.logits, views.residual
     linear = linear_part(model.head)
-    found: dict[str, Any] = {
+    content: dict[str, Any] = {
         "concepts": views.names,
         "threshold": views.threshold,
         "values": floats(values),
         "logits": floats(logits),
-        "ends": [_round_all(each) for each in _ends(views, bounded=getattr(model, "bounded", False))],
+        "ends": [_round_all(ends) for ends in _ends(views, bounded=getattr(model, "bounded", False))],
         "linear": linear is not None,
         "exact": bool(getattr(model, "linear_pool", False)),
     }
     if linear is not None:
         bias = linear.weight.new_zeros(len(linear.weight)) if linear.bias is None else linear.bias
-        found |= {"weight": floats(linear.weight), "bias": floats(bias)}
+        content |= {"weight": floats(linear.weight), "bias": floats(bias)}
         if residual.abs().max() > 1e-5 * (1 + logits.abs().max()):
-            found["residual"] = floats(residual)
+            content["residual"] = floats(residual)
     else:
-        found["gradient"] = floats(views.weights)
+        content["gradient"] = floats(views.weights)
     for name in ("random_values", "random_contributions"):
         if (range_ := getattr(views, name)) is not None:
-            found[name] = [_round_all(row) for row in range_]
-    return found
+            content[name] = [_round_all(row) for row in range_]
+    return content
 
 
 def _ends(views: ClassViews, *, bounded: bool) -> tuple[Tensor, Tensor]:
@@ -312,17 +312,17 @@ def _maps(views: ClassViews) -> dict[str, Any]:
     low, high = maps.min().item(), maps.max().item()
     high = high if high > low else low + 1.0
     count, h, w = maps.shape[1:]
-    sheets = [map_uri(each, low, high) for each in maps]
+    sheets = [map_uri(map_, low, high) for map_ in maps]
     start = low if views.map_threshold is None else views.map_threshold
     # A few places of one image would leave all others without colour.
     end = float(np.quantile(maps.numpy(), 0.99))
-    shown = {"low": low, "high": high, "from": start, "to": end if end > start else start + 1.0}
-    return {"sheets": sheets, "map": {**shown, "h": h, "w": w, "columns": tile_columns(count)}}
+    scale = {"low": low, "high": high, "from": start, "to": end if end > start else start + 1.0}
+    return {"sheets": sheets, "map": scale | {"h": h, "w": w, "columns": tile_columns(count)}}
 
 
 def _round_all(values: Tensor) -> list[float | None]:
     """Return numbers of five digits; None where one is not finite."""
-    return [float(f"{each:.5g}") if np.isfinite(each) else None for each in values.double().tolist()]
+    return [float(f"{value:.5g}") if np.isfinite(value) else None for value in values.double().tolist()]
 
 
 def _page(title: str, content: dict[str, Any]) -> str:
@@ -345,27 +345,27 @@ def image_scores(
     views: ClassViews, labels: Tensor | None, concept_labels: Tensor | None, points: Tensor | None, parts: Any
 ) -> dict[str, tuple[Tensor, bool]]:
     """Return the scores (N,) of the images that are known by name, and whether the lowest is the worst."""
-    found: dict[str, tuple[Tensor, bool]] = {}
+    scores: dict[str, tuple[Tensor, bool]] = {}
     ranked, logits = views.contributions, views.logits
     shares = logits.softmax(1)
     if labels is not None:
         # Undefined, and so last, where the prediction is right.
-        found["confidence when wrong"] = shares.amax(1).masked_fill(logits.argmax(1) == labels, torch.nan), False
-    found["confidence"] = shares.amax(1), True
+        scores["confidence when wrong"] = shares.amax(1).masked_fill(logits.argmax(1) == labels, torch.nan), False
+    scores["confidence"] = shares.amax(1), True
     if concept_labels is not None:
         top = min(TOP, ranked.shape[1])
-        found[f"CEM of the first {top}"] = cem(ranked, concept_labels, top), True
+        scores[f"CEM of the first {top}"] = cem(ranked, concept_labels, top), True
         if views.threshold is not None:
             present = views.values >= views.threshold
-            found["disagreement with the labels"] = (present != concept_labels.bool()).double().mean(1), False
+            scores["disagreement with the labels"] = (present != concept_labels.bool()).double().mean(1), False
     if points is not None and parts is not None:
         located = torch.as_tensor(parts)
         chosen = ranked.masked_fill(located < 0, -torch.inf).argmax(1)
         rows = torch.arange(len(ranked))
         size = (views.images.shape[2], views.images.shape[3])
         hits = point_hits(views.maps[rows, chosen], points[rows, located[chosen]].to(views.maps), size)
-        found["CLM of the first located"] = hits[:, 0], True
-    return found
+        scores["CLM of the first located"] = hits[:, 0], True
+    return scores
 
 
 def picture_uri(image: Tensor, size: int) -> str:
@@ -373,7 +373,7 @@ def picture_uri(image: Tensor, size: int) -> str:
     levels = np.round(as_picture("images", image) * 255).astype(np.uint8)
     picture = Image.fromarray(levels)
     picture.thumbnail((size, size), Image.Resampling.LANCZOS)
-    return _uri(picture, "WEBP", "webp", quality=_QUALITY, method=4)
+    return _uri(picture, "webp", quality=_QUALITY, method=4)
 
 
 def map_uri(maps: Tensor, low: float, high: float) -> str:
@@ -385,7 +385,7 @@ def map_uri(maps: Tensor, low: float, high: float) -> str:
     for j, level in enumerate(levels):
         row, column = divmod(j, columns)
         sheet[row * h : (row + 1) * h, column * w : (column + 1) * w] = level
-    return _uri(Image.fromarray(sheet), "PNG", "png", optimize=True)
+    return _uri(Image.fromarray(sheet), "png", optimize=True)
 
 
 def tile_columns(count: int) -> int:
@@ -404,7 +404,7 @@ def floats(values: Tensor) -> str:
     return base64.b64encode(values.detach().cpu().numpy().astype("<f4").tobytes()).decode()
 
 
-def _uri(picture: Image.Image, kind: str, suffix: str, **settings: object) -> str:
-    held = io.BytesIO()
-    picture.save(held, kind, **settings)
-    return f"data:image/{suffix};base64,{base64.b64encode(held.getvalue()).decode()}"
+def _uri(picture: Image.Image, kind: str, **settings: object) -> str:
+    file = io.BytesIO()
+    picture.save(file, kind, **settings)
+    return f"data:image/{kind};base64,{base64.b64encode(file.getvalue()).decode()}"

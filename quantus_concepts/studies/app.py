@@ -54,13 +54,13 @@ def exported_commands() -> dict[str, tuple[type[Options], str]]:
 
     A study is a folder beside this file; its ``COMMANDS`` map the words that are typed to two names in that folder.
     """
-    found = {}
+    commands = {}
     for folder in pkgutil.iter_modules(studies.__path__, f"{studies.__name__}."):
         if folder.ispkg and not folder.name.rpartition(".")[2].startswith("_"):
             for words, (options, run) in importlib.import_module(folder.name).COMMANDS.items():
                 # What runs is loaded when it runs: the options alone make the help.
-                found[words] = resolve(f"{folder.name}.{options}"), f"{folder.name}.{run}"
-    return found
+                commands[words] = resolve(f"{folder.name}.{options}"), f"{folder.name}.{run}"
+    return commands
 
 
 COMMANDS = exported_commands()
@@ -78,8 +78,8 @@ def _add_commands() -> None:
 _add_commands()
 
 
-def _tell_version(asked: bool) -> None:
-    if asked:
+def _tell_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"quantus-concepts {importlib.metadata.version('quantus-concepts')}")
         raise typer.Exit
 
@@ -158,9 +158,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns 0; 2 for input that cannot be worked with, reported in one line on stderr; 130 after Ctrl-C, 143 after
     SIGTERM.
     """
-    given = sys.argv[1:] if arguments is None else list(arguments)
+    words = sys.argv[1:] if arguments is None else list(arguments)
     with _terminated_like_interrupted() as terminated:
-        code = _run(given or ["--help"])
+        code = _run(words or ["--help"])
     return EXIT_TERMINATED if terminated and code == EXIT_INTERRUPTED else code
 
 

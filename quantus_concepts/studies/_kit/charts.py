@@ -88,8 +88,7 @@ class Bars:
         """Draw on new axes."""
         frame = self.frame if self.series else self.frame.assign(series="")
         groups, column = names(frame, self.groups), self.series or "series"
-        others = {*self.lines, *([self.band] if self.band else [])}
-        bars = [name for name in names(frame, column, self.order) if name not in others]
+        bars = [name for name in names(frame, column, self.order) if name not in {*self.lines, self.band or None}]
         places = [place + (0 < self.gap_after <= place) for place in range(len(groups))]
         height = 0.9 + (0.29 if len(bars) < 2 else 0.2 + 0.16 * len(bars)) * (len(groups) + bool(self.gap_after))
         fig, ax = new_axes(WIDTH, height if self.flat else 4.0)
@@ -238,9 +237,9 @@ class Curves:
         """Draw on new axes."""
         frame = self.frame if self.panels else self.frame.assign(panel="")
         column = self.panels or "panel"
-        panels, shown = names(frame, column), names(frame, self.series, self.order)
-        shown = [name for name in shown if name != self.band]
-        colours = colours_of([name for name in shown if self.styles.get(name) != ":"], self.colours)
+        panels = names(frame, column)
+        series = [name for name in names(frame, self.series, self.order) if name != self.band]
+        colours = colours_of([name for name in series if self.styles.get(name) != ":"], self.colours)
         size = (WIDTH, 4.6) if len(panels) < 2 else (1.6 + 3.75 * len(panels), 3.9)
         columns = self.across or max(1, len(panels))
         rows_of_panels = math.ceil(len(panels) / columns) or 1
@@ -251,14 +250,14 @@ class Curves:
         for spare in axes[len(panels) :]:
             spare.set_visible(False)
         # Shifted sideways a little, or intervals of equal numbers hide each other.
-        room = 0.012 * float(np.ptp(frame[self.x])) if len(shown) > 1 and len(frame) else 0.0
-        shifts = dict(zip(shown, np.linspace(-room, room, len(shown)), strict=True))
+        room = 0.012 * float(np.ptp(frame[self.x])) if len(series) > 1 and len(frame) else 0.0
+        shifts = dict(zip(series, np.linspace(-room, room, len(series)), strict=True))
         for number_of_panel, (ax, panel) in enumerate(zip(axes, panels, strict=False)):
             rows = pick(frame, **{column: panel}).sort_values(self.x, kind="stable")
             self._band(ax, rows)
-            for place, name in enumerate(shown):
-                found = pick(rows, **{self.series: name})
-                self._line(ax, found[found["value"].notna()], name, colours.get(name, INK), place, shifts[name])
+            for place, name in enumerate(series):
+                points = pick(rows[rows["value"].notna()], **{self.series: name})
+                self._line(ax, points, name, colours.get(name, INK), place, shifts[name])
             ax.set_title(str(panel), fontsize=10)
             # Only below the last panel of a column.
             ax.set_xlabel(self.label_x if number_of_panel + columns >= len(panels) else "")
@@ -270,27 +269,27 @@ class Curves:
         for ax in axes[::columns]:
             ax.set_ylabel(self.label)
         if self.across:
-            found = [ax.get_legend_handles_labels() for ax in axes]
-            keys = {label: handle for handles, labels in found for handle, label in zip(handles, labels, strict=True)}
+            legends = [ax.get_legend_handles_labels() for ax in axes]
+            keys = {label: handle for handles, labels in legends for handle, label in zip(handles, labels, strict=True)}
             fig.legend(keys.values(), [*keys], loc="outside upper center", ncols=max(1, len(keys)), frameon=False)
         else:
             legend_right(axes[-1])
         return fig, axes
 
     def _band(self, ax: Axes, rows: pd.DataFrame) -> None:
-        found = pick(rows, **{self.series: self.band}) if self.band else rows.iloc[:0]
-        if len(found):
-            low, high, mean = (self.scale * found[name].astype(float) for name in ("low", "high", "value"))
-            ax.fill_between(found[self.x], low, high, color=BAND, alpha=0.6, lw=0, zorder=1, label=self.band_label)
+        band = pick(rows, **{self.series: self.band}) if self.band else rows.iloc[:0]
+        if len(band):
+            low, high, mean = (self.scale * band[name].astype(float) for name in ("low", "high", "value"))
+            ax.fill_between(band[self.x], low, high, color=BAND, alpha=0.6, lw=0, zorder=1, label=self.band_label)
             ax.plot(
-                found[self.x], mean, color=GREY, marker="D", markersize=4, linewidth=1.4, zorder=2, label="their mean"
+                band[self.x], mean, color=GREY, marker="D", markersize=4, linewidth=1.4, zorder=2, label="their mean"
             )
 
     def _line(self, ax: Axes, rows: pd.DataFrame, name: str, colour: str, place: int, shift: float) -> None:
-        style, known = self.styles.get(name, "-"), self.styles.get(name) == ":"
+        style, dotted = self.styles.get(name, "-"), self.styles.get(name) == ":"
         if rows.empty:
             return
-        if known:
+        if dotted:
             ax.plot(rows[self.x], self.scale * rows["value"], color=INK, linestyle=":", lw=1.3, zorder=1, label=name)
             return
         ax.errorbar(
@@ -334,8 +333,8 @@ class Histograms:
     def draw(self) -> tuple[Figure, np.ndarray]:
         """Draw on new axes."""
         rows, columns = names(self.frame, self.rows), names(self.frame, self.columns)
-        shown = [name for name in self.order if name in set(self.frame[self.series])] or names(self.frame, self.series)
-        colours = colours_of(shown, self.colours)
+        series = [name for name in self.order if name in set(self.frame[self.series])] or names(self.frame, self.series)
+        colours = colours_of(series, self.colours)
         size = (4.1 * max(1, len(columns)), 0.4 + 2.35 * max(1, len(rows)))
         fig = Figure(figsize=size, layout="constrained")
         axes = fig.subplots(max(1, len(rows)), max(1, len(columns)), sharex=True, squeeze=False)
@@ -344,7 +343,7 @@ class Histograms:
             key = rows[place[0]], columns[place[1]]
             panel: Any = axes[place]
             chosen = {self.rows: key[0], self.columns: key[1]}
-            for turn, name in enumerate(shown):
+            for turn, name in enumerate(series):
                 values = pick(self.frame, **chosen, **{self.series: name})["value"].dropna()
                 look: dict[str, Any] = {"histtype": "step", "linewidth": 1.9, "zorder": 3}
                 if not turn:
@@ -362,7 +361,7 @@ class Histograms:
             panel.margins(y=0.25)
             panel.set_xlabel(self.label if place[0] == len(rows) - 1 else "")
             tidy(panel)
-        handles: dict[str, Any] = {f"{name} (▾ mean)": Patch(color=colours[name]) for name in shown}
+        handles: dict[str, Any] = {f"{name} (▾ mean)": Patch(color=colours[name]) for name in series}
         if self.bands is not None and len(self.bands):
             handles[self.band_label] = Patch(color=BAND)
         fig.legend(handles.values(), [*handles], loc="outside upper center", ncols=max(1, len(handles)), frameon=False)
@@ -436,12 +435,11 @@ def tidy(ax: Axes, grid: str = "y") -> None:
     ax.set_axisbelow(True)
 
 
-def colours_of(series: Sequence[str], given: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return a colour for each series, those given first."""
-    known = given or {}
-    free = [colour for colour in PALETTE if colour not in known.values()] or [INK]
-    missing = [name for name in series if name not in known]
-    return {name: known.get(name) or free[missing.index(name) % len(free)] for name in series}
+def colours_of(series: Sequence[str], colours: Mapping[str, str]) -> dict[str, str]:
+    """Return a colour for each series: its own of `colours`, or one of the palette."""
+    free = [colour for colour in PALETTE if colour not in colours.values()] or [INK]
+    missing = [name for name in series if name not in colours]
+    return {name: colours.get(name) or free[missing.index(name) % len(free)] for name in series}
 
 
 def note(ax: Axes, text: str, at: tuple[float, float], offset: tuple[float, float], **style: Any) -> None:

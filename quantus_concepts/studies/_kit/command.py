@@ -27,14 +27,14 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def named_as_typed(options: type[Options], **others: str) -> Iterator[None]:
+def named_as_typed(options: type[Options], **more: str) -> Iterator[None]:
     """Name options as they are typed where a function that got them refuses them by the names of its arguments."""
     names = {field.name: field.metadata["flag"] or option_name(field.name) for field in dataclasses.fields(options)}
-    names |= others
+    names |= more
     try:
         yield
     except (ValueError, TypeError, OSError) as error:
-        text = re.sub(r"`(\w+)`", lambda found: f"`{names.get(found[1], found[1])}`", str(error))
+        text = re.sub(r"`(\w+)`", lambda match: f"`{names.get(match[1], match[1])}`", str(error))
         if text == str(error):
             raise
         raise ValueError(text) from error
@@ -81,8 +81,8 @@ _beside_results = partial(option, shown=False, matters=False)
 
 def redeclared(options: type[Options], name: str, default: Any, **changed: Any) -> Any:
     """Declare an option of a mixin again, with another default."""
-    (known,) = (field for field in dataclasses.fields(options) if field.name == name)
-    return dataclasses.field(default=default, metadata={**known.metadata, **changed})
+    metadata = {field.name: field.metadata for field in dataclasses.fields(options)}[name]
+    return dataclasses.field(default=default, metadata={**metadata, **changed})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,18 +102,18 @@ class Options:
 
         for field in dataclasses.fields(self):
             object.__setattr__(self, field.name, _without_tilde(getattr(self, field.name)))
-            value, said = getattr(self, field.name), field.metadata
-            if value is None or not said:
+            value, declared = getattr(self, field.name), field.metadata
+            if value is None or not declared:
                 continue
-            name = field.name if said["argument"] else option_name(field.name)
-            if said["choices"] is not None:
-                check_choice(name, value, resolve(said["choices"]))
+            name = field.name if declared["argument"] else option_name(field.name)
+            if declared["choices"] is not None:
+                check_choice(name, value, resolve(declared["choices"]))
             elif value == "" != field.default:
                 raise ValueError(f"Expected argument `{name}` to be some text but got ''. Or leave it out.")
-            if said["bounds"] is not None:
-                check_range(name, value, *said["bounds"], **said["open"])
-            for path in (value if isinstance(value, list) else [value]) if said["path"] else ():
-                _check_there(name, path, said["path"])
+            if declared["bounds"] is not None:
+                check_range(name, value, *declared["bounds"], **declared["open"])
+            for path in (value if isinstance(value, list) else [value]) if declared["path"] else ():
+                _check_there(name, path, declared["path"])
 
     def settings(self) -> dict[str, str]:
         """Return what a report lists: the options by name, without those that were not given or play no role."""
@@ -131,12 +131,12 @@ class Options:
 
     def identity(self) -> dict[str, str]:
         """Return what an interrupted run must share with the one that goes on: what matters, and the files it names."""
-        said = {
+        identity = {
             option_name(field.name): f"{value}{_stamp(value)}"
             for field in fields_in_order(type(self))
             if field.metadata.get("matters", True) and (value := getattr(self, field.name)) is not None
         }
-        return said | {"version": importlib.metadata.version("quantus-concepts")}
+        return identity | {"version": importlib.metadata.version("quantus-concepts")}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -308,12 +308,12 @@ def command(options: type[Options], run: Callable[[Any], object] | str) -> Calla
     """
     hints = typing.get_type_hints(options)
 
-    def call(**given: Any) -> None:
+    def call(**values: Any) -> None:
         from captum_concepts._support.files import printable
 
         # Bad options raise before anything is imported.
-        asked = options(**given)
-        for line in str(resolve(run)(asked)).splitlines():
+        chosen = options(**values)
+        for line in str(resolve(run)(chosen)).splitlines():
             typer.echo(printable(line))
 
     parameters = [
@@ -329,19 +329,19 @@ def command(options: type[Options], run: Callable[[Any], object] | str) -> Calla
     call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     # The lines of a docstring are not those of a terminal.
     paragraphs = (inspect.getdoc(options) or "").split("\n\n")
-    call.__doc__ = "\n\n".join(" ".join(each.split()) for each in paragraphs)
+    call.__doc__ = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
     return call
 
 
 def _declaration(field: dataclasses.Field[Any], hint: Any) -> Any:
-    said = field.metadata
+    declared = field.metadata
     paths: dict[str, Any] = {"parser": _path, "metavar": "PATH"} if Path in (hint, *typing.get_args(hint)) else {}
-    if said["argument"]:
-        return typer.Argument(help=said["help"], show_default=False, **paths | {"metavar": field.name})
+    if declared["argument"]:
+        return typer.Argument(help=declared["help"], show_default=False, **paths | {"metavar": field.name})
     # A switch that is off needs no --no-.
-    flag = said["flag"] or (option_name(field.name) if field.default is False else None)
+    flag = declared["flag"] or (option_name(field.name) if field.default is False else None)
     kind = {"metavar": ""} if hint is bool else paths
-    return typer.Option(*([flag] if flag else []), help=said["help"], rich_help_panel=said["panel"], **kind)
+    return typer.Option(*([flag] if flag else []), help=declared["help"], rich_help_panel=declared["panel"], **kind)
 
 
 def _path(text: str) -> Path:
@@ -363,7 +363,7 @@ def _check_there(name: str, path: Any, kind: str) -> None:
 def _without_tilde(value: Any) -> Any:
     # A shell leaves --out=~/x as it is. An unknown user stays, and is named as a path that does not exist.
     if isinstance(value, list | tuple):
-        return type(value)(_without_tilde(each) for each in value)
+        return type(value)(_without_tilde(part) for part in value)
     return type(value)(os.path.expanduser(value)) if isinstance(value, str | Path) else value  # noqa: PTH111
 
 

@@ -66,9 +66,9 @@ class OutputFolder:
     def __enter__(self) -> OutputFolder:
         # An empty folder of our own goes away on leaving.
         path = self._default() if self.out is None else self.out
-        whole = WholeFolder(path, self.settings, overwrite=self.overwrite)
+        folder = WholeFolder(path, self.settings, overwrite=self.overwrite)
         try:
-            self._whole = whole.__enter__()
+            self._whole = folder.__enter__()
         except BaseException:
             if path == self._new:
                 with suppress(OSError):

@@ -67,11 +67,11 @@ def render(
     settings: Mapping[str, Any],
     notes: Sequence[str],
     files: Sequence[str],
-    drawn: Mapping[str, bytes] | None = None,
+    pictures: Mapping[str, bytes] | None = None,
     created: datetime | None = None,
 ) -> str:
-    """Return the report as one self-contained HTML document; `drawn` are the charts' pictures where they exist."""
-    pictures = drawn or {chart.name: png(chart.figure) for chart in page.charts}
+    """Return the report as one self-contained HTML document; `pictures` are those of the charts where they exist."""
+    pictures = pictures or {chart.name: png(chart.figure) for chart in page.charts}
     embedded = {name: base64.b64encode(picture).decode("ascii") for name, picture in pictures.items()}
     return render_page(
         page.template,
@@ -118,10 +118,10 @@ def site_address() -> str:
 
 def versions() -> dict[str, str]:
     """Return versions by name, of Python, the platform and the packages that are installed."""
-    found = {"Python": platform.python_version(), "platform": platform.platform()}
+    versions_of = {"Python": platform.python_version(), "platform": platform.platform()}
     for package in PACKAGES:
         try:
-            found[package] = importlib.metadata.version(package)
+            versions_of[package] = importlib.metadata.version(package)
         except importlib.metadata.PackageNotFoundError:  # run from a checkout
             continue
-    return found
+    return versions_of

@@ -97,8 +97,10 @@ def _new_axes(rows: int, columns: int, scale: bool) -> tuple[Figure, np.ndarray]
     if scale:
         # One scale for all maps, as high as a cell.
         left = LABELS + columns * (CELL + GAP) + 0.12
-        beside = fig.add_axes((left / width, (height - TITLES - CELL) / height, 0.09 / width, (CELL - GAP) / height))
-        bar = fig.colorbar(ScalarMappable(cmap=COLOUR_MAP), cax=beside, ticks=[0, 1])
+        scale_axes = fig.add_axes(
+            (left / width, (height - TITLES - CELL) / height, 0.09 / width, (CELL - GAP) / height)
+        )
+        bar = fig.colorbar(ScalarMappable(cmap=COLOUR_MAP), cax=scale_axes, ticks=[0, 1])
         bar.ax.tick_params(labelsize=7.5, length=0, colors=INK)
         bar.outline.set_visible(False)
     return fig, axes
@@ -118,8 +120,8 @@ def _draw_map(panel: Axes, values: np.ndarray, row: PictureRow, score: float | s
         panel.text(0.5, 0.5, "no map", transform=panel.transAxes, ha="center", va="center", fontsize=8, color=INK)
         return
     # A coarse map is stretched over the image it explains; matplotlib takes a picture's colours as they are.
-    shown = np.clip(values, 0, 1) if values.ndim == 3 else values
-    panel.imshow(shown, cmap=COLOUR_MAP, vmin=0, vmax=1, extent=_extent(row), interpolation="nearest")
+    pixels = np.clip(values, 0, 1) if values.ndim == 3 else values
+    panel.imshow(pixels, cmap=COLOUR_MAP, vmin=0, vmax=1, extent=_extent(row), interpolation="nearest")
     _outline(panel, row)
     text = score if isinstance(score, str) else "–" if math.isnan(score) else f"{score:.2f}"
     panel.text(

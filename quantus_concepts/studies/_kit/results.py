@@ -24,12 +24,12 @@ WORKBOOK = "results.xlsx"
 
 def write_csv(frame: pd.DataFrame, path: str | os.PathLike[str] | Path) -> None:
     """Write a frame so that no name in it is computed by a spreadsheet: with ' before = + - @; numbers stay numbers."""
-    shown = frame.rename(columns=as_cell)
+    guarded = frame.rename(columns=as_cell)
     for place, (_, column) in enumerate(frame.items()):
         if column.dtype.kind == "O":
             cells = pd.Series([as_cell(value) for value in column], frame.index, object)
-            shown.isetitem(place, cells)
-    shown.to_csv(path, index=False, errors="backslashreplace")
+            guarded.isetitem(place, cells)
+    guarded.to_csv(path, index=False, errors="backslashreplace")
 
 
 def write_workbook(sheets: Iterable[tuple[str, Sequence[Sequence[Any]]]], path: str | os.PathLike[str]) -> None:
@@ -92,27 +92,27 @@ UNBOUNDED = (-math.inf, math.inf)
 _ROUNDING = 1e-12
 
 
-def pick(frame: pd.DataFrame, **wanted: Any) -> pd.DataFrame:
+def pick(frame: pd.DataFrame, **values: Any) -> pd.DataFrame:
     """Return the rows that have the values wanted; a list stands for any of its values, None for none."""
-    kept = np.ones(len(frame), dtype=bool)
-    for name, value in wanted.items():
+    mask = np.ones(len(frame), dtype=bool)
+    for name, value in values.items():
         column = frame[name]
         one_of = column.isin(value) if isinstance(value, list | tuple | set) else column == value
-        kept &= np.asarray(column.isna() if value is None else one_of, dtype=bool)
-    return frame[kept]
+        mask &= np.asarray(column.isna() if value is None else one_of, dtype=bool)
+    return frame[mask]
 
 
-def one(frame: pd.DataFrame, **wanted: Any) -> pd.Series | None:
+def one(frame: pd.DataFrame, **values: Any) -> pd.Series | None:
     """Return the first row that has the values wanted, None where there is none or its value is NaN."""
-    found = pick(frame, **wanted)
-    found = found[found["value"].notna()]
-    return None if found.empty else found.iloc[0]
+    rows = pick(frame, **values)
+    rows = rows[rows["value"].notna()]
+    return None if rows.empty else rows.iloc[0]
 
 
 def names(frame: pd.DataFrame, column: str, order: Sequence[str] = ()) -> list[Any]:
     """Return what occurs in a column, in the order given and then as it comes."""
-    found = list(dict.fromkeys(frame[column].dropna()))
-    return [name for name in order if name in found] + [name for name in found if name not in order]
+    present = list(dict.fromkeys(frame[column].dropna()))
+    return [name for name in order if name in present] + [name for name in present if name not in order]
 
 
 def keys(frame: pd.DataFrame) -> list[str]:
@@ -149,8 +149,8 @@ def over_seeds(
         rows.append(first)
     joined = pd.DataFrame(rows, columns=frame.columns)
     # Some of them missing, whole numbers would become floats.
-    whole = [name for name in keys(frame) if pd.api.types.is_integer_dtype(frame[name].dtype)]
-    joined = joined.astype({name: frame[name].dtype for name in whole})
+    integers = [name for name in keys(frame) if pd.api.types.is_integer_dtype(frame[name].dtype)]
+    joined = joined.astype({name: frame[name].dtype for name in integers})
     return joined.drop(columns="seed", errors="ignore")
 
 
@@ -180,15 +180,15 @@ def against_control(frame: pd.DataFrame, control: str) -> pd.Series:
     # By the value alone what is said hangs on how numbers are rounded, wherever a value lies near the control's end.
     by = [name for name in keys(frame) if name != "model"]
     ends = frame.loc[frame["model"] == control, [*by, "low", "high"]].drop_duplicates(by)
-    beside = frame[by].merge(ends, on=by, how="left")
+    joined = frame[by].merge(ends, on=by, how="left")
     low, high = (frame[end].fillna(frame["value"]) for end in ("low", "high"))
-    said = [
-        relation(own, others) if model != control else ""
-        for model, own, others in zip(
-            frame["model"], zip(low, high, strict=True), zip(beside["low"], beside["high"], strict=True), strict=True
+    relations = [
+        relation(ours, range_) if model != control else ""
+        for model, ours, range_ in zip(
+            frame["model"], zip(low, high, strict=True), zip(joined["low"], joined["high"], strict=True), strict=True
         )
     ]
-    return pd.Series(said, index=frame.index, dtype=object)
+    return pd.Series(relations, index=frame.index, dtype=object)
 
 
 def against(row: Mapping[str, Any], reference: Mapping[str, Any] | float) -> str:

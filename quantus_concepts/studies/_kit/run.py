@@ -56,10 +56,10 @@ class Kept:
 
     def read(self) -> dict[str, Any] | None:
         """Read the checkpoint."""
-        if (found := self._cache.get(self._checkpoint)) is None:
+        if (tensors := self._cache.get(self._checkpoint)) is None:
             return None
         try:
-            file = io.BytesIO(tensor_bytes(found["state"]))
+            file = io.BytesIO(tensor_bytes(tensors["state"]))
             state: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
         except (pickle.UnpicklingError, EOFError, RuntimeError, ValueError, KeyError) as error:
             path = self._cache.path(self._checkpoint)
@@ -131,20 +131,20 @@ class Run(Generic[O]):
         `settings` are all that they depend on. `make` is handed the files, to write and read checkpoints.
         """
         files = Kept(self.folder.kept, name, settings)
-        found = files.load()
-        if found is None:
-            found = {key: tensor.detach().cpu() for key, tensor in make(files).items()}
-            files.save(found)
-        return found
+        tensors = files.load()
+        if tensors is None:
+            tensors = {key: tensor.detach().cpu() for key, tensor in make(files).items()}
+            files.save(tensors)
+        return tensors
 
     def kept_frame(self, name: str, settings: Mapping[str, Any], make: Callable[[], pd.DataFrame]) -> pd.DataFrame:
         """Return a frame that is expensive to make, as `kept` does, and repeat the notes, settings, facts with it."""
-        made: list[pd.DataFrame] = []
+        frames: list[pd.DataFrame] = []
 
         def make_tensors(_: Kept) -> dict[str, Tensor]:
             notes, settings, facts = list(self.notes), dict(self.settings), dict(self.facts)
             with warnings_as_notes() as warned:
-                made.append(make())
+                frames.append(make())
             new = {key: value for key, value in self.facts.items() if key not in facts}
             pictures = {key: value for key, value in new.items() if isinstance(value, bytes)}
             about = {
@@ -153,18 +153,18 @@ class Run(Generic[O]):
                 "settings": {key: value for key, value in self.settings.items() if settings.get(key) != value},
                 "facts": {key: value for key, value in new.items() if key not in pictures},
             }
-            parts = {"about": json.dumps(about).encode()} | {f"{_FACT}{key}": each for key, each in pictures.items()}
-            return frame_tensors(made[0]) | {key: bytes_tensor(each) for key, each in parts.items()}
+            parts = {"about": json.dumps(about).encode()} | {f"{_FACT}{key}": pictures[key] for key in pictures}
+            return frame_tensors(frames[0]) | {key: bytes_tensor(part) for key, part in parts.items()}
 
-        found = self.kept(name, settings, make_tensors)
-        about = json.loads(tensor_bytes(found["about"]))
+        tensors = self.kept(name, settings, make_tensors)
+        about = json.loads(tensor_bytes(tensors["about"]))
         self.note(*about["notes"])
         self.settings |= about["settings"]
         self.facts |= about["facts"]
-        self.facts |= {key[len(_FACT) :]: tensor_bytes(each) for key, each in found.items() if key.startswith(_FACT)}
+        self.facts |= {key[len(_FACT) :]: tensor_bytes(tensors[key]) for key in tensors if key.startswith(_FACT)}
         for text in about["warnings"]:
             warnings.warn(text, UserWarning, stacklevel=2)
-        return made[0] if made else frame_of(found)
+        return frames[0] if frames else frame_of(tensors)
 
 
 @dataclass(frozen=True)
@@ -217,21 +217,22 @@ def write(page: Page, frame: pd.DataFrame, run: Run[Any]) -> None:
     from quantus_concepts.studies._kit.charts import png
     from quantus_concepts.studies._kit.page import render
 
-    for name, each in {"results": frame, **run.frames}.items():
+    for name, table in {"results": frame, **run.frames}.items():
         with run.folder.file(f"{name}.csv") as path:
-            write_csv(each, path)
+            write_csv(table, path)
     for name, save in run.files.items():
         with run.folder.file(name) as path:
             save(path)
-    drawn = {chart.name: png(chart.figure) for chart in page.charts}
-    for name, picture in drawn.items():
+    pictures = {chart.name: png(chart.figure) for chart in page.charts}
+    for name, picture in pictures.items():
         run.folder.write_bytes(f"figures/{name}.png", picture)
     files = [f"{name}.csv" for name in ("results", *run.frames)]
     if run.options.xlsx and page.main:
         files.append(WORKBOOK)
         with run.folder.file(WORKBOOK) as path:
             write_workbook([(table.title, table_grid(table)) for table in page.main], path)
-    run.folder.write_text("report.html", render(page, settings=run.settings, notes=run.notes, files=files, drawn=drawn))
+    text = render(page, settings=run.settings, notes=run.notes, files=files, pictures=pictures)
+    run.folder.write_text("report.html", text)
 
 
 @contextmanager

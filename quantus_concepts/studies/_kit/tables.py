@@ -80,7 +80,7 @@ class Table:
     @property
     def column_keys(self) -> list[tuple[Any, ...]]:
         """The columns, each by its one or two values."""
-        return _found(self.frame, self.columns)
+        return _keys_in_order(self.frame, self.columns)
 
     @property
     def groups(self) -> list[tuple[str, list[Row]]]:
@@ -97,11 +97,11 @@ class Table:
                     self.label(key[-1]), tuple(cells.get((key, at), Cell()) for at in places), key[-1] in self.controls
                 ),
             )
-            for key in _found(self.frame, self.rows)
+            for key in _keys_in_order(self.frame, self.rows)
         ]
         if len(self.rows) == 1:
             return [("", [row for _, row in laid])]
-        return [(self.label(name), [row for _, row in group]) for name, group in groupby(laid, lambda each: each[0][0])]
+        return [(self.label(name), [row for _, row in group]) for name, group in groupby(laid, lambda pair: pair[0][0])]
 
     @property
     def spans(self) -> list[tuple[str, int]]:
@@ -143,7 +143,7 @@ class Table:
         )
 
 
-def _found(frame: pd.DataFrame, columns: Sequence[str]) -> list[tuple[Any, ...]]:
+def _keys_in_order(frame: pd.DataFrame, columns: Sequence[str]) -> list[tuple[Any, ...]]:
     """Return the values of columns in their order, or that in which they occur, those of one group together."""
     pairs = list(dict.fromkeys(frame[list(columns)].itertuples(index=False, name=None)))
     orders = [_order(frame[name]) for name in columns]
@@ -204,11 +204,11 @@ def terminal() -> Console:
 def print_table(table: Table) -> None:
     """Print a table; in a terminal that is too narrow for all columns, in parts of fewer columns."""
     console = terminal()
-    whole = terminal_table(table)
-    if _fits(whole, console):
-        console.print(whole)
+    full = terminal_table(table)
+    if _fits(full, console):
+        console.print(full)
         return
-    console.print(whole.title or "", style="bold")
+    console.print(full.title or "", style="bold")
     start, count = 0, len(table.column_keys)
     while start < count:
         stop = count
@@ -216,7 +216,7 @@ def print_table(table: Table) -> None:
             stop -= 1
         console.print(terminal_table(table, slice(start, stop)))
         start = stop
-    console.print(whole.caption or "", style="table.caption")
+    console.print(full.caption or "", style="table.caption")
 
 
 def table_grid(table: Table) -> list[list[Any]]:
@@ -240,8 +240,8 @@ def _plain(cell: Cell) -> str | float | tuple[str, float]:
     return (cell.mark, float(number)) if cell.mark else float(number)
 
 
-def _fits(shown: RichTable, console: Console) -> bool:
-    return Measurement.get(console, console.options.update(width=10_000), shown).maximum <= console.width
+def _fits(table: RichTable, console: Console) -> bool:
+    return Measurement.get(console, console.options.update(width=10_000), table).maximum <= console.width
 
 
 def terminal_table(table: Table, part: slice | None = None) -> RichTable:
@@ -251,7 +251,7 @@ def terminal_table(table: Table, part: slice | None = None) -> RichTable:
     """
     # Names of classes, concepts and explainers come from files: none may move the cursor, or colour what follows.
     mark = f"{table.unverified}: " if table.unverified else ""
-    shown = RichTable(
+    rich_table = RichTable(
         title=printable(f"{mark}{table.title}") if part is None else None,
         title_style="bold",
         title_justify="left",
@@ -262,25 +262,25 @@ def terminal_table(table: Table, part: slice | None = None) -> RichTable:
         pad_edge=False,
     )
     chosen = slice(None) if part is None else part
-    shown.add_column("", overflow="fold")
+    rich_table.add_column("", overflow="fold")
     subheads = table.subheads or [""] * len(table.column_keys)
     for key, below in list(zip(table.column_keys, subheads, strict=True))[chosen]:
         # A label may have lines, which a name that came from a file may not.
         lines = table.label(key[0]).split("\n") if key[0] in table.labels else [table.label(key[0])]
         head = "\n".join(printable(line) for line in lines)
-        shown.add_column(f"{head}\n{printable(below)}" if below else head, justify="right")
+        rich_table.add_column(f"{head}\n{printable(below)}" if below else head, justify="right")
     for group, rows in table.groups:
         if group:
-            shown.add_section()
-            shown.add_row(Text(printable(group), "bold"))
+            rich_table.add_section()
+            rich_table.add_row(Text(printable(group), "bold"))
         for row in rows:
             label = f"  {row.label}" if group else row.label
             cells = (printable(f"{cell.mark}{cell.text}") for cell in row.cells[chosen])
-            shown.add_row(printable(label), *cells, style="dim" if row.control else None)
+            rich_table.add_row(printable(label), *cells, style="dim" if row.control else None)
     if part is not None:
-        names, *columns = shown.columns
+        names, *columns = rich_table.columns
         names.width = min(LABEL_WIDTH, max(cell_len(str(name)) for name in names.cells))
         for column in columns:
             texts = [*str(column.header).split(), *(str(text) for text in column.cells)]
             column.width = max(map(cell_len, texts), default=1)
-    return shown
+    return rich_table

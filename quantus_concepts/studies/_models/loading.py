@@ -38,29 +38,29 @@ def better_normalised(
     std: Sequence[float] | None,
 ) -> list[str]:
     """Return a note where the accuracy of the network's own classifier is much higher normalised otherwise."""
-    given = (tuple(mean), tuple(std)) if mean is not None and std is not None else USUAL["no normalisation"]
-    tried = {"as given": given, **USUAL}
+    current = (tuple(mean), tuple(std)) if mean is not None and std is not None else USUAL["no normalisation"]
+    tried = {"as given": current, **USUAL}
     places = np.linspace(0, len(data) - 1, min(N_IMAGES, len(data))).round()
-    right, seen = dict.fromkeys(tried, 0), 0
+    right, n_images = dict.fromkeys(tried, 0), 0
     with evaluation_mode(module):
         # Spread over the classes, which follow one another in most folders.
         for rows in np.array_split(places, min(N_BATCHES, len(places))):
             batch = collate([data[int(row)] for row in rows])
             images, label = to_model(module, batch.image), batch_labels(batch)
-            pixels = images * _shaped(given[1], images) + _shaped(given[0], images)
+            pixels = images * _shaped(current[1], images) + _shaped(current[0], images)
             for name, (shift, scale) in tried.items():
                 logits = tensor_output(module((pixels - _shaped(shift, images)) / _shaped(scale, images)))
                 if logits.shape != (len(images), len(data.class_names)):
                     return []
                 right[name] += int((logits.argmax(1).cpu() == label).sum())
-            seen += len(images)
+            n_images += len(images)
     best = max(right, key=lambda name: right[name])
-    if not seen or right[best] - right["as given"] < GAIN * seen:
+    if not n_images or right[best] - right["as given"] < GAIN * n_images:
         return []
     return [
-        f"The network's own classifier is right on {right['as given'] / seen:.0%} of {seen} test images as they are "
-        f"given to it, and on {right[best] / seen:.0%} with {best}: the normalisation given may be wrong (--mean, "
-        "--std, --unnormalised)."
+        f"The network's own classifier is right on {right['as given'] / n_images:.0%} of {n_images} test images as "
+        f"they are given to it, and on {right[best] / n_images:.0%} with {best}: the normalisation given may be wrong "
+        "(--mean, --std, --unnormalised)."
     ]
 
 
@@ -95,24 +95,24 @@ class KeptImages(ConceptDataset):
     def select(self, concepts: str | Sequence[str | int]) -> KeptImages:
         """Return the same images, still kept, with some of the concepts."""
         chosen = super().select(concepts)
-        kept = copy.copy(self)
+        images = copy.copy(self)
         for name in ("concept_names", "part_of_concept", "class_concepts", "concept_labels"):
-            setattr(kept, name, getattr(chosen, name))
-        return kept
+            setattr(images, name, getattr(chosen, name))
+        return images
 
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:
         """Return the images of several data sets as one; the truth of a class is that of all its images."""
-        whole = copy.copy(parts[0])
+        images = copy.copy(parts[0])
         for name in ("images", "points", "labels", "concept_labels"):
-            setattr(whole, name, torch.cat([getattr(part, name) for part in parts]))
-        members = functional.one_hot(whole.labels, len(whole.class_names)).float()
-        whole.class_concepts = (members.T @ whole.concept_labels) / members.sum(0)[:, None]
-        return whole
+            setattr(images, name, torch.cat([getattr(part, name) for part in parts]))
+        members = functional.one_hot(images.labels, len(images.class_names)).float()
+        images.class_concepts = (members.T @ images.concept_labels) / members.sum(0)[:, None]
+        return images
 
     def __getstate__(self) -> dict[str, Any]:
         """Return arrays for tensors, which processes would pass through shared memory, of which there may be little."""
-        return {name: each.numpy() if isinstance(each, Tensor) else each for name, each in vars(self).items()}
+        return {name: value.numpy() if isinstance(value, Tensor) else value for name, value in vars(self).items()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Make tensors of arrays."""
@@ -120,7 +120,10 @@ class KeptImages(ConceptDataset):
             # Those of the store of Ray all workers share, and nobody writes to.
             warnings.filterwarnings("ignore", "The given NumPy array is not writable")
             vars(self).update(
-                {name: torch.from_numpy(each) if isinstance(each, np.ndarray) else each for name, each in state.items()}
+                {
+                    name: torch.from_numpy(value) if isinstance(value, np.ndarray) else value
+                    for name, value in state.items()
+                }
             )
 
     def __getitem__(self, index: int) -> ConceptSample:
@@ -136,10 +139,12 @@ def painted_birds(*splits: tuple[dict[str, Any], int, int], display_progressbar:
         for settings, first, count in splits
         for ends in [np.linspace(first, first + count, max(count // PAINTED_AT_ONCE, 1) + 1).astype(int).tolist()]
     ]
-    parts = iter(
-        progress(itertools.chain(*cut), "painting", total=sum(len(each) for each in cut), show=display_progressbar)
-    )
-    return [KeptImages.joined([KeptImages(PaintedBirds(**next(parts))) for _ in each]) for each in cut]
+    total = sum(len(settings_of_split) for settings_of_split in cut)
+    parts = iter(progress(itertools.chain(*cut), "painting", total=total, show=display_progressbar))
+    return [
+        KeptImages.joined([KeptImages(PaintedBirds(**next(parts))) for _ in settings_of_split])
+        for settings_of_split in cut
+    ]
 
 
 def collate(samples: Sequence[ConceptSample]) -> ConceptSample:

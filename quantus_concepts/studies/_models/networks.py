@@ -96,9 +96,9 @@ def cut_network(network: Network, layer: str | None, images: Tensor) -> tuple[Ba
     try:
         with torch.no_grad():
             module(images)
-        if layer is None and (known := _known_family(network)) is not None:
-            pooled = "averaged over space" if known.linear_pool else "pooled as the model pools them"
-            return known, f"the maps before the model's pooling, {pooled}"
+        if layer is None and (backbone := _known_family(network)) is not None:
+            pooled = "averaged over space" if backbone.linear_pool else "pooled as the model pools them"
+            return backbone, f"the maps before the model's pooling, {pooled}"
         chosen = layer if layer is not None else last_spatial_layer(module, images)
         channels = layer_channels(module, chosen, images)
     except (RuntimeError, TypeError, IndexError, AttributeError) as error:
@@ -133,12 +133,12 @@ def _from_file(spec: str) -> Network:
         near = nearest_functions(module, name, n_first=8)
         raise ValueError(f"{path} has no function {name!r}. It has: {', '.join(near) or 'none'}.")
     try:
-        made = factory()
+        network = factory()
     except (Exception, SystemExit) as error:  # code of the user's: whatever it raises, this is where it came from
         raise ValueError(f"{name}() in {path} failed: {error_text(error)}") from error
-    if not isinstance(made, nn.Module):
+    if not isinstance(network, nn.Module):
         raise ValueError(
-            f"Expected {name}() in {path} to return an nn.Module but got {type(made).__name__}. "
+            f"Expected {name}() in {path} to return an nn.Module but got {type(network).__name__}. "
             "The factory takes no arguments and returns the network with its weights."
         )
     mean = _per_channel(module, "MEAN", path)
@@ -146,11 +146,11 @@ def _from_file(spec: str) -> Network:
     if (mean is None) != (std is None):
         raise ValueError(f"{path} defines only one of MEAN and STD. Define both, or neither.")
     if mean is None or std is None:
-        mean, std = _own_normalisation(made)
+        mean, std = _own_normalisation(network)
     size = getattr(module, "IMAGE_SIZE", None)
     if size is not None:
         size = check_whole(f"IMAGE_SIZE in {path}", size, 1)
-    return Network(made, f"{name}() of {path.name}", mean=mean, std=std, image_size=size)
+    return Network(network, f"{name}() of {path.name}", mean=mean, std=std, image_size=size)
 
 
 def _per_channel(module: ModuleType, name: str, path: Path) -> tuple[float, ...] | None:
@@ -206,10 +206,10 @@ def _from_library(name: str, *, pretrained: bool) -> Network:
             module = _download(lambda: timm.create_model(name, pretrained=pretrained), name)
         config: dict[str, Any] = getattr(module, "pretrained_cfg", None) or {}
         size = (config.get("input_size") or (3, 224, 224))[1]
-        own = _own_normalisation(module)
-        return Network(module, f"{name} of timm", "timm", own[0], own[1], int(size))
-    known = {*in_torchvision, *timm.list_models(), RESNET18_CUB, SMALL}
-    near = difflib.get_close_matches(name, sorted(known), n=5, cutoff=0.4)
+        mean, std = _own_normalisation(module)
+        return Network(module, f"{name} of timm", "timm", mean, std, int(size))
+    names = {*in_torchvision, *timm.list_models(), RESNET18_CUB, SMALL}
+    near = difflib.get_close_matches(name, sorted(names), n=5, cutoff=0.4)
     raise ValueError(
         f"Expected argument `--backbone` to be a torchvision or timm model, {RESNET18_CUB}, {SMALL}, or "
         f"path.py:factory, but got {name!r}.{' Nearest: ' + ', '.join(near) + '.' if near else ''}"
@@ -283,13 +283,13 @@ def network_builder(
                 f"{image_size}."
             )
         return lambda n_classes, seed: FineResNet(n_classes, channels, seed).eval()
-    said = normalisation or {}
+    normalised = normalisation or {}
     with with_seed(0):
-        loaded = load_network(spec, weights, **said)
+        loaded = load_network(spec, weights, **normalised)
 
     def build(n_classes: int, seed: int) -> nn.Module:
         with with_seed(seed):
-            network = load_network(spec, weights, **said) if weights == NO_WEIGHTS else copy.deepcopy(loaded)
+            network = load_network(spec, weights, **normalised) if weights == NO_WEIGHTS else copy.deepcopy(loaded)
             return _with_classes(network, spec, n_classes)
 
     _try(build(2, 0), spec, 2, image_size)
@@ -346,8 +346,8 @@ def _try(network: nn.Module, spec: str, n_classes: int, image_size: int) -> None
             "Change the size with --image-size, or name a network for such images."
         ) from error
     if not isinstance(logits, Tensor) or logits.shape != (1, n_classes):
-        got = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+        output = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
         raise ValueError(
             f"Expected the network {spec} to give logits (1, {n_classes}) after its last linear layer was replaced but "
-            f"got {got}. Register the classifier as the last of its modules."
+            f"got {output}. Register the classifier as the last of its modules."
         )

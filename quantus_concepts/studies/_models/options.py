@@ -127,8 +127,8 @@ class NetworkOptions(Options):
 
     def settings(self) -> dict[str, str]:
         """Return what a report lists, the backbone that is the default among it."""
-        said = super().settings()
-        return said if "backbone" in self.idle else said | {"backbone": self.backbone_name}
+        settings = super().settings()
+        return settings if "backbone" in self.idle else settings | {"backbone": self.backbone_name}
 
     @property
     def backbone_name(self) -> str:

@@ -132,15 +132,15 @@ def painted_subject(
         batches = folded_batches(train, 64)
         backbone = small_backbone(networks[BACKBONE])
         embedded = embed(backbone, batches)
-        given = embedded.features, embedded.concept_labels, train.concept_names
-        bank = ConceptBank.fit(*given, n_pos=n_pos, n_neg=n_neg, seed=seed)
+        examples = embedded.features, embedded.concept_labels, train.concept_names
+        bank = ConceptBank.fit(*examples, n_pos=n_pos, n_neg=n_neg, seed=seed)
         models: dict[str, ConceptModel] = {
             POST_HOC: bank_model(backbone, bank, embedded, n_classes, "margin"),
             TRADITIONAL: traditional_model(networks[TRADITIONAL], batches, n_classes),
             ORACLE: oracle_model(train, test, n_classes),
         }
-        drawn = random_models(backbone, embedded, train.concept_names, n_classes, "margin", random_directions, seed)
-    return PaintedSubject(train, test, networks[BACKBONE], models, {RANDOM: drawn})
+        controls = random_models(backbone, embedded, train.concept_names, n_classes, "margin", random_directions, seed)
+    return PaintedSubject(train, test, networks[BACKBONE], models, {RANDOM: controls})
 
 
 def untrained_networks(train: KeptImages, seed: int, device: torch.device) -> dict[str, SmallResNet]:
@@ -170,8 +170,8 @@ def kept_images(data: ConceptDataset) -> KeptImages:
 
 def folded_batches(data: ConceptDataset, batch_size: int) -> list[tuple[Tensor, ...]]:
     """Return batches of images in 8 bits as a small network folds them, of their classes and of their concepts."""
-    kept = kept_images(data)
-    parts = (each.split(batch_size) for each in (fold_images(kept.images), kept.labels, kept.concept_labels))
+    birds = kept_images(data)
+    parts = (tensor.split(batch_size) for tensor in (fold_images(birds.images), birds.labels, birds.concept_labels))
     return list(zip(*parts, strict=True))
 
 
@@ -193,10 +193,10 @@ def random_models(
     """Return post-hoc CBMs of random directions in place of concepts, in eval mode; embeddings with class labels."""
     if train.labels is None:
         raise ValueError("Expected argument `train` to hold class labels but it has none.")
-    drawn: dict[str, Any] = {"n_banks": n_banks, "values": values, "seed": seed}
+    settings: dict[str, Any] = {"n_banks": n_banks, "values": values, "seed": seed}
     return [
         PostHocCBM(backbone, ConceptBank(bank.cavs, bank.intercepts, names), bank.head, values).eval()
-        for bank in random_banks(train.features, train.labels, len(names), n_classes, **drawn)
+        for bank in random_banks(train.features, train.labels, len(names), n_classes, **settings)
     ]
 
 
@@ -256,8 +256,8 @@ class OracleModel(nn.Module):
         n_concepts = len(self.part_of_concept)
         if concepts is None:
             concepts = torch.arange(n_concepts, device=index.device)
-        wanted = concepts.expand(len(index), -1) if concepts.ndim == 1 else concepts
-        parts = self.part_of_concept[wanted]
+        chosen = concepts.expand(len(index), -1) if concepts.ndim == 1 else concepts
+        parts = self.part_of_concept[chosen]
         places = self.points[index[:, None], parts.clamp(min=0)]
         places = places.masked_fill((parts < 0)[..., None, None], torch.nan)
         height, width = (-(-side // self.stride) for side in self.size)

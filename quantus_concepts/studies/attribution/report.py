@@ -256,7 +256,7 @@ def _counted(frame: pd.DataFrame, metric: str) -> str:
 
 def premise_table(truth: GroundTruth, paper: bool) -> Table:
     """Declare the premise checks in the form of the paper's Figure 3, top."""
-    features = {check.model: check.feature for check in truth.checks}
+    features: dict[str | None, str] = {check.model: check.feature for check in truth.checks}
     ours = truth.premises.assign(column=truth.premises["model"])
     ours["small"] = [
         IMAGE_SETS.get((features.get(model), metric), "") for model, metric in ours[["model", "metric"]].values

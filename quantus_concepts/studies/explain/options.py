@@ -56,13 +56,13 @@ class ExplainOptions(NetworkOptions, ProgressOptions, TableOptions, SeedOptions,
     def __post_init__(self) -> None:
         super().__post_init__()
         sources = {"--concepts": self.concepts, "--text": self.text, "--cbm": self.cbm}
-        given = [name for name, value in sources.items() if value]
-        if len(given) > 1:
-            raise ValueError(f"Expected one of {', '.join(sources)} but got {' and '.join(given)}.")
-        if self.image and not given:
+        named = [name for name, value in sources.items() if value]
+        if len(named) > 1:
+            raise ValueError(f"Expected one of {', '.join(sources)} but got {' and '.join(named)}.")
+        if self.image and not named:
             raise ValueError("Expected argument `--concepts`, `--text` or `--cbm` with `--image` but got none.")
-        if given and not self.image:
-            raise ValueError(f"Expected argument `--image` with `{given[0]}` but it is missing.")
+        if named and not self.image:
+            raise ValueError(f"Expected argument `--image` with `{named[0]}` but it is missing.")
         if self.trains and self.image and self.cbm is None:
             raise ValueError("Expected argument `--backbone` with `--image`: the network that is explained.")
         if not self.trains and not self.image:

@@ -52,32 +52,31 @@ def explain(options: ExplainOptions) -> str:
         if options.image:
             model, photographs = concept_model(options)
             pictures = torch.stack([photographs.read(path) for path in options.image])
-            mean, std = (torch.tensor(each)[:, None, None] for each in (photographs.mean, photographs.std))
-            names, images = image_names(options.image), (pictures - mean) / std
+            names, images = image_names(options.image), photographs.normalised(pictures)
         else:
             model, images, truth = _painted(options)
             names, pictures = [f"bird {i}" for i in range(len(images))], images
         views = concept_views(model, images, options.batch_size)
         classes = class_labels(getattr(model, "class_names", None), views.logits.shape[1])
         table = concept_table(views, names, classes, model.concept_layer.p_values.tolist())
-        shown = table.groupby(table.index // len(views.names)).head(options.top)
-        printed = to_markdown(_readable(shown).reset_index(drop=True))
+        top = table.groupby(table.index // len(views.names)).head(options.top)
+        printed = to_markdown(_readable(top).reset_index(drop=True))
         with folder.file(TABLE) as path:
             write_csv(table, path)
         if options.xlsx:
             with folder.file(WORKBOOK) as path:
-                write_workbook([("Concepts of the images", frame_grid(shown))], path)
+                write_workbook([("Concepts of the images", frame_grid(top))], path)
         shared: dict[str, Any] = {"class_names": classes, "batch_size": options.batch_size}
         page = explore(model, images, pictures=pictures, title="Concepts of the images", **shared, **truth)
         folder.write_text(PAGE, page.html)
         for i, name in enumerate(names):
-            own = {key: value[i : i + 1] for key, value in truth.items()}
+            truth_of_image = {key: value[i : i + 1] for key, value in truth.items()}
             figure, _ = show_concepts(
-                model, images[i : i + 1], options.top, pictures=pictures[i : i + 1], **shared, **own
+                model, images[i : i + 1], options.top, pictures=pictures[i : i + 1], **shared, **truth_of_image
             )
-            held = io.BytesIO()
-            figure.savefig(held, format="png", dpi=110)
-            folder.write_bytes(f"{i + 1:02d} {Path(name).name}.png", held.getvalue())
+            file = io.BytesIO()
+            figure.savefig(file, format="png", dpi=110)
+            folder.write_bytes(f"{i + 1:02d} {Path(name).name}.png", file.getvalue())
     for note in notes:
         typer.echo(f"Note: {printable(note)}", err=True)
     return "\n".join([printed, f"Correct concepts on {PAGE}.", str(folder.path)])
@@ -122,11 +121,11 @@ def _readable(table: pd.DataFrame) -> pd.DataFrame:
         low, high = table[f"random_{what}_low"], table[f"random_{what}_high"]
         return low.map("{:+.2f}".format) + " to " + high.map("{:+.2f}".format)
 
-    shown = table[["image", "class", "concept", "value", "p_value", "contribution"]].copy()
+    printed = table[["image", "class", "concept", "value", "p_value", "contribution"]].copy()
     for what in ("value", "contribution"):
         if table[f"random_{what}_low"].notna().all():
-            shown[f"random {what}s"] = spread(what)
-    return shown.dropna(axis="columns", how="all")
+            printed[f"random {what}s"] = spread(what)
+    return printed.dropna(axis="columns", how="all")
 
 
 def _painted(options: ExplainOptions) -> tuple[Any, Tensor, dict[str, Any]]:
@@ -144,9 +143,9 @@ def _painted(options: ExplainOptions) -> tuple[Any, Tensor, dict[str, Any]]:
         random_banks=options.random_banks,
         seed=options.seed,
     ).eval()
-    others = KeptImages(PaintedBirds(N_SHOWN, "test", seed=options.seed, **settings))
-    truth = {"labels": others.labels, "concept_labels": others.concept_labels}
-    return model, others.images.float() / 255, truth
+    pictured = KeptImages(PaintedBirds(N_SHOWN, "test", seed=options.seed, **settings))
+    truth = {"labels": pictured.labels, "concept_labels": pictured.concept_labels}
+    return model, pictured.images.float() / 255, truth
 
 
 #: Images of no concept from which the middle of the embeddings is taken, through which random directions go.
@@ -168,8 +167,12 @@ class Photographs:
 
     def __call__(self, image: Image.Image) -> Tensor:
         """Return what the model takes."""
-        mean, std = (torch.tensor(each)[:, None, None] for each in (self.mean, self.std))
-        return (self.picture(image) - mean) / std
+        return self.normalised(self.picture(image))
+
+    def normalised(self, pictures: Tensor) -> Tensor:
+        """Return pictures (..., 3, H, W) in [0, 1] as the model takes them."""
+        mean, std = (torch.tensor(numbers)[:, None, None] for numbers in (self.mean, self.std))
+        return (pictures - mean) / std
 
     def read(self, path: Path) -> Tensor:
         """Return the picture of a file."""
@@ -227,8 +230,8 @@ def _classifier(module: nn.Module, backbone: Backbone, size: int) -> nn.Linear |
     logits = tensor_output(module(images))
     embedding = backbone.embed(images)
     for layer in reversed(last):
-        found = layer(embedding)
-        if found.shape == logits.shape and torch.allclose(found, logits, atol=1e-4, rtol=1e-4):
+        outputs = layer(embedding)
+        if outputs.shape == logits.shape and torch.allclose(outputs, logits, atol=1e-4, rtol=1e-4):
             return layer
     return None
 
@@ -244,8 +247,7 @@ def _class_names(network: Network, options: ExplainOptions) -> list[str] | None:
 
 
 def _fitting_names(names: list[str] | None, classifier: nn.Linear | None) -> list[str] | None:
-    fit = names is not None and classifier is not None and len(names) == classifier.out_features
-    return names if fit else None
+    return names if names and classifier is not None and len(names) == classifier.out_features else None
 
 
 def _with_classes(
@@ -260,7 +262,7 @@ def _with_classes(
     if classifier is None:
         return _of_concepts(backbone, bank, middle, options)
     model: Any = ResidualCBM.of_classifier(backbone, bank, classifier)
-    banks = _random_banks(options, bank, middle, lambda each: split_linear(classifier, each.cavs, each.intercepts)[0])
+    banks = _random_banks(options, bank, middle, lambda bank: split_linear(classifier, bank.cavs, bank.intercepts)[0])
     model.bottleneck.random_banks = model.random_banks = banks
     model.class_names = names
     return model.eval()
@@ -279,8 +281,8 @@ def _random_banks(
     options: ExplainOptions, bank: ConceptBank, middle: Tensor, head_of: Callable[[ConceptBank], nn.Linear]
 ) -> tuple[RandomBank, ...]:
     seeds = range(options.seed * 10_000, options.seed * 10_000 + options.random_banks)
-    drawn = (ConceptBank.random(len(bank), len(middle), seed=seed, mean=middle) for seed in seeds)
-    return tuple(RandomBank(each.cavs, each.intercepts, head_of(each)) for each in drawn)
+    directions = (ConceptBank.random(len(bank), len(middle), seed=seed, mean=middle) for seed in seeds)
+    return tuple(RandomBank(random.cavs, random.intercepts, head_of(random)) for random in directions)
 
 
 def _identity(count: int, device: torch.device) -> nn.Linear:
@@ -294,10 +296,10 @@ def _identity(count: int, device: torch.device) -> nn.Linear:
 @torch.no_grad()
 def _middle(options: ExplainOptions, backbone: Backbone, photographs: Photographs) -> Tensor:
     """Return the mean embedding of images without the concepts."""
-    found = find_concept_folders(options.concept_folder, "random")
-    without = [path for each in found.random_sets.values() for path in each]
-    without = without or [path for each in found.concepts for path in each.negative or ()]
-    chosen = without[:: max(1, len(without) // N_MIDDLE)][:N_MIDDLE]
+    folders = find_concept_folders(options.concept_folder, "random")
+    paths = [path for paths in folders.random_sets.values() for path in paths]
+    paths = paths or [path for concept in folders.concepts for path in concept.negative or ()]
+    chosen = paths[:: max(1, len(paths) // N_MIDDLE)][:N_MIDDLE]
     device = options.torch_device()
     rows = [
         backbone.embed(photographs(Image.fromarray(load_pixels(path)))[None].to(device))
@@ -317,9 +319,9 @@ def _of_texts(options: ExplainOptions, texts: list[str]) -> tuple[Any, Photograp
 
 def usual_photographs(options: ExplainOptions, model: Any) -> Photographs:
     """Return how a backbone, or a concept model of one, takes photographs, unless the options say otherwise."""
-    said = options.normalisation
-    normalisation = model.normalisation if said["mean"] is None else (said["mean"], said["std"])
-    if said["unnormalised"]:
+    mean, std, unnormalised = (options.normalisation[name] for name in ("mean", "std", "unnormalised"))
+    normalisation = model.normalisation if mean is None else (mean, std)
+    if unnormalised:
         normalisation = (0.0,) * 3, (1.0,) * 3
     if normalisation is None:
         raise ValueError(
