@@ -97,9 +97,9 @@ CORRECT = (
 
 
 def page_data(html: str) -> dict[str, Any]:
-    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', html, re.DOTALL)
-    assert found
-    return json.loads(found[1])
+    match = re.search(r'<script type="application/json" id="data">(.*?)</script>', html, re.DOTALL)
+    assert match
+    return json.loads(match[1])
 
 
 def numbers(text: str) -> np.ndarray:
@@ -200,73 +200,73 @@ def visited(pages: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.mark.parametrize("name", ["pcbm", "residual", "bottleneck", "any"])
 def test_corrected_logits_are_those_of_pytorch(name: str, visited: dict[str, Any]) -> None:
-    found = visited[name]
-    assert "error" not in found, found
-    for (image, fixed), seen in zip(CORRECTIONS.items(), found["seen"], strict=True):
+    visit = visited[name]
+    assert "error" not in visit, visit
+    for (image, fixed), view in zip(CORRECTIONS.items(), visit["seen"], strict=True):
         expected = corrected(MODELS[name], image, fixed)
-        assert np.abs(np.array(seen["logits"]) - expected.numpy()).max() < 1e-5
+        assert np.abs(np.array(view["logits"]) - expected.numpy()).max() < 1e-5
         shares = expected.softmax(0)
-        for k, text in seen["classes"].items():
+        for k, text in view["classes"].items():
             assert abs(float(text.partition(" ")[0]) / 100 - shares[int(k)].item()) < 0.006
 
 
 def test_a_head_that_is_not_linear_is_shown_and_not_corrected(visited: dict[str, Any]) -> None:
-    found = visited["layers"]
-    assert all("cannot be corrected" in seen["said"] for seen in found["seen"])
-    for image, seen in zip(CORRECTIONS, found["seen"], strict=True):
-        assert np.allclose(seen["logits"], corrected(MODELS["layers"], image, {}), atol=1e-5)
+    visit = visited["layers"]
+    assert all("cannot be corrected" in view["said"] for view in visit["seen"])
+    for image, view in zip(CORRECTIONS, visit["seen"], strict=True):
+        assert np.allclose(view["logits"], corrected(MODELS["layers"], image, {}), atol=1e-5)
 
 
 @pytest.mark.parametrize("name", [*MODELS, "use"])
 def test_nothing_is_asked_for_and_hostile_names_do_nothing(name: str, visited: dict[str, Any]) -> None:
-    found = visited[name]
-    assert found["requests"] == []
-    assert found["refused"] == []
-    assert found["bad"] == 0
+    visit = visited[name]
+    assert visit["requests"] == []
+    assert visit["refused"] == []
+    assert visit["bad"] == 0
 
 
 def test_the_page_is_used_with_keys_sliders_and_the_address(visited: dict[str, Any], pages: dict[str, str]) -> None:
-    found = visited["use"]
-    assert "error" not in found, found
+    visit = visited["use"]
+    assert "error" not in visit, visit
     views = concept_views(CBM, IMAGES)
-    assert found["first"]["title"] == f"Image 0: {CLASSES[views.predicted[0]]}"
-    assert found["first"]["tiles"] == 3
+    assert visit["first"]["title"] == f"Image 0: {CLASSES[views.predicted[0]]}"
+    assert visit["first"]["tiles"] == 3
     strongest = views.contributions[0].abs().argsort(descending=True)[:3].tolist()
-    assert found["first"]["hash"] == f"#image=0&concept={'%2C'.join(map(str, strongest))}"
-    assert found["second"].startswith("Image 1:")
-    assert "set=2%3A0.03125" in found["moved"]["hash"]
-    assert found["moved"]["row"] == "fixed"
-    assert "+0.03 (was" in found["moved"]["value"]
-    assert "set" not in found["undone"]["hash"]
-    assert found["undone"]["row"] == ""
+    assert visit["first"]["hash"] == f"#image=0&concept={'%2C'.join(map(str, strongest))}"
+    assert visit["second"].startswith("Image 1:")
+    assert "set=2%3A0.03125" in visit["moved"]["hash"]
+    assert visit["moved"]["row"] == "fixed"
+    assert "+0.03 (was" in visit["moved"]["value"]
+    assert "set" not in visit["undone"]["hash"]
+    assert visit["undone"]["row"] == ""
     # A switch takes a value to the far end of what the images have.
     value, (lows, highs) = views.values[1, 2], page_data(pages["pcbm"])["ends"]
     end = lows[2] if value >= 0 else highs[2]
-    assert f"{end:+.2f}".replace("-", "−") in found["flipped"]
-    assert found["focus"] == "title"
+    assert f"{end:+.2f}".replace("-", "−") in visit["flipped"]
+    assert visit["focus"] == "title"
     # The second image's strongest three, of which a box adds the fifth concept or takes it away.
     second = views.contributions[1].abs().argsort(descending=True)[:3].tolist()
     expected = [j for j in second if j != 4] if 4 in second else [*second, 4]
-    assert found["shown"] == ",".join(map(str, expected))
-    assert len(found["names"]) == 1
-    assert found["names"][0][1:].startswith("\u00a0ünïcode, labelled")
-    assert found["unnamed"] == 0
-    assert found["options"][1:] == CLASSES
-    assert found["broken"]["title"].startswith("Image 0:")
-    assert found["painted"]
-    assert found["wide"] <= 0
+    assert visit["shown"] == ",".join(map(str, expected))
+    assert len(visit["names"]) == 1
+    assert visit["names"][0][1:].startswith("\u00a0ünïcode, labelled")
+    assert visit["unnamed"] == 0
+    assert visit["options"][1:] == CLASSES
+    assert visit["broken"]["title"].startswith("Image 0:")
+    assert visit["painted"]
+    assert visit["wide"] <= 0
 
 
 def test_images_are_sorted_by_the_metric(visited: dict[str, Any]) -> None:
-    found = visited["use"]
+    visit = visited["use"]
     metric = CEM(concept_labels=PRESENT.numpy(), top_l=3)
     predicted = concept_views(CBM, IMAGES).predicted
     scores = np.array(metric(CBM, IMAGES.numpy(), predicted.numpy(), device="cpu"))
-    assert found["sorted"] == np.argsort(scores, kind="stable").tolist()
-    assert found["worst"].startswith("Worst by CEM of the first 3: image")
+    assert visit["sorted"] == np.argsort(scores, kind="stable").tolist()
+    assert visit["worst"].startswith("Worst by CEM of the first 3: image")
     present = concept_views(CBM, IMAGES).values[:, 1] >= 0
     expected = np.flatnonzero(present.numpy() != PRESENT[:, 1].numpy())
-    assert sorted(found["differing"]) == expected.tolist()
+    assert sorted(visit["differing"]) == expected.tolist()
 
 
 def test_numbers_and_maps_are_on_the_page(pages: dict[str, str]) -> None:

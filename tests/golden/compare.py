@@ -23,17 +23,17 @@ class Renamed:
     @classmethod
     def read(cls, texts: Sequence[str]) -> Renamed:
         """Read ``old.csv=new.csv``, ``column=new`` and ``column:text=new``; an empty new name says that it is gone."""
-        made = cls()
+        renamed = cls()
         for text in texts:
             old, equals, new = text.partition("=")
             if not equals:
                 raise ValueError(f"Expected old=new but got {text!r}.")
             column, colon, cell = old.partition(":")
             if colon:
-                made.cells.setdefault(column, {})[cell] = new
+                renamed.cells.setdefault(column, {})[cell] = new
             else:
-                (made.files if old.endswith(".csv") else made.columns)[old] = new
-        return made
+                (renamed.files if old.endswith(".csv") else renamed.columns)[old] = new
+        return renamed
 
     def applied(self, frame: pd.DataFrame) -> pd.DataFrame:
         """Return what was recorded under the names of now."""
@@ -56,14 +56,14 @@ def normal(text: str) -> str:
     return "" if math.isnan(number) else repr(number)
 
 
-def to_the_bit(row: Mapping[str, str], column: str, recorded: str, found: str) -> bool:
+def to_the_bit(row: Mapping[str, str], column: str, recorded: str, current: str) -> bool:
     """Whether two values are the same number or text."""
-    return recorded == found
+    return recorded == current
 
 
 def differences(
     recorded: pd.DataFrame,
-    found: pd.DataFrame,
+    current: pd.DataFrame,
     keys: Sequence[str],
     same: Same = to_the_bit,
     more_rows: bool = False,
@@ -73,27 +73,27 @@ def differences(
     A column, or a row, that was recorded and is not found differs; so does a row that was not recorded, unless
     `more_rows`. New columns are only told.
     """
-    wrong = [f"column {column!r} is missing" for column in recorded if column not in found]
-    told = [f"new column {column!r}" for column in found if column not in recorded]
-    keys = [key for key in keys if key in recorded and key in found]
-    values = [column for column in recorded if column in found and column not in keys]
-    old, new = (_by_key(frame, keys, values) for frame in (recorded, found))
+    wrong = [f"column {column!r} is missing" for column in recorded if column not in current]
+    notes = [f"new column {column!r}" for column in current if column not in recorded]
+    keys = [key for key in keys if key in recorded and key in current]
+    values = [column for column in recorded if column in current and column not in keys]
+    old, new = (_by_key(frame, keys, values) for frame in (recorded, current))
     for key, rows in old.items():
-        others = new.get(key, [])
+        candidates = new.get(key, [])
         name = ", ".join(f"{column} {cell}" for column, cell in zip(keys, key, strict=True) if cell)
-        if len(others) < len(rows):
-            wrong.append(f"{len(rows) - len(others)} rows are missing: {name}")
-        elif len(others) > len(rows):
-            (told if more_rows else wrong).append(f"{len(others) - len(rows)} new rows: {name}")
-        for row, other in zip(rows, others, strict=False):
+        if len(candidates) < len(rows):
+            wrong.append(f"{len(rows) - len(candidates)} rows are missing: {name}")
+        elif len(candidates) > len(rows):
+            (notes if more_rows else wrong).append(f"{len(candidates) - len(rows)} new rows: {name}")
+        for row, other in zip(rows, candidates, strict=False):
             wrong += [
                 f"{name}: {column} was {was or 'NaN'}, is {now or 'NaN'}{_distance(was, now)}"
                 for column, was, now in zip(values, row, other, strict=True)
                 if not same(dict(zip(keys, key, strict=True)), column, was, now)
             ]
     unknown = [key for key in new if key not in old]
-    (told if more_rows else wrong).extend(f"new row: {', '.join(cell for cell in key if cell)}" for key in unknown)
-    return wrong, told
+    (notes if more_rows else wrong).extend(f"new row: {', '.join(cell for cell in key if cell)}" for key in unknown)
+    return wrong, notes
 
 
 def repeated(frame: pd.DataFrame, keys: Sequence[str]) -> int:

@@ -31,7 +31,7 @@ def evaluate_every_metric() -> Evaluation:
     masks[:, :, 3:9, 3:9] = 1
     changed = np.where(masks == 1, 0.8 * images, images).astype(np.float32)
     with torch.no_grad():
-        predicted, contrasted = (each(torch.as_tensor(images)).argmax(1).numpy() for each in (model, contrast))
+        predicted, contrasted = (network(torch.as_tensor(images)).argmax(1).numpy() for network in (model, contrast))
     scorer = Scorer(PoolingEncoder.dim, ("Q1", "Q5"), None, (8,), seed=1)
     metrics = {
         **{f"CGIM {kind}": CGIM(class_concepts, importance=kind) for kind in ("contribution", "weight")},

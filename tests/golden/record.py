@@ -39,21 +39,21 @@ def record(name: str, tables: dict[str, pd.DataFrame], out: Path) -> str:
     return ", ".join(f"{file} of {len(frame)} rows" for file, frame in tables.items())
 
 
-def compare(name: str, tables: dict[str, pd.DataFrame], renamed: Renamed, more_rows: bool, shown: int) -> bool:
+def compare(name: str, tables: dict[str, pd.DataFrame], renamed: Renamed, more_rows: bool, n_lines: int) -> bool:
     """Print what differs from what was recorded, and return whether nothing does."""
     good = True
     for file in RUNS[name].tables:
         recorded = renamed.applied(read_table(RECORDED / name / file))
         keys = [renamed.columns.get(key, key) for key in keys_of(name, file, tables[file])]
-        wrong, told = differences(recorded, tables[file], keys, more_rows=more_rows)
+        wrong, notes = differences(recorded, tables[file], keys, more_rows=more_rows)
         print(f"{name}/{file}: {f'{len(wrong)} differences' if wrong else f'identical, {len(recorded)} rows'}")
-        for line in [*wrong[:shown], *told[:shown]]:
+        for line in [*wrong[:n_lines], *notes[:n_lines]]:
             print(f"    {line}")
         good &= not wrong
     return good
 
 
-def given(name: str, folder: Path, renamed: Renamed) -> dict[str, pd.DataFrame]:
+def read_tables(name: str, folder: Path, renamed: Renamed) -> dict[str, pd.DataFrame]:
     """Read the tables of a run from a folder that holds them, or that holds a folder of the run's name."""
     place = folder / name if (folder / name).is_dir() else folder
     return {file: read_table(place / renamed.files.get(file, file)) for file in RUNS[name].tables}
@@ -81,7 +81,7 @@ def main() -> int:
         for name in options.names or RUNS:
             started = time.monotonic()
             if options.given is not None:
-                tables = given(name, options.given, renamed)
+                tables = read_tables(name, options.given, renamed)
             else:
                 tables = tables_of(name, Path(place), done)
                 print(f"{name}: {time.monotonic() - started:.1f} s", flush=True)

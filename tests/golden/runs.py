@@ -57,8 +57,8 @@ NO_FIGURES: dict[str, Any] = {
 
 def few_random_models(*arguments: Any) -> Any:
     """Make four of the random banks."""
-    *others, count, seed = arguments
-    return random_models(*others, min(count, 4), seed)
+    *more, count, seed = arguments
+    return random_models(*more, min(count, 4), seed)
 
 
 def few_steps(*arguments: Any, **named: Any) -> Any:
@@ -160,8 +160,8 @@ def _every_metric() -> None:
     scores = [
         (method, metric, number, score)
         for method, of in evaluation.results.items()
-        for metric, found in of.items()
-        for number, score in enumerate(found)
+        for metric, values in of.items()
+        for number, score in enumerate(values)
     ]
     pd.DataFrame(scores, columns=["method", "metric", "number", "score"]).to_csv("metrics/scores.csv", index=False)
 
@@ -330,15 +330,15 @@ def done_once(name: str, folder: Path) -> Path:
 
     Each command is interrupted when it has kept two things, and goes on; the global generators stay as they are.
     """
-    for each in (*RUNS[name].needs, name):
-        marker = folder / f"{each}.done"
-        with FileLock(folder / f"{each}.lock"):
+    for run_name in (*RUNS[name].needs, name):
+        marker = folder / f"{run_name}.done"
+        with FileLock(folder / f"{run_name}.lock"):
             if marker.exists():
                 continue
             states = torch.get_rng_state(), np.random.get_state()[1].tobytes()  # noqa: NPY002
             with chdir(folder), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                do(each, set(RUNS[each].needs), interrupt=2)
+                do(run_name, set(RUNS[run_name].needs), interrupt=2)
             assert torch.equal(states[0], torch.get_rng_state())
             assert states[1] == np.random.get_state()[1].tobytes()  # noqa: NPY002
             marker.touch()
@@ -362,14 +362,14 @@ def do(name: str, done: set[str], interrupt: int = 0) -> None:
         with FileLock("prepare.lock"):
             run.prepare()
     for command in run.commands:
-        said = io.StringIO()
-        with redirect_stdout(said), redirect_stderr(said), smaller(figures=run.drawn):
+        printed = io.StringIO()
+        with redirect_stdout(printed), redirect_stderr(printed), smaller(figures=run.drawn):
             with interrupted(interrupt):
                 code = main(shlex.split(command))
             if code == EXIT_INTERRUPTED:
                 code = main(shlex.split(command))
         if code != 0:
-            raise RuntimeError(f"{command} ended with {code}:\n{said.getvalue()}")
+            raise RuntimeError(f"{command} ended with {code}:\n{printed.getvalue()}")
     if run.finish is not None:
         run.finish()
     done.add(name)
@@ -378,11 +378,11 @@ def do(name: str, done: set[str], interrupt: int = 0) -> None:
 @contextmanager
 def interrupted(count: int) -> Iterator[None]:
     """Interrupt what runs when it has kept so many things; 0 for never."""
-    put, written = DiskCache.put, itertools.count(1)
+    put, counter = DiskCache.put, itertools.count(1)
 
     def putting(self: DiskCache, key: str, tensors: Mapping[str, Tensor]) -> None:
         put(self, key, tensors)
-        if next(written) == count:
+        if next(counter) == count:
             raise KeyboardInterrupt
 
     with mock.patch.object(DiskCache, "put", putting):
@@ -400,11 +400,11 @@ def smaller(*, figures: bool) -> Iterator[None]:
 
 def write_digests(folder: Path) -> None:
     """Write what files hold, without what depends on how they are packed: pixels, arrays, JSON, text."""
-    found = {}
+    digests = {}
     for path in sorted(folder.rglob("*")):
         if path.is_file() and path.name != ".quantus-concepts.json":
-            found[path.relative_to(folder).as_posix()] = hashlib.sha256(_content(path)).hexdigest()[:16]
-    frame = pd.DataFrame(sorted(found.items()), columns=["file", "digest"])
+            digests[path.relative_to(folder).as_posix()] = hashlib.sha256(_content(path)).hexdigest()[:16]
+    frame = pd.DataFrame(sorted(digests.items()), columns=["file", "digest"])
     frame.to_csv(folder / "files.csv", index=False)
 
 

@@ -37,17 +37,17 @@ class Tolerance:
     loose: Mapping[str, float] = field(default_factory=dict)
     drawn: str = ""
 
-    def same(self, row: Mapping[str, str], column: str, recorded: str, found: str) -> bool:
+    def same(self, row: Mapping[str, str], column: str, recorded: str, current: str) -> bool:
         """Whether a value found in a row counts as the one recorded."""
-        if recorded == found or (self.drawn and any(name.startswith(self.drawn) for name in row.values())):
+        if recorded == current or (self.drawn and any(name.startswith(self.drawn) for name in row.values())):
             return True
         try:
-            was, now = float(recorded), float(found)
+            was, now = float(recorded), float(current)
         except ValueError:
             return False
-        own = [self.loose[name] for name in (column, *row.values()) if name in self.loose]
-        if own:
-            return abs(now - was) <= max(own)
+        loose = [self.loose[name] for name in (column, *row.values()) if name in self.loose]
+        if loose:
+            return abs(now - was) <= max(loose)
         return column not in self.exact and abs(now - was) <= self.absolute + self.relative * abs(was)
 
 

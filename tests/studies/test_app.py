@@ -50,12 +50,12 @@ def _inside_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: p
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
     # Drawing takes most of the time of a tiny run: one of each kind of data is drawn.
-    with smaller(figures="drawn" in request.fixturenames):
+    with smaller(figures="figures" in request.fixturenames):
         yield
 
 
 @pytest.fixture
-def drawn() -> None:
+def figures() -> None:
     """The figures are drawn."""
 
 
@@ -74,23 +74,23 @@ def run(*arguments: str) -> int:
     return main([*COMMAND, *arguments])
 
 
-@pytest.mark.usefixtures("drawn")
+@pytest.mark.usefixtures("figures")
 def test_painted_birds_from_drawing_to_report(tmp_path, capsys, monkeypatch):
     happened = []
     for place, name, call in ((study, "score_seed", study.score_seed), (floor.Run, "show", floor.Run.show)):
 
-        def noted(*given, done=call, name=name, **named):
+        def noted(*arguments, done=call, name=name, **named):
             happened.append(name)
-            return done(*given, **named)
+            return done(*arguments, **named)
 
         monkeypatch.setattr(place, name, noted)
     assert run(*TINY, "--seeds", "2", "--progress") == 0
     # The first table is there before the second seed is worked on; a log holds neither bars nor control codes.
     assert happened == ["score_seed", "show", "score_seed"]
     captured = capsys.readouterr()
-    told = " ".join(captured.out.split())
-    assert told.index("After 1 of 2 seeds") < told.index("Are the concepts real")
-    assert "One seed: intervals are within it." in told
+    printed = " ".join(captured.out.split())
+    assert printed.index("After 1 of 2 seeds") < printed.index("Are the concepts real")
+    assert "One seed: intervals are within it." in printed
     assert "\\n" not in captured.out
     assert captured.err.splitlines()[:2] == ["Seed 0 (1 of 2)", "Seed 1 (2 of 2)"]
     assert not set("\r\x1b") & set(captured.out + captured.err)
@@ -125,7 +125,7 @@ def test_painted_birds_from_drawing_to_report(tmp_path, capsys, monkeypatch):
     }
 
 
-@pytest.mark.usefixtures("drawn")
+@pytest.mark.usefixtures("figures")
 def test_images_of_the_users_own_with_a_network_of_their_own(own_images, capsys):
     assert run(*FOLDER, "--parts", "parts.csv", "--out", "result") == 0
     captured = capsys.readouterr()
@@ -222,9 +222,9 @@ def test_an_interrupted_run_leaves_nothing_half_written_goes_on_and_is_replaced_
             # Nothing is printed before the folder is complete.
             assert captured.out == ""
             # What was trained is kept; nothing is half a file.
-            left = [path for path in tmp_path.rglob("*") if path.is_file()]
-            assert not [path for path in left if "partial" in path.name]
-            assert (not left) == (moment == "load_data")
+            remaining = [path for path in tmp_path.rglob("*") if path.is_file()]
+            assert not [path for path in remaining if "partial" in path.name]
+            assert (not remaining) == (moment == "load_data")
         assert run(*tiny) == 0
     assert (tmp_path / "result" / "report.html").is_file()
     first = (tmp_path / "result" / "results.csv").read_bytes()
@@ -250,8 +250,8 @@ for arguments in {HELP}:
     assert main(arguments.split()) == 0
     print("loaded:", arguments, [name for name in {HEAVY} if name in sys.modules])
 """
-    told = [line for line in python("-c", code).stdout.splitlines() if line.startswith("loaded:")]
-    assert told == [f"loaded: {arguments} []" for arguments in HELP]
+    loaded = [line for line in python("-c", code).stdout.splitlines() if line.startswith("loaded:")]
+    assert loaded == [f"loaded: {arguments} []" for arguments in HELP]
 
 
 MODULE = ("-m", "quantus_concepts.studies.app")
@@ -274,15 +274,15 @@ def test_a_run_on_a_code_page_without_greek_letters():
     locale = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "COLUMNS": "60"}
     done = python(*MODULE, *COMMAND, *TINIEST, "--out", "result", encoding="cp1252", **locale)
     assert done.returncode == 0, done.stderr
-    shown = " ".join(done.stdout.split())
-    assert "contribution w\u00b7u" in shown
-    assert "Gaussian" in shown
-    assert "?" not in shown.split("Are the concepts real, present, and in the right place?")[1]
+    printed = " ".join(done.stdout.split())
+    assert "contribution w\u00b7u" in printed
+    assert "Gaussian" in printed
+    assert "?" not in printed.split("Are the concepts real, present, and in the right place?")[1]
     assert "θ" in Path("result/report.html").read_text("utf-8")
 
 
 @pytest.mark.parametrize(
-    ("encoding", "shown"),
+    ("encoding", "printed"),
     [
         ("utf-8", "−1.5 ≈ θ·u 中?"),
         ("cp1252", "-1.5 ~ w·u ??"),
@@ -291,11 +291,11 @@ def test_a_run_on_a_code_page_without_greek_letters():
         ("ascii", "-1.5 ~ w*u ??"),
     ],
 )
-def test_signs_that_an_encoding_lacks_are_replaced(tmp_path, encoding, shown):
+def test_signs_that_an_encoding_lacks_are_replaced(tmp_path, encoding, printed):
     path = tmp_path / "output"
     with path.open("w", encoding=encoding) as file, tolerant_stream(file) as stream:
         stream.write("−1.5 ≈ θ·u 中\udcff")
-    assert path.read_bytes().decode(encoding) == shown
+    assert path.read_bytes().decode(encoding) == printed
 
 
 def test_what_nobody_reads_is_dropped():
@@ -342,11 +342,11 @@ def test_a_command_keeps_the_memory_of_freed_arrays(monkeypatch):
     def faults(how):
         return int(subprocess.run([sys.executable, "-c", FAULTS, how], check=True, capture_output=True).stdout)
 
-    kept = faults("keep")
-    assert kept < faults("not") / 4
+    n_faults = faults("keep")
+    assert n_faults < faults("not") / 4
     # What the user has set stays.
     monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "131072")
-    assert faults("keep") > 4 * kept
+    assert faults("keep") > 4 * n_faults
 
 
 NAMES = ("captum_concepts", "numpy", "pickle", "quantus_concepts", "sitecustomize", "torch")
@@ -368,6 +368,6 @@ def test_nothing_in_the_working_directory_is_run(tmp_path: Path) -> None:
     if not console.exists():
         pytest.skip("the package is not installed here, so that there is no console script")
     words = f"benchmark concepts {ConceptOptions.quick} --n-pos 10 --n-neg 10 --device cpu --out out"
-    given = subprocess.run([str(console), *words.split()], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert given.returncode == 0, given.stderr
+    process = subprocess.run([str(console), *words.split()], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*(f"{name}.py" for name in NAMES), "out"])

@@ -64,10 +64,10 @@ def test_what_a_spreadsheet_would_compute_is_a_text(tmp_path: Path, text: str) -
     frame = pd.DataFrame({"model": pd.Categorical([text, "a"]), "concept": ["b", text], "value": [-1.5, np.nan]})
     before = frame.copy()
     write_csv(frame, tmp_path / "a.csv")
-    found = pd.read_csv(tmp_path / "a.csv", keep_default_na=False, lineterminator="\n" if "\r" in text else None)
-    assert found["model"].tolist() == [f"'{text}", "a"]
-    assert found["concept"].tolist() == ["b", f"'{text}"]
-    assert found["value"].astype(str).tolist() == ["-1.5", ""]
+    cells = pd.read_csv(tmp_path / "a.csv", keep_default_na=False, lineterminator="\n" if "\r" in text else None)
+    assert cells["model"].tolist() == [f"'{text}", "a"]
+    assert cells["concept"].tolist() == ["b", f"'{text}"]
+    assert cells["value"].astype(str).tolist() == ["-1.5", ""]
     pd.testing.assert_frame_equal(frame, before)
 
 
@@ -113,9 +113,9 @@ def test_escapes_are_shown_not_sent(text: str, capsys: pytest.CaptureFixture[str
     list(progress(range(2), text, show=True, disable=False))
     # A bar is drawn again from the beginning of its line.
     bar = capsys.readouterr().err.split("\r")[1]
-    for shown in (printed, bar):
-        assert "\\" in shown
-        assert not set(text) & set("\x1b\x07\x9b\b\r\u202e\u2066\udcff") & set(shown)
+    for output in (printed, bar):
+        assert "\\" in output
+        assert not set(output) & set("\x1b\x07\x9b\b\r\u202e\u2066\udcff") & set(text)
 
 
 @pytest.mark.parametrize("text", MARKUP)
@@ -196,22 +196,22 @@ def test_a_study_writes_its_printed_tables(tmp_path: Path, capsys: pytest.Captur
     printed = [table("First", frame, labels={"x": "two\nlines"}), table("Second", frame[:1])]
     study = Study("few", lambda options, run: frame, lambda frame, run: Page("Few", [], [], main=printed))
     folder = study(RunOptions(out=tmp_path / "out", progress=False, xlsx=True))
-    found = sheets(folder / "results.xlsx")
-    assert found["First"] == [
+    content = sheets(folder / "results.xlsx")
+    assert content["First"] == [
         ["First", None, None],
         [None, "two lines", "y"],
         ["a", 0.25, "–"],
         ["b", -1.5, 3.0],
         ["What it says.", None, None],
     ]
-    assert list(found) == ["First", "Second"]
+    assert list(content) == ["First", "Second"]
     # The sign is shown, and the number can be computed with.
     book = openpyxl.load_workbook(folder / "results.xlsx")
     assert book["First"]["C4"].number_format == '"≈"General'
     assert book["First"]["B4"].number_format == "General"
     assert "./results.xlsx" in (folder / "report.html").read_text("utf-8")
-    shown = capsys.readouterr().out
-    assert all(title in shown for title in found)
+    output = capsys.readouterr().out
+    assert all(title in output for title in content)
     other = study(RunOptions(out=tmp_path / "other", progress=False))
     assert not (other / "results.xlsx").exists()
     assert "results.xlsx" not in (other / "report.html").read_text("utf-8")
@@ -240,16 +240,16 @@ def test_no_name_is_computed(text: str, tmp_path: Path) -> None:
     assert {cell.data_type for cell in cells} <= {"s", "n"}
     texts = [cell.value for cell in cells if cell.data_type == "s"]
     assert len(texts) > 6
-    assert not any(each.startswith(("=", "+", "@", "\uff1d")) for each in texts)
+    assert not any(text.startswith(("=", "+", "@", "\uff1d")) for text in texts)
     assert len(book.sheetnames) == 2
 
 
 def test_sheets_of_one_long_name_are_told_apart(tmp_path: Path) -> None:
     names = ["a: [b]/c?" * 9, "a: [b]/c?" * 9, "", "'"]
     write_workbook([(name, [[float(place)]]) for place, name in enumerate(names)], tmp_path / "a.xlsx")
-    found = sheets(tmp_path / "a.xlsx")
-    assert list(found.values()) == [[[0]], [[1]], [[2]], [[3]]]
-    assert max(map(len, found)) <= 31
+    content = sheets(tmp_path / "a.xlsx")
+    assert list(content.values()) == [[[0]], [[1]], [[2]], [[3]]]
+    assert max(map(len, content)) <= 31
 
 
 def test_explain_writes_what_it_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -125,8 +125,8 @@ def test_the_outline_runs_along_the_mask_and_is_closed_at_the_border(grid):
     # Rows 2 to 4, columns 3 to 5: the border lies between pixels, x from 3 to 6 and y from 2 to 5.
     for panels, ends in ((axes[0], ([3, 2], [6, 5])), (axes[1], ([0, 0], [4, 8]))):
         for panel in panels:
-            drawn = np.concatenate([path.vertices for path in panel.collections[0].get_paths()])
-            assert (drawn.min(0).tolist(), drawn.max(0).tolist()) == ends
+            outline = np.concatenate([path.vertices for path in panel.collections[0].get_paths()])
+            assert (outline.min(0).tolist(), outline.max(0).tolist()) == ends
             assert panel.get_xlim() == (0, 8)
 
 

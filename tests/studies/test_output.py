@@ -26,12 +26,12 @@ def test_default_folder_is_named_by_command_and_time(tmp_path):
 
 
 def test_running_twice_in_a_second_just_works(tmp_path):
-    found = []
+    paths = []
     for _ in range(3):
         with OutputFolder("concepts", root=tmp_path, now=NOW) as output:
             output.write_text("a.txt", "x")
-        found.append(output.path.name)
-    assert found == ["concepts-20250301-090507", "concepts-20250301-090507-2", "concepts-20250301-090507-3"]
+        paths.append(output.path.name)
+    assert paths == ["concepts-20250301-090507", "concepts-20250301-090507-2", "concepts-20250301-090507-3"]
 
 
 def test_nothing_is_made_before_entering(tmp_path):
@@ -149,11 +149,11 @@ def test_a_failed_write_names_the_file_and_what_is_complete(tmp_path, error):
     with (
         pytest.raises(
             OSError, match=r"run/figures/a.png cannot be written .*No space left.*new: results.csv.*goes on"
-        ) as told,
+        ) as raised,
         output.file("figures/a.png"),
     ):
         raise error
-    output.__exit__(type(told.value), told.value, None)
+    output.__exit__(type(raised.value), raised.value, None)
     assert (output.new / "results.csv").read_text() == "x"
     with OutputFolder(out=tmp_path / "run") as output:
         assert output.resumed

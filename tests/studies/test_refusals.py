@@ -27,7 +27,7 @@ LOADED = [
     *("timm", "torchvision.models", "quantus_concepts.pasta.encoders.open_clip_models"),
 ]
 #: Options whose bad values need others beside them, or whose refusal names another option.
-BESIDE = {
+NEEDED_WITH = {
     "compose": {"annotations": "--objects cutouts"},
     "benchmark concepts": {
         "root": "--data folder --concepts concepts.csv",
@@ -79,17 +79,21 @@ def kinds(hint: object) -> tuple[object, ...]:
 
 def bad_values(field: dataclasses.Field, hint: object) -> tuple[str, ...]:
     """Return what the declaration of an option says that it cannot be."""
-    said, found = field.metadata, kinds(hint)
+    declared, accepted = field.metadata, kinds(hint)
     values: tuple[str, ...] = ()
-    if Path in found:
-        values = ("a\0b", *(() if field.name == "out" else (LONG,)), *PATHS[said["path"]])
-    if said["bounds"] is not None:
-        low, high = said["bounds"]
-        values = (f"{low if said['open']['open_low'] else low - 1}", f"{high + (not said['open']['open_high'])}", "x")
-        values += ("nan", "inf", "-inf") if float in found else ("1.5",)
-    if str in found and field.default != "":
+    if Path in accepted:
+        values = ("a\0b", *(() if field.name == "out" else (LONG,)), *PATHS[declared["path"]])
+    if declared["bounds"] is not None:
+        low, high = declared["bounds"]
+        values = (
+            f"{low if declared['open']['open_low'] else low - 1}",
+            f"{high + (not declared['open']['open_high'])}",
+            "x",
+        )
+        values += ("nan", "inf", "-inf") if float in accepted else ("1.5",)
+    if str in accepted and field.default != "":
         values += ("",)
-    if said["choices"] is not None:
+    if declared["choices"] is not None:
         values = ("", "nonsense")
     return ("", "nonsense", "cuda:99") if field.name == "device" else values
 
@@ -100,7 +104,7 @@ def without(arguments: list[str], option: str) -> list[str]:
     return arguments[:place] + arguments[place + 2 :]
 
 
-def declared():
+def option_cases():
     """Make a case of the bad values of each option of each command."""
     for command, (options, good) in COMMANDS.items():
         hints = typing.get_type_hints(options)
@@ -109,12 +113,12 @@ def declared():
                 continue
             if values := bad_values(field, hints[field.name]):
                 name = typed(field)
-                beside = shlex.split(BESIDE.get(command, {}).get(field.name, ""))
-                arguments = [*command.split(), *without(shlex.split(good), name), *beside]
+                companions = shlex.split(NEEDED_WITH.get(command, {}).get(field.name, ""))
+                arguments = [*command.split(), *without(shlex.split(good), name), *companions]
                 yield pytest.param(arguments, name, values, id=f"{command} {name}")
 
 
-@pytest.mark.parametrize(("arguments", "name", "values"), list(declared()))
+@pytest.mark.parametrize(("arguments", "name", "values"), list(option_cases()))
 def test_what_an_option_cannot_be(arguments, name, values, capsys):
     for value in values:
         check_command([*arguments, f"{name}={value}"], name, capsys)
@@ -356,7 +360,7 @@ BAD: dict[str, dict[str, str]] = {
 }
 
 
-def combined():
+def combination_cases():
     """Make a case of what is added to good arguments; an option given twice counts as it is given last."""
     for command in COMMANDS:
         # Neither a file nor what others wrote is replaced; there are no votes to join.
@@ -373,7 +377,7 @@ def combined():
             yield pytest.param(arguments, names, id=f"{command} {more}", marks=marks)
 
 
-@pytest.mark.parametrize(("arguments", "names"), list(combined()))
+@pytest.mark.parametrize(("arguments", "names"), list(combination_cases()))
 def test_what_does_not_go_together_or_is_not_there(arguments, names, capsys):
     check_command(arguments, names, capsys)
 

@@ -59,10 +59,10 @@ def test_coverage_over_seeds():
 
 def test_whole_numbers_among_the_keys_stay_whole():
     frame = pd.concat([runs([0.4, 0.6]).assign(l=level) for level in (1, None)]).astype({"l": "Int64"})
-    found = over_seeds(frame)
-    assert found["l"].dtype == "Int64"
-    assert found["l"].tolist() == [1, pd.NA]
-    assert found["n"].tolist() == [20, 20]
+    means = over_seeds(frame)
+    assert means["l"].dtype == "Int64"
+    assert means["l"].tolist() == [1, pd.NA]
+    assert means["n"].tolist() == [20, 20]
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +91,7 @@ def test_the_same_seed_makes_the_same_subject(subject: PaintedSubject) -> None:
     )
     assert torch.equal(torch.get_rng_state(), state)
     images = torch.stack([subject.test[row].image for row in range(4)])
-    first, second = (each.models["post-hoc CBM"](images) for each in (subject, again))
+    first, second = (painted.models["post-hoc CBM"](images) for painted in (subject, again))
     assert torch.equal(first, second)
     other = painted_subject(120, 40, image_size=32, n_classes=4, n_concepts=8, epochs=2, random_directions=4, seed=1)
     assert not torch.equal(other.test[0].image, subject.test[0].image)

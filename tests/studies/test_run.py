@@ -49,27 +49,27 @@ def test_a_kept_frame_comes_back_to_the_bit_with_what_was_said(tmp_path):
         warnings.warn("weak", UserWarning, stacklevel=2)
         return FRAME
 
-    said = []
+    warned = []
     with OutputFolder(out=tmp_path / "run") as folder:
-        for made in (make, lambda _: pytest.fail("made again")):
+        for make_frame in (make, lambda _: pytest.fail("made again")):
             run = Run(FewOptions(), folder, notes=["old"])
             with pytest.warns(UserWarning, match="weak"):
-                frame = run.kept_frame("scores", {"seed": 0}, lambda made=made, run=run: made(run))
+                frame = run.kept_frame("scores", {"seed": 0}, lambda make_frame=make_frame, run=run: make_frame(run))
             pd.testing.assert_frame_equal(frame, FRAME, check_exact=True)
             assert np.signbit(frame["value"].iloc[2])
-            said.append((run.notes, run.settings, run.facts))
-    assert said[0] == said[1]
-    assert said[0][0] == ["old", "new"]
+            warned.append((run.notes, run.settings, run.facts))
+    assert warned[0] == warned[1]
+    assert warned[0][0] == ["old", "new"]
 
 
 def test_what_cannot_be_kept_is_a_warning_and_the_run_goes_on(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "replace", raising(OSError(28, "No space left on device")))
-    kept = Kept(tmp_path / "kept", "f_o", {})
+    file = Kept(tmp_path / "kept", "f_o", {})
     with pytest.warns(UserWarning, match=r"kept/f_o-.* cannot be written .*No space left.*goes on without"):
-        kept.save({"x": torch.zeros(2)})
-    kept.write({"step": 1})
-    assert kept.load() is None
-    assert kept.read() is None
+        file.save({"x": torch.zeros(2)})
+    file.write({"step": 1})
+    assert file.load() is None
+    assert file.read() is None
 
 
 def test_paths_are_written_out(monkeypatch, tmp_path):
@@ -91,18 +91,18 @@ def test_what_matters_tells_runs_apart(tmp_path):
     assert first != FewOptions(**options).identity()
 
 
-def ends(folder: Path, begun: int) -> None:
+def ends(folder: Path, pipe: int) -> None:
     """End this process as a command does that is told to stop while it works."""
 
     def collect(options: TableOptions, run: Run) -> None:
         run.kept("model", {}, lambda _: {"x": torch.zeros(1)})
-        os.write(begun, b"!")
+        os.write(pipe, b"!")
         time.sleep(60)
 
     code = 1
     try:
         os.chdir(folder)
-        with Path("told.txt").open("w") as told, redirect_stderr(told):
+        with Path("told.txt").open("w") as stderr, redirect_stderr(stderr):
             app.app.command("wait")(command(TableOptions, Study("wait", collect, None)))
             code = app.main(["wait", "--out", "run"])
     finally:
@@ -111,19 +111,19 @@ def ends(folder: Path, begun: int) -> None:
 
 @needs_fork
 def test_sigterm_ends_a_run_as_ctrl_c_does(tmp_path):
-    begun, begin = os.pipe()
+    reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
-        ends(tmp_path, begin)
-    os.close(begin)
-    assert os.read(begun, 1) == b"!"
-    os.close(begun)
+        ends(tmp_path, writer)
+    os.close(writer)
+    assert os.read(reader, 1) == b"!"
+    os.close(reader)
     os.kill(child, signal.SIGTERM)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == app.EXIT_TERMINATED
-    told = (tmp_path / "told.txt").read_text()
-    assert "go on with the same options and --out run" in told
-    assert "Interrupted; nothing half-written was left." in told
-    assert "Traceback" not in told
+    printed = (tmp_path / "told.txt").read_text()
+    assert "go on with the same options and --out run" in printed
+    assert "Interrupted; nothing half-written was left." in printed
+    assert "Traceback" not in printed
     assert sorted(path.name for path in (tmp_path / "run" / WORK / "kept").iterdir())
 
 

@@ -74,13 +74,13 @@ TOY = Study("toy", collect, page)
 
 @pytest.fixture
 def app():
-    made = typer.Typer()
-    made.command()(command(ToyOptions, TOY))
-    return made
+    typer_app = typer.Typer()
+    typer_app.command()(command(ToyOptions, TOY))
+    return typer_app
 
 
 def test_options_are_declared_once(app):
-    shown = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "100", "TERM": "dumb"}).output
+    help_text = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "100", "TERM": "dumb"}).output
     for said_there in (
         "--coins",
         "--n-throws",
@@ -90,17 +90,17 @@ def test_options_are_declared_once(app):
         "Which coins.",
         "Ask whether",
     ):
-        assert said_there in shown
-    assert "--no-overwrite" not in shown
+        assert said_there in help_text
+    assert "--no-overwrite" not in help_text
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("options", "message"),
     [({"n_throws": 1}, "--n-throws"), ({"coins": "bent"}, "--coins"), ({"seed": -1}, "--seed")],
 )
-def test_bounds_hold_for_a_command_and_for_a_call(given, message):
+def test_bounds_hold_for_a_command_and_for_a_call(options, message):
     with pytest.raises(ValueError, match=message):
-        ToyOptions(**given)
+        ToyOptions(**options)
 
 
 def test_from_options_to_a_page(app, tmp_path):
@@ -120,10 +120,10 @@ def test_from_options_to_a_page(app, tmp_path):
 
 def test_an_interrupted_run_goes_on_where_it_was(tmp_path, capsys, monkeypatch):
     options = ToyOptions(out=tmp_path / "toy", progress=False)
-    made = []
+    calls = []
 
     def interrupted(options, run):
-        made.append(run.kept("expensive", {"seed": 0}, lambda _: {"x": torch.arange(3)})["x"].tolist())
+        calls.append(run.kept("expensive", {"seed": 0}, lambda _: {"x": torch.arange(3)})["x"].tolist())
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -131,18 +131,18 @@ def test_an_interrupted_run_goes_on_where_it_was(tmp_path, capsys, monkeypatch):
     assert f"--out {options.out}" in capsys.readouterr().err
 
     def goes_on(options, run):
-        found = run.kept("expensive", {"seed": 0}, lambda _: pytest.fail("made again"))
-        assert found["x"].tolist() == made[0]
+        tensors = run.kept("expensive", {"seed": 0}, lambda _: pytest.fail("made again"))
+        assert tensors["x"].tolist() == calls[0]
         return collect(options, run)
 
     Study("toy", goes_on, page)(options)
-    whole = pd.read_csv(options.out / "results.csv")
+    uninterrupted = pd.read_csv(options.out / "results.csv")
     pd.testing.assert_frame_equal(
-        whole, pd.read_csv(TOY(ToyOptions(out=tmp_path / "b", progress=False)) / "results.csv")
+        uninterrupted, pd.read_csv(TOY(ToyOptions(out=tmp_path / "b", progress=False)) / "results.csv")
     )
     with pytest.raises(ValueError, match="--overwrite"):
         TOY(options)
-    assert np.isfinite(whole["value"]).all()
+    assert np.isfinite(uninterrupted["value"]).all()
 
 
 def test_another_command_does_not_go_on_in_an_interrupted_folder(tmp_path):
@@ -161,12 +161,12 @@ def test_the_table_is_on_the_screen_and_the_numbers_are_there_where_a_figure_can
 ):
 
     options = ToyOptions(out=tmp_path / "run", progress=False)
-    written = Path.write_bytes
+    write_bytes = Path.write_bytes
 
     def full(self, data):
         if "figures" in self.parts:
             raise OSError(28, "No space left on device")
-        return written(self, data)
+        return write_bytes(self, data)
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "write_bytes", full)
@@ -177,6 +177,6 @@ def test_the_table_is_on_the_screen_and_the_numbers_are_there_where_a_figure_can
     TOY(options)
     assert "Going on with the run" in capsys.readouterr().err
     undisturbed = TOY(ToyOptions(out=tmp_path / "other", progress=False))
-    found, wanted = (contents(folder) for folder in (options.out, undisturbed))
-    del found["report.html"], wanted["report.html"]  # the time stands in it
-    assert found == wanted
+    broken, complete = (contents(folder) for folder in (options.out, undisturbed))
+    del broken["report.html"], complete["report.html"]  # the time stands in it
+    assert broken == complete

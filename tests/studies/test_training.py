@@ -33,11 +33,11 @@ def test_kept_images_are_those_of_the_data_set(birds):
     assert birds.images.shape == (96, 3, 32, 32)
     assert birds.images.dtype == torch.uint8
     for index in (0, 95):
-        kept, drawn = birds[index], original[index]
-        assert torch.equal(kept.image, drawn.image)
-        assert torch.equal(kept.concepts, drawn.concepts)
-        assert torch.equal(kept.points.nan_to_num(-1), drawn.points.nan_to_num(-1))
-        assert kept.label == drawn.label
+        in_memory, painted = birds[index], original[index]
+        assert torch.equal(in_memory.image, painted.image)
+        assert torch.equal(in_memory.concepts, painted.concepts)
+        assert torch.equal(in_memory.points.nan_to_num(-1), painted.points.nan_to_num(-1))
+        assert in_memory.label == painted.label
     with pytest.raises(IndexError):
         birds[96]
 
@@ -110,9 +110,9 @@ def test_the_same_seed_gives_the_same_network_and_the_global_generator_is_left_a
 
 def test_images_are_folded_as_the_first_layer_folds_them():
     images = torch.arange(2 * 3 * 8 * 16, dtype=torch.uint8).view(2, 3, 8, 16)
-    found = fold_images(images)
-    assert torch.equal(found, torch.nn.functional.pixel_unshuffle(images, 4))
-    assert found.is_contiguous(memory_format=torch.channels_last)
+    folded = fold_images(images)
+    assert torch.equal(folded, torch.nn.functional.pixel_unshuffle(images, 4))
+    assert folded.is_contiguous(memory_format=torch.channels_last)
 
 
 def test_training_together_gives_what_training_alone_gives_and_puts_the_threads_back(birds):
@@ -125,9 +125,9 @@ def test_training_together_gives_what_training_alone_gives_and_puts_the_threads_
     jobs = {str(i): job for i, job in enumerate(zip(together, targets, strict=True))}
     train_together(jobs, images, epochs=2, seed=5)
     assert torch.get_num_threads() == before
-    for one, other in zip(alone, together, strict=True):
+    for network, other in zip(alone, together, strict=True):
         # More threads add up in another order.
-        assert torch.allclose(one.classifier.weight, other.classifier.weight, atol=1e-4)
+        assert torch.allclose(network.classifier.weight, other.classifier.weight, atol=1e-4)
         assert not other.training
 
 
@@ -163,7 +163,7 @@ def test_a_training_goes_on_from_its_checkpoint_to_the_same_bits(birds, bfloat16
 
 
 @pytest.mark.parametrize(
-    ("units", "device", "asked", "expected"),
+    ("units", "device", "precision", "expected"),
     [
         ({"amx_bf16": True}, "cpu", "auto", True),
         ({"avx512_bf16": True, "amx_bf16": False}, "cpu", "auto", True),
@@ -172,9 +172,9 @@ def test_a_training_goes_on_from_its_checkpoint_to_the_same_bits(birds, bfloat16
         ({"amx_bf16": True}, "cpu", "float32", False),
     ],
 )
-def test_bfloat16_is_taken_where_the_processor_has_it(monkeypatch, units, device, asked, expected):
+def test_bfloat16_is_taken_where_the_processor_has_it(monkeypatch, units, device, precision, expected):
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: units, raising=False)
-    assert ConceptOptions(device=device, precision=asked).in_bfloat16 is expected
+    assert ConceptOptions(device=device, precision=precision).in_bfloat16 is expected
 
 
 def test_an_error_in_one_training_ends_the_others(birds):
@@ -248,7 +248,7 @@ def test_bad_input_is_refused(changed, message):
         train(SmallResNet(2, channels=8), **settings | changed)
 
 
-def drawn(seed: int = 0) -> torch.Generator:
+def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
@@ -258,7 +258,7 @@ def numbered(n: int, height: int, width: int) -> torch.Tensor:
 
 def test_every_image_is_itself_or_its_mirror_image():
     images = numbered(64, 4, 5)
-    changed = Augmentation(flip=True, shift=0)(images, drawn())
+    changed = Augmentation(flip=True, shift=0)(images, generator())
     mirrored = 0
     for image, result in zip(images, changed, strict=True):
         mirrored += torch.equal(result, image.flip(2))
@@ -268,27 +268,27 @@ def test_every_image_is_itself_or_its_mirror_image():
 
 def test_shifts_repeat_the_border_and_reach_every_offset():
     images = numbered(400, 4, 5)
-    changed = Augmentation(flip=False, shift=1)(images, drawn())
-    found = set()
+    changed = Augmentation(flip=False, shift=1)(images, generator())
+    offsets = set()
     for image, result in zip(images, changed, strict=True):
         for down in (-1, 0, 1):
             for right in (-1, 0, 1):
                 rows = (torch.arange(4) + down).clamp(0, 3)
                 columns = (torch.arange(5) + right).clamp(0, 4)
                 if torch.equal(result, image[:, rows][:, :, columns]):
-                    found.add((down, right))
+                    offsets.add((down, right))
                     break
             else:
                 continue
             break
         else:
             pytest.fail("no shift of the image")
-    assert len(found) == 9
+    assert len(offsets) == 9
 
 
 def test_flip_and_shift_together_are_a_shift_of_the_mirror_image():
     images = numbered(50, 4, 5)
-    changed = Augmentation(flip=True, shift=1)(images, drawn())
+    changed = Augmentation(flip=True, shift=1)(images, generator())
     # Rows are whole whatever the shift: a result's middle columns are three neighbours, forwards or backwards.
     steps = changed[:, 0, 1, 2] - changed[:, 0, 1, 1]
     assert set(steps.tolist()) <= {1.0, -1.0}
@@ -298,9 +298,9 @@ def test_flip_and_shift_together_are_a_shift_of_the_mirror_image():
 def test_the_generator_alone_decides():
     images = numbered(8, 6, 6)
     augment = Augmentation(shift=2)
-    assert torch.equal(augment(images, drawn(1)), augment(images, drawn(1)))
-    assert not torch.equal(augment(images, drawn(1)), augment(images, drawn(2)))
-    assert torch.equal(Augmentation(flip=False, shift=0)(images, drawn()), images)
+    assert torch.equal(augment(images, generator(1)), augment(images, generator(1)))
+    assert not torch.equal(augment(images, generator(1)), augment(images, generator(2)))
+    assert torch.equal(Augmentation(flip=False, shift=0)(images, generator()), images)
 
 
 def test_a_negative_shift_is_refused():

@@ -130,10 +130,7 @@ class Table:
         # Of several frames joined, rows of those without such a column have NaN there.
         text, small, mark, style = (row.get(name) for name in ("text", "small", "mark", "style"))
         if not isinstance(small, str):
-            ends = (
-                f"{write(low)}{' to ' if low < 0 else '–'}{write(high)}" if self.span is None else self.span(low, high)
-            )
-            small = "" if math.isnan(value) or math.isnan(low) else ends
+            small = "" if math.isnan(value) or math.isnan(low) else self._span(write, low, high)
         return Cell(
             text if isinstance(text, str) else write(value),
             small,
@@ -141,6 +138,11 @@ class Table:
             row.get("best") is True,
             style if isinstance(style, str) else "",
         )
+
+    def _span(self, write: Writer, low: float, high: float) -> str:
+        if self.span is not None:
+            return self.span(low, high)
+        return f"{write(low)}{' to ' if low < 0 else '–'}{write(high)}"
 
 
 def _keys_in_order(frame: pd.DataFrame, columns: Sequence[str]) -> list[tuple[Any, ...]]:

@@ -85,8 +85,8 @@ def _nothing_is_trained(monkeypatch):
     ids=lambda case: case[0],
 )
 def test_bad_files_are_told_in_one_line(case, root, capsys):
-    given, arguments, message = case[1]
-    check_command([*COMMAND, *given, *shlex.split(arguments)], message, capsys)
+    file, arguments, message = case[1]
+    check_command([*COMMAND, *file, *shlex.split(arguments)], message, capsys)
 
 
 def test_images_that_the_network_does_not_take(root, capsys):

@@ -122,7 +122,7 @@ def by_loops(data: AttributionData, models: dict[str, nn.Module], method: str, n
     """Curve, drop, correlation and counts of the first n images of the target scene, one at a time."""
     test = data.at_commonality(1.0, "test")
     rows = [row for row in range(len(test)) if test.scene_labels[row] == TARGET][:n]
-    shown = [test[row].image.double().numpy() for row in rows]
+    images = [test[row].image.double().numpy() for row in rows]
     bare = [test.with_view("0s")[row].image.double().numpy() for row in rows]
     masks = [test[row].mask.numpy() for row in rows]
 
@@ -135,16 +135,16 @@ def by_loops(data: AttributionData, models: dict[str, nn.Module], method: str, n
         raw = image[2:] if method == "blue only" else np.stack([weights[c] * image[c] for c in range(3)])
         return reference.concept_attribution(reference.positive_percentile(raw[None]), mask[None])[0]
 
-    last = [g(1.0, image, mask) for image, mask in zip(shown, masks, strict=True)]
-    last_right = [right(1.0, image) for image in shown]
+    last = [g(1.0, image, mask) for image, mask in zip(images, masks, strict=True)]
+    last_right = [right(1.0, image) for image in images]
     scores, with_, without = [], [], []
     for k in COMMONALITIES[:-1]:
-        with_.append([right(k, image) for image in shown])
+        with_.append([right(k, image) for image in images])
         without.append([right(k, image) for image in bare])
         scores.append(
             [
                 g(k, image, mask) - other if here and there else math.nan
-                for image, mask, other, here, there in zip(shown, masks, last, with_[-1], last_right, strict=True)
+                for image, mask, other, here, there in zip(images, masks, last, with_[-1], last_right, strict=True)
             ]
         )
     return scores, with_, without
@@ -153,16 +153,16 @@ def by_loops(data: AttributionData, models: dict[str, nn.Module], method: str, n
 def test_scores_and_correlation_are_those_of_plain_loops(data, models, outcome):
     scores, with_, without = by_loops(data, models, "contributions")
     curve, drop, correlation = reference.relative_contrast(scores, with_, without)
-    found = outcome.of("contributions")
+    rows = outcome.of("contributions")
     # The last model is the second of every contrast, and has none itself.
-    assert found["k"].tolist() == list(COMMONALITIES[:-1])
-    np.testing.assert_allclose(found["value"], curve, atol=1e-6)
-    assert found["n"].tolist() == [sum(not math.isnan(score) for score in row) for row in scores]
-    assert (found["n"] + found["undefined"] == 10).all()
+    assert rows["k"].tolist() == list(COMMONALITIES[:-1])
+    np.testing.assert_allclose(rows["value"], curve, atol=1e-6)
+    assert rows["n"].tolist() == [sum(not math.isnan(score) for score in row) for row in scores]
+    assert (rows["n"] + rows["undefined"] == 10).all()
     # Some images are wrong, or nothing would be left out.
-    assert found["undefined"].min() > 0
-    assert (found["low"] <= found["value"]).all()
-    assert (found["value"] <= found["high"]).all()
+    assert rows["undefined"].min() > 0
+    assert (rows["low"] <= rows["value"]).all()
+    assert (rows["value"] <= rows["high"]).all()
     row = outcome.of("contributions", "correlation").iloc[0]
     assert row["value"] == pytest.approx(correlation, abs=1e-6)
     assert row["value"] > 0.5
@@ -177,10 +177,10 @@ def test_scores_and_correlation_are_those_of_plain_loops(data, models, outcome):
 def test_the_accuracy_is_that_of_the_target_scene_with_and_without_the_object(outcome, data, models):
     _, with_, without = by_loops(data, models, "contributions")
     for metric, right in (("accuracy with", with_), ("accuracy without", without)):
-        found = pick(outcome.accuracies, metric=metric)
-        assert found["k"].tolist() == list(COMMONALITIES)
-        assert found["value"].tolist()[:-1] == [np.mean(row) for row in right]
-        assert set(found["n"]) == {10}
+        rows = pick(outcome.accuracies, metric=metric)
+        assert rows["k"].tolist() == list(COMMONALITIES)
+        assert rows["value"].tolist()[:-1] == [np.mean(row) for row in right]
+        assert set(rows["n"]) == {10}
     drops = pick(outcome.accuracies, metric="accuracy drop")["value"].tolist()
     assert drops[0] > 0.3
     # The last model does not look at red, but what the object covers is gone.
@@ -194,11 +194,11 @@ def test_a_method_that_does_not_look_at_the_model_has_no_contrast(outcome):
 
 
 def test_a_method_that_fails_for_one_model_is_noted(outcome):
-    found = pick(outcome.curves, method="fails")
-    assert len(found) == 10
-    assert found["value"].isna().all()
-    assert (found["n"] == 0).all()
-    assert (found["undefined"] == 10).all()
+    rows = pick(outcome.curves, method="fails")
+    assert len(rows) == 10
+    assert rows["value"].isna().all()
+    assert (rows["n"] == 0).all()
+    assert (rows["undefined"] == 10).all()
     assert outcome.notes == ["fails failed and has no scores: RuntimeError: too little red"]
     assert [row.label for row in outcome.sheet.rows] == ["contributions", "blue only"]
 
@@ -217,9 +217,8 @@ def test_the_sheet_shows_one_image_under_all_models(outcome, data):
 
 
 def test_the_contrast_is_to_the_last_model(data, models, outcome):
-    others = models | {model_name(1.0): Uses(0.3)}
-    changed = Outcome(others, {"contributions": contributions}, data)
-    assert (changed.of("contributions")["value"].to_numpy() < outcome.of("contributions")["value"].to_numpy()).all()
+    other = Outcome(models | {model_name(1.0): Uses(0.3)}, {"contributions": contributions}, data)
+    assert (other.of("contributions")["value"].to_numpy() < outcome.of("contributions")["value"].to_numpy()).all()
 
 
 def test_the_batch_size_plays_no_role(data, models, outcome):

@@ -38,7 +38,7 @@ def files(tmp_path_factory) -> Path:
     return root
 
 
-def own(files: Path, **changes) -> AttributionOptions:
+def folder_options(files: Path, **changes) -> AttributionOptions:
     folders = {"data": "folders", "objects": files / "cutouts", "scenes": files / "scenes", "device": "cpu"}
     return AttributionOptions(**folders | {"n_train": 3, "n_test": 2, "test_share": 0.25} | changes)
 
@@ -61,14 +61,14 @@ def test_painted():
     [({"backbone": "resnet18"}, 224, 224), ({"image_size": 16}, 16, 32), ({"image_size": 640}, 640, 512)],
 )
 def test_scenes_are_painted_at_the_size_of_the_images(changes, size, painted, monkeypatch):
-    made = []
+    calls = []
     original = module.PaintedScenes
     monkeypatch.setattr(
-        module, "PaintedScenes", lambda *args, **kwargs: made.append(kwargs["size"]) or original(*args, **kwargs)
+        module, "PaintedScenes", lambda *args, **kwargs: calls.append(kwargs["size"]) or original(*args, **kwargs)
     )
     data = load_data(AttributionOptions(n_train=1, n_test=1, device="cpu", **changes))
     assert data.test.image_size == size
-    assert set(made) == {painted}
+    assert set(calls) == {painted}
 
 
 def test_only_the_relative_contrast_has_mixed_scenes():
@@ -78,14 +78,14 @@ def test_only_the_relative_contrast_has_mixed_scenes():
     assert type(family.scenes).__name__ == "MixedScenes"
     # what is mixed in leaves the label what it was: the scene itself shows through
     bare, plain = family.with_view("0s").images([0])[0].numpy(), family.scenes.scenes
-    own = [index for index in range(len(plain)) if plain.labels[index] == family.scene_labels[0]]
-    corners = [np.corrcoef(plain[index].transpose(2, 0, 1).ravel(), bare.ravel())[0, 1] for index in own]
+    of_target = [index for index in range(len(plain)) if plain.labels[index] == family.scene_labels[0]]
+    corners = [np.corrcoef(plain[index].transpose(2, 0, 1).ravel(), bare.ravel())[0, 1] for index in of_target]
     assert 0.5 < max(corners) < 0.999
     assert load_data(AttributionOptions(n_train=1, n_test=2, device="cpu")).settings.keys() < data.settings.keys()
 
 
 def test_folders(files):
-    data = load_data(own(files))
+    data = load_data(folder_options(files))
     assert (data.train.object_names, data.train.scene_names) == (list(OBJECTS), list(SCENES))
     assert (len(data.train), len(data.test)) == (12, 8)
     assert data.settings["data"] == "cut-outs of cutouts on scenes"
@@ -93,20 +93,20 @@ def test_folders(files):
     composed = data.at_commonality(1.0, "test")
     # Those that ObjectsOnScenes takes where nothing is said.
     assert (composed.common_object, composed.target_scene, len(composed)) == (0, 0, 8)
-    other = load_data(own(files, common_object="stone", target_scene="forest")).at_commonality(0.5, "test")
+    other = load_data(folder_options(files, common_object="stone", target_scene="forest")).at_commonality(0.5, "test")
     assert (other.common_object, other.target_scene) == (1, 1)
     assert set(other.object_labels[other.scene_labels == 1].tolist()) == {1}
     assert set(other.object_labels[other.scene_labels == 0].tolist()) == {-1}
 
 
 def test_the_seed_decides(files):
-    first, again, other = (load_data(own(files, seed=seed)).train.images() for seed in (0, 0, 1))
+    first, again, other = (load_data(folder_options(files, seed=seed)).train.images() for seed in (0, 0, 1))
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
 
 
 def test_no_cutout_and_no_scene_is_in_both_splits(files):
-    data = load_data(own(files))
+    data = load_data(folder_options(files))
     test = data.test.data
     assert not set(data.train.cutout_indices) & set(test.cutout_indices)
     assert not set(data.train.scene_indices) & set(test.scene_indices)
@@ -136,14 +136,14 @@ def test_bam(files):
 
 def coco(files: Path, segmentation: object, **changes: object) -> AttributionOptions:
     path = write_coco(files, segmentation)
-    given = {
+    settings = {
         "data": "coco-miniplaces",
         "objects": files / "photographs",
         "annotations": path,
         "scenes": files / "scenes",
     }
-    given |= {"data": "coco-miniplaces", "n_train": 1, "n_test": 1, "image_size": 16, "test_share": 0.25}
-    return AttributionOptions(**given, device="cpu", **changes)
+    settings |= {"data": "coco-miniplaces", "n_train": 1, "n_test": 1, "image_size": 16, "test_share": 0.25}
+    return AttributionOptions(**settings, device="cpu", **changes)
 
 
 def test_coco(files):
@@ -179,10 +179,10 @@ def test_what_coco_needs_besides_is_said(files, monkeypatch):
 
 
 def test_images_of_all_views_are_aligned(files):
-    data = load_data(own(files))
+    data = load_data(folder_options(files))
     rows = [3, 1]
-    shown, bare, masks = data.test.images(rows), data.test.with_view("0s").images(rows), data.test.masks(rows)
-    same = (shown == bare).all(1, keepdim=True)
+    images, bare, masks = data.test.images(rows), data.test.with_view("0s").images(rows), data.test.masks(rows)
+    same = (images == bare).all(1, keepdim=True)
     assert same[~masks].all()
     assert not same[masks].all()
     assert np.all(data.test.with_view("og").images(rows).numpy()[~masks.expand(-1, 3, -1, -1).numpy()] == 128)
@@ -225,8 +225,8 @@ def test_places_by_hand() -> None:
         assert corner.pasted(i).box[:2] == (0 if above else SIZE - height, 0 if left else SIZE - width)
     # the mask goes with the object, in every view
     assert torch.equal(corner.masks(), corner.with_view("og").masks())
-    shown = corner.images() != corner.with_view("0s").images()
-    assert not (shown & ~corner.masks()).any()
+    differing = corner.images() != corner.with_view("0s").images()
+    assert not (differing & ~corner.masks()).any()
 
 
 class Reads(torch.nn.Module):

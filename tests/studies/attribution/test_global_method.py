@@ -117,9 +117,9 @@ def test_no_hook_stays_where_the_model_fails():
 def test_an_object_that_matters_to_one_model_only_has_a_contrast(data):
     models = {"f_o": Planted(1, 0), "f_s": Planted(-1, 1)}
     before = torch.get_rng_state()
-    found, details = scored(models, data)
+    frame, details = scored(models, data)
     assert torch.equal(torch.get_rng_state(), before)
-    row, baseline = (each for _, each in found.iterrows())
+    row, baseline = (numbers for _, numbers in frame.iterrows())
     assert (baseline["metric"], baseline["value"], baseline["n"]) == ("MCS baseline", row["reference"], row["n"])
     assert (row["method"], row["metric"]) == ("TCAV", "MCS")
     # Red raises the one logit for every image and lowers the other, at every layer that passed.
@@ -137,16 +137,16 @@ def test_an_object_that_matters_to_one_model_only_has_a_contrast(data):
 @pytest.mark.usefixtures("few_draws")
 def test_no_score_where_no_layer_passes(data):
     # The gradient is zero: no direction raises anything.
-    found, _ = scored({"f_o": Planted(0, 0), "f_s": Planted(1, 0)}, data)
-    assert math.isnan(found["value"][0])
-    assert found["n"][0] == 0
+    frame, _ = scored({"f_o": Planted(0, 0), "f_s": Planted(1, 0)}, data)
+    assert math.isnan(frame["value"][0])
+    assert frame["n"][0] == 0
 
 
 def test_the_models_of_commonality_have_a_curve_on_images_of_the_target_scene(data, monkeypatch):
-    asked = {}
+    images_of = {}
 
     def score(model, layers, concept, negatives, inputs, target, *, n_samples, **settings):
-        asked[model.name] = (inputs, target)
+        images_of[model.name] = (inputs, target)
         assert n_samples == len(concept) == 20
         assert len(negatives) == len(data.train) == 60
         return global_method.TCAVScore(model.share, 0.5, {})
@@ -160,21 +160,21 @@ def test_the_models_of_commonality_have_a_curve_on_images_of_the_target_scene(da
         models[name].name, models[name].share = name, share
     # Accuracy drops by k - 1, and the score falls likewise.
     drops = pd.DataFrame({"model": "f_s^k", "metric": "accuracy drop", "k": COMMONALITIES})
-    found, details = scored(models, data, drops.assign(value=1 - drops["k"]))
-    curve = pick(found, metric="relative MCS")
+    frame, details = scored(models, data, drops.assign(value=1 - drops["k"]))
+    curve = pick(frame, metric="relative MCS")
     expected = [math.nan if k == 0.3 else (1 - k / 2) - 0.5 for k in COMMONALITIES[:-1]]
     assert curve["value"].tolist() == pytest.approx(expected, nan_ok=True)
     assert curve["n"].tolist() == [0 if k == 0.3 else 5 for k in COMMONALITIES[:-1]]
-    row = pick(found, metric="correlation").iloc[0]
+    row = pick(frame, metric="correlation").iloc[0]
     assert row["value"] == pytest.approx(1)
     assert row["n"] == 8
-    inputs, target = asked["f_s^0.5"]
+    inputs, target = images_of["f_s^0.5"]
     assert target == TARGET
     assert len(inputs) == 5
     # All show the object: there is red in all of them.
     assert (inputs[:, 0].amax((1, 2)) == 1).all()
-    assert asked["f_o"][1] == COMMON
-    assert len(asked["f_o"][0]) == 8
+    assert images_of["f_o"][1] == COMMON
+    assert len(images_of["f_o"][0]) == 8
     assert len(details) == 12
 
 
@@ -182,23 +182,23 @@ def test_too_few_images_are_said(data):
     few = AttributionData(compose("train", 1), data.test, data.at_commonality)
     few.train.object_labels[1:] = 0
     few.train.object_labels[0] = COMMON
-    found, details = scored({}, few)
-    assert found.empty
+    frame, details = scored({}, few)
+    assert frame.empty
     assert "needs 2 training images with dog and 4 bare scenes but there are 1 and 12" in details["TCAV"]
 
 
 def test_the_classes_that_are_named_are_scored(data, monkeypatch):
-    seen = []
+    calls = []
 
     def score(model, layers, concept, negatives, inputs, target, **settings):
-        seen.append(target)
+        calls.append(target)
         return global_method.TCAVScore(0.5, 0.5, {})
 
     monkeypatch.setattr(global_method, "tcav_score", score)
     with with_seed(0):
         models = {"f_o": Planted(1, 0), "f_s": Planted(0, 1)}
     # Images that were composed before, as those of BAM: nothing can be composed with them.
-    given = AttributionData(data.train, data.test)
-    scored(models, given, options=AttributionOptions(common_object="ant", target_scene="dune", device="cpu"))
-    scored(models, given)
-    assert seen == [0, 3, COMMON, TARGET]
+    paired = AttributionData(data.train, data.test)
+    scored(models, paired, options=AttributionOptions(common_object="ant", target_scene="dune", device="cpu"))
+    scored(models, paired)
+    assert calls == [0, 3, COMMON, TARGET]

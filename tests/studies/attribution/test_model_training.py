@@ -103,12 +103,12 @@ def test_each_model_learns_its_own_labels():
 )
 def test_an_interrupted_training_goes_on_to_the_same_weights(tmp_path, steps, build, memory_limit, fails_at, seconds):
     settings = {"build": build, "memory_limit": memory_limit, "augment": Augmentation(shift=2), "learning_rate": 0.01}
-    whole = trained(**settings)
+    uninterrupted = trained(**settings)
     steps.update({"done": -steps["done"], "fails at": fails_at})
     with pytest.raises(KeyboardInterrupt):
         trained(folder=tmp_path, checkpoint_seconds=seconds, **settings)
     steps.update({"done": -steps["done"], "fails at": -steps["fails at"]})
-    assert same_weights(trained(folder=tmp_path, checkpoint_seconds=seconds, **settings), whole)
+    assert same_weights(trained(folder=tmp_path, checkpoint_seconds=seconds, **settings), uninterrupted)
     # Of the first model 7 steps were done: two more than the epoch, or written every time; of the second 3 of 5.
     done_before = {(8, 60.0): 5, (8, 0.0): 7, (STEPS + 4, 60.0): STEPS}[fails_at, seconds]
     assert steps["done"] == 2 * STEPS - done_before
@@ -148,21 +148,21 @@ def test_nothing_is_trained_twice(tmp_path, steps):
     ids=lambda changed: next(iter(changed)),
 )
 def test_other_settings_are_another_model_beside_the_first(tmp_path, steps, changed):
-    one = [Job("f_o", TwoHalves(), "object", N_CLASSES)]
-    trained(one, folder=tmp_path)
+    jobs = [Job("f_o", TwoHalves(), "object", N_CLASSES)]
+    trained(jobs, folder=tmp_path)
     before = {name: (tmp_path / name).read_bytes() for name in files(tmp_path)}
     steps.clear()
-    trained(**{"jobs": one, "folder": tmp_path} | changed)
+    trained(**{"jobs": jobs, "folder": tmp_path} | changed)
     assert steps["done"] > 0
     assert len(files(tmp_path)) == 2
     assert all((tmp_path / name).read_bytes() == content for name, content in before.items())
 
 
 def test_the_place_of_the_images_and_the_other_jobs_play_no_role(tmp_path, steps):
-    whole = trained()
-    assert same_weights(trained(memory_limit=0), whole)
+    all_models = trained()
+    assert same_weights(trained(memory_limit=0), all_models)
     alone = {job.name: trained([job])[job.name] for job in pair()}
-    assert same_weights(alone, whole)
+    assert same_weights(alone, all_models)
     trained(folder=tmp_path)
     steps.clear()
     trained(folder=tmp_path, memory_limit=0)
@@ -220,7 +220,7 @@ def test_a_damaged_model_is_trained_again(tmp_path, steps, how):
 @pytest.mark.parametrize("how", ["cut", "empty"])
 def test_after_a_damaged_checkpoint_training_starts_anew(tmp_path, steps, how):
     jobs = [Job("f_o", TwoHalves(), "object", N_CLASSES)]
-    whole = trained(jobs)
+    uninterrupted = trained(jobs)
     steps.clear()
     steps["fails at"] = 8
     with pytest.raises(KeyboardInterrupt):
@@ -231,7 +231,7 @@ def test_after_a_damaged_checkpoint_training_starts_anew(tmp_path, steps, how):
     steps.clear()
     with pytest.warns(UserWarning, match=r"checkpoint.safetensors cannot be used \(.+\): what it held"):
         again = trained(jobs, folder=tmp_path)
-    assert same_weights(again, whole)
+    assert same_weights(again, uninterrupted)
     assert steps["done"] == STEPS
 
 

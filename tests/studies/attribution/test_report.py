@@ -74,23 +74,23 @@ def a_run(tmp_path, checks, paper: bool = True) -> Run[AttributionOptions]:
 
 
 def cells(table: Table, row: str) -> list[str]:
-    (found,) = [each for _, rows in table.groups for each in rows if each.label == row]
-    return [f"{cell.mark}{cell.text}" for cell in found.cells]
+    (line,) = [line for _, lines in table.groups for line in lines if line.label == row]
+    return [f"{cell.mark}{cell.text}" for cell in line.cells]
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def report(tmp_path_factory):
     frame = tidy([numbers()], 0)
     with pytest.MonkeyPatch.context() as patch:
         # Those of the recorded runs are drawn.
         patch.setattr(Figure, "savefig", lambda *_, **__: None)
         run = a_run(tmp_path_factory.mktemp("out"), [F_O, F_S])
-        made = page(frame, run)
-        return made, render(made, settings=run.settings, notes=["a note"], files=["results.csv"])
+        report = page(frame, run)
+        return report, render(report, settings=run.settings, notes=["a note"], files=["results.csv"])
 
 
-def test_the_page_is_one_well_formed_file_with_everything(made):
-    _, text = made
+def test_the_page_is_one_well_formed_file_with_everything(report):
+    _, text = report
     parsed = HTMLPage(text)
     # Premises, commonality, methods, counts, robustness, relative; seven charts and four sheets.
     assert [parsed.tags.count(tag) for tag in ("table", "figure", "details")] == [6, 11, 3]
@@ -103,8 +103,8 @@ def test_the_page_is_one_well_formed_file_with_everything(made):
     assert 'class="banner"' not in text
 
 
-def test_numbers_stand_beside_the_papers(made):
-    premises, commonality = made[0].sections[0].tables
+def test_numbers_stand_beside_the_papers(report):
+    premises, commonality = report[0].sections[0].tables
     assert cells(premises, "accuracy on X_os") == ["91.0", "91.1", "94.0", "94.0"]
     assert cells(premises, "median KL, same prediction") == ["1e−07", "7.9e−08", "1e−07", "7.7e−08"]
     assert cells(premises, "chance") == ["10.0", "", "10.0", ""]
@@ -113,52 +113,52 @@ def test_numbers_stand_beside_the_papers(made):
     assert cells(commonality, "paper, without it") == ["78", "78", "93"]
 
 
-def test_numbers_are_marked_by_their_references(made):
-    (methods,) = made[0].main
+def test_numbers_are_marked_by_their_references(report):
+    (methods,) = report[0].main
     assert cells(methods, "Grad-CAM") == ["0.300", "0.100", "80.0", "30.0", "0.91"]
     assert cells(methods, "a <b> & $c$") == ["≈0.100", "0.100", "60.0", "–", "0.31"]
     # A control has no mark.
     assert cells(methods, "random") == ["0.000", "0.100", "50.0", "0.0", "0.01"]
 
 
-def test_answers_are_short_and_findings_have_the_intervals(made):
-    assert [str(answer) for answer in made[0].answers] == [
+def test_answers_are_short_and_findings_have_the_intervals(report):
+    assert [str(answer) for answer in report[0].answers] == [
         "Ground truth: verified",
         "Changes with the model: 1 of 2 methods above a random mask; best Grad-CAM (0.300, a random mask 0.100)",
         "Leaves alone what does not matter: 2 of 2 methods above a random map; best Grad-CAM (80 %, a random map 50 %)",
         "Unmoved by a patch without effect: best Grad-CAM (30 %, the random map 0 %)",
     ]
-    found = {}
-    for finding in made[0].findings:
-        found.setdefault(finding.topic, []).append(finding.text)
-    assert found["Premises"] == ["Every premise of f_o and f_s holds."]
-    assert found["MCS"] == [
+    texts = {}
+    for finding in report[0].findings:
+        texts.setdefault(finding.topic, []).append(finding.text)
+    assert texts["Premises"] == ["Every premise of f_o and f_s holds."]
+    assert texts["MCS"] == [
         "MCS is highest for Grad-CAM, 0.300 (95 % interval 0.280 to 0.320); lowest for a <b> & $c$, 0.100 (95 % "
         "interval 0.080 to 0.120).",
         "Above a random mask of the same size: Grad-CAM; not distinguishable from it: a <b> & $c$.",
     ]
-    assert found["Size and place"][0].startswith(
+    assert texts["Size and place"][0].startswith(
         "Objects smaller: MCS above that as trained: none; not distinguishable"
     )
-    assert found["Relative MCS"][0].endswith("50 % at k = 0.1 and 1.0 % at k = 1 of accuracy.")
-    assert found["IIR"][1].endswith("2 of 100 patches did not converge and were left out.")
-    assert found["Controls"][1].endswith("(95 % interval 48–52): not distinguishable from what is expected (50 %).")
-    assert found["Not defined"] == ["No IIR: a <b> & $c$."]
-    assert found["The paper's findings"][0] == (
+    assert texts["Relative MCS"][0].endswith("50 % at k = 0.1 and 1.0 % at k = 1 of accuracy.")
+    assert texts["IIR"][1].endswith("2 of 100 patches did not converge and were left out.")
+    assert texts["Controls"][1].endswith("(95 % interval 48–52): not distinguishable from what is expected (50 %).")
+    assert texts["Not defined"] == ["No IIR: a <b> & $c$."]
+    assert texts["The paper's findings"][0] == (
         "The paper finds Grad-CAM highest in MCS. Above Grad-CAM here: none; below it: a <b> & $c$."
     )
 
 
 def test_an_unverified_ground_truth_is_marked_wherever_it_matters(tmp_path):
-    made = page(tidy([numbers()], 0), a_run(tmp_path, [F_O, replace(F_S, accuracy_without=0.9)], paper=False))
-    assert made.banner.startswith("Ground truth not verified (f_s). MCS and IDR rest on what these models")
-    marked = {chart.name: chart.unverified for chart in made.charts}
+    report = page(tidy([numbers()], 0), a_run(tmp_path, [F_O, replace(F_S, accuracy_without=0.9)], paper=False))
+    assert report.banner.startswith("Ground truth not verified (f_s). MCS and IDR rest on what these models")
+    marked = {chart.name: chart.unverified for chart in report.charts}
     assert {name for name, mark in marked.items() if mark} == {"mcs", "robustness", "idr", "sheet_mcs", "sheet_idr"}
     assert marked["mcs"] == "ground truth not verified (f_s)"
-    assert [finding.topic for finding in made.printed] == ["Not verified"]
-    assert "patch is checked on its own image" in next(each.caption for each in made.charts if each.name == "iir")
-    assert [key for (key,) in made.sections[0].tables[0].column_keys] == ["f_o", "f_s"]
-    assert made.answers[0].text == "not verified (f_s)"
+    assert [finding.topic for finding in report.printed] == ["Not verified"]
+    assert "patch is checked on its own image" in next(chart.caption for chart in report.charts if chart.name == "iir")
+    assert [key for (key,) in report.sections[0].tables[0].column_keys] == ["f_o", "f_s"]
+    assert report.answers[0].text == "not verified (f_s)"
 
 
 def test_signs():
@@ -198,8 +198,8 @@ def test_two_lines_for_each_image_and_a_column_for_each_method_that_did_not_fail
 
     def attributed(seed):
         generator = torch.Generator().manual_seed(seed)
-        maps = {each: np.full((len(ROWS), 16, 16), (place + seed) / 10) for place, each in enumerate(of.values())}
-        return RegionAttributions({each: torch.rand(len(data), generator=generator) for each in maps}, {}, maps)
+        maps = {subject: np.full((len(ROWS), 16, 16), (place + seed) / 10) for place, subject in enumerate(of.values())}
+        return RegionAttributions({subject: torch.rand(len(data), generator=generator) for subject in maps}, {}, maps)
 
     methods = {"a": attributed(0), "broken": RegionAttributions(failure="why"), "b": attributed(1)}
     enters = dict.fromkeys(pairs, torch.ones(len(data)).bool()) | {"IIR": torch.zeros(len(data)).bool()}
@@ -230,10 +230,10 @@ def test_the_first_images_show_all_classes_in_all_views(data):
     rows = [5, 0, 17]
     there = [order.order[row] for row in rows]
     for view in ("os", "og", "0s"):
-        seen = order.with_view(view)
-        assert seen.view == view
-        assert torch.equal(seen.images(rows), data.with_view(view).images(there))
-        assert torch.equal(seen[5].image, data.with_view(view)[there[0]].image)
+        viewed = order.with_view(view)
+        assert viewed.view == view
+        assert torch.equal(viewed.images(rows), data.with_view(view).images(there))
+        assert torch.equal(viewed[5].image, data.with_view(view)[there[0]].image)
     assert torch.equal(order.masks(rows), data.masks(there))
     assert torch.equal(order.boxes(rows), data.boxes(there))
     assert order.view == "os"

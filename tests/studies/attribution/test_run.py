@@ -103,7 +103,7 @@ def painted(root):
 
 
 @pytest.fixture(scope="module")
-def own(root, undrawn):
+def folders_run(root, undrawn):
     return call(root, *TINY, *FOLDERS, *FEW, "--out", "own")
 
 
@@ -117,18 +117,18 @@ def test_painted_data_from_drawing_to_report(painted):
     assert set(table[table.metric.isin(["MCS", "IDR"])].eval("n + undefined")) == {12}
     assert set(table[table.metric == "IIR"].eval("n + undefined")) == {4}
     assert set(table[table.metric == "IDR"].reference) == {0.5}
-    written = {path.relative_to(painted.folder).as_posix() for path in painted.folder.rglob("*") if path.is_file()}
+    files = {path.relative_to(painted.folder).as_posix() for path in painted.folder.rglob("*") if path.is_file()}
     assert {
         "report.html",
         "results.csv",
         "figures/sheet_mcs.png",
         "figures/sheet_idr.png",
         "figures/sheet_iir.png",
-    } <= written
-    models = sorted(name for name in written if name.endswith(".safetensors"))
+    } <= files
+    models = sorted(name for name in files if name.endswith(".safetensors"))
     assert [Path(name).name.split("-")[0] for name in models] == ["f_0", "f_o", "f_s"]
-    assert not [name for name in written if "checkpoint" in name]
-    assert [name for name in written if Path(name).name.startswith(".")] == [".quantus-concepts.json"]
+    assert not [name for name in files if "checkpoint" in name]
+    assert [name for name in files if Path(name).name.startswith(".")] == [".quantus-concepts.json"]
 
 
 def test_an_unverified_ground_truth_is_marked_everywhere(painted):
@@ -152,28 +152,30 @@ def test_the_terminal_and_the_report_say_what_was_done(painted):
     assert "Traceback" not in painted.err
 
 
-def test_cut_outs_and_scenes_of_the_users_own(own):
-    assert own.code == 0
-    assert own.out.splitlines()[-1] == "own"
-    table = own.table
+def test_cut_outs_and_scenes_of_the_users_own(folders_run):
+    assert folders_run.code == 0
+    assert folders_run.out.splitlines()[-1] == "own"
+    table = folders_run.table
     assert list(dict.fromkeys(table.method)) == ["Grad-CAM", "vanilla gradient", *CONTROL_METHODS]
-    assert "cut-outs of cutouts on scenes" in own.page
-    assert all(name in own.page for name in ("leaf", "stone", "beach", "forest"))
+    assert "cut-outs of cutouts on scenes" in folders_run.page
+    assert all(name in folders_run.page for name in ("leaf", "stone", "beach", "forest"))
 
 
-def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(own, command):
+def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(folders_run, command):
     def numbers(out: str, seed: str) -> bytes:
         assert command(*TINY, *FOLDERS, *FEW, "--out", out, "--seed", seed).code == 0
         return Path(out, "results.csv").read_bytes()
 
-    first = (own.folder / "results.csv").read_bytes()
+    first = (folders_run.folder / "results.csv").read_bytes()
     assert numbers("again", "0") == first
     assert numbers("other", "1") != first
 
 
-def test_trained_models_are_not_trained_again_and_an_earlier_run_is_replaced_only_when_asked(own, command, monkeypatch):
-    before = (own.folder / "results.csv").read_bytes()
-    models = contents(own.folder / "models")
+def test_trained_models_are_not_trained_again_and_an_earlier_run_is_replaced_only_when_asked(
+    folders_run, command, monkeypatch
+):
+    before = (folders_run.folder / "results.csv").read_bytes()
+    models = contents(folders_run.folder / "models")
 
     monkeypatch.setattr(torch.optim.AdamW, "step", raising(AssertionError("trained again")))
     arguments = (*TINY, *FOLDERS, *FEW)
@@ -186,29 +188,29 @@ def test_trained_models_are_not_trained_again_and_an_earlier_run_is_replaced_onl
     Path("own/report.html").write_text("old")
     # The models of --out are found too.
     assert command(*arguments, "--out", "own", "--overwrite").code == 0
-    assert own.page != "old"
+    assert folders_run.page != "old"
     assert Path("own/results.csv").read_bytes() == before
-    assert contents(own.folder / "models") == models
+    assert contents(folders_run.folder / "models") == models
 
 
-def test_methods_of_the_users_own_beside_those_that_fail(own, command):
-    given = (
+def test_methods_of_the_users_own_beside_those_that_fail(folders_run, command):
+    methods = (
         "Grad-CAM,GRAD-CAM,methods.py:inverted,methods.py:explains,methods.py:fails,methods.py:gives_nan,Deconvolution"
     )
     arguments = (*TINY, *FOLDERS, "--no-tcav", "--models", "own/models", "--out", "mine")
-    found = command(*arguments, "--methods", given)
-    assert found.code == 0
-    table = found.table
+    outcome = command(*arguments, "--methods", methods)
+    assert outcome.code == 0
+    table = outcome.table
     mine = [f"methods.py:{name}" for name in ("inverted", "explains", "fails", "gives_nan")]
     assert list(dict.fromkeys(table.method)) == ["Grad-CAM", *mine, "Deconvolution", *CONTROL_METHODS]
     for name in ("methods.py:fails", "methods.py:gives_nan"):
         assert table[table.method == name].value.isna().all()
         assert (table[table.method == name].n == 0).all()
-    assert "Note: methods.py:fails failed and has no scores: RuntimeError: no explanation" in found.err
+    assert "Note: methods.py:fails failed and has no scores: RuntimeError: no explanation" in outcome.err
     assert re.search(
-        r"Note: methods.py:gives_nan gave NaN or infinity in (\d+) of \1 maps", " ".join(found.err.split())
+        r"Note: methods.py:gives_nan gave NaN or infinity in (\d+) of \1 maps", " ".join(outcome.err.split())
     )
-    assert found.value("Grad-CAM", "IDR") == own.value("Grad-CAM", "IDR")
+    assert outcome.value("Grad-CAM", "IDR") == folders_run.value("Grad-CAM", "IDR")
     # Without abs=False the gradient loses its sign, which is another method.
     assert table[(table.method == "methods.py:inverted") & (table.metric == "IDR")].n.item() > 0
 
@@ -218,11 +220,11 @@ def test_composed_images_are_read_again(command, capsys):
     assert main([*shlex.split(compose), "--out", "bam", "--lossless"]) == 0
     assert capsys.readouterr().out == "bam\n"
     tiny = [*TINY, *FEW, "--data", "bam", "--root", "bam"]
-    found = command(*tiny, "--out", "of_bam")
-    assert found.code == 0
-    assert "composed images of bam" in found.page
-    assert set(found.table[found.table.metric == "IDR"].eval("n + undefined")) == {8}
-    assert list(dict.fromkeys(found.table.method)) == ["Grad-CAM", "vanilla gradient", *CONTROL_METHODS]
+    outcome = command(*tiny, "--out", "of_bam")
+    assert outcome.code == 0
+    assert "composed images of bam" in outcome.page
+    assert set(outcome.table[outcome.table.metric == "IDR"].eval("n + undefined")) == {8}
+    assert list(dict.fromkeys(outcome.table.method)) == ["Grad-CAM", "vanilla gradient", *CONTROL_METHODS]
 
 
 @pytest.fixture(scope="module")
@@ -249,12 +251,12 @@ def test_the_relative_contrast_and_tcav(everything):
     assert set(premises[premises.k.notna()].metric) == {"accuracy with", "accuracy without", "accuracy drop"}
 
 
-def test_a_tcav_that_fails_loses_nothing_else(own, command, monkeypatch):
+def test_a_tcav_that_fails_loses_nothing_else(folders_run, command, monkeypatch):
     monkeypatch.setattr(study, "score_tcav", raising(RuntimeError("no layer")))
-    found = command(*TINY, *FOLDERS, "--methods", "grad-cam", "--models", "own/models", "--out", "no_tcav")
-    assert found.code == 0
-    assert "TCAV failed and has no scores: RuntimeError: no layer" in found.err
-    assert found.value("Grad-CAM", "IDR") == own.value("Grad-CAM", "IDR")
+    outcome = command(*TINY, *FOLDERS, "--methods", "grad-cam", "--models", "own/models", "--out", "no_tcav")
+    assert outcome.code == 0
+    assert "TCAV failed and has no scores: RuntimeError: no layer" in outcome.err
+    assert outcome.value("Grad-CAM", "IDR") == folders_run.value("Grad-CAM", "IDR")
 
 
 def test_a_network_of_the_users_own_with_a_layer_by_its_own_name(command):
@@ -300,7 +302,7 @@ def interruptible():
 
 
 @pytest.mark.usefixtures("interruptible")
-def test_interrupting_a_training_leaves_whole_files_and_the_next_run_goes_on(own, command, monkeypatch):
+def test_interrupting_a_training_leaves_whole_files_and_the_next_run_goes_on(folders_run, command, monkeypatch):
     done = []
     step = torch.optim.AdamW.step
 
@@ -320,18 +322,18 @@ def test_interrupting_a_training_leaves_whole_files_and_the_next_run_goes_on(own
         "Interrupted; nothing half-written was left.",
     ]
     assert not Path("stopped").exists()
-    left = [path.name for path in Path("interrupted").iterdir()]
+    remaining = [path.name for path in Path("interrupted").iterdir()]
     # One model is finished, the second one half, and the third one not begun.
-    assert sorted(path.partition(".")[2] for path in left) == 2 * ["checkpoint.safetensors"] + ["safetensors"]
+    assert sorted(path.partition(".")[2] for path in remaining) == 2 * ["checkpoint.safetensors"] + ["safetensors"]
     resumed = command(*arguments, "--out", "resumed")
     assert resumed.code == 0
     assert len(done) == 6
-    assert Path("resumed/results.csv").read_bytes() == (own.folder / "results.csv").read_bytes()
+    assert Path("resumed/results.csv").read_bytes() == (folders_run.folder / "results.csv").read_bytes()
     assert not list(Path("interrupted").glob("*.checkpoint.safetensors"))
 
 
 @pytest.mark.usefixtures("interruptible")
-def test_an_interrupted_run_goes_on_with_the_same_out(own, command, monkeypatch):
+def test_an_interrupted_run_goes_on_with_the_same_out(folders_run, command, monkeypatch):
     arguments = (*TINY, *FOLDERS, *FEW, "--out", "same")
     with monkeypatch.context() as patch:
         patch.setattr(evaluation, "optimise_patch", INTERRUPT)
@@ -349,7 +351,7 @@ def test_an_interrupted_run_goes_on_with_the_same_out(own, command, monkeypatch)
     monkeypatch.setattr(evaluation, "attribute_regions", again)
     assert command(*arguments).code == 0
     assert sorted(path.stem[:4] for path in Path("same/models").iterdir()) == ["f_0-", "f_o-", "f_s-"]
-    assert Path("same/results.csv").read_bytes() == (own.folder / "results.csv").read_bytes()
+    assert Path("same/results.csv").read_bytes() == (folders_run.folder / "results.csv").read_bytes()
     # It is finished now.
     assert command(*arguments).code == 2
 
@@ -363,7 +365,7 @@ MOMENTS = {
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
-def test_interrupting_at_any_moment_leaves_no_half_written_file(moment, own, command, monkeypatch):
+def test_interrupting_at_any_moment_leaves_no_half_written_file(moment, folders_run, command, monkeypatch):
     monkeypatch.setattr(MOMENTS[moment], moment, INTERRUPT)
     stopped = command(*TINY, *FOLDERS, *FEW, "--models", "own/models", "--out", f"stopped_{moment}")
     assert stopped.code == 130
@@ -371,15 +373,15 @@ def test_interrupting_at_any_moment_leaves_no_half_written_file(moment, own, com
     assert not stopped.out
     # From the patches on there is something to go on from.
     out = Path(f"stopped_{moment}")
-    left = [".quantus-concepts"] if moment in ("attribute_regions", "render") else []
-    assert [path.name for path in out.glob("*")] == left
+    remaining = [".quantus-concepts"] if moment in ("attribute_regions", "render") else []
+    assert [path.name for path in out.glob("*")] == remaining
 
 
 def test_what_was_asked_for_reaches_the_methods():
-    given = AttributionOptions(
+    options = AttributionOptions(
         methods="smoothgrad,Sobel Edges", n_samples=3, batch_size=7, layer="features", seed=5, device="cpu"
     )
-    methods = requested_methods(given)
+    methods = requested_methods(options)
     assert list(methods) == ["SmoothGrad", "Sobel edges", "random"]
     assert methods["SmoothGrad"].batch_size == 7
     assert methods["SmoothGrad"].seed == 5
@@ -410,19 +412,19 @@ def test_images_explained_at_once_do_not_change_what_is_trained(root, tmp_path):
 
 
 def test_defaults_are_fine():
-    given = AttributionOptions()
-    assert given.method_names is None
-    assert given.limits == Limits()
-    assert given.torch_device().type == ("cuda" if torch.cuda.is_available() else "cpu")
+    options = AttributionOptions()
+    assert options.method_names is None
+    assert options.limits == Limits()
+    assert options.torch_device().type == ("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def test_what_is_asked_for():
-    given = AttributionOptions(
+    options = AttributionOptions(
         methods=" grad-cam , a/b.py:mine", max_drop=0.1, min_remain=0.8, max_above_chance=0.2, device="cpu"
     )
-    assert given.method_names == ["grad-cam", "a/b.py:mine"]
-    assert given.limits == Limits(drop=0.1, remain=0.8, above_chance=0.2)
-    assert given.torch_device() == torch.device("cpu")
+    assert options.method_names == ["grad-cam", "a/b.py:mine"]
+    assert options.limits == Limits(drop=0.1, remain=0.8, above_chance=0.2)
+    assert options.torch_device() == torch.device("cpu")
 
 
 def test_patches_of_the_small_network_take_other_steps():

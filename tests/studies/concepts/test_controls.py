@@ -142,16 +142,16 @@ def test_the_random_control_is_what_random_bank_scores_gives(train, test):
         torch.manual_seed(0)
         backbone = Backbone(nn.Sequential(nn.Conv2d(3, 24, 8, 8), nn.ReLU()), "mean", None, 24)
     some = KeptImages(test, range(N_SEEN))
-    known = embed(backbone, sample_loader(KeptImages(train, range(N_KNOWN)), 100))
-    seen = embed(backbone, sample_loader(some, 100))
-    drawn = random_models(backbone, known, test.concept_names, N_CLASSES, "margin", N_DRAWN, 5)
-    table = table_of(drawn[0], some, train, controls={"random": drawn}, control_stride=N_SEEN, top_l=(3,))
+    train_set = embed(backbone, sample_loader(KeptImages(train, range(N_KNOWN)), 100))
+    test_set = embed(backbone, sample_loader(some, 100))
+    controls = random_models(backbone, train_set, test.concept_names, N_CLASSES, "margin", N_DRAWN, 5)
+    table = table_of(controls[0], some, train, controls={"random": controls}, control_stride=N_SEEN, top_l=(3,))
     control = table[(table["model"] == "random") & (table["item"] == "")].set_index(["metric", "explanation"])
     for which in ("all", "correct"):
         expected = random_bank_scores(
-            known.features,
-            known.labels,
-            seen.features,
+            train_set.features,
+            train_set.labels,
+            test_set.features,
             some.labels,
             some.concept_labels,
             train.class_concepts,
@@ -172,9 +172,9 @@ def test_the_random_control_is_what_random_bank_scores_gives(train, test):
 
 
 def test_the_oracle_takes_unknown_images_for_an_error(oracle):
-    known = KeptImages(PaintedBirds(N_CLASSES, "test", image_size=SIZE, n_classes=N_CLASSES))[0].image
+    bird = KeptImages(PaintedBirds(N_CLASSES, "test", image_size=SIZE, n_classes=N_CLASSES))[0].image
     with pytest.raises(ValueError, match=r"does not know image 1 of this batch"):
-        oracle(torch.stack([known, 1 - known]))
+        oracle(torch.stack([bird, 1 - bird]))
 
 
 def test_maps_of_the_oracle_peak_at_the_part_and_are_empty_without_one(oracle, test):
@@ -196,17 +196,17 @@ def test_maps_of_the_oracle_peak_at_the_part_and_are_empty_without_one(oracle, t
 
 
 def test_weak_banks_of_the_sweep_are_not_told_one_by_one() -> None:
-    drawn = torch.randn(60, 4, generator=torch.Generator().manual_seed(0))
+    features = torch.randn(60, 4, generator=torch.Generator().manual_seed(0))
     labels = torch.arange(60)[:, None] % torch.tensor([2, 3]) == 0  # nothing to do with what is drawn
 
     def fit() -> ConceptBank:
         warnings.warn("something else", UserWarning, stacklevel=1)
-        return ConceptBank.fit(drawn, labels.long(), ["a", "b"], n_pos=10, n_neg=10)
+        return ConceptBank.fit(features, labels.long(), ["a", "b"], n_pos=10, n_neg=10)
 
     with pytest.warns(UserWarning, match="balanced accuracy"):
         assert fit().weak
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         with quiet_fits():
             fit()
-    assert [str(each.message) for each in told] == ["something else"]
+    assert [str(warning.message) for warning in warned] == ["something else"]

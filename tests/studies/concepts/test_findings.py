@@ -53,8 +53,8 @@ def items(scores: dict[str, float], model: str = POST_HOC, metric: str = "CGIM",
     mean = row(model, metric, float(np.nanmean(values)), n=len(values) - missing, undefined=missing, **fields)
     unknown = {"low": math.nan, "high": math.nan}
     single = [
-        row(model, metric, each, item=name, n=int(each == each), undefined=int(each != each), **unknown, **fields)
-        for name, each in scores.items()
+        row(model, metric, value, item=name, n=int(value == value), undefined=int(value != value), **unknown, **fields)
+        for name, value in scores.items()
     ]
     return [mean, *single]
 
@@ -64,27 +64,27 @@ CONCEPTS = {"red beak": 0.9, "blue <b>wing</b>": -0.63, "long tail": math.nan}
 
 @pytest.fixture
 def rows() -> list[dict[str, Any]]:
-    found = [cem(POST_HOC, 0.55), cem(POST_HOC, 0.85, "value"), cem(TRADITIONAL, 0.71), cem("oracle", 0.99)]
-    found += [cem(RANDOM, 0.2, low=0.15, high=0.26), clm(RANDOM, 0.14, low=0.1, high=0.2)]
-    found += [clm(POST_HOC, 0.133), clm("parts of another image", 0.128), clm("centred Gaussian", 0.2)]
-    found += [clm("oracle", 1.0, half=0.0)]
+    scores = [cem(POST_HOC, 0.55), cem(POST_HOC, 0.85, "value"), cem(TRADITIONAL, 0.71), cem("oracle", 0.99)]
+    scores += [cem(RANDOM, 0.2, low=0.15, high=0.26), clm(RANDOM, 0.14, low=0.1, high=0.2)]
+    scores += [clm(POST_HOC, 0.133), clm("parts of another image", 0.128), clm("centred Gaussian", 0.2)]
+    scores += [clm("oracle", 1.0, half=0.0)]
     for kind in ("concept", "class"):
-        found += items(CONCEPTS, item_kind=kind)
-    found += [row(POST_HOC, "accuracy", 0.6, item_kind="setting", item=setting_name(1, 100))]
-    return [*found, row(POST_HOC, "accuracy", 0.6), row("plain backbone", "accuracy", 0.75)]
+        scores += items(CONCEPTS, item_kind=kind)
+    scores += [row(POST_HOC, "accuracy", 0.6, item_kind="setting", item=setting_name(1, 100))]
+    return [*scores, row(POST_HOC, "accuracy", 0.6), row("plain backbone", "accuracy", 0.75)]
 
 
 def frame_of(rows: list[dict[str, Any]]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=COLUMNS).astype({"l": "Int64"})
 
 
-def said(rows: list[dict[str, Any]], by_class: bool = False) -> list[str]:
+def finding_texts(rows: list[dict[str, Any]], by_class: bool = False) -> list[str]:
     return [finding.text for finding in findings(join_seeds(frame_of(rows)), by_class)]
 
 
 def test_answers_in_one_line_each(rows):
-    found = [cem(POST_HOC, 0.21, "weight"), cem(RANDOM, 0.25, "value", low=0.2, high=0.3)]
-    rows += [*found, cem(RANDOM, 0.22, "weight", low=0.15, high=0.3)]
+    scores = [cem(POST_HOC, 0.21, "weight"), cem(RANDOM, 0.25, "value", low=0.2, high=0.3)]
+    rows += [*scores, cem(RANDOM, 0.22, "weight", low=0.15, high=0.3)]
     rows += [specific(POST_HOC, 0.06), specific(RANDOM, 0.01, low=-0.02, high=0.03)]
     assert {finding.topic: finding.text for finding in answers(join_seeds(frame_of(rows)))} == {
         "Present": "yes by value (85 %, random 25 %) and by contribution (55 %, random 20 %); "
@@ -99,13 +99,13 @@ def test_answers_in_one_line_each(rows):
 
 
 def test_findings_hold_numbers_against_their_baselines(rows):
-    sentences = said(rows)
+    sentences = finding_texts(rows)
     assert sentences[0] == (
         "The concept the post-hoc CBM ranks first by contribution is present in 55 % (95 % interval 54–56) of the "
         "correctly classified images: above random directions (20 %, 95 % of them 15–26); the share of labelled "
         "concepts is 23 %."
     )
-    assert "one of its class in 55 %" in said(rows, by_class=True)[0]
+    assert "one of its class in 55 %" in finding_texts(rows, by_class=True)[0]
     assert "beside other models: below the traditional CBM (71 %); below the oracle (99.0 %)." in sentences[2]
     assert (
         "in 13.3 % (95 % interval 12.3–14.3) of the cases: not distinguishable from random directions (14.0 %, 95 % of "
@@ -119,11 +119,11 @@ def test_findings_hold_numbers_against_their_baselines(rows):
 
 
 def test_what_is_missing_is_said(rows):
-    without = [each for each in rows if (each["metric"], each["explanation"]) != ("CEM", "value")]
+    without = [score for score in rows if (score["metric"], score["explanation"]) != ("CEM", "value")]
     text = "Ranked by value alone, which does not decide the class, it is so in –: there is no such number in this run."
-    assert text in said(without)
-    assert text not in said(rows)
-    assert text in said([cem(POST_HOC, math.nan)])
+    assert text in finding_texts(without)
+    assert text not in finding_texts(rows)
+    assert text in finding_texts([cem(POST_HOC, math.nan)])
 
 
 def test_no_map_is_better(rows):
@@ -131,45 +131,49 @@ def test_no_map_is_better(rows):
     random = specific(RANDOM, 0.0, low=-0.03, high=0.03)
     # An interval that holds 0; one that the random banks reach; one above both.
     for value, said_so in ((0.005, True), (0.02, True), (0.08, False)):
-        found = said([*rows, random, specific(POST_HOC, value)])
-        assert any(phrase in sentence for sentence in found) is said_so
-    assert not any(phrase in sentence for sentence in said([*rows, random, specific(TRADITIONAL, 0.9)]))
+        texts = finding_texts([*rows, random, specific(POST_HOC, value)])
+        assert any(phrase in sentence for sentence in texts) is said_so
+    assert not any(phrase in sentence for sentence in finding_texts([*rows, random, specific(TRADITIONAL, 0.9)]))
 
 
 def test_the_finding_on_places_is_about_the_paired_difference(rows):
-    others = [specific("centred Gaussian", -0.01), specific("feature norm", 0.0)]
-    found = said([*rows, specific(POST_HOC, 0.06), specific(RANDOM, 0.01, low=-0.02, high=0.03), *others])
+    baselines = [specific("centred Gaussian", -0.01), specific("feature norm", 0.0)]
+    texts = finding_texts([*rows, specific(POST_HOC, 0.06), specific(RANDOM, 0.01, low=-0.02, high=0.03), *baselines])
     assert (
         "Part specificity at α = 1, how much more often the map of the post-hoc CBM's first concept contains its own "
         "part than the other visible parts of the same image, is 6.0 % (95 % interval 5.0–7.0): above random "
         "directions (1.0 %, 95 % of them −2.0 to 3.0); above the norm of the features (0 %); above a centred Gaussian "
         "(−1.0 %); a map that is anywhere on the object has 0."
-    ) in found
+    ) in texts
 
 
 def test_baselines_of_a_models_maps_are_named(rows):
-    own = clm(baseline_name("centred Gaussian", TRADITIONAL), 0.5)
-    assert "below a centred Gaussian (50 %)" in " ".join(said([*rows, clm(TRADITIONAL, 0.4), own]))
+    baseline = clm(baseline_name("centred Gaussian", TRADITIONAL), 0.5)
+    assert "below a centred Gaussian (50 %)" in " ".join(finding_texts([*rows, clm(TRADITIONAL, 0.4), baseline]))
 
 
 def intervened(after: dict[int, float], **fields: Any) -> list[dict[str, Any]]:
     fields = {"model": POST_HOC, "explanation": "uncertainty"} | fields
-    return [row(metric="accuracy after interventions", value=each, l=count, **fields) for count, each in after.items()]
+    return [
+        row(metric="accuracy after interventions", value=value, l=count, **fields) for count, value in after.items()
+    ]
 
 
 def test_corrections_are_held_against_wrong_ones(rows):
-    found = intervened({0: 0.6, 1: 0.65, 2: 0.7, 8: 0.9})
-    found += intervened({0: 0.6, 1: 0.62, 2: 0.64, 8: 0.9}, explanation="random")
-    found += intervened({0: 0.6, 1: 0.5, 2: 0.3, 8: 0.1}, model=baseline_name("wrong labels"))
-    assert said([*rows, *found])[-1] == (
+    scores = intervened({0: 0.6, 1: 0.65, 2: 0.7, 8: 0.9})
+    scores += intervened({0: 0.6, 1: 0.62, 2: 0.64, 8: 0.9}, explanation="random")
+    scores += intervened({0: 0.6, 1: 0.5, 2: 0.3, 8: 0.1}, model=baseline_name("wrong labels"))
+    assert finding_texts([*rows, *scores])[-1] == (
         "With the 2 concepts of an image that the post-hoc CBM is least sure of set to what people say of them, the "
         "share it classifies correctly goes from 60 % (95 % interval 59–61) to 70 % (95 % interval 69–71), above where "
         "it began (in random order 64 %; all 8 90 %; set to the opposite, the control, 30 %)."
     )
 
 
-def shown(table: Any) -> dict[tuple[str, str], list[str]]:
-    return {(group, each.label): [c.mark + c.text for c in each.cells] for group, rows in table.groups for each in rows}
+def written_cells(table: Any) -> dict[tuple[str, str], list[str]]:
+    return {
+        (group, line.label): [c.mark + c.text for c in line.cells] for group, lines in table.groups for line in lines
+    }
 
 
 def test_tables_hold_the_paper_beside_ours_and_chance_last(rows):
@@ -178,13 +182,13 @@ def test_tables_hold_the_paper_beside_ours_and_chance_last(rows):
     (table,) = tables["CEM"]
     assert table.column_keys[:4] == [(POST_HOC, "l = 1"), *(("paper", f"l = {level}") for level in (1, 3, 5))]
     assert table.column_keys[-2:] == [(RANDOM, "l = 1"), ("chance", "")]
-    line = shown(table)["correctly classified", "contribution θ·u"]
+    line = written_cells(table)["correctly classified", "contribution θ·u"]
     assert line == ["55.0", "55.4", "49.1", "45.8", "71.0", "99.0", "20.0", "23.0"]
     # Each baseline is a row of its model.
-    location = shown(tables["CLM"][0])
+    location = written_cells(tables["CLM"][0])
     assert location["α = 1", "contribution θ·u"][:2] == ["≈13.3", "13.3"]
     assert location["α = 1", "centred Gaussian"][:2] == ["20.0", ""]
-    settings = shown(settings_table(frame, PAPER)[0])
+    settings = written_cells(settings_table(frame, PAPER)[0])
     assert settings[POST_HOC, "C = 1"] == ["", "60.0", "25.5", "59.1"]
     assert settings["plain backbone", ""] == ["75.0", "", "75.4", ""]
 
@@ -205,12 +209,12 @@ def test_the_options_have_what_is_known_where_it_takes_time_to_load():
 
 
 @pytest.mark.parametrize(
-    ("settings", "whole"),
+    ("settings", "expected"),
     [
         ({"training images": "5994", "test images": "5794", "classes": "200"}, True),
         ({"training images": "750", "test images": "652", "classes": "25"}, False),
         ({}, False),
     ],
 )
-def test_only_all_of_cub_is_the_papers_data(settings, whole):
-    assert is_whole_cub(settings) == whole
+def test_only_all_of_cub_is_the_papers_data(settings, expected):
+    assert is_whole_cub(settings) == expected

@@ -35,11 +35,11 @@ def test_each_seed_paints_other_birds_of_the_same_classes(monkeypatch):
     options = ConceptOptions(n_train=27, n_test=10, n_classes=5, image_size=32, seeds=2, min_images=1)
     _, together = load_data(options, None)
     # Other birds of the same classes, with a truth of their own.
-    whole = KeptImages(PaintedBirds(57, image_size=32, n_classes=5), range(30, 57))
-    own = PaintedBirds(27, image_size=32, n_classes=5, first=30)
-    assert torch.equal(together.train.images, whole.images)
-    assert torch.equal(together.train.labels, whole.labels)
-    assert torch.equal(together.class_concepts, own.class_concepts)
+    birds = KeptImages(PaintedBirds(57, image_size=32, n_classes=5), range(30, 57))
+    later = PaintedBirds(27, image_size=32, n_classes=5, first=30)
+    assert torch.equal(together.train.images, birds.images)
+    assert torch.equal(together.train.labels, birds.labels)
+    assert torch.equal(together.class_concepts, later.class_concepts)
 
 
 def test_ranges_give_the_numbers_of_one_pass_and_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,7 +49,9 @@ def test_ranges_give_the_numbers_of_one_pass_and_are_kept(tmp_path: Path, monkey
     files[1].unlink()
     scored = []
     add = ModelColumns.add
-    monkeypatch.setattr(ModelColumns, "add", lambda self, batch, *rest: (scored.append(batch), add(self, batch, *rest)))
+    monkeypatch.setattr(
+        ModelColumns, "add", lambda self, batch, *arguments: (scored.append(batch), add(self, batch, *arguments))
+    )
     again()
     # Two batches, each by two models and three controls.
     assert len(scored) == 10
@@ -60,9 +62,9 @@ def test_the_explorer_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     words = f"benchmark concepts {ConceptOptions.quick} --explore --no-progress --device cpu --out out"
     assert main(shlex.split(words)) == 0
     page = Path("out/explore.html").read_text(encoding="utf-8")
-    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
-    assert found
-    data = json.loads(found[1])
+    match = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    assert match
+    data = json.loads(match[1])
     assert (len(data["pictures"]), len(data["concepts"]), len(data["classes"])) == (18, 8, 3)
     assert "explore.html" in Path("out/report.html").read_text(encoding="utf-8")
     # The grey range is that of the random control of the study.
@@ -97,20 +99,20 @@ def test_test_photographs_are_read_and_scored_once(tmp_path, monkeypatch, n_outp
     )
     network = Network(network, "a test", "", (0.5,) * 3, (0.5,) * 3)
     (data,) = load_data(options, network)
-    read = Counter()
+    reads = Counter()
 
     def noted(data, index, original=CUB200.__getitem__):
-        read[data.split, index] += 1
+        reads[data.split, index] += 1
         return original(data, index)
 
     monkeypatch.setattr(CUB200, "__getitem__", noted)
     run = Run(options, None)
     scores = score_seed(run, network, data, 0, first=False, show_scores=len)
     # The first image also tells the shape of the maps.
-    assert [key for key, count in read.items() if count > 1] == [("test", 0)]
-    own = scores[scores["model"] == "plain backbone"]
+    assert [key for key, count in reads.items() if count > 1] == [("test", 0)]
+    plain = scores[scores["model"] == "plain backbone"]
     has_classes = n_outputs == len(data.class_names)
-    assert own["n"].tolist() == [6] * has_classes
+    assert plain["n"].tolist() == [6] * has_classes
     assert any("accuracy: not applicable. Its 5 outputs" in note for note in run.notes) is not has_classes
     # Training images, test images, those that the network classifies itself, and the shape of the maps.
     assert counting.seen <= 6 + 6 + 6 + 4
@@ -138,26 +140,29 @@ def cub(tmp_path, monkeypatch):
 
 
 def options(**changed):
-    given = {"data": "cub", "root": "CUB_200_2011", "backbone": "network.py:model", "device": "cpu"}
-    return ConceptOptions(**given | changed)
+    settings = {"data": "cub", "root": "CUB_200_2011", "backbone": "network.py:model", "device": "cpu"}
+    return ConceptOptions(**settings | changed)
 
 
 def test_truth_stays_aligned_with_the_concepts_that_are_left(cub):
-    asked = options(concepts=PATTERNS, min_images=3, image_size=32)
-    (data,) = load_data(asked, load_network("network.py:model"))
-    whole = CUB200(cub, "train", concepts=["has_wing_*", "has_bill_shape::dagger"])
-    counts = whole.concept_labels.sum(0)
-    kept = torch.nonzero(torch.minimum(counts, 6 - counts) >= 3).flatten().tolist()
-    assert 0 < len(kept) < len(whole.concept_names)
-    assert data.concept_names == [whole.concept_names[j] for j in kept]
-    assert data.left_out == [name for j, name in enumerate(whole.concept_names) if j not in kept]
-    for ours, theirs in ((data.train, whole), (data.test, CUB200(cub, "test", concepts=whole.concept_names))):
-        assert torch.equal(ours.concept_labels, theirs.concept_labels[:, kept])
-        assert torch.equal(ours[2].concepts, theirs[2].concepts[kept])
-    assert torch.equal(data.class_concepts, whole.class_concepts[:, kept])
-    assert torch.equal(data.part_of_concept, whole.part_of_concept[kept])
+    chosen = options(concepts=PATTERNS, min_images=3, image_size=32)
+    (data,) = load_data(chosen, load_network("network.py:model"))
+    all_concepts = CUB200(cub, "train", concepts=["has_wing_*", "has_bill_shape::dagger"])
+    counts = all_concepts.concept_labels.sum(0)
+    learnable = torch.nonzero(torch.minimum(counts, 6 - counts) >= 3).flatten().tolist()
+    assert 0 < len(learnable) < len(all_concepts.concept_names)
+    assert data.concept_names == [all_concepts.concept_names[j] for j in learnable]
+    assert data.left_out == [name for j, name in enumerate(all_concepts.concept_names) if j not in learnable]
+    for ours, theirs in (
+        (data.train, all_concepts),
+        (data.test, CUB200(cub, "test", concepts=all_concepts.concept_names)),
+    ):
+        assert torch.equal(ours.concept_labels, theirs.concept_labels[:, learnable])
+        assert torch.equal(ours[2].concepts, theirs[2].concepts[learnable])
+    assert torch.equal(data.class_concepts, all_concepts.class_concepts[:, learnable])
+    assert torch.equal(data.part_of_concept, all_concepts.part_of_concept[learnable])
     (note,) = [note for note in data.notes if "left out" in note]
-    assert note.startswith(f"{len(data.left_out)} of {len(whole.concept_names)} concepts are left out")
+    assert note.startswith(f"{len(data.left_out)} of {len(all_concepts.concept_names)} concepts are left out")
 
 
 def test_concepts_left_out_are_undefined_in_results(cub):
@@ -165,13 +170,13 @@ def test_concepts_left_out_are_undefined_in_results(cub):
     arguments += ["--concepts", PATTERNS, "--image-size", "32", "--no-sweep", "--no-progress", "--device", "cpu"]
     assert main(["benchmark", "concepts", *arguments, "--out", "result"]) == 0
     table = pd.read_csv("result/results.csv", keep_default_na=False, na_values="")
-    asked = CUB200(cub, concepts=["has_wing_*", "has_bill_shape::dagger"])
-    counts = np.minimum(asked.concept_labels.sum(0), 6 - asked.concept_labels.sum(0)).numpy()
-    rare = {name for name, count in zip(asked.concept_names, counts, strict=True) if count < 3}
+    data = CUB200(cub, concepts=["has_wing_*", "has_bill_shape::dagger"])
+    counts = np.minimum(data.concept_labels.sum(0), 6 - data.concept_labels.sum(0)).numpy()
+    rare = {name for name, count in zip(data.concept_names, counts, strict=True) if count < 3}
     concepts = table[(table["item_kind"] == "concept") & (table["metric"] != "CLM")]
     for _, rows in concepts.groupby(["model", "metric", "explanation"], dropna=False):
         items = rows[rows["item"].notna()].set_index("item")
-        assert set(items.index) == set(asked.concept_names)
+        assert set(items.index) == set(data.concept_names)
         assert items.loc[sorted(rare), "value"].isna().all()
         assert items.loc[sorted(rare), "undefined"].eq(1).all()
         (mean,) = rows.loc[rows["item"].isna(), "undefined"]

@@ -50,8 +50,8 @@ def write_images(folder: Path, count: int, level: int, spread: int = 1) -> None:
     folder.mkdir(parents=True)
     for number in range(count):
         generator = np.random.default_rng([level, spread, number])
-        drawn = generator.integers(0, 60, (30, 40, 3)) + level + generator.integers(0, spread, 3)
-        Image.fromarray(drawn.astype(np.uint8)).save(folder / f"{number}.png")
+        pixels = generator.integers(0, 60, (30, 40, 3)) + level + generator.integers(0, spread, 3)
+        Image.fromarray(pixels.astype(np.uint8)).save(folder / f"{number}.png")
 
 
 @pytest.fixture
@@ -67,8 +67,10 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def explained(*more: str, images: tuple[str, ...] = ("photos/0.png",)) -> pd.DataFrame:
-    given = [word for name in images for word in ("--image", name)]
-    assert main(["explain", *given, *more, "--device", "cpu", "--no-progress", "--out", "out", "--overwrite"]) == 0
+    image_words = [word for name in images for word in ("--image", name)]
+    assert (
+        main(["explain", *image_words, *more, "--device", "cpu", "--no-progress", "--out", "out", "--overwrite"]) == 0
+    )
     return pd.read_csv("out/results.csv")
 
 
@@ -126,8 +128,8 @@ def test_names_of_files_are_told_apart_and_are_no_formulas(place: Path, capsys: 
 def test_without_a_linear_classifier_the_classes_are_the_concepts(place: Path) -> None:
     table = explained("--concepts", "concepts", "--backbone", "network.py:nonlinear")
     assert set(table["class"]) <= {"bright", "dark"}
-    own = table[table["concept"] == table["class"]].iloc[0]
-    assert own["contribution"] == pytest.approx(own["value"])
+    row = table[table["concept"] == table["class"]].iloc[0]
+    assert row["contribution"] == pytest.approx(row["value"])
 
 
 def test_a_file_of_a_model(place: Path) -> None:
@@ -240,9 +242,9 @@ def test_texts_are_concepts_of_a_model_in_a_folder(kind: str, place: Path) -> No
         backbone = {"open_clip": write_open_clip, "transformers": write_clip}[kind](place / "model")
     words = [word for text in TEXTS for word in ("--text", text)]
     table = explained(*words, "--backbone", backbone, "--random-banks", "2")
-    found = dict(zip(table["concept"], table["value"], strict=True))
+    values = dict(zip(table["concept"], table["value"], strict=True))
     expected = by_hand(kind, place / "model")
-    assert found == pytest.approx(expected, abs=1e-4)
+    assert values == pytest.approx(expected, abs=1e-4)
     best = max(expected, key=expected.get)  # type: ignore[arg-type]
     assert set(table["class"]) == {best}
     # The other texts add nothing to it, and come by what they say themselves.
