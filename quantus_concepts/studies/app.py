@@ -26,24 +26,24 @@ from quantus_concepts import studies
 from quantus_concepts.metrics.host.errors import import_advice
 from quantus_concepts.studies._kit.command import CommandGroup, Options, add_command, resolve
 
-#: Of click, or of typer's own copy of click: which one depends on the version of typer.
+#: From click, or from typer's own copy of click, which depends on the version of typer.
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130
 EXIT_TERMINATED = 143
-#: What the groups of commands are about, in the order of the help.
+#: Help of the groups of commands, in their order.
 GROUPS = {
     "benchmark": "Evaluate models on a data set and write a report.",
     "pasta": "How people rate explanations: collect ratings, train scorers, score explanations.",
     "substitute": "Birds with one attribute replaced, as SUB was made: generate, filter, let people check, export.",
 }
-#: What is printed for a sign that the output's encoding lacks, as wide as the sign so that columns stay aligned.
+#: Replacements of signs that the output's encoding lacks, as wide as the signs so that columns stay aligned.
 PLAIN_SIGNS = str.maketrans("−–—≈▼↑↓·±θαλ…“”✓✗→", '---~v^v*+wal.""yx>')
 
-#: Of malloc.h: from which size memory is mapped for one array alone, and how much of the freed rest is kept.
+#: From malloc.h: the size from which an array gets a mapping of its own, and how much freed memory is kept.
 _M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD = -3, -1
 
-#: What writing fails with where nobody reads any more; the second on Windows.
+#: Errors of writing to a pipe that nobody reads any more; the second on Windows.
 _NO_READER = (errno.EPIPE, errno.EINVAL)
 
 app = typer.Typer(name="quantus-concepts", cls=CommandGroup, add_completion=False, pretty_exceptions_enable=False)
@@ -52,7 +52,7 @@ app = typer.Typer(name="quantus-concepts", cls=CommandGroup, add_completion=Fals
 def exported_commands() -> dict[str, tuple[type[Options], str]]:
     """Return the options and the name of what runs, ``"package.module:NAME"``, of every command of every study.
 
-    A study is a folder beside this file; its ``COMMANDS`` map the words that are typed to two names in that folder.
+    A study is a folder next to this file; its ``COMMANDS`` map the words that are typed to two names in that folder.
     """
     commands = {}
     for folder in pkgutil.iter_modules(studies.__path__, f"{studies.__name__}."):

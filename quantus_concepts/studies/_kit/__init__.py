@@ -1,1 +1,1 @@
-"""What every study gets: command, run, output folder, tables, charts, findings, page."""
+"""Shared by all studies: command, run, output folder, tables, charts, findings, page."""

@@ -24,7 +24,7 @@ from quantus_concepts.studies._kit.results import names, one, pick
 #: Dots per inch of a figure: twice the size it is shown at, so that it is sharp.
 DPI = 170
 INK = "#333333"
-#: Of the band in which 95 % of a random baseline lie, and of bars that are baselines.
+#: Colours of the band in which 95 % of a random baseline lie, and of bars that are baselines.
 BAND, GREY = "#C9C9C9", "#9A9A9A"
 #: Okabe and Ito's colours, which colour-blind readers tell apart.
 PALETTE = ("#D55E00", "#0072B2", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#F0E442", "#8A8A8A")
@@ -312,7 +312,7 @@ class Curves:
 class Histograms:
     """Histograms of the values, a panel for each pair of values of the columns `rows` and `columns`.
 
-    Of `series` the first is filled, the others are outlines; ▾ is a mean. Rows of `bands`, with ``low`` and ``high``
+    The first of `series` is filled, the others are outlines; ▾ is a mean. Rows of `bands`, with ``low`` and ``high``
     and the same two columns, are grey bands.
     """
 
@@ -443,7 +443,7 @@ def colours_of(series: Sequence[str], colours: Mapping[str, str]) -> dict[str, s
 
 
 def note(ax: Axes, text: str, at: tuple[float, float], offset: tuple[float, float], **style: Any) -> None:
-    """Write a number beside what it belongs to, `offset` in points."""
+    """Write a text next to a place, `offset` in points."""
     ax.annotate(text, at, offset, textcoords="offset points", fontsize=8.5, color=INK, **style)
 
 

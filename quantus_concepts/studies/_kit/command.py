@@ -66,8 +66,8 @@ def option(
     `bounds`, `choices` and `path`, which says what has to be there or may be made, are checked where the options are
     made, by a command or by a call; None passes. `choices` may name where they stand, ``"package.module:NAME"``, so
     that ``--help`` need not load it. `flag` replaces the name on the command line, `argument` makes it positional, and
-    without `shown` no report lists it. Where it does not `matters`, results are the same, and an interrupted run goes
-    on with another value.
+    without `shown` no report lists it. An option that does not `matters` leaves the results the same: an interrupted
+    run goes on with another value of it.
     """
     metadata: dict[str, Any] = {"help": help, "panel": panel, "flag": flag, "bounds": bounds, "choices": choices}
     metadata |= {"open": {"open_low": open_low, "open_high": open_high}, "path": path, "argument": argument}
@@ -150,7 +150,7 @@ class ProgressOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class OutOptions(Options):
-    """Where a run writes."""
+    """Output folder of a run."""
 
     late: ClassVar[int] = 3
 
@@ -160,7 +160,7 @@ class OutOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class TableOptions(OutOptions):
-    """Where a run that prints tables writes them."""
+    """Output folder of a run that prints tables."""
 
     late: ClassVar[int] = 3
 
@@ -178,7 +178,7 @@ class TableOptions(OutOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class SeedOptions(Options):
-    """What is drawn."""
+    """Random seed of the run."""
 
     late: ClassVar[int] = 3
 
@@ -187,7 +187,7 @@ class SeedOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceOptions(Options):
-    """Where and in which pieces a run computes."""
+    """Device and batch size of a run."""
 
     late: ClassVar[int] = 3
 
@@ -219,7 +219,7 @@ _OF_RAY = ("address", "workers", "gpus_per_worker")
 
 @dataclass(frozen=True, kw_only=True)
 class EngineOptions(Options):
-    """Where the scoring stage of a run computes."""
+    """Machines on which a run computes its scores."""
 
     late: ClassVar[int] = 2
 
@@ -304,7 +304,7 @@ def command(options: type[Options], run: Callable[[Any], object] | str) -> Calla
     """Make the command of some options: `run` gets them, and what it returns is printed last.
 
     The options' docstring is the command's help. `run` may be named, ``"package.module:NAME"``, and is then loaded
-    when the command runs, not when its help is asked for.
+    when the command runs, not for its help.
     """
     hints = typing.get_type_hints(options)
 
@@ -345,7 +345,7 @@ def _declaration(field: dataclasses.Field[Any], hint: Any) -> Any:
 
 
 def _path(text: str) -> Path:
-    # Of an empty text a path would be the working directory.
+    # Path("") is the working directory.
     if not text or "\0" in text:
         raise typer.BadParameter(f"Expected a path but got {text!r}.")
     return Path(text)

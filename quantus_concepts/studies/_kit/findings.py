@@ -1,4 +1,4 @@
-"""What a report says in plain sentences: how numbers are written, and a small grammar of findings.
+"""Sentences of a report: how numbers are written, and a small grammar of findings.
 
 A finding is made of a row of the results (``value``, ``low``, ``high``) and of what it is compared with: a baseline
 (`sentence`), the other rows (`leader`, `compared`), or an earlier row (`trend`). `answer` is its short form.
@@ -18,21 +18,21 @@ from quantus_concepts.studies._kit.results import against
 
 #: How a number stands to another; "" where neither has an interval.
 RELATIONS = {"above": "above", "at": "not distinguishable from", "below": "below", "": "beside"}
-#: What is said of a topic without a number.
+#: The text of a topic without a number.
 NO_NUMBER = "There is no number to judge by, or none with an interval."
-#: Of more names a sentence says how many.
+#: A sentence lists at most so many names, and counts more.
 FEW = 3
 Row = Mapping[str, Any]
-#: What a number is compared with; None where it is missing.
+#: A row or a number to compare with; None where it is missing.
 Baseline = Row | float | None
 Writer = Callable[[float], str]
-#: What names a row: a column, or a function of the row.
+#: How a row is named: by a column, or a function of the row.
 Name = str | Callable[[pd.Series], str]
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What the numbers say on one question."""
+    """The answer of the numbers to one question."""
 
     text: str
     topic: str = ""
@@ -148,7 +148,7 @@ def sentence(
 ) -> str:
     """Return `text`, with the number for ``{}``, compared with baselines by name; "" where it is NaN.
 
-    Of `draws`, which are many random models, the range of 95 % is written. A row that is missing is said.
+    Baselines named in `draws` are many random models: the range of 95 % is written. A missing row is reported.
     """
     if row is None:
         return f"{text.format('–')}: there is no such number in this run."
@@ -199,7 +199,7 @@ def compared(
     parts = []
     for relation, phrase in {"above": text, "at": "not distinguishable from it", "below": "below it"}.items():
         members = by_relation[relation]
-        # Of the longest list a sentence says how many, where it gives the others.
+        # The longest list is counted, the others are given.
         whom = f"{len(members)} others" if relation == most and len(members) > 4 else join_words(members)
         parts += [f"{phrase}: {whom if members else 'none'}"] if members or relation == "above" else []
     return f"{'; '.join(parts)}." if len(rows) else ""

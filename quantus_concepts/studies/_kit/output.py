@@ -43,7 +43,7 @@ class OutputFolder:
 
     @property
     def new(self) -> Path:
-        """Where files of the run lie until it ends."""
+        """The folder of the files of the run until it ends."""
         return self._entered.new
 
     @property

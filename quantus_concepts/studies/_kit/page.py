@@ -35,11 +35,11 @@ class Section:
 
 @dataclass
 class Page:
-    """What a study declares of its report.
+    """A report as a study declares it.
 
     `answers` are one short line each, before the findings with all intervals; the terminal shows them with the tables
     of `main` and the findings of `printed`. `template` may extend ``page.html.j2`` from
-    the study's own folder, and finds `content` beside what every page has; `banner` stands above all else. `metrics`
+    the study's own folder, and gets `content` as well as what every page has; `banner` comes first. `metrics`
     are those that the site explains: by name, the page in its folder ``metrics``.
     """
 

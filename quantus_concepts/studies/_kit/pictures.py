@@ -176,7 +176,7 @@ def _halved(line: str) -> str:
 
 
 N_CONCEPTS = 15
-#: Of JPEG; with full colour resolution, since maps are red on blue.
+#: JPEG quality; with full colour resolution, since maps are red on blue.
 QUALITY = 86
 FOR, AGAINST = "#b34700", "#3b6ea5"
 

@@ -17,7 +17,7 @@ from scipy import stats
 from captum_concepts._support.files import printable
 from quantus_concepts.functional.intervals import CONFIDENCE, relation
 
-#: What a spreadsheet takes for the beginning of a formula; those of full width are read as the others.
+#: Signs with which a formula of a spreadsheet begins, also those of full width.
 STARTS = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
 WORKBOOK = "results.xlsx"
 
@@ -42,7 +42,7 @@ def write_workbook(sheets: Iterable[tuple[str, Sequence[Sequence[Any]]]], path: 
     book = Workbook()
     book.remove(book.active)
     for name, rows in sheets:
-        # Of a sheet's 31 letters the last ones tell apart those of one name.
+        # openpyxl numbers sheets of the same name, in the last of the 31 letters that a name may have.
         title = re.sub(r"[][:*?/\\]", " ", printable(name))[:28].strip(" '")
         sheet = book.create_sheet(title or None)
         for place, row in enumerate(rows, start=1):
@@ -127,7 +127,7 @@ def over_seeds(
 ) -> pd.DataFrame:
     """Average over seeds: means, with the 95 % interval over the seeds; a single seed keeps the interval it has.
 
-    Of `controls`, which are models, the ends are those of a distribution and are averaged as well. `bounds` gives the
+    The models of `controls` have the ends of a distribution, which are averaged as well. `bounds` gives the
     ends of the scale of a row.
     """
     rows = []

@@ -96,11 +96,11 @@ class Run(Generic[O]):
     folder: OutputFolder
     settings: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    #: What the page needs and is no number: pictures, whether the data are published, ...
+    #: Content of the page that is no number: pictures, whether the data are published, ...
     facts: dict[str, Any] = field(default_factory=dict)
-    #: Frames that get a file of their own beside results.csv.
+    #: Further frames, each written to a file of its own.
     frames: dict[str, pd.DataFrame] = field(default_factory=dict)
-    #: What writes files that are no tables, by their names.
+    #: Functions that write other files, by the names of the files.
     files: dict[str, Callable[[Path], object]] = field(default_factory=dict)
 
     @property

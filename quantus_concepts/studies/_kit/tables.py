@@ -127,7 +127,7 @@ class Table:
     def _cell(self, row: Mapping[str, Any]) -> Cell:
         write = self.write if callable(self.write) else self.write[row["metric"]]
         value, low, high = (row.get(name, math.nan) for name in ("value", "low", "high"))
-        # Of several frames joined, rows of those without such a column have NaN there.
+        # In joined frames the rows that lack such a column have NaN there.
         text, small, mark, style = (row.get(name) for name in ("text", "small", "mark", "style"))
         if not isinstance(small, str):
             small = "" if math.isnan(value) or math.isnan(low) else self._span(write, low, high)

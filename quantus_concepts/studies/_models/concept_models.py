@@ -8,7 +8,7 @@ from torch.nn import functional
 
 from quantus_concepts.studies._models.training import SmallResNet, with_seed
 
-#: Of the concepts' loss beside that of the classes, in what is trained on both.
+#: Weight of the concepts' loss, where that of the classes has weight 1.
 CONCEPT_WEIGHT = 20.0
 #: Numbers in the embedding of a concept.
 WIDTH = 8

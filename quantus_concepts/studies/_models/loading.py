@@ -25,7 +25,7 @@ USUAL = {
     "ImageNet's mean and deviation": IMAGENET,
     "CIFAR-10's mean and deviation": ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)),
 }
-#: Images that are looked at, and by how much accuracy must rise to be worth a word.
+#: Images that are classified, and the rise of the accuracy that is worth a note.
 N_IMAGES, N_BATCHES = 256, 4
 GAIN = 0.1
 

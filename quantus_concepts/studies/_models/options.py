@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 SMALL, PAINTED = "small", "painted"
 #: Pixels for each place of the small network's maps.
 STRIDE = 8
-#: Of painted birds, in pixels.
+#: Smallest and largest painted birds, in pixels.
 PAINTED_SIZES = 32, 512
 #: The range of so many is their smallest to their largest; `functional.intervals.N_DRAWS`, which loads NumPy.
 N_BANKS = 39
@@ -30,7 +30,7 @@ PAINTED_PANEL = "Painted birds, and training on them"
 class DataOptions(Options):
     """Which images; options of one kind of data have no effect on another."""
 
-    #: By kind of data: the options that it needs, and those that it may have besides.
+    #: By kind of data: the options that it needs, and those that it may have as well.
     needs: ClassVar[Belongs] = {}
     takes: ClassVar[Belongs] = {}
 
@@ -147,7 +147,7 @@ class NetworkOptions(Options):
 
     @property
     def normalisation(self) -> dict[str, Any]:
-        """What `--mean`, `--std` and `--unnormalised` say, as `load_network` takes it."""
+        """The normalisation of `--mean`, `--std` and `--unnormalised`, as arguments of `load_network`."""
         mean, std = _channel_numbers("--mean", self.mean), _channel_numbers("--std", self.std)
         if (mean is None) != (std is None):
             raise ValueError("Expected arguments `--mean` and `--std` to be given together but got only one of them.")

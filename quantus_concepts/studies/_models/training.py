@@ -25,7 +25,7 @@ from captum_concepts._support.running import device_of, keep_generators, seed_ge
 #: AdamW with a one-cycle schedule gets there in nine epochs; found by trial on painted birds.
 LEARNING_RATE = 2e-2
 WEIGHT_DECAY = 5e-2
-# Of the two streams of random numbers in a step.
+# The two streams of random numbers in a step.
 _AUGMENTATION, _NETWORK = 1, 2
 
 
@@ -61,7 +61,7 @@ class Folded(nn.PixelUnshuffle):
 
 def fold_images(images: Tensor) -> Tensor:
     """Return images (N, 3, H, W) of uint8 as the first layer folds them, (N, 48, H / 4, W / 4), channels last."""
-    # Once for all batches, a quarter of the work that it is of floats; and of four neighbours at once, as one number.
+    # Folded once for all batches: bytes are a quarter of the work of floats, and four neighbours move as one number.
     n, channels, height, width = images.shape
     fours = images.contiguous().view(torch.int32).view(n, channels, height // 4, 4, width // 4)
     return fours.permute(0, 2, 4, 1, 3).contiguous().view(torch.uint8).flatten(3).permute(0, 3, 1, 2)
@@ -171,7 +171,7 @@ class KeptSamples:
 
 
 class Checkpoint(Protocol):
-    """Where the state of a training is kept, so that it goes on after an interruption."""
+    """Storage of the state of a training, so that it resumes after an interruption."""
 
     def read(self) -> Mapping[str, Any] | None:
         """Return the state that was written last, or None."""

@@ -81,7 +81,7 @@ class Change(NamedTuple):
     place: str = "random"
 
 
-#: Of one thing at a time. Objects are usually .58 to .71 of the scene's side, at random places.
+#: Each changes one thing. Objects are usually .58 to .71 of the scene's side, at random places.
 CHANGES: Mapping[str, Change] = MappingProxyType(
     {
         "smaller": Change(scale=(0.35, 0.45)),
@@ -120,9 +120,9 @@ SMALLEST_SCENE, LARGEST_SCENE = 32, 512
 N_PAINTED = 120
 #: Share of another scene in the scenes of the relative contrast, and what sets the seeds of the two apart.
 MIXED, OTHER_SCENES = (0.2, 0.4), 1_000_003
-#: What the common feature of the embedded data is, as the paper's is a dog in the bamboo forest.
+#: The common feature of the embedded data; the paper's is a dog in the bamboo forest.
 PAINTED_OBJECT, PAINTED_SCENE = "bird", "bamboo forest"
-#: Of images, for the small network and for others.
+#: Pixels of images, for the small network and for others.
 SMALL_SIZE, LARGE_SIZE = 64, 224
 
 
@@ -167,7 +167,7 @@ def load_data(options: AttributionOptions) -> AttributionData:
 def _bam(options: AttributionOptions) -> AttributionData:
     root = options.root or Path()
     train, test = (BAMFolder(root, split=split, image_size=_size(options)) for split in ("train", "test"))
-    # What would be missed only after the training.
+    # Views that are needed only after the training: raise now.
     for data, view in ((train, "0s"), (test, "0s"), (test, "og")):
         data.with_view(view)
     released = not (root / SETTINGS).exists()

@@ -36,7 +36,7 @@ from quantus_concepts.studies.attribution.options import AttributionOptions
 Methods = Mapping[str, Callable[..., np.ndarray]]
 #: By name of the method.
 Attributions = dict[str, RegionAttributions]
-#: What a method's explanation depends on, beside its name and the images.
+#: Options that a method's explanation depends on.
 SETTINGS = ("n_samples", "n_steps", "noise", "batch_size", "seed", "layer")
 
 
@@ -210,7 +210,7 @@ def _without_failure(attributions: Attributions) -> Attributions:
 
 #: The paper's k.
 COMMONALITIES = tuple(k / 10 for k in range(1, 11))
-#: What a network that was not built here is called within its model.
+#: Name of a loaded network within its model.
 LOADED = "network"
 
 Models = Mapping[str, nn.Module]

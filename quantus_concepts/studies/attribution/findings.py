@@ -1,4 +1,4 @@
-"""What the numbers of the attribution study say: one short answer a question, and findings with all intervals."""
+"""Answers and findings of the attribution study: sentences over its frame, with all intervals."""
 
 from __future__ import annotations
 
@@ -60,14 +60,14 @@ WRITERS: dict[str, Callable[[float], str]] = {
 
 @dataclass(frozen=True)
 class GroundTruth:
-    """What was checked of the models: their premises, and what removing the object costs by commonality."""
+    """The checked premises of the models, and the accuracy lost without the object by commonality."""
 
     checks: Sequence[PremiseCheck]
     premises: pd.DataFrame
 
     @property
     def drops(self) -> pd.DataFrame:
-        """What removing the object costs the target class, a row for each k, ascending."""
+        """The accuracy that the target class loses without the object, a row for each k, ascending."""
         return pick(self.premises, metric="accuracy drop").sort_values("k")
 
     @property
@@ -133,7 +133,7 @@ QUESTIONS: dict[str, tuple[str, Callable[[float], str], str]] = {
     "IDR": ("Leaves alone what does not matter", percent, "a random map"),
     "IIR": ("Unmoved by a patch without effect", percent, ""),
 }
-#: What the paper finds: methods that are highest in a metric (Figures 5 and 9, beside TCAV).
+#: Methods that the paper finds highest in a metric (Figures 5 and 9, without TCAV).
 CLAIMS = {"MCS": ["Grad-CAM"], "IDR": ["Grad-CAM", "vanilla gradient"], "IIR": ["Grad-CAM", "vanilla gradient"]}
 #: Every other method has an IIR below this (Section 5.3).
 MISLED = 0.2

@@ -30,7 +30,7 @@ from quantus_concepts.studies._models.training import (
 N_COMPARED = 16
 #: Images read at a time when a data set is put into memory, and bytes it may take there.
 CHUNK, MEMORY_LIMIT = 256, 2**30
-#: Of networks that are not the small one: they are large, and most bring weights that should not be lost.
+#: Learning rate of other networks than the small one: large ones, most of which bring weights that should not be lost.
 FINE_TUNING_RATE = 3e-4
 # Part of every fingerprint: changes with how models are trained.
 _VERSION = 1
@@ -177,7 +177,7 @@ def train_models(
 
     tasks = [task(training) for training in pending]
     if together and tasks:
-        # Of three on two cores all take turns, where else a core would wait for the third.
+        # With more tasks than cores all take turns: no core waits for the last one.
         n_threads = torch.get_num_threads()
         run_together(tasks, 2 * n_threads if n_threads > 1 else 1)
     else:

@@ -135,7 +135,7 @@ TCAV_SCALE = (
     "TCAV is a difference of its scores: one number for all images, on a scale of its own; random concepts stand in "
     "place of a random mask."
 )
-#: What the paper's text says of its red bars, which is all there is: its Figure 5 is a picture.
+#: The paper prints no numbers of its red bars (Figure 5), only this sentence.
 ROBUSTNESS_IN_THE_PAPER = (
     'The paper draws such bars in its Figure 5 and says that MCS "is robust to the scale and location of objects"; it '
     "prints no number for them."

@@ -45,9 +45,9 @@ COLUMNS = {
     "seed": "Int64",
     "variant": object,
 }
-#: Of the folder of results: trained models, which another run takes with --models.
+#: Subfolder of the results with the trained models, which another run takes with --models.
 MODELS = "models"
-#: Of what a run keeps: f_o, f_s, f_0 and the f_s^k, not its patches and explanations.
+#: Kept files of f_o, f_s, f_0 and the f_s^k, not of patches and explanations.
 MODEL_FILES = "f_*"
 
 

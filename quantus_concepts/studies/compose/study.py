@@ -6,7 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from quantus_concepts.studies._kit.command import MANY, RUN, OutOptions, ProgressOptions, option, option_name, share
+from quantus_concepts.studies._kit.command import (
+    MANY,
+    OutOptions,
+    ProgressOptions,
+    SeedOptions,
+    option,
+    option_name,
+    share,
+)
 from quantus_concepts.studies._models.options import PAINTED, COCOOptions
 
 if TYPE_CHECKING:
@@ -16,7 +24,7 @@ _SOURCES, _IMAGES = "Objects and scenes", "Images"
 
 
 @dataclass(frozen=True, kw_only=True)
-class ComposeOptions(COCOOptions, ProgressOptions, OutOptions):
+class ComposeOptions(COCOOptions, ProgressOptions, OutOptions, SeedOptions):
     """Compose objects on scenes and write them in the layout of the paper's release, which --data bam reads."""
 
     examples = (
@@ -36,7 +44,6 @@ class ComposeOptions(COCOOptions, ProgressOptions, OutOptions):
     image_size: int = option(128, "Height and width in pixels.", panel=_IMAGES, bounds=(16, 4096))
     test_share: float = share(0.1, "Share of images, cut-outs and scenes for validation.", panel=_IMAGES)
     lossless: bool = option(False, "PNG in place of JPEG.", panel=_IMAGES)
-    seed: int = option(0, "Random seed.", panel=RUN, bounds=(0, 2**31))
 
     def __post_init__(self) -> None:
         from captum_concepts._support.checks import check_folder

@@ -23,11 +23,11 @@ from quantus_concepts.studies.concepts.options import CUB, FOLDER, ConceptOption
 if TYPE_CHECKING:
     from torchvision.transforms import v2
 
-#: Of painted birds for a network that does not say its size.
+#: Pixels of painted birds for a network that does not say its size.
 PAINTED_SIZE = 96
 #: Shares of the time of a seed.
 DRAWING, TRAINING, SCORING = 1, 3, 2
-#: Of photographs for a network that does not say its size.
+#: Pixels of photographs for a network that does not say its size.
 PHOTOGRAPH_SIZE = 224
 
 
@@ -96,7 +96,7 @@ def load_data(options: ConceptOptions, network: Network | None) -> Iterator[Benc
             yield data
         return
     loaders = {CUB: _cub, FOLDER: _folder}
-    # What cannot be learned is known from the labels, before an image is read.
+    # The labels tell which concepts cannot be learned, before an image is read.
     data = _learnable(options, loaders.get(options.data, _painted)(options, network or SMALL_NETWORK))
     if network is None:
         # Every image is needed in every epoch, and in 8 bits a few thousand small ones take little room.

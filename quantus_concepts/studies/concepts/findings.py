@@ -1,4 +1,4 @@
-"""What the numbers of the concept study say: the answers of the report, and its findings with all intervals."""
+"""Answers and findings of the concept study: sentences over its frame, with all intervals."""
 
 from __future__ import annotations
 

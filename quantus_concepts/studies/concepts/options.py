@@ -22,7 +22,7 @@ CUB, FOLDER = "cub", "folder"
 DATA = (PAINTED, CUB, FOLDER)
 LABELS = ("image", "majority")
 FLOAT32, BFLOAT16 = "float32", "bfloat16"
-#: What takes part where the option is not given.
+#: Defaults by kind of data.
 DEFAULT_BACKBONE = {PAINTED: SMALL, CUB: "resnet18_cub", FOLDER: "resnet18"}
 DEFAULT_SEEDS = {PAINTED: 4, CUB: 1, FOLDER: 1}
 #: As in `captum_concepts.bank.directions`, `bank.learnable` and `models.cbm`, whose import takes seconds.

@@ -298,7 +298,7 @@ def summary_table(frame: pd.DataFrame) -> Table:
     # Baselines of the maps are rows, in the column of the model whose maps they are for.
     baselines = pick(frame, metric="CLM", alpha=1, model=list(BASELINES), **FIRST)
     cells = pd.concat([cells, baselines.assign(group=IN_PLACE, row=baselines["model"], model=POST_HOC, mark="")])
-    # Of random directions what 97.5 % of the banks do not exceed.
+    # For random directions: the value that 97.5 % of the banks do not exceed.
     exceeded = (cells["model"] != RANDOM) | cells["high"].isna()
     cells["value"] = cells["value"].where(exceeded, cells["high"])
     rows = [*RANKINGS, *BASELINES, "accuracy", "concept accuracy"]
@@ -316,7 +316,7 @@ def summary_table(frame: pd.DataFrame) -> Table:
 
 def summary_so_far(frame: pd.DataFrame, n_seeds: int) -> Table:
     """Return the summary while other seeds are still to come."""
-    # Of all rows only those of the summary are joined, which takes a second otherwise.
+    # Joining all rows would take a second.
     parts = [pick(frame.astype({"l": float}), **keys) for keys in SUMMARY.values()]
     done = frame["seed"].nunique()
     table = summary_table(join_seeds(pd.concat(parts, ignore_index=True)))

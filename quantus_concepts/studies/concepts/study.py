@@ -109,7 +109,7 @@ def draw_gallery(
 
 
 def draw_explorer(model: PostHocCBM, controls: Sequence[PostHocCBM], data: BenchmarkData, n_images: int = 100) -> str:
-    """Return the page on which test images are looked at and their concepts corrected, spread over the classes."""
+    """Return the page that shows test images of all classes and on which their concepts can be corrected."""
     rows = np.linspace(0, len(data.test) - 1, min(n_images, len(data.test))).astype(int)
     batch = collate([data.test[int(row)] for row in rows])
     with_banks = model.with_head(model.head)
@@ -359,7 +359,7 @@ class _ClassifiedImages:
     def __init__(self, loader: DataLoader[ConceptSample], network: nn.Module, n_classes: int) -> None:
         self.loader, self.dataset, self.network, self.n_classes = loader, loader.dataset, network, n_classes
         self.predicted: list[np.ndarray] = []
-        #: What the network gives in place of one output for each class.
+        #: The network's output, where it is not one number for each class.
         self.other_output = ""
 
     def __len__(self) -> int:

@@ -38,7 +38,7 @@ from quantus_concepts.studies._models.training import SmallResNet, fold_images, 
 from quantus_concepts.studies.explain.options import ExplainOptions
 
 PAGE, TABLE = "explain.html", "results.csv"
-#: Of painted birds.
+#: Painted birds: images, pixels, classes, concepts.
 N_SHOWN, SIZE, N_CLASSES, N_CONCEPTS = 6, 64, 6, 18
 
 
@@ -94,7 +94,7 @@ def concept_table(views: ClassViews, names: list[str], classes: list[str], p_val
     shares = views.logits.softmax(1).amax(1)
     rows = []
     for i, name in enumerate(names):
-        # Where classes are concepts themselves, only one of them adds anything: the others come by value.
+        # If the classes are the concepts, only one has a contribution: the others are ordered by value.
         order = np.lexsort((-views.values[i].numpy(), -parts[i].abs().numpy()))
         for j in order.tolist():
             row = {
