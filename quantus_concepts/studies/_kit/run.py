@@ -258,10 +258,6 @@ def warnings_as_notes() -> Iterator[list[str]]:
     notes += dict.fromkeys(" ".join(str(warning.message).split()) for warning in caught)
 
 
-#: Batches of a range: what is lost where a worker dies.
-BATCHES = 2
-
-
 def score_by_ranges(
     run: Run[Any],
     name: str,
@@ -295,29 +291,3 @@ def score_by_ranges(
             display_progressbar=run.progress,
             **cluster,
         )
-
-
-def score_by_batches(
-    run: Run[Any],
-    name: str,
-    score: Callable[[range], pd.DataFrame],
-    n_images: int,
-    *,
-    models: Sequence[Any],
-    depends: Mapping[str, Any],
-) -> pd.DataFrame:
-    """Return the rows of all images by ranges of batches, each batch what it is in one pass.
-
-    `score` makes those of some images; they depend on the options, the models and what `depends` holds.
-    """
-    size = run.options.batch_size
-    starts = range(0, n_images, size)
-    return score_by_ranges(
-        run,
-        name,
-        lambda: lambda start, stop: score(range(start * size, min(stop * size, n_images))),
-        len(starts),
-        fingerprint=run.options.identity() | depends | {"models": [*models]},
-        shard_size=BATCHES,
-        names=[f"image {start} ... {min(start + size, n_images) - 1}" for start in starts],
-    )

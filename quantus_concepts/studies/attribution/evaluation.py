@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from captum_concepts import method_from_spec
+from captum_concepts._support.disk_cache import bytes_tensor, tensor_bytes
 from captum_concepts.attributions.methods import CONTROL_METHODS, METHOD_NAMES, PAPER_METHODS
 from quantus_concepts.datasets import ComposedDataset
 from quantus_concepts.metrics import PatchResult, RegionAttributions, Subject, attribute_regions, optimise_patch
@@ -36,6 +37,8 @@ from quantus_concepts.studies.attribution.options import AttributionOptions
 Methods = Mapping[str, Callable[..., np.ndarray]]
 #: By name of the method.
 Attributions = dict[str, RegionAttributions]
+#: Results of a method by subject that are kept.
+PARTS = ("inside", "elsewhere", "maps")
 #: Options that a method's explanation depends on.
 SETTINGS = ("n_samples", "n_steps", "noise", "batch_size", "seed", "layer")
 
@@ -88,24 +91,20 @@ def explain_subjects(
 def _explained(explain: Callable[[], Attributions], subject: Subject, _: object) -> dict[str, Tensor]:
     tensors = {}
     for name, result in explain().items():
-        tensors[f"{name}: failure"] = torch.tensor(list(result.failure.encode()), dtype=torch.uint8)
-        tensors[f"{name}: inside"] = result.inside[subject]
-        if subject in result.elsewhere:
-            tensors[f"{name}: elsewhere"] = result.elsewhere[subject]
-        if subject in result.maps:
-            tensors[f"{name}: maps"] = torch.from_numpy(np.ascontiguousarray(result.maps[subject]))
+        tensors[f"{name}: failure"] = bytes_tensor(result.failure.encode())
+        for part in PARTS:
+            if subject in (values := getattr(result, part)):
+                tensors[f"{name}: {part}"] = torch.as_tensor(np.ascontiguousarray(values[subject]))
     return tensors
 
 
 def _add(attributions: Attributions, tensors: Mapping[str, Tensor], subject: Subject) -> None:
     for name, result in attributions.items():
         # A method that fails for one subject may do so for others.
-        result.failure = result.failure or bytes(tensors[f"{name}: failure"].tolist()).decode()
-        result.inside[subject] = tensors[f"{name}: inside"]
-        if f"{name}: elsewhere" in tensors:
-            result.elsewhere[subject] = tensors[f"{name}: elsewhere"]
-        if f"{name}: maps" in tensors:
-            result.maps[subject] = tensors[f"{name}: maps"].numpy()
+        result.failure = result.failure or tensor_bytes(tensors[f"{name}: failure"]).decode()
+        for part in PARTS:
+            if (values := tensors.get(f"{name}: {part}")) is not None:
+                getattr(result, part)[subject] = values.numpy() if part == "maps" else values
 
 
 #: Images of a sheet.

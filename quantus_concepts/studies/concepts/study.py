@@ -36,7 +36,7 @@ from quantus_concepts.metrics.ray_workers import RAY
 from quantus_concepts.metrics.streaming.rows import item_rows, mean_row, score_table
 from quantus_concepts.studies._kit.charts import png
 from quantus_concepts.studies._kit.command import named_as_typed
-from quantus_concepts.studies._kit.run import Run, Study, score_by_batches
+from quantus_concepts.studies._kit.run import Run, Study, score_by_ranges
 from quantus_concepts.studies._models.loading import batch_labels, better_normalised, collate, sample_loader
 from quantus_concepts.studies._models.networks import Network, cut_network, load_network
 from quantus_concepts.studies._models.subjects import (
@@ -173,24 +173,26 @@ def scored_by_ranges(
     seed: int,
     settings: Mapping[str, Any],
 ) -> pd.DataFrame:
-    """Return what `score_concepts` does with these arguments, to the bit."""
+    """Return what `score_concepts` does with these arguments, to the bit; ranges are of whole batches."""
+    size, n_images = run.options.batch_size, len(data.test)
     names: dict[str, Any] = {"class_names": data.class_names, "concept_names": data.concept_names}
-    ranges = ConceptRanges(models, data.test, batch_size=run.options.batch_size, seed=seed, **settings, **names)
-    rows = score_by_batches(
+    ranges = ConceptRanges(models, data.test, batch_size=size, seed=seed, **settings, **names)
+    scorers = [*models.values(), *itertools.chain(*settings["controls"].values())]
+    starts = range(0, n_images, size)
+    rows = score_by_ranges(
         run,
         f"concepts {seed}",
-        partial(_rows, ranges),
-        len(data.test),
-        models=[*models.values(), *itertools.chain(*settings["controls"].values())],
-        depends={"seed": seed, "data": data.fingerprint},
+        lambda: lambda start, stop: ranges.rows(start * size, min(stop * size, n_images)),
+        len(starts),
+        fingerprint=run.options.identity() | {"seed": seed, "data": data.fingerprint, "models": scorers},
+        shard_size=BATCHES,
+        names=[f"image {start} ... {min(start + size, n_images) - 1}" for start in starts],
     )
     return ranges.table(rows)
 
 
-def _rows(ranges: ConceptRanges, images: range) -> pd.DataFrame:
-    return ranges.rows(images.start, images.stop)
-
-
+#: Batches of a range, which are lost if a worker dies.
+BATCHES = 2
 TOPS = (1, 3, 5)
 #: Images on which the maps of one random bank are scored, at least.
 RANDOM_MAPS = 200
@@ -237,13 +239,9 @@ def score_seed(
             run.settings["concept bank"] = repr(fitted.bank)
         # The first table comes before what is not in it.
         with _step(seed, "trying other settings"):
-            if not options.sweep or options.method != "svm":
-                return scores
-            swept = [
-                _swept(options, fitted.train_set, test_features, data, seed, *setting)
-                for setting in progress(SETTINGS, "settings", show=run.progress)
-            ]
-            return pd.concat([scores, score_table([*itertools.chain(*swept)])], ignore_index=True)
+            if options.sweep and options.method == "svm":
+                scores = pd.concat([scores, sweep(run, data, seed, fitted, test_features)], ignore_index=True)
+    return scores
 
 
 def fit_models(run: Run[ConceptOptions], network: Network | None, data: BenchmarkData, seed: int) -> SeedModels:
@@ -423,21 +421,19 @@ def _plain_accuracy(run: Run[ConceptOptions], images: _ClassifiedImages, data: B
     return accuracy_rows(data, np.concatenate(images.predicted), PLAIN)
 
 
-def _swept(
-    options: ConceptOptions,
-    train_set: Embeddings,
-    test_features: Tensor,
-    data: BenchmarkData,
-    seed: int,
-    strength: float,
-    count: int,
-) -> list[dict[str, Any]]:
-    """Return the class accuracy for another setting of the bank: a cell of the paper's Table 3."""
-    bank = fit_bank(train_set, data.concept_names, options, seed, C=strength, n_pos=count, n_neg=count)
-    layer = ConceptLayer(bank, options.values)
-    head = fit_logistic(layer(train_set.features), train_set.labels, data.n_classes)
-    predicted = predicted_classes(head, layer(test_features))
-    return accuracy_rows(data, predicted, POST_HOC, item_kind="setting", item=setting_name(strength, count))
+def sweep(
+    run: Run[ConceptOptions], data: BenchmarkData, seed: int, fitted: SeedModels, test_features: Tensor
+) -> pd.DataFrame:
+    """Return the class accuracy for other settings of the bank: the cells of the paper's Table 3."""
+    rows, train_set, options = [], fitted.train_set, run.options
+    for strength, count in progress(SETTINGS, "settings", show=run.progress):
+        bank = fit_bank(train_set, data.concept_names, options, seed, C=strength, n_pos=count, n_neg=count)
+        layer = ConceptLayer(bank, options.values)
+        head = fit_logistic(layer(train_set.features), train_set.labels, data.n_classes)
+        predicted = predicted_classes(head, layer(test_features))
+        item = setting_name(strength, count)
+        rows += accuracy_rows(data, predicted, POST_HOC, item_kind="setting", item=item)
+    return score_table(rows)
 
 
 #: The page on which concepts are corrected.
