@@ -206,8 +206,8 @@ def _from_library(name: str, *, pretrained: bool) -> Network:
             module = _download(lambda: timm.create_model(name, pretrained=pretrained), name)
         config: dict[str, Any] = getattr(module, "pretrained_cfg", None) or {}
         size = (config.get("input_size") or (3, 224, 224))[1]
-        mean, std = _own_normalisation(module)
-        return Network(module, f"{name} of timm", "timm", mean, std, int(size))
+        timm_mean, timm_std = _own_normalisation(module)
+        return Network(module, f"{name} of timm", "timm", timm_mean, timm_std, int(size))
     names = {*in_torchvision, *timm.list_models(), RESNET18_CUB, SMALL}
     near = difflib.get_close_matches(name, sorted(names), n=5, cutoff=0.4)
     raise ValueError(

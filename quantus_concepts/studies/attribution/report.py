@@ -259,7 +259,7 @@ def premise_table(truth: GroundTruth, paper: bool) -> Table:
     features: dict[str | None, str] = {check.model: check.feature for check in truth.checks}
     ours = truth.premises.assign(column=truth.premises["model"])
     ours["small"] = [
-        IMAGE_SETS.get((features.get(model), metric), "") for model, metric in ours[["model", "metric"]].values
+        IMAGE_SETS.get((features.get(model, ""), metric), "") for model, metric in ours[["model", "metric"]].values
     ]
     theirs = paper_numbers() if paper else pd.DataFrame(columns=["of", "metric"])
     theirs = theirs.assign(model=theirs["of"], column=f"{PAPER} " + theirs["of"], style=PAPER)
