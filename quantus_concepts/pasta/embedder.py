@@ -1,4 +1,4 @@
-"""From explanations to embeddings: what is shown of them, encoded, and kept."""
+"""From explanations to embeddings: shown as pictures and sentences, encoded, and cached."""
 
 from __future__ import annotations
 
@@ -370,7 +370,7 @@ class Embedder:
 
     def _embed_lists(self, lists: Sequence[ConceptExplanation]) -> Tensor:
         """Return embeddings (n, dim) of lists of concepts."""
-        # Checks the values as well.
+        # This checks the values, too.
         sentences = [self.presentation.text(concepts) for concepts in lists]
         if self.presentation.concepts == "sentence":
             return self._cached.of_texts(sentences)
@@ -418,7 +418,7 @@ def embedder_for(scorer: Scorer, encoder: Any = None, *, cache: Any = None, **ov
 
 
 def _by_kind(places: Sequence[int], kinds: Sequence[Any], compute: Callable[[Sequence[int]], Tensor]) -> Tensor:
-    """Return a row for each place, in their order; those of one kind, of images of one size, are computed at once."""
+    """Return a row for each place, in their order; those of one kind (images of one size) are computed together."""
     groups: dict[Any, list[int]] = {}
     for place, kind in zip(places, kinds, strict=True):
         groups.setdefault(kind, []).append(place)

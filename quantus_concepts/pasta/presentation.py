@@ -1,4 +1,4 @@
-"""What an encoder is shown of an explanation: a picture, or a sentence of its concepts."""
+"""The picture, or the sentence of concepts, by which an encoder sees an explanation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from quantus_concepts.functional.overlay import (
 
 SLOT = "{}"
 SENTENCES = ("ours", "release")
-#: Where the release's search for the value of a counterfactual begins; only what is larger replaces it.
+#: Start of the release's search for the value of a counterfactual, which only larger values replace.
 _START_OF_COUNTERFACTUALS = 10000.0
 
 
@@ -133,21 +133,21 @@ class Presentation:
                 "Expected arguments `template`, `concepts`, `ascending` and `trailing_comma` as they are by default "
                 'with sentence="release", which is fixed. Leave them out.'
             )
-        # As JSON can hold them.
+        # A NumPy number is no JSON.
         self.weight = float(self.weight)
 
     def line_of(self, embedder: object, *facts: str, **settings: Any) -> str:
-        """Return an embedder on one line, with what is shown in another way than by default."""
+        """Return an embedder on one line, with the settings that are not the default."""
         changed = {name: value for name, value in vars(self).items() if value != getattr(Presentation, name)}
         return describe(embedder, *facts, **changed, **settings)
 
     def of_picture(self, normalise: str) -> dict[str, Any]:
-        """Return what settles the picture of a map that is brought to [0, 1] in some way."""
+        """Return the settings on which the picture of a map depends."""
         overlay = {"weight": self.weight, "colours": self.colours} if self.saliency == "overlay" else {}
         return {"saliency": self.saliency, "size": self.size, "normalise": normalise, **overlay}
 
     def levels(self, images: Tensor, maps: Tensor, normalise: str) -> Tensor:
-        """Return pictures (n, 3, size, size) of uint8: maps (n, h, w), brought to [0, 1] in some way, on images."""
+        """Return pictures (n, 3, size, size) of uint8: maps (n, h, w), normalised, on images."""
         size = (self.size, self.size)
         if tuple(images.shape[-2:]) != size:
             images = resized_levels(to_levels(images), size).float() / 255

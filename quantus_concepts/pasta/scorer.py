@@ -157,7 +157,7 @@ class Scorer(nn.Module):
         values[:, len(self.labels) :] = embeddings
         if labels is not None:
             places = label_indices(self.labels, labels, len(embeddings)).to(first.device)
-            # All 0 where there is none: what stands for it is no place.
+            # A missing label, -1, equals no index: all 0.
             values[:, : len(self.labels)] = places[:, None] == torch.arange(len(self.labels), device=first.device)
         return values
 
@@ -255,7 +255,7 @@ class Scorer(nn.Module):
             `forward` has.
         """
         inputs = self.inputs(embeddings, labels)
-        # Else ratings would be rounded to a hundredth, and tie.
+        # Lower precision would round ratings to a hundredth, and make ties.
         with without_autocast(inputs.device):
             return torch.cat([as_votes(self.output(rows), clip) for rows in inputs.split(_ROWS_AT_ONCE)], dim=1).T
 

@@ -207,7 +207,7 @@ def _ours(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, str]) 
 
 
 def _check_claims(fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-    """Raise where metadata are of another kind, or tell of other sizes than the tensors have, before either is used."""
+    """Raise if metadata are of a wrong type, or do not match the shapes of the tensors."""
     kinds: dict[str, Any] = {"dim": int, "questions": list, "labels": list | None, "hidden": list}
     kinds |= {"encoder": str | None, "settings": dict | None, "metadata": dict}
     for name, kind in kinds.items():

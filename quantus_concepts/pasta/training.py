@@ -375,7 +375,7 @@ class _Run:
         batches = self.validation_inputs.split(_ROWS_AT_ONCE)
         predicted = _round_votes(torch.cat([as_votes(self.scorer.output(rows)) for rows in batches], dim=1))
         qwk = quadratic_kappa(predicted, self.validation_votes)
-        # Formally 0, but a constant must not win over a network that has begun to tell items apart.
+        # Formally 0, but a constant must not win over a network whose predictions begin to differ.
         missing = self.validation_votes.isnan()
         constant = ((predicted == predicted.masked_fill(missing, -1).amax(1, keepdim=True)) | missing).all(1)
         return qwk.masked_fill(constant, torch.nan).cpu()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -45,8 +44,6 @@ ARGUMENTS = GOOD | {
 
 @pytest.fixture(autouse=True, scope="module")
 def _inside(empty_folder: None) -> None:
-    # What an encoder loads takes seconds, and counts for no refusal.
-    importlib.import_module("quantus_concepts.pasta.encoders.open_clip_models")
     Path("folder").mkdir()
     Path("file.txt").write_text("no data")
 

@@ -18,7 +18,7 @@ SCORES = {"a": [3.0, 2.0, 4.0, NAN, NAN, 1.0], "b": [3.0, 5.0, NAN, 1.0, NAN, 2.
 
 def test_choice_by_hand():
     mixture = best_explainer(SCORES)
-    # A tie, a clear best, NaN beside a better, NaN, none at all, a tie of the last two.
+    # A tie, a clear best, two with a NaN, all NaN, a tie of the last two.
     assert mixture.names == ("a", "b", "c")
     assert mixture.choice.tolist() == [0, 1, 2, 2, UNDEFINED, 1]
     np.testing.assert_array_equal(mixture.scores, [3, 5, 5, 2, NAN, 2])

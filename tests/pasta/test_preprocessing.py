@@ -11,7 +11,7 @@ from quantus_concepts.pasta.encoders.preprocessing import Preprocessing, batched
 
 
 def picture(height, width, seed=0):
-    """Noise beside flat areas and hard edges: the worst for an interpolation that overshoots."""
+    """Return noise, flat areas and hard edges: the hardest case for an interpolation that overshoots."""
     rng = np.random.default_rng(seed)
     levels = rng.integers(0, 256, (height, width, 3)).astype(np.uint8)
     levels[: height // 2, : width // 2] = 255 * (rng.random((height // 2, width // 2, 1)) > 0.5)
@@ -53,7 +53,7 @@ def test_agrees_with_open_clip_and_pillow(size, mode, interpolation, shape, kern
     sides = (size, size) if isinstance(size, int) else size
     ours = Preprocessing(sides, mode, interpolation)
     if kernel == "floats":
-        # What runs on an accelerator.
+        # As on an accelerator.
         monkeypatch.setattr(preprocessing, "resized_levels", overlay._two_passes)
     if shape != (64, 64) or not isinstance(size, int):
         monkeypatch.setattr(Image.Image, "resize", x_before_y)

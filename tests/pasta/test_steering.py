@@ -16,7 +16,7 @@ MEAN, STD = (0.5, 0.4, 0.3), (0.2, 0.3, 0.4)
 
 
 class Means:
-    """An embedder that tells what it was given: the mean of image and map, and of their upper halves."""
+    """An embedder whose numbers are the means of image, map, and upper half of the map."""
 
     dim = 3
 

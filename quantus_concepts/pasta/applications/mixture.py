@@ -23,7 +23,7 @@ from quantus_concepts.functional.intervals import t_interval
 
 #: In `Mixture.choice`, where no explainer has a score.
 UNDEFINED = -1
-#: Of more explainers those that are best of no image are counted and not drawn.
+#: With more explainers, those that are best of no image are counted and not drawn.
 _MANY = 20
 
 

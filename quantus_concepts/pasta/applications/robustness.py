@@ -170,7 +170,7 @@ def robustness_pairs(
     n, truth = len(images), labels
     denormalise = Denormalisation(mean, std)
     for rows in _batches(np.arange(n), batch_size):
-        # A wrong range raises before anything is computed.
+        # A wrong range raises before the model runs.
         denormalise.check(images[rows], "images")
     search = _Search(
         model, images, question == "Q5", as_perturbations(perturbations), magnitude, seed, denormalise, batch_size

@@ -19,12 +19,12 @@ from quantus_concepts.datasets.birds.painted_birds import PaintedBirds
 from quantus_concepts.functional.overlay import overlay, resize
 from quantus_concepts.pasta.encoders.encoder import BatchEncoder
 
-#: How `as_encoder` is asked for it.
+#: Its name for `as_encoder`.
 EMBEDDED = "embedded"
 SIZE = 64
 _CHANNELS, _WIDTH, _KERNEL = 32, 128, 3
 _TEXT = 64
-# Embeddings then have a norm of about 2, so that the one-hot label of a scorer, of norm 1, counts beside them.
+# Embeddings then have a norm of about 2, so that the one-hot label of a scorer, of norm 1, has some weight.
 _PICTURE_SCALE, _TEXT_SCALE = 0.035, 0.055
 _REFERENCES = 96
 _REFERENCE_SEED, _REFERENCE_CELLS = 1_000_003, 8
@@ -124,7 +124,7 @@ class EmbeddedEncoder(BatchEncoder):
             self._network = self._build()
         self._network.to(where)
         self._mean, self._std = self._mean.to(where), self._std.to(where)
-        # Of one norm, whatever the width.
+        # The norm does not depend on the width.
         scale = _PICTURE_SCALE * math.sqrt(_WIDTH / self.width)
         with without_autocast(where):
             pooled = (_pool(self._network, images.to(where)) - self._mean) / self._std * scale

@@ -1,4 +1,4 @@
-"""What an encoder of images and texts must offer, and images as it sees them: in [0, 1], without a normalisation."""
+"""The protocol of encoders of images and texts, and images as they see them: in [0, 1], not normalised."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Encoder(Protocol):
 
     @property
     def name(self) -> str:
-        """What it is called in tables and checkpoints."""
+        """Name in tables and checkpoints."""
 
     @property
     def dim(self) -> int:
@@ -43,7 +43,7 @@ class Encoder(Protocol):
 
     @property
     def device(self) -> torch.device | None:
-        """Where it computes; None where the first images will decide."""
+        """Device of the encoder; None if that of the first images."""
 
     def encode_images(self, images: Tensor) -> Tensor:
         """Return embeddings (N, dim), float32, not normalised, of images (N, 3, H, W) in [0, 1], on their device."""
@@ -53,7 +53,7 @@ class Encoder(Protocol):
 
 
 class BatchEncoder(Encoder):
-    """What the encoders of this package share: checks, empty batches, and the device of what is returned."""
+    """Base of the encoders of this package: checks, empty batches, and the device of the embeddings."""
 
     def __repr__(self) -> str:
         return describe(self, repr(self.name))
@@ -131,7 +131,7 @@ PARTS = ("encode_image", "encode_text", "preprocess", "tokenizer")
 
 def is_encoder(value: Any) -> TypeGuard[Encoder]:
     """Tell whether an object has the members of `Encoder`."""
-    # Of the type, not the object: asking an object for its fingerprint may hash gigabytes.
+    # Looked up on the type: the property of an object may hash gigabytes.
     return all(hasattr(type(value), name) or name in getattr(value, "__dict__", {}) for name in MEMBERS)
 
 
@@ -143,7 +143,7 @@ def check_images(images: Any) -> None:
 
 
 def check_image_form(images: Any) -> None:
-    """Raise unless images are (N, 3, H, W), floating, whatever is in them."""
+    """Raise unless images are (N, 3, H, W), floating; values are not checked."""
     if isinstance(images, Tensor) and images.dtype == torch.uint8:
         raise TypeError("Expected argument `images` to be floating, in [0, 1], but got uint8. Pass images / 255.")
     Floats("N, 3, H, W").check("images", images, {})
@@ -170,7 +170,7 @@ def check_unit(name: str, low: Tensor, high: Tensor, remedy: str = _REMEDY) -> N
 
 @dataclass(frozen=True)
 class Denormalisation:
-    """How to turn a model's input into images with values in [0, 1], where wanted by cutting off what is outside."""
+    """How to turn a model's input into images in [0, 1]; with `clip`, values outside are cut off."""
 
     mean: Sequence[float] | None = None
     std: Sequence[float] | None = None
@@ -184,20 +184,20 @@ class Denormalisation:
 
     def __call__(self, images: Tensor, name: str = "x_batch") -> Tensor:
         """Return images in [0, 1] with three channels."""
-        images = self._undone(images, name)
+        images = self._undo(images, name)
         check_unit(name, *torch.aminmax(images))
         return _three_channels(images)
 
     def of_checked(self, images: Tensor, name: str = "x_batch") -> Tensor:
-        """Return what a call does, of images that `check` has seen."""
-        return _three_channels(self._undone(images, name))
+        """Return what a call does, for images that `check` has accepted."""
+        return _three_channels(self._undo(images, name))
 
     def check(self, images: Tensor, name: str = "x_batch") -> None:
         """Raise as a call does, without making the images where their extremes suffice."""
         if self.function is None and images.ndim == 4 and images.shape[1] in (1, 3):
             low, high = images.amin((0, 2, 3), keepdim=True), images.amax((0, 2, 3), keepdim=True)
             images = torch.cat([low, high])
-        check_unit(name, *torch.aminmax(self._undone(images, name)))
+        check_unit(name, *torch.aminmax(self._undo(images, name)))
 
     def redone(self, images: Tensor) -> Tensor:
         """Return images in [0, 1] as the model takes them; with neither `mean` nor `std` as they are."""
@@ -206,7 +206,7 @@ class Denormalisation:
         mean, std = (torch.as_tensor(value).to(images)[:, None, None] for value in (self.mean, self.std))
         return (images - mean) / std
 
-    def _undone(self, images: Tensor, name: str) -> Tensor:
+    def _undo(self, images: Tensor, name: str) -> Tensor:
         """Return images (N, C, H, W) without the normalisation."""
         images = images.float()
         if self.function is not None:

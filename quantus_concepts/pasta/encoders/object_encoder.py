@@ -24,7 +24,7 @@ BLIP = "Salesforce/blip-itm-base-coco"
 _FILES = ("config.json", "preprocessor_config.json", "tokenizer_config.json", "model.safetensors")
 #: Numbers of Pillow's filters.
 _FILTERS = {2: "bilinear", 3: "bicubic"}
-#: Where models of transformers have their parts.
+#: Names of the two parts in models of transformers.
 _KINDS = (("vision_model", "text_encoder"), ("vision_model", "text_model"))
 
 

@@ -187,7 +187,7 @@ class OpenClipEncoder(BatchEncoder):
 
     @property
     def fingerprint(self) -> str:
-        """Identity for the cache: all that settles the embeddings; a file of weights is hashed."""
+        """Identity for the cache; a file of weights is hashed."""
         return self.fingerprint_with(None)
 
     def fingerprint_with(self, hashes: FileHashes | None) -> str:
@@ -253,7 +253,7 @@ class OpenClipEncoder(BatchEncoder):
             return built.model.encode_text(tokens).float()
 
     def _check_unchanged(self) -> None:
-        """Raise where a file is no longer that of which embeddings were, or are to be, made."""
+        """Raise if the file of weights has changed since the encoder was made."""
         if self.weights is not None and file_state(self.weights) != self._weights_state:
             raise ValueError(f"The file of weights {self.weights} has changed meanwhile: make a new encoder of it.")
 
@@ -329,7 +329,7 @@ def _checked_config(config: Mapping[str, Any]) -> dict[str, Any]:
     missing = [key for key in ("embed_dim", "vision_cfg", "text_cfg") if key not in config]
     if missing:
         raise ValueError(f"Expected argument `model_config` to have {missing} but it has {list(config)}.")
-    # A copy of plain values, which nobody changes later.
+    # A copy: later changes of the argument have no effect.
     copied: dict[str, Any] = json.loads(json.dumps(config))
     return copied
 

@@ -24,7 +24,7 @@ NEEDS_TRANSFORMERS = (
     "The tokenizer of {} needs the package transformers, without which no list of concepts can be embedded: "
     "python -m pip install transformers, or pass a tokenizer of your own with argument `tokenizer`."
 )
-#: What may differ between the tags of one model.
+#: Settings that may differ between the tags of one model.
 _RECIPE = ("mean", "std", "interpolation", "resize_mode", "quick_gelu")
 
 
@@ -78,19 +78,19 @@ def build_model(
 ) -> BuiltModel:
     """Build a model and load its weights."""
     recipe = recipe_of(model_name, tag, random=weights is None)
-    # Before minutes of building: what cannot be had.
+    # Fetched before the model is built, which may take minutes.
     path = weights
     if weights is None and tag is not None:
         source = open_clip.get_pretrained_cfg(model_name, tag)
         path = fetch_weights(f"{model_name}/{tag}", source, open_clip.download_pretrained)
     text_cfg = config["text_cfg"]
     if text_cfg.get("hf_tokenizer_name") and tokenizer is None and find_spec("transformers") is None:
-        # Said before the first image, not after the last; pictures alone need no tokenizer.
+        # A warning before the first image, not an error after the last; pictures alone need no tokenizer.
         warnings.warn(NEEDS_TRANSFORMERS.format(model_name), UserWarning, stacklevel=2)
     if path is not None and path.suffix != ".safetensors":
-        # Whatever open_clip would do with a file it does not understand, this one never executes anything.
+        # Never left to open_clip, which may execute what is in a file.
         _check_readable(path)
-    # Seeds the generator of the CPU, and only that one; it is put back afterwards.
+    # Seeds the generator of the CPU alone, which is restored afterwards.
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         model = _bare_model(model_name, config, quick_gelu=bool(recipe.get("quick_gelu")))
@@ -99,7 +99,7 @@ def build_model(
             open_clip.load_checkpoint(model, str(path), strict=True, weights_only=True)
         except Exception:  # each kind of wrong file fails in its own way
             _check_readable(path)
-            # Compares names and shapes and says what does not fit.
+            # Its error names the tensors that do not fit.
             load_weights(model, path)
     model = model.float().eval().requires_grad_(False)
     return BuiltModel(
@@ -187,7 +187,7 @@ def _tokenizer(
     else:
         source = str(tokenizer)
     try:
-        # False, and not left out: transformers would ask whether to execute what lies beside a tokenizer.
+        # False explicitly: by default transformers asks whether to execute code in the tokenizer's folder.
         return HFTokenizer(
             source, tokenizer_mode=text_cfg.get("tokenizer_mode"), **(options | {"trust_remote_code": False})
         )

@@ -14,7 +14,7 @@ from quantus_concepts.functional.overlay import resized_levels, to_levels
 
 RESIZE_MODES = ("squash", "shortest")
 INTERPOLATIONS = ("bicubic", "bilinear")
-#: What open_clip takes for a model it knows no weights of.
+#: open_clip's default for models without weights.
 CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
 CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
 
@@ -33,7 +33,7 @@ class Preprocessing:
     mean: Sequence[float] = CLIP_MEAN
     std: Sequence[float] = CLIP_STD
 
-    #: Takes many images at once; `ObjectEncoder` asks.
+    #: Marks a function of many images for `ObjectEncoder`.
     batched = True
 
     def __post_init__(self) -> None:

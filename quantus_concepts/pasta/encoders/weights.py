@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from captum_concepts._support.files import no_file, reason_of, shorten
 from quantus_concepts.datasets.folders import list_some
 
-#: Names under which checkpoints keep the weights beside other things.
+#: Keys under which checkpoints have the weights.
 WRAPPERS = ("state_dict", "model_state_dict", "model", "net")
 
 

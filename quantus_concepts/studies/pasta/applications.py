@@ -1,4 +1,4 @@
-"""What the page shows of the uses of a PASTA-score: mixture, steering, robustness, other metrics."""
+"""Sections and findings of the uses of a PASTA-score: mixture, steering, robustness, other metrics."""
 
 from __future__ import annotations
 
@@ -179,18 +179,18 @@ def _difference(row: pd.Series) -> dict[str, float]:
 def application_findings(
     facts: Mapping[str, Any], frames: Mapping[str, pd.DataFrame], simulated: bool
 ) -> list[Finding]:
-    """Return what can be said of the uses."""
+    """Return the findings on the uses of the score."""
     texts = []
     if "mixture" in facts:
-        texts += [("Mixture", said_of_wins(facts["mixture"])), ("Mixture", said_of_choice(frames["faithfulness"]))]
+        texts += [("Mixture", wins_finding(facts["mixture"])), ("Mixture", choice_finding(frames["faithfulness"]))]
     if "steering" in facts:
-        texts += [("Steering", text) for text in said_of_steering(facts["steering"])]
+        texts += [("Steering", text) for text in steering_findings(facts["steering"])]
     if "correlations" in frames:
-        texts.append(("Other metrics", said_of_metrics(frames["correlations"], simulated)))
+        texts.append(("Other metrics", metrics_finding(frames["correlations"], simulated)))
     return said(*(Finding(text, topic) for topic, text in texts))
 
 
-def said_of_wins(mixture: Mixture) -> str:
+def wins_finding(mixture: Mixture) -> str:
     """Say which explainer is chosen most often."""
     wins, total = mixture.wins, sum(mixture.wins.values()) + mixture.tied
     tied = f" {mixture.tied} images have several explainers with the best score." if mixture.tied else ""
@@ -204,7 +204,7 @@ def said_of_wins(mixture: Mixture) -> str:
     )
 
 
-def said_of_choice(faithful: pd.DataFrame) -> str:
+def choice_finding(faithful: pd.DataFrame) -> str:
     """Say what the choice does to faithfulness, against the average and against the best explainer for all images."""
     means = faithful.assign(value=faithful["mean"]).dropna(subset=["value"])
     chosen = one(means, name=CHOICE)
@@ -224,7 +224,7 @@ def said_of_choice(faithful: pd.DataFrame) -> str:
 _ZERO = {"value": 0.0, "low": 0.0, "high": 0.0}
 
 
-def said_of_steering(steering: pd.DataFrame) -> list[str]:
+def steering_findings(steering: pd.DataFrame) -> list[str]:
     """Say whether score and faithfulness change with the weight of the score."""
     texts = []
     for measure, rows in steering.assign(value=steering["mean"]).groupby("measure", sort=False):
@@ -235,7 +235,7 @@ def said_of_steering(steering: pd.DataFrame) -> list[str]:
     return texts
 
 
-def said_of_metrics(related: pd.DataFrame, simulated: bool) -> str:
+def metrics_finding(related: pd.DataFrame, simulated: bool) -> str:
     """Say which metric goes most closely with the votes."""
     related = related.dropna(subset=["spearman"])
     if related.empty:

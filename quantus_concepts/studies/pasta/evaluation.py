@@ -124,7 +124,7 @@ Keep = Callable[[str, Mapping[str, Any], Callable[[Any], Mapping[str, Tensor]]],
 
 
 def not_kept(name: str, settings: Mapping[str, Any], make: Callable[[Any], Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    """Make tensors anew."""
+    """Make tensors, and keep nothing."""
     return dict(make(None))
 
 

@@ -1,4 +1,4 @@
-"""What the numbers of the PASTA study say, and how its tables write them."""
+"""Findings and answers of the PASTA study, and the cells of its tables."""
 
 from __future__ import annotations
 
@@ -204,7 +204,7 @@ def between(values: Sequence[float], write: Callable[[float], str] = number) -> 
 def findings(
     means: pd.DataFrame, results: Sequence[SplitResult], ratings: RatedExplanations, votes: str = "mode"
 ) -> list[Finding]:
-    """Return what can be said of a training, with intervals over splits; fewer than 3 splits have none."""
+    """Return the findings on a training, with intervals over splits; fewer than 3 splits have none."""
     ours, shuffled, limits = (rows_of(means, model, "SCC") for model in (SCORER, SHUFFLED, CEILING))
     texts = [("Unseen explanations", _correlation_finding(row, shuffled, limits)) for _, row in ours.iterrows()]
     shares = with_intervals(rows_of(means, SCORER, SHARE))

@@ -41,7 +41,7 @@ from quantus_concepts.studies._kit.results import names, pick
 from quantus_concepts.studies._kit.run import Run, Study
 from quantus_concepts.studies._kit.tables import Table, arrange
 from quantus_concepts.studies.pasta.evaluation import best_scorer, identity_of_ratings, kept_arrays, spearman
-from quantus_concepts.studies.pasta.findings import in_cells, paper_table, study_page
+from quantus_concepts.studies.pasta.findings import in_cells, paper_table, study_page, whole_percent
 from quantus_concepts.studies.pasta.options import CORRELATED_THRESHOLDS, SCORER, MetricsOptions
 from quantus_concepts.studies.pasta.preparing import (
     CONTROLS,
@@ -163,7 +163,7 @@ def rated_methods(
 
 def mask_error(ratings: RatedExplanations, masks: np.ndarray) -> np.ndarray:
     """Return the mean absolute difference of each map, scaled to [0, 1], from the mask of its image: (N,)."""
-    # Masks stand for what a person would mark: `ratings` holds their images in the same order for each explainer.
+    # `ratings` has the images of the masks in the same order for each explainer.
     errors = [
         float(np.abs(unit_maps(explanation.map[None].float())[0].numpy() - masks[place % len(masks)]).mean())
         for place, explanation in enumerate(ratings.explanations)
@@ -215,7 +215,7 @@ def with_control(
     frame: pd.DataFrame, statistic: Callable[[pd.DataFrame], float], shuffled: str, seed: int = 0, n: int = N_DRAWN
 ) -> dict[str, float]:
     """Return a statistic with its interval and its control."""
-    # The interval (low, high) is the 2.5 to 97.5 % range over images drawn anew with all their explanations; the
+    # The interval (low, high) is the 2.5 to 97.5 % range over resampled images with all their explanations; the
     # control (control low, control high) is that range with the column `shuffled` shuffled among all explanations.
     rng = np.random.default_rng([seed, 3])
     groups = list(frame.groupby(IMAGE, sort=False).indices.values())
@@ -300,8 +300,8 @@ HUMAN = (
     "RISE is first of three in one and second in the other."
 )
 KEY = (
-    "Small numbers are 95 % intervals over images drawn anew with all their explanations. ≈: inside the 95 % range "
-    "with the votes dealt out anew among all explanations. Nothing is corrected for the number of comparisons."
+    "Small numbers are 95 % intervals over resampled images with all their explanations. ≈: inside the 95 % range "
+    "with the votes shuffled among all explanations. Nothing is corrected for the number of comparisons."
 )
 
 
@@ -315,10 +315,10 @@ def page(frame: pd.DataFrame, run: Run[Any]) -> Page:
         Section("Metrics by explainer", RAW, [raw_table(means)]),
         Section("Votes by explainer", VOTES, [vote_table(means, shares, ratings)]),
     ]
-    findings = [*said_of_metrics(related), said_of_shares(shares)]
+    findings = [*metric_findings(related), share_finding(shares)]
     if len(human):
         sections.append(Section("Score and marked pixels", HUMAN, [human_table(means)]))
-        findings.append(said_of_human(human.iloc[0], len(names(means, EXPLAINER)) - 1))
+        findings.append(human_finding(human.iloc[0], len(names(means, EXPLAINER)) - 1))
     title = "PASTA-score: votes and other measures"
     return study_page(title, said(*findings), sections, ratings.simulated, answers=answers(related, human))
 
@@ -354,7 +354,7 @@ def vote_table(means: pd.DataFrame, shares: pd.DataFrame, ratings: RatedExplanat
     if set(ratings.datasets.tolist()) == RELEASE[0] and len(ratings) >= RELEASE[1] and not ratings.simulated:
         printed = pick(paper_table("text"), measure="vote", question=names(votes, "question"))
         parts.append(in_cells(printed, number).assign(explainer="paper, all"))
-    controls = [f"dealt anew: to {number(high)}" for high in shares["control high"]]
+    controls = [f"shuffled: to {number(high)}" for high in shares["control high"]]
     parts.append(in_cells(shares, number).assign(explainer=SHARE, small=controls))
     return Table(
         "Votes by explainer",
@@ -365,7 +365,7 @@ def vote_table(means: pd.DataFrame, shares: pd.DataFrame, ratings: RatedExplanat
         labels={name: f"{name} {'↓' if question.low_is_good else '↑'}" for name, question in QUESTIONS.items()},
         controls=CONTROLS,
         key="Small numbers are 95 % intervals over images; of the last row, the end of the 95 % range with the votes "
-        "dealt out anew among all explanations.",
+        "shuffled among all explanations.",
     )
 
 
@@ -408,13 +408,13 @@ def answers(related: pd.DataFrame, human: pd.DataFrame) -> list[Finding]:
     return answers
 
 
-def said_of_metrics(related: pd.DataFrame) -> list[Finding]:
+def metric_findings(related: pd.DataFrame) -> list[Finding]:
     """Say for each metric on which questions it correlates with the votes more than shuffled votes do."""
     rows = pick(related, measure="SCC").dropna(subset=["value"])
     # Compared by its value: the range of the control has the spread of the images.
     rows = rows.assign(low=math.nan, high=math.nan)
     return [
-        Finding(compared(group, control_of, "SCC with votes above those dealt anew", _with_value), str(metric))
+        Finding(compared(group, control_of, "SCC above that with shuffled votes", _with_value), str(metric))
         for metric, group in rows.groupby("metric", sort=False)
     ]
 
@@ -423,17 +423,20 @@ def _with_value(row: Mapping[str, Any]) -> str:
     return f"{row['question']} ({number(row['value'])})"
 
 
-def said_of_shares(shares: pd.DataFrame) -> Finding:
+def share_finding(shares: pd.DataFrame) -> Finding:
     """Say how much of the variance of votes lies between explainers."""
-    parts = [f"{row['question']} {row['value']:.0%} (to {row['control high']:.0%})" for _, row in shares.iterrows()]
-    text = f"Share of the variance of votes that lies between explainers (dealt anew): {', '.join(parts)}."
+    parts = [
+        f"{row['question']} {whole_percent(row['value'])} (to {whole_percent(row['control high'])})"
+        for _, row in shares.iterrows()
+    ]
+    text = f"Share of the variance of votes that lies between explainers (shuffled): {', '.join(parts)}."
     return Finding(text, "Explainers")
 
 
-def said_of_human(row: Mapping[str, Any], n: int) -> Finding:
+def human_finding(row: Mapping[str, Any], n: int) -> Finding:
     """Say whether the score orders methods as the marked pixels do."""
     control = control_of(row)
-    chance = f"scores dealt out anew, 95 % of them {ends(control, number)}"
+    chance = f"shuffled scores, 95 % of them {ends(control, number)}"
     value_alone = {**row, "low": math.nan, "high": math.nan}
     relation = "" if math.isnan(row["value"]) else RELATIONS[relation_to(value_alone, control)]
     text = (

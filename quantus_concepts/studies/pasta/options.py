@@ -19,7 +19,7 @@ REGRESSORS = {"svm": "SVM", "ridge": "ridge", "lasso": "lasso"}
 MODELS = (SCORER, "ridge", "lasso", "SVM", SHUFFLED, HUMAN, SIMULATED_HUMAN, CEILING)
 
 MEASURES = {"MSE": "MSE ↓", "QWK": "QWK ↑", "SCC": "SCC ↑", "SCC rounded": "SCC ↑, rounded"}
-#: Those of the paper.
+#: Measures of the paper.
 PAPER_MEASURES = ("MSE", "QWK", "SCC")
 
 KINDS = {"map": "maps", "drawing": "drawings", "concepts": "concepts"}
@@ -133,14 +133,14 @@ ABLATIONS = {
 
 
 ALL = "all"
-#: Of a folder of ratings.
+#: File of ratings in a folder.
 ANNOTATIONS = "human_annotations.json"
 EMBEDDED = "embedded"
-#: Of the embedded encoder, found by trial on simulated ratings.
+#: Training on the embedded encoder, found by trial on simulated ratings.
 EMBEDDED_EPOCHS, EMBEDDED_LEARNING_RATE = 20, 3e-3
-#: ROAD is slow, so only few of the most and least relevant pixels are gone.
+#: ROAD is slow, so only few of the most and least relevant pixels are removed.
 CORRELATED_THRESHOLDS = (6, 12)
-#: Birds that a network which is explained learns from.
+#: Training birds of an explained network.
 N_CLASSIFIER = 2000
 RATINGS, TRAINING, EMBEDDING = "Ratings", "Training", "Embedding"
 BIRDS, APPLICATIONS = "Painted birds and simulated raters", "What the score is used for"

@@ -152,7 +152,7 @@ def agreement_key(means: pd.DataFrame, paper: bool) -> str:
     models = set(means["model"])
     parts = ["n: test explanations of a split."]
     if SHUFFLED in models:
-        parts.append("Grey: the control, trained on votes dealt out anew.")
+        parts.append("Grey: the control, trained on shuffled votes.")
     if CEILING in models:
         parts.append("Ceiling: what the raters' own noise allows any scorer.")
     if paper:
@@ -290,7 +290,7 @@ def votes_table(ratings: RatedExplanations, questions: Sequence[str]) -> Table:
     )
 
 
-#: Okabe and Ito's colours, which colour-blind readers tell apart.
+#: Okabe and Ito's colours, which colour-blind readers can distinguish.
 COLOURS = {
     SCORER: "#0072B2",
     "ridge": "#56B4E9",

@@ -88,7 +88,7 @@ def collect(options: ScoreOptions, run: Run[ScoreOptions]) -> pd.DataFrame:
 
 
 def best_first(frame: pd.DataFrame, question: str) -> pd.DataFrame:
-    """Return the best explanation first and those without a score last; the index still tells the file."""
+    """Sort explanations: the best first, those without a score last; the index is that of the file."""
     low_is_good = question_named(question).low_is_good
     return frame.sort_values(question, ascending=low_is_good, kind="stable", na_position="last")
 

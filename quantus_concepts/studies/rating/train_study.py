@@ -69,7 +69,7 @@ def _ratings(options: TrainOptions, modality: str | None) -> PastaRatings:
 
 def _sparseness(options: TrainOptions, run: Run[TrainOptions]) -> pd.DataFrame:
     """Correlate votes with the one metric that needs neither a classifier nor its explainers: the paper's Table 9."""
-    # Of the maps themselves, whatever people saw of them.
+    # Of the maps themselves, not of the drawings that people saw.
     ratings = _ratings(options, "map")
     columns = [ratings.questions.index(question) for question in options.questions]
     make = partial(metric_values, ratings, display_progressbar=options.progress)

@@ -112,7 +112,7 @@ class GenerateOptions(ModelOptions, ProgressOptions, SeedOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class GeneratedOptions(ProgressOptions, OutOptions):
-    """What was generated."""
+    """The generated images."""
 
     generated: Path = option(help="Folder that `substitute generate` wrote.", path="folder")
 
@@ -151,7 +151,7 @@ class FilterOptions(ModelOptions, GeneratedOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class FilteredOptions(GeneratedOptions):
-    """What was kept of it."""
+    """The generated images that were kept."""
 
     filtered: Path | None = option(
         None, "Folder that `substitute filter` wrote; by default all images count.", path="folder"

@@ -48,7 +48,7 @@ from quantus_concepts.studies.substitution.options import (
     SubstitutionOptions,
 )
 
-#: Of vision-language models, in place of labels: whether "none" is among the options.
+#: In place of labels of vision-language models: whether "none" is among the options.
 OPTIONS = (WITH_NONE, WITHOUT_NONE)
 
 

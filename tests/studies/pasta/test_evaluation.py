@@ -23,7 +23,7 @@ from quantus_concepts.studies.pasta.evaluation import (
 from quantus_concepts.studies.pasta.findings import SHARE, summarise_splits
 from quantus_concepts.studies.pasta.options import CEILING, HUMAN, MEASURES, SCORER, SHUFFLED, SIMULATED_HUMAN
 
-#: Of all kinds.
+#: Modality of explanations of all kinds.
 ALL = "all"
 SETTINGS = TrainingSettings(epochs=25, learning_rate=3e-3, batch_size=64, loss="release")
 
@@ -80,7 +80,7 @@ def test_every_model_has_a_row_of_every_measure_question_and_split(ratings, outc
     # Each kind alone where a test part has both.
     seeds = [r.seed for r in results if len(set(ratings.modalities[r.split.test].tolist())) == 2]
     assert set(pick(frame, modality="map")["seed"]) == set(pick(frame, modality="concepts")["seed"]) == set(seeds)
-    # What the raters' noise allows has no squared error where it is estimated from their agreement.
+    # The ceiling has no squared error if it is estimated from the agreement of raters.
     assert set(pick(frame, model=CEILING)["measure"]) == {"QWK", "SCC"}
 
 

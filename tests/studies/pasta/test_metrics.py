@@ -18,9 +18,9 @@ from quantus_concepts.studies.app import main
 from quantus_concepts.studies.pasta.metrics import (
     across_explainers,
     explainer_means,
+    human_finding,
     inside,
     mask_error,
-    said_of_human,
     share_between,
     spearman,
     with_control,
@@ -117,7 +117,7 @@ def test_marked_pixels_and_score_are_said_to_agree_only_beyond_chance() -> None:
     assert human["value"] == pytest.approx(-1)
     # Any order of five means can come out by chance, so that even a perfect one means little for five methods.
     assert human["control low"] <= -0.8
-    assert "over 5 methods" in said_of_human(human, 5).text
+    assert "over 5 methods" in human_finding(human, 5).text
 
 
 def test_the_command_measures_rates_and_scores_the_same_explanations(golden: Callable[[str], Path]) -> None:
