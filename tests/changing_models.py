@@ -144,11 +144,11 @@ def a_range() -> Made:
 
 def quantised_scale() -> Made:
     # The same integer, another scale.
-    def quantised(shift: int) -> Tensor:
+    def quantise(shift: int) -> Tensor:
         return torch.quantize_per_tensor(torch.tensor([shift + 3.0]), shift + 3.0, 0, torch.qint8)
 
-    layer = Attribute(quantised(0), lambda value: round(float(value.dequantize())) - 3)
-    return with_last(layer), lambda shift: setattr(layer, "value", quantised(shift))
+    layer = Attribute(quantise(0), lambda value: round(float(value.dequantize())) - 3)
+    return with_last(layer), lambda shift: setattr(layer, "value", quantise(shift))
 
 
 def class_attribute() -> Made:

@@ -224,7 +224,7 @@ def resnet_with(pool: nn.Module) -> nn.Module:
     return model
 
 
-def patched() -> nn.Module:
+def patched_resnet() -> nn.Module:
     model = small_resnet()
     model.forward = lambda x: x.flatten(1)
     return model
@@ -235,7 +235,7 @@ REFUSED = {
     "unknown torchvision": (from_torchvision, torchvision_name("squeezenet1_1"), "squeezenet.SqueezeNet"),
     "own network": (from_torchvision, lambda: nn.Sequential(nn.Conv2d(3, 4, 1)), "Sequential"),
     "own forward": (from_torchvision, lambda: small_resnet(OwnForward), "OwnForward"),
-    "patched forward": (from_torchvision, patched, "ResNet"),
+    "patched forward": (from_torchvision, patched_resnet, "ResNet"),
     "max pool": (from_torchvision, lambda: resnet_with(nn.AdaptiveMaxPool2d(1)), "with `avgpool` = Adaptive"),
     "finer pool": (from_torchvision, lambda: resnet_with(nn.AdaptiveAvgPool2d(2)), "with `avgpool` = Adaptive"),
     "unknown timm": (from_timm, timm_name("test_nfnet"), "NormFreeNet"),

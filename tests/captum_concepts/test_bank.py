@@ -12,7 +12,7 @@ from reference.concept_bank import mean_cav
 from untouched import untouched
 
 
-def planted(n=600, d=6, seed=0):
+def planted_samples(n=600, d=6, seed=0):
     """Images on either side of the plane 3 x_0 - 4 x_2 = 5, with a gap; concept 1 is the opposite."""
     rng = np.random.default_rng(seed)
     normal = np.zeros(d)
@@ -26,7 +26,7 @@ def planted(n=600, d=6, seed=0):
 
 @pytest.mark.parametrize("method", ["svm", "mean"])
 def test_planted_direction_is_recovered_with_sign_and_bias(method):
-    x, labels, normal = planted()
+    x, labels, normal = planted_samples()
     bank = ConceptBank.fit(x, labels, method=method, n_pos=200, n_neg=200, C=10.0)
     cosines = (bank.cavs @ torch.tensor(normal)) / bank.norms
     assert cosines[0] > 0.99
@@ -134,7 +134,7 @@ def test_what_cannot_be_learnt_is_weak_though_all_positives_were_drawn(method):
 
 
 def test_concepts_with_the_same_labels_are_named_in_groups():
-    x, labels, _ = planted(200)
+    x, labels, _ = planted_samples(200)
     first, other = labels[:, :1], labels[:, 1:]
     names = ["wing", "tail", "flies", "swims", "sings"]
     columns = torch.cat([first, other, first, other, (torch.arange(200) % 3 == 0)[:, None]], 1)
@@ -171,7 +171,7 @@ def test_draw_is_fair_and_does_not_depend_on_other_concepts():
 
 @pytest.mark.parametrize("method", ["svm", "mean"])
 def test_seed_decides_and_the_global_generators_are_left_alone(method):
-    x, labels, _ = planted(200)
+    x, labels, _ = planted_samples(200)
     kwargs = {"method": method, "n_pos": 20, "n_neg": 20}
     with untouched(x, labels):
         first, same = (ConceptBank.fit(x, labels, seed=4, **kwargs) for _ in range(2))
@@ -186,13 +186,13 @@ def test_seed_decides_and_the_global_generators_are_left_alone(method):
     [(torch.float32, torch.float32), (torch.float64, torch.float64), (torch.bfloat16, torch.float32)],
 )
 def test_dtype_follows_the_features(method, dtype, expected):
-    x, labels, _ = planted(60)
+    x, labels, _ = planted_samples(60)
     bank = ConceptBank.fit(x.to(dtype), labels, method=method, n_pos=10, n_neg=10)
     assert {getattr(bank, name).dtype for name in ("cavs", "intercepts", "test_accuracy")} == {expected}
 
 
 def test_few_images_give_one_warning_that_counts_the_concepts():
-    x, labels, _ = planted(40)
+    x, labels, _ = planted_samples(40)
     with pytest.warns(UserWarning, match="2 of 2 concepts have fewer images") as record:
         ConceptBank.fit(x, labels, names=["wing", "tail"], method="mean")
     assert len(record) == 1

@@ -175,7 +175,7 @@ def test_a_name_that_builds_nothing_is_told(source: str) -> None:
         named.build_backbone(source)
 
 
-def pooled(features: nn.Module) -> Backbone:
+def pooled_backbone(features: nn.Module) -> Backbone:
     pool = MeanThen(nn.Identity(), nn.LayerNorm(4).eval())
     return Backbone(features, pool, pool.maps, 4)
 
@@ -183,7 +183,7 @@ def pooled(features: nn.Module) -> Backbone:
 BACKBONES: dict[str, Any] = {
     "plain": network,
     "layer": lambda: LayerFeatures(network(), "2"),
-    "pool": lambda: pooled(network()),
+    "pool": lambda: pooled_backbone(network()),
 }
 OTHERS: dict[str, tuple[str, Any, dict[str, Any], str]] = {
     "other weights": ("plain", lambda: network(1), {}, "weights"),
@@ -213,7 +213,7 @@ def test_another_backbone_is_told(path: Path, case: str) -> None:
 
 def test_texts_of_a_file_are_printed_without_control_characters(path: Path) -> None:
     PostHocCBM(network(), bank(), head()).save(path)
-    rewritten(path, backbone=FACTS | {"source": "timm:\x1b[2Jnet:x"})
+    rewrite_file(path, backbone=FACTS | {"source": "timm:\x1b[2Jnet:x"})
     with pytest.warns(UserWarning, match=r"It was timm:\\x1b\[2Jnet:x\."):
         PostHocCBM.load(path, network(1), strict=False)
     with pytest.raises(ValueError, match=r"It was timm:\\x1b\[2Jnet:x\."):
@@ -248,7 +248,7 @@ def test_a_head_that_cannot_be_written_is_refused(path: Path, wrong_head: nn.Mod
     assert not path.exists()
 
 
-def rewritten(path: Path, spoil: Callable[[dict[str, Tensor]], object] = dict, **changed: Any) -> None:
+def rewrite_file(path: Path, spoil: Callable[[dict[str, Tensor]], object] = dict, **changed: Any) -> None:
     """Write a file whose header differs and whose digest fits, as one of another program would."""
     from captum_concepts.models import files as cbm_file
 
@@ -313,7 +313,7 @@ SPOILT: dict[str, tuple[Any, str]] = {
 def test_files_that_do_not_fit_are_told(path: Path, case: str) -> None:
     PostHocCBM(network(), bank(), head()).save(path)
     changed, message = SPOILT[case]
-    rewritten(path, **changed)
+    rewrite_file(path, **changed)
     with pytest.raises(ValueError, match=message):
         PostHocCBM.load(path, network())
 
@@ -340,7 +340,7 @@ TENSORS: dict[str, tuple[Callable[[dict[str, Tensor]], object], str]] = {
 def test_numbers_that_do_not_fit_are_told_when_a_file_is_read(path: Path, case: str) -> None:
     PostHocCBM(network(), bank(), nn.Linear(3, 5)).save(path)
     spoil, message = TENSORS[case]
-    rewritten(path, spoil)
+    rewrite_file(path, spoil)
     with pytest.raises(ValueError, match=f"{path.name} is a damaged concept model: .*{message}"):
         PostHocCBM.load(path, network())
 
@@ -353,7 +353,7 @@ def test_a_head_of_another_type_than_the_features_is_refused_when_a_file_is_read
 
 def test_a_residual_with_nan_is_told_when_a_file_is_read(path: Path) -> None:
     ResidualCBM(PostHocCBM(network(), bank(), nn.Linear(3, 5)), nn.Linear(4, 5)).save(path)
-    rewritten(path, lambda tensors: tensors["residual.weight"].fill_(torch.nan))
+    rewrite_file(path, lambda tensors: tensors["residual.weight"].fill_(torch.nan))
     with pytest.raises(ValueError, match=r"its residual cannot be built \(weight holds NaN"):
         ResidualCBM.load(path, network())
 

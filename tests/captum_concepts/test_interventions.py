@@ -134,7 +134,7 @@ def random_samples(n: int = 90, d: int = 4, n_classes: int = 3) -> tuple[Tensor,
     return images, scores.argmax(1)
 
 
-def half_blind(images: Tensor, labels: Tensor, **changed: Any) -> PostHocCBM:
+def half_blind_model(images: Tensor, labels: Tensor, **changed: Any) -> PostHocCBM:
     """A bottleneck that sees the first two of four numbers."""
     bank = ConceptBank(torch.eye(4)[:2])
     head = fit_logistic(images[:, :2], labels)
@@ -143,7 +143,7 @@ def half_blind(images: Tensor, labels: Tensor, **changed: Any) -> PostHocCBM:
 
 def test_residual_of_a_bottleneck_that_says_nothing_is_logistic_regression() -> None:
     images, labels = random_samples()
-    cbm = half_blind(images, labels).with_head(linear([[0.0, 0.0]] * 3))
+    cbm = half_blind_model(images, labels).with_head(linear([[0.0, 0.0]] * 3))
     for strength in (1.0, 0.05):
         residual = fit_residual(cbm, Embeddings(images, labels, None), C=strength).residual
         expected = fit_logistic(images.double(), labels, C=strength)
@@ -153,7 +153,7 @@ def test_residual_of_a_bottleneck_that_says_nothing_is_logistic_regression() -> 
 
 def test_residual_is_where_the_gradient_of_the_paper_vanishes() -> None:
     images, labels = random_samples()
-    cbm = half_blind(images, labels)
+    cbm = half_blind_model(images, labels)
     model = fit_residual(cbm, [(images, labels)], C=0.5, standardise=False)
     x, truth = images.double().numpy(), np.eye(3)[labels]
     logits = model(images).detach().double().numpy()
@@ -165,7 +165,7 @@ def test_residual_is_where_the_gradient_of_the_paper_vanishes() -> None:
 
 def test_residual_sees_what_the_concepts_do_not_say() -> None:
     images, labels = random_samples()
-    cbm = half_blind(images, labels)
+    cbm = half_blind_model(images, labels)
     with untouched(cbm, images):
         model = fit_residual(cbm, [(images[:50], labels[:50]), (images[50:], labels[50:])])
         parts = model.contributions(images)
@@ -185,7 +185,7 @@ def test_residual_sees_what_the_concepts_do_not_say() -> None:
 
 def test_a_model_with_a_residual_is_a_concept_model() -> None:
     images, labels = random_samples()
-    cbm = half_blind(images, labels)
+    cbm = half_blind_model(images, labels)
     model = ResidualCBM(cbm, linear([[1.0, 0, 0, 0], [0, 0, 0, 0], [0, 0, 0, 1.0]]))
     torch.testing.assert_close(model.concept_predictor(images), cbm.concept_predictor(images))
     torch.testing.assert_close(model.head(images[:, :2]), cbm.head(images[:, :2]))

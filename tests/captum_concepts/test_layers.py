@@ -266,7 +266,7 @@ def test_maps_with_channels_last_are_not_taken_for_maps() -> None:
     assert last_spatial_layer(Swinlike(), torch.zeros(1, 3, 32, 32)) == "conv"
 
 
-def hidden(model: nn.Module) -> nn.Module:
+def wrap_model(model: nn.Module) -> nn.Module:
     """A model in a wrapper of the user's own, so that it is known by what it does and not by its class."""
 
     class Wrapper(nn.Module):
@@ -291,7 +291,7 @@ TOKENS = {
 
 @pytest.mark.parametrize("name", TOKENS)
 def test_the_embedding_of_patches_is_not_taken_for_the_last_maps(name: str) -> None:
-    model = hidden(TOKENS[name]())
+    model = wrap_model(TOKENS[name]())
     size = 64 if "Swin" in type(model.net).__name__ else 32
     message = rf"`layer` to be given for Wrapper.*tokens after '{name.strip()}'.*`layer='{name.strip()}'` if"
     with pytest.raises(ValueError, match=message):

@@ -24,7 +24,7 @@ TAGS = {"body", "div", "strong", "table", "thead", "tbody", "tr", "th", "td"}
 HOSTILE = ["<script>alert(1)</script>", '"><img src=x onerror=1>', "&amp; $x$", "a\x00\u202eb", "x" * 500]
 
 
-def parsed(html: str) -> ElementTree.Element:
+def parse_html(html: str) -> ElementTree.Element:
     root = ElementTree.fromstring(f"<body>{html}</body>")
     assert {node.tag for node in root.iter()} <= TAGS
     assert {name for node in root.iter() for name in node.attrib} <= {"style"}
@@ -34,7 +34,7 @@ def parsed(html: str) -> ElementTree.Element:
 
 
 def rows_of(html: str) -> list[list[str]]:
-    return [["".join(cell.itertext()) for cell in row] for row in parsed(html).iterfind(".//tbody/tr")]
+    return [["".join(cell.itertext()) for cell in row] for row in parse_html(html).iterfind(".//tbody/tr")]
 
 
 def test_bank_shows_the_worst_first() -> None:
@@ -91,7 +91,7 @@ def test_hostile_names_are_text() -> None:
     bank = ConceptBank(torch.rand(5, 4), names=HOSTILE)
     cbm = PostHocCBM(nn.Conv2d(3, 4, 3), bank, nn.Linear(5, 2))
     for html in (bank._repr_html_(), cbm._repr_html_()):
-        text = "".join(parsed(html).itertext())
+        text = "".join(parse_html(html).itertext())
         assert "<script>" not in html
         assert "\x00" not in text
         assert "\u202e" not in text

@@ -127,11 +127,11 @@ def targets() -> np.ndarray:
     return np.array([0, 4, 2, 2, 1])
 
 
-def upsampled(maps: Tensor, images: Tensor) -> Tensor:
+def upsample(maps: Tensor, images: Tensor) -> Tensor:
     return functional.interpolate(maps, images.shape[2:], mode="bilinear", align_corners=False)
 
 
-def smoothed(method, images, targets, share=0.15, **kwargs):
+def smooth_by_hand(method, images, targets, share=0.15, **kwargs):
     """SmoothGrad as printed: image by image, the noise from seed 0."""
     results = []
     for image, target in zip(images, targets, strict=True):
@@ -143,24 +143,24 @@ def smoothed(method, images, targets, share=0.15, **kwargs):
     return torch.stack(results)
 
 
-def direct(name: str, model: nn.Module, layer: nn.Module, images: np.ndarray, targets: np.ndarray) -> np.ndarray:
+def captum_maps(name: str, model: nn.Module, layer: nn.Module, images: np.ndarray, targets: np.ndarray) -> np.ndarray:
     """What Captum says, called as its documentation does."""
     x, y = torch.tensor(images, requires_grad=True), torch.tensor(targets)
     calls = {
-        "Grad-CAM": lambda: upsampled(LayerGradCam(model, layer).attribute(x, y, relu_attributions=True), x),
+        "Grad-CAM": lambda: upsample(LayerGradCam(model, layer).attribute(x, y, relu_attributions=True), x),
         "vanilla gradient": lambda: Saliency(model).attribute(x, y, abs=False),
-        "SmoothGrad": lambda: smoothed(Saliency(model), x.detach(), y, abs=False),
+        "SmoothGrad": lambda: smooth_by_hand(Saliency(model), x.detach(), y, abs=False),
         "integrated gradients": lambda: IntegratedGradients(model).attribute(x, target=y, n_steps=4),
-        "IG + SmoothGrad": lambda: smoothed(IntegratedGradients(model), x.detach(), y, n_steps=4),
+        "IG + SmoothGrad": lambda: smooth_by_hand(IntegratedGradients(model), x.detach(), y, n_steps=4),
         "gradient x input": lambda: InputXGradient(model).attribute(x, y),
         "guided backpropagation": lambda: GuidedBackprop(model).attribute(x, y),
         "guided Grad-CAM": lambda: GuidedGradCam(model, layer).attribute(x, y, interpolate_mode="bilinear"),
-        "Grad-CAM + SmoothGrad": lambda: upsampled(
-            smoothed(LayerGradCam(model, layer), x.detach(), y, relu_attributions=True), x
+        "Grad-CAM + SmoothGrad": lambda: upsample(
+            smooth_by_hand(LayerGradCam(model, layer), x.detach(), y, relu_attributions=True), x
         ),
-        "gradient x input + SmoothGrad": lambda: smoothed(InputXGradient(model), x.detach(), y),
-        "guided backpropagation + SmoothGrad": lambda: smoothed(GuidedBackprop(model), x.detach(), y),
-        "guided Grad-CAM + SmoothGrad": lambda: smoothed(
+        "gradient x input + SmoothGrad": lambda: smooth_by_hand(InputXGradient(model), x.detach(), y),
+        "guided backpropagation + SmoothGrad": lambda: smooth_by_hand(GuidedBackprop(model), x.detach(), y),
+        "guided Grad-CAM + SmoothGrad": lambda: smooth_by_hand(
             GuidedGradCam(model, layer), x.detach(), y, interpolate_mode="bilinear"
         ),
     }
@@ -186,7 +186,7 @@ def test_names():
 
 @pytest.mark.parametrize("name", [*PAPER_METHODS, *SMOOTHED_METHODS])
 def test_small_model(model, images, targets, name):
-    expected = direct(name, model, model.maps, images, targets)
+    expected = captum_maps(name, model, model.maps, images, targets)
     result = build_method(name, **SETTINGS)(model, images, targets)
     assert result.shape == (5, 1 if name.startswith("Grad-CAM") else 3, 12, 10)
     scale = np.abs(expected).max()
@@ -202,7 +202,7 @@ def test_resnet(name):
         network = ResNet(BasicBlock, [1, 1, 1, 1]).double().eval()
     images = np.random.default_rng(0).random((2, 3, 64, 64))
     targets = np.array([3, 1])
-    expected = direct(name, network, network.layer4, images, targets)
+    expected = captum_maps(name, network, network.layer4, images, targets)
     if name == "guided backpropagation":
         by_hand = guided_by_hand(network, images, targets)
         np.testing.assert_allclose(expected, by_hand, atol=1e-9 * np.abs(by_hand).max())
@@ -224,7 +224,7 @@ def test_guided_where_a_relu_shares_its_input(images, targets, relu):
     result = build_method("guided backpropagation")(network, images, targets)
     np.testing.assert_allclose(result, expected, atol=1e-7)
     # Captum's own does not keep the uses of a tensor apart: the reason for the copies.
-    assert np.abs(direct("guided backpropagation", network, network.stem, images, targets) - expected).max() > 1e-3
+    assert np.abs(captum_maps("guided backpropagation", network, network.stem, images, targets) - expected).max() > 1e-3
 
 
 class Functional(nn.Module):
@@ -278,11 +278,11 @@ def test_the_layer_is_found_in_each_model(images, targets, name):
     explain = build_method(name)
     for seed, last in ((0, "last"), (1, "end")):
         network = Net(seed, last).eval()
-        expected = direct(name, network, network.maps, images, targets)
+        expected = captum_maps(name, network, network.maps, images, targets)
         scale = np.abs(expected).max()
         np.testing.assert_allclose(explain(network, images, targets), expected, atol=1e-5 * scale)
     chosen = build_method(name, layer="first")(network, images, targets)
-    first = direct(name, network, network.first, images, targets)
+    first = captum_maps(name, network, network.first, images, targets)
     np.testing.assert_allclose(chosen, first, atol=1e-5 * np.abs(first).max())
     assert np.abs(chosen - expected).max() > 0.1 * scale
 
@@ -330,11 +330,11 @@ def test_baseline(model, images, targets, value, name):
     full = np.asarray(value, dtype=np.float32)
     full = np.broadcast_to(full[:, None, None] if full.ndim == 1 else full, images.shape[1:])
     baselines = torch.tensor(full)[None]
+    x = torch.tensor(images)
     if name == "integrated gradients":
-        x = torch.tensor(images)
         expected = IntegratedGradients(model).attribute(x, baselines, torch.tensor(targets), n_steps=4)
     else:
-        expected = smoothed(IntegratedGradients(model), torch.tensor(images), targets, baselines=baselines, n_steps=4)
+        expected = smooth_by_hand(IntegratedGradients(model), x, targets, baselines=baselines, n_steps=4)
     result = build_method(name, baseline=value, **SETTINGS)(model, images, targets)
     np.testing.assert_allclose(result, expected.detach().numpy(), atol=1e-6)
     assert np.abs(result - build_method(name, **SETTINGS)(model, images, targets)).max() > 1e-4

@@ -30,14 +30,14 @@ def network() -> nn.Sequential:
     return seeded(nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()).eval())
 
 
-def fitted(values: str = "margin", **settings: object) -> PostHocCBM:
+def fit_model(values: str = "margin", **settings: object) -> PostHocCBM:
     bank = ConceptBank.random(L, 4, ["a", "b", "c"], seed=2, mean=torch.ones(4))
     return PostHocCBM.fit(network(), BATCHES, bank=bank, values=values, random_banks=5, seed=3, **settings)
 
 
 @pytest.mark.parametrize("values", ["margin", "raw"])
 def test_they_are_those_of_the_function(values: str) -> None:
-    model = fitted(values)
+    model = fit_model(values)
     features, labels, _ = embed(network(), BATCHES)
     expected = random_banks(features, labels, L, K, n_banks=5, values=values, seed=3)
     with untouched(model):
@@ -56,7 +56,7 @@ def test_they_are_those_of_the_function(values: str) -> None:
 
 
 def test_a_file_keeps_them_and_one_without_has_none(tmp_path: Path) -> None:
-    model = fitted()
+    model = fit_model()
     residual = ResidualCBM(model, nn.Linear(4, K))
     for kind, saved in ((PostHocCBM, model), (ResidualCBM, residual)):
         saved.save(tmp_path / "model.safetensors")
@@ -70,7 +70,7 @@ def test_a_file_keeps_them_and_one_without_has_none(tmp_path: Path) -> None:
 
 
 def test_score_concepts_has_the_baseline_by_itself() -> None:
-    model = fitted()
+    model = fit_model()
     model.class_names = ["x", "y"]
     runs: list[int] = []
     model.features.register_forward_hook(lambda *_: runs.append(1))
@@ -86,7 +86,7 @@ def test_score_concepts_has_the_baseline_by_itself() -> None:
 
 
 def test_ranges_of_a_view_by_hand() -> None:
-    model = fitted()
+    model = fit_model()
     views = concept_views(model, IMAGES[:4], batch_size=3)
     with torch.no_grad():
         values = torch.cat([random_model.concept_predictor(IMAGES[:4]) for random_model in model.random_models()], 1)
@@ -99,7 +99,7 @@ def test_ranges_of_a_view_by_hand() -> None:
 
 
 def test_they_follow_the_model_to_another_device() -> None:
-    model = fitted()
+    model = fit_model()
     expected = [random_model(IMAGES) for random_model in model.random_models()]
     with simulated_device() as simulation:
         moved = model.to(simulation.device)
@@ -108,7 +108,7 @@ def test_they_follow_the_model_to_another_device() -> None:
 
 
 def test_a_table_of_scores_is_drawn_beside_its_baseline() -> None:
-    model = fitted()
+    model = fit_model()
     class_concepts = torch.rand(K, L, generator=torch.Generator().manual_seed(3))
     table = score_concepts(model, BATCHES, class_concepts=class_concepts, top_l=[1, 3])
     figure, axes = plot_summary(table)

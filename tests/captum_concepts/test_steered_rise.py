@@ -32,7 +32,7 @@ def images() -> Tensor:
     return torch.randn(5, 3, 11, 13, generator=torch.Generator().manual_seed(0))
 
 
-def covered(images: Tensor, masks: Tensor, targets: Tensor | None) -> Tensor:
+def coverage_score(images: Tensor, masks: Tensor, targets: Tensor | None) -> Tensor:
     """Score a mask by how much of the upper half it shows, weighted by the image."""
     share = masks[:, : masks.shape[1] // 2].mean((1, 2))
     return share * images.flatten(1).mean(1).sigmoid() * (1 if targets is None else 1 / (1 + targets))
@@ -47,7 +47,7 @@ def slow_masks(size: tuple[int, int], p: float = 0.5) -> np.ndarray:
     return np.stack([mask[top : top + size[0], left : left + size[1]] for mask, top, left in places])
 
 
-def plain(model: nn.Module, images: Tensor, targets: Tensor, lam: float = 0.0, p: float = 0.5) -> np.ndarray:
+def rise_by_hand(model: nn.Module, images: Tensor, targets: Tensor, lam: float = 0.0, p: float = 0.5) -> np.ndarray:
     """RISE and its steered form, one mask and one image at a time."""
     masks = slow_masks(tuple(images.shape[2:]), p)
     maps = np.zeros((len(images), *images.shape[2:]))
@@ -59,7 +59,7 @@ def plain(model: nn.Module, images: Tensor, targets: Tensor, lam: float = 0.0, p
                 if lam < 1:
                     weight += (1 - lam) * float(model((image * visible)[None]).softmax(1)[0, targets[i]])
                 if lam > 0:
-                    weight += lam * float(covered(image[None], visible[None], targets[i : i + 1]))
+                    weight += lam * float(coverage_score(image[None], visible[None], targets[i : i + 1]))
                 maps[i] += weight * mask
     return maps / (len(masks) * p)
 
@@ -68,11 +68,11 @@ def plain(model: nn.Module, images: Tensor, targets: Tensor, lam: float = 0.0, p
 @pytest.mark.parametrize("lam", [0, 0.7, 1])
 def test_agrees_with_a_plain_rise_over_the_same_masks(images, lam, dtype):
     model, images = net().to(dtype), images.to(dtype)
-    maps = SteeredRISE(model, covered).attribute(images, TARGETS, lam=lam, p=0.4, **SETTINGS)
+    maps = SteeredRISE(model, coverage_score).attribute(images, TARGETS, lam=lam, p=0.4, **SETTINGS)
     assert maps.shape == (5, 1, 11, 13)
     assert maps.dtype == dtype
     assert maps.is_contiguous()
-    np.testing.assert_allclose(maps[:, 0], plain(model, images, TARGETS, lam, 0.4), atol=1e-6, rtol=0)
+    np.testing.assert_allclose(maps[:, 0], rise_by_hand(model, images, TARGETS, lam, 0.4), atol=1e-6, rtol=0)
 
 
 def test_lambda_0_is_rise_without_a_score_and_lambda_1_does_not_ask_the_model(images):
@@ -83,8 +83,8 @@ def test_lambda_0_is_rise_without_a_score_and_lambda_1_does_not_ask_the_model(im
         pytest.fail("called")
 
     assert torch.equal(SteeredRISE(model, never).attribute(images, TARGETS, lam=0, **SETTINGS), alone)
-    only_score = SteeredRISE(never, covered).attribute(images, TARGETS, lam=1, **SETTINGS)
-    between = SteeredRISE(model, covered).attribute(images, TARGETS, lam=0.25, **SETTINGS)
+    only_score = SteeredRISE(never, coverage_score).attribute(images, TARGETS, lam=1, **SETTINGS)
+    between = SteeredRISE(model, coverage_score).attribute(images, TARGETS, lam=0.25, **SETTINGS)
     torch.testing.assert_close(between, 0.75 * alone + 0.25 * only_score, atol=1e-6, rtol=0)
 
 
@@ -147,7 +147,7 @@ def test_the_score_steers_towards_what_it_likes():
 
 @pytest.mark.parametrize("batch_size", [1, 3, 4, 7, 1000])
 def test_depends_on_neither_batch_nor_company(images, batch_size):
-    attribution = SteeredRISE(net(), covered)
+    attribution = SteeredRISE(net(), coverage_score)
     maps = attribution.attribute(images, TARGETS, **SETTINGS)
     again = attribution.attribute(images, TARGETS, batch_size=batch_size, **SETTINGS)
     torch.testing.assert_close(again, maps, atol=1e-6, rtol=0)
@@ -187,11 +187,11 @@ def test_nothing_of_the_users_is_changed(images):
     model.register_forward_hook(lambda *_: None)
     inputs = images.clone().requires_grad_()
     with untouched(model, inputs):
-        maps = SteeredRISE(model, covered).attribute(inputs, TARGETS, **SETTINGS)
+        maps = SteeredRISE(model, coverage_score).attribute(inputs, TARGETS, **SETTINGS)
     assert not maps.requires_grad
     assert torch.equal(inputs, images)
     # Dropout and batch norm of a model in train mode are off: the same as in eval mode.
-    assert torch.equal(maps, SteeredRISE(model.train(), covered).attribute(images, TARGETS, **SETTINGS))
+    assert torch.equal(maps, SteeredRISE(model.train(), coverage_score).attribute(images, TARGETS, **SETTINGS))
 
     def broken(*arguments: object) -> Tensor:
         raise RuntimeError("broken")
@@ -202,7 +202,7 @@ def test_nothing_of_the_users_is_changed(images):
 
 def test_hosts(images):
     model = net()
-    attribution = SteeredRISE(model, covered)
+    attribution = SteeredRISE(model, coverage_score)
     single = attribution.attribute(images, target=1, **SETTINGS)
     both = attribution.attribute((images,), target=1, **SETTINGS)
     assert isinstance(both, tuple)
@@ -211,7 +211,13 @@ def test_hosts(images):
     for target in (torch.tensor([1]), torch.tensor(1), [1] * 5, np.ones(5, dtype=int)):
         assert torch.equal(attribution.attribute(images, target, **SETTINGS), single)
     explain = explain_func(
-        SteeredRISE, score_func=covered, lam=0.7, n_masks=40, cells=(3, 4), attribute_kwargs={"seed": 5}, batch_size=2
+        SteeredRISE,
+        score_func=coverage_score,
+        lam=0.7,
+        n_masks=40,
+        cells=(3, 4),
+        attribute_kwargs={"seed": 5},
+        batch_size=2,
     )
     expected = attribution.attribute(images, TARGETS, lam=0.7, **SETTINGS)
     np.testing.assert_allclose(explain(model, images.numpy(), TARGETS.numpy()), expected, atol=1e-6)
@@ -318,7 +324,7 @@ def test_half_precision_and_no_images():
 )
 def test_bad_arguments(images, arguments, message):
     with pytest.raises(ValueError, match=message):
-        SteeredRISE(net(), covered).attribute(images, **{"target": TARGETS, **SETTINGS, **arguments})
+        SteeredRISE(net(), coverage_score).attribute(images, **{"target": TARGETS, **SETTINGS, **arguments})
 
 
 @pytest.mark.parametrize(

@@ -106,18 +106,18 @@ class Brightness(nn.Module):
         return self.scale * (self.mean(images).mean(1).flatten(1) - 0.5) ** 2
 
 
-def flat(*means: float) -> Tensor:
+def flat_images(*means: float) -> Tensor:
     return torch.tensor(means)[:, None, None, None].expand(-1, 3, 4, 4)
 
 
 #: Along brightness the logit rises for 0.6, 0.7 and 0.9 and falls for 0.2.
-LIT = flat(0.2, 0.6, 0.7, 0.9)
+LIT = flat_images(0.2, 0.6, 0.7, 0.9)
 
 
 def test_share_by_hand():
     # The concept is being bright.
-    negative = flat(*np.linspace(0.1, 0.3, 8).tolist())
-    scores = tcav_score(Brightness(), ["mean"], flat(0.8, 0.9), negative, LIT, 0, n_samples=2, n_random=12)
+    negative = flat_images(*np.linspace(0.1, 0.3, 8).tolist())
+    scores = tcav_score(Brightness(), ["mean"], flat_images(0.8, 0.9), negative, LIT, 0, n_samples=2, n_random=12)
     layer = scores.layers["mean"]
     assert layer.scores == (0.75,) * 12
     assert layer.score == 0.75

@@ -47,7 +47,7 @@ def batches() -> list[Tensor]:
     return [torch.rand(n, 3, 8, 8, generator=generator) for n in (2, 3)]
 
 
-def meanwhile(gate: Gate, slow: Callable[[], Tensor], fast: Callable[[], Tensor]) -> list[Tensor]:
+def run_meanwhile(gate: Gate, slow: Callable[[], Tensor], fast: Callable[[], Tensor]) -> list[Tensor]:
     """Run `fast` from beginning to end while `slow`, in another thread, is at a gate in the middle of its pass."""
 
     def wait() -> Tensor:
@@ -99,7 +99,7 @@ def test_a_pass_in_the_middle_of_another(
 ) -> None:
     every = runs(net)
     expected = [every[slow](batches[0]), every[fast](batches[1])]
-    outputs = meanwhile(net[gate], lambda: every[slow](batches[0]), lambda: every[fast](batches[1]))
+    outputs = run_meanwhile(net[gate], lambda: every[slow](batches[0]), lambda: every[fast](batches[1]))
     for output, expected_output in zip(outputs, expected, strict=True):
         assert torch.equal(output, expected_output)
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in net.modules())

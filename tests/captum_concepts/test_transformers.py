@@ -16,13 +16,13 @@ from captum_concepts import from_torchvision, from_transformers
 transformers = pytest.importorskip("transformers", reason="the models are those of transformers")
 
 
-def built(name: str, settings: dict[str, Any] = TOKENS) -> Any:
+def build_model(name: str, settings: dict[str, Any] = TOKENS) -> Any:
     return transformers_model(name, settings)().eval()
 
 
 @torch.no_grad()
 def test_sides_that_patches_do_not_divide_are_padded() -> None:
-    model = built("SwinModel", HF_SWIN)
+    model = build_model("SwinModel", HF_SWIN)
     backbone = from_transformers(model)
     images = torch.rand(2, 3, 26, 46)
     maps = backbone.feature_maps(backbone.features(images))
@@ -32,16 +32,16 @@ def test_sides_that_patches_do_not_divide_are_padded() -> None:
 
 @torch.no_grad()
 def test_images_of_another_size_are_told() -> None:
-    vit = from_transformers(built("SiglipVisionModel"))
+    vit = from_transformers(build_model("SiglipVisionModel"))
     with pytest.raises(ValueError, match=r"\(N, C, 32, 32\) but got \(1, 3, 16, 64\)"):
         vit.embed(torch.zeros(1, 3, 16, 64))
-    any_size = from_transformers(built("Dinov2Model"))
+    any_size = from_transformers(build_model("Dinov2Model"))
     with pytest.raises(ValueError, match="to be square"):
         any_size.embed(torch.zeros(1, 3, 32, 48))
 
 
 def test_what_a_processor_returns_and_a_name_are_told() -> None:
-    vit = from_transformers(built("ViTModel"))
+    vit = from_transformers(build_model("ViTModel"))
     with pytest.raises(TypeError, match=r'but got BatchFeature\. .* pass its "pixel_values"\.'):
         vit.features(transformers.BatchFeature({"pixel_values": torch.zeros(1, 3, 32, 32)}))
     with pytest.raises(TypeError, match=r"the name 'own/vit'\. Load it first, with `AutoModelFor"):
@@ -50,7 +50,7 @@ def test_what_a_processor_returns_and_a_name_are_told() -> None:
 
 def test_the_factory_of_another_library_is_named() -> None:
     with pytest.raises(ValueError, match=r"ViTModel\. Give it to `from_transformers`, or pass its parts"):
-        from_torchvision(built("ViTModel"))
+        from_torchvision(build_model("ViTModel"))
 
 
 class OwnForward(transformers.ViTModel):
@@ -59,14 +59,14 @@ class OwnForward(transformers.ViTModel):
 
 
 def without_head() -> nn.Module:
-    return built("SiglipVisionModel", {**TOKENS, "vision_use_head": False})
+    return build_model("SiglipVisionModel", {**TOKENS, "vision_use_head": False})
 
 
 @pytest.mark.parametrize(
     "build",
     [
         lambda: nn.Conv2d(3, 4, 3),
-        lambda: built("BeitModel", TOKENS),
+        lambda: build_model("BeitModel", TOKENS),
         lambda: OwnForward(transformers.ViTConfig(**TOKENS)),
         without_head,
     ],
@@ -78,7 +78,7 @@ def test_others_are_refused_with_what_to_pass(build: Callable[[], nn.Module]) ->
 
 
 def test_the_processor_tells_the_normalisation() -> None:
-    model = built("ViTModel")
+    model = build_model("ViTModel")
     processor = transformers.ViTImageProcessor(image_mean=[0.1, 0.2, 0.3], image_std=[0.5, 0.6, 0.7])
     backbone = from_transformers(model, processor)
     assert backbone.normalisation == ((0.1, 0.2, 0.3), (0.5, 0.6, 0.7))
@@ -93,7 +93,7 @@ def test_the_processor_tells_the_normalisation() -> None:
 
 
 def test_the_name_on_the_hub_is_the_source(tmp_path: Any) -> None:
-    model: Any = built("ViTModel")
+    model: Any = build_model("ViTModel")
     assert from_transformers(model).source is None
     model.config._name_or_path = "google/vit-base-patch16-224"
     assert from_transformers(model).source == "transformers:ViTModel:google/vit-base-patch16-224"

@@ -515,7 +515,7 @@ class Names(Constraint):
 
 def check_axes(name: str, value: Any, axes: str, sizes: Sizes) -> None:
     """Raise unless an array has the axes; add their sizes to those of the call."""
-    names, numbers, open_end = _split(axes)
+    names, numbers, open_end = _parse_axes(axes)
     shape = tuple(value.shape)
     fits = len(shape) > len(names) if open_end else len(shape) == len(names)
     for axis, number, size in zip(names, numbers, shape, strict=False):
@@ -527,7 +527,7 @@ def check_axes(name: str, value: Any, axes: str, sizes: Sizes) -> None:
 
 
 @functools.cache
-def _split(axes: str) -> tuple[tuple[str, ...], tuple[int | None, ...], bool]:
+def _parse_axes(axes: str) -> tuple[tuple[str, ...], tuple[int | None, ...], bool]:
     """Return the names of axes, their sizes where these are their names, and whether any others follow."""
     names = tuple(axis.strip() for axis in axes.split(","))
     open_end = names[-1] == "..."

@@ -73,12 +73,12 @@ def read_json(path: Path, what: str) -> Any:
 def parse_json(text: str | bytes) -> Any:
     """Parse JSON; a ValueError also where brackets are nested thousands deep, or an object has a key twice."""
     try:
-        return json.loads(text, object_pairs_hook=_object)
+        return json.loads(text, object_pairs_hook=_unique_keys)
     except RecursionError as error:
         raise ValueError("its brackets are nested too deep") from error
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     mapping = dict(pairs)
     if len(mapping) < len(pairs):
         twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)

@@ -58,11 +58,11 @@ def show_value(value: Any) -> str:
         return str(name).rpartition("<locals>.")[2]
     if isinstance(value, Mapping):
         return _list_items(
-            [f"{show_value(key)}: {show_value(item)}" for key, item in _first(value.items())], len(value), "{}"
+            [f"{show_value(key)}: {show_value(item)}" for key, item in _first_items(value.items())], len(value), "{}"
         )
     if isinstance(value, list | tuple | set | frozenset) and not hasattr(value, "_fields"):
         return _list_items(
-            [show_value(item) for item in _first(value)], len(value), "()" if type(value) is tuple else "[]"
+            [show_value(item) for item in _first_items(value)], len(value), "()" if type(value) is tuple else "[]"
         )
     return _plain_text(value)
 
@@ -77,7 +77,7 @@ def signed_text(number: float, digits: int = 1) -> str:
     return f"{number:+.{digits}f}".replace("-", "−")
 
 
-def _first(values: Collection[Any]) -> list[Any]:
+def _first_items(values: Collection[Any]) -> list[Any]:
     return [value for value, _ in zip(values, range(_SHOWN), strict=False)]
 
 

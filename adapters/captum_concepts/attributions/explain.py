@@ -280,7 +280,7 @@ class ExplainFunc:
             raise ValueError(f"Expected argument `inputs` to have shape (N, ...) but got {tuple(inputs.shape)}.")
         check_callable("model", model)
         check_materialised("model", model)
-        place, dtype = _place(model, kwargs.get("device") or self.device, inputs)
+        place, dtype = _device_and_type(model, kwargs.get("device") or self.device, inputs)
         check_finite("inputs", inputs)
         n = len(inputs)
         if n == 0:
@@ -385,7 +385,7 @@ def _stretch(result: Tensor) -> Tensor:
     return above / span.masked_fill(span == 0, 1)
 
 
-def _place(model: Any, device: Any, inputs: Any) -> tuple[torch.device, torch.dtype]:
+def _device_and_type(model: Any, device: Any, inputs: Any) -> tuple[torch.device, torch.dtype]:
     """Return device and floating type of the model, or where it has none those of the arguments."""
     reference = first_floating(model) if isinstance(model, nn.Module) else None
     if reference is not None:

@@ -320,7 +320,7 @@ def method_from_spec(
     named = {name.lower(): name for name in METHOD_NAMES}
     if spec.lower() in named:
         return build_method(named[spec.lower()], layer=layer, n_steps=n_steps, baseline=baseline, **common, **settings)
-    method = _load(spec) if ":" in spec else _captum_class(spec)
+    method = _load_spec(spec) if ":" in spec else _captum_class(spec)
     if isinstance(method, type) and issubclass(method, Attribution):
         _check_usable(method)
         factory = partial(
@@ -435,7 +435,7 @@ def _check_usable(attribution: type[Attribution]) -> None:
         )
 
 
-def _load(spec: str) -> Any:
+def _load_spec(spec: str) -> Any:
     """Return what "module:name" or "path.py:name" points at."""
     place, _, name = spec.rpartition(":")
     if place.endswith(".py"):

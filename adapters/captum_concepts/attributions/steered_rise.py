@@ -65,7 +65,7 @@ class RandomMasks:
         grids = self.grids[some].to(device, dtype)
         # Bilinear enlarging is separable, and the rows cut out of a matrix are rows of it: two products do all.
         down, across = (
-            _enlarging(side, s, device, dtype)[(cut[some, None] + torch.arange(side)).to(device)]
+            _enlarging_matrix(side, s, device, dtype)[(cut[some, None] + torch.arange(side)).to(device)]
             for side, s, cut in zip(self.size, self.grids.shape[1:], (self.rows, self.columns), strict=True)
         )
         with without_autocast(grids.device):
@@ -73,7 +73,7 @@ class RandomMasks:
             return (down @ grids @ across.mT).clamp_(0, 1)
 
 
-def _enlarging(side: int, cells: int, device: torch.device | str, dtype: torch.dtype) -> Tensor:
+def _enlarging_matrix(side: int, cells: int, device: torch.device | str, dtype: torch.dtype) -> Tensor:
     """Return the matrix that enlarges `cells` numbers to one cell more than `side` pixels."""
     length = (cells + 1) * math.ceil(side / cells)
     unit = torch.eye(cells, device=device, dtype=dtype)
@@ -224,7 +224,7 @@ class SteeredRISE(Attribution):
             If an argument is out of range or has the wrong shape, `lam` is above 0 without a `score_func`, scores
             are not in [0, 1], or outputs are no probabilities where they have to be.
         """
-        images = _only_image(inputs)
+        images = _check_image(inputs)
         check_materialised("forward_func", self.forward_func, images)
         n, channels, *size = images.shape
         if lam > 0 and self.score_func is None:
@@ -247,7 +247,7 @@ class SteeredRISE(Attribution):
         total = torch.zeros(n, size[0] * size[1], dtype=dtype, device=images.device)
         with torch.no_grad(), evaluation_mode(self.forward_func):
             bar = progress(description="RISE", total=n * len(masks), show=display_progressbar, leave=True)
-            for some, rows in _portions(len(masks), n, batch_size):
+            for some, rows in _batch_slices(len(masks), n, batch_size):
                 visible = masks.render(some, images.device, dtype)
                 weights = self._weights(call, visible, rows, lam, activation)
                 with without_autocast(images.device):
@@ -340,7 +340,7 @@ class _Call:
         )
 
 
-def _portions(n_masks: int, n_images: int, batch_size: int) -> Iterator[tuple[slice, slice]]:
+def _batch_slices(n_masks: int, n_images: int, batch_size: int) -> Iterator[tuple[slice, slice]]:
     """Yield slices of masks and of images that form batches of at most `batch_size` pairs."""
     groups = math.ceil(n_images / batch_size)
     # Groups of one size, or a last small one would run as often as the others for little.
@@ -352,7 +352,7 @@ def _portions(n_masks: int, n_images: int, batch_size: int) -> Iterator[tuple[sl
             yield slice(first, min(first + at_once, n_masks)), rows
 
 
-def _only_image(inputs: Any) -> Tensor:
+def _check_image(inputs: Any) -> Tensor:
     tensors = input_tensors(inputs)
     if len(tensors) != 1:
         raise ValueError(

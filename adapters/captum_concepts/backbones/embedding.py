@@ -101,10 +101,10 @@ def embed(
     torch.Size([4, 6])
     """
     module, pooling = resolve_stages(features, pool, maps)
-    return run(module, pooling, loader, 1, display_progressbar)
+    return embed_batches(module, pooling, loader, 1, display_progressbar)
 
 
-def run(
+def embed_batches(
     features: nn.Module,
     pooling: Pooling,
     loader: Iterable[Any],
@@ -121,12 +121,12 @@ def run(
     # A loader draws a seed for its workers, and often its order, from the global generator.
     with keep_generators(device_of(features)), evaluation_mode(features, pooling), torch.no_grad():
         for batch in progress(loader, "Embedding images", show=display_progressbar, leave=True):
-            items = _items(batch, required)
+            items = _check_batch(batch, required)
             images = floating_images(items["images"])
             if not rows:
                 _warn_of_levels(images, pooling.normalisation)
             images = images if reference is None else images.to(reference)
-            output = _features(features, images)
+            output = _run_backbone(features, images)
             if not rows and pooling.pool == "mean":
                 _warn_of_logits(features, output)
             rows.append(pooling(output, width))
@@ -149,7 +149,7 @@ def run(
     )
 
 
-def _features(features: nn.Module, images: Tensor) -> Any:
+def _run_backbone(features: nn.Module, images: Tensor) -> Any:
     """Run the backbone; re-raise its errors with the input shape."""
     try:
         return features(images)
@@ -223,7 +223,7 @@ def read_batch(batch: Any, name: str = "loader") -> dict[str, Any]:
     return fields | {field: getattr(batch, field) for field in FIELDS[4:] if getattr(batch, field, None) is not None}
 
 
-def _items(batch: Any, required: int) -> dict[str, Tensor]:
+def _check_batch(batch: Any, required: int) -> dict[str, Tensor]:
     """Return images, labels and concept labels by name, as many as there are."""
     fields = ("images", "labels", "concept_labels")
     batch_fields = read_batch(batch)

@@ -172,7 +172,7 @@ def _cut(model: Any) -> Backbone:
     raise refusal(model, "transformers", _KNOWN)
 
 
-def _inside(name: str) -> Callable[[Any], Backbone]:
+def _cut_inner(name: str) -> Callable[[Any], Backbone]:
     """Return the cut of a classifier that reads the embedding of the model that it has under a name."""
     return lambda model: _cut(getattr(model, name))
 
@@ -257,16 +257,16 @@ def _projected_clip(model: Any) -> Backbone:
 #: What each class of models is cut by.
 CUTS: dict[str, Callable[[Any], Backbone]] = {
     "ResNetModel": _resnet,
-    "ResNetForImageClassification": _inside("resnet"),
+    "ResNetForImageClassification": _cut_inner("resnet"),
     "ConvNextModel": _convnext,
-    "ConvNextForImageClassification": _inside("convnext"),
+    "ConvNextForImageClassification": _cut_inner("convnext"),
     "SwinModel": _swin,
-    "SwinForImageClassification": _inside("swin"),
+    "SwinForImageClassification": _cut_inner("swin"),
     "ViTModel": partial(_class_token, prefix=1),
-    "ViTForImageClassification": _inside("vit"),
+    "ViTForImageClassification": _cut_inner("vit"),
     # Class token, then the one of distillation.
     "DeiTModel": partial(_class_token, prefix=2),
-    "DeiTForImageClassification": _inside("deit"),
+    "DeiTForImageClassification": _cut_inner("deit"),
     "Dinov2Model": _dinov2,
     "Dinov2ForImageClassification": _dinov2_classifier,
     "CLIPModel": _projected_clip,

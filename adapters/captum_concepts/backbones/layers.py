@@ -196,7 +196,7 @@ def last_spatial_layer(model: nn.Module, images: Tensor) -> str:
         for name, layer in model.named_modules():
             if name and not isinstance(layer, nn.Identity):
                 hooks.enter_context(watch_layer(layer, partial(note, name, any(layer.children()))))
-        _run(model, images)
+        _run_without_trace(model, images)
     for index, name in reversed(list(enumerate(maps))):
         if calls[name] > 1:
             continue
@@ -218,7 +218,7 @@ def last_spatial_layer(model: nn.Module, images: Tensor) -> str:
 def layer_channels(model: nn.Module, layer: str | nn.Module, images: Tensor) -> int:
     """Return the number of channels d of a layer's maps."""
     features = LayerFeatures(model, layer)
-    output: Tensor = _run(features, images)
+    output: Tensor = _run_without_trace(features, images)
     if output.ndim != 4:
         raise ValueError(
             f"Expected layer {features.layer!r} to give maps (N, d, h, w) but got shape "
@@ -244,7 +244,7 @@ def _are_tokens(output: Tensor, size: tuple[int, int], n_samples: int) -> bool:
     return output.ndim == 3 and n_samples in output.shape[:2] and output.shape[0] * output.shape[1] > n_samples
 
 
-def _run(model: nn.Module, images: Tensor) -> Any:
+def _run_without_trace(model: nn.Module, images: Tensor) -> Any:
     """Run a model in eval mode, without gradient, on its own device, and put its modes back."""
     with evaluation_mode(model), torch.no_grad():
         return model(images.to(device_of(model, images.device)))

@@ -496,11 +496,11 @@ def _encoder(model: Any) -> Callable[[Callable[..., Any], list[str], torch.devic
 
     def encode(tokenizer: Callable[..., Any], texts: list[str], device: torch.device) -> Tensor:
         if name == "encode_text":
-            rows = model.encode_text(_on(device, tokenizer(texts)))
+            rows = model.encode_text(_to_device(device, tokenizer(texts)))
         else:
             tokens = _tokens(tokenizer, texts, model)
             inputs = tokens if isinstance(tokens, Mapping) else {"input_ids": tokens}
-            rows = model.get_text_features(**{name: _on(device, tensor) for name, tensor in inputs.items()})
+            rows = model.get_text_features(**{name: _to_device(device, tensor) for name, tensor in inputs.items()})
             # A tensor up to version 4 of transformers.
             rows = getattr(rows, "pooler_output", rows)
         if not isinstance(rows, Tensor) or rows.ndim != 2 or len(rows) != len(texts):
@@ -528,7 +528,7 @@ def _tokens(tokenizer: Callable[..., Any], texts: list[str], model: Any) -> Any:
     )
 
 
-def _on(device: torch.device, tokens: Any) -> Any:
+def _to_device(device: torch.device, tokens: Any) -> Any:
     if not callable(getattr(tokens, "to", None)):
         raise TypeError(f"Expected argument `tokenizer` to return a tensor but got {type(tokens).__name__}.")
     return tokens.to(device)

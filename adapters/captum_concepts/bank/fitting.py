@@ -12,7 +12,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from captum_concepts._support.constraints import POOL, Arrays, Flag, Function, Location, Names, Whole, check_arguments
-from captum_concepts.backbones.embedding import run
+from captum_concepts.backbones.embedding import embed_batches
 from captum_concepts.backbones.pooling import Maps, Pool, resolve_stages
 from captum_concepts.bank.directions import FITTING, HOLD_BACK, Fitting, as_embeddings, fit_directions
 from captum_concepts.bank.folders import find_concept_folders, fit_folders, image_loader, warn_without_transform
@@ -244,7 +244,7 @@ class FittedBank(BankValue):
             warn_without_transform(backbone)
         paths = folders.paths()
         loader = image_loader(paths, transform, batch_size, num_workers)
-        features = as_embeddings(run(module, pooling, loader, 1, display_progressbar).features)
+        features = as_embeddings(embed_batches(module, pooling, loader, 1, display_progressbar).features)
         bad = [path for path, row in zip(paths, features.isfinite().all(1).tolist(), strict=True) if not row]
         if bad:
             raise ValueError(

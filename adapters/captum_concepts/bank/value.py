@@ -128,10 +128,10 @@ class BankValue:
             If there is no such concept; the message lists the nearest names.
         """
         if not isinstance(name, str) or name not in self.names:
-            raise self._unknown("argument `name` to be that of a concept", name)
+            raise self._unknown_name("argument `name` to be that of a concept", name)
         return self.names.index(name)
 
-    def _unknown(self, expected: str, name: Any) -> ValueError:
+    def _unknown_name(self, expected: str, name: Any) -> ValueError:
         near = difflib.get_close_matches(str(name), self.names, n=3, cutoff=0.4) or self.names[:3]
         return ValueError(f"Expected {expected} but none is named {name!r}. The nearest of the {len(self)} are {near}.")
 
@@ -194,7 +194,7 @@ class BankValue:
         """
         for old in mapping:
             if old not in self.names:
-                raise self._unknown("the keys of argument `mapping` to be names of concepts", old)
+                raise self._unknown_name("the keys of argument `mapping` to be names of concepts", old)
         names = [mapping.get(name, name) for name in self.names]
         if len(set(names)) < len(names):
             raise ValueError("Expected argument `mapping` to leave different names but some occur more than once.")

@@ -27,7 +27,7 @@ from captum_concepts._support.constraints import (
 from captum_concepts._support.progress import progress
 from captum_concepts._support.running import first_floating
 from captum_concepts.backbones.backbone import Backbone
-from captum_concepts.backbones.embedding import run
+from captum_concepts.backbones.embedding import embed_batches
 from captum_concepts.backbones.pooling import Maps, Pool, resolve_stages
 from captum_concepts.bank.bank import ConceptBank
 from captum_concepts.bank.directions import FITTING, Fitting, as_embeddings
@@ -331,7 +331,7 @@ class PostHocCBM(StoredCBM):
                 left_out = learnable.left_out
 
         labelled = concept_labels is not None or bank is not None
-        embedded = run(module, pooling, loader, 2 if labelled else 3, display_progressbar, width)
+        embedded = embed_batches(module, pooling, loader, 2 if labelled else 3, display_progressbar, width)
         check_finite("loader", embedded.features)
         rows, labels = as_embeddings(embedded.features), cast("Tensor", embedded.labels)
         if bank is None:

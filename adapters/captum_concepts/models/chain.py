@@ -24,7 +24,7 @@ from captum_concepts._support.running import (
     without_autocast,
 )
 from captum_concepts._support.shown import chain_html
-from captum_concepts.backbones.embedding import Embeddings, run
+from captum_concepts.backbones.embedding import Embeddings, embed_batches
 from captum_concepts.backbones.pooling import Pooling, check_concepts, project_maps
 from captum_concepts.bank.files import P_VALUES, TENSORS
 from captum_concepts.models.interventions import Levels, chosen_concepts, replacements
@@ -428,7 +428,7 @@ class ConceptChain(nn.Module, ABC):
         if isinstance(loader, Embeddings):
             check_shape("loader.features", loader.features, ("N", "d"), (None, self._channels))
             return loader
-        return run(self.features, self.pooling, loader, required, display_progressbar)
+        return embed_batches(self.features, self.pooling, loader, required, display_progressbar)
 
     @check_arguments(head=Module())
     def with_head(self, head: nn.Module) -> Self:

@@ -105,7 +105,7 @@ def fit_logistic(
     model = LogisticRegression(C=C, max_iter=max_iter)
     head = _fit(model, values, labels, _check_classes(labels, n_classes), standardise)
     if max(model.n_iter_) >= max_iter:
-        tell_unconverged("fit_logistic", max_iter, "lower `C`")
+        warn_unconverged("fit_logistic", max_iter, "lower `C`")
     return head
 
 
@@ -172,11 +172,11 @@ def fit_elastic_net(
     )
     head = _fit(model, values, labels, _check_classes(labels, n_classes), standardise)
     if model.n_iter_ >= max_iter:
-        tell_unconverged("fit_elastic_net", max_iter, "raise `alpha`")
+        warn_unconverged("fit_elastic_net", max_iter, "raise `alpha`")
     return head
 
 
-def tell_unconverged(function: str, max_iter: int, otherwise: str) -> None:
+def warn_unconverged(function: str, max_iter: int, otherwise: str) -> None:
     """Warn of a solver that has taken all its steps."""
     warn_user(
         f"{function} has not converged in `max_iter` = {max_iter} steps: what it fitted is returned as it is. Raise "
@@ -185,7 +185,7 @@ def tell_unconverged(function: str, max_iter: int, otherwise: str) -> None:
 
 
 @cache
-def _threads() -> ThreadpoolController:
+def _thread_controller() -> ThreadpoolController:
     """Return what sets the threads of BLAS; looking for its libraries takes longer than a small fit."""
     return ThreadpoolController()
 
@@ -227,7 +227,7 @@ def _fit(model: Any, values: Tensor, y: np.ndarray, k: int, standardise: bool) -
     spread = x.std(axis=0) if standardise else np.ones(x.shape[1])
     spread[spread == 0] = 1.0
     # The products of a step are so small that threads of BLAS cost more in waiting for each other than they save.
-    with _threads().limit(limits=1, user_api="blas"), warnings.catch_warnings():
+    with _thread_controller().limit(limits=1, user_api="blas"), warnings.catch_warnings():
         # In our own words, with the argument's name.
         warnings.simplefilter("ignore", ConvergenceWarning)
         model.fit((x - shift) / spread, y)

@@ -123,7 +123,7 @@ class PycConcepts(nn.Module):
     def forward(self, latent: Tensor) -> Tensor:
         """Return the logits, as the model's encoder computes them."""
         output = self.model(query=self.concepts, evidence={"latent": latent})
-        return torch.cat([_plain(output.logits[name]) for name in self.concepts], dim=1)
+        return torch.cat([_as_tensor(output.logits[name]) for name in self.concepts], dim=1)
 
     def maps(self, maps: Tensor, indices: Any) -> Tensor:
         """Return what each place alone would add to each logit, over d: Eq. 2 with the encoder's weights."""
@@ -171,7 +171,7 @@ class PycHead(nn.Module):
     def forward(self, values: Tensor) -> Tensor:
         """Return the logits, as the model's predictor computes them."""
         evidence = {name: values[:, columns] for name, columns in self.columns.items()}
-        logits = _plain(self.model(query=[self.task], evidence=evidence).logits[self.task])
+        logits = _as_tensor(self.model(query=[self.task], evidence=evidence).logits[self.task])
         return torch.cat([torch.zeros_like(logits), logits], 1) if logits.shape[1] == 1 else logits
 
 
@@ -201,7 +201,7 @@ def _states(concept: Any) -> list[str]:
     return [f"{concept.name}::{state}" for state in states]
 
 
-def _plain(output: Any) -> Tensor:
+def _as_tensor(output: Any) -> Tensor:
     return output.tensor if hasattr(output, "tensor") else output
 
 

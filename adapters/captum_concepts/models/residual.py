@@ -31,7 +31,7 @@ from captum_concepts.bank.bank import ConceptBank
 from captum_concepts.models.cbm import PostHocCBM
 from captum_concepts.models.chain import ConceptChain, linear_part
 from captum_concepts.models.files import ModelContents
-from captum_concepts.models.heads import tell_unconverged
+from captum_concepts.models.heads import warn_unconverged
 from captum_concepts.models.random_banks import RandomBank
 from captum_concepts.models.store import StoredCBM
 
@@ -352,7 +352,7 @@ def _solve(
     ends = {"maxiter": max_iter, "maxfun": 2 * max_iter, "gtol": 1e-6, "ftol": 1e-12}
     solved = minimize(loss, np.zeros(shape[0] * shape[1]), jac=True, method="L-BFGS-B", options=ends)
     if solved.status == 1:
-        tell_unconverged("fit_residual", max_iter, "lower `C`")
+        warn_unconverged("fit_residual", max_iter, "lower `C`")
     rows = torch.from_numpy(solved.x).view(shape).to(x)
     weight = rows[:, :-1] / spread
     return weight, rows[:, -1] - weight @ shift

@@ -123,7 +123,7 @@ def show_concepts(
     (2, 5)
     >>> figure.savefig("concepts.png")
     """
-    views = _views(model, images, layer, bank, batch_size)
+    views = _compute_views(model, images, layer, bank, batch_size)
     by = ("contribution" if isinstance(views, ClassViews) else "value") if by is None else by
     n, n_concepts = views.values.shape
     if concepts is None:
@@ -146,7 +146,7 @@ def show_concepts(
     figure, axes = _grid(n, 1 + chosen.shape[1], tiles.shape[2] / tiles.shape[3], waterfall=names is not None)
     for i, row in enumerate(axes):
         title = _class_title(views, i, names, labels) if isinstance(views, ClassViews) and names else ""
-        _picture(row[0], tiles[i], title)
+        _draw_picture(row[0], tiles[i], title)
         for ax, j, map_ in zip(row[1:], chosen[i].tolist(), maps[i], strict=False):
             value = views.values[i, j].item()
             absent = views.threshold is not None and value < views.threshold
@@ -157,7 +157,7 @@ def show_concepts(
             total = views.logits[i].max().item()
             parts = views.contributions[i]
             plot_contributions(parts, views.names, total, top=chosen.shape[1], rest=remainder, ax=row[-1])
-    _colour_bar(figure, axes[:, 1:-1] if names is not None else axes[:, 1:], low, high, views)
+    _draw_colour_bar(figure, axes[:, 1:-1] if names is not None else axes[:, 1:], low, high, views)
     return figure, axes
 
 
@@ -219,7 +219,7 @@ def show_top_images(
     >>> figure, axes = show_top_images(cbm, torch.rand(20, 3, 16, 16), "red", top=4)
     >>> figure.savefig("red.png")
     """
-    views = _views(model, images, layer, bank, batch_size)
+    views = _compute_views(model, images, layer, bank, batch_size)
     n, n_concepts = views.values.shape
     try:
         (j,) = chosen_concepts([concept], views.names, 1, n_concepts).tolist()
@@ -240,7 +240,7 @@ def show_top_images(
     for ax in flat[len(rows) :]:
         ax.set_visible(False)
     figure.suptitle(clip_text(views.names[j], 60), fontsize="medium", parse_math=False)
-    _colour_bar(figure, axes, low, high, views)
+    _draw_colour_bar(figure, axes, low, high, views)
     return figure, flat[: len(rows)]
 
 
@@ -325,7 +325,7 @@ def scale_of(maps: Tensor, threshold: float | None) -> tuple[float, float]:
     return low, high if high > low else low + 1.0
 
 
-def _views(model: Any, images: Any, layer: str | None, bank: Any, batch_size: int) -> ConceptViews:
+def _compute_views(model: Any, images: Any, layer: str | None, bank: Any, batch_size: int) -> ConceptViews:
     if (layer is None) != (bank is None):
         missing = "layer" if layer is None else "bank"
         raise ValueError(f"Expected arguments `layer` and `bank` together but `{missing}` is missing.")
@@ -364,13 +364,13 @@ def _grid(rows: int, tiles: int, ratio: float, *, waterfall: bool) -> tuple[Figu
     return figure, figure.subplots(rows, len(widths), squeeze=False, width_ratios=widths)
 
 
-def _picture(ax: Axes, picture: Tensor, title: str) -> None:
+def _draw_picture(ax: Axes, picture: Tensor, title: str) -> None:
     flat = torch.zeros(1, 1)
     # Without a share of the colours, it is the image alone, checked as the others are.
     plot_coam(picture, flat, title or None, beta=0.0, coloured="blend", ax=ax)
 
 
-def _colour_bar(figure: Figure, axes: Any, low: float, high: float, views: ConceptViews) -> None:
+def _draw_colour_bar(figure: Figure, axes: Any, low: float, high: float, views: ConceptViews) -> None:
     colours = ScalarMappable(Normalize(low, high), mpl.colormaps["jet"])
     bar = figure.colorbar(colours, ax=list(np.ravel(axes)), shrink=0.8, pad=0.01, aspect=30)
     bar.ax.tick_params(labelsize="x-small")

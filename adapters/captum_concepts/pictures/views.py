@@ -83,7 +83,7 @@ def concept_views(model: Any, images: Any, batch_size: int = 64) -> ClassViews:
         raise TypeError(f"Expected argument `model` to be a concept model but got {type(model).__name__}. {_REMEDY}.")
     images = check_images(images)
     with evaluation_mode(model, model.features, model.concept_predictor, model.head), torch.no_grad():
-        parts = [_batch(model, batch) for batch in images.split(batch_size)]
+        parts = [_batch_views(model, batch) for batch in images.split(batch_size)]
     names = getattr(getattr(model, "concept_layer", None), "names", None)
     values = torch.cat([part["values"] for part in parts])
     joined = {name: torch.cat([part[name] for part in parts]) for name in parts[0] if name != "values"}
@@ -109,7 +109,7 @@ def check_images(images: Any, name: str = "images") -> Tensor:
     return tensor
 
 
-def _batch(model: Any, images: Tensor) -> dict[str, Tensor]:
+def _batch_views(model: Any, images: Tensor) -> dict[str, Tensor]:
     """Return values, maps, logits, weights and residual of a batch, on the CPU."""
     if isinstance(model, ConceptChain):
         features = model.features(to_model(model.features, images))

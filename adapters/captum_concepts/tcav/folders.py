@@ -74,10 +74,10 @@ class TCAVScores(dict[str, TCAVScore]):
             of_layer = {name: score.layers[layer] for name, score in self.items()}
             offset = (k - (len(layers) - 1) / 2) * share
             for place, result in enumerate(of_layer.values()):
-                _bar(ax, place + offset, share, result.scores, colours[k], layer if place == 0 else None)
+                _draw_bar(ax, place + offset, share, result.scores, colours[k], layer if place == 0 else None)
                 if result.passed:
                     ax.text(place + offset, max(result.scores) + 0.02, "*", ha="center", va="bottom")
-            _bar(ax, len(self) + offset, share, _random_scores(of_layer), _RANDOM, None)
+            _draw_bar(ax, len(self) + offset, share, _random_scores(of_layer), _RANDOM, None)
         ax.axhline(0.5, color="black", linestyle="--", linewidth=0.8)
         ax.set_xticks(range(len(self) + 1), [*(clip_text(name, 24) for name in self), "random"], parse_math=False)
         ax.set_ylim(0, 1.12)
@@ -96,7 +96,9 @@ def _random_scores(layer: Mapping[str, LayerScore]) -> tuple[float, ...]:
     return max((score.random_scores for score in layer.values()), key=len)
 
 
-def _bar(ax: Axes, place: float, width: float, scores: tuple[float, ...], colour: object, label: str | None) -> None:
+def _draw_bar(
+    ax: Axes, place: float, width: float, scores: tuple[float, ...], colour: object, label: str | None
+) -> None:
     defined = np.array(scores)[~np.isnan(scores)]
     if not len(defined):
         ax.text(place, 0.02, "undefined", ha="center", va="bottom", rotation=90, fontsize="x-small")
