@@ -63,7 +63,7 @@ def test_embedding_is_that_of_the_model(case: Case) -> None:
 
 
 @torch.no_grad()
-def test_maps_average_to_the_embedding_only_if_said_so(case: Case) -> None:
+def test_maps_average_to_the_embedding_only_if_linear(case: Case) -> None:
     features = case.backbone.features(case.images)
     maps = case.backbone.feature_maps(features)
     assert maps.shape[:2] == (2, case.family.channels)
@@ -359,7 +359,7 @@ def test_the_network_inside_is_cut(name: str, network: nn.Module) -> None:
     assert backbone.features.get_submodule("layer4") is network.layer4
 
 
-def test_distributed_models_are_seen_through(network: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_distributed_models_are_unwrapped(network: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
     # Made without its constructor, which wants a group of processes.
     parallel = nn.parallel.DistributedDataParallel.__new__(nn.parallel.DistributedDataParallel)
     nn.Module.__init__(parallel)
@@ -367,7 +367,7 @@ def test_distributed_models_are_seen_through(network: nn.Module, monkeypatch: py
     assert from_torchvision(parallel).channels == 512
 
 
-def test_which_of_two_networks_is_asked(network: nn.Module) -> None:
+def test_a_module_with_two_networks_is_refused(network: nn.Module) -> None:
     with pytest.raises(ValueError, match=r"Trained, of whose parts \['teacher', 'student'\] have weights.*teacher"):
         from_torchvision(Trained(teacher=network, student=nn.Linear(2, 2)))
     with pytest.raises(ValueError, match="torchvision family"):

@@ -91,7 +91,7 @@ def test_svm_agrees_with_scikit_learn_on_the_samples_drawn():
         assert bank.test_accuracy[j].item() == pytest.approx(balanced_accuracy(svm, x[~is_drawn], labels[~is_drawn, j]))
 
 
-def test_draw_takes_the_numbers_asked_for_from_the_right_side():
+def test_draw_takes_the_requested_numbers_from_the_right_side():
     labels = np.random.default_rng(0).random((200, 7)) < 0.3
     positive, negative = draw_samples(labels, 15, 1000, seed=1)
     assert (positive.sum(axis=0) == 15).all()
@@ -243,7 +243,7 @@ def test_mean_needs_no_solver_and_two_products_for_any_number_of_concepts(monkey
     assert counts == [2, 2]
 
 
-def test_a_solver_that_does_not_converge_ends_and_is_told(monkeypatch):
+def test_a_solver_that_does_not_converge_ends_with_a_warning(monkeypatch):
     monkeypatch.setattr("captum_concepts.bank.directions._MOST_STEPS", 20)
     features = 700 * torch.randn(120, 8, generator=torch.Generator().manual_seed(0))
     labels = torch.stack([torch.arange(120) % 2, (features[:, 0] > 0).long()], 1)

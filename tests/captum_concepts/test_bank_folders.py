@@ -111,7 +111,7 @@ def test_each_concept_is_fitted_as_by_fit(root: Path, method: str, n_pos: int | 
             assert torch.equal(getattr(ours, tensor), getattr(fitted, tensor)), tensor
 
 
-def test_images_are_seen_once_and_nothing_else_is_changed(root: Path, bank: ConceptBank) -> None:
+def test_images_are_embedded_once_without_side_effects(root: Path, bank: ConceptBank) -> None:
     backbone = Colours().train()
     with untouched(backbone), warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -186,9 +186,7 @@ def test_p_values_by_hand() -> None:
 
 @pytest.mark.parametrize("directed", [False, True])
 @pytest.mark.parametrize(("n_sets", "scale"), [(4, 1.0), (10, 0.0)])
-def test_random_sets_in_the_place_of_concepts_are_significant_as_often_as_said(
-    n_sets: int, scale: float, directed: bool
-) -> None:
+def test_random_sets_as_concepts_are_significant_at_the_nominal_rate(n_sets: int, scale: float, directed: bool) -> None:
     # Accuracies vary with the set, with the pair, or both; among 1500 sets 5 % are 75 +- 8.
     rng = np.random.default_rng(0)
     p_values = []
@@ -233,7 +231,7 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_folders_that_are_not_as_said(tmp_path: Path, fault: str) -> None:
+def test_wrong_layouts_of_folders_are_refused(tmp_path: Path, fault: str) -> None:
     write(tmp_path / "red", 2, red=80)
     write(tmp_path / "random", 2)
     spoil, message = FAULTS[fault]
@@ -280,7 +278,7 @@ def test_transforms_that_do_not_fit(tmp_path: Path, transform: object, message: 
         ConceptBank.from_folders(Colours(), tmp_path, transform=transform)
 
 
-def test_numbers_asked_for_that_are_not_there_are_told_once(tmp_path: Path) -> None:
+def test_too_few_images_are_warned_of_once(tmp_path: Path) -> None:
     for name, n in (("red", 6), ("blue", 20), ("random", 20)):
         write(tmp_path / name, n, red=80 * (name != "random"))
     with pytest.warns(UserWarning, match=r"1 of 2 concepts have fewer images than n_pos=12 .*'red' \(6 with, 20 with"):
@@ -295,7 +293,7 @@ def test_numbers_asked_for_that_are_not_there_are_told_once(tmp_path: Path) -> N
         (((0.5,) * 3, (0.25,) * 3), r"lie in 0 to 1: they seem not to be normalised"),
     ],
 )
-def test_images_that_go_in_as_they_are_are_told(
+def test_images_that_are_not_normalised_are_warned_of(
     tmp_path: Path, normalisation: tuple[tuple[float, ...], tuple[float, ...]] | None, message: str
 ) -> None:
     for name, red in (("red", 80), ("random", 0)):

@@ -94,7 +94,7 @@ def test_maps_are_captums_grad_cam_of_the_concept_predictor():
 
 
 @pytest.mark.parametrize("make", MODELS)
-def test_only_the_concepts_asked_for_are_given(make):
+def test_only_the_requested_concepts_are_returned(make):
     cbm = make()
     x = images()
     every = cbm.concept_maps(x)
@@ -119,7 +119,7 @@ def test_only_the_concepts_asked_for_are_given(make):
         (torch.tensor([True]), TypeError, "concept indices"),
     ],
 )
-def test_bad_concept_indices_are_told_before_the_backbone_runs(make, concepts, error, message):
+def test_bad_concept_indices_are_refused_before_the_backbone_runs(make, concepts, error, message):
     cbm = make()
     features = cbm.features(images())
     with pytest.raises(error, match=message):
@@ -235,7 +235,7 @@ def test_damaged_state_is_refused():
 
 
 @pytest.mark.parametrize("make", MODELS)
-def test_copies_are_whole_and_of_their_own(make):
+def test_copies_are_complete_and_independent(make):
     cbm = make()
     before = cbm(images())
     twin = copy.deepcopy(cbm)
@@ -324,7 +324,7 @@ def test_pooled_features_have_values_but_no_maps():
         cbm.values_from_features(torch.rand(3, 5))
 
 
-def test_pool_of_wrong_shape_is_told():
+def test_pool_of_wrong_shape_is_refused():
     cbm = PostHocCBM(nn.Identity(), random_bank(), nn.Linear(L, K), pool=lambda f: f.amax(dim=3))
     with pytest.raises(ValueError, match=r"`pool` to give embeddings \(N, d\) = \(\*, 4\)"):
         cbm.values_from_features(torch.rand(3, D, 2, 2))

@@ -170,7 +170,7 @@ def test_the_backbone_is_built_from_its_name(path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("source", ["torchvision:resnet18:nonsense", "timm:no_such_model"])
-def test_a_name_that_builds_nothing_is_told(source: str) -> None:
+def test_a_name_that_builds_nothing_is_refused(source: str) -> None:
     with pytest.raises(ValueError, match=f"The backbone {source} cannot be built .* as `features`"):
         named.build_backbone(source)
 
@@ -197,7 +197,7 @@ OTHERS: dict[str, tuple[str, Any, dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("case", OTHERS)
-def test_another_backbone_is_told(path: Path, case: str) -> None:
+def test_another_backbone_is_refused_or_warned_of(path: Path, case: str) -> None:
     backbone, other, arguments, message = OTHERS[case]
     if case == "statistics of a norm":
         with torch.no_grad():
@@ -229,7 +229,7 @@ def test_the_same_backbone_in_a_wrapper_is_the_same(path: Path, backbone: str) -
         PostHocCBM.load(path, nn.Sequential(network(), nn.Identity()))
 
 
-def test_another_width_is_told_also_if_not_strict(path: Path) -> None:
+def test_another_width_is_refused_also_if_not_strict(path: Path) -> None:
     PostHocCBM(network(), bank(), head()).save(path)
     wide = Backbone(nn.Conv2d(3, 6, 3), "mean", None, 6)
     with pytest.raises(ValueError, match=r"embeddings \(N, 4\).* but got a Backbone of 6"):
@@ -310,7 +310,7 @@ SPOILT: dict[str, tuple[Any, str]] = {
 
 
 @pytest.mark.parametrize("case", SPOILT)
-def test_files_that_do_not_fit_are_told(path: Path, case: str) -> None:
+def test_files_with_wrong_metadata_are_refused(path: Path, case: str) -> None:
     PostHocCBM(network(), bank(), head()).save(path)
     changed, message = SPOILT[case]
     rewrite_file(path, **changed)
@@ -337,7 +337,7 @@ TENSORS: dict[str, tuple[Callable[[dict[str, Tensor]], object], str]] = {
 
 
 @pytest.mark.parametrize("case", TENSORS)
-def test_numbers_that_do_not_fit_are_told_when_a_file_is_read(path: Path, case: str) -> None:
+def test_files_with_wrong_tensors_are_refused(path: Path, case: str) -> None:
     PostHocCBM(network(), bank(), nn.Linear(3, 5)).save(path)
     spoil, message = TENSORS[case]
     rewrite_file(path, spoil)
@@ -351,7 +351,7 @@ def test_a_head_of_another_type_than_the_features_is_refused_when_a_file_is_read
         PostHocCBM.load(path, network(), strict=False)
 
 
-def test_a_residual_with_nan_is_told_when_a_file_is_read(path: Path) -> None:
+def test_files_with_nan_in_the_residual_are_refused(path: Path) -> None:
     ResidualCBM(PostHocCBM(network(), bank(), nn.Linear(3, 5)), nn.Linear(4, 5)).save(path)
     rewrite_file(path, lambda tensors: tensors["residual.weight"].fill_(torch.nan))
     with pytest.raises(ValueError, match=r"its residual cannot be built \(weight holds NaN"):
@@ -359,7 +359,7 @@ def test_a_residual_with_nan_is_told_when_a_file_is_read(path: Path) -> None:
 
 
 @pytest.mark.parametrize("case", ["cut short", "a bit turned", "text", "a bank", "weights"])
-def test_damaged_files_are_told(path: Path, case: str) -> None:
+def test_damaged_files_are_refused(path: Path, case: str) -> None:
     PostHocCBM(network(), bank(), head()).save(path)
     content = bytearray(path.read_bytes())
     message = "not a complete safetensors file"
@@ -381,7 +381,7 @@ def test_damaged_files_are_told(path: Path, case: str) -> None:
         PostHocCBM.load(path, network())
 
 
-def test_without_a_name_the_backbone_is_asked_for(path: Path) -> None:
+def test_without_its_name_the_backbone_is_required(path: Path) -> None:
     PostHocCBM(network(), bank(), head()).save(path)
     with pytest.raises(ValueError, match=r"Expected argument `features`.* Its embedding has 4 dimensions"):
         PostHocCBM.load(path)

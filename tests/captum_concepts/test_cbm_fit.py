@@ -72,7 +72,7 @@ def test_fit_takes_a_backbone_of_half_precision():
     assert ((u > 0) == concepts).float().mean() > 0.9
 
 
-def test_warnings_of_fit_are_told_where_it_is_called():
+def test_warnings_of_fit_point_to_the_caller():
     x, y, concepts = labelled_images()
     twice = torch.cat([concepts, concepts[:, :1]], 1)
     with pytest.warns(UserWarning, match=r"'concept 0' = 'concept 2'") as record:
@@ -121,7 +121,7 @@ def test_fit_learns_concepts_and_classes_in_one_pass(method):
         assert (cbm(x).argmax(dim=1) == y).float().mean() > 0.9
 
 
-def test_fit_takes_concept_labels_beside_the_loader():
+def test_fit_takes_concept_labels_as_an_argument():
     x, y, concepts = labelled_images()
     inside = PostHocCBM.fit(Counted(), loader_of(x, y, concepts), **FEW)
     separate = PostHocCBM.fit(Counted(), loader_of(x, y), concept_labels=concepts.numpy(), **FEW)
@@ -158,7 +158,7 @@ def test_bank_of_the_user_stands_alone(changes, message):
     assert features.seen == []
 
 
-def test_bank_of_another_width_is_told_at_once():
+def test_bank_of_another_width_is_refused_early():
     features = Counted()
     wide = ConceptBank(np.eye(17))
     with pytest.raises(ValueError, match=r"`features` to give .* with d = 17, the width of the concepts"):
@@ -280,7 +280,7 @@ def test_labels_of_other_images_are_refused_before_the_backbone_runs():
     assert features.seen == []
 
 
-def test_channels_last_features_are_told_when_fitting():
+def test_channels_last_features_are_refused_when_fitting():
     swin = nn.Sequential(nn.Conv2d(3, 16, 1))
     swin.register_forward_hook(lambda module, inputs, output: output.permute(0, 2, 3, 1))
     with pytest.raises(ValueError, match=r"got \(32, 6, 6, 16\).*pass `maps="):

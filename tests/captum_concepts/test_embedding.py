@@ -52,7 +52,7 @@ def test_images_that_were_not_normalised_are_warned_of_once(backbone, images, wa
     assert all(part in str(warning.message) for warning in caught for part in parts)
 
 
-def test_what_a_backbone_raises_itself_is_told_with_what_it_was_given() -> None:
+def test_errors_of_a_backbone_name_the_shape_of_its_input() -> None:
     with pytest.raises(RuntimeError) as caught:
         embed(nn.Linear(7, 2), [LEVELS / 255])
     assert "type Linear, on images of shape (2, 3, 4, 4)" in caught.value.__notes__[0]
@@ -73,7 +73,7 @@ def test_batches_by_name_are_those_in_order(kind: type) -> None:
         embed(FEATURES, [kind(pixels=LEVELS)])
 
 
-def test_channels_at_the_end_are_told_to_be_moved() -> None:
+def test_wrong_shapes_are_refused_with_a_remedy() -> None:
     backbone = from_torchvision(models.VisionTransformer(32, 16, 1, 1, 8, 8).eval())
     remedies = {
         (2, 32, 32, 3): "Move the channels to the second axis",
@@ -96,13 +96,13 @@ def test_channels_at_the_end_are_told_to_be_moved() -> None:
     ],
     ids=["whole", "whole by name", "embedding", "embedding by name", "no logits"],
 )
-def test_a_whole_network_is_told_from_a_backbone(network: nn.Module, message: str | None) -> None:
+def test_a_network_with_its_classifier_is_warned_of(network: nn.Module, message: str | None) -> None:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         embed(network, [LEVELS / 255] * 2)
     assert [str(warning.message).count(message or "") for warning in caught] == [1] * (message is not None)
 
 
-def test_a_data_set_is_told_from_a_loader() -> None:
+def test_a_data_set_is_refused_as_a_loader() -> None:
     with pytest.raises(ValueError, match=r"labels as a tensor but got int\. A data set gives .*DataLoader\(dataset"):
         embed(FEATURES, [(LEVELS[0], 3)])

@@ -97,7 +97,7 @@ def test_heads_are_repeatable_and_touch_no_global_generator(fit):
 
 
 @pytest.mark.parametrize("fit", [fit_logistic, fit_elastic_net])
-def test_a_head_that_has_not_converged_is_told_once(fit):
+def test_a_head_that_has_not_converged_is_warned_of_once(fit):
     x, y = values_and_labels(4)
     with pytest.warns() as record:
         head = fit(x, y, max_iter=1)

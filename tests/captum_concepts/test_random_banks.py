@@ -55,7 +55,7 @@ def test_they_are_those_of_the_function(values: str) -> None:
     assert model.state_dict().keys() == bare.state_dict().keys()
 
 
-def test_a_file_keeps_them_and_one_without_has_none(tmp_path: Path) -> None:
+def test_files_keep_random_banks(tmp_path: Path) -> None:
     model = fit_model()
     residual = ResidualCBM(model, nn.Linear(4, K))
     for kind, saved in ((PostHocCBM, model), (ResidualCBM, residual)):
@@ -107,7 +107,7 @@ def test_they_follow_the_model_to_another_device() -> None:
     assert all(map(torch.equal, logits, expected))
 
 
-def test_a_table_of_scores_is_drawn_beside_its_baseline() -> None:
+def test_a_table_of_scores_is_drawn_with_its_baseline() -> None:
     model = fit_model()
     class_concepts = torch.rand(K, L, generator=torch.Generator().manual_seed(3))
     table = score_concepts(model, BATCHES, class_concepts=class_concepts, top_l=[1, 3])

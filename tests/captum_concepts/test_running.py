@@ -25,7 +25,7 @@ def test_progress_is_shown_on_terminals_only(
 
 
 @pytest.mark.parametrize("terminal", [False, True])
-def test_a_whole_run_has_one_bar_which_its_parts_move(
+def test_a_run_has_one_bar_which_its_parts_move(
     terminal: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
@@ -76,14 +76,14 @@ def test_a_file_of_a_users_may_be_called_as_a_library_is_and_hold_dataclasses(tm
         run_file(path)
 
 
-def test_a_users_file_is_run_and_nothing_is_left_beside_it(tmp_path, monkeypatch):
+def test_a_users_file_is_run_without_writing_bytecode(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
     (tmp_path / "mine.py").write_text("WHERE = __file__\n")
     assert str(tmp_path / "mine.py") == run_file(tmp_path / "mine.py").WHERE
     assert [path.name for path in tmp_path.iterdir()] == ["mine.py"]
 
 
-def test_tensors_of_all_kinds_cross_at_once_and_as_they_are():
+def test_to_host_moves_all_tensors_in_one_transfer():
     tensors = [
         torch.tensor(2.5),
         torch.tensor([True, False, True]),

@@ -125,7 +125,7 @@ def test_all_maps_share_one_scale() -> None:
     assert weak[-1, -1, 1] > weak[-1, -1, 0]
 
 
-def test_a_bank_beside_any_model(tmp_path: Path) -> None:
+def test_a_bank_on_any_model(tmp_path: Path) -> None:
     model = nn.Sequential(network(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), linear(4, 7)).eval()
     bank = cbm().bank
     with untouched(model):
@@ -143,7 +143,7 @@ def test_a_bank_beside_any_model(tmp_path: Path) -> None:
         show_concepts(model, IMAGES)
 
 
-def test_concepts_by_name_and_pictures_of_ones_own() -> None:
+def test_concepts_by_name_and_custom_pictures() -> None:
     pictures = (IMAGES * 255).to(torch.uint8)
     _, axes = show_concepts(cbm(), 5 * IMAGES - 2, concepts=["<b>"], pictures=pictures)
     assert axes.shape == (5, 3)

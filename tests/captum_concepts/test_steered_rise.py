@@ -95,7 +95,7 @@ def test_by_hand():
     torch.testing.assert_close(masks.render(slice(0, 1))[0], down @ masks.grids[0] @ down.T)
 
 
-def test_masks_have_the_mean_and_the_range_asked_for():
+def test_masks_have_the_requested_mean_and_range():
     masks = RandomMasks.draw(2000, (28, 30), (7, 7), 0.3, seed=1).render(slice(None))
     assert masks.min() >= 0
     assert masks.max() <= 1
@@ -159,7 +159,7 @@ def test_depends_on_neither_batch_nor_company(images, batch_size):
     assert not torch.allclose(attribution.attribute(images, TARGETS, **{**SETTINGS, "seed": 6}), maps, atol=1e-3)
 
 
-def test_no_more_than_a_batch_is_on_the_device_at_once(images):
+def test_memory_is_bounded_by_the_batch_size(images):
     sizes: list[int] = []
 
     def model(images: Tensor) -> Tensor:

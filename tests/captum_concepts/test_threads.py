@@ -106,7 +106,7 @@ def test_a_pass_in_the_middle_of_another(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_many_short_calls_at_once_in_train_mode(net: nn.Sequential, batches: list[Tensor], name: str) -> None:
+def test_many_concurrent_calls_in_train_mode(net: nn.Sequential, batches: list[Tensor], name: str) -> None:
     run = runs(net)[name]
     expected = [run(batch) for batch in batches]
     state = {key: value.clone() for key, value in net.state_dict().items()}

@@ -31,7 +31,7 @@ def test_sides_that_patches_do_not_divide_are_padded() -> None:
 
 
 @torch.no_grad()
-def test_images_of_another_size_are_told() -> None:
+def test_images_of_another_size_are_refused() -> None:
     vit = from_transformers(build_model("SiglipVisionModel"))
     with pytest.raises(ValueError, match=r"\(N, C, 32, 32\) but got \(1, 3, 16, 64\)"):
         vit.embed(torch.zeros(1, 3, 16, 64))
@@ -40,7 +40,7 @@ def test_images_of_another_size_are_told() -> None:
         any_size.embed(torch.zeros(1, 3, 32, 48))
 
 
-def test_what_a_processor_returns_and_a_name_are_told() -> None:
+def test_outputs_of_a_processor_and_names_are_refused() -> None:
     vit = from_transformers(build_model("ViTModel"))
     with pytest.raises(TypeError, match=r'but got BatchFeature\. .* pass its "pixel_values"\.'):
         vit.features(transformers.BatchFeature({"pixel_values": torch.zeros(1, 3, 32, 32)}))

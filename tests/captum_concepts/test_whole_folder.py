@@ -85,7 +85,7 @@ def test_an_exception_at_any_change_leaves_files_of_one_run(folder, tmp_path):
     assert number > 30
 
 
-def test_the_same_run_goes_on_and_others_are_told_the_difference(tmp_path):
+def test_the_same_run_resumes_and_others_are_refused(tmp_path):
     for _ in range(2):
         interrupt_keeping(tmp_path / "run", OLD)
     assert is_interrupted(tmp_path / "run", OLD)
@@ -118,7 +118,7 @@ with WholeFolder(Path(sys.argv[1]), {}):
 """
 
 
-def test_a_second_process_is_refused_and_told_who_is_there_until_that_one_is_killed(tmp_path):
+def test_a_second_process_is_refused_until_the_first_is_killed(tmp_path):
     path = tmp_path / "run"
     with subprocess.Popen(
         [sys.executable, "-c", HOLD, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -138,7 +138,7 @@ def test_two_in_one_process_are_refused_too(tmp_path):
         write(tmp_path / "run", NEW_FILES, OLD)
 
 
-def test_a_file_system_without_locks_is_told(tmp_path, monkeypatch):
+def test_a_file_system_without_locks_is_warned_of(tmp_path, monkeypatch):
     def none(*_, **__):
         raise OSError(95, "Operation not supported")
 
