@@ -12,24 +12,24 @@ from tqdm.auto import tqdm
 
 from captum_concepts._support.files import printable
 
-_WHOLE = "{desc}: {percentage:.0f} %|{bar}| {elapsed}, about {remaining} left"
+_BAR_FORMAT = "{desc}: {percentage:.0f} %|{bar}| {elapsed}, about {remaining} left"
 
 
 def progress(iterable: Iterable[Any] | None = None, description: str = "", *, show: bool, **settings: Any) -> Any:
     """Return a bar of tqdm over an iterable: a widget in notebooks, silent where the stream is no terminal."""
     if _running:
-        return _Piece(iterable, **settings | {"disable": True})
+        return _SilentBar(iterable, **settings | {"disable": True})
     return tqdm(iterable, printable(description), **{"disable": None if show else True, "leave": False} | settings)
 
 
 @contextmanager
-def whole_run(total: float, *, show: bool) -> Iterator[_Whole]:
+def whole_run(total: float, *, show: bool) -> Iterator[_RunBar]:
     """Show one bar for a whole run, which each piece of work inside moves instead of its own bar."""
     if _running:
         yield _running[-1]
         return
-    bar = tqdm(total=total, bar_format=_WHOLE, smoothing=0, disable=None if show else True, leave=False)
-    _running.append(_Whole(bar))
+    bar = tqdm(total=total, bar_format=_BAR_FORMAT, smoothing=0, disable=None if show else True, leave=False)
+    _running.append(_RunBar(bar))
     try:
         with bar:
             yield _running[-1]
@@ -54,7 +54,7 @@ def hide_bars() -> AbstractContextManager[None]:
     return tqdm.external_write_mode(file=sys.stderr)
 
 
-class _Whole:
+class _RunBar:
     """The bar of a run, moved by pieces of work in any thread."""
 
     def __init__(self, bar: Any) -> None:
@@ -87,7 +87,7 @@ class _Whole:
             self.done = 0.0
 
 
-class _Piece(tqdm):
+class _SilentBar(tqdm):
     """A bar that is not shown and moves that of the whole run."""
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
@@ -105,4 +105,4 @@ class _Piece(tqdm):
         self.whole.add(n or 0, 0)
 
 
-_running: list[_Whole] = []
+_running: list[_RunBar] = []

@@ -6,9 +6,10 @@ import base64
 import functools
 import io
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from html import escape
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -57,13 +58,11 @@ def show_value(value: Any) -> str:
     if name := getattr(value, "__qualname__", ""):
         return str(name).rpartition("<locals>.")[2]
     if isinstance(value, Mapping):
-        return _list_items(
-            [f"{show_value(key)}: {show_value(item)}" for key, item in _first_items(value.items())], len(value), "{}"
-        )
+        entries = [f"{show_value(key)}: {show_value(item)}" for key, item in islice(value.items(), _SHOWN)]
+        return _list_items(entries, len(value), "{}")
     if isinstance(value, list | tuple | set | frozenset) and not hasattr(value, "_fields"):
-        return _list_items(
-            [show_value(item) for item in _first_items(value)], len(value), "()" if type(value) is tuple else "[]"
-        )
+        items = [show_value(item) for item in islice(value, _SHOWN)]
+        return _list_items(items, len(value), "()" if type(value) is tuple else "[]")
     return _plain_text(value)
 
 
@@ -75,10 +74,6 @@ def clip_text(text: str, length: int) -> str:
 def signed_text(number: float, digits: int = 1) -> str:
     """Return a number with its sign."""
     return f"{number:+.{digits}f}".replace("-", "−")
-
-
-def _first_items(values: Collection[Any]) -> list[Any]:
-    return [value for value, _ in zip(values, range(_SHOWN), strict=False)]
 
 
 def _list_items(first: list[str], length: int, brackets: str) -> str:

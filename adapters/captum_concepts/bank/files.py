@@ -60,14 +60,12 @@ def read_bank(source: Path, device: str) -> BankContents:
         )
     try:
         names, settings = parse_json(header["names"]), parse_json(header["settings"])
+        if not (isinstance(names, list) and isinstance(settings, dict) and all(isinstance(n, str) for n in names)):
+            raise ValueError("they are no list of names, and settings by name")
     except (KeyError, ValueError) as error:
         raise ValueError(
             f"{source} is a damaged concept bank: its metadata cannot be read ({shorten(error)})."
         ) from error
-    if not (isinstance(names, list) and all(isinstance(name, str) for name in names) and isinstance(settings, dict)):
-        raise ValueError(
-            f"{source} is a damaged concept bank: its metadata are no list of names, and settings by name."
-        )
     return BankContents(tensors, names, settings)
 
 
