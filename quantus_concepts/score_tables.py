@@ -151,9 +151,9 @@ def summary_metrics(table: pd.DataFrame, only: str | None = None) -> dict[str, f
     """Flatten a score table to one dictionary of numbers, for `mlflow.log_metrics` or `wandb.log`.
 
     A number's key describes its row, ``"Saliency/CEM"``; further keys are ``"Saliency/CEM_low"``, ``_high``,
-    ``_n``, ``_undefined``, ``_chance``, ``_control`` and what else the table has. What is NaN is left out, for a
-    tracker would draw it as 0 or break the line: where a key is missing and its ``_undefined`` is not, the score is
-    undefined. Keys have two parts, by which MLflow and W&B group them, and hold what MLflow allows, letters, digits and
+    ``_n``, ``_undefined``, ``_chance``, ``_control`` and the other columns of numbers. NaN is left out, since a tracker
+    would draw it as 0 or break the line: a score whose key is missing while its ``_undefined`` exists is undefined.
+    Keys have two parts, by which MLflow and W&B group them, and hold what MLflow allows, letters, digits and
     ``_-. /``; anything else becomes "_", long names are clipped, and a key that is taken gets a number.
 
     Parameters

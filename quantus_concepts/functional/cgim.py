@@ -87,7 +87,7 @@ class ClassMeans(ClassSums):
     device : torch.device or str, optional
         Device of the sums; the default device if None.
     dtype : torch.dtype
-        Of the sums.
+        Dtype of the sums.
 
     Raises
     ------

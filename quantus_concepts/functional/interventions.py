@@ -72,9 +72,9 @@ def intervention_ranks(
 
     "random" is a permutation of its own for each image. "uncertainty" begins with the value nearest its boundary: the
     model knows this order before anyone answers. "contribution" begins with the largest ``|weight x (target -
-    value)|``, the change of the logit explained: only who has the answers knows it, so that it shows how few answers
-    could do, not how few will. Of a group the mean over its concepts counts (Shin et al. 2023, "A Closer Look at the
-    Intervention Procedure of Concept Bottleneck Models").
+    value)|``, the change of the explained logit: it needs the answers, and so shows how few answers could suffice, not
+    how few will. A group counts by the mean over its concepts (Shin et al. 2023, "A Closer Look at the Intervention
+    Procedure of Concept Bottleneck Models").
 
     Parameters
     ----------

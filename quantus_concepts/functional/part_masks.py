@@ -77,9 +77,9 @@ def _middles(mask: np.ndarray) -> np.ndarray:
 def mask_shares(maps: Tensor, masks: Tensor, alphas: Sequence[float] = (1.0,)) -> Tensor:
     """Tell which share of the most active region of maps is marked, fairly under ties.
 
-    The region is that of `point_hits`: n = alpha M1 M2 / 12 pixels, n not rounded. Of pixels of equal value at its
-    border each counts by the share of them that belongs to it. An uninformative map, such as a constant one,
-    scores the share of the image that is marked.
+    The region is that of `point_hits`: n = alpha M1 M2 / 12 pixels, n not rounded. Pixels of equal value at its border
+    count by the share of them that belongs to it. An uninformative map, such as a constant one, scores the share of the
+    image that is marked.
 
     Parameters
     ----------

@@ -122,8 +122,8 @@ def substitution(values: Tensor, added: Tensor, removed: Tensor, threshold: floa
 def recital(values: Tensor, class_concepts: Tensor, threshold: float = 0.5) -> Tensor:
     """Whether all concepts of the class are predicted present, the one taken out included, for each sample.
 
-    Bader et al. (2025): models name the class and recite. What predicts every concept present recites, too: read it
-    beside S+.
+    Bader et al. (2025): models name the class and recite. A model that predicts every concept present recites, too:
+    read it together with S+.
 
     Parameters
     ----------
@@ -228,7 +228,7 @@ def group_choice(similarity: Tensor, groups: Tensor, wanted: Tensor, none: Tenso
     """Which option of one group is the most similar to each sample, or none of them.
 
     Bader et al. (2025), "SUB", Section 5.6: a vision-language model chooses one of a group's options, next to
-    "none" in the paper and without it in the authors' release. Of equal ones the first, before "none".
+    "none" in the paper and without it in the authors' release. Among equals it chooses the first, before "none".
 
     Parameters
     ----------

@@ -106,7 +106,7 @@ class _Worker:
         self._threads = threads
         self._warned: list[Warned] = []
         os.environ["OMP_NUM_THREADS"] = str(threads)  # where PyTorch is loaded later
-        # In place of a log of the worker that nobody reads. What is filtered, by the scorer itself too, stays so.
+        # Nobody reads the worker's log. Filters of warnings still apply, also those that the scorer sets.
         warnings.showwarning = self._note
 
     def build(self, factory: Sequence[Any]) -> Outcome:

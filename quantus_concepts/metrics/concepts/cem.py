@@ -47,7 +47,7 @@ class CEM(UpdatedMetric):
     ----------
     concept_labels : array_like, optional
         (N, L) of 0 and 1: the concepts each image shows, aligned with ``x_batch``. May be left out where
-        every call passes ``custom_batch={"concept_labels": ...}``. Of a DataFrame the columns have to be in the
+        every call passes ``custom_batch={"concept_labels": ...}``. The columns of a DataFrame have to be in the
         order of the model's concepts, ``model.bank.names``.
     top_l : int
         How many concepts count, 1 to L; the paper uses 1, 3 and 5.

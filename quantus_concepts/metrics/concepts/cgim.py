@@ -56,8 +56,8 @@ class CGIM(UpdatedMetric):
     Parameters
     ----------
     class_concepts : array_like
-        (K, L) in [0, 1]: how far each concept belongs to each class, the paper's V transposed. Of
-        a DataFrame the columns have to be in the order of the model's concepts, ``model.bank.names``.
+        (K, L) in [0, 1]: how far each concept belongs to each class, the paper's V transposed. The columns of
+        a DataFrame have to be in the order of the model's concepts, ``model.bank.names``.
     per : str
         "concept" for L scores or "class" for K scores.
     labels : array_like, optional
@@ -77,7 +77,7 @@ class CGIM(UpdatedMetric):
     -----
     Scores are in [-1, 1], higher is better. There is no chance value (``records[-1].chance`` is NaN): 0 is not what
     random directions reach. Type 3 is positive for any fitted head, random directions had .32 where it was
-    measured; hold a score against its own distribution over random concept banks. NaN, counted in
+    measured; compare a score with its own distribution over random concept banks. NaN, counted in
     ``records[-1].reasons``: a class without a correctly predicted sample (it is left out of the concepts' scores), and
     a concept or class whose row is zero on either side. The scores of the last
     call are for concepts or classes, not for samples, so their number differs from ``len(x_batch)``.

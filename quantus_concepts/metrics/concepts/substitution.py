@@ -63,8 +63,8 @@ class SubstitutionScore(UpdatedMetric):
 
     Notes
     -----
-    Higher is better. Chance, in ``records[-1].chance``, is 1/2. What recites the concepts of the class scores 0 and 0,
-    what sees them 1 and 1; one that calls everything present scores 1 and 0: read the two together.
+    Higher is better. Chance, in ``records[-1].chance``, is 1/2. A model that recites the concepts of the class has S+
+    and S- of 0, one that sees them of 1; one that calls everything present has 1 and 0: read the two together.
     ``records[-1].clusters`` holds the pairs, for intervals. NaN, counted by reason in ``records[-1].reasons``: images
     whose `added` is -1, of S+ and S-, as in the authors' release; of S- also images whose `removed` is -1 or equal to
     `added`; and values that are NaN. The paper's Table 1: a concept bottleneck model trained jointly 34.3 and 54.0 %, a

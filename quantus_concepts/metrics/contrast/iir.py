@@ -57,11 +57,11 @@ class IIR(ReExplainingMetric):
         Correlation, in [-1, 1], that the given explanations of two samples must reach, explained again. As in `MCS`.
     **quantus : Unpack[QuantusArguments]
         `abs`, `normalise` and what else every Quantus metric takes, by keyword. By default maps are normalised by
-        `positive_percentile`, each by itself. ``abs`` is applied before. Whatever the normalisation, only positive
-        attributions count. The default aggregate is the mean of the defined scores. With ``display_progressbar=None``
-        the making of patches shows its progress once it takes longer than two seconds; True shows that of all work, and
-        False none. Where no bar can be seen, one warning says how long it will take, once the first steps show that it
-        will be more than a minute.
+        `positive_percentile`, each by itself. ``abs`` is applied before. Only positive attributions count, with every
+        normalisation. The default aggregate is the mean of the defined scores. With ``display_progressbar=None`` the
+        making of patches shows its progress once it takes longer than two seconds; True shows that of all work, and
+        False none. If no bar is visible, one warning says how long it will take, once the first steps show that it will
+        be more than a minute.
 
     Attributes
     ----------

@@ -144,10 +144,10 @@ def optimise_patch(
     steps : int
         Steps of gradient descent; the release takes 300.
     step_size : float, optional
-        On pixels of 0 to 255, whatever `pixel_range` is; None for the release's 500, which suits norms that are
-        not squared and networks like ResNet-50. Where few patches converge, smaller steps do.
+        On pixels of 0 to 255, for every `pixel_range`; None for the release's 500, which suits norms that are
+        not squared and networks like ResNet-50. If few patches converge, take smaller steps.
     eta1 : float
-        Weight of the patch's size. Where the logits hardly change with a pixel (small networks), less than the
+        Weight of the patch's size. In small networks the logits hardly change with a pixel: there, less than the
         release's 0.01 lets more patches converge.
     eta2 : float
         Weight of pixels out of range.
@@ -160,8 +160,8 @@ def optimise_patch(
     chunk_size : int, optional
         Images optimised together; None for as many as suit the device. No result depends on it but by rounding.
     display_progressbar : bool, optional
-        Whether to show progress; None for once it takes longer than two seconds. Where no bar can be seen, and the
-        first steps say that it will take more than a minute, one warning tells how long.
+        Whether to show progress; None for once it takes longer than two seconds. If no bar is visible, and the first
+        steps show that it will take more than a minute, one warning says how long.
     whole : WholeProgress, optional
         The progress of several calls as one, in place of a bar of its own; `patch_progress` makes one.
 

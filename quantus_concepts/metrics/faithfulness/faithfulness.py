@@ -29,9 +29,9 @@ class Faithfulness(ImageMetric):
 
     Kazmierczak et al., Appendix B.2, Eq. 5 and Algorithm 1, after Azzolin et al. (2025). The i % least relevant pixels
     are perturbed, for i = 1, 3, ... below a threshold; d, the mean of ``|p(y|x) - p(y|x')|``, gives the sufficiency
-    exp(-d). The same with the most relevant pixels gives the necessity 1 - exp(-d). Of several thresholds the best
-    value counts, for each of the two by itself. An image perturbed at i % serves all thresholds, so that the model
-    sees each of them once: 1 + 2 L images, L the number of different pixel counts.
+    exp(-d). The same with the most relevant pixels gives the necessity 1 - exp(-d). Each of the two is the best value
+    over the thresholds. An image perturbed at i % serves all thresholds, so that the model sees each of them once:
+    1 + 2 L images, L the number of different pixel counts.
 
     Parameters
     ----------
@@ -86,8 +86,8 @@ class Faithfulness(ImageMetric):
     lose the image from its upper edge on, and score what happens to be there. NaN: attributions that are the same at
     every pixel, not finite, or of another size than the image. The best over thresholds favours the smallest one
     for sufficiency, where the fewest pixels are gone; compare scores of the same list only. On small images black and
-    noisy pixels are so far from what a network knows that any scattered map moves it: hold a method against a random
-    one (`captum_concepts.RandomAttribution`), not against 0.
+    noisy pixels are so unusual for a network that any scattered map moves it: compare a method with a random one
+    (`captum_concepts.RandomAttribution`), not with 0.
 
     Examples
     --------

@@ -486,7 +486,7 @@ class UpdatedMetric(ConceptMetric):
         a_batch : array_like, optional
             (n, ...), attributions, where explanations are evaluated and not a concept model on images.
         **truth : array_like
-            What people say of this batch, a row for each sample, under the names of the constructor's arguments.
+            Ground truth of this batch, a row for each sample, under the names of the constructor's arguments.
 
         Raises
         ------

@@ -65,9 +65,8 @@ def score_explanations(
 ) -> pd.DataFrame:
     """Score a stream of explanations by the PASTA-score: how people would rate each of them.
 
-    Each score is what `PASTAScore` gives for the same batch. Of an explanation nothing but its row is kept, so that
-    memory does not grow by images; a `torch.utils.data.DataLoader` with workers reads and decodes while others are
-    embedded.
+    Each score is what `PASTAScore` gives for the same batch. Only the rows of the table are kept, so that memory does
+    not grow by images; a `torch.utils.data.DataLoader` with workers reads and decodes while others are embedded.
 
     Parameters
     ----------

@@ -128,8 +128,8 @@ def score_concepts(
     Aysel et al. (2025), "Concept-Based Explainable AI: Metrics and Benchmarks", Equations 3 to 11. Each number is what
     the metric class gives for it on the same images, explained for the class the model predicts: `CEM` with this
     ``importance`` and ``top_l``, and ``only_correct`` for the set "correct"; `CLM` with this ``alpha``; `CGIM` per
-    concept and per class. The backbone runs once for each image, also where several models share it. What is kept of
-    the images is their scores, and for the baselines their part points.
+    concept and per class. The backbone runs once for each image, also if several models share it. Only the scores of
+    the images are kept, and for the baselines their part points.
 
     A metric is scored where its ground truth is known: CGIM needs `class_concepts`, CEM the concept labels, CLM points
     and `part_of_concept`. Missing values are read from the samples and from ``loader.dataset``
@@ -177,13 +177,13 @@ def score_concepts(
         of the same image and at the parts of another image, the norm of the backbone's features (undefined without
         ``feature_maps`` of the model), and a Gaussian at the centre of every image.
     controls : sequence or dict
-        Baseline models (`quantus_concepts.functional.random_banks`), or a dict of them by one name. Of each
-        number the mean is given, and as ``low`` and ``high`` where 95 % of them lie. By default the random banks that
+        Baseline models (`quantus_concepts.functional.random_banks`), or a dict of them by one name. Each number is
+        their mean, with ``low`` and ``high`` the range of 95 % of them. By default the random banks that
         a single model was fitted with (``PostHocCBM.fit(random_banks=39)``), as "random banks", with a `control_stride`
         for which each is scored for CLM on 200 images of the loader's data set.
     control_stride : int
-        Of how many images one is scored for the CLM of a control, other ones for each: making maps takes most of the
-        time.
+        The CLM of a control is computed on every `control_stride`-th image, other ones for each control: making maps
+        takes most of the time.
     interventions : sequence of int
         After how many answers of people the class is predicted again from the head, without a pass of the backbone:
         adds "accuracy after interventions" of the models (`intervention_curve` has groups of concepts, too). Needs
@@ -344,8 +344,8 @@ def score_substitutions(
         Batches of images without substitution, of the kind models are trained on, with concept labels: a loader over
         the test set, for the paper's T_A and T.
     controls : sequence or dict
-        Baseline models, or a dict of them by one name. Of each number the mean is given, and as ``low`` and
-        ``high`` where 95 % of them lie.
+        Baseline models, or a dict of them by one name. Each number is their mean, with ``low`` and ``high`` the range
+        of 95 % of them.
     concept_names : sequence of str, optional
         L names, "group::option"; the numbers of the concepts where none are known.
     class_names : sequence of str, optional
@@ -406,8 +406,8 @@ class ConceptRanges:
         As in `score_concepts`.
     data : Dataset
         Samples by number, as the loader of `score_concepts` reads them: tuples of image, class, concept labels and part
-        points, or dicts. What is known of all images (``class_concepts``, ``part_of_concept``, ``added``, ...) is read
-        off it likewise. Where there are points and `baselines`, samples of other ranges are read for theirs.
+        points, or dicts. Truth about all images (``class_concepts``, ``part_of_concept``, ``added``, ...) is read from
+        its attributes. With points and `baselines`, samples of other ranges are read for their points.
     batch_size : int
         Images of a batch; ranges begin where a batch does.
     num_workers : int

@@ -41,11 +41,11 @@ class ConceptBatch(NamedTuple):
 
 
 class EarlierPoints:
-    """Part points of another image for each image: of one drawn from all that came before it."""
+    """Part points of another image for each image, drawn from all earlier images."""
 
-    # Drawing from the earlier ones keeps the evaluation one pass over the images, whatever the size of the batches;
-    # the first image has none and scores NaN. Kept are the points only, which take little room. Where the first image
-    # is not that of the data set, those of the images before it are looked up.
+    # Drawing from the earlier ones keeps the evaluation one pass over the images for every batch size; the first image
+    # has none and scores NaN. Only the points are kept, which take little room. In a range of a data set the points of
+    # the images before the range are looked up.
 
     def __init__(self, seed: int, start: int = 0, look_up: Callable[[Sequence[int]], Tensor] | None = None) -> None:
         self._generator = np.random.default_rng(seed)

@@ -67,9 +67,9 @@ def intervention_curve(
 
     Test-time intervention of Koh et al. (2020), "Concept Bottleneck Models", section 5: concept values are set to what
     the concept labels say, more and more of them, and the head predicts the class again. The backbone runs once. The
-    control is the same with every label turned into its opposite: a model that listens to its concepts gets worse by
-    it, and a curve that rises whatever is said shows something else than the use of the answers. Of a `ResidualCBM`
-    the bottleneck is scored without its residual, as by all concept metrics.
+    control is the same with every label turned into its opposite: a model that uses its concepts gets worse by it. A
+    curve that rises with wrong answers, too, does not show that the model uses the answers. As in all concept metrics,
+    the bottleneck of a `ResidualCBM` is scored without its residual.
 
     Parameters
     ----------

@@ -56,10 +56,10 @@ def score_vision_language(
     """Ask a vision-language model which option of a group it sees, where one was replaced; as one tidy table.
 
     Bader et al. (2025), "SUB: Benchmarking CBM Generalization via Synthetic Attribute Substitutions", Section 5.6,
-    Table 2 and Appendix F. Of the options of the substituted attribute's group the one whose text is the most similar
-    to the image (cosine) is present, the others are absent. The paper adds "none" to them, the file of prompts in
-    the authors' release has not: both are reported. The text for "none" is not stated; it is an argument.
-    Texts are embedded once, images once.
+    Table 2 and Appendix F. Among the options of the substituted attribute's group, the one whose text is the most
+    similar to the image (cosine) is present, the others are absent. The paper adds the option "none", the prompts of
+    the authors' release do not: both variants are reported. The paper does not state the text for "none"; it is an
+    argument. Each text and each image is embedded once.
 
     Missing values are read from the samples and from ``loader.dataset``
     (`quantus_concepts.datasets.PaintedSubstitutions` and `quantus_concepts.datasets.SUB` have it).
