@@ -1,4 +1,4 @@
-"""How well predicted ratings agree with people's, how well people agree, and how well anyone could."""
+"""Agreement of predicted ratings with people's, of people with each other, and its ceiling."""
 
 from __future__ import annotations
 

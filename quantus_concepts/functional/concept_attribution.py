@@ -1,4 +1,4 @@
-"""How much importance an attribution map gives to a region."""
+"""Importance that an attribution map gives to a region."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Intervals of means, and what they allow to be said."""
+"""Confidence intervals of means, and ranges of random draws."""
 
 from __future__ import annotations
 

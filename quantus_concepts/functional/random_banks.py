@@ -1,4 +1,4 @@
-"""What CEM and CGIM give for random directions in place of a concept bank, many times."""
+"""CEM and CGIM of random directions in place of a concept bank: their distribution."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a place lies among the largest values of a map."""
+"""Hits: whether a place lies among the largest values of a map."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Faithfulness: what happens when important pixels or concepts are removed."""
+"""Faithfulness: the effect of removing important pixels."""

@@ -1,4 +1,4 @@
-"""Errors of imports that say which package is missing."""
+"""Import errors that say what to install."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Concept models as the metrics see them: what one must offer, how it is run, and the outputs that metrics share."""
+"""Concept models for the metrics: the protocol, running one, and sharing its outputs between metrics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pictures of a metric's scores, and the metric on one line."""
+"""Plots of a metric's scores, and the repr of a metric."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Explanations scored batch by batch: of each a row of votes, and nothing else is kept."""
+"""Explanations scored batch by batch, of which only rows of scores are kept."""
 
 from __future__ import annotations
 

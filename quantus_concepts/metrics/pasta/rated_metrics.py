@@ -1,4 +1,4 @@
-"""Metrics of rated explanations: those that a map alone gives, and those that need the classifier."""
+"""Metrics of rated explanations: of the map alone, and of the map with its classifier."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How accurate a concept model becomes while people correct its concepts, and what wrong answers do to it."""
+"""Accuracy of a concept model while people correct its concepts, and with wrong answers."""
 
 from __future__ import annotations
 

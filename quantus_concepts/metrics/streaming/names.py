@@ -1,4 +1,4 @@
-"""The columns of numbers that a stream keeps of each image, and the names its tables use: one place for all of them."""
+"""Names of the columns of numbers that a stream keeps of each image, and of the rows of its tables."""
 
 from __future__ import annotations
 
