@@ -150,7 +150,7 @@ def test_two_processes_at_once(tmp_path, writer):
     assert not partial_files(tmp_path)
 
 
-def test_a_folder_that_cannot_be_written_costs_only_the_cache(tmp_path, monkeypatch):
+def test_a_folder_that_cannot_be_written_costs_only_the_cache(tmp_path):
     cache = EmbeddingCache(tmp_path / "cache")
     (tmp_path / "cache").write_text("in the way")
     with pytest.warns(UserWarning, match="cannot be written .*: the run goes on without it") as warned:

@@ -41,7 +41,7 @@ def test_a_file_is_read_once_by_any_number_of_processes(tmp_path, read_paths, mo
     assert len(read_paths) == 1
 
 
-def test_a_replaced_file_never_has_the_old_hash(tmp_path, read_paths, monkeypatch):
+def test_a_replaced_file_never_has_the_old_hash(tmp_path, monkeypatch):
     settled(monkeypatch)
     hashes = FileHashes(tmp_path / "notes")
     path = old_file(tmp_path / "a")

@@ -1,4 +1,5 @@
 import json
+from functools import partial
 
 import numpy as np
 import pytest
@@ -130,14 +131,9 @@ def test_wrong_keys_and_sizes(tmp_path):
         load_scorer(path)
 
 
-def cut_off(path):
-    torch.save(released(), path / "PASTA_Q1.pth")
-    (path / "PASTA_Q1.pth").write_bytes((path / "PASTA_Q1.pth").read_bytes()[:1000])
-
-
-def cut_off_ours(path):
-    save_scorer(Scorer(4), path / "ours.safetensors")
-    (path / "ours.safetensors").write_bytes((path / "ours.safetensors").read_bytes()[:-30])
+def cut_off(path, save):
+    save(path)
+    path.write_bytes(path.read_bytes()[:-1000])
 
 
 OURS = {"kind": "quantus_concepts.Scorer"}
@@ -146,11 +142,17 @@ OURS = {"kind": "quantus_concepts.Scorer"}
 @pytest.mark.parametrize(
     ("write", "message"),
     [
-        (cut_off, r"PASTA_Q1.pth holds no weights that can be read safely"),
+        (
+            lambda path: cut_off(path / "PASTA_Q1.pth", partial(torch.save, released())),
+            r"PASTA_Q1.pth holds no weights that can be read safely",
+        ),
         (lambda path: torch.save({"net.0.weight": Executed()}, path / "PASTA_Q1.pth"), "never unpickled"),
         (lambda path: (path / "PASTA_Q1.pth").write_bytes(b""), "no weights that can be read safely"),
         (lambda path: torch.save([1, 2], path / "PASTA_Q1.pth"), "to hold a state dict .* but got list"),
-        (cut_off_ours, r"ours.safetensors holds no weights that can be read safely"),
+        (
+            lambda path: cut_off(path / "ours.safetensors", partial(save_scorer, Scorer(4))),
+            r"ours.safetensors holds no weights that can be read safely",
+        ),
         (lambda path: save_file({"weights.0": torch.ones(2)}, path / "a.safetensors", OURS), "is a damaged scorer"),
         (lambda path: save_file({"weight": torch.ones(2)}, path / "Q1.safetensors"), r"missing: net.0.weight"),
     ],

@@ -6,7 +6,7 @@ import base64
 import io
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,8 @@ from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, D
 from quantus_concepts.functional.overlay import overlay, unit_maps
 from quantus_concepts.studies._kit.charts import INK
 from quantus_concepts.studies._kit.findings import minus
+from quantus_concepts.studies._kit.output import OutputFolder
+from quantus_concepts.studies._kit.page import render_page
 
 #: Equal steps of the map look equal, also in grey and to colour-blind readers.
 COLOUR_MAP = "viridis"
@@ -256,11 +258,10 @@ MEGABYTE = 1_000_000
 RATING_PAGE = "rate.html"
 
 
-def page_data(content: dict[str, Any]) -> Markup:
-    """Return what a page asks as it stands in its script element, with a name by which answers are kept."""
-    content = content | {"id": fingerprint_of(content["questions"], content["items"], content["seed"])[:12]}
-    # "<" is all that could end the script element early.
-    return Markup(json.dumps(content, ensure_ascii=False).replace("<", "\\u003c"))
+def write_rating_page(folder: OutputFolder, page: str) -> str:
+    """Write a page, and return its name and size in a sentence."""
+    size = folder.write_text(RATING_PAGE, page).stat().st_size / MEGABYTE
+    return f"{RATING_PAGE} has {size:.1f} MB and needs no network."
 
 
 def readable(label: str) -> str:
@@ -269,7 +270,7 @@ def readable(label: str) -> str:
 
 
 class Gallery:
-    """The pictures of a page, each once."""
+    """The pictures of a page on which people answer questions, each once."""
 
     def __init__(self, size: int, max_megabytes: float) -> None:
         self.size = size
@@ -303,6 +304,23 @@ class Gallery:
                 f"fill it. Take fewer with {fewer}, smaller pictures with --picture-size, or allow more with "
                 "--max-megabytes."
             )
+
+    def render(
+        self,
+        template: str,
+        questions: Sequence[Mapping[str, Any]],
+        items: Sequence[Mapping[str, Any]],
+        seed: int,
+        texts: Mapping[str, str] | None = None,
+        **content: Any,
+    ) -> str:
+        """Render the page on which people answer questions about items."""
+        data = {"questions": questions, "pictures": self.pictures, "items": items, "seed": seed, **(texts or {})}
+        # The browser keeps answers under this name.
+        data["id"] = fingerprint_of(questions, items, seed)[:12]
+        # Only "<" could end the script element early.
+        script = Markup(json.dumps(data, ensure_ascii=False).replace("<", "\\u003c"))
+        return render_page(template, data=script, n_items=len(items), n_questions=len(questions), **content)
 
     def _add(self, path: Path, picture: Tensor) -> str:
         # The name tells nothing of the file, so that nobody reads an explainer's name from the page.

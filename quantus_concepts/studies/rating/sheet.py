@@ -23,16 +23,14 @@ from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, Q
 from quantus_concepts.studies._kit.charts import png as figure_png
 from quantus_concepts.studies._kit.command import named_as_typed
 from quantus_concepts.studies._kit.output import OutputFolder
-from quantus_concepts.studies._kit.page import render_page
 from quantus_concepts.studies._kit.pictures import (
-    MEGABYTE,
     RATING_PAGE,
     Gallery,
     encode_image,
-    page_data,
     plot_concepts,
     readable,
     shown_picture,
+    write_rating_page,
 )
 from quantus_concepts.studies.rating.options import FROM_FILE_NAME, MODALITY, VOTES, SheetOptions, words
 
@@ -60,22 +58,11 @@ def sheet_page(
             sections[name] = gallery.section(after, told=after.label if after.label != file.label else "")
         items.append({"record": empty_record(file), "label": readable(file.label), "sections": sections})
         gallery.check(len(items), len(files))
-    content = {
-        "questions": [_question_fields(question_named(name)) for name in questions],
-        "pictures": gallery.pictures,
-        "items": items,
-        "seed": options.seed,
-    }
+    fields = [_question_fields(question_named(name)) for name in questions]
     # The colours of drawings are not known.
     colours = any(file.modality == "map" for file in files)
-    return render_page(
-        "rating/sheet.html.j2",
-        title="Rating explanations",
-        data=page_data(content),
-        colours=colours,
-        n_items=len(items),
-        n_questions=len(questions),
-    )
+    template, title = "rating/sheet.html.j2", "Rating explanations"
+    return gallery.render(template, fields, items, options.seed, title=title, colours=colours)
 
 
 def change_key(file: ExplanationFile) -> tuple[str, str]:
@@ -113,7 +100,7 @@ def make_sheet(options: SheetOptions) -> str:
         check_explainers(files)
         page = sheet_page(files, questions, changed, options)
         write_release(folder, files, options.picture_size)
-        size = folder.write_text(RATING_PAGE, page).stat().st_size / MEGABYTE
+        size = write_rating_page(folder, page)
     return _closing_text(folder.path, files, questions, size, [file for file in checked if file.note])
 
 
@@ -170,13 +157,12 @@ def _sample(files: list[ExplanationFile], options: SheetOptions) -> list[Explana
 
 
 def _closing_text(
-    out: Path, files: Sequence[ExplanationFile], questions: Sequence[str], size: float, left_out: list[ExplanationFile]
+    out: Path, files: Sequence[ExplanationFile], questions: Sequence[str], size: str, left_out: list[ExplanationFile]
 ) -> str:
     n_images = len({file.image for file in files})
     n_explainers = len({file.explainer for file in files})
     lines = [
-        f"{len(files)} explanations of {n_images} images by {n_explainers} explainers; {', '.join(questions)}. "
-        f"{RATING_PAGE} has {size:.1f} MB and needs no network."
+        f"{len(files)} explanations of {n_images} images by {n_explainers} explainers; {', '.join(questions)}. {size}"
     ]
     if left_out:
         lines.append(f"Left out, {len(left_out)}: {problems(left_out, SHOWN)}.")

@@ -9,8 +9,7 @@ import pandas as pd
 
 from captum_concepts._support.progress import progress
 from quantus_concepts.studies._kit.output import OutputFolder
-from quantus_concepts.studies._kit.page import render_page
-from quantus_concepts.studies._kit.pictures import MEGABYTE, RATING_PAGE, Gallery, page_data, readable
+from quantus_concepts.studies._kit.pictures import RATING_PAGE, Gallery, readable, write_rating_page
 from quantus_concepts.studies.substitute.filtering import kept_images
 from quantus_concepts.studies.substitute.options import (
     ATTRIBUTE,
@@ -30,11 +29,10 @@ def make_sheet(options: VerifyOptions) -> str:
     with OutputFolder("substitute-sheet", options.out, options.identity(), overwrite=options.overwrite) as folder:
         images = _sample(kept_images(options.generated, options.filtered), options)
         page = _page(images, options)
-        size = folder.write_text(RATING_PAGE, page).stat().st_size / MEGABYTE
+        size = write_rating_page(folder, page)
     return "\n".join(
         [
-            f"{len(images)} images of {images['pair'].nunique()} pairs. "
-            f"{RATING_PAGE} has {size:.1f} MB and needs no network.",
+            f"{len(images)} images of {images['pair'].nunique()} pairs. {size}",
             f"Send {RATING_PAGE} to whoever checks. Their files go to "
             "quantus-concepts substitute export --ratings FILE.",
             str(folder.path),
@@ -67,23 +65,10 @@ def _page(images: pd.DataFrame, options: VerifyOptions) -> str:
             {"name": ATTRIBUTE, "text": "Is the attribute that was asked for there?", "answers": scale},
             {"name": BIRD, "text": "Apart from it, is it still this kind of bird?", "answers": scale},
         ]
-    content = {
-        "questions": questions,
-        "pictures": gallery.pictures,
-        "items": items,
-        "seed": options.seed,
-        "says": "Look at its: " if chosen else "Asked for: ",
-        "noun": "Picture",
-    }
-    return render_page(
-        "substitute/sheet.html.j2",
-        title="What does this bird have?" if chosen else "Birds with one thing changed",
-        data=page_data(content),
-        colours=False,
-        chosen=chosen,
-        n_items=len(items),
-        n_questions=len(questions),
-    )
+    texts = {"says": "Look at its: " if chosen else "Asked for: ", "noun": "Picture"}
+    title = "What does this bird have?" if chosen else "Birds with one thing changed"
+    template = "substitute/sheet.html.j2"
+    return gallery.render(template, questions, items, options.seed, texts, title=title, colours=False, chosen=chosen)
 
 
 def _sample(images: pd.DataFrame, options: VerifyOptions) -> pd.DataFrame:

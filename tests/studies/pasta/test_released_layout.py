@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -33,24 +34,6 @@ def release(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_pasta_release(folder, datasets=("coco", "pascalpart"), n_images=3, explainers=EXPLAINERS)
 
 
-@pytest.fixture(scope="module")
-def trained(release: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("run") / "trained"
-    options = ("--encoder", "embedded", "--seeds", "1", "--epochs", "1", "--learning-rate", "0.001", "--question", "Q1")
-    settings = ("--sentence", "release", "--labels", "image-name", *QUIET, "--out", str(out))
-    with smaller(figures=False):
-        assert main(["pasta", "train", "--data", str(release), *options, *settings]) == 0
-    return out
-
-
-def score(release: Path, scorer: Path, out: Path, *more: str) -> pd.DataFrame:
-    """Return the scores of the drawings and concept files of the folder, by the file's name."""
-    base = release / "result_dataset"
-    arguments = ["--images", str(base / "imgs"), "--explanations", str(base / "expl"), "--scorer", str(scorer)]
-    assert main(["pasta", "score", *arguments, *QUIET, "--out", str(out), *more]) == 0
-    return pd.read_csv(out / "scores.csv", keep_default_na=False, dtype={"explainer": str}).set_index("explanation")
-
-
 def test_what_is_trained_on_is_what_people_saw(release: Path) -> None:
     rated = PastaRatings(release, labels="image-name")
     kinds = dict(zip(rated.explainer_ids.tolist(), rated.modalities.tolist(), strict=True))
@@ -73,11 +56,19 @@ def test_what_is_trained_on_is_what_people_saw(release: Path) -> None:
     assert not torch.allclose(Embedder("embedded").embed([drawing]), redrawn, atol=1e-3)
 
 
-def test_train_and_score(release: Path, trained: Path, tmp_path: Path) -> None:
+def test_train_and_score(release: Path, tmp_path: Path) -> None:
+    trained, scored, base = tmp_path / "trained", tmp_path / "scored", release / "result_dataset"
+    options = shlex.split("--encoder embedded --seeds 1 --epochs 1 --learning-rate 0.001 --question Q1")
+    settings = ["--sentence", "release", "--labels", "image-name", *QUIET, "--out", str(trained)]
+    with smaller(figures=False):
+        assert main(["pasta", "train", "--data", str(release), *options, *settings]) == 0
     scorer = load_scorer(trained / "scorer.safetensors")
     assert (scorer.settings["sentence"], scorer.labelled_by) == ("release", "image-name")
-    # Of the folder, which holds a scorer of each split as well.
-    frame = score(release, trained, tmp_path / "scored")
+    # A folder, in which each split has a scorer, too.
+    folders = ["--images", str(base / "imgs"), "--explanations", str(base / "expl"), "--scorer", str(trained)]
+    assert main(["pasta", "score", *folders, *QUIET, "--out", str(scored)]) == 0
+    frame = pd.read_csv(scored / "scores.csv", keep_default_na=False, dtype={"explainer": str})
+    frame = frame.set_index("explanation")
     records = read_records(release)
     assert len(frame) == len(records) == 60
     assert set(frame.note) == {""}
@@ -91,11 +82,11 @@ def test_train_and_score(release: Path, trained: Path, tmp_path: Path) -> None:
     names = [Path(record["explication"]).stem for record in records]
     files = [name + suffixes[kind] for name, kind in zip(names, rated.modalities.tolist(), strict=True)]
     np.testing.assert_allclose(frame.loc[files].Q1.astype(float), expected, atol=6e-5)
-    page = "".join((tmp_path / "scored" / "report.html").read_text().split())
+    page = "".join((scored / "report.html").read_text().split())
     assert "image-name" in page
 
 
-def test_a_released_scorer_is_told_the_images_label_and_the_released_sentence(release: Path, tmp_path: Path) -> None:
+def test_a_released_scorer_takes_the_images_label_and_the_released_sentence(tmp_path: Path) -> None:
     scorer = Scorer(768, seed=1)
     with torch.no_grad():
         scorer.biases[-1].fill_(1.1)
@@ -110,7 +101,7 @@ def test_a_released_scorer_is_told_the_images_label_and_the_released_sentence(re
     assert loaded.score(embeddings, ["cat"], clip=False)[0, 0] > 5
 
 
-def test_labels_of_the_explanations_may_be_asked_for(release: Path, trained: Path, tmp_path: Path) -> None:
+def test_labels_of_the_explanations_are_an_option(release: Path, tmp_path: Path) -> None:
     base = release / "result_dataset"
     Image.new("RGB", (24, 24)).save(tmp_path / "pascalpart_9_cat.png")
     folder = tmp_path / "explanations"

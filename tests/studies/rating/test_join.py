@@ -77,7 +77,7 @@ def test_votes_are_joined_by_explanation(data, tmp_path):
     assert not (tmp_path / "out" / "images" / "pets_002_bird.png").exists()
 
 
-def test_contradictions_are_all_listed(data, tmp_path):
+def test_contradictions_are_all_listed(tmp_path):
     anna = {"annotator": "Anna"}
     first = _write(
         tmp_path / "a.json",

@@ -304,7 +304,7 @@ def test_simulated_raters_and_concepts_the_scorer_never_saw_are_named(root, caps
     assert "simulated" not in notes
 
 
-def test_a_scorer_of_the_embedded_encoder_finds_it_by_its_name(tmp_path, capsys):
+def test_a_scorer_of_the_embedded_encoder_finds_it_by_its_name(tmp_path):
     write_folders(tmp_path)
     encoder = EmbeddedEncoder()
     scorer = Scorer(encoder.dim, ("Q1",), None, encoder=encoder.name, settings={"size": 64})

@@ -135,7 +135,7 @@ def test_what_is_exported_is_subs_format(root: Path, tmp_path: Path, capsys: pyt
     assert table.groupby("annotator")["found"].mean().tolist() == [4 / 7, 0.0]
 
 
-def test_both_pages_count(root: Path, tmp_path: Path) -> None:
+def test_both_pages_count(tmp_path: Path) -> None:
     record = {"image": "a.png", "pair": "p", "bird": "b", "attribute": "has_crown_color--black"}
     file = tmp_path / "votes.json"
     votes = [{"annotator": "A", "choice": "black"}, {"annotator": "B", "choice": "Other"}, {"annotator": "C"}]

@@ -82,7 +82,7 @@ def test_every_model_has_every_number(scores):
     assert counts.nunique() == 1, counts
 
 
-def test_labels_are_what_their_names_say(tmp_path):
+def test_labels_are_what_their_names_say():
     options = SubstitutionOptions(n_train=40, n_test=8, n_classes=4, n_concepts=8, image_size=32, progress=False)
     data = evaluation.paint(options, 0, 0.0)
     train, images = data.train, data.train.images
@@ -203,9 +203,7 @@ def sub_place(tmp_path, monkeypatch) -> str:
     return f"benchmark substitution {data} --device cpu --no-progress"
 
 
-def saved_cbm(
-    cub: Path | str = "CUB_200_2011", *, n_concepts: int = 112, n_classes: int = 3, **changes: Any
-) -> PostHocCBM:
+def saved_cbm(n_concepts: int = 112, n_classes: int = 3, **changes: Any) -> PostHocCBM:
     """Make a post-hoc CBM of the network's backbone whose values are drawn."""
     names = CUB200("CUB_200_2011").concept_names[:n_concepts]
     network = load_network("network.py:model", "weights.pth")
