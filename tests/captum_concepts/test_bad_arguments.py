@@ -343,16 +343,13 @@ EXCEPTIONS = {
 }
 
 
-def callable_of(name: str) -> Any:
-    owner, _, method = name.partition(".")
-    return getattr(OBJECTS[owner](), method) if method else getattr(cc, owner)
-
-
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", BAD)
 @pytest.mark.usefixtures("empty_folder")
 def test_bad_values_are_refused(name: str) -> None:
-    assert_refused(spoilt(callable_of(name), GOOD.get(name, {}), **BAD[name]))
+    owner, _, method = name.partition(".")
+    function = getattr(OBJECTS[owner](), method) if method else getattr(cc, owner)
+    assert_refused(spoilt(function, GOOD.get(name, {}), **BAD[name]))
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -143,10 +143,6 @@ def black_box() -> nn.Module:
     return torch_concepts.nn.BlackBox(input_size=5, annotations=annotations, latent_size=5)
 
 
-def stochastic() -> Any:
-    return pyc(inference=torch_concepts.nn.AncestralSamplingInference)
-
-
 REFUSED = {
     "a module of another library": (lambda: nn.Linear(2, 2), {}, "got Linear. Build the chain"),
     "a model of embeddings": (
@@ -159,8 +155,12 @@ REFUSED = {
         {"task": "bird"},
         r"\['long'\] \(1 in all\) are of another type \('continuous' for one\)",
     ),
-    "a black box": (lambda: black_box(), {}, "got BlackBox. Build the chain"),
-    "another inference": (stochastic, {"task": "bird"}, "setup_inference"),
+    "a black box": (black_box, {}, "got BlackBox. Build the chain"),
+    "another inference": (
+        lambda: pyc(inference=torch_concepts.nn.AncestralSamplingInference),
+        {"task": "bird"},
+        "setup_inference",
+    ),
     "two tasks": (pyc, {}, r"`task` to name one of the tasks of the model, \['bird', 'alive'\]"),
     "features that are none": (pyc, {"features": "resnet18", "task": "bird"}, "`features`"),
     "features cut too early": (

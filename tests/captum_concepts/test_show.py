@@ -51,10 +51,6 @@ MODELS = {
 }
 
 
-def texts(ax: object) -> str:
-    return ax.get_title()  # type: ignore[attr-defined]
-
-
 @pytest.mark.parametrize("kind", MODELS)
 def test_views_are_what_the_model_gives(kind: str) -> None:
     model = MODELS[kind]
@@ -95,7 +91,7 @@ def test_a_figure_says_class_concepts_and_values() -> None:
     views = concept_views(model, IMAGES)
     for i, row in enumerate(axes):
         strongest = views.contributions[i].abs().argsort(descending=True)[:2].tolist()
-        title = texts(row[0])
+        title = row[0].get_title()
         wrong = views.predicted[i] == 1
         assert title.startswith("wren" if wrong else "finch")
         assert ("label: finch" in title) == bool(wrong)

@@ -234,14 +234,9 @@ def test_hosts(images):
     assert infidelity(model, perturb, images, shaped, target=TARGETS, n_perturb_samples=2).shape == (5,)
 
 
-class TwoInputs(nn.Module):
-    def forward(self, images: Tensor, scale: Tensor, shift: float) -> Tensor:
-        return images.flatten(1)[:, :5] * scale + shift
-
-
 def test_further_arguments_follow_their_images(images):
     scale = torch.arange(5.0)[:, None]
-    attribution = SteeredRISE(TwoInputs())
+    attribution = SteeredRISE(lambda images, scale, shift: images.flatten(1)[:, :5] * scale + shift)
     settings = {**SETTINGS, "lam": 0}
     maps = attribution.attribute(images, TARGETS, (scale, 1.0), batch_size=2, **settings)
     for i in range(5):

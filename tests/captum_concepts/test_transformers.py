@@ -58,17 +58,13 @@ class OwnForward(transformers.ViTModel):
         return super().forward(pixel_values, **kwargs)
 
 
-def without_head() -> nn.Module:
-    return build_model("SiglipVisionModel", {**TOKENS, "vision_use_head": False})
-
-
 @pytest.mark.parametrize(
     "build",
     [
         lambda: nn.Conv2d(3, 4, 3),
         lambda: build_model("BeitModel", TOKENS),
         lambda: OwnForward(transformers.ViTConfig(**TOKENS)),
-        without_head,
+        lambda: build_model("SiglipVisionModel", {**TOKENS, "vision_use_head": False}),
     ],
     ids=["another library", "another family", "a forward pass of its own", "no pooling"],
 )
