@@ -275,17 +275,7 @@ def gallery(
         raise ValueError("Expected argument `images` to hold at least one image but got none.")
     check_shape("maps", maps, ("N", "k", "h", "w"), (n, None, None, None))
     k = maps.shape[1]
-    labels = _as_names(names, n, k)
-    if absent is not None:
-        labels = [
-            [f"no {name}" if gone else name for name, gone in zip(*row, strict=True)]
-            for row in zip(labels, absent, strict=True)
-        ]
-    if contributions is not None:
-        labels = [
-            [f"{name} ({signed_text(part)})" for name, part in zip(*row, strict=True)]
-            for row in zip(labels, contributions, strict=True)
-        ]
+    labels = _map_labels(_as_names(names, n, k), absent, contributions)
     if class_names is not None and len(class_names) != n:
         raise ValueError(f"Expected argument `class_names` to have length N = {n} but got {len(class_names)}.")
     columns = 1 + k + (class_maps is not None)
@@ -347,6 +337,21 @@ def figure_of(ax: Axes) -> Figure:
 def _wrap(name: str) -> str:
     # Names such as has_bill_shape::hooked have no space to break at: a hyphen would change them.
     return "\n".join(textwrap.fill(line.replace("_", " "), _WRAP) for line in name.split("\n"))
+
+
+def _map_labels(names: list[list[str]], absent: Any, contributions: Any) -> list[list[str]]:
+    """Return what is written above the maps of each image."""
+    if absent is not None:
+        names = [
+            [f"no {name}" if gone else name for name, gone in zip(*row, strict=True)]
+            for row in zip(names, absent, strict=True)
+        ]
+    if contributions is not None:
+        names = [
+            [f"{name} ({signed_text(part)})" for name, part in zip(*row, strict=True)]
+            for row in zip(names, contributions, strict=True)
+        ]
+    return names
 
 
 def _as_names(names: Sequence[Any], n: int, k: int) -> list[list[str]]:

@@ -313,23 +313,13 @@ class PostHocCBM(StoredCBM):
             # Raises if a vector has no margin, before the pass over the images.
             ConceptLayer(bank, values)
         if class_names is not None:
-            n_classes = n_classes or len(class_names)
-            if len(class_names) != n_classes:
-                raise ValueError(
-                    f"Expected argument `class_names` to hold K = {n_classes} names but got {len(class_names)}."
-                )
+            n_classes = _count_classes(class_names, n_classes)
         if concept_labels is not None:
             concept_labels = to_tensor("concept_labels", concept_labels)
             _check_aligned(concept_labels, loader)
         left_out = None
         if bank is None:
-            truth, data_names = (concept_labels, None) if concept_labels is not None else known_labels(loader)
-            names = data_names if names is None else names
-            if truth is not None:
-                learnable = find_learnable(truth, names, concepts, min_images)
-                learnable.warn()
-                left_out = learnable.left_out
-
+            names, left_out = _choose_concepts(loader, concept_labels, names, concepts, min_images)
         labelled = concept_labels is not None or bank is not None
         embedded = embed_batches(module, pooling, loader, 2 if labelled else 3, display_progressbar, width)
         check_finite("loader", embedded.features)
@@ -357,6 +347,25 @@ class PostHocCBM(StoredCBM):
             banks = draw_random_banks(rows, labels, len(bank), k, n_banks=random_banks, values=values, seed=seed)
             model.random_banks = tuple(progress(banks, "Random banks", show=display_progressbar, total=random_banks))
         return model
+
+
+def _count_classes(class_names: Sequence[str], n_classes: int | None) -> int:
+    if n_classes not in (None, len(class_names)):
+        raise ValueError(f"Expected argument `class_names` to hold K = {n_classes} names but got {len(class_names)}.")
+    return len(class_names)
+
+
+def _choose_concepts(
+    loader: Iterable[Any], concept_labels: Any, names: Sequence[str] | None, concepts: Any, min_images: int
+) -> tuple[Sequence[str] | None, list[str] | None]:
+    """Return the names of concepts, and those left out if the labels are known before the pass over the images."""
+    labels, data_names = (concept_labels, None) if concept_labels is not None else known_labels(loader)
+    names = data_names if names is None else names
+    if labels is None:
+        return names, None
+    learnable = find_learnable(labels, names, concepts, min_images)
+    learnable.warn()
+    return names, learnable.left_out
 
 
 def _values_type(features: torch.dtype, head: nn.Module) -> torch.dtype:
