@@ -16,9 +16,9 @@ from quantus_concepts.studies._kit.findings import NO_NUMBER
 from quantus_concepts.studies._kit.page import render, site_address
 from quantus_concepts.studies.pasta.applications import (
     application_answers,
+    choice_finding,
     correlation_table,
-    said_of_choice,
-    said_of_wins,
+    wins_finding,
 )
 from quantus_concepts.studies.pasta.findings import answers, findings, summarise_splits
 from quantus_concepts.studies.pasta.options import CEILING, SCORER, SHUFFLED
@@ -188,7 +188,7 @@ def test_what_few_splits_cannot_show_is_not_compared():
 
 def test_uses_of_the_score_in_words():
     mixture = best_explainer({"a": np.array([3.0, 2.0, 1.0]), "b": np.array([1.0, 1.0, 1.0])}, "Q1")
-    assert said_of_wins(mixture) == (
+    assert wins_finding(mixture) == (
         "a has the best score (Q1) most often, for 2 of 3 images; 1 of 2 explainers never have it alone. 1 images have "
         "several explainers with the best score."
     )
@@ -199,7 +199,7 @@ def test_uses_of_the_score_in_words():
         "difference_high": [np.nan, 0.3, 0.3],
     }
     faithful = pd.DataFrame({"name": ["mixture", "average of explainers", "a"], **rows, **differences})
-    assert said_of_choice(faithful).endswith(
+    assert choice_finding(faithful).endswith(
         "The choice minus the average of the explainers is 0.200 (95 % interval 0.100 to 0.300): above no difference "
         "(0.000). The choice minus a (the most faithful alone) is 0.100 (95 % interval −0.100 to 0.300): not "
         "distinguishable from no difference (0.000)."
