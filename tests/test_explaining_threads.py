@@ -58,6 +58,14 @@ def concurrently(calls: list[Callable[[], Any]]) -> list[list[Any]]:
         return [future.result() for future in [pool.submit(repeated, call) for call in calls]]
 
 
+def check_same(calls: list[Callable[[], np.ndarray]]) -> None:
+    """Assert that calls that run at the same time give what each gives alone."""
+    alone = [call() for call in calls]
+    for expected, results in zip(alone, concurrently(calls), strict=True):
+        for result in results:
+            np.testing.assert_array_equal(result, expected)
+
+
 METHODS = {
     "Saliency": explain_func(Saliency),
     "LayerGradCam": explain_func(LayerGradCam, layer="maps.2"),
@@ -74,12 +82,8 @@ def test_explanations(name):
     model = Slow().train()
     states = torch.get_rng_state(), np.random.get_state()[2]  # noqa: NPY002
     explain = METHODS[name]
-    alone = [explain(model, images, 1) for images in IMAGES]
     weights = {key: value.clone() for key, value in model.state_dict().items()}
-    together = concurrently([lambda images=images: explain(model, images, 1) for images in IMAGES])
-    for expected, results in zip(alone, together, strict=True):
-        for result in results:
-            np.testing.assert_array_equal(result, expected)
+    check_same([lambda images=images: explain(model, images, 1) for images in IMAGES])
     assert all(module.training for module in model.modules())
     assert all(torch.equal(value, weights[key]) for key, value in model.state_dict().items())
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
@@ -92,11 +96,7 @@ def test_methods_that_draw_on_two_models():
     models = [Slow().eval(), Slow().eval()]
     explain = METHODS["GradientShap"]
     state = torch.get_rng_state()
-    alone = [explain(model, images, 1) for model, images in zip(models, IMAGES, strict=True)]
-    together = concurrently([lambda i=i: explain(models[i], IMAGES[i], 1) for i in range(2)])
-    for expected, results in zip(alone, together, strict=True):
-        for result in results:
-            np.testing.assert_array_equal(result, expected)
+    check_same([lambda i=i: explain(models[i], IMAGES[i], 1) for i in range(2)])
     assert torch.equal(torch.get_rng_state(), state)
 
 
@@ -138,11 +138,7 @@ PASSES: dict[str, Callable[[nn.Module], Any]] = {
 def test_passes_beside_an_explanation(name):
     """Captum's hooks would record them."""
     model = Slow().train()
-    calls = [lambda: METHODS["LayerGradCam"](model, IMAGES[0], 1), lambda: PASSES[name](model)]
-    alone = [call() for call in calls]
-    for expected, results in zip(alone, concurrently(calls), strict=True):
-        for result in results:
-            np.testing.assert_array_equal(result, expected)
+    check_same([lambda: METHODS["LayerGradCam"](model, IMAGES[0], 1), lambda: PASSES[name](model)])
 
 
 def test_a_thread_of_the_users_still_gets_the_models_own_output():

@@ -28,50 +28,11 @@ from captum_concepts._support.running import tensor_output
 from captum_concepts.backbones.embedding import embed
 from quantus_concepts import CEM, CGIM, CLM, IDR, IIR, MCS, Faithfulness, Patch
 from quantus_concepts.pasta.applications.robustness import robustness_pairs
+from tiny_models import CLASSIFIERS, small_network, transformers_classifier
 
-transformers = pytest.importorskip("transformers", reason="the models are those of transformers")
+pytest.importorskip("transformers", reason="the models are those of transformers")
 
 N, SIZE, N_CLASSES, N_CONCEPTS = 6, 32, 3, 4
-TRANSFORMER = {
-    "image_size": SIZE,
-    "patch_size": 8,
-    "hidden_size": 16,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 32,
-}
-
-
-def resnet() -> nn.Module:
-    config = transformers.ResNetConfig(embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], layer_type="basic")
-    return transformers.ResNetForImageClassification(_classes(config))
-
-
-def vit() -> nn.Module:
-    return transformers.ViTForImageClassification(_classes(transformers.ViTConfig(**TRANSFORMER)))
-
-
-def convnext() -> nn.Module:
-    config = transformers.ConvNextConfig(num_stages=2, hidden_sizes=[8, 16], depths=[1, 1], patch_size=2)
-    return transformers.ConvNextForImageClassification(_classes(config))
-
-
-def swin() -> nn.Module:
-    config = transformers.SwinConfig(
-        image_size=SIZE, patch_size=2, embed_dim=8, depths=[1, 1], num_heads=[1, 2], window_size=4
-    )
-    return transformers.SwinForImageClassification(_classes(config))
-
-
-def clip() -> nn.Module:
-    text = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-    config = transformers.CLIPConfig(vision_config=TRANSFORMER, text_config=text, projection_dim=8)
-    return transformers.CLIPForImageClassification(_classes(config))
-
-
-def _classes(config: Any) -> Any:
-    config.num_labels = N_CLASSES
-    return config
 
 
 def maps_of_tokens(output: Any) -> Tensor:
@@ -81,13 +42,13 @@ def maps_of_tokens(output: Any) -> Tensor:
     return tokens[:, -side * side :].transpose(1, 2).unflatten(2, (side, side))
 
 
-# Constructor, the layer whose maps are looked at, the backbone, and what makes maps of its output.
-FAMILIES: dict[str, tuple[Callable[[], nn.Module], str, str, Any]] = {
-    "ResNet": (resnet, "resnet.encoder.stages.1", "resnet", None),
-    "ViT": (vit, "vit.embeddings.patch_embeddings.projection", "vit", maps_of_tokens),
-    "ConvNeXt": (convnext, "convnext.encoder.stages.1", "convnext", None),
-    "Swin": (swin, "swin.embeddings.patch_embeddings.projection", "swin", maps_of_tokens),
-    "CLIP": (clip, "vision_model.embeddings.patch_embedding", "vision_model", maps_of_tokens),
+#: The backbone of each kind of classifier, and what makes maps of its output.
+FAMILIES: dict[str, tuple[str, Any]] = {
+    "ResNet": ("resnet", None),
+    "ViT": ("vit", maps_of_tokens),
+    "ConvNext": ("convnext", None),
+    "Swin": ("swin", maps_of_tokens),
+    "CLIP": ("vision_model", maps_of_tokens),
 }
 
 
@@ -124,7 +85,7 @@ def family(request: pytest.FixtureRequest) -> str:
 def model(family: str) -> nn.Module:
     with torch.random.fork_rng([]):
         torch.manual_seed(0)
-        return FAMILIES[family][0]().eval()
+        return transformers_classifier(family)
 
 
 @pytest.fixture
@@ -134,10 +95,7 @@ def images() -> np.ndarray:
 
 @pytest.fixture
 def plain() -> nn.Module:
-    with torch.random.fork_rng([]):
-        torch.manual_seed(0)
-        parts = (nn.Conv2d(3, 6, 3, stride=3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6, 3))
-        return nn.Sequential(*parts).eval()
+    return small_network()
 
 
 def metrics_on_images(other: nn.Module, images: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
@@ -188,7 +146,7 @@ EXPLANATIONS = {
 
 @pytest.mark.parametrize("name", EXPLANATIONS)
 def test_explanations(name, family, model, images):
-    layer = FAMILIES[family][1]
+    layer = CLASSIFIERS[family][1]
     targets = np.arange(N) % N_CLASSES
     maps = EXPLANATIONS[name](layer)(model, images, targets)
     assert np.abs(maps).max() > 0
@@ -209,7 +167,7 @@ def test_steered_rise_and_tcav(family, model, images):
     torch.testing.assert_close(
         SteeredRISE(model).attribute(x, **settings), SteeredRISE(by_hand).attribute(x, **settings), rtol=0, atol=0
     )
-    layer = FAMILIES[family][1]
+    layer = CLASSIFIERS[family][1]
     numbers = {"n_samples": 2, "n_random": 3, "target": 1}
     result = tcav_score(model, [layer], x[:2] + 1, x[2:], x, **numbers).layers[layer]
     assert result == tcav_score(by_hand, [f"model.{layer}"], x[:2] + 1, x[2:], x, **numbers).layers[f"model.{layer}"]
@@ -245,7 +203,7 @@ def concept_scores(cbm: nn.Module, images: np.ndarray) -> dict[str, list[float]]
 
 @pytest.mark.parametrize("stretch", ["backbone", "LayerFeatures"])
 def test_concept_models_and_metrics(stretch, family, model, images):
-    _, layer, backbone, maps = FAMILIES[family]
+    layer, (backbone, maps) = CLASSIFIERS[family][1], FAMILIES[family]
     if stretch == "backbone":
         # Both kinds of output, that of the backbone and its last hidden state, give one model.
         features = model.get_submodule(backbone)
@@ -275,14 +233,14 @@ def test_the_classifier_itself_may_be_the_backbone(model, images):
 
 
 def test_a_pool_gets_what_the_backbone_gives(images):
-    model = clip().eval().vision_model
+    model = transformers_classifier("CLIP").vision_model
     embedded = embed(model, loader(images), pool=lambda output: output.pooler_output)
     with torch.no_grad():
         torch.testing.assert_close(embedded.features, model(torch.from_numpy(images)).pooler_output)
 
 
 def test_coam(family, model, images):
-    layer = FAMILIES[family][1]
+    layer = CLASSIFIERS[family][1]
     x = torch.from_numpy(images)
     width = LayerFeatures(model, layer)(x[:1]).shape[1]
     cavs = torch.randn(N_CONCEPTS, width, generator=torch.Generator().manual_seed(0))

@@ -14,6 +14,7 @@ from captum_concepts import ConceptBank, PostHocCBM, SteeredRISE, build_method, 
 from captum_concepts._support.running import evaluation_mode
 from captum_concepts.backbones.embedding import embed
 from quantus_concepts import CEM, IDR, MCS, Faithfulness
+from tiny_models import small_network
 
 # Torch says that its own forms are deprecated, and that quantised layers have no gradient.
 pytestmark = [pytest.mark.filterwarnings("ignore:.*deprecated"), pytest.mark.filterwarnings("ignore:quantized")]
@@ -22,16 +23,9 @@ N, SIZE = 4, 12
 OCCLUSION = {"sliding_window_shapes": (3, 4, 4), "strides": (3, 4, 4)}
 
 
-def network() -> nn.Sequential:
-    with torch.random.fork_rng([]):
-        torch.manual_seed(0)
-        parts = (nn.Conv2d(3, 6, 3, stride=3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6, 3))
-        return nn.Sequential(*parts).eval()
-
-
 @pytest.fixture
 def model() -> nn.Sequential:
-    return network()
+    return small_network()
 
 
 @pytest.fixture
@@ -153,11 +147,11 @@ def test_quantised_models_have_scores_but_no_gradients(model, images):
 
 
 def test_models_without_weights_are_refused(model, images):
-    meta = network().to("meta")
+    meta = small_network().to("meta")
     labels = np.zeros(N, dtype=int)
     maps = np.random.default_rng(0).random((N, SIZE, SIZE))
     bank = ConceptBank(np.random.default_rng(0).random((4, 6)))
-    cbm = PostHocCBM(network()[:2], bank, nn.Linear(4, 3)).eval().to("meta")
+    cbm = PostHocCBM(small_network()[:2], bank, nn.Linear(4, 3)).eval().to("meta")
     for call in (
         lambda: explain_func(Saliency)(meta, images, 0),
         lambda: build_method("Grad-CAM")(meta, images, 0),

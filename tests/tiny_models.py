@@ -1,7 +1,10 @@
-"""Models small enough to follow by hand, with the members of a concept model and nothing else."""
+"""Small models: concept models that can be followed by hand, a plain network, and classifiers of transformers."""
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -79,3 +82,49 @@ class SharingConceptModel(TinyConceptModel):
 
     def maps_from_features(self, features: Tensor, concepts: Tensor | None = None) -> Tensor:
         return self.maps(features, concepts)
+
+
+def small_network() -> nn.Sequential:
+    """Return a plain network from images to three classes."""
+    with torch.random.fork_rng([]):
+        torch.manual_seed(0)
+        parts = (nn.Conv2d(3, 6, 3, stride=3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(6, 3))
+        return nn.Sequential(*parts).eval()
+
+
+TRANSFORMER = {
+    "image_size": 32,
+    "patch_size": 8,
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+}
+_TEXT = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+_SWIN = {"patch_size": 2, "embed_dim": 8, "depths": [1, 1], "num_heads": [1, 2], "window_size": 4}
+#: Kinds of transformers' classifiers: the settings, and the layer with the maps.
+CLASSIFIERS: dict[str, tuple[dict[str, Any], str]] = {
+    "ResNet": (
+        {"embedding_size": 8, "hidden_sizes": [8, 16], "depths": [1, 1], "layer_type": "basic"},
+        "resnet.encoder.stages.1",
+    ),
+    "ViT": (TRANSFORMER, "vit.embeddings.patch_embeddings.projection"),
+    "ConvNext": (
+        {"num_stages": 2, "hidden_sizes": [8, 16], "depths": [1, 1], "patch_size": 2},
+        "convnext.encoder.stages.1",
+    ),
+    "Swin": ({"image_size": 32, **_SWIN}, "swin.embeddings.patch_embeddings.projection"),
+    "CLIP": (
+        {"vision_config": TRANSFORMER, "text_config": _TEXT, "projection_dim": 8},
+        "vision_model.embeddings.patch_embedding",
+    ),
+}
+
+
+def transformers_classifier(kind: str) -> nn.Module:
+    """Return a classifier of transformers with three classes, for images of 32 pixels."""
+    transformers = pytest.importorskip("transformers", reason="the models are those of transformers")
+    config = getattr(transformers, f"{kind}Config")(**CLASSIFIERS[kind][0])
+    config.num_labels = 3
+    model: nn.Module = getattr(transformers, f"{kind}ForImageClassification")(config).eval()
+    return model

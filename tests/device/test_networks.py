@@ -30,6 +30,7 @@ from captum_concepts import (
     from_transformers,
 )
 from quantus_concepts import CEM, MCS
+from tiny_models import CLASSIFIERS, TRANSFORMER, transformers_classifier
 
 N, SIZE, N_CONCEPTS, N_CLASSES = 4, 32, 5, 3
 IMAGES = np.random.default_rng(0).normal(size=(N, 3, SIZE, SIZE)).astype(np.float32)
@@ -127,44 +128,13 @@ def test_bottleneck_models(assert_as_on_the_cpu: Callable[[Work], None]) -> None
     assert_as_on_the_cpu(work)
 
 
-TRANSFORMER = {
-    "image_size": SIZE,
-    "patch_size": 8,
-    "hidden_size": 16,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 32,
-}
-# Kind of model, its settings, and the layer whose maps are looked at.
-HUGGING_FACE: dict[str, tuple[str, dict[str, Any], str]] = {
-    "resnet": (
-        "ResNet",
-        {"embedding_size": 8, "hidden_sizes": [8, 16], "depths": [1, 1], "layer_type": "basic"},
-        "resnet.encoder.stages.1",
-    ),
-    "vit": ("ViT", TRANSFORMER, "vit.embeddings.patch_embeddings.projection"),
-    "convnext": (
-        "ConvNext",
-        {"num_stages": 2, "hidden_sizes": [8, 16], "depths": [1, 1], "patch_size": 2},
-        "convnext.encoder.stages.1",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", HUGGING_FACE)
-def test_hugging_face_models(name: str, assert_as_on_the_cpu: Callable[[Work], None]) -> None:
-    transformers = pytest.importorskip("transformers", reason="the models are those of transformers")
-    kind, settings, layer = HUGGING_FACE[name]
-    config = getattr(transformers, f"{kind}Config")(**settings)
-    config.num_labels = N_CLASSES
-
+@pytest.mark.parametrize("kind", ["ResNet", "ViT", "ConvNext"])
+def test_hugging_face_models(kind: str, assert_as_on_the_cpu: Callable[[Work], None]) -> None:
     def work(device: torch.device) -> Any:
-        first, second = (
-            getattr(transformers, f"{kind}ForImageClassification")(config).eval().to(device) for _ in range(2)
-        )
+        first, second = (transformers_classifier(kind).to(device) for _ in range(2))
         explain = explain_func(Saliency, channels="sum")
         arguments = {"s_batch": REGION, "explain_func": explain}
-        features = LayerFeatures(first, layer)
+        features = LayerFeatures(first, CLASSIFIERS[kind][1])
         with torch.no_grad():
             maps: Tensor = features(torch.from_numpy(IMAGES).to(device))
         return {
