@@ -1,4 +1,4 @@
-"""Tiny sources of cut-outs and scenes: blocks of one colour, so that every image can be told by hand."""
+"""Tiny sources of cut-outs and scenes: blocks of one colour, so that every image can be computed by hand."""
 
 import numpy as np
 

@@ -44,7 +44,7 @@ INDEX = """<!DOCTYPE html><html><body><script>
     Object.assign(frame, { width: 1200, height: 900, src: `${name}.html` });
     told[name] = await new Promise((resolve) => {
       window.onmessage = (event) => resolve(event.data);
-      setTimeout(() => resolve({ error: "told nothing" }), 10000);
+      setTimeout(() => resolve({ error: "no result" }), 10000);
       document.body.append(frame);
     });
     frame.remove();
@@ -67,7 +67,7 @@ def find_chromium() -> str:
 
 @dataclass(frozen=True)
 class Visit:
-    """A page, and what is done on it: a script that hands what it finds to `tell`, once."""
+    """A page, and what is done on it: a script that passes its result to `tell`, once."""
 
     page: str
     script: str
@@ -84,7 +84,7 @@ class Visit:
 
 
 def visit_all(visits: Mapping[str, Visit], folder: Path) -> dict[str, Any]:
-    """Make all visits, one after the other in one browser, and return what each told."""
+    """Make all visits, one after the other in one browser, and return the result of each."""
     browser = find_chromium()
     for name, visit in visits.items():
         (folder / f"{name}.html").write_text(visit.driven(), encoding="utf-8")
@@ -104,6 +104,6 @@ def visit_all(visits: Mapping[str, Visit], folder: Path) -> dict[str, Any]:
     ran = subprocess.run(command, capture_output=True, text=True, timeout=150, check=False)
     answer = re.search(r'<pre id="told">(.*?)</pre>', ran.stdout, re.DOTALL)
     if answer is None:
-        raise AssertionError(f"The pages told nothing.\n{ran.stderr[-2000:]}\n{ran.stdout[-500:]}")
+        raise AssertionError(f"The pages gave no result.\n{ran.stderr[-2000:]}\n{ran.stdout[-500:]}")
     answers: dict[str, Any] = json.loads(html.unescape(answer[1]))
     return answers

@@ -81,7 +81,7 @@ def check_damaged(loader: Loader, damage: str) -> None:
             path.unlink()
         path.write_bytes(good)
     message = str(caught.value)
-    # What stops a read that waits is an OSError, which a loader may have told as its own.
+    # The time limit must not have been reported as an error of the file.
     assert "Not done in" not in message
     # Where a table ends early, what contradicts it may be another one of the same folder.
     assert path.name in message or (damage == "cut off" and str(path.parent) in message), message

@@ -1,4 +1,4 @@
-"""Cut-outs and scenes of two classes each as files, and what a tiny run of the benchmark is asked for."""
+"""Cut-outs and scenes of two classes each as files, and the options of a tiny run of the benchmark."""
 
 from __future__ import annotations
 

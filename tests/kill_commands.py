@@ -126,7 +126,7 @@ def at_random(arguments: list[str], seconds: float, sign: int) -> int:
 
 
 def say(text: str) -> None:
-    """Tell at once."""
+    """Print immediately."""
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 

@@ -39,7 +39,7 @@ class Reader(nn.Module):
 
 
 class World:
-    """The same scenes with and without an object, and everything a metric may be asked."""
+    """The same scenes with and without an object, with labels and masks."""
 
     def __init__(self, n: int = 8, seed: int = 0) -> None:
         rng = np.random.default_rng(seed)

@@ -1,4 +1,4 @@
-"""Scorers of ranges that workers can import: they note their calls in a folder, and die, kill or raise where asked."""
+"""Scorers of ranges that workers can import: they record their calls in a folder, and die, kill or raise at a range."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ _FROM_NUMBERS = (torch.tensor, torch.as_tensor, torch.asarray)
 
 @dataclass
 class Simulation:
-    """A block in which the device is there: the device, and what crossed, by kind and by the line that asked for it.
+    """A block in which the device is there: the device, and the crossings, by kind and by the line that caused them.
 
     `operators` counts, by name, the operators run on it but for views, allocations and copies from and to the host:
     each is a launch on a GPU.

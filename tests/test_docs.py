@@ -55,7 +55,7 @@ def test_every_public_name_is_in_the_reference_once() -> None:
     assert [entry for entry, count in Counter(entries).items() if count > 1] == []
     documented = {(package, name) for package, name in entries if package in PACKAGES}
     assert {(package, name) for package, name in documented if name not in exported(PACKAGES[package])} == set()
-    # quantus_concepts exports much of its subpackages again, which is told there or here.
+    # quantus_concepts exports much of its subpackages again, which is documented in either place.
     names = {name for _, name in documented} | {package.rpartition(".")[2] for package in PACKAGES}
     untold = {package: sorted(exported(folder) - names) for package, folder in PACKAGES.items()}
     assert {package: missing for package, missing in untold.items() if missing} == {}

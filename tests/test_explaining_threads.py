@@ -100,7 +100,7 @@ def test_methods_that_draw_on_two_models():
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_tcav_beside_an_explanation():
+def test_tcav_while_another_thread_explains():
     model = Slow().train()
     positive, negative = (torch.rand(n, 3, 12, 12, generator=torch.Generator().manual_seed(n)) for n in (6, 12))
 
@@ -135,7 +135,7 @@ PASSES: dict[str, Callable[[nn.Module], Any]] = {
 
 
 @pytest.mark.parametrize("name", PASSES)
-def test_passes_beside_an_explanation(name):
+def test_metrics_while_another_thread_explains(name):
     """Captum's hooks would record them."""
     model = Slow().train()
     check_same([lambda: METHODS["LayerGradCam"](model, IMAGES[0], 1), lambda: PASSES[name](model)])

@@ -29,7 +29,7 @@ HEAVY = {
 HOSTS = {"quantus", "captum", "matplotlib", "pandas", "IPython", "cv2"}
 #: What a fresh interpreter does, one after the other, and which libraries it must not have loaded by then.
 STEPS = {
-    # Not even torch and the host: they come with the first name that is asked for.
+    # Not even torch and the host: they come with the first name that is used.
     **{f"import {package}": None for package in PACKAGES},
     "assert quantus_concepts.functional.positive_percentile": HEAVY | HOSTS,
     "from quantus_concepts.datasets import PaintedBirds": HEAVY | HOSTS,
@@ -63,7 +63,7 @@ def test_nothing_is_loaded_that_is_not_needed(step: str, loaded: dict[str, set[s
 @pytest.mark.parametrize(
     "package", [*PACKAGES, *(f"quantus_concepts.{part}" for part in ("datasets", "diffusion", "metrics", "pasta"))]
 )
-def test_every_name_is_found_wherever_it_is_looked_for(package: str) -> None:
+def test_every_name_is_found_in_dir_and_in_the_stubs(package: str) -> None:
     if package.endswith("diffusion"):
         pytest.importorskip("diffusers")
     module = importlib.import_module(package)
@@ -86,6 +86,6 @@ def test_every_name_is_found_wherever_it_is_looked_for(package: str) -> None:
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_a_wrong_name_is_told(package: str) -> None:
+def test_an_unknown_name_raises_an_error_that_names_it(package: str) -> None:
     with pytest.raises(AttributeError, match=f"module '{package}' has no attribute 'nothing'"):
         _ = importlib.import_module(package).nothing

@@ -63,7 +63,7 @@ def test_a_folder_is_written_and_replaced_without_links_and_with_a_lock_that_sta
 
 
 @pytest.mark.usefixtures("windows")
-def test_whether_a_process_runs_is_not_asked() -> None:
+def test_no_signal_is_sent_to_see_whether_a_process_runs() -> None:
     assert files.is_alive(2**22)
 
 

@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 EXTRAS = PROJECT["optional-dependencies"]
-#: What users install, and what tests need beside it; linters are pinned, and not run with the oldest versions, and
+#: What users install, and what tests need in addition; linters are pinned, and not run with the oldest versions, and
 #: neither is diffusion, which needs newer versions of huggingface_hub and safetensors than the rest.
 INSTALLED = [
     *PROJECT["dependencies"],
@@ -53,7 +53,7 @@ def test_the_readme_tells_the_licence_of_every_dependency() -> None:
     assert {named(requirement) for requirement in (*INSTALLED, *EXTRAS["diffusion"])} <= listed
 
 
-def test_what_is_published_beside_the_code_is_there() -> None:
+def test_published_files_exist() -> None:
     include = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["hatch"]["build"]["targets"]["sdist"]
     assert "/SECURITY.md" in include["include"]
     assert [name for name in include["include"] if not (ROOT / name[1:]).exists()] == []

@@ -42,7 +42,7 @@ def started(folder: str) -> Any:
             return ray.init(
                 "local",
                 num_cpus=2,
-                # As many as are said to be there: none of them is used.
+                # Ray is given a number of GPUs; none of them is used.
                 num_gpus=2,
                 include_dashboard=False,
                 log_to_driver=False,
@@ -119,7 +119,7 @@ def test_a_process_killed_with_its_cluster_going_on_leaves_what_is_done(
     assert again.calls == {"made": 1} | {f"range {start}": 1 for start in STARTS if start not in there}
 
 
-def test_what_a_cluster_cannot_hold_is_told_at_once(tmp_path: Path) -> None:
+def test_workers_that_a_cluster_cannot_hold_are_refused(tmp_path: Path) -> None:
     make = Noted(tmp_path / "notes")
     with pytest.raises(ValueError, match="`n_workers` to be at most 2, as many workers of 1 CPUs and 0 GPUs"):
         scored(tmp_path, make, engine="ray", n_workers=3)

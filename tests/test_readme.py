@@ -28,7 +28,7 @@ def test_code(capsys: pytest.CaptureFixture[str]) -> None:
         code = code.replace(text, smaller)
     names: dict[str, Any] = {}
     with warnings.catch_warnings():
-        # a few birds have fewer samples than asked for, and say so
+        # a few birds have fewer samples than requested, and say so
         warnings.simplefilter("ignore", UserWarning)
         exec(compile(code, "README.md", "exec"), names)
     assert "Failed to evaluate" not in capsys.readouterr().out

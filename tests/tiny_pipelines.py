@@ -1,4 +1,4 @@
-"""Models of some thousand weights: FLUX and Stable Diffusion of diffusers, and an InternVL that answers as told."""
+"""Models of some thousand weights: FLUX and Stable Diffusion of diffusers, and an InternVL with a fixed answer."""
 
 from __future__ import annotations
 

@@ -223,7 +223,7 @@ def test_masks_that_grow_when_they_are_unpacked(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("size", "level", "message"), [((8, 8), 0, "it is empty"), ((8, 9), 255, "(H, W) = (9, 8)")])
-def test_masks_that_say_nothing(tmp_path: Path, size: tuple[int, int], level: int, message: str) -> None:
+def test_empty_masks_and_masks_of_another_size(tmp_path: Path, size: tuple[int, int], level: int, message: str) -> None:
     Image.new("L", size, level).save(tmp_path / "dog-track-0900.png")
     masks = PNGMasks(tmp_path)
     refused(lambda: masks.read("dog-track-0900.jpg", 0, (0, 0, 8, 8), 8, (8, 8)), "dog-track-0900.png", message)

@@ -154,7 +154,7 @@ def test_points_of_cub_are_turned_with_the_image(tmp_path: Path, orientation: in
 
 
 @pytest.mark.parametrize("place", ["-50.0 20.0", "20.0 -3.0", "20.0 500.0"])
-def test_parts_of_cub_outside_their_image_are_told_and_not_visible(tmp_path: Path, place: str) -> None:
+def test_parts_of_cub_outside_their_image_warn_and_are_not_visible(tmp_path: Path, place: str) -> None:
     cub = write_cub(tmp_path)
     table = cub / "parts" / "part_locs.txt"
     lines = table.read_text().splitlines()

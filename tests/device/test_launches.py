@@ -1,4 +1,4 @@
-"""How many operators metrics start on the model's device beside those of the model, and how often they wait for it.
+"""How many operators metrics start on the model's device in addition to the model's, and how often they wait for it.
 
 On a GPU each operator is a launch of some microseconds, however small its tensors. The counts do not depend on time.
 """

@@ -34,7 +34,7 @@ COMMANDS |= {
 
 
 class InTurn(Executor):
-    """Does at once what it is given: the simulation is seen by the thread it began in alone."""
+    """Runs calls in this thread: the simulation exists only in the thread that began it."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
         pass

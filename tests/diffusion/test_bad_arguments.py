@@ -18,7 +18,7 @@ from quantus_concepts.diffusion import TiedScheduler, TieSchedule, plot_schedule
 
 
 class Pipeline:
-    """Fails the test where it is called: what is wrong is told before."""
+    """Fails the test if it is called: arguments are checked before."""
 
     scheduler = DDIMScheduler()
 

@@ -155,7 +155,7 @@ def test_every_scheduler_of_stable_diffusion(name: str, quantile: str) -> None:
 @pytest.mark.parametrize("shape", [(2, 3, 3), (3, 2, 4, 3), (4, 5)])
 @pytest.mark.parametrize("quantile", ["element", "pixel"])
 @pytest.mark.parametrize("eta", [0.05, 0.5, 0.74, 1.0])
-def test_tied_is_what_the_formula_says(shape: tuple[int, ...], quantile: str, eta: float) -> None:
+def test_tied_values_follow_the_formula(shape: tuple[int, ...], quantile: str, eta: float) -> None:
     # A pair of images without a batch has rank 2 (tokens) or 3; here two pairs, then one.
     predicted = torch.randn(4, *shape, generator=seeded(1), dtype=torch.float64)
     if len(shape) == 4:
@@ -196,7 +196,7 @@ def test_the_plot_shows_schedule_and_measurement() -> None:
     assert [steps[0], steps[4], steps[8]] == [1.0, 1.0, 0.0]
 
 
-def test_odd_batches_and_pipelines_without_prompts_are_told(stable: Any) -> None:
+def test_odd_batches_and_pipelines_without_prompts_are_refused(stable: Any) -> None:
     ours = copy.copy(stable)
     ours.scheduler = TiedScheduler(stable.scheduler, 0.5)
     with pytest.raises(ValueError, match="as many guides but got 1 images"):

@@ -65,8 +65,7 @@ class PaintedBirds(ConceptDataset):
     n_classes : int
         K, from 2 to 60.
     n_concepts : int
-        L, from 4 to 104; which groups and options there are then is said at
-        `bird_attributes.choose_groups`.
+        L, from 4 to 104; `groups` shows which groups and options they make up.
     deviation : float
         Probability, in [0, 1], that an attribute of an individual is not that of its class.
     correlation : float
@@ -80,7 +79,7 @@ class PaintedBirds(ConceptDataset):
     first : int
         Number of the first image: the images are those from `first` on of a data set of ``first + n_images``.
     keep : bool
-        Paint all images in the constructor, where their parts are looked for anyway, and keep them in 8 bits.
+        Paint all images in the constructor, which locates their parts anyway, and keep them in 8 bits.
 
     Attributes
     ----------

@@ -145,7 +145,7 @@ def test_correlation_binds_the_colours_of_a_class() -> None:
     assert association(1.0, shapes) == pytest.approx(0.23, abs=0.06)
 
 
-def test_the_share_of_deviating_attributes_is_as_asked() -> None:
+def test_the_share_of_deviating_attributes_is_the_deviation() -> None:
     birds = PaintedBirds(200, image_size=32, deviation=0.15)
     deviates = birds.options != birds.class_options[birds.labels]
     # 200 x 17 draws: standard error 0.0061, of one attribute 0.025; five of them.

@@ -152,7 +152,7 @@ def test_one_bad_file_is_noted_and_the_others_stay(root, content, message):
     assert len(usable_files(files)) == 8
 
 
-def test_all_that_is_wrong_is_told_at_once(root):
+def test_all_problems_are_listed(root):
     for file in (root / "explanations" / "grad-cam").iterdir():
         file.write_bytes(b"\x93NUMPY broken")
     (root / "explanations" / "words" / "pets_009_cat.json").write_text(json.dumps(CONCEPTS))
@@ -198,7 +198,7 @@ def test_nothing_to_work_with(root, tmp_path):
         usable_files(check_explanations(_files(root)))
 
 
-def test_a_reason_is_told_once_and_every_reason_is_told(root):
+def test_every_reason_is_listed_once(root):
     files = [replace(file, note="no such label") for file in check_explanations(_files(root))]
     files[-1] = replace(files[-1], note="broken")
     text = problems(files, 3)

@@ -26,7 +26,7 @@ def bird(graded: GradedExplanations, image: int) -> np.ndarray:
     return graded.birds.part_masks(image).numpy().any(0)
 
 
-def test_there_are_enough_explainers_of_both_modalities_with_names_that_say_the_grade() -> None:
+def test_there_are_enough_explainers_of_both_modalities_named_by_grade() -> None:
     counts = Counter(explainer.modality for explainer in EXPLAINERS)
     assert counts == {"map": 60, "concepts": 37}
     assert len(PLACES) == len(EXPLAINERS)
@@ -106,7 +106,7 @@ def test_shifted_maps_mark_as_much_somewhere_else(graded: GradedExplanations) ->
     assert means[0] > 0.6 > means[1] > 0.25 > means[2]
 
 
-def test_parts_are_as_many_as_said(graded: GradedExplanations) -> None:
+def test_the_number_of_parts_is_the_grade(graded: GradedExplanations) -> None:
     for count in (1, 3, 6):
         marked = graded.draw(4, PLACES[f"parts {count}"]) > 0
         touched = [part for part, mask in enumerate(graded.birds.part_masks(4).numpy()) if (mask & marked).any()]
@@ -123,7 +123,7 @@ def test_noise_grows_with_its_share(graded: GradedExplanations) -> None:
         assert abs(likeness[2]) < 0.4
 
 
-def test_lists_are_as_true_as_said(graded: GradedExplanations) -> None:
+def test_the_share_of_true_concepts_is_the_grade(graded: GradedExplanations) -> None:
     for image in range(8):
         present = graded.birds.concept_labels[image].numpy() > 0
         n_present = int(present.sum())
@@ -166,7 +166,7 @@ def test_a_light_perturbation_draws_anew_and_a_strong_one_shows_another_bird(gra
     assert np.array_equal(graded.draw(0, true, "strong"), bird(graded, graded.others[0]))
 
 
-def test_pairs_are_drawn_when_asked_for(graded: GradedExplanations) -> None:
+def test_pairs_are_drawn_on_access(graded: GradedExplanations) -> None:
     calls = []
 
     def rule(view, rng):  # type: ignore[no-untyped-def]

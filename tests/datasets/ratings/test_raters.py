@@ -187,7 +187,7 @@ def test_raters_follow_what_is_expected_and_differ_by_their_bias(ratings: Simula
     assert (np.diff(strictness) > 0).all()
 
 
-def test_noise_and_bias_are_what_they_are_said_to_be() -> None:
+def test_noise_and_bias_have_their_stated_size() -> None:
     exact = SimulatedRaters(n_raters=3, bias=0, noise=0)
     assert np.array_equal(exact.vote(np.array([[2.2, 3.6]])), [[[2, 4]] * 3])
     biased = SimulatedRaters(n_raters=3, bias=1, noise=0)

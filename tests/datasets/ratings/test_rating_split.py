@@ -104,7 +104,7 @@ def test_too_little(images, explainers, message):
         leak_free_split(images, explainers)
 
 
-def test_an_empty_part_is_told_and_another_seed_helps():
+def test_an_empty_part_raises_and_another_seed_helps():
     images, explainers = list("abc"), list("bca")
     fails = [_fails(images, explainers, seed=seed) for seed in range(40)]
     assert True in fails

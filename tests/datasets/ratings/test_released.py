@@ -124,7 +124,7 @@ def test_filters(release):
         PastaRatings(release, datasets="cocoa")
 
 
-def test_only_what_is_asked_for_is_read(copy):
+def test_files_are_read_on_access_only(copy):
     for path in (copy / BASE).rglob("*_*.*"):
         path.write_bytes(b"broken")
     rated = PastaRatings(copy)
@@ -226,7 +226,7 @@ def test_records_that_disagree(copy):
         PastaRatings(_edit(copy, lambda records: records.append(records[0] | {"predictedclass": "cultural"})))
 
 
-def test_missing_files_are_listed_at_once(copy):
+def test_all_missing_files_are_listed(copy):
     names = sorted((copy / BASE / "activations").iterdir())[:11]
     for path in names:
         path.unlink()
@@ -293,7 +293,7 @@ def test_bad_votes(copy, vote):
         PastaRatings(_edit(copy, change))
 
 
-def test_bad_votes_are_listed_at_once(copy):
+def test_all_bad_votes_are_listed(copy):
     def change(records):
         for record in records[:3]:
             record["Annotation"][0] |= {"Q1": 9, "Q2": "often"}

@@ -196,7 +196,7 @@ def test_contradictions_are_named(release):
     BAMFolder(release)
 
 
-def test_missing_files_are_told_together(release):
+def test_missing_files_are_listed(release):
     _convert(release)
     for number in ("0900", "0901"):
         (release / "obj" / "val" / f"dog-track-{number}.jpg").unlink()

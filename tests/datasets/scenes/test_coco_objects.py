@@ -232,7 +232,7 @@ def test_polygons_agree_with_pycocotools(files):
     ours = coco_objects._mask([polygon], (HEIGHT, WIDTH))
     theirs = coco.decode(coco.merge(coco.frPyObjects([polygon], HEIGHT, WIDTH))).astype(bool)
     assert (ours & theirs).sum() / (ours | theirs).sum() > 0.9
-    # They differ along the outline only: beside each such pixel there is one of the other kind.
+    # They differ along the outline only: next to each such pixel there is one of the other kind.
     padded = np.pad(theirs, 1)
     around = np.stack([padded[1 + i : 1 + i + HEIGHT, 1 + j : 1 + j + WIDTH] for i in (-1, 0, 1) for j in (-1, 0, 1)])
     assert (around.any(0) & ~around.all(0))[ours != theirs].all()
@@ -273,7 +273,7 @@ def test_a_bad_segmentation_is_named(files, segmentation, message):
         files.open()[2]
 
 
-def test_missing_photographs_are_told_together(files):
+def test_missing_photographs_are_listed(files):
     for number in (1, 3):
         (files.images / f"{number:012d}.png").unlink()
     with pytest.raises(FileNotFoundError, match=r"2 of 3 are missing: 000000000001.png, 000000000003.png\. Download"):

@@ -266,7 +266,7 @@ def test_transform_sees_the_image_only():
         _composed(transform=str)[0]
 
 
-def test_sources_are_read_once_while_they_are_kept():
+def test_sources_are_read_once_while_they_are_cached():
     class Counting(Noise):
         reads = 0
 

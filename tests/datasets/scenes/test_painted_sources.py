@@ -44,7 +44,7 @@ def test_the_same_bits_in_any_order_and_the_beginning_of_a_larger_source(kind: t
 
 
 @both
-def test_a_seed_gives_other_pictures_and_none_is_kept(kind: type[Source]) -> None:
+def test_another_seed_paints_other_pictures_and_none_is_cached(kind: type[Source]) -> None:
     first, second = kind(2), kind(2, seed=1)
     assert all(arrays(first[i])[0].tobytes() != arrays(second[i])[0].tobytes() for i in range(20))
     assert len({arrays(first[i])[-1].tobytes() for i in range(20)}) == 20
@@ -81,7 +81,7 @@ def cutouts() -> list[Cutout]:
 
 
 @pytest.mark.parametrize("size", [24, 41, 96])
-def test_masks_are_tight_and_of_the_size_asked_for(size: int) -> None:
+def test_masks_are_tight_and_of_the_requested_size(size: int) -> None:
     source = PaintedObjects(6, size=size)
     for i in range(60):
         pixels, mask = source[i]
@@ -140,7 +140,7 @@ def spectra(pictures: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("size", [32, 65, 128])
-def test_scenes_are_squares_of_the_size_asked_for(size: int) -> None:
+def test_scenes_are_squares_of_the_requested_size(size: int) -> None:
     source = PaintedScenes(2, size=size)
     assert {(source[i].shape, source[i].dtype) for i in range(20)} == {((size, size, 3), np.dtype(np.uint8))}
 

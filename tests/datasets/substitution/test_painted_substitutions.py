@@ -88,7 +88,7 @@ def test_a_loader_gives_batches_with_the_images_before(pairs: PaintedSubstitutio
     np.testing.assert_array_equal(batch.concepts, pairs.concept_labels[:5])
 
 
-def test_birds_that_have_none_are_told() -> None:
+def test_birds_without_a_substitution_are_refused() -> None:
     # Every bird is another one than its class in all groups: nothing of the class's own can be taken out.
     odd = PaintedBirds(4, image_size=32, n_classes=2, n_concepts=4, deviation=1.0)
     with pytest.raises(ValueError, match=r"`birds` to hold a bird of which one attribute can be replaced"):

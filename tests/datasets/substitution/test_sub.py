@@ -108,7 +108,7 @@ def test_some_of_each_pair(release: Path) -> None:
     assert [round(float(sub[place].image[0, 9, 20]) * 255) for place in range(5)] == [0, 2, 3, 5, 6]
 
 
-def test_licence_and_labels_that_never_occur_are_told(release: Path) -> None:
+def test_licence_and_unused_labels_are_warned_of(release: Path) -> None:
     with (
         pytest.warns(UserWarning, match=r"licensed cc-by-nc-4\.0"),
         pytest.warns(UserWarning, match=r"these attributes, which the files name: has_breast_pattern::spotted\."),
@@ -222,7 +222,7 @@ def test_names_that_are_no_names_are_refused(tmp_path: Path, names: object, mess
         SUB(tmp_path)
 
 
-def test_a_damaged_image_is_told_when_it_is_read(tmp_path: Path) -> None:
+def test_a_damaged_image_raises_when_it_is_read(tmp_path: Path) -> None:
     rows = pq.read_table(write_release(tmp_path) / "data" / "test-00000-of-00002.parquet").to_pylist()
     rows[1]["image"]["bytes"], rows[2]["image"]["bytes"] = b"no image", None
     path = tmp_path / "data" / "test-00000-of-00002.parquet"
@@ -234,7 +234,7 @@ def test_a_damaged_image_is_told_when_it_is_read(tmp_path: Path) -> None:
             sub[place]
 
 
-def test_names_that_cub_does_not_know_are_told_with_the_nearest(tmp_path: Path, cub: CUB200) -> None:
+def test_unknown_names_are_refused_with_the_nearest(tmp_path: Path, cub: CUB200) -> None:
     write_release(tmp_path / "a", attr_label=["has_crown_color--blakc", *ATTRIBUTES[1:]])
     with pytest.raises(ValueError, match=r"attributes .*has_crown_color::blakc' \(nearest: 'has_crown_color::black'\)"):
         SUB(tmp_path / "a", cub)
@@ -257,7 +257,7 @@ def test_painted_substitutions_can_be_exported_and_read_with_their_birds(tmp_pat
     assert torch.equal(sub[1].image, samples[1][0])
 
 
-def test_a_missing_package_is_told(release: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_named(release: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "pyarrow.parquet", None)
     with pytest.raises(ValueError, match=r"need the package pyarrow: python -m pip install 'quantus-concepts\[sub\]'"):
         SUB(release)
