@@ -39,28 +39,28 @@ class Figures:
 
 def figures(scores: Any, targets: Any) -> Figures:
     """Compare scores with votes; rounded as the release does, halves up, both scores and votes."""
-    predicted, targets_of = (np.asarray(to_numpy(value), dtype=np.float64) for value in (scores, targets))
+    predicted, votes = (np.asarray(to_numpy(value), dtype=np.float64) for value in (scores, targets))
     check_shape("scores", predicted, ("N",), (None,))
-    check_shape("targets", targets_of, ("N",), (len(predicted),))
-    for name, value in (("scores", predicted), ("targets", targets_of)):
+    check_shape("targets", votes, ("N",), (len(predicted),))
+    for name, value in (("scores", predicted), ("targets", votes)):
         outside = (value < MIN_VOTE) | (value > MAX_VOTE)
         if outside.any():
             raise ValueError(
                 f"Expected argument `{name}` to lie in [{MIN_VOTE}, {MAX_VOTE}] but {int(outside.sum())} of "
                 f"{len(value)} do not, the first is {value[outside][0]}."
             )
-    defined = ~(np.isnan(predicted) | np.isnan(targets_of))
-    predicted, targets_of = predicted[defined], targets_of[defined]
-    rounded, rounded_targets = (np.floor(values + 0.5) for values in (predicted, targets_of))
+    defined = ~(np.isnan(predicted) | np.isnan(votes))
+    predicted, votes = predicted[defined], votes[defined]
+    rounded, rounded_targets = (np.floor(values + 0.5) for values in (predicted, votes))
     missing = int((~defined).sum())
-    if not len(targets_of):
+    if not len(votes):
         return Figures(math.nan, math.nan, math.nan, math.nan, 0, missing)
     return Figures(
-        float(np.mean((predicted - targets_of) ** 2)),
+        float(np.mean((predicted - votes) ** 2)),
         _kappa(rounded, rounded_targets),
-        _spearman(predicted, targets_of),
+        _spearman(predicted, votes),
         _spearman(rounded, rounded_targets),
-        len(targets_of),
+        len(votes),
         missing,
     )
 
@@ -173,25 +173,25 @@ def split_interval(values: np.ndarray) -> tuple[float, float]:
     return t_interval(values, (-math.inf, math.inf))
 
 
-def quadratic_kappa(predicted: Tensor, given: Tensor) -> Tensor:
+def quadratic_kappa(predicted: Tensor, votes: Tensor) -> Tensor:
     """Quadratic weighted kappa of several questions, on their device."""
     # Kazmierczak et al., PASTA, Eq. 7.
-    voted = ~given.isnan() if given.is_floating_point() else torch.ones_like(given, dtype=torch.bool)
-    cells = (given - MIN_VOTE) * N_VOTES + (predicted - MIN_VOTE)
-    cells = cells + N_VOTES**2 * torch.arange(len(given), device=given.device)[:, None]
-    counts = torch.bincount(cells[voted].long(), minlength=len(given) * N_VOTES**2)
+    voted = ~votes.isnan() if votes.is_floating_point() else torch.ones_like(votes, dtype=torch.bool)
+    cells = (votes - MIN_VOTE) * N_VOTES + (predicted - MIN_VOTE)
+    cells = cells + N_VOTES**2 * torch.arange(len(votes), device=votes.device)[:, None]
+    counts = torch.bincount(cells[voted].long(), minlength=len(votes) * N_VOTES**2)
     counts = counts.view(-1, N_VOTES, N_VOTES).double()
-    scale = torch.arange(N_VOTES, device=given.device, dtype=torch.float64)
+    scale = torch.arange(N_VOTES, device=votes.device, dtype=torch.float64)
     cost = (scale[:, None] - scale).square()
     expected = counts.sum(2, keepdim=True) * counts.sum(1, keepdim=True) / counts.sum((1, 2))[:, None, None]
     return 1 - (cost * counts).sum((1, 2)) / (cost * expected).sum((1, 2))
 
 
-def _kappa(rounded: np.ndarray, given: np.ndarray) -> float:
-    if (rounded == rounded[0]).all() and (given == rounded[0]).all():
+def _kappa(rounded: np.ndarray, votes: np.ndarray) -> float:
+    if (rounded == rounded[0]).all() and (votes == rounded[0]).all():
         return math.nan
     scale = list(range(MIN_VOTE, MAX_VOTE + 1))
-    return float(cohen_kappa_score(rounded.astype(int), given.astype(int), labels=scale, weights="quadratic"))
+    return float(cohen_kappa_score(rounded.astype(int), votes.astype(int), labels=scale, weights="quadratic"))
 
 
 def _spearman(first: np.ndarray, second: np.ndarray) -> float:

@@ -220,7 +220,7 @@ class TestHost:
         for name, metric in every_metric(truth, images).items():
             called(metric, model, images, predicted(model, images))
             assert name not in on_images(truth) or metric.get_params["importance"] == "contribution"
-            hidden = ("_call", "_sums", "_made", "_made_before", "_measured")
+            hidden = ("_call", "_sums", "_measured", "_call_progress")
             assert not any(key in hidden for key in metric.get_params)
             assert metric.get_params["normalise_func"] is not None
             metric.interpret_scores()

@@ -140,8 +140,8 @@ def test_scores_do_not_depend_on_the_batch_size(pairs: PaintedSubstitutions) -> 
 
 def test_accuracy_on_what_was_seen_and_controls(pairs: PaintedSubstitutions) -> None:
     controls = [sharing(seed) for seed in range(3)]
-    seen = DataLoader(pairs.birds, 6)
-    table = score_substitutions(controls[0], DataLoader(pairs, 6), seen=seen, threshold=0, controls=controls)
+    unsubstituted = DataLoader(pairs.birds, 6)
+    table = score_substitutions(controls[0], DataLoader(pairs, 6), seen=unsubstituted, threshold=0, controls=controls)
     with torch.no_grad():
         values = controls[0].concept_predictor(pairs.birds.images()).numpy()
     right = (values >= 0) == (pairs.birds.concept_labels.numpy() > 0.5)

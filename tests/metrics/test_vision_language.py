@@ -119,8 +119,8 @@ def test_images_by_themselves_and_only_without_none() -> None:
 def test_accuracy_on_what_was_seen() -> None:
     present = torch.tensor([[1, 0, 1, 0], [0, 1, 0, 0]])
     like = torch.tensor([[0.9, 0.1, 0.2, 0.3, 0.1, 0.0], [0.1, 0.3, 0.1, 0.2, 0.8, 0.1]])
-    seen = [(like[:, None, None].expand(-1, 3, -1, -1), torch.tensor([0, 1]), present)]
-    table = score_vision_language(Seer(TEXTS), batches(), **BOUND, seen=seen)
+    unsubstituted = [(like[:, None, None].expand(-1, 3, -1, -1), torch.tensor([0, 1]), present)]
+    table = score_vision_language(Seer(TEXTS), batches(), **BOUND, seen=unsubstituted)
     rows = of_all(table, "without none")
     # Chosen are red and needle, and green and needle: of four concepts right are red, blue; and red, cone.
     assert rows.loc["T", "value"] == 0.5

@@ -295,8 +295,8 @@ class ModelColumns:
         if variants.accuracies and self.threshold is not None:
             right = ((values >= self.threshold) == (concepts > 0.5)).float()
             for score, chosen in variants.accuracies.items():
-                judged = right if chosen is None else right[:, chosen.to(right.device)]
-                blocks.append(([score], judged.mean(1, keepdim=True)))
+                of_columns = right if chosen is None else right[:, chosen.to(right.device)]
+                blocks.append(([score], of_columns.mean(1, keepdim=True)))
         if order is not None:
             present = concepts.expand(importance.shape)
             presence = ranked_presence(importance, present, order)

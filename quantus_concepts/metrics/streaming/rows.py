@@ -297,7 +297,7 @@ def substitution_images(stream: ConceptStream, about: AboutImages) -> pd.DataFra
 
 
 def substitution_table(
-    stream: ConceptStream, about: AboutImages, seen: Iterable[Any] | None, display_progressbar: bool
+    stream: ConceptStream, about: AboutImages, unsubstituted: Iterable[Any] | None, display_progressbar: bool
 ) -> pd.DataFrame:
     """Return a row for each number, those of images without substitution too, models in order and controls last."""
     accuracies = stream.with_variants(
@@ -306,15 +306,15 @@ def substitution_table(
             accuracies={col.ACCURACY_ADDED: torch.as_tensor(about.put_in), col.ACCURACY_ALL: None},
         )
     )
-    if seen is not None:
-        accuracies.run(seen, {}, required=SEEN_REQUIRED, display_progressbar=display_progressbar)
+    if unsubstituted is not None:
+        accuracies.run(unsubstituted, {}, required=SEEN_REQUIRED, display_progressbar=display_progressbar)
     half = dict.fromkeys((col.PLUS.metric, col.MINUS.metric), np.full(len(about.labels), col.CHANCE))
     tables: list[list[Row]] = []
     for place, (columns_of_model, accuracy) in enumerate(zip(stream.columns, accuracies.columns, strict=True)):
         # Intervals of controls come from their spread, not from images.
         intervals = place < len(stream.names)
         rows = about.rows(_substitution_scores(columns_of_model.columns()), half, intervals=intervals)
-        if seen is not None:
+        if unsubstituted is not None:
             accuracy_columns = accuracy.columns()
             rows += [
                 mean_row(
