@@ -145,7 +145,7 @@ class Scorer(nn.Module):
         if embeddings.ndim != 2 or embeddings.shape[1] != self.dim:
             expected = f"`embeddings` to have shape (N, d) = (*, {self.dim})"
             raise ValueError(
-                self._misfit(expected, tuple(embeddings.shape), embeddings.shape[-1] if embeddings.ndim else 0)
+                self._size_error(expected, tuple(embeddings.shape), embeddings.shape[-1] if embeddings.ndim else 0)
             )
         first = self.biases[0]
         embeddings = embeddings.to(first)
@@ -176,9 +176,9 @@ class Scorer(nn.Module):
         """
         if encoder.dim != self.dim:
             expected = f"`encoder` to give embeddings of {self.dim} numbers"
-            raise ValueError(self._misfit(expected, f"{encoder.name!r} with {encoder.dim}", encoder.dim))
+            raise ValueError(self._size_error(expected, f"{encoder.name!r} with {encoder.dim}", encoder.dim))
 
-    def _misfit(self, expected: str, received: Any, size: int) -> str:
+    def _size_error(self, expected: str, received: Any, size: int) -> str:
         trained = f" It was trained on {self.encoder!r}." if self.encoder else ""
         fitting = [name for name, dim in RELEASED_ENCODERS.items() if dim == self.dim]
         sizes = ", ".join(f"{name} {dim}" for name, dim in RELEASED_ENCODERS.items())
@@ -318,7 +318,7 @@ class Scorer(nn.Module):
         states = [scorer.state_dict() for scorer in scorers]
         state = {name: torch.cat([tensors[name].to(first.device) for tensors in states]) for name in states[0]}
         questions = [name for scorer in scorers for name in scorer.questions]
-        return first._with_weights(check_questions(questions), state, _joined_metadata(scorers))
+        return first._with_weights(check_questions(questions), state, _join_metadata(scorers))
 
     def _with_weights(
         self, questions: Sequence[str], state: Mapping[str, Tensor], metadata: Mapping[str, Any]
@@ -342,7 +342,7 @@ def as_votes(outputs: Tensor, clip: bool = True) -> Tensor:
     return votes.clamp(MIN_VOTE, MAX_VOTE) if clip else votes
 
 
-def _joined_metadata(scorers: Sequence[Scorer]) -> dict[str, Any]:
+def _join_metadata(scorers: Sequence[Scorer]) -> dict[str, Any]:
     joined: dict[str, Any] = {}
     for key in dict.fromkeys(key for scorer in scorers for key in scorer.metadata):
         by_question = {name: scorer.metadata.get(key) for scorer in scorers for name in scorer.questions}

@@ -64,7 +64,7 @@ def save_scorer(scorer: Scorer, path: str | os.PathLike[str]) -> None:
     header = {"kind": _KIND}
     for name in _FIELDS:
         try:
-            header[name] = json.dumps(getattr(scorer, name), default=_plain)
+            header[name] = json.dumps(getattr(scorer, name), default=_to_json)
         except (TypeError, ValueError) as error:
             raise ValueError(f"Expected `{name}` of the scorer to hold what JSON can but: {error}.") from error
     # Copies: safetensors takes no memory that is shared or not contiguous.
@@ -177,7 +177,7 @@ def _question_in(path: Path) -> str | None:
 def _read_scorer(path: Path, question: str | None, dim: int | None, encoder: str | None) -> Scorer:
     tensors, header = read_state(path)
     if header.get("kind") == _KIND:
-        scorer = _ours(path, tensors, header)
+        scorer = _our_scorer(path, tensors, header)
         if question is not None:
             scorer = scorer.select(question)
         if dim is not None and dim != scorer.dim:
@@ -194,7 +194,7 @@ def _read_scorer(path: Path, question: str | None, dim: int | None, encoder: str
     return _released_scorer(path, tensors, name, dim, encoder)
 
 
-def _ours(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, str]) -> Scorer:
+def _our_scorer(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, str]) -> Scorer:
     try:
         fields = {name: parse_json(header[name]) for name in _FIELDS}
         _check_claims(fields, tensors)
@@ -304,7 +304,7 @@ def _check_numbers(path: Path, tensors: Mapping[str, Tensor]) -> None:
         raise ValueError(f"The weights in {path} are damaged: {', '.join(bad)} hold NaN, infinity, or no real numbers.")
 
 
-def _plain(value: Any) -> Any:
+def _to_json(value: Any) -> Any:
     """Return lists and numbers for arrays and tensors."""
     if isinstance(value, np.ndarray | np.generic | Tensor):
         return value.tolist()

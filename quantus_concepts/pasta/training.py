@@ -273,7 +273,7 @@ class _Run:
         self.generator = torch.Generator().manual_seed(seed)
         train, validation = parts
         inputs, self.validation_inputs = (self._inputs(data, rows) for rows in parts)
-        self.inputs = _in_lines(inputs)
+        self.inputs = _pad_rows(inputs)
         votes = data.votes[:, train].to(scorer.device)
         self.voted = ~votes.isnan()
         for name, n_votes in zip(self.questions, self.voted.sum(1).tolist(), strict=True):
@@ -287,7 +287,7 @@ class _Run:
             self.scorer.biases[-1].copy_(means[:, None])
         first = self.scorer.weights[0]
         # The scorer's own first weights become a view of these; what is beyond is 0, and stays so.
-        in_lines = _in_lines(first.detach())
+        in_lines = _pad_rows(first.detach())
         first.data = in_lines[..., : first.shape[-1]]
         self.learned: list[Any] = [in_lines, *self.scorer.weights[1:], *self.scorer.biases]
         for parameter in self.learned:
@@ -346,7 +346,7 @@ class _Run:
     def _gradients(self, inputs: Tensor, targets: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """Put the gradient of the summed losses into the weights; return losses (Q,) and outputs (Q, n)."""
         # By hand, into the same memory at each step: autograd's graph and fresh memory cost as much as the losses.
-        layers = self.scorer.layers(self._own_columns(inputs))
+        layers = self.scorer.layers(self._without_padding(inputs))
         outputs = layers[-1][..., 0]
         losses, slopes = pasta_slopes(outputs, targets, mask, self.weights, self.settings.loss)
         back = slopes[..., None]
@@ -363,7 +363,7 @@ class _Run:
                 back = torch.bmm(back, weight)
         return losses, outputs
 
-    def _own_columns(self, inputs: Tensor) -> Tensor:
+    def _without_padding(self, inputs: Tensor) -> Tensor:
         """Return inputs as the scorer takes them, without the 0 behind them."""
         return inputs[:, : self.scorer.weights[0].shape[-1]]
 
@@ -402,7 +402,7 @@ class _Run:
     def _result(self) -> Training:
         self.scorer.weights[0].data = self.best["weights.0"]
         self.scorer.load_state_dict(self.best)
-        parts = self._own_columns(self.inputs).split(_ROWS_AT_ONCE)
+        parts = self._without_padding(self.inputs).split(_ROWS_AT_ONCE)
         live = torch.stack([self.scorer.output(rows).amax(1) for rows in parts]).amax(0)
         for q in (~(live > 0)).nonzero()[:, 0].tolist():
             _raise_dead(self.questions[q], float(live[q]), self.best_epoch[self.questions[q]])
@@ -425,7 +425,7 @@ def _round_votes(votes: Tensor) -> Tensor:
     return (votes + 0.5).floor()
 
 
-def _in_lines(values: Tensor) -> Tensor:
+def _pad_rows(values: Tensor) -> Tensor:
     """Return a copy whose rows begin at cache lines, with 0 behind each."""
     return functional.pad(values, (0, -values.shape[-1] % _LINE))
 

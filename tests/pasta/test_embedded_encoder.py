@@ -25,7 +25,7 @@ def encoder() -> EmbeddedEncoder:
     return EmbeddedEncoder()
 
 
-def test_it_is_an_encoder_that_builds_nothing_before_it_is_asked() -> None:
+def test_it_is_an_encoder_that_builds_nothing_before_its_first_use() -> None:
     encoder = EmbeddedEncoder()
     assert is_encoder(encoder)
     assert encoder._network is None

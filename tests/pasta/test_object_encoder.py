@@ -111,7 +111,7 @@ def test_an_object_without_modules():
     assert ObjectEncoder(types.SimpleNamespace(**members), fingerprint="yours", name="own").name == "own"
 
 
-def test_an_encoder_stays_itself_without_being_asked_for_anything():
+def test_an_encoder_is_returned_as_it_is_and_not_hashed():
     class Unhashed(PoolingEncoder):
         @property
         def fingerprint(self):

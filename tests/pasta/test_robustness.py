@@ -179,7 +179,7 @@ def test_images_without_normalisation_as_arrays_in_double_precision(photographs)
     assert (pairs.magnitudes == 0.05).all()
 
 
-def test_no_pair_is_warned_of():
+def test_without_any_pair_there_is_a_warning():
     with pytest.warns(UserWarning, match="No image has a perturbation that suits Q6: 1 of 2 are misclassified"):
         pairs = run(even([0.2, 0.05]), [0, 1], "Q6", perturbations=[DARKER])
     assert len(pairs) == 0

@@ -108,7 +108,7 @@ class Explainer:
         size = self.size or _size(explanations[0])
         images = torch.cat([resize(explanation.image.float()[None], size) for explanation in explanations])
         maps = torch.cat([resize(explanation.map.float()[None, None], size)[:, 0] for explanation in explanations])
-        return Denormalisation(self.mean, self.std).redone(images), maps
+        return Denormalisation(self.mean, self.std).renormalise(images), maps
 
     @property
     def scale(self) -> np.ndarray:

@@ -270,7 +270,7 @@ class _Search:
 
     def as_input(self, pixels: Tensor) -> Tensor:
         """Return images in [0, 1] as the model takes them."""
-        return self.denormalise.redone(pixels).to(self.images.dtype)
+        return self.denormalise.renormalise(pixels).to(self.images.dtype)
 
     def _perturb(self, rows: np.ndarray, which: np.ndarray) -> Tensor:
         """Return images (n, 3, H, W) in [0, 1], each perturbed in its own way, on the model's device."""

@@ -199,7 +199,7 @@ class Denormalisation:
             images = torch.cat([low, high])
         check_unit(name, *torch.aminmax(self._undo(images, name)))
 
-    def redone(self, images: Tensor) -> Tensor:
+    def renormalise(self, images: Tensor) -> Tensor:
         """Return images in [0, 1] as the model takes them; with neither `mean` nor `std` as they are."""
         if self.mean is None or self.std is None:
             return images

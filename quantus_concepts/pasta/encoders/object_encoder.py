@@ -101,19 +101,19 @@ class ObjectEncoder(BatchEncoder):
 
     def _embed_images(self, images: Tensor) -> Tensor:
         device = self.device or images.device
-        with self._computing(device):
+        with self._evaluation(device):
             embeddings = self.parts.encode_image(self._preprocess(images.to(device)).to(device))
         return self._check_embeddings("encode_image", embeddings, len(images))
 
     def _embed_texts(self, texts: list[str]) -> Tensor:
         device = self.device or torch.device("cpu")
-        with self._computing(device):
+        with self._evaluation(device):
             tokens = self.parts.tokenizer(texts)
             embeddings = self.parts.encode_text(tokens.to(device) if hasattr(tokens, "to") else tokens)
         return self._check_embeddings("encode_text", embeddings, len(texts))
 
     @contextmanager
-    def _computing(self, device: torch.device) -> Iterator[None]:
+    def _evaluation(self, device: torch.device) -> Iterator[None]:
         with evaluation_mode(*self.modules), without_autocast(device):
             yield
 

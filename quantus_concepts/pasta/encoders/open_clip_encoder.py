@@ -104,11 +104,11 @@ class OpenClipEncoder(BatchEncoder):
     ) -> None:
         self.seed = seed
         self.model_name = model_name
-        self.model_config = None if model_config is None else _checked_config(model_config)
+        self.model_config = None if model_config is None else _copy_config(model_config)
         self.weights = _weight_file(pretrained)
         self._weights_state = None if self.weights is None else file_state(self.weights)
         self.tag = tag if self.weights is not None else None if pretrained is None else str(pretrained)
-        self.tokenizer = _checked_tokenizer(tokenizer)
+        self.tokenizer = _check_tokenizer(tokenizer)
         self._device = None if device is None else torch.device(device)
         self._built: BuiltModel | None = None
         self._built_on = self._device
@@ -118,7 +118,7 @@ class OpenClipEncoder(BatchEncoder):
             self.tag = PRESETS[preset].tag
         self._preset = preset if preset is not None and self.tag in (None, PRESETS[preset].tag) else None
         if self._preset is None:
-            self._check_known()
+            self._check_model()
         self.name = self._name(random=pretrained is None)
 
     @classmethod
@@ -285,7 +285,7 @@ class OpenClipEncoder(BatchEncoder):
 
         return known_config(self.model_name)
 
-    def _check_known(self) -> None:
+    def _check_model(self) -> None:
         config = self._config()
         if self.model_config is not None:
             if self.tag is not None and self.weights is None:
@@ -325,7 +325,7 @@ def _weight_file(pretrained: str | Path | None) -> Path | None:
     return None
 
 
-def _checked_config(config: Mapping[str, Any]) -> dict[str, Any]:
+def _copy_config(config: Mapping[str, Any]) -> dict[str, Any]:
     missing = [key for key in ("embed_dim", "vision_cfg", "text_cfg") if key not in config]
     if missing:
         raise ValueError(f"Expected argument `model_config` to have {missing} but it has {list(config)}.")
@@ -334,7 +334,7 @@ def _checked_config(config: Mapping[str, Any]) -> dict[str, Any]:
     return copied
 
 
-def _checked_tokenizer(tokenizer: Tokenizer | str | Path | None) -> Tokenizer | Path | None:
+def _check_tokenizer(tokenizer: Tokenizer | str | Path | None) -> Tokenizer | Path | None:
     if tokenizer is None or callable(tokenizer):
         return tokenizer
     check_kind("tokenizer", tokenizer, str | Path, "a function of texts, or a folder")

@@ -55,13 +55,13 @@ class Preprocessing:
             # Imported only where it is needed, for it takes long.
             from torchvision.transforms.v2 import functional
 
-            levels = resized_levels(levels, self._covering(height, width), self.interpolation)
+            levels = resized_levels(levels, self._covering_size(height, width), self.interpolation)
             levels = functional.center_crop(levels, list(self.size))
         mean = _channels(tuple(255 * value for value in self.mean), images.device)
         scale = _channels(tuple(1 / (255 * value) for value in self.std), images.device)
         return levels.float().sub_(mean).mul_(scale)
 
-    def _covering(self, height: int, width: int) -> tuple[int, int]:
+    def _covering_size(self, height: int, width: int) -> tuple[int, int]:
         """Return the size, of the image's ratio, that just covers the encoder's."""
         tall, wide = self.size
         if tall == wide:

@@ -182,11 +182,11 @@ def answers(means: pd.DataFrame) -> list[Finding]:
         if not pairs:
             return ""
         count = sum(against(row, other) == "above" for row, other in pairs)
-        spans = [between([side["value"] for side in sides], write) for sides in zip(*pairs, strict=True)]
+        spans = [value_range([side["value"] for side in sides], write) for sides in zip(*pairs, strict=True)]
         return f"on {count} of {len(pairs)} questions ({measure} {spans[0]}, {name} {spans[1]})"
 
     shares = rows_of(means, SCORER, SHARE)["value"].tolist()
-    near = f"{between(shares, whole_percent)} of the ceiling" if shares else ""
+    near = f"{value_range(shares, whole_percent)} of the ceiling" if shares else ""
     models, rater = set(means["model"]), rater_of(means)
     return said(
         Finding(above(SHUFFLED, "SCC", SHUFFLED), "Predicts unseen votes") if SHUFFLED in models else None,
@@ -195,7 +195,7 @@ def answers(means: pd.DataFrame) -> list[Finding]:
     )
 
 
-def between(values: Sequence[float], write: Callable[[float], str] = number) -> str:
+def value_range(values: Sequence[float], write: Callable[[float], str] = number) -> str:
     """Write the smallest and the largest of some values."""
     ends = [write(end) for end in (min(values), max(values))]
     return ends[0] if ends[0] == ends[1] else " to ".join(ends)

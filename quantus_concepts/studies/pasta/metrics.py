@@ -88,7 +88,7 @@ def _rate_and_measure(
     rise = partial(_rise, n_masks=options.n_masks, seed=options.seed)
     methods: dict[str, Any] = {RISE: rise, **build_methods(METHODS, seed=options.seed)}
     run.say("Explaining and rating")
-    ratings = rated_methods(classifier, masks, methods, options.seed)
+    ratings = rate_methods(classifier, masks, methods, options.seed)
     run.say("Measuring")
     explainers = {name: Explainer(classifier.model, explain) for name, explain in methods.items()}
     measure = partial(
@@ -117,7 +117,7 @@ def _rise(model: torch.nn.Module, inputs: Any, targets: Any, n_masks: int, seed:
     return SteeredRISE(model).attribute(images, classes, lam=0, n_masks=n_masks, cells=5, seed=seed).cpu().numpy()
 
 
-def rated_methods(
+def rate_methods(
     classifier: Classifier, masks: np.ndarray, methods: Mapping[str, Callable[..., Any]], seed: int = 0
 ) -> RatedExplanations:
     """Let simulated raters vote on explanations of a network by the masks (N, H, W) of the birds."""
@@ -275,7 +275,7 @@ def _column_correlation(frame: pd.DataFrame, first: str, second: str) -> float:
     return spearman(frame[first].to_numpy(float), frame[second].to_numpy(float))
 
 
-def inside(row: Mapping[str, Any]) -> bool:
+def inside_control(row: Mapping[str, Any]) -> bool:
     """Return whether a value lies in the range of its control."""
     return bool(row["control low"] <= row["value"] <= row["control high"])
 
@@ -329,7 +329,7 @@ STUDY = Study("pasta-metrics", collect, page)
 def correlation_table(related: pd.DataFrame) -> Table:
     """Return metrics (rows) against questions (columns)."""
     cells = in_cells(pick(related, measure="SCC"), small=["interval"])
-    cells["mark"] = ["≈" if inside(row) else "" for row in cells.to_dict("records")]
+    cells["mark"] = ["≈" if inside_control(row) else "" for row in cells.to_dict("records")]
     note = "Spearman's correlation of metric and votes. Pearson's is in results.csv."
     return Table("Metrics and votes", note, cells, ["metric"], ["question"], key=KEY)
 
@@ -395,7 +395,7 @@ def answers(related: pd.DataFrame, human: pd.DataFrame) -> list[Finding]:
     rows = pick(related, measure="SCC").dropna(subset=["value"])
     answers = []
     if len(rows):
-        outside = rows[[not inside(row) for row in rows.to_dict("records")]]
+        outside = rows[[not inside_control(row) for row in rows.to_dict("records")]]
         most = rows.loc[rows["value"].abs().idxmax()]
         text = f"{outside['metric'].nunique()} of {rows['metric'].nunique()} beyond chance on some question, most "
         answers.append(
@@ -403,7 +403,9 @@ def answers(related: pd.DataFrame, human: pd.DataFrame) -> list[Finding]:
         )
     for row in human.dropna(subset=["value"]).to_dict("records"):
         # The smaller the error of a map, the higher its score should be.
-        verdict = "not distinguishable from chance" if inside(row) else "yes" if row["value"] < 0 else "the opposite"
+        verdict = (
+            "not distinguishable from chance" if inside_control(row) else "yes" if row["value"] < 0 else "the opposite"
+        )
         answers.append(Finding(f"{verdict} (SCC {number(row['value'])})", "Score agrees with marked pixels"))
     return answers
 

@@ -27,7 +27,7 @@ from quantus_concepts.studies.pasta.evaluation import (
     splits_of,
     variant_figures,
 )
-from quantus_concepts.studies.pasta.findings import between, compared_with_zero, in_cells, study_page
+from quantus_concepts.studies.pasta.findings import compared_with_zero, in_cells, study_page, value_range
 from quantus_concepts.studies.pasta.options import (
     EMBEDDED,
     KINDS,
@@ -266,7 +266,7 @@ def answer_of(slope_rows: pd.DataFrame, what: str) -> str:
     if rows.empty:
         return ""
     rising = sum(relation_to(row, 0.0) == "above" for _, row in with_intervals(rows).iterrows())
-    return f"{rising} of {len(rows)} {what} (slopes {between(rows['value'].tolist())} per tenfold size)"
+    return f"{rising} of {len(rows)} {what} (slopes {value_range(rows['value'].tolist())} per tenfold size)"
 
 
 def sizes_chart(means: pd.DataFrame, label: str) -> Curves:

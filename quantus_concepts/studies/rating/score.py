@@ -73,7 +73,7 @@ def collect(options: ScoreOptions, run: Run[ScoreOptions]) -> pd.DataFrame:
     )
     labels = None if scorer.labels is None else [file.label or None for file in usable]
     votes = scorer.score(embeddings.to(scorer.device), labels, clip=options.clip).cpu().numpy()
-    scores = best_first(_frame(files, pd.DataFrame(votes, columns=list(scorer.questions))), scorer.questions[0])
+    scores = best_first(_score_frame(files, pd.DataFrame(votes, columns=list(scorer.questions))), scorer.questions[0])
     mixture = mixture_of(scores.sort_index(), scorer.questions[0])
     run.facts = {"scores": scores, "questions": scorer.questions, "files": files, "mixture": mixture}
     texts = {name: scores[name].map("{:.4f}".format, na_action="ignore") for name in scorer.questions}
@@ -195,7 +195,7 @@ def _advice(files: Sequence[ExplanationFile]) -> str:
     return " Name labels as the scorer does with --labels-from FILE.csv, or score without them: --labels-from none."
 
 
-def _frame(files: Sequence[ExplanationFile], votes: pd.DataFrame) -> pd.DataFrame:
+def _score_frame(files: Sequence[ExplanationFile], votes: pd.DataFrame) -> pd.DataFrame:
     """Return a row for each explanation; those that cannot be used have no votes, but a note."""
     rows = pd.DataFrame(
         {
@@ -282,7 +282,7 @@ def page(frame: pd.DataFrame, run: Run[ScoreOptions]) -> Page:
     }
     return Page(
         "Scores of explanations",
-        said(_span(ranked, first), None if mixture is None else _most_often(mixture)),
+        said(_range_finding(ranked, first), None if mixture is None else _winner_finding(mixture)),
         [
             # Fold long tables so that the cards stay visible.
             Section("Explainers", tables=tables, charts=charts, folded=folded),
@@ -320,7 +320,7 @@ def _count_text(mixture: Mixture, names: Sequence[str]) -> str:
     return f"{mixture.wins[names[0]]} of {len(mixture.choice) - mixture.undefined} images"
 
 
-def _span(ranked: pd.DataFrame, question: str) -> str:
+def _range_finding(ranked: pd.DataFrame, question: str) -> str:
     values, details = ranked[question], question_named(question)
     low, middle, high = (number(value) for value in (values.min(), values.median(), values.max()))
     return (
@@ -329,7 +329,7 @@ def _span(ranked: pd.DataFrame, question: str) -> str:
     )
 
 
-def _most_often(mixture: Mixture) -> str:
+def _winner_finding(mixture: Mixture) -> str:
     text = "No explainer alone is rated best of any image."
     if names := most_frequent(mixture):
         text = f"Alone rated best most often: {', '.join(names)} ({_count_text(mixture, names)})."
@@ -349,7 +349,7 @@ def arrow(question: str) -> str:
 
 def _table_of_explainers(frame: pd.DataFrame, questions: list[str]) -> Table:
     rows = frame.to_dict("records")
-    frame = frame.assign(text=[_text(row) for row in rows], small=[_small(row) for row in rows])
+    frame = frame.assign(text=[_cell_text(row) for row in rows], small=[_deviation_text(row) for row in rows])
     texts = " ".join(f"{name}: {question_named(name).text}" for name in questions)
     return Table(
         "Predicted ratings, 1 to 5: means over explanations",
@@ -362,14 +362,14 @@ def _table_of_explainers(frame: pd.DataFrame, questions: list[str]) -> Table:
     )
 
 
-def _text(row: dict[str, Any]) -> str:
+def _cell_text(row: dict[str, Any]) -> str:
     """Write a mean; or, of a count, the whole number and how many are shared with others."""
     if row["measure"] in QUESTIONS:
         return number(row["value"])
     return f"{row['value']:.0f}" + (f" + {row['ties']:.0f} tied" if row["ties"] > 0 else "")
 
 
-def _small(row: dict[str, Any]) -> str:
+def _deviation_text(row: dict[str, Any]) -> str:
     return f"± {number(row['deviation'])}" if row["measure"] in QUESTIONS else ""
 
 

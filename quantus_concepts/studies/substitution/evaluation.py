@@ -70,7 +70,7 @@ from quantus_concepts.studies.substitution.options import (
 )
 
 
-def in_order(data: Any, batch_size: int) -> DataLoader[Any]:
+def pair_loader(data: Any, batch_size: int) -> DataLoader[Any]:
     """Return batches of images with a substitution."""
     # In the order of the files of SUB, of which one row group is in memory at a time.
     return DataLoader(data, batch_size, generator=torch.Generator())
@@ -162,7 +162,7 @@ def score_point(
             networks = train_networks(run, data.train, rows, seed, n_threads)
         with part(f"{point}: scoring", SCORING):
             models, random = painted_models(run, point, data, rows, networks, seed)
-            pairs = in_order(data.pairs, options.batch_size)
+            pairs = pair_loader(data.pairs, options.batch_size)
             scores = score_models(run, models, random, pairs, sample_loader(data.seen, options.batch_size))
             # The class of a concept embedding model does not follow from its values: it is the network's own.
             own_classes = {
@@ -302,7 +302,7 @@ def concept_models(
             network: Any = networks.get((model, labels))
             if model == POST_HOC:
                 labelled = embedded._replace(concept_labels=targets)
-                models |= post_hoc(run, point, backbone, labelled, labels, data, seed)
+                models |= post_hoc_models(run, point, backbone, labelled, labels, data, seed)
                 continue
             # A joint network has a head of its own; the head of the others is fitted to their labels. That of a
             # concept embedding model takes more than the values.
@@ -315,7 +315,7 @@ def concept_models(
     return models, random_models(backbone, embedded, data.concept_names, n_classes, "margin", count, seed)
 
 
-def post_hoc(
+def post_hoc_models(
     run: Run[SubstitutionOptions],
     point: str,
     backbone: Backbone,

@@ -57,7 +57,7 @@ def model_with_labels(row: pd.Series) -> str:
     return f"{row['model']} ({row['labels']})" if row["labels"] else str(row["model"])
 
 
-def of_trained(rows: pd.DataFrame, metric: str) -> pd.DataFrame:
+def trained_rows(rows: pd.DataFrame, metric: str) -> pd.DataFrame:
     """Return a number of the trained models, the lowest first."""
     rows = pick(rows, metric=metric, model=list(TRAINED))
     return rows[rows["value"].notna()].sort_values("value", kind="stable")
@@ -67,16 +67,16 @@ def answers(frame: pd.DataFrame, correlation: float) -> list[Finding]:
     """Return a short line for each question of the study."""
     rows = pick(frame, correlation=correlation, item_kind="")
     return said(
-        Finding(best_answer(rows, "S+"), "Put in, and seen"),
-        Finding(best_answer(rows, "S-"), "Taken out, and gone"),
-        Finding(best_answer(rows, "rises"), "Its value rises"),
+        Finding(leader_answer(rows, "S+"), "Put in, and seen"),
+        Finding(leader_answer(rows, "S-"), "Taken out, and gone"),
+        Finding(leader_answer(rows, "rises"), "Its value rises"),
         Finding(recital_answer(rows), "Class recited"),
     )
 
 
-def best_answer(rows: pd.DataFrame, metric: str) -> str:
+def leader_answer(rows: pd.DataFrame, metric: str) -> str:
     """Say how many models are above random directions, and which is best."""
-    models, control = of_trained(rows, metric), one(rows, metric=metric, model=RANDOM)
+    models, control = trained_rows(rows, metric), one(rows, metric=metric, model=RANDOM)
     if models.empty or control is None:
         return ""
     n_above = sum(relation_to(row, control) == "above" for _, row in models.iterrows())
@@ -88,7 +88,7 @@ def best_answer(rows: pd.DataFrame, metric: str) -> str:
 
 def recital_answer(rows: pd.DataFrame) -> str:
     """Say how often all of the class's concepts are named, the one taken out among them."""
-    models = of_trained(rows, "recital")
+    models = trained_rows(rows, "recital")
     if models.empty:
         return ""
     low, high = (f"{percent(row['value'])} ({model_with_labels(row)})" for row in (models.iloc[0], models.iloc[-1]))
@@ -99,42 +99,42 @@ def findings(frame: pd.DataFrame, correlation: float) -> list[Finding]:
     """Return the findings on one correlation, and on the curve, with all intervals."""
     rows = pick(frame, correlation=correlation, item_kind="")
     texts = {
-        "Seen": leader(of_trained(rows, "S+"), "The attribute put in is seen most often by the", model_with_labels),
-        "Chance": " ".join(chance(rows, metric, sign) for metric, sign in (("S+", "S+"), ("S-", "S−"))).strip(),
-        "Controls": controls(rows),
+        "Seen": leader(trained_rows(rows, "S+"), "The attribute put in is seen most often by the", model_with_labels),
+        "Chance": " ".join(chance_finding(rows, metric, sign) for metric, sign in (("S+", "S+"), ("S-", "S−"))).strip(),
+        "Controls": control_finding(rows),
         "Recited": leader(
-            of_trained(rows, "recital"),
+            trained_rows(rows, "recital"),
             "All the class's concepts, the one taken out among them, are named most often by the",
             model_with_labels,
         ),
-        "Labels": labels(rows),
-        "Moved": above_random(
+        "Labels": label_finding(rows),
+        "Moved": leader_finding(
             rows,
             "rises",
             "Whatever the threshold, the value of the concept put in rises from the image before to the image after "
             "most often in the",
         ),
-        "Selective": above_random(
+        "Selective": leader_finding(
             rows,
             "selectivity",
             "Selectivity, 1 where only the touched concepts move and 0.5 where all others move as far, is highest in "
             "the",
         ),
-        "Correlation": correlations(pick(frame, item_kind="", metric="S+")),
+        "Correlation": correlation_finding(pick(frame, item_kind="", metric="S+")),
     }
     return said(*(Finding(text, topic) for topic, text in texts.items()))
 
 
-def chance(rows: pd.DataFrame, metric: str, sign: str) -> str:
+def chance_finding(rows: pd.DataFrame, metric: str, sign: str) -> str:
     """Say which models score above random directions."""
-    models, control = of_trained(rows, metric), one(rows, metric=metric, model=RANDOM)
+    models, control = trained_rows(rows, metric), one(rows, metric=metric, model=RANDOM)
     if control is None:
         return ""
     text = f"{sign} above random directions ({percent(control['value'])}, 95 % of them {ends(control)})"
     return compared(models, control, text, model_with_labels)
 
 
-def controls(rows: pd.DataFrame) -> str:
+def control_finding(rows: pd.DataFrame) -> str:
     """Return the scores that are known beforehand."""
     parts = []
     for model in (ORACLE, MEMORISER, RECITER):
@@ -144,7 +144,7 @@ def controls(rows: pd.DataFrame) -> str:
     return f"S+ and S− of what is known beforehand: {'; '.join(parts)}." if parts else ""
 
 
-def labels(rows: pd.DataFrame) -> str:
+def label_finding(rows: pd.DataFrame) -> str:
     """Compare models trained with labels per image with those per class."""
     parts = []
     for model in TRAINED:
@@ -154,9 +154,9 @@ def labels(rows: pd.DataFrame) -> str:
     return f"S+ of models trained with labels per image: {'; '.join(parts)}." if parts else ""
 
 
-def above_random(rows: pd.DataFrame, metric: str, text: str) -> str:
+def leader_finding(rows: pd.DataFrame, metric: str, text: str) -> str:
     """Say in which model a number is highest, and how many are above random directions."""
-    models, control = of_trained(rows, metric), one(rows, metric=metric, model=RANDOM)
+    models, control = trained_rows(rows, metric), one(rows, metric=metric, model=RANDOM)
     if models.empty or control is None:
         return ""
     write = number if metric == "selectivity" else percent
@@ -164,7 +164,7 @@ def above_random(rows: pd.DataFrame, metric: str, text: str) -> str:
     return f"{leader(models, text, model_with_labels, write)} {above} ({write(control['value'])})."
 
 
-def correlations(rows: pd.DataFrame) -> str:
+def correlation_finding(rows: pd.DataFrame) -> str:
     """Say how S+ changes with the correlation of attributes."""
     parts = []
     for model, (first, *_) in CURVE.items():

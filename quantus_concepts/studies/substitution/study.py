@@ -36,7 +36,7 @@ from quantus_concepts.studies.substitution.evaluation import (
     Models,
     Training,
     concept_models,
-    in_order,
+    pair_loader,
     score_encoders,
     score_models,
     score_point,
@@ -67,23 +67,23 @@ def score_sub(run: Run[SubstitutionOptions], encoders: Mapping[str, Encoder]) ->
     # As with painted birds, no number depends on how many cores there are.
     with one_thread() if small else nullcontext():
         if small:
-            models, random = trained_models(run, train, n_threads)
+            models, random = cub_models(run, train, n_threads)
         else:
             models, random = models_of_network(run, network, train, sub[0].image)
         seen = sample_loader(test, options.batch_size)
-        scores = score_models(run, models, random, in_order(sub, options.batch_size), seen)
+        scores = score_models(run, models, random, pair_loader(sub, options.batch_size), seen)
     if not encoders:
         return scores
     # Without the transform: encoders prepare images themselves.
     plain = SUB(options.root or "", cub=train, per_pair=options.per_pair)
-    tables = score_encoders(encoders, in_order(plain, options.batch_size), show=run.progress)
+    tables = score_encoders(encoders, pair_loader(plain, options.batch_size), show=run.progress)
     return pd.concat([scores, *tables], ignore_index=True)
 
 
-def trained_models(run: Run[SubstitutionOptions], train: CUB200, n_threads: int) -> Models:
+def cub_models(run: Run[SubstitutionOptions], train: CUB200, n_threads: int) -> Models:
     """Train the networks of painted birds on the images of CUB, kept in memory, and make the same models of them."""
     # Six thousand small images of 8 bits fit into memory.
-    training, seed = known_classes(train, KeptImages(train)), run.options.seed
+    training, seed = class_training(train, KeptImages(train)), run.options.seed
     networks = train_networks(run, training, ROWS, seed, n_threads)
     small: Any = networks[BACKBONE, ""]
     recital = Recital(small.classifier, training.class_concepts)
@@ -97,12 +97,12 @@ def models_of_network(run: Run[SubstitutionOptions], network: Network, train: CU
     backbone, run.settings["maps"] = cut_network(network, options.layer, image[None].to(options.torch_device()))
     # Before anything is fitted: a file that cannot be used raises now.
     saved = {} if options.cbm is None else {SAVED: saved_model(options.cbm, backbone, network, train)}
-    training, rows = known_classes(train, train), {POST_HOC: ROWS[POST_HOC]}
+    training, rows = class_training(train, train), {POST_HOC: ROWS[POST_HOC]}
     models, random = concept_models(run, SUB.__name__, training, backbone, None, rows, {}, options.seed)
     return models | saved, random
 
 
-def known_classes(train: CUB200, images: ConceptDataset) -> Training:
+def class_training(train: CUB200, images: ConceptDataset) -> Training:
     """Return images with the concepts of their classes: those that the majority votes for, and the shares of marks."""
     members = one_hot(train.labels, len(train.class_names)).float()
     return Training(images, train.class_concepts, (members.T @ train.concept_labels) / members.sum(0)[:, None])

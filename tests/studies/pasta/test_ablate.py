@@ -84,7 +84,7 @@ def graded(n_images: int = 20, n_explainers: int = 20) -> tuple[RatedExplanation
 
 
 @pytest.mark.parametrize("regressor", ["", "ridge"])
-def test_a_scorer_that_can_know_does_and_its_control_cannot(regressor: str) -> None:
+def test_a_scorer_learns_from_embeddings_with_the_votes_and_its_control_does_not(regressor: str) -> None:
     ratings, embeddings = graded()
     settings = TrainingSettings(epochs=60, learning_rate=1e-2)
     plan = Plan(("Q1",), label_names=("owl",), settings=settings, n_splits=4)

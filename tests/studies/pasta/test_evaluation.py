@@ -65,7 +65,7 @@ def of_one_split(ratings, **changes):
     return train_splits(trainer, expected=expected)
 
 
-def test_a_scorer_that_is_told_the_votes_learns_them_and_the_control_does_not(outcome):
+def test_a_scorer_that_sees_the_votes_learns_them_and_the_control_does_not(outcome):
     means = summarise_splits(outcome[0])
     for question in ("Q1", "Q5"):
         assert one(means, model=SCORER, question=question, measure="SCC", modality=ALL)["value"] > 0.7

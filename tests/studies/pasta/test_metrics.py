@@ -19,7 +19,7 @@ from quantus_concepts.studies.pasta.metrics import (
     across_explainers,
     explainer_means,
     human_finding,
-    inside,
+    inside_control,
     mask_error,
     share_between,
     spearman,
@@ -90,7 +90,7 @@ def test_maps_are_compared_with_the_mask_of_their_image() -> None:
     assert mask_error(ratings, masks).tolist() == [0, 1, 0.25, 0.5]
 
 
-def test_what_is_related_is_beyond_its_control_and_what_is_not_is_not() -> None:
+def test_a_related_metric_is_beyond_its_control_and_a_random_one_is_not() -> None:
     perfect, random = (
         with_control(frame(), lambda rows, name=name: spearman(rows[name].to_numpy(), rows["Q1"].to_numpy()), "Q1")
         for name in ("perfect", "random")
@@ -98,20 +98,20 @@ def test_what_is_related_is_beyond_its_control_and_what_is_not_is_not() -> None:
     assert perfect["value"] == perfect["low"] == perfect["high"] == pytest.approx(1)
     # Of 200 shuffled pairs: 1.96 / sqrt(199), and the noise of 200 shuffles.
     assert perfect["control high"] == pytest.approx(0.139, abs=0.05)
-    assert not inside(perfect)
-    assert inside(random)
+    assert not inside_control(perfect)
+    assert inside_control(random)
 
 
 def test_a_control_holds_its_level() -> None:
     def pearson(rows: pd.DataFrame) -> float:
         return float(np.corrcoef(rows["random"], rows["Q1"])[0, 1])
 
-    outside = sum(not inside(with_control(frame(8, seed), pearson, "Q1", seed, n=60)) for seed in range(20))
+    outside = sum(not inside_control(with_control(frame(8, seed), pearson, "Q1", seed, n=60)) for seed in range(20))
     # Of 60 shuffles 8 % lie outside the range of the others: 1.6 of 20 by chance, and at most 4 in 98 % of cases.
     assert outside <= 4
 
 
-def test_marked_pixels_and_score_are_said_to_agree_only_beyond_chance() -> None:
+def test_agreement_of_score_and_marked_pixels_is_compared_with_chance() -> None:
     explanations = frame().assign(MAE=lambda rows: 1 - rows["perfect"] / 50)
     human = with_control(explanations, partial(across_explainers, first="MAE", second="perfect"), "perfect")
     assert human["value"] == pytest.approx(-1)

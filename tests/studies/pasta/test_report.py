@@ -64,7 +64,7 @@ def test_report_is_self_contained_and_well_formed():
     assert html.index('class="verdict"') < html.index('id="read"') < html.index('id="settings"')
 
 
-def test_the_papers_figures_stand_beside_those_of_people():
+def test_peoples_figures_are_followed_by_the_papers():
     html = html_of(page_of())
     for name in ("paper, siglip", "paper, human", "paper, SVM", "0.501", "n: test explanations"):
         assert name in html
@@ -76,7 +76,7 @@ def test_the_papers_figures_stand_beside_those_of_people():
         assert {name for name in cells(page.main[0]) if name.startswith("paper")} == {"paper, human"}
 
 
-def test_simulated_raters_are_said_everywhere():
+def test_simulated_raters_are_named_everywhere():
     page = page_of(simulated=True, encoder=None)
     html = html_of(page)
     assert "<h1>Training (simulated raters)</h1>" in html
@@ -141,7 +141,7 @@ def test_explainers_are_means_over_the_splits_that_never_saw_them():
     assert points[["vote", "score"]].iloc[0].tolist() == pytest.approx([np.nanmean(votes), scores.mean()])
 
 
-def test_correlations_stand_beside_the_papers():
+def test_correlations_are_followed_by_the_papers():
     rows = [("MaxSensitivity (uniform)", question, -0.02, 0.2, -0.05, 1e-5, 340) for question in QUESTIONS]
     columns = ["metric", "question", "pearson", "pearson_p", "spearman", "spearman_p", "n"]
     table = correlation_table(pd.DataFrame(rows, columns=columns))

@@ -149,7 +149,7 @@ def test_an_interrupted_run_goes_on_with_the_same_out(
         pd.testing.assert_frame_equal(pd.read_csv(out / f"{table}.csv"), pd.read_csv(tmp_path / "before.csv"))
 
 
-def test_too_few_images_to_split_say_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_too_few_images_to_split_are_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["--n-images", "5", "--n-per-image", "2", "--out", str(tmp_path / "few")]
     assert main(["benchmark", "pasta", *TINY, *arguments]) == 2
     assert len(capsys.readouterr().err.splitlines()) == 1

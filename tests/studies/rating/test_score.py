@@ -183,7 +183,7 @@ def test_nothing_left_is_an_error_and_leaves_nothing(root):
     assert not (root / "out").exists()
 
 
-def test_labels_the_scorer_knows_none_of_are_told_once_each(root):
+def test_each_unknown_label_is_named_once(root):
     _scorer(root / "scorer.safetensors", ["Heron", "Wren"])
     with pytest.raises(ValueError, match="None of the 9 explanations") as error:
         STUDY(_options(root))
@@ -219,7 +219,7 @@ def test_without_labels(root, capsys):
     assert "no label" not in capsys.readouterr().err
 
 
-def test_encoder_of_a_file_is_asked_for(root, monkeypatch):
+def test_the_encoder_of_a_file_needs_the_file(root, monkeypatch):
     scorer = Scorer(DIM, ("Q1",), None, (6, 5), encoder="siglip (mine.safetensors)", settings={})
     save_scorer(scorer, root / "scorer.safetensors")
     with pytest.raises(ValueError, match=r"siglip \(mine\.safetensors\): give that file with --encoder-weights"):
@@ -238,7 +238,7 @@ def test_encoder_of_a_file_is_asked_for(root, monkeypatch):
     assert calls == [("siglip", settings)] * 2
 
 
-def test_encoder_of_another_size_is_told(root):
+def test_an_encoder_of_another_size_is_an_error(root):
     save_scorer(Scorer(DIM + 1, ("Q1",), None, (6, 5), encoder="tiny", settings={}), root / "scorer.safetensors")
     with pytest.raises(ValueError, match="embeddings of 28 numbers"):
         STUDY(_options(root))
@@ -272,7 +272,7 @@ def test_cache_spares_the_encoder(root, encoder):
     pd.testing.assert_frame_equal(first, again)
 
 
-def test_a_scorer_is_asked_for(root, capsys):
+def test_without_a_scorer_the_error_names_three_sources(root, capsys):
     folders = ["--images", str(root / "images"), "--explanations", str(root / "explanations")]
     assert main(["pasta", "score", *folders]) == 2
     error = capsys.readouterr().err

@@ -306,7 +306,7 @@ def test_reloaded_page_goes_on(answers):
     assert again["other"] == "0 of 18 answers"
 
 
-def test_browser_without_storage_is_told(answers):
+def test_a_browser_without_storage_gets_a_warning(answers):
     assert answers["without storage"] == {"warned": True, "records": N_ITEMS}
 
 

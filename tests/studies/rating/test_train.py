@@ -70,7 +70,7 @@ def test_writes_scorers_tables_and_curves(trained: Path) -> None:
     assert "simulated" not in (trained / "report.html").read_text(encoding="utf-8").split("</style>")[1].lower()
 
 
-def test_the_saved_scorer_knows_what_it_needs(trained: Path) -> None:
+def test_the_saved_scorer_has_its_settings_and_metadata(trained: Path) -> None:
     scorer = load_scorer(trained / "scorer.safetensors")
     assert scorer.questions == ("Q1", "Q5")
     assert "home_or_hotel" in scorer.labels

@@ -143,7 +143,7 @@ def test_both_pages_count(tmp_path: Path) -> None:
     assert read_ratings([file])["found"].tolist() == [1.0, 0.0]
 
 
-def test_what_is_missing_is_told(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_files_and_answers_are_errors(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     generated = tmp_path / "generated"
     shutil.copytree(root / "generated", generated)
     command = ["substitute", "export", "--generated", str(generated), "--out", str(tmp_path / "out"), "--no-progress"]

@@ -178,7 +178,7 @@ def test_the_question_is_the_papers() -> None:
 
 
 @pytest.mark.parametrize(("words", "reason"), [("hello", "'hello'"), ("BCD", "no token 'A'")])
-def test_a_model_without_letters_is_told(
+def test_a_model_without_letters_is_an_error(
     tmp_path: Path, words: str, reason: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     generated = write_generated(tmp_path / "generated")

@@ -59,7 +59,7 @@ def scores() -> pd.DataFrame:
     )
 
 
-def test_what_is_known_beforehand_scores_what_it_must(scores):
+def test_controls_have_their_known_scores(scores):
     rows = pick(scores, metric=["S+", "S-"])
     assert set(pick(rows, model=ORACLE)["value"]) == {1.0}
     assert set(pick(rows, model=MEMORISER)["value"]) == {0.0}
@@ -139,7 +139,7 @@ def test_a_recital_is_of_the_class_that_is_predicted():
     assert recital.head()(values).argmax(1).tolist() == [2, 0, 1]
 
 
-def test_above_chance_is_said_only_against_the_random_banks(scores):
+def test_above_chance_means_above_the_random_banks(scores):
     rows = join_seeds(scores)
     for _, row in pick(rows, item_kind="", metric="S+", correlation=0.0).iterrows():
         control = one(rows, item_kind="", metric="S+", correlation=0.0, model=RANDOM)
@@ -214,7 +214,7 @@ def saved_cbm(n_concepts: int = 112, n_classes: int = 3, **changes: Any) -> Post
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_sub_is_scored_beside_the_paper(sub_place):
+def test_the_report_of_sub_has_the_papers_numbers(sub_place):
     model = saved_cbm()
     model.save("cbm.safetensors")
     assert main(f"{sub_place} --encoders embedded --cbm cbm.safetensors --out out".split()) == 0
@@ -255,7 +255,7 @@ def test_end_to_end_models_are_trained_on_cub(sub_place, monkeypatch):
 
 def test_classes_of_cub_have_what_most_say_and_the_share_that_say_so(tmp_path):
     train = CUB200(write_cub(tmp_path), class_concepts="majority")
-    training = study.known_classes(train, train)
+    training = study.class_training(train, train)
     first = train.concept_labels[train.labels == 1]
     assert torch.equal(training.targets(CLASS_SOFT)[train.labels == 1][0], first.mean(0))
     assert torch.equal(training.targets(CLASS_HARD), train.class_concepts[train.labels])
@@ -263,7 +263,7 @@ def test_classes_of_cub_have_what_most_say_and_the_share_that_say_so(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_saved_model_that_does_not_fit_is_told(sub_place, capsys):
+def test_a_saved_model_that_does_not_fit_is_an_error(sub_place, capsys):
     cases = {
         "--weights": saved_cbm(features=nn.Conv2d(3, 8, 3)),
         "100 in another": saved_cbm(n_concepts=100),
