@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import Any, Literal
@@ -89,6 +90,38 @@ class _Training:
     learning_rate: float
     files: Kept | None
 
+    def load(self) -> bool:
+        """Load the weights of an earlier training; return whether there are any."""
+        if self.files is None or (weights := self.files.load()) is None:
+            return False
+        if isinstance(self.network, SmallResNet):
+            load_trained(self.network, weights)
+        else:
+            self.network.load_state_dict(weights)
+        return True
+
+    def run(self, samples: Samples, settings: Mapping[str, Any], stop: Event, position: int) -> None:
+        """Train the network and keep its weights, unless the training is stopped."""
+        done = fit(
+            self.network,
+            samples,
+            learning_rate=self.learning_rate,
+            checkpoint=self.files,
+            channels_last=isinstance(self.network, SmallResNet),
+            description=f"training {self.job.name}",
+            position=position,
+            stop=stop,
+            **settings,
+        )
+        state = self.network.state_dict()
+        if done and not all(bool(tensor.isfinite().all()) for tensor in state.values()):
+            raise ValueError(
+                f"The training of {self.job.name} diverged: weights are not finite. Lower `learning_rate` "
+                f"({self.learning_rate})."
+            )
+        if done and self.files is not None:
+            self.files.save(state)
+
 
 def train_models(
     jobs: Sequence[Job],
@@ -111,13 +144,12 @@ def train_models(
     # depend on the seed and the number of torch's threads alone, interrupted or not. With a folder, a finished
     # model is kept under a fingerprint of what its weights depend on: its name, target and classes, its data (their
     # size, all labels, some images), the initial network, and the settings of the training; not the device.
-    models: dict[str, nn.Module] = {}
-    pending: list[_Training] = []
+    trainings = []
     for job in jobs:
         network = build(job.n_classes, seed)
-        small = isinstance(network, SmallResNet)
-        rate = learning_rate if learning_rate is not None else (LEARNING_RATE if small else FINE_TUNING_RATE)
-        files = None
+        files: Kept | None = None
+        usual_rate = LEARNING_RATE if isinstance(network, SmallResNet) else FINE_TUNING_RATE
+        rate = usual_rate if learning_rate is None else learning_rate
         if folder is not None:
             depends = {
                 "version": _VERSION,
@@ -128,54 +160,17 @@ def train_models(
                 "augment": None if augment is None else asdict(augment),
             }
             files = Kept(folder, job.name, depends, checkpoint_seconds)
-        models[job.name] = network.to(device).eval()
-        if files is None or (weights := files.load()) is None:
-            pending.append(_Training(job, network, rate, files))
-            continue
-        if small:
-            load_trained(network, weights)
-        else:
-            network.load_state_dict(weights)
+        trainings.append(_Training(job, network.to(device).eval(), rate, files))
+    pending = [training for training in trainings if not training.load()]
     distinct = {id(job.data): job.data for job in jobs}
     in_memory = sum(len(data) * data.images([0]).numel() for data in distinct.values()) <= memory_limit
     samples = _samples(pending, in_memory, display_progressbar)
     # The small network draws nothing in training; what others draw comes from generators that threads share.
-    together = (
-        in_memory
-        and torch.device(device).type == "cpu"
-        and all(isinstance(training.network, SmallResNet) for training in pending)
-    )
-
-    def task(training: _Training) -> Callable[[Event, int], None]:
-        def run(stop: Event, position: int) -> None:
-            done = fit(
-                training.network,
-                samples[training.job.name],
-                epochs=epochs,
-                batch_size=batch_size,
-                learning_rate=training.learning_rate,
-                seed=seed,
-                augment=augment,
-                checkpoint=training.files,
-                channels_last=isinstance(training.network, SmallResNet),
-                own_generator=not together,
-                description=f"training {training.job.name}",
-                position=position,
-                stop=stop,
-                display_progressbar=display_progressbar,
-            )
-            state = training.network.state_dict()
-            if done and not all(bool(tensor.isfinite().all()) for tensor in state.values()):
-                raise ValueError(
-                    f"The training of {training.job.name} diverged: weights are not finite. Lower `learning_rate` "
-                    f"({training.learning_rate})."
-                )
-            if done and training.files is not None:
-                training.files.save(state)
-
-        return run
-
-    tasks = [task(training) for training in pending]
+    all_small = all(isinstance(training.network, SmallResNet) for training in pending)
+    together = in_memory and torch.device(device).type == "cpu" and all_small
+    settings: dict[str, Any] = {"epochs": epochs, "batch_size": batch_size, "seed": seed, "augment": augment}
+    settings |= {"own_generator": not together, "display_progressbar": display_progressbar}
+    tasks = [partial(training.run, samples[training.job.name], settings) for training in pending]
     if together and tasks:
         # With more tasks than cores all take turns: no core waits for the last one.
         n_threads = torch.get_num_threads()
@@ -183,7 +178,7 @@ def train_models(
     else:
         for train in tasks:
             train(Event(), 0)
-    return models
+    return {training.job.name: training.network for training in trainings}
 
 
 def _samples(pending: Sequence[_Training], in_memory: bool, display_progressbar: bool) -> dict[str, Samples]:

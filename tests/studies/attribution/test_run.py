@@ -9,6 +9,7 @@ import signal
 import threading
 import time
 from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -27,7 +28,6 @@ from quantus_concepts.studies._kit import run as floor
 from quantus_concepts.studies._kit.output import OutputFolder
 from quantus_concepts.studies.app import main
 from quantus_concepts.studies.attribution import evaluation, global_method, report, study
-from quantus_concepts.studies.attribution import evaluation as saliency
 from quantus_concepts.studies.attribution.evaluation import requested_methods
 from quantus_concepts.studies.attribution.options import AttributionOptions
 
@@ -41,11 +41,14 @@ PAINTED = shlex.split(
 )
 
 
-class Run:
-    """One run of the command in a folder of its own, and what it said."""
+@dataclass
+class Outcome:
+    """One run of the command in a folder of its own, and its output."""
 
-    def __init__(self, code: int, out: str, err: str, folder: Path) -> None:
-        self.code, self.out, self.err, self.folder = code, out, err, folder
+    code: int
+    out: str
+    err: str
+    folder: Path
 
     @property
     def table(self) -> pd.DataFrame:
@@ -69,7 +72,7 @@ def root(tmp_path_factory):
         patch.setenv("COLUMNS", "100")
         # Drawing takes most of the time of a tiny run.
         patch.setattr(figures, "DPI", 30)
-        patch.setattr(saliency.shown_rows, "__defaults__", (1,))
+        patch.setattr(evaluation.shown_rows, "__defaults__", (1,))
         yield place
 
 
@@ -82,12 +85,12 @@ def undrawn():
         yield
 
 
-def call(root: Path, *arguments: str) -> Run:
+def call(root: Path, *arguments: str) -> Outcome:
     out, err = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err):
         code = main([*COMMAND, *arguments])
     lines = out.getvalue().splitlines()
-    return Run(code, out.getvalue(), err.getvalue(), root / lines[-1] if lines else root)
+    return Outcome(code, out.getvalue(), err.getvalue(), root / lines[-1] if lines else root)
 
 
 @pytest.fixture
@@ -411,14 +414,11 @@ def test_images_explained_at_once_do_not_change_what_is_trained(root, tmp_path):
     assert len(trained(64, 25)) == 6
 
 
-def test_defaults_are_fine():
+def test_options_by_default_and_as_given():
     options = AttributionOptions()
     assert options.method_names is None
     assert options.limits == Limits()
     assert options.torch_device().type == ("cuda" if torch.cuda.is_available() else "cpu")
-
-
-def test_what_is_asked_for():
     options = AttributionOptions(
         methods=" grad-cam , a/b.py:mine", max_drop=0.1, min_remain=0.8, max_above_chance=0.2, device="cpu"
     )
