@@ -196,19 +196,11 @@ def explore(
     of_data_set = truth_lookup(images)
     fields = _collect_fields(images, {name: value for name, value in truth.items() if value is not None}, n_images)
     views = concept_views(model, fields["images"], batch_size)
-    n, n_concepts = views.values.shape
+    n = len(views.values)
     for names in (class_names, getattr(model, "class_names", None), of_data_set("class_names", None)):
         if names is not None:
             break
-    if "labels" in fields:
-        check_shape("labels", fields["labels"], ("N",), (n,))
-    if "concept_labels" in fields:
-        check_shape("concept_labels", fields["concept_labels"], ("N", "L"), (n, n_concepts))
-        check_binary("concept_labels", fields["concept_labels"])
-    if "points" in fields:
-        if fields["points"].ndim == 3:
-            fields["points"] = fields["points"][:, :, None]
-        check_shape("points", fields["points"], ("N", "P", "Q", "2"), (n, None, None, 2))
+    _check_fields(fields, *views.values.shape)
     pixels = as_pictures(views.images, getattr(model, "normalisation", None))
     if pictures is not None:
         pixels = check_images(pictures, "pictures")[:n]
@@ -257,6 +249,19 @@ def _collect_fields(images: Any, truth: dict[str, Any], n_images: int) -> dict[s
         raise ValueError("Expected argument `images` to give at least one batch but it is empty.")
     fields |= {name: [torch.tensor(np.asarray(value))] for name, value in truth.items()}
     return {name: torch.cat(parts)[:n_images] for name, parts in fields.items()}
+
+
+def _check_fields(fields: dict[str, Tensor], n: int, n_concepts: int) -> None:
+    """Raise where the truth does not fit the images or the concepts; points get an axis of places if they lack it."""
+    if "labels" in fields:
+        check_shape("labels", fields["labels"], ("N",), (n,))
+    if "concept_labels" in fields:
+        check_shape("concept_labels", fields["concept_labels"], ("N", "L"), (n, n_concepts))
+        check_binary("concept_labels", fields["concept_labels"])
+    if "points" in fields:
+        if fields["points"].ndim == 3:
+            fields["points"] = fields["points"][:, :, None]
+        check_shape("points", fields["points"], ("N", "P", "Q", "2"), (n, None, None, 2))
 
 
 def _rows(name: str, value: Any) -> Tensor:

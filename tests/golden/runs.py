@@ -100,7 +100,7 @@ class Run:
         Runs that come first.
     prepare, finish
         What is written into the folder before, and made of what the commands wrote after.
-    drawn
+    figures
         Whether tables tell of figures, or tests look at the page; else none are drawn.
     """
 
@@ -110,7 +110,7 @@ class Run:
     prepare: Callable[[], object] | None = None
     finish: Callable[[], object] | None = None
     source: Mapping[str, str] = field(default_factory=dict)
-    drawn: bool = False
+    figures: bool = False
 
 
 def _sources() -> None:
@@ -213,7 +213,7 @@ RUNS = {
             "steering.csv": ("name",),
             "wins.csv": ("explainer",),
         },
-        drawn=True,
+        figures=True,
     ),
     "pasta-train": Run(
         [
@@ -225,7 +225,7 @@ RUNS = {
             "correlations.csv": ("metric", "question"),
         },
         prepare=_rated,
-        drawn=True,
+        figures=True,
     ),
     "pasta-score": Run(
         [
@@ -247,7 +247,7 @@ RUNS = {
         {"files.csv": ("file",)},
         prepare=_pets,
         finish=lambda: write_digests(Path("pasta-sheet")),
-        drawn=True,
+        figures=True,
     ),
     "pasta-join": Run(
         ["pasta join Anna.json Ben.json --data pasta-sheet --out pasta-join"],
@@ -262,7 +262,7 @@ RUNS = {
             "results.csv": ("ablation", "variant", "model", "question", "modality", "measure"),
             "splits.csv": ("ablation", "variant", "model", "question", "modality", "measure", "seed"),
         },
-        drawn=True,
+        figures=True,
     ),
     "pasta-sizes": Run(
         [
@@ -274,7 +274,7 @@ RUNS = {
             "networks.csv": ("name", "parameters", "measure", "seed"),
             "encoders.csv": ("name", "parameters", "model", "question", "modality", "measure", "seed"),
         },
-        drawn=True,
+        figures=True,
     ),
     "pasta-metrics": Run(
         [
@@ -298,7 +298,7 @@ RUNS = {
 #: A study that is not above is run as its options' `quick` says, and its results.csv is compared.
 RUNS |= {
     words.rpartition(" ")[2]: Run(
-        [f"{words} {small} --out {words.rpartition(' ')[2]}"], {"results.csv": ()}, drawn=True
+        [f"{words} {small} --out {words.rpartition(' ')[2]}"], {"results.csv": ()}, figures=True
     )
     for words, (options, small) in COMMANDS.items()
     # Other commands write no results.
@@ -363,7 +363,7 @@ def do(name: str, done: set[str], interrupt: int = 0) -> None:
             run.prepare()
     for command in run.commands:
         printed = io.StringIO()
-        with redirect_stdout(printed), redirect_stderr(printed), smaller(figures=run.drawn):
+        with redirect_stdout(printed), redirect_stderr(printed), smaller(figures=run.figures):
             with interrupted(interrupt):
                 code = main(shlex.split(command))
             if code == EXIT_INTERRUPTED:

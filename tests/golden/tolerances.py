@@ -27,7 +27,7 @@ class Tolerance:
         Columns, counts above all, that have to be equal.
     loose
         A metric's, a measure's or a method's name, or a column's -> the absolute tolerance in place of the others.
-    drawn
+    pictures
         What the keys of rows begin with whose text is not compared: pictures, in which a value may be rounded up.
     """
 
@@ -35,11 +35,11 @@ class Tolerance:
     relative: float = 0.0
     exact: tuple[str, ...] = ()
     loose: Mapping[str, float] = field(default_factory=dict)
-    drawn: str = ""
+    pictures: str = ""
 
     def same(self, row: Mapping[str, str], column: str, recorded: str, current: str) -> bool:
         """Whether a value found in a row counts as the one recorded."""
-        if recorded == current or (self.drawn and any(name.startswith(self.drawn) for name in row.values())):
+        if recorded == current or (self.pictures and any(name.startswith(self.pictures) for name in row.values())):
             return True
         try:
             was, now = float(recorded), float(current)
@@ -88,8 +88,8 @@ TOLERANCES = {
     ("pasta-score", "scores.csv"): Tolerance(2e-3),
     ("pasta-score", "maps.csv"): Tolerance(2e-3),
     # A pixel of one picture seen.
-    ("pasta-sheet", "files.csv"): Tolerance(drawn="expl/"),
-    ("pasta-join", "files.csv"): Tolerance(drawn="expl/"),
+    ("pasta-sheet", "files.csv"): Tolerance(pictures="expl/"),
+    ("pasta-join", "files.csv"): Tolerance(pictures="expl/"),
     # 3.5e-5 seen.
     ("pasta-ablate", "results.csv"): Tolerance(1e-3, exact=COUNTS),
     ("pasta-ablate", "splits.csv"): Tolerance(1e-3, exact=COUNTS),

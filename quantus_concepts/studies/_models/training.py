@@ -17,6 +17,8 @@ from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.optim import AdamW
+from torch.optim.lr_scheduler import OneCycleLR
 
 from captum_concepts._support.checks import check_range, check_shape
 from captum_concepts._support.progress import progress
@@ -217,12 +219,7 @@ def fit(
     network.train()
     if channels_last:
         network.to(memory_format=memory_format)
-    optimiser = torch.optim.AdamW(network.parameters(), lr=learning_rate, weight_decay=WEIGHT_DECAY)
-    # A quarter of four steps is a warm-up of no length, by which the schedule divides.
-    warm_up = 0.25 if len(batches) != 4 else 0.3
-    schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimiser, learning_rate, total_steps=len(batches), pct_start=warm_up
-    )
+    optimiser, schedule = _optimiser(network, learning_rate, len(batches))
     parts: dict[str, Any] = {"network": network, "optimiser": optimiser, "schedule": schedule}
     step = 0
     if checkpoint is not None and (state := checkpoint.read()) is not None:
@@ -257,9 +254,8 @@ def fit(
                 # Not every kind of device knows autocast, not even to leave it off.
                 with torch.autocast(device.type, torch.bfloat16) if bfloat16 else nullcontext():
                     outputs = network(batch.contiguous(memory_format=memory_format))
-                lost = (loss or _loss)(outputs.float(), targets.to(device))
                 optimiser.zero_grad()
-                lost.backward()
+                (loss or _loss)(outputs.float(), targets.to(device)).backward()
                 optimiser.step()
                 schedule.step()
                 step += 1
@@ -271,6 +267,13 @@ def fit(
         network.eval()
         network.zero_grad()
     return True
+
+
+def _optimiser(network: nn.Module, learning_rate: float, n_steps: int) -> tuple[AdamW, OneCycleLR]:
+    optimiser = AdamW(network.parameters(), lr=learning_rate, weight_decay=WEIGHT_DECAY)
+    # A quarter of four steps is a warm-up of no length, by which the schedule divides.
+    warm_up = 0.25 if n_steps != 4 else 0.3
+    return optimiser, OneCycleLR(optimiser, learning_rate, total_steps=n_steps, pct_start=warm_up)
 
 
 def load_trained(network: nn.Module, state: Mapping[str, Tensor]) -> None:

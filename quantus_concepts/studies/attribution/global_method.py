@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from functools import partial
 
 import pandas as pd
 import torch
@@ -70,59 +70,62 @@ def score_tcav(
             f"there are {len(concept)} and {len(negatives)}"
         )
         return pd.DataFrame()
-    device = options.torch_device()
-
-    def scores_of(inputs: Mapping[str, tuple[Tensor, int]]) -> dict[str, TCAVScore]:
-        scores = {
-            name: tcav_score(
-                models[name],
-                tcav_layers(models[name], images[:2].to(device)),
-                concept,
-                negatives,
-                images,
-                label,
-                n_samples=n_samples,
-                batch_size=options.batch_size,
-                device=device,
-                seed=options.seed,
-            )
-            for name, (images, label) in inputs.items()
-        }
-        for name, score in scores.items():
-            layers = [
-                f"{layer} {tested.score:.2f} (p = {tested.p_value:.2g})" for layer, tested in score.layers.items()
-            ]
-            run.settings[f"TCAV of {name}"] = "; ".join(layers)
-        return scores
-
-    def row(metric: str, value: float, n: int, **columns: float) -> dict[str, object]:
-        return {"method": TCAV, "metric": metric, "value": value, "n": 0 if math.isnan(value) else n, **columns}
-
-    scores = scores_of({"f_o": (with_object, common), "f_s": (in_scene, target)})
-    contrast = tcav_contrast(scores["f_o"], scores["f_s"])
+    score = partial(_score, run, models, concept, negatives, n_samples)
+    contrast = tcav_contrast(score("f_o", with_object, common), score("f_s", in_scene, target))
     count = min(len(with_object), len(in_scene))
     rows = [
-        row("MCS", contrast.score, count, reference=contrast.baseline),
-        row("MCS baseline", contrast.baseline, count),
+        _row("MCS", contrast.score, count, reference=contrast.baseline),
+        _row("MCS baseline", contrast.baseline, count),
     ]
     drops = pick(premises, metric="accuracy drop")
     if len(drops) and data.at_commonality is not None:
         both = data.at_commonality(1.0, "test")
         together = _images(both, both.scene_labels == target, options.n_relative)
-        curve_of = scores_of({model_name(k): (together, target) for k in COMMONALITIES})
-        *rarer, always = curve_of.values()
-        curve = torch.tensor([tcav_contrast(score, always).score for score in rarer]).double()
+        *rarer, always = [score(model_name(k), together, target) for k in COMMONALITIES]
+        curve = torch.tensor([tcav_contrast(rare, always).score for rare in rarer]).double()
         rows += [
-            row("relative MCS", float(value), len(together), k=k)
-            for k, value in zip(COMMONALITIES[:-1], curve, strict=True)
+            _row("relative MCS", value, len(together), k=k)
+            for k, value in zip(COMMONALITIES[:-1], curve.tolist(), strict=True)
         ]
         defined = ~curve.isnan()
         lost = torch.tensor(drops.loc[drops["k"] < 1, "value"].tolist()).double()
         pearson = math.nan
         if defined.sum() > 2:
             pearson = float(torch.corrcoef(torch.stack([curve[defined], lost[defined]]))[0, 1])
-        rows.append(row("correlation", pearson, int(defined.sum())) | {"n": int(defined.sum())})
+        rows.append(_row("correlation", pearson, int(defined.sum())) | {"n": int(defined.sum())})
     return pd.DataFrame(rows)
+
+
+def _score(
+    run: Run[AttributionOptions],
+    models: Models,
+    concept: Tensor,
+    negatives: Tensor,
+    n_samples: int,
+    name: str,
+    images: Tensor,
+    label: int,
+) -> TCAVScore:
+    device = run.options.torch_device()
+    score = tcav_score(
+        models[name],
+        tcav_layers(models[name], images[:2].to(device)),
+        concept,
+        negatives,
+        images,
+        label,
+        n_samples=n_samples,
+        batch_size=run.options.batch_size,
+        device=device,
+        seed=run.options.seed,
+    )
+    layers = [f"{layer} {tested.score:.2f} (p = {tested.p_value:.2g})" for layer, tested in score.layers.items()]
+    run.settings[f"TCAV of {name}"] = "; ".join(layers)
+    return score
+
+
+def _row(metric: str, value: float, n: int, **columns: float) -> dict[str, object]:
+    return {"method": TCAV, "metric": metric, "value": value, "n": 0 if math.isnan(value) else n, **columns}
 
 
 def _common(data: AttributionData, options: AttributionOptions) -> tuple[int, int]:
