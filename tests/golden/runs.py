@@ -101,7 +101,7 @@ class Run:
     prepare, finish
         What is written into the folder before, and made of what the commands wrote after.
     figures
-        Whether tables tell of figures, or tests look at the page; else none are drawn.
+        Whether figures are drawn, for tables about them or for tests of the page.
     """
 
     commands: Sequence[str]
