@@ -91,73 +91,35 @@ def page(frame: pd.DataFrame, run: Run[ConceptOptions]) -> Page:
     by_class, seeds = run.facts["by class"], names(frame, "seed")
     paper_rows = load_paper(__package__, l=float, alpha=float) if paper else None
     tables = metric_tables(rows, paper_rows, by_class)
-    located = bool(tables["CLM"])
-    whose = "one of the image's class" if by_class else "in the image"
+    charts, located = metric_charts(rows, by_class), bool(tables["CLM"])
     present = "a concept of the image's class" if by_class else "present in the image"
+    gallery = Chart(
+        "gallery",
+        "Correctly classified images, and below them wrong ones, with the concepts of the largest contributions to "
+        f"the predicted class and their maps. ✓ {present} or ✗ not; “no …” speaks for the class by being absent, and "
+        "its map shows where the concept would be.",
+        run.facts["gallery"],
+        wide=True,
+    )
+    place = Section(
+        "Are they in the right place?",
+        tables=tables["CLM"] + tables[PART_SPECIFICITY],
+        charts=[charts["CLM"]],
+        after="Chance is that of a point anywhere in the image. Parts and maps both sit on the object, so any map "
+        "scores more: compare with the baselines in italics, for the ranking by contribution. Part specificity "
+        "compares each map with itself at the other visible parts of the same image: a map that is on the object "
+        "and knows no concept scores 0.",
+    )
+    accuracies = tables["accuracy"] + settings_table(rows, paper_rows)
     sections = [
-        Section(
-            "Are the concepts present?",
-            tables=tables["CEM"],
-            charts=[
-                Chart(
-                    "cem",
-                    f"Is the concept ranked first {whose}? Means with 95 % intervals; grey is what 95 % of random "
-                    "banks score.",
-                    existence(rows, by_class),
-                )
-            ],
-        ),
-        Section(
-            "Are they in the right place?",
-            tables=tables["CLM"] + tables[PART_SPECIFICITY],
-            charts=[
-                Chart(
-                    "clm",
-                    "Is the map's strongest region where the concept is? Dashed lines are baselines without it, and "
-                    "the grey band is what 95 % of random banks score, the maps of each on some 200 of the images.",
-                    location(rows),
-                )
-            ],
-            after="Chance is that of a point anywhere in the image. Parts and maps both sit on the object, so any map "
-            "scores more: compare with the baselines in italics, for the ranking by contribution. Part specificity "
-            "compares each map with itself at the other visible parts of the same image: a map that is on the object "
-            "and knows no concept scores 0.",
-        )
-        if located
-        else None,
-        Section(
-            "Are they important where they belong?",
-            tables=tables["CGIM"],
-            charts=[
-                Chart(
-                    "cgim_histograms",
-                    "Do importance and truth agree? As the paper's Figure 2; best is one bar at 1. Compare with the "
-                    "grey band, where the means of 95 % of random banks lie, not with 0.",
-                    histograms(rows),
-                )
-            ],
-        ),
+        Section("Are the concepts present?", tables=tables["CEM"], charts=[charts["CEM"]]),
+        place if located else None,
+        Section("Are they important where they belong?", tables=tables["CGIM"], charts=[charts["CGIM"]]),
         extremes(rows),
         directions(rows, len(seeds)),
         interventions(rows),
-        Section(
-            "Gallery",
-            charts=[
-                Chart(
-                    "gallery",
-                    "Correctly classified images, and below them wrong ones, with the concepts of the largest "
-                    f"contributions to the predicted class and their maps. ✓ {present} or ✗ not; “no …” speaks for "
-                    "the class by being absent, and its map shows where the concept would be.",
-                    run.facts["gallery"],
-                    wide=True,
-                )
-            ],
-        ),
-        Section(
-            "How well do the models classify?",
-            tables=tables["accuracy"] + settings_table(rows, paper_rows),
-            beside=True,
-        ),
+        Section("Gallery", charts=[gallery]),
+        Section("How well do the models classify?", tables=accuracies, beside=True),
     ]
     control = pick(frame, model=RANDOM)
     explained = set(rows["model"]) | {name for name in BASELINES if located}
@@ -180,6 +142,30 @@ def page(frame: pd.DataFrame, run: Run[ConceptOptions]) -> Page:
             "defined": defined_table(rows),
         },
     )
+
+
+def metric_charts(rows: pd.DataFrame, by_class: bool) -> dict[str, Chart]:
+    """Declare the chart of each metric."""
+    whose = "one of the image's class" if by_class else "in the image"
+    return {
+        "CEM": Chart(
+            "cem",
+            f"Is the concept ranked first {whose}? Means with 95 % intervals; grey is what 95 % of random banks score.",
+            existence(rows, by_class),
+        ),
+        "CLM": Chart(
+            "clm",
+            "Is the map's strongest region where the concept is? Dashed lines are baselines without it, and the grey "
+            "band is what 95 % of random banks score, the maps of each on some 200 of the images.",
+            location(rows),
+        ),
+        "CGIM": Chart(
+            "cgim_histograms",
+            "Do importance and truth agree? As the paper's Figure 2; best is one bar at 1. Compare with the grey "
+            "band, where the means of 95 % of random banks lie, not with 0.",
+            histograms(rows),
+        ),
+    }
 
 
 def is_whole_cub(settings: Mapping[str, str]) -> bool:
