@@ -169,10 +169,10 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", default=[name for name in RUNS if RUNS[name].commands])
     parser.add_argument("--most", type=int, help="Kills at renames, evenly chosen; by default at every one.")
-    given = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as workshop:
         os.chdir(workshop)
-        for each in given.names:
+        for name in options.names:
             began = time.monotonic()
-            say(f"{each}: {dict(run(each, given.most))}, {time.monotonic() - began:.0f} s")
+            say(f"{name}: {dict(run(name, options.most))}, {time.monotonic() - began:.0f} s")
         os.chdir("/")

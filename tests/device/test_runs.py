@@ -181,12 +181,12 @@ METRICS: dict[str, Run] = {
 }
 
 
-def with_patches(device: torch.device, n: int) -> Any:
+def run_patches(device: torch.device, n: int) -> Any:
     patch = Patch(IMAGES[0], pixel_range=(-6, 6), steps=2, tolerance=10)
     return on_images(lambda n: IIR(patch=patch))(device, n)
 
 
-def score_concepts_run(device: torch.device, n: int) -> Any:
+def run_concepts(device: torch.device, n: int) -> Any:
     arrays = (IMAGES, CLASSES, CONCEPT_LABELS, POINTS)
     images, labels, concepts, points = (torch.from_numpy(array[:n]) for array in arrays)
     loader = DataLoader(TensorDataset(images, labels, concepts, points.float()), BATCH)
@@ -200,7 +200,7 @@ def score_concepts_run(device: torch.device, n: int) -> Any:
     )
 
 
-def substitutions_scored(device: torch.device, n: int) -> Any:
+def run_substitutions(device: torch.device, n: int) -> Any:
     images, before, labels = (torch.from_numpy(array[:n]) for array in (IMAGES, CHANGED, CLASSES))
     batches = [
         {"images": some, "before": earlier, "labels": classes}
@@ -218,7 +218,7 @@ def subjects(device: torch.device, n: int) -> tuple[dict[int, nn.Module], Callab
     return models, lambda seed, images: Subject(models[seed], images[:n], predicted(seed, images[:n]))
 
 
-def contrasts_scored(device: torch.device, n: int) -> Any:
+def run_contrasts(device: torch.device, n: int) -> Any:
     _, subject = subjects(device, n)
     scene = subject(1, IMAGES)
     pairs = {"mcs": (subject(0, IMAGES), scene), "idr": (scene, subject(1, CHANGED))}
@@ -226,19 +226,19 @@ def contrasts_scored(device: torch.device, n: int) -> Any:
     return score_contrasts(_saliency(), REGION[:n], **pairs, batch_size=BATCH, tolerance=10)
 
 
-def relative_scored(device: torch.device, n: int) -> Any:
+def run_relative(device: torch.device, n: int) -> Any:
     models, _ = subjects(device, n)
     arrays = (IMAGES[:n], CHANGED[:n], CLASSES[:n])
     return score_relative(_saliency(), REGION[:n], {0.5: models[0], 1.0: models[1]}, *arrays, batch_size=BATCH)
 
 
-def regions_attributed(device: torch.device, n: int) -> Any:
+def run_regions(device: torch.device, n: int) -> Any:
     _, subject = subjects(device, n)
     attributions = attribute_regions(_saliency(), [subject(0, IMAGES)], REGION[:n], batch_size=BATCH)
     return [vars(attribution) for attribution in attributions.values()]
 
 
-def premise_checked(device: torch.device, n: int) -> Any:
+def run_premise(device: torch.device, n: int) -> Any:
     arrays = (IMAGES[:n], CHANGED[:n], PICTURES[:n], CLASSES[:n])
     return check_premise(TinyConceptModel().to(device), *arrays, name="f", feature="scene", batch_size=BATCH)
 
@@ -257,7 +257,7 @@ def rated(n: int) -> RatedExplanations:
     )
 
 
-def metrics_of_ratings(device: torch.device, n: int) -> Any:
+def run_rated_metrics(device: torch.device, n: int) -> Any:
     explainer = Explainer(TinyConceptModel().to(device), explain_func(Saliency, channels="sum"))
     return metric_values(rated(n), {"a": explainer}, thresholds=(6,), n_samples=2, batch_size=BATCH)
 
@@ -268,14 +268,14 @@ def patches(device: torch.device, n: int) -> Any:
 
 
 COLLECTORS: dict[str, Run] = {
-    "IIR with patches": with_patches,
-    "score_concepts": score_concepts_run,
-    "score_substitutions": substitutions_scored,
-    "score_contrasts": contrasts_scored,
-    "score_relative": relative_scored,
-    "attribute_regions": regions_attributed,
-    "check_premise": premise_checked,
-    "metric_values": metrics_of_ratings,
+    "IIR with patches": run_patches,
+    "score_concepts": run_concepts,
+    "score_substitutions": run_substitutions,
+    "score_contrasts": run_contrasts,
+    "score_relative": run_relative,
+    "attribute_regions": run_regions,
+    "check_premise": run_premise,
+    "metric_values": run_rated_metrics,
     "optimise_patch": patches,
 }
 
@@ -284,7 +284,7 @@ def _saliency() -> dict[str, Any]:
     return {"saliency": explain_func(Saliency, batch_size=BATCH)}
 
 
-def explained(explain: Any) -> Run:
+def run_explanation(explain: Any) -> Run:
     return lambda device, n: explain(small_network().to(device), IMAGES[:n], CLASSES[:n])
 
 
@@ -335,7 +335,7 @@ _EXPLAINED = {
 }
 
 ATTRIBUTIONS: dict[str, Run] = {
-    **{name: explained(explain) for name, explain in _EXPLAINED.items()},
+    **{name: run_explanation(explain) for name, explain in _EXPLAINED.items()},
     "CoAM": coam,
     "SteeredRISE": steered,
     "RISE": partial(steered, lam=0.0),
@@ -343,7 +343,7 @@ ATTRIBUTIONS: dict[str, Run] = {
 }
 
 
-def loaded(n: int) -> DataLoader[Any]:
+def loader(n: int) -> DataLoader[Any]:
     arrays = (IMAGES, CLASSES, CONCEPT_LABELS)
     return DataLoader(TensorDataset(*(torch.from_numpy(array[:n]) for array in arrays)), BATCH)
 
@@ -352,24 +352,24 @@ def backbone(device: torch.device) -> nn.Module:
     return TinyConceptModel().features.to(device)
 
 
-def cbm_fitted(device: torch.device, n: int, **arguments: Any) -> Any:
+def fit_cbm(device: torch.device, n: int, **arguments: Any) -> Any:
     model = PostHocCBM.fit(
-        backbone(device), loaded(n), n_pos=2, n_neg=2, min_images=1, n_classes=N_CLASSES, **arguments
+        backbone(device), loader(n), n_pos=2, n_neg=2, min_images=1, n_classes=N_CLASSES, **arguments
     )
     return model.state_dict()
 
 
-def bank_fitted(device: torch.device, n: int, method: str = "svm") -> Any:
+def fit_bank(device: torch.device, n: int, method: str = "svm") -> Any:
     features = torch.from_numpy(IMAGES[:n, :, 0].reshape(n, -1)).to(device)
     bank = ConceptBank.fit(features, CONCEPT_LABELS[:n], method=method, n_pos=2, n_neg=2, min_images=1)
     return bank.cavs, bank.intercepts, bank.train_accuracy
 
 
-def embedded(device: torch.device, n: int) -> Any:
-    return embed(backbone(device), loaded(n))
+def run_embedding(device: torch.device, n: int) -> Any:
+    return embed(backbone(device), loader(n))
 
 
-def training(device: torch.device, n: int) -> Any:
+def run_training(device: torch.device, n: int) -> Any:
     settings = TrainingSettings(epochs=1, batch_size=BATCH, learning_rate=1e-3)
     generator = torch.Generator().manual_seed(0)
     embeddings = torch.randn(2 * MANY, 10, generator=generator).to(device)
@@ -389,7 +389,7 @@ def training(device: torch.device, n: int) -> Any:
     return [trained.scorer.state_dict(), trained.curve, trained.scorer.score(embeddings, [0] * 2 * MANY)]
 
 
-def pictures_scored(device: torch.device, n: int) -> Any:
+def run_pictures(device: torch.device, n: int) -> Any:
     encoder = tiny_open_clip(device=device)
     embedder, judge = Embedder(encoder, size=32, batch_size=BATCH), scorer(device, encoder.dim)
     outputs = []
@@ -399,25 +399,25 @@ def pictures_scored(device: torch.device, n: int) -> Any:
     return outputs
 
 
-def explanations_embedded(device: torch.device, n: int) -> Any:
+def embed_explanations(device: torch.device, n: int) -> Any:
     embedder = Embedder(tiny_open_clip(device=device), size=32, batch_size=BATCH)
     return embedder.embed(list(rated(n).explanations))
 
 
-def words_embedded(device: torch.device, n: int) -> Any:
+def embed_concepts(device: torch.device, n: int) -> Any:
     embedder = Embedder(tiny_open_clip(device=device), size=32, batch_size=BATCH)
     return embedder.embed([ConceptExplanation({f"concept {i}": 1.0}) for i in range(n)])
 
 
 FITS: dict[str, Run] = {
-    "PostHocCBM.fit": cbm_fitted,
-    "PostHocCBM.fit with an elastic net": partial(cbm_fitted, head="elastic_net", method="mean"),
-    "ConceptBank.fit": bank_fitted,
-    "embed": embedded,
-    "train_scorer": training,
-    "maps by PASTA": pictures_scored,
-    "explanations embedded": explanations_embedded,
-    "concepts embedded": words_embedded,
+    "PostHocCBM.fit": fit_cbm,
+    "PostHocCBM.fit with an elastic net": partial(fit_cbm, head="elastic_net", method="mean"),
+    "ConceptBank.fit": fit_bank,
+    "embed": run_embedding,
+    "train_scorer": run_training,
+    "maps by PASTA": run_pictures,
+    "explanations embedded": embed_explanations,
+    "concepts embedded": embed_concepts,
 }
 
 RUNS: dict[str, Run] = METRICS | COLLECTORS | ATTRIBUTIONS | FITS

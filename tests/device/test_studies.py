@@ -61,10 +61,10 @@ def test_a_command_runs_there(study: str, tmp_path: Path, monkeypatch: pytest.Mo
         with nullcontext() if real else simulated_device(), smaller(figures=False):
             assert main(shlex.split(command)) == 0
         tables.append(pd.read_csv(out / "results.csv"))
-    expected, found = tables
+    expected, on_device = tables
     if real:
         # Networks trained with other roundings are other networks.
-        assert found.dtypes.equals(expected.dtypes)
-        assert found.notna().any().equals(expected.notna().any())
+        assert on_device.dtypes.equals(expected.dtypes)
+        assert on_device.notna().any().equals(expected.notna().any())
     else:
-        pd.testing.assert_frame_equal(found, expected, rtol=1e-3, atol=1e-4)
+        pd.testing.assert_frame_equal(on_device, expected, rtol=1e-3, atol=1e-4)

@@ -269,11 +269,11 @@ def read_concepts(
     names = header[1:]
     if not names:
         raise bad_line(path, line, f"one column per concept after {kind!r}", ",".join(header))
-    known: set[str] = set()
+    distinct_names: set[str] = set()
     for name in names:
-        if not name or name in known:
+        if not name or name in distinct_names:
             raise bad_line(path, line, "a different name for each concept", name)
-        known.add(name)
+        distinct_names.add(name)
     per_class = kind == "class"
     keys: Mapping[str, int | None] = {name: i for i, name in enumerate(class_names)} if per_class else image_keys
     n_rows = len(class_names) if per_class else n_images

@@ -153,7 +153,7 @@ class PaintedBirds(ConceptDataset):
         table = class_table(self.groups, n_classes, correlation, seed)
         self.class_options = torch.from_numpy(table)
         self._set_names(table)
-        self._kept: Tensor | None = (
+        self._painted: Tensor | None = (
             torch.empty(n_images, 3, image_size, image_size, dtype=torch.uint8) if keep else None
         )
         self._populate(n_images, table)
@@ -301,8 +301,8 @@ class PaintedBirds(ConceptDataset):
             look = self._look(options[index])
             values = paint_values(look, scene, self.image_size)
             points[index] = locate_parts(map_parts(values))
-            if self._kept is not None:
-                self._kept[index] = torch.from_numpy(paint_image(values, look, scene, rng)).permute(2, 0, 1)
+            if self._painted is not None:
+                self._painted[index] = torch.from_numpy(paint_image(values, look, scene, rng)).permute(2, 0, 1)
         self.labels = torch.from_numpy(labels)
         self.options = torch.from_numpy(options)
         self.points = torch.from_numpy(points)[:, :, None]
@@ -318,8 +318,8 @@ class PaintedBirds(ConceptDataset):
         return {group.name: group.options[option] for group, option in zip(self.groups, options.tolist(), strict=True)}
 
     def _paint(self, index: int) -> Tensor:
-        if self._kept is not None:
-            return self._kept[index].float() / 255
+        if self._painted is not None:
+            return self._painted[index].float() / 255
         look = self._look(self.options[index].numpy())
         _, scene, rng = self._draw(index)
         painted = paint_image(paint_values(look, scene, self.image_size), look, scene, rng)

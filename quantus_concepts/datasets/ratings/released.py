@@ -141,7 +141,7 @@ class PastaRatings(RatedExplanations):
             datasets=np.array([record.file.dataset for record in records]),
             modalities=np.array([file.modality for file in files]),
             name=name,
-            notes=(*_note(records, votes, duplicates), *_drawn_note(files)),
+            notes=(*_notes(records, votes, duplicates), *_redrawn_note(files)),
         )
 
 
@@ -244,7 +244,7 @@ def _check_there(files: Sequence[_File], folder: Path) -> None:
         )
 
 
-def _drawn_note(files: Sequence[_File]) -> tuple[str, ...]:
+def _redrawn_note(files: Sequence[_File]) -> tuple[str, ...]:
     redrawn = sum(file.modality == "map" for file in files)
     if not redrawn:
         return ()
@@ -259,7 +259,7 @@ def _join_annotators(records: Sequence[Record]) -> np.ndarray:
     return votes
 
 
-def _note(records: Sequence[Record], votes: np.ndarray, duplicates: str) -> tuple[str, ...]:
+def _notes(records: Sequence[Record], votes: np.ndarray, duplicates: str) -> tuple[str, ...]:
     images = {record.file.image_id for record in records}
     explainers = {record.file.explainer for record in records}
     counts = sorted({len(record.votes) for record in records})

@@ -19,7 +19,7 @@ from quantus_concepts.datasets.scenes.sources import (
     Cutout,
     ObjectSource,
     Pasted,
-    Recent,
+    RecentCache,
     SceneSource,
     check_source,
     fit_scene,
@@ -83,7 +83,7 @@ def _check_enough(labels: np.ndarray, members: list[np.ndarray], class_names: Se
 #: What the paper's common feature is, and the scene that always has it (its Figure 3, bottom).
 PAPER_OBJECT, PAPER_SCENE = "dog", "bamboo forest"
 _MIN_SIZE = 16
-_KEPT_BYTES = 64 * 2**20
+_CACHE_BYTES = 64 * 2**20
 # One stream of random numbers for each decision, so that none depends on how much another one draws.
 _OBJECT_SPLIT, _SCENE_SPLIT, _OBJECT_ORDER, _SCENE_ORDER, _PLACES, _CLASS_ORDER = range(6)
 
@@ -212,8 +212,8 @@ class ObjectsOnScenes(ComposedDataset):
         self.common_object, self.target_scene, self.classes_with_object = self._find_common(common_object, target_scene)
         self._split_number = SPLITS.index(split)
         self._cutout_of, self._scene_of = self._assign()
-        self._kept_cutouts: Recent[Image.Image] = Recent(_KEPT_BYTES)
-        self._kept_scenes: Recent[np.ndarray] = Recent(_KEPT_BYTES)
+        self._cutout_cache: RecentCache[Image.Image] = RecentCache(_CACHE_BYTES)
+        self._scene_cache: RecentCache[np.ndarray] = RecentCache(_CACHE_BYTES)
         scene_labels = np.asarray(scenes.labels, dtype=np.int64)[self._scene_of]
         object_labels = np.asarray(objects.labels, dtype=np.int64)[self._cutout_of]
         object_labels[~np.isin(scene_labels, self.classes_with_object)] = -1
@@ -249,7 +249,7 @@ class ObjectsOnScenes(ComposedDataset):
             If the source's scene has not the shape it should.
         """
         number = self._scene_of[check_index(index, len(self), "images")]
-        return self._kept_scenes.get(int(number), self._load_scene)
+        return self._scene_cache.get(int(number), self._load_scene)
 
     def pasted(self, index: int) -> Pasted | None:
         """Return the object of an image, in size and place.
@@ -272,7 +272,7 @@ class ObjectsOnScenes(ComposedDataset):
         index = check_index(index, len(self), "images")
         if self.object_labels[index] < 0:
             return None
-        cutout = self._kept_cutouts.get(int(self._cutout_of[index]), self._load_cutout)
+        cutout = self._cutout_cache.get(int(self._cutout_of[index]), self._load_cutout)
         kind = int(self.commonality is not None)
         rng = np.random.default_rng([self.seed, _PLACES, self._split_number, kind, index])
         return place(cutout, self.image_size, self.scale, rng)

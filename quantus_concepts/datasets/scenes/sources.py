@@ -173,27 +173,27 @@ class Pasted(NamedTuple):
         return mask
 
 
-class Recent(Generic[T]):
+class RecentCache(Generic[T]):
     """What was used last, up to a number of bytes; a copy sent to another process starts empty."""
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = max_bytes
         self._bytes = 0
-        self._kept: OrderedDict[int, tuple[T, int]] = OrderedDict()
+        self._entries: OrderedDict[int, tuple[T, int]] = OrderedDict()
 
     def get(self, key: int, make: Callable[[int], tuple[T, int]]) -> T:
         """Return a value, made if it is not there."""
-        entry = self._kept.pop(key, None)
+        entry = self._entries.pop(key, None)
         if entry is None:
             entry = make(key)
             self._bytes += entry[1]
-        self._kept[key] = entry
+        self._entries[key] = entry
         while self._bytes > self.max_bytes:
-            self._bytes -= self._kept.popitem(last=False)[1][1]
+            self._bytes -= self._entries.popitem(last=False)[1][1]
         return entry[0]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"max_bytes": self.max_bytes, "_bytes": 0, "_kept": OrderedDict()}
+        return {"max_bytes": self.max_bytes, "_bytes": 0, "_entries": OrderedDict()}
 
 
 def fit_scene(pixels: np.ndarray, size: int) -> np.ndarray:
@@ -305,13 +305,15 @@ class MixedScenes(SceneSource):
             )
         self.scenes, self.others, self.share, self.seed = scenes, others, share, seed
         self.class_names, self.labels = scenes.class_names, scenes.labels
-        own, other = ([np.flatnonzero(each.labels == k) for k in range(n_classes)] for each in (scenes, others))
+        members, partners = (
+            [np.flatnonzero(source.labels == k) for k in range(n_classes)] for source in (scenes, others)
+        )
         # Number r of each class is blended with number r of the class so many further on: no scene twice.
         further = np.random.default_rng([seed, _MIXING_STREAM]).integers(1, n_classes, counts[0])
         self._partner = np.empty(len(self.labels), dtype=np.int64)
         for label in range(n_classes):
             for number, shift in enumerate(further):
-                self._partner[own[label][number]] = other[(label + shift) % n_classes][number]
+                self._partner[members[label][number]] = partners[(label + shift) % n_classes][number]
 
     def __getitem__(self, index: int) -> np.ndarray:
         """Return one scene."""

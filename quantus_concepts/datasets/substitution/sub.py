@@ -209,10 +209,10 @@ class SUB(Dataset[SUBSample]):
             labels.append(file_labels)
             groups = np.repeat(np.arange(len(sizes)), sizes)
             places.append(np.stack([np.full(len(groups), number), groups, _number_in(groups)], 1).astype(np.int32))
-        whole = np.concatenate(labels)
-        if first is None or not len(whole):
+        all_labels = np.concatenate(labels)
+        if first is None or not len(all_labels):
             raise ValueError(f"Expected argument `root` to hold images but {len(self.files)} Parquet files have none.")
-        return first, whole, np.concatenate(places)
+        return first, all_labels, np.concatenate(places)
 
     def _map_to_cub(self, cub: ConceptDataset) -> None:
         """Express labels in the concepts and classes of a model."""
