@@ -185,14 +185,12 @@ class CUB200(ConceptDataset):
         numbers[rows] = np.arange(len(rows))
         self.class_names = [self.class_names[k] for k in rows]
         label = numbers[label]
-        majority: np.ndarray | None = None
+        self.labels = torch.from_numpy(label[chosen])
+        by_image = present[chosen]
         if "majority" in (concept_labels, class_concepts):
             majority = self._vote(present[training], counted[training], label[training], by_class)
-
-        self.labels = torch.from_numpy(label[chosen])
-        by_image = present[chosen] if majority is None or concept_labels == "image" else majority[label[chosen]]
-        if majority is not None and class_concepts == "majority":
-            by_class = majority
+            by_image = by_image if concept_labels == "image" else majority[label[chosen]]
+            by_class = by_class if class_concepts == "continuous" else majority
         self.concept_labels = torch.from_numpy(by_image.astype(np.float32))
         self.class_concepts = torch.from_numpy(by_class.astype(np.float32))
 

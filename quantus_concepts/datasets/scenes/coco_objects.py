@@ -131,20 +131,10 @@ class COCOObjects(ObjectSource):
                 check_choice("class_names", name, categories)
         labels = _labels(categories, self.class_names)
         photographs = {image["id"]: image for image in content["images"]}
-        annotated = [
-            annotation
-            for annotation in content["annotations"]
-            if annotation["category_id"] in labels and not annotation.get("iscrowd")
-        ]
+        annotated = [a for a in content["annotations"] if a["category_id"] in labels and not a.get("iscrowd")]
         _check_segmentations(annotated, photographs, self.annotations)
-        annotated.sort(
-            key=lambda annotation: (labels[annotation["category_id"]], annotation["image_id"], annotation["id"])
-        )
-        fitting = []
-        for a in annotated:
-            with _name_annotation(a["id"], self.annotations):
-                if _fits(a, photographs[a["image_id"]], min_area, truncated):
-                    fitting.append(a)
+        annotated.sort(key=lambda a: (labels[a["category_id"]], a["image_id"], a["id"]))
+        fitting = [a for a in annotated if _fits(a, photographs[a["image_id"]], min_area, truncated, self.annotations)]
         if min_photographs is not None:
             self._leave_out(fitting, categories, min_photographs)
             labels = _labels(categories, self.class_names)
@@ -303,11 +293,12 @@ def _are_polygons(segmentation: Any) -> bool:
     )
 
 
-def _fits(annotation: dict[str, Any], photograph: dict[str, Any], min_area: float, truncated: bool) -> bool:
-    height, width = _size(photograph)
-    x0, y0, x1, y1 = _extent(annotation["segmentation"], (height, width))
-    inside = x0 > _BORDER and y0 > _BORDER and x1 < width - _BORDER and y1 < height - _BORDER
-    return (truncated or inside) and _area(annotation, (height, width)) >= min_area * height * width
+def _fits(annotation: dict[str, Any], photograph: dict[str, Any], min_area: float, truncated: bool, path: Path) -> bool:
+    with _name_annotation(annotation["id"], path):
+        height, width = _size(photograph)
+        x0, y0, x1, y1 = _extent(annotation["segmentation"], (height, width))
+        inside = x0 > _BORDER and y0 > _BORDER and x1 < width - _BORDER and y1 < height - _BORDER
+        return (truncated or inside) and _area(annotation, (height, width)) >= min_area * height * width
 
 
 def _area(annotation: dict[str, Any], size: tuple[int, int]) -> float:
