@@ -1,4 +1,4 @@
-"""Checks of arguments, all raising in one form: what was expected, what came, what to do."""
+"""Checks of arguments, whose errors say what was expected, what came and what to do."""
 
 from __future__ import annotations
 

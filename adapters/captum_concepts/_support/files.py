@@ -1,4 +1,4 @@
-"""Files of others: paths, texts and JSON read safely, printed without harm, and written whole."""
+"""Read files of users safely, print their texts without harm, and write files atomically."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SHOWN = 300
 POSIX = os.name == "posix"
 
 
-def no_file(path: Path) -> str:
+def non_file_kind(path: Path) -> str:
     """Return what a path or its target is unless a file: reading a pipe or a device may never end."""
     if path.is_symlink() and not path.exists():
         return "a link to nothing"
@@ -39,7 +39,7 @@ def no_file(path: Path) -> str:
 
 def check_plain_file(path: Path, what: str) -> None:
     """Raise unless a path is that of a file."""
-    if kind := no_file(path):
+    if kind := non_file_kind(path):
         raise ValueError(f"{what} {path} cannot be read: it is {kind}. Expected a file.")
 
 

@@ -1,4 +1,4 @@
-"""Fingerprints: one text for settings, arrays, modules and files, another one for other content."""
+"""Fingerprints of settings, arrays, modules and files: equal content has equal fingerprints."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ import torch
 from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
-from captum_concepts._support.files import no_file, reason_of
+from captum_concepts._support.files import non_file_kind, reason_of
 
 #: Beyond these an image is refused before its pixels are taken into memory: a file of 20 kB may claim 169 million.
 MAX_PIXELS = 50_000_000
@@ -32,7 +32,7 @@ class Head(NamedTuple):
 def open_image(path: Path, noun: str = "Image") -> Iterator[Image.Image]:
     """Open an image file for a block that reads it; any error becomes a ValueError with its path."""
     try:
-        if kind := no_file(path):
+        if kind := non_file_kind(path):
             raise ValueError(f"it is {kind}")
         with Image.open(path, formats=FORMATS) as image:
             if image.width * image.height > MAX_PIXELS:

@@ -1,4 +1,4 @@
-"""How a user's model is run: device, dtype, eval mode, generators, errors; copies between devices."""
+"""Running a user's model: device, dtype, eval mode, generators, errors; copies between devices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Objects as `repr` shows them, on one line without the numbers of an array, and in a notebook, as small tables."""
+"""Representations of objects: `repr` on one line, and small HTML tables in a notebook."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ SMOOTHED_METHODS: Mapping[str, type[Attribution]] = MappingProxyType(
         "guided Grad-CAM + SmoothGrad": GuidedGradCam,
     }
 )
-"""Names of the further variants of the authors' release: what the paper does not smooth, smoothed."""
+"""Names of the further variants of the authors' release: smoothed versions of the other methods."""
 
 CONTROL_METHODS: Mapping[str, type[Attribution]] = MappingProxyType(
     {"random": RandomAttribution, "Sobel edges": SobelEdges}

@@ -1,4 +1,4 @@
-"""What a model gives, brought into the form that Captum asks for, and its raw errors into ones that say what to do."""
+"""Bring inputs, outputs and targets into the form that Captum needs, and clarify its errors."""
 
 from __future__ import annotations
 

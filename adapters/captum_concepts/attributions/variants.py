@@ -1,4 +1,4 @@
-"""Captum attributions made fit for any model: the layer found, every ReLU guided, noise to suit each image."""
+"""Captum attributions adapted to any model: layer lookup, guided ReLUs, noise scaled to each image."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An image model cut in two, and what the factories of all families need."""
+"""An image model cut before its pooling, and helpers of the factories of all families."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Layers of a user's own network: found by name, run up to, chosen by default."""
+"""Layers of a user's own network: find them by name, run up to them, choose one by default."""
 
 from __future__ import annotations
 

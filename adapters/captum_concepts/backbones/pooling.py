@@ -1,4 +1,4 @@
-"""From what a backbone gives to an embedding (pool), and to maps of its channels (maps)."""
+"""Pool the features of a backbone to an embedding, and turn them into maps of its channels."""
 
 from __future__ import annotations
 

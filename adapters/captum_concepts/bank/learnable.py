@@ -1,4 +1,4 @@
-"""Which concepts a bank can learn: those chosen by name, with enough images on both sides."""
+"""Which concepts a bank can learn: those selected by name, with enough images on both sides."""
 
 from __future__ import annotations
 

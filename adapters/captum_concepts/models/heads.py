@@ -1,4 +1,4 @@
-"""The last stage of a concept model, from concept values to classes: fitting it, and taking concepts out of it."""
+"""The head of a concept model, from concept values to classes: fitting and pruning."""
 
 from __future__ import annotations
 

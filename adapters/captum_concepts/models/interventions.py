@@ -1,4 +1,4 @@
-"""What replaces concept values in an intervention: which concepts, and what a label stands for."""
+"""Which concepts an intervention replaces, and by which values."""
 
 from __future__ import annotations
 

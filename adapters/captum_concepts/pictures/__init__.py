@@ -1,1 +1,1 @@
-"""What a concept model says of images, drawn."""
+"""Pictures of what a concept model computes for images."""

@@ -73,7 +73,7 @@ class ConceptBankClassifier(Classifier):
 _COLUMNS = 65536
 
 NEGLIGIBLE = 1e-6
-"""Of the length along the main axis, or of the longest activation; below it an axis or a direction is rounding."""
+"""Share of the longest axis, or of the longest activation, below which an axis or a direction is rounding."""
 
 
 class Batches(NamedTuple):

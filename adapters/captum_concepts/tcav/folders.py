@@ -1,4 +1,4 @@
-"""TCAV of concepts in folders, against sets of random images and those against each other, and its plot."""
+"""TCAV of concepts in folders, compared with sets of random images, and its plot."""
 
 from __future__ import annotations
 

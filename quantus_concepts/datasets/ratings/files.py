@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captum_concepts._support.files import no_file, read_json, reason_of, shorten
+from captum_concepts._support.files import non_file_kind, read_json, reason_of, shorten
 from captum_concepts._support.images import MAX_PIXELS, load_image
 from quantus_concepts.datasets.folders import list_some
 from quantus_concepts.datasets.ratings.explanations import (
@@ -121,7 +121,7 @@ def load_map(path: Path) -> Tensor:
     # it has at most four entries, else the first; with two or four channels the last of them is the map (the
     # opacity, as in the release, where B-cos writes RGB and opacity), else their mean.
     try:
-        if kind := no_file(path):
+        if kind := non_file_kind(path):
             raise ValueError(f"it is {kind}")
         # Mapped, a file shorter than it claims is an error before memory is taken.
         array = np.load(path, mmap_mode="r", allow_pickle=False)

@@ -14,7 +14,7 @@ from PIL import Image
 from torch import Tensor
 
 from captum_concepts._support.constraints import Choice, Location, Whole, check_arguments
-from captum_concepts._support.files import image_files, no_file, quote, read_text, reason_of, shorten, subfolders
+from captum_concepts._support.files import image_files, non_file_kind, quote, read_text, reason_of, shorten, subfolders
 from captum_concepts._support.images import MAX_PIXELS, load_pixels
 from captum_concepts._support.images import image_size as size_of_image
 from quantus_concepts.datasets.base import SPLITS
@@ -91,7 +91,7 @@ class NumberedMasks:
     def _load(self) -> dict[str, np.ndarray]:
         if self._arrays is None:
             try:
-                if kind := no_file(self.path):
+                if kind := non_file_kind(self.path):
                     raise ValueError(f"it is {kind}")
                 with zipfile.ZipFile(self.path) as archive:
                     sizes = [entry.file_size for entry in archive.infolist()]

@@ -11,7 +11,7 @@ import torch
 from safetensors import safe_open
 from torch import Tensor, nn
 
-from captum_concepts._support.files import no_file, reason_of, shorten
+from captum_concepts._support.files import non_file_kind, reason_of, shorten
 from quantus_concepts.datasets.folders import list_some
 
 #: Keys under which checkpoints have the weights.
@@ -21,7 +21,7 @@ WRAPPERS = ("state_dict", "model_state_dict", "model", "net")
 def read_state(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     """Read tensors by name from a file, and the metadata of a safetensors file."""
     try:
-        if kind := no_file(path):
+        if kind := non_file_kind(path):
             raise ValueError(f"it is {kind}")
         if path.suffix == ".safetensors":
             with safe_open(path, framework="pt") as file:
