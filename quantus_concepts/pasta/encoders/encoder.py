@@ -188,9 +188,9 @@ class Denormalisation:
         check_unit(name, *torch.aminmax(images))
         return _three_channels(images)
 
-    def of_checked(self, images: Tensor, name: str = "x_batch") -> Tensor:
+    def of_checked(self, images: Tensor) -> Tensor:
         """Return what a call does, for images that `check` has accepted."""
-        return _three_channels(self._undo(images, name))
+        return _three_channels(self._undo(images, "x_batch"))
 
     def check(self, images: Tensor, name: str = "x_batch") -> None:
         """Raise as a call does, without making the images where their extremes suffice."""

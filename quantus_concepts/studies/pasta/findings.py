@@ -176,22 +176,22 @@ def rater_of(means: pd.DataFrame) -> str:
 def answers(means: pd.DataFrame) -> list[Finding]:
     """Return one short line for each question of the study, with the number of a baseline."""
 
-    def above(model: str, measure: str, name: str, write: Callable[[float], str] = number) -> str:
+    def above(model: str, measure: str) -> str:
         ours, theirs = rows_of(means, SCORER, measure), by_question(rows_of(means, model, measure))
         pairs = [(row, theirs[row["question"]]) for _, row in ours.iterrows() if row["question"] in theirs]
         if not pairs:
             return ""
         count = sum(against(row, other) == "above" for row, other in pairs)
-        spans = [value_range([side["value"] for side in sides], write) for sides in zip(*pairs, strict=True)]
-        return f"on {count} of {len(pairs)} questions ({measure} {spans[0]}, {name} {spans[1]})"
+        ranges = [value_range([side["value"] for side in sides]) for sides in zip(*pairs, strict=True)]
+        return f"on {count} of {len(pairs)} questions ({measure} {ranges[0]}, {model} {ranges[1]})"
 
     shares = rows_of(means, SCORER, SHARE)["value"].tolist()
-    near = f"{value_range(shares, whole_percent)} of the ceiling" if shares else ""
+    share_text = f"{value_range(shares, whole_percent)} of the ceiling" if shares else ""
     models, rater = set(means["model"]), rater_of(means)
     return said(
-        Finding(above(SHUFFLED, "SCC", SHUFFLED), "Predicts unseen votes") if SHUFFLED in models else None,
-        Finding(near, "Near what raters' noise allows") if CEILING in models else None,
-        Finding(above(rater, "QWK", rater), "Better than one rater") if rater else None,
+        Finding(above(SHUFFLED, "SCC"), "Predicts unseen votes") if SHUFFLED in models else None,
+        Finding(share_text, "Near what raters' noise allows") if CEILING in models else None,
+        Finding(above(rater, "QWK"), "Better than one rater") if rater else None,
     )
 
 

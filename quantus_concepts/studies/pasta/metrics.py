@@ -172,10 +172,10 @@ def mask_error(ratings: RatedExplanations, masks: np.ndarray) -> np.ndarray:
     return np.array(errors)
 
 
-def explanation_frame(ratings: RatedExplanations, values: Mapping[str, Any], how: str = "mode") -> pd.DataFrame:
+def explanation_frame(ratings: RatedExplanations, values: Mapping[str, Any]) -> pd.DataFrame:
     """Return a row for each explanation: image, explainer, modality, joined votes by question, and other measures."""
     columns = {IMAGE: ratings.image_ids, EXPLAINER: ratings.explainer_ids, MODALITY: ratings.modalities}
-    votes = dict(zip(ratings.questions, ratings.targets(how).T, strict=True))
+    votes = dict(zip(ratings.questions, ratings.targets().T, strict=True))
     return pd.DataFrame({**columns, **votes, **{name: np.asarray(column) for name, column in values.items()}})
 
 

@@ -146,7 +146,7 @@ RATINGS, TRAINING, EMBEDDING = "Ratings", "Training", "Embedding"
 BIRDS, APPLICATIONS = "Painted birds and simulated raters", "What the score is used for"
 
 
-def question_names(text: str, argument: str = "--question") -> tuple[str, ...]:
+def question_names(text: str) -> tuple[str, ...]:
     """Read the questions an option names."""
     from quantus_concepts.datasets.ratings.explanations import QUESTIONS
 
@@ -155,7 +155,7 @@ def question_names(text: str, argument: str = "--question") -> tuple[str, ...]:
     names = {name.strip() for name in text.split(",")}
     if names - set(QUESTIONS):
         raise ValueError(
-            f"Expected argument `{argument}` to be {ALL} or some of {', '.join(QUESTIONS)} with commas between them "
+            f"Expected argument `--question` to be {ALL} or some of {', '.join(QUESTIONS)} with commas between them "
             f"but got {text!r}."
         )
     return tuple(name for name in QUESTIONS if name in names)
