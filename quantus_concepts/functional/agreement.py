@@ -79,10 +79,8 @@ def human_figures(votes: Any, how: str = "mode") -> Figures | None:
         return None
     by_question = [figures(column, joined[several]) for column in values[several].T]
     names = ("mse", "qwk", "spearman", "spearman_rounded")
-    means = {
-        name: _weigh([getattr(figure, name) for figure in by_question], [figure.n for figure in by_question])
-        for name in names
-    }
+    counts = [figure.n for figure in by_question]
+    means = {name: _weigh([getattr(figure, name) for figure in by_question], counts) for name in names}
     return Figures(**means, n=int(several.sum()), missing=sum(figure.missing for figure in by_question))
 
 

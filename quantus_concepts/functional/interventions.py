@@ -125,10 +125,9 @@ def intervention_ranks(
         urgency = torch.as_tensor(_draws(seed, first, n, n_groups), dtype=torch.float32).to(values.device)
     else:
         urgency = _means(_urgency(order, values, targets.to(values), weights, boundary), member, n_groups)
-    order_of_groups = urgency.argsort(dim=1, descending=True, stable=True)
-    places = torch.empty_like(order_of_groups).scatter_(
-        1, order_of_groups, torch.arange(n_groups, device=order_of_groups.device).expand(n, -1)
-    )
+    sequence = urgency.argsort(dim=1, descending=True, stable=True)
+    positions = torch.arange(n_groups, device=sequence.device).expand(n, -1)
+    places = torch.empty_like(sequence).scatter_(1, sequence, positions)
     return places[:, member]
 
 

@@ -221,9 +221,8 @@ class ReExplainingMetric(ImageMetric):
         if measured >= least and not failure:
             return
         self.call.refused = True
-        answer = (
-            failure or f"gave other attributions than before (correlation {measured:.2f}, at least {least:g} wanted)"
-        )
+        other = f"gave other attributions than before (correlation {measured:.2f}, at least {least:g} wanted)"
+        answer = failure or other
         what_to_do = (
             "`quantus.evaluate` asks again under the key of `xai_methods`, so that key and method have to be alike: "
             'write {"Saliency": {"method": "Saliency"}}; give a callable in place of an array'

@@ -218,14 +218,12 @@ def contrast_scores(
     return pd.concat(parts, ignore_index=True)
 
 
-def _scores_of(
-    metric: str, attributions: RegionAttributions, pair: Pair, threshold: float
-) -> Iterator[tuple[str, Tensor]]:
-    first, second = (attributions.inside[subject] for subject in pair)
+def _scores_of(metric: str, method: RegionAttributions, pair: Pair, threshold: float) -> Iterator[tuple[str, Tensor]]:
+    first, second = (method.inside[subject] for subject in pair)
     if metric == "MCS":
         yield "MCS", mcs(first, second)
-        if pair[0] in attributions.elsewhere:
-            yield BASELINE, mcs(attributions.elsewhere[pair[0]], attributions.elsewhere[pair[1]])
+        if pair[0] in method.elsewhere:
+            yield BASELINE, mcs(method.elsewhere[pair[0]], method.elsewhere[pair[1]])
     elif metric == "IDR":
         yield "IDR", idr(first, second)
     else:

@@ -496,10 +496,8 @@ class UpdatedMetric(ConceptMetric):
             As a call of the metric does.
         """
         if unknown := [name for name in truth if name not in self.sample_truth]:
-            accepted = ", ".join(f"`{name}`" for name in self.sample_truth) or "nothing: it needs none"
-            raise TypeError(
-                f"{self.name}.update has no argument `{unknown[0]}`. Give the truth of a batch as {accepted}."
-            )
+            names = ", ".join(f"`{name}`" for name in self.sample_truth) or "nothing: it needs none"
+            raise TypeError(f"{self.name}.update has no argument `{unknown[0]}`. Give the truth of a batch as {names}.")
         with self._turn:
             if y_batch is None:
                 y_batch = _predicted_classes(model, x_batch)

@@ -170,9 +170,7 @@ def _batch_of_explanations(explanations: Sequence[Any], labels: Any) -> _Batch:
         if not isinstance(explanation, Explanation):
             raise ValueError(f"{_EXPECTED}, but got {type(explanation).__name__}.")
     modality = torch.tensor([MODALITIES.index(explanation.modality) for explanation in explanations])
-    return _Batch(
-        list(explanations), modality, torch.tensor([_reason(explanation) for explanation in explanations]), labels
-    )
+    return _Batch(list(explanations), modality, torch.tensor([*map(_reason, explanations)]), labels)
 
 
 def _reason(explanation: Explanation) -> int:
@@ -212,7 +210,6 @@ def _warn(scorer: Scorer, labels: np.ndarray, reasons: np.ndarray) -> None:
             f"give them. It knows {shorten(', '.join(scorer.labels))}."
         )
     if reasons.any():
-        counted = [
-            f"{text} ({(reasons == code).sum()})" for code, text in enumerate(REASONS) if code in reasons and code
-        ]
-        warn_user(f"{np.count_nonzero(reasons)} of {len(reasons)} explanations have no score: {'; '.join(counted)}.")
+        codes = np.unique(reasons[reasons > 0])
+        counted = "; ".join(f"{REASONS[code]} ({(reasons == code).sum()})" for code in codes)
+        warn_user(f"{np.count_nonzero(reasons)} of {len(reasons)} explanations have no score: {counted}.")

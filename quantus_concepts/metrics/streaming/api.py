@@ -384,10 +384,8 @@ def score_substitutions(
     stream = substitution_stream(model, class_concepts=class_table, threshold=threshold, controls=controls)
     bound = bound_substitutions(truth_of, added, removed, labels)
     stream.run(loader, bound, required=ADDED_REQUIRED, display_progressbar=display_progressbar)
-    recipes = truth_of("pairs", pairs, CLASSES)
-    about = about_images(
-        stream, recipes, truth_of("class_names", class_names), truth_of("concept_names", concept_names)
-    )
+    names = truth_of("class_names", class_names), truth_of("concept_names", concept_names)
+    about = about_images(stream, truth_of("pairs", pairs, CLASSES), *names)
     if per_image:
         return substitution_images(stream, about)
     return substitution_table(stream, about, seen, display_progressbar)

@@ -278,9 +278,8 @@ class ModelColumns:
         largest = torch.linalg.vector_norm(numbers, torch.inf, 1)
         # The one transfer from the device for each batch and model.
         host_numbers = (largest if ranked is None else torch.cat([largest, ranked.flatten()])).cpu().numpy()
-        self._check_finite(
-            "a concept value or logit", np.isfinite(host_numbers[: len(numbers)]), self._first + self.n_images
-        )
+        finite = np.isfinite(host_numbers[: len(numbers)])
+        self._check_finite("a concept value or logit", finite, self._first + self.n_images)
         shape = (0, 0, 0) if ranked is None else tuple(ranked.shape)
         return host_numbers[len(numbers) :].reshape(shape).astype(np.int64)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -74,10 +75,8 @@ def concept_table(
     names = _names(stream, class_names, concept_names)
     tables = [score_table(model_rows(columns, *names, model=name)) for name, columns in stream.models]
     if stream.control:
-        rows_of_controls = [
-            model_rows(control, *names, model=stream.control, intervals=False) for control in stream.controls
-        ]
-        tables.append(control_table(rows_of_controls))
+        of_control = partial(model_rows, classes=names[0], concepts=names[1], model=stream.control, intervals=False)
+        tables.append(control_table([*map(of_control, stream.controls)]))
     return pd.concat(tables, ignore_index=True)
 
 

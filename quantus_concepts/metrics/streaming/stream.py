@@ -189,10 +189,8 @@ def concept_stream(
     models_levels = [None if interventions is None else _levels(levels, *named) for named in models]
     all_levels = [*models_levels, *_control_levels(levels, named_controls)]
     columns = []
-    for place, ((name, concept_model), own_levels) in enumerate(
-        zip([*models, *named_controls], all_levels, strict=True)
-    ):
-        is_control = place >= len(models)
+    for place, (name, concept_model) in enumerate([*models, *named_controls]):
+        is_control, own_levels = place >= len(models), all_levels[place]
         intervened = interventions
         if is_control and interventions is not None:
             intervened = None if own_levels is None else interventions.of_controls()

@@ -229,9 +229,7 @@ def _accuracy(asker: _Asker, loader: Iterable[Any], put_in: np.ndarray, show: bo
             right = (torch.stack(chosen, 1).cpu().numpy()[:, group_of] == options) == present
             chance = asker.chance(options, variant)
             chance = np.where(present, chance, 1 - chance)
-            parts = [
-                by_concept[:, columns].mean(1) for by_concept in (right, chance) for columns in (some, some | True)
-            ]
+            parts = [part[:, columns].mean(1) for part in (right, chance) for columns in (some, some | True)]
             rows_by_variant[variant].add(torch.from_numpy(np.stack([to_numpy(batch.labels), *parts], 1)))
     rows = {}
     for variant, buffer in rows_by_variant.items():
