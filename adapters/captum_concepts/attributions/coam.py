@@ -14,8 +14,8 @@ from captum.log import log_usage
 from torch import Tensor, nn
 from torch.nn import functional
 
-from captum_concepts._support.checks import check_finite, check_materialised, check_shape, to_numpy, to_tensor
-from captum_concepts._support.constraints import Items, Whole, check_arguments
+from captum_concepts._support.checks import check_materialised, to_numpy
+from captum_concepts._support.constraints import Arrays, Items, Whole, check_arguments
 from captum_concepts._support.running import alone_with, evaluation_mode, tensor_output, to_host
 from captum_concepts._support.shown import describe, show_value
 from captum_concepts.attributions.outputs import (
@@ -28,6 +28,8 @@ from captum_concepts.attributions.outputs import (
 from captum_concepts.backbones.layers import check_hookable, find_layer, watch_layer
 from captum_concepts.backbones.pooling import project_maps
 from captum_concepts.models.chain import ConceptChain
+
+_CAVS = Arrays("L, d", kind="tensor", finite=True, filled=True)
 
 
 class CoAM(LayerAttribution):
@@ -361,11 +363,7 @@ def _owner(forward_func: Any, layer: nn.Module, cavs: Tensor) -> ConceptChain | 
 
 def _as_cavs(cavs: Any) -> Tensor:
     # By the attribute, not the class: any object with CAVs will do.
-    values = to_tensor("cavs", getattr(cavs, "cavs", cavs))
-    check_shape("cavs", values, ("L", "d"), (None, None))
-    if not values.numel():
-        raise ValueError(f"Expected argument `cavs` to hold at least one concept but got shape {tuple(values.shape)}.")
-    check_finite("cavs", values)
+    values: Tensor = _CAVS.check("cavs", getattr(cavs, "cavs", cavs), {})
     return values if values.is_floating_point() else values.float()
 
 

@@ -15,16 +15,18 @@ from captum.log import log_usage
 from torch import Tensor
 from torch.nn import functional
 
-from captum_concepts._support.checks import (
-    as_list,
-    check_finite,
-    check_materialised,
-    check_number,
-    check_shape,
-    check_whole,
-    to_tensor,
+from captum_concepts._support.checks import as_list, check_materialised, check_shape, check_whole, to_tensor
+from captum_concepts._support.constraints import (
+    FINITE,
+    SHARE,
+    Choice,
+    Flag,
+    Function,
+    Number,
+    Seed,
+    Whole,
+    check_arguments,
 )
-from captum_concepts._support.constraints import SHARE, Choice, Flag, Function, Number, Seed, Whole, check_arguments
 from captum_concepts._support.progress import progress
 from captum_concepts._support.running import alone_with, evaluation_mode, tensor_output, without_autocast
 from captum_concepts._support.shown import describe, show_value
@@ -382,9 +384,7 @@ def _as_baselines(baselines: Any, images: Tensor) -> float | Tensor:
     if isinstance(baselines, tuple) and len(baselines) == 1:
         (baselines,) = baselines
     if not isinstance(baselines, Tensor | np.ndarray):
-        check_number("baselines", baselines)
-        check_finite("baselines", baselines)
-        return float(baselines)
+        return float(FINITE.check("baselines", baselines, {}))
     values = to_tensor("baselines", baselines).to(images.device, images.dtype)
     if values.ndim == 0:
         return float(values)
