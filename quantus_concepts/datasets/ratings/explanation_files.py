@@ -192,7 +192,7 @@ def _image_index(folder: Path) -> dict[str, list[Path]]:
     """Return the images by their whole name, and by data set and id."""
     index: dict[str, list[Path]] = defaultdict(list)
     for path in _files(folder, IMAGE_SUFFIXES):
-        for name in {path.stem, _scored_name(path).image_id}:
+        for name in {path.stem, _parse_name(path)[0].image_id}:
             index[name].append(path)
     if not index:
         raise ValueError(
@@ -202,18 +202,16 @@ def _image_index(folder: Path) -> dict[str, list[Path]]:
     return dict(index)
 
 
-def _scored_name(path: Path) -> FileName:
+def _parse_name(path: Path) -> tuple[FileName, str]:
+    """Return what the name of a file says, and what is wrong with it."""
     try:
-        return parse_scored_name(path)
-    except ValueError:
-        return FileName("", path.stem, None, "")
+        return parse_scored_name(path), ""
+    except ValueError as error:
+        return FileName("", path.stem, None, ""), str(error)
 
 
 def _find_image(path: Path, explainer: str, index: Mapping[str, list[Path]], with_images: bool) -> ExplanationFile:
-    try:
-        name, note = parse_scored_name(path), ""
-    except ValueError as error:
-        name, note = _scored_name(path), str(error)
+    name, note = _parse_name(path)
     released = _released_name(path) if name.dataset in RELEASED_CONCEPTS else None
     if released is not None and released.explainer is not None:
         name, explainer = released, released.explainer
@@ -224,7 +222,7 @@ def _find_image(path: Path, explainer: str, index: Mapping[str, list[Path]], wit
     if not note and (with_images or path.suffix.lower() == MAP_SUFFIX):
         note = _image_problem(path, name, candidates)
     image = candidates[0] if len(candidates) == 1 else None
-    true_label = _scored_name(image).label if image is not None else ""
+    true_label = _parse_name(image)[0].label if image is not None else ""
     return ExplanationFile(
         path,
         image,

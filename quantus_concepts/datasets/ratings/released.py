@@ -141,7 +141,7 @@ class PastaRatings(RatedExplanations):
             datasets=np.array([record.file.dataset for record in records]),
             modalities=np.array([file.modality for file in files]),
             name=name,
-            notes=(*_notes(records, votes, duplicates), *_redrawn_note(files)),
+            notes=_notes(records, votes, duplicates, sum(file.modality == "map" for file in files)),
         )
 
 
@@ -244,13 +244,6 @@ def _check_there(files: Sequence[_File], folder: Path) -> None:
         )
 
 
-def _redrawn_note(files: Sequence[_File]) -> tuple[str, ...]:
-    redrawn = sum(file.modality == "map" for file in files)
-    if not redrawn:
-        return ()
-    return (f"Drawn anew from their values, not as people saw them: {redrawn} of {len(files)} explanations.",)
-
-
 def _join_annotators(records: Sequence[Record]) -> np.ndarray:
     """Return (N, A, 6), with NaN where an item has fewer annotators than another."""
     votes = np.full((len(records), max(1, *(len(record.votes) for record in records)), len(QUESTIONS)), np.nan)
@@ -259,7 +252,7 @@ def _join_annotators(records: Sequence[Record]) -> np.ndarray:
     return votes
 
 
-def _notes(records: Sequence[Record], votes: np.ndarray, duplicates: str) -> tuple[str, ...]:
+def _notes(records: Sequence[Record], votes: np.ndarray, duplicates: str, n_redrawn: int) -> tuple[str, ...]:
     images = {record.file.image_id for record in records}
     explainers = {record.file.explainer for record in records}
     counts = sorted({len(record.votes) for record in records})
@@ -285,5 +278,9 @@ def _notes(records: Sequence[Record], votes: np.ndarray, duplicates: str) -> tup
     if any(record.file.dataset == "coco" for record in records):
         notes.append(
             "The paper leaves out some votes on COCO for Q3 to Q6 as outliers but does not say which; none are here."
+        )
+    if n_redrawn:
+        notes.append(
+            f"Drawn anew from their values, not as people saw them: {n_redrawn} of {len(records)} explanations."
         )
     return tuple(notes)
