@@ -11,13 +11,16 @@ import signal
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
 
-from captum_concepts._support.whole_folder import MANIFEST, WORK, WholeFolder
-from kills import killed
+from captum_concepts._support.whole_folder import WORK, WholeFolder
+from kills import contents, killed
 
+#: Return the texts of a folder by the names of the files.
+texts = partial(contents, read=Path.read_text)
 OLD, NEW = {"--epochs": "1"}, {"--epochs": "2"}
 OLD_FILES = {"results.csv": "old", "figures/a.png": "old a", "figures/gone.png": "old g", "only/old.txt": "o"}
 NEW_FILES = {"results.csv": "new", "figures/a.png": "new a", "figures/b.png": "new b", "deep/er/c.txt": "c"}
@@ -40,15 +43,6 @@ def write_old(path: Path) -> Path:
     for name, text in MINE.items():
         (path / name).write_text(text)
     return path
-
-
-def texts(path: Path) -> dict[str, str]:
-    """Return what the files of a folder hold, without what a run keeps for itself."""
-    return {
-        name.relative_to(path).as_posix(): name.read_text()
-        for name in path.rglob("*")
-        if name.is_file() and not {WORK, MANIFEST} & set(name.relative_to(path).parts)
-    }
 
 
 def of_one_run(folder: Path) -> bool:

@@ -75,10 +75,14 @@ def killed(work: Callable[[], object], number: int, sign: int = KILL) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def contents(folder: Path, *, hidden: bool = False) -> dict[str, str]:
-    """Return the digest of every file of a folder, by way of links too; without what a run keeps for itself."""
+def digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def contents(folder: Path, *, hidden: bool = False, read: Callable[[Path], str] = digest) -> dict[str, str]:
+    """Return the digest, or text, of every file of a folder by its name; without the run's own unless `hidden`."""
     return {
-        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        path.relative_to(folder).as_posix(): read(path)
         for path in sorted(folder.rglob("*"))
         if path.is_file() and (hidden or not {WORK, MANIFEST} & set(path.relative_to(folder).parts))
     }

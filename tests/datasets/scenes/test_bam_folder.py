@@ -10,6 +10,7 @@ from PIL import Image
 
 from block_sources import Discs, Noise, Plains
 from captum_concepts._support.whole_folder import MANIFEST
+from kills import contents
 from quantus_concepts.datasets.scenes.bam_folder import BAMFolder
 from quantus_concepts.datasets.scenes.bam_writer import write_bam
 from quantus_concepts.datasets.scenes.objects_on_scenes import ObjectsOnScenes
@@ -248,10 +249,6 @@ def _write(out, **changes):
     return write_bam(Discs(), Noise(), out, **(SETTINGS | changes))
 
 
-def _contents(root):
-    return {path.relative_to(root): path.read_bytes() for path in root.rglob("*") if path.is_file()}
-
-
 def _same_as_composed(root, split, count):
     """Yield the data set read and, in its order, the one it was made of."""
     folder = BAMFolder(root, split=split)
@@ -345,7 +342,7 @@ def test_folder_in_use(tmp_path):
 
 def test_interruption_leaves_what_was_there(tmp_path):
     out = _write(tmp_path / "out")
-    before = _contents(out)
+    before = contents(out, hidden=True)
 
     class Interrupted(Noise):
         def __getitem__(self, index):
@@ -357,7 +354,7 @@ def test_interruption_leaves_what_was_there(tmp_path):
         with pytest.raises(KeyboardInterrupt):
             write_bam(Discs(), Interrupted(), place, overwrite=True, **SETTINGS)
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
-    assert _contents(out) == before
+    assert contents(out, hidden=True) == before
 
 
 def test_bad_settings_and_places_write_nothing(tmp_path):
