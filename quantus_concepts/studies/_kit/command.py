@@ -10,7 +10,7 @@ import os
 import re
 import stat
 import typing
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -124,6 +124,12 @@ class Options:
             if field.name not in self.idle
         }
 
+    def refuse(self, names: Iterable[str], reason: str) -> None:
+        """Raise ValueError where one of these options is given: "Argument `--name` " and the reason."""
+        for name in names:
+            if getattr(self, name) is not None and getattr(self, name) is not False:
+                raise ValueError(f"Argument `{option_name(name)}` {reason}")
+
     @property
     def idle(self) -> tuple[str, ...]:
         """Options that have no effect with the other options."""
@@ -213,8 +219,6 @@ class RunOptions(ProgressOptions, TableOptions, SeedOptions, DeviceOptions):
 
 
 _CLUSTER = "Many machines"
-#: Options that have no effect where this process scores.
-_OF_RAY = ("address", "workers", "gpus_per_worker")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,12 +247,12 @@ class EngineOptions(Options):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in _OF_RAY if self.engine == LOCAL else ():
-            if getattr(self, name) is not None:
-                raise ValueError(
-                    f"Argument `{option_name(name)}` has no effect with `--engine {LOCAL}`. Leave it out, or score by "
-                    "the workers of a cluster: --engine ray."
-                )
+        if self.engine == LOCAL:
+            self.refuse(
+                ("address", "workers", "gpus_per_worker"),
+                f"has no effect with `--engine {LOCAL}`. Leave it out, or score by the workers of a cluster: "
+                "--engine ray.",
+            )
 
 
 def option_name(field: str) -> str:

@@ -170,11 +170,7 @@ class SmallNetworkOptions(NetworkOptions):
         super().__post_init__()
         if not self.trains:
             return
-        for name in self.not_small:
-            if getattr(self, name) not in (None, False):
-                raise ValueError(
-                    f"Argument `{option_name(name)}` belongs to a network of your own: name it with --backbone."
-                )
+        self.refuse(self.not_small, "belongs to a network of your own: name it with --backbone.")
         if self.image_size is not None and self.image_size % STRIDE:
             raise ValueError(
                 f"Expected argument `--image-size` to be a multiple of {STRIDE}, the stride of the small network, "

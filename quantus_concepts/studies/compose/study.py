@@ -12,7 +12,6 @@ from quantus_concepts.studies._kit.command import (
     ProgressOptions,
     SeedOptions,
     option,
-    option_name,
     share,
 )
 from quantus_concepts.studies._models.options import PAINTED, COCOOptions
@@ -52,10 +51,9 @@ class ComposeOptions(COCOOptions, ProgressOptions, OutOptions, SeedOptions):
         for name in ("objects", "scenes"):
             if (place := getattr(self, name)) != PAINTED:
                 check_folder(f"--{name}", place, f"{PAINTED!r} or a folder")
-        for name in ("object_classes", "min_photographs"):
-            if self.annotations is None and getattr(self, name) is not None:
-                raise ValueError(f"Argument `{option_name(name)}` has no effect without `--annotations`. Leave it out.")
-        if self.annotations is not None and self.objects == PAINTED:
+        if self.annotations is None:
+            self.refuse(("object_classes", "min_photographs"), "has no effect without `--annotations`. Leave it out.")
+        elif self.objects == PAINTED:
             raise ValueError("Expected `--objects` to be the folder of COCO's photographs with `--annotations`.")
 
 

@@ -12,7 +12,6 @@ from quantus_concepts.studies._kit.command import (
     SeedOptions,
     TableOptions,
     option,
-    option_name,
 )
 from quantus_concepts.studies._models.options import NetworkOptions
 
@@ -71,21 +70,17 @@ class ExplainOptions(NetworkOptions, ProgressOptions, TableOptions, SeedOptions,
             from captum_concepts.backbones.named import check_source
 
             check_source("--backbone", self.backbone_name)
-            for name in ("layer", "weights"):
-                if getattr(self, name) is not None:
-                    raise ValueError(
-                        f"Argument `{option_name(name)}` belongs to another network: the name {self.backbone_name} "
-                        "stands for weights and layer."
-                    )
+            name = self.backbone_name
+            reason = f"belongs to another network: the name {name} stands for weights and layer."
+            self.refuse(("layer", "weights"), reason)
         if self.text and not self.backbone_name.startswith(_WITH_TEXTS):
             raise ValueError(
                 "Expected argument `--backbone` to be a model that reads texts with `--text`, "
                 "open_clip:ViT-B-32:openai or transformers:CLIPModel:openai/clip-vit-base-patch32 for instance, but "
                 f"got {self.backbone_name!r}."
             )
-        for name in ("layer", "weights", "mean", "image_size"):
-            if getattr(self, name) is not None and not self.image:
-                raise ValueError(f"Argument `{option_name(name)}` belongs to a network of your own: give --image.")
+        if not self.image:
+            self.refuse(("layer", "weights", "mean", "image_size"), "belongs to a network of your own: give --image.")
 
     @property
     def concept_folder(self) -> Path:
