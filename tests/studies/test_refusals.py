@@ -79,21 +79,17 @@ def kinds(hint: object) -> tuple[object, ...]:
 
 def bad_values(field: dataclasses.Field, hint: object) -> tuple[str, ...]:
     """Return what the declaration of an option says that it cannot be."""
-    declared, accepted = field.metadata, kinds(hint)
+    meta, accepted = field.metadata, kinds(hint)
     values: tuple[str, ...] = ()
     if Path in accepted:
-        values = ("a\0b", *(() if field.name == "out" else (LONG,)), *PATHS[declared["path"]])
-    if declared["bounds"] is not None:
-        low, high = declared["bounds"]
-        values = (
-            f"{low if declared['open']['open_low'] else low - 1}",
-            f"{high + (not declared['open']['open_high'])}",
-            "x",
-        )
+        values = ("a\0b", *(() if field.name == "out" else (LONG,)), *PATHS[meta["path"]])
+    if meta["bounds"] is not None:
+        low, high = meta["bounds"]
+        values = (f"{low if meta['open']['open_low'] else low - 1}", f"{high + (not meta['open']['open_high'])}", "x")
         values += ("nan", "inf", "-inf") if float in accepted else ("1.5",)
     if str in accepted and field.default != "":
         values += ("",)
-    if declared["choices"] is not None:
+    if meta["choices"] is not None:
         values = ("", "nonsense")
     return ("", "nonsense", "cuda:99") if field.name == "device" else values
 

@@ -76,7 +76,7 @@ def option(
 
 #: A share that is neither none nor all, and an option about where and how a run works, not about its results.
 share = partial(option, bounds=(0, 1), open_low=True, open_high=True)
-_beside_results = partial(option, shown=False, matters=False)
+_run_option = partial(option, shown=False, matters=False)
 
 
 def redeclared(options: type[Options], name: str, default: Any, **changed: Any) -> Any:
@@ -151,7 +151,7 @@ class ProgressOptions(Options):
 
     late: ClassVar[int] = 3
 
-    progress: bool = _beside_results(True, "Progress bars.", panel=RUN)
+    progress: bool = _run_option(True, "Progress bars.", panel=RUN)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,7 +161,7 @@ class OutOptions(Options):
     late: ClassVar[int] = 3
 
     out: Path | None = option(None, "Output folder; by default a new one under reports/.", panel=RUN, matters=False)
-    overwrite: bool = _beside_results(False, "Replace an earlier run in --out.", panel=RUN)
+    overwrite: bool = _run_option(False, "Replace an earlier run in --out.", panel=RUN)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,7 +170,7 @@ class TableOptions(OutOptions):
 
     late: ClassVar[int] = 3
 
-    xlsx: bool = _beside_results(
+    xlsx: bool = _run_option(
         False, "Also write the printed tables as sheets of a workbook, results.xlsx (needs the extra xlsx).", panel=RUN
     )
 
@@ -227,21 +227,21 @@ class EngineOptions(Options):
 
     late: ClassVar[int] = 2
 
-    engine: str = _beside_results(
+    engine: str = _run_option(
         LOCAL,
         "Where scores are computed: local, or ray, by workers on one machine or many (needs the extra ray).",
         panel=_CLUSTER,
         choices=ENGINES,
     )
-    address: str | None = _beside_results(
+    address: str | None = _run_option(
         None,
         "ray: of a running cluster, auto for the one of this machine; by default one is started for the run.",
         panel=_CLUSTER,
     )
-    workers: int | None = _beside_results(
+    workers: int | None = _run_option(
         None, "ray: how many score at the same time; by default one.", panel=_CLUSTER, bounds=(1, 100_000)
     )
-    gpus_per_worker: float | None = _beside_results(
+    gpus_per_worker: float | None = _run_option(
         None, "ray: GPUs of each worker, or a share of one; by default none.", panel=_CLUSTER, bounds=(0, 1024)
     )
 

@@ -17,7 +17,7 @@ from captum_concepts._support.files import printable
 from quantus_concepts.studies._kit.results import against
 
 #: How a number stands to another; "" where neither has an interval.
-RELATIONS = {"above": "above", "at": "not distinguishable from", "below": "below", "": "beside"}
+RELATIONS = {"above": "above", "at": "not distinguishable from", "below": "below", "": "compared with"}
 #: The text of a topic without a number.
 NO_NUMBER = "There is no number to judge by, or none with an interval."
 #: A sentence lists at most so many names, and counts more.

@@ -282,7 +282,7 @@ class Gallery:
     def section(self, file: ExplanationFile, told: str = "") -> dict[str, Any]:
         """Return an image and its explanation."""
         if file.image is None:
-            raise ValueError(f"People rate an explanation beside its image, but {file.path} has none. Leave it out.")
+            raise ValueError(f"People rate an explanation next to its image, but {file.path} has none. Leave it out.")
         section: dict[str, Any] = {"image": self.image(file.image), "told": readable(told)}
         explanation = file.read()
         if isinstance(explanation, ConceptExplanation):

@@ -125,7 +125,7 @@ def findings(frame: pd.DataFrame, by_class: bool) -> list[Finding]:
                 "" if row is None else f"the share of labelled concepts is {percent(row['chance'])}",
             ),
             against_random(frame, "Ranked by value alone, which does not decide the class, it is so in {}", by_value),
-            sentence(f"The {POST_HOC}'s {{}} beside other models", row, by_model),
+            sentence(f"The {POST_HOC}'s {{}} compared with other models", row, by_model),
             "" if absent is None or absent["value"] == 0 else sentence(absence, absent),
         ],
         "In the right place": [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -74,9 +73,8 @@ def explain(options: ExplainOptions) -> str:
             figure, _ = show_concepts(
                 model, images[i : i + 1], options.top, pictures=pictures[i : i + 1], **shared, **truth_of_image
             )
-            file = io.BytesIO()
-            figure.savefig(file, format="png", dpi=110)
-            folder.write_bytes(f"{i + 1:02d} {Path(name).name}.png", file.getvalue())
+            with folder.file(f"{i + 1:02d} {Path(name).name}.png") as path:
+                figure.savefig(path, format="png", dpi=110)
     for note in notes:
         typer.echo(f"Note: {printable(note)}", err=True)
     return "\n".join([printed, f"Correct concepts on {PAGE}.", str(folder.path)])

@@ -43,7 +43,7 @@ def without_layers():
 
 
 @pytest.fixture
-def network_file(tmp_path) -> Path:
+def file(tmp_path) -> Path:
     path = tmp_path / "own.py"
     path.write_text(OWN)
     return path
@@ -73,8 +73,8 @@ def test_networks_of_the_libraries_get_classes_of_their_own(name):
     assert first.train()(images(64)).shape == (2, 5)
 
 
-def test_the_backbone_is_that_of_the_file_and_the_last_layer_is_fresh(network_file, tmp_path):
-    build = network_builder(f"{network_file}:network", image_size=16)
+def test_the_backbone_is_that_of_the_file_and_the_last_layer_is_fresh(file, tmp_path):
+    build = network_builder(f"{file}:network", image_size=16)
     first, second = build(3, 0), build(3, 1)
     assert torch.equal(first.network[0].weight, second.network[0].weight)
     assert not torch.equal(first.network[4].weight, second.network[4].weight)
@@ -86,8 +86,8 @@ def test_the_backbone_is_that_of_the_file_and_the_last_layer_is_fresh(network_fi
     assert second.network[0].weight.abs().sum() > 0
 
 
-def test_guided_backpropagation_runs_on_what_worked_in_place(network_file):
-    network = network_builder(f"{network_file}:network", image_size=16)(3, 0)
+def test_guided_backpropagation_runs_on_what_worked_in_place(file):
+    network = network_builder(f"{file}:network", image_size=16)(3, 0)
     inputs = images(16)
     attributed = GuidedBackprop(network).attribute(inputs.requires_grad_(), target=0)
     (gradient,) = torch.autograd.grad(network(inputs)[:, 0].sum(), inputs)
@@ -95,9 +95,9 @@ def test_guided_backpropagation_runs_on_what_worked_in_place(network_file):
     assert not torch.allclose(attributed, gradient)
 
 
-def test_the_global_generator_is_left_alone(network_file):
+def test_the_global_generator_is_left_alone(file):
     state = torch.random.get_rng_state()
-    network_builder(f"{network_file}:network", image_size=16)(3, 0)
+    network_builder(f"{file}:network", image_size=16)(3, 0)
     network_builder("resnet18", "none", image_size=32)(3, 0)
     network_builder()(3, 0)
     assert torch.equal(torch.random.get_rng_state(), state)
@@ -138,15 +138,12 @@ def test_no_grid_of_four_pixels_in_its_gradient():
             {"spec": "vit_tiny_patch16_224", "weights": "none", "image_size": 64},
             r"take images of shape \(3, 64, 64\)",
         ),
-        (
-            {"spec": "{network_file}:backwards"},
-            r"does not take images|Register the classifier as the last of its modules",
-        ),
-        ({"spec": "{network_file}:without_layers"}, "no linear layer that could be replaced"),
+        ({"spec": "{file}:backwards"}, r"does not take images|Register the classifier as the last of its modules"),
+        ({"spec": "{file}:without_layers"}, "no linear layer that could be replaced"),
     ],
 )
-def test_bad_input_is_refused(network_file, arguments, message):
-    spec = arguments["spec"].replace("{network_file}", str(network_file))
+def test_bad_input_is_refused(file, arguments, message):
+    spec = arguments["spec"].replace("{file}", str(file))
     with pytest.raises(ValueError, match=message):
         network_builder(**arguments | {"spec": spec})
 

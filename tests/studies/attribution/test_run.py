@@ -174,9 +174,7 @@ def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(folders_run,
     assert numbers("other", "1") != first
 
 
-def test_trained_models_are_not_trained_again_and_an_earlier_run_is_replaced_only_when_asked(
-    folders_run, command, monkeypatch
-):
+def test_trained_models_are_not_trained_again_and_a_run_is_replaced_only_when_asked(folders_run, command, monkeypatch):
     before = (folders_run.folder / "results.csv").read_bytes()
     models = contents(folders_run.folder / "models")
 

@@ -1,4 +1,4 @@
-"""Concept models whose scores are known beforehand, on painted birds; expected values stand beside."""
+"""Concept models whose scores are known beforehand, on painted birds; with their expected values."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def test_findings_hold_numbers_against_their_baselines(rows):
         "concepts is 23 %."
     )
     assert "one of its class in 55 %" in finding_texts(rows, by_class=True)[0]
-    assert "beside other models: below the traditional CBM (71 %); below the oracle (99.0 %)." in sentences[2]
+    assert "compared with other models: below the traditional CBM (71 %); below the oracle (99.0 %)." in sentences[2]
     assert (
         "in 13.3 % (95 % interval 12.3–14.3) of the cases: not distinguishable from random directions (14.0 %, 95 % of "
         "them 10.0–20.0); not distinguishable from the parts of another image (12.8 %); below a centred Gaussian "
@@ -154,9 +154,7 @@ def test_baselines_of_a_models_maps_are_named(rows):
 
 def intervened(after: dict[int, float], **fields: Any) -> list[dict[str, Any]]:
     fields = {"model": POST_HOC, "explanation": "uncertainty"} | fields
-    return [
-        row(metric="accuracy after interventions", value=value, l=count, **fields) for count, value in after.items()
-    ]
+    return [row(metric="accuracy after interventions", value=mean, l=count, **fields) for count, mean in after.items()]
 
 
 def test_corrections_are_held_against_wrong_ones(rows):
@@ -171,9 +169,7 @@ def test_corrections_are_held_against_wrong_ones(rows):
 
 
 def written_cells(table: Any) -> dict[tuple[str, str], list[str]]:
-    return {
-        (group, line.label): [c.mark + c.text for c in line.cells] for group, lines in table.groups for line in lines
-    }
+    return {(group, row.label): [c.mark + c.text for c in row.cells] for group, rows in table.groups for row in rows}
 
 
 def test_tables_hold_the_paper_beside_ours_and_chance_last(rows):

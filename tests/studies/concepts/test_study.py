@@ -49,9 +49,7 @@ def test_ranges_give_the_numbers_of_one_pass_and_are_kept(tmp_path: Path, monkey
     files[1].unlink()
     scored = []
     add = ModelColumns.add
-    monkeypatch.setattr(
-        ModelColumns, "add", lambda self, batch, *arguments: (scored.append(batch), add(self, batch, *arguments))
-    )
+    monkeypatch.setattr(ModelColumns, "add", lambda self, batch, *args: (scored.append(batch), add(self, batch, *args)))
     again()
     # Two batches, each by two models and three controls.
     assert len(scored) == 10
@@ -147,22 +145,19 @@ def options(**changed):
 def test_truth_stays_aligned_with_the_concepts_that_are_left(cub):
     chosen = options(concepts=PATTERNS, min_images=3, image_size=32)
     (data,) = load_data(chosen, load_network("network.py:model"))
-    all_concepts = CUB200(cub, "train", concepts=["has_wing_*", "has_bill_shape::dagger"])
-    counts = all_concepts.concept_labels.sum(0)
+    full = CUB200(cub, "train", concepts=["has_wing_*", "has_bill_shape::dagger"])
+    counts = full.concept_labels.sum(0)
     learnable = torch.nonzero(torch.minimum(counts, 6 - counts) >= 3).flatten().tolist()
-    assert 0 < len(learnable) < len(all_concepts.concept_names)
-    assert data.concept_names == [all_concepts.concept_names[j] for j in learnable]
-    assert data.left_out == [name for j, name in enumerate(all_concepts.concept_names) if j not in learnable]
-    for ours, theirs in (
-        (data.train, all_concepts),
-        (data.test, CUB200(cub, "test", concepts=all_concepts.concept_names)),
-    ):
+    assert 0 < len(learnable) < len(full.concept_names)
+    assert data.concept_names == [full.concept_names[j] for j in learnable]
+    assert data.left_out == [name for j, name in enumerate(full.concept_names) if j not in learnable]
+    for ours, theirs in ((data.train, full), (data.test, CUB200(cub, "test", concepts=full.concept_names))):
         assert torch.equal(ours.concept_labels, theirs.concept_labels[:, learnable])
         assert torch.equal(ours[2].concepts, theirs[2].concepts[learnable])
-    assert torch.equal(data.class_concepts, all_concepts.class_concepts[:, learnable])
-    assert torch.equal(data.part_of_concept, all_concepts.part_of_concept[learnable])
+    assert torch.equal(data.class_concepts, full.class_concepts[:, learnable])
+    assert torch.equal(data.part_of_concept, full.part_of_concept[learnable])
     (note,) = [note for note in data.notes if "left out" in note]
-    assert note.startswith(f"{len(data.left_out)} of {len(all_concepts.concept_names)} concepts are left out")
+    assert note.startswith(f"{len(data.left_out)} of {len(full.concept_names)} concepts are left out")
 
 
 def test_concepts_left_out_are_undefined_in_results(cub):
