@@ -89,19 +89,13 @@ class Table:
             (tuple(row[name] for name in self.rows), tuple(row[name] for name in self.columns)): self._cell(row)
             for row in self.frame.to_dict("records")
         }
-        places = self.column_keys
-        laid = [
-            (
-                key,
-                Row(
-                    self.label(key[-1]), tuple(cells.get((key, at), Cell()) for at in places), key[-1] in self.controls
-                ),
-            )
-            for key in _keys_in_order(self.frame, self.rows)
-        ]
+        places, rows = self.column_keys, []
+        for key in _keys_in_order(self.frame, self.rows):
+            cells_of_row = tuple(cells.get((key, place), Cell()) for place in places)
+            rows.append((key[0], Row(self.label(key[-1]), cells_of_row, key[-1] in self.controls)))
         if len(self.rows) == 1:
-            return [("", [row for _, row in laid])]
-        return [(self.label(name), [row for _, row in group]) for name, group in groupby(laid, lambda pair: pair[0][0])]
+            return [("", [row for _, row in rows])]
+        return [(self.label(name), [row for _, row in group]) for name, group in groupby(rows, lambda pair: pair[0])]
 
     @property
     def spans(self) -> list[tuple[str, int]]:
