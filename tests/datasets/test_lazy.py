@@ -1,21 +1,12 @@
 """The package of data sets: a worker that starts as a new process reads one of them without loading the others."""
 
-import sys
-
 import numpy as np
 from PIL import Image
 from torch.utils.data import DataLoader
 
-from quantus_concepts.datasets import SceneFolder
+from scenes_and_modules import ScenesAndModules
 
 OTHERS = ("birds.cub200", "birds.concept_folder", "scenes.coco_objects", "scenes.bam_writer", "ratings.released")
-
-
-class ScenesAndModules(SceneFolder):
-    """A scene, and the names of the modules of data sets that the process has loaded."""
-
-    def __getitem__(self, index):
-        return super().__getitem__(index), [name for name in sys.modules if name.startswith("quantus_concepts.data")]
 
 
 def test_a_spawned_worker_reads_and_loads_no_other_data_set(tmp_path):
