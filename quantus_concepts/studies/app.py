@@ -16,6 +16,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any
 
@@ -24,7 +25,7 @@ import typer
 from captum_concepts._support.files import printable
 from quantus_concepts import studies
 from quantus_concepts.metrics.host.errors import import_advice
-from quantus_concepts.studies._kit.command import CommandGroup, Options, add_command, resolve
+from quantus_concepts.studies._kit.command import CommandGroup, add_command, resolve
 
 #: From click, or from typer's own copy of click, which depends on the version of typer.
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
@@ -49,15 +50,19 @@ _NO_READER = (errno.EPIPE, errno.EINVAL)
 app = typer.Typer(name="quantus-concepts", cls=CommandGroup, add_completion=False, pretty_exceptions_enable=False)
 
 
-def exported_commands() -> dict[str, tuple[type[Options], str]]:
+def exported_commands() -> dict[str, Any]:
     """Return the options and the name of what runs, ``"package.module:NAME"``, of every command of every study.
 
     A study is a folder next to this file; its ``COMMANDS`` map the words that are typed to two names in that folder.
     """
-    commands = {}
+    commands: dict[str, Any] = {}
     for folder in pkgutil.iter_modules(studies.__path__, f"{studies.__name__}."):
         if folder.ispkg and not folder.name.rpartition(".")[2].startswith("_"):
-            for words, (options, run) in importlib.import_module(folder.name).COMMANDS.items():
+            for words, command in importlib.import_module(folder.name).COMMANDS.items():
+                if callable(command):
+                    commands[words] = command
+                    continue
+                options, run = command
                 # What runs is loaded when it runs: the options alone make the help.
                 commands[words] = resolve(f"{folder.name}.{options}"), f"{folder.name}.{run}"
     return commands
@@ -68,9 +73,12 @@ COMMANDS = exported_commands()
 
 def _add_commands() -> None:
     groups = {name: typer.Typer(cls=CommandGroup, help=text) for name, text in GROUPS.items()}
-    for words, (options, run) in COMMANDS.items():
-        group = words.rpartition(" ")[0]
-        add_command(groups[group] if group else app, words, options, run)
+    for words, command in COMMANDS.items():
+        group, _, name = words.rpartition(" ")
+        if callable(command):
+            (groups[group] if group else app).command(name)(command)
+        else:
+            add_command(groups[group] if group else app, words, *command)
     for name, group_app in groups.items():
         app.add_typer(group_app, name=name)
 
@@ -180,7 +188,9 @@ def _run(arguments: Sequence[str]) -> int:
         typer.echo(f"Error: {printable(explanation)}", err=True)
         return EXIT_BAD_INPUT
     if code == EXIT_INTERRUPTED:
-        typer.echo("Interrupted; nothing half-written was left.", err=True)
+        typer.echo("Interrupted.", err=True)
+    if isinstance(code, Path):
+        typer.echo(printable(code))
     return code if isinstance(code, int) else 0
 
 

@@ -86,7 +86,7 @@ def _is_number(text: str) -> bool:
 
 PAPER = "paper"
 #: Columns that hold what was found; all others say of what.
-NUMBERS = ("value", "low", "high", "n", "undefined", "chance", "reference", "seed")
+NUMBERS = ("value", "low", "high", "random_low", "random_high", "n", "undefined", "chance", "reference", "seed")
 UNBOUNDED = (-math.inf, math.inf)
 #: Spread of equal numbers, relative to their size.
 _ROUNDING = 1e-12
@@ -189,6 +189,17 @@ def against_control(frame: pd.DataFrame, control: str) -> pd.Series:
         )
     ]
     return pd.Series(relations, index=frame.index, dtype=object)
+
+
+def with_random_range(frame: pd.DataFrame, control: str, by: Sequence[str] | None = None) -> pd.DataFrame:
+    """Return the rows of all models but `control`, with its ends as ``random_low`` and ``random_high``.
+
+    The control's row is that of the same `by`, which are all other keys by default; NaN where there is none.
+    """
+    on = [name for name in keys(frame) if name != "model"] if by is None else list(by)
+    ends = frame.loc[frame["model"] == control, [*on, "low", "high"]].drop_duplicates(on)
+    ends = ends.rename(columns={"low": "random_low", "high": "random_high"})
+    return frame[frame["model"] != control].merge(ends, on=on, how="left")
 
 
 def against(row: Mapping[str, Any], reference: Mapping[str, Any] | float) -> str:

@@ -1,0 +1,180 @@
+"""Options that several commands share, as types of a command's parameters, and what is done with all of them."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+if TYPE_CHECKING:
+    import torch
+
+AUTO = "auto"
+#: Most that counts of images, epochs and the like may be.
+MANY = 10_000_000
+RUN, BACKBONE, PAINTED = "Run", "Backbone", "Painted birds"
+SMALL = "small"
+#: Options about where and how a run works: its results are the same.
+_NO_RESULT = ("out", "overwrite", "progress", "engine", "readers")
+
+Out = Annotated[
+    Path | None, typer.Option(help="Output folder; by default a new one under reports/.", rich_help_panel=RUN)
+]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an earlier run in --out.", rich_help_panel=RUN)]
+Progress = Annotated[bool, typer.Option(help="Progress bars.", rich_help_panel=RUN)]
+Seed = Annotated[int, typer.Option(min=0, max=2**31, help="Random seed.", rich_help_panel=RUN)]
+Seeds = Annotated[
+    int, typer.Option(min=1, max=1000, help="Number of seeds, counted up from --seed.", rich_help_panel=RUN)
+]
+Device = Annotated[
+    str, typer.Option(help="cpu, cuda, cuda:1, ...; auto takes a GPU where there is one.", rich_help_panel=RUN)
+]
+BatchSize = Annotated[int, typer.Option(min=1, max=MANY, help="Batch size.", rich_help_panel=RUN)]
+Readers = Annotated[
+    int,
+    typer.Option(
+        min=0,
+        max=256,
+        help="Number of processes that read images; 0 reads in the main process.",
+        rich_help_panel=RUN,
+    ),
+]
+Engine = Annotated[
+    Literal["local", "ray"],
+    typer.Option(help="Where scores are computed: local, or ray (needs the extra ray).", rich_help_panel=RUN),
+]
+#: Open intervals, which typer's bounds cannot say, are checked by the function that takes the number.
+Share = Annotated[float, typer.Option(min=0, max=1)]
+
+Layer = Annotated[
+    str | None,
+    typer.Option(help="Layer whose maps are used; by default the last before pooling.", rich_help_panel=BACKBONE),
+]
+Weights = Annotated[
+    str | None,
+    typer.Option(help="File of weights (safetensors or state dict), or none.", rich_help_panel=BACKBONE),
+]
+Mean = Annotated[
+    str | None, typer.Option(help="Normalisation: mean per channel, 0.5,0.5,0.5.", rich_help_panel=BACKBONE)
+]
+Std = Annotated[str | None, typer.Option(help="Normalisation: deviation per channel.", rich_help_panel=BACKBONE)]
+Unnormalised = Annotated[
+    bool,
+    typer.Option("--unnormalised", help="The backbone takes images in [0, 1].", rich_help_panel=BACKBONE),
+]
+ImageSize = Annotated[
+    int | None,
+    typer.Option(
+        min=8,
+        max=4096,
+        help="Height and width in pixels; by default the size for which the backbone is made.",
+        rich_help_panel=BACKBONE,
+    ),
+]
+Backbone = Annotated[
+    str | None,
+    typer.Option(
+        help="small (trained here), resnet18_cub, a torchvision or timm name, or path.py:factory.",
+        rich_help_panel=BACKBONE,
+    ),
+]
+
+NTrain = Annotated[int, typer.Option(min=1, max=MANY, help="Training images.", rich_help_panel=PAINTED)]
+NTest = Annotated[int, typer.Option(min=1, max=MANY, help="Test images.", rich_help_panel=PAINTED)]
+NClasses = Annotated[int, typer.Option(min=2, max=60, help="Classes.", rich_help_panel=PAINTED)]
+NConcepts = Annotated[int, typer.Option(min=4, max=104, help="Concepts.", rich_help_panel=PAINTED)]
+Correlation = Annotated[
+    float, typer.Option(min=0, max=1, help="Correlation of attributes, 0 to 1.", rich_help_panel=PAINTED)
+]
+Deviation = Annotated[
+    float,
+    typer.Option(min=0, max=1, help="Share of attributes that deviate from the class.", rich_help_panel=PAINTED),
+]
+Epochs = Annotated[int, typer.Option(min=1, max=MANY, help="Passes over the training images.", rich_help_panel=PAINTED)]
+
+
+def option_name(parameter: str) -> str:
+    """Return the option of a parameter: ``n_train`` is ``--n-train``."""
+    return "--" + parameter.replace("_", "-")
+
+
+def given_settings(values: Mapping[str, Any]) -> dict[str, str]:
+    """Return the options of a run that can change its results, as its folder and its report list them.
+
+    Called with ``locals()`` in the first line of a command. A file is listed with the hash of what it holds.
+    """
+    settings = {
+        name.replace("_", " "): f"{value}{_content(value)}"
+        for name, value in values.items()
+        if name not in _NO_RESULT and value is not None and value is not False
+    }
+    return settings | {"version": importlib.metadata.version("quantus-concepts")}
+
+
+def _content(value: Any) -> str:
+    """Return the hash of the file that an option names, in path.py:factory too."""
+    if not isinstance(value, str | Path):
+        return ""
+    from captum_concepts._support.fingerprints import hash_file
+
+    file, _, factory = str(value).rpartition(":")
+    path = Path(file if factory.isidentifier() and file.endswith(".py") else value)
+    try:
+        return f" ({hash_file(path)[:12]})" if path.is_file() else ""
+    except OSError:
+        return ""
+
+
+def refuse_without_effect(reason: str, **values: Any) -> None:
+    """Raise ValueError where one of these options is given: "`--name` has no effect" and the reason."""
+    for name, value in values.items():
+        if value is not None and value is not False:
+            raise ValueError(f"`{option_name(name)}` has no effect {reason}. Leave it out.")
+
+
+def require(reason: str, **values: Any) -> None:
+    """Raise ValueError where one of these options is missing: "Expected `--name`" and the reason."""
+    for name, value in values.items():
+        if value is None:
+            raise ValueError(f"Expected `{option_name(name)}` {reason} but it is missing.")
+
+
+def channel_numbers(option: str, text: str | None) -> tuple[float, ...] | None:
+    """Read the numbers of `--mean` or `--std`, one a channel."""
+    if text is None:
+        return None
+    try:
+        return tuple(float(part) for part in text.replace(",", " ").split())
+    except ValueError:
+        raise ValueError(f"Expected `{option}` to be one number a channel, 0.5,0.5,0.5, but got {text!r}.") from None
+
+
+def normalisation(mean: str | None, std: str | None, unnormalised: bool) -> dict[str, Any]:
+    """Return the normalisation of `--mean`, `--std` and `--unnormalised`, as arguments of `load_network`."""
+    if (mean is None) != (std is None):
+        raise ValueError("Expected `--mean` and `--std` to be given together but got only one of them.")
+    if unnormalised and mean is not None:
+        raise ValueError("Expected either `--mean` and `--std` or `--unnormalised` but got both.")
+    return {
+        "mean": channel_numbers("--mean", mean),
+        "std": channel_numbers("--std", std),
+        "unnormalised": unnormalised,
+    }
+
+
+def torch_device(name: str) -> torch.device:
+    """Return the device that `--device` names."""
+    import torch
+
+    if name == AUTO:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        usable = [AUTO, "cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))]
+        raise ValueError(f"Expected `--device` to be one of {usable} but got {name!r}.") from error
+    return device

@@ -1,0 +1,316 @@
+"""A report: a table of verdicts, one picture, tables and galleries; also written as CSV, LaTeX, PNG and SVG."""
+
+from __future__ import annotations
+
+import base64
+import importlib.metadata
+import math
+import platform
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import pandas as pd
+import typer
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+from matplotlib.figure import Figure
+
+from captum_concepts._support.files import printable
+from captum_concepts._support.progress import hide_bars
+from quantus_concepts.functional.intervals import relation
+from quantus_concepts.studies._kit.folder import REPORT, RunFolder
+from quantus_concepts.studies._kit.plots import png, svg
+
+PACKAGES = ("quantus-concepts", "quantus", "captum", "torch", "torchvision", "scikit-learn", "numpy")
+#: Most rows of a table of verdicts.
+N_VERDICTS = 8
+#: How a relation of `functional.intervals` is written.
+VERDICTS = {"above": "above", "at": "within", "below": "below", "": "–"}
+#: Columns of a table's CSV that are numbers.
+_NUMBERS = ("value", "low", "high", "random_low", "random_high", "n")
+
+Writer = Callable[[float], str]
+
+
+def number(value: float, decimals: int = 2) -> str:
+    """Write a number with a true minus; "–" where it is not defined."""
+    return "–" if value is None or math.isnan(value) else f"{value:z.{decimals}f}".replace("-", "−")
+
+
+def percent(value: float) -> str:
+    """Write a share in percent, without the sign."""
+    return number(100 * value, 1)
+
+
+def readable(name: str) -> str:
+    """Write the name of a concept for readers: ``has_bill_shape::needle`` is "bill shape: needle"."""
+    return name.removeprefix("has_").replace("::", ": ").replace("_", " ")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The answer of one number to one question, against the range of its random baselines.
+
+    A number without an interval stands for itself. `text` is shown in place of above, within or below.
+    """
+
+    question: str
+    value: float
+    low: float = math.nan
+    high: float = math.nan
+    random_low: float = math.nan
+    random_high: float = math.nan
+    write: Writer = percent
+    text: str = ""
+
+    @classmethod
+    def of(cls, question: str, row: Mapping[str, Any] | pd.Series | None, **more: Any) -> Verdict:
+        """Return the verdict of a row with ``value, low, high`` and, where known, ``random_low, random_high``."""
+        row = {} if row is None else row
+        numbers = {name: float(row.get(name, math.nan)) for name in _NUMBERS[:5]}
+        return cls(question, **numbers, **more)
+
+    @property
+    def verdict(self) -> str:
+        """Above, within or below the random range; "–" without one."""
+        ends = tuple(self.value if math.isnan(end) else end for end in (self.low, self.high))
+        return self.text or VERDICTS[relation((ends[0], ends[1]), (self.random_low, self.random_high))]
+
+    @property
+    def cells(self) -> tuple[str, str, str, str, str]:
+        """Question, number, interval, random range, verdict, as they are shown."""
+        return (
+            self.question,
+            f"{self.write(self.value)} %" if self.write is percent else self.write(self.value),
+            span(self.low, self.high, self.write),
+            span(self.random_low, self.random_high, self.write),
+            self.verdict,
+        )
+
+
+def span(low: float, high: float, write: Writer) -> str:
+    """Write the ends of an interval; nothing where there is none."""
+    return "" if math.isnan(low) or math.isnan(high) else f"{write(low)} to {write(high)}"
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table over a tidy frame: which columns make its rows, and which its columns.
+
+    A cell shows ``value``, below it ``low`` to ``high`` in small type. Rows and columns keep the order of the frame,
+    that of a categorical column its own. `best` marks the highest number along "rows" or "columns" where its interval
+    lies above those of all others but `grey`, which are baselines, chance and the paper.
+    """
+
+    name: str
+    title: str
+    frame: pd.DataFrame
+    rows: Sequence[str]
+    columns: Sequence[str]
+    write: Writer | Mapping[str, Writer] = percent
+    caption: str = ""
+    best: str = ""
+    grey: Sequence[str] = ("paper", "chance", "random directions", "random")
+
+    @property
+    def _cells(self) -> pd.DataFrame:
+        frame = self.frame.assign(**{end: self.frame.get(end, math.nan) for end in _NUMBERS[1:5]})
+        return frame[frame["value"].notna() | frame.get("text", pd.Series("", frame.index)).fillna("").ne("")]
+
+    def _pivot(self, cells: pd.Series) -> pd.DataFrame:
+        keys = [*self.rows, *self.columns]
+        frame = self._cells[keys].assign(cell=cells)
+        orders = {key: _order(frame[key]) for key in keys}
+        wide = frame.drop_duplicates(keys).pivot(index=list(self.rows), columns=list(self.columns), values="cell")
+        for axis, names in (("index", self.rows), ("columns", self.columns)):
+            labels = sorted(
+                getattr(wide, axis),
+                key=lambda label, names=names: [  # type: ignore[misc]
+                    orders[name].index(part)
+                    for name, part in zip(names, label if isinstance(label, tuple) else (label,), strict=True)
+                ],
+            )
+            wide = wide.reindex(**{axis: pd.MultiIndex.from_tuples(labels) if len(names) > 1 else labels})
+        return wide.rename_axis(index=[None] * len(self.rows), columns=[None] * len(self.columns)).fillna("")
+
+    def _written(self, cell: Callable[[str, str, bool], str]) -> pd.DataFrame:
+        frame = self._cells
+        texts = []
+        for (_, row), best in zip(frame.iterrows(), self._best(frame), strict=True):
+            write = self.write if callable(self.write) else self.write[row["metric"]]
+            text = row.get("text")
+            shown = text if isinstance(text, str) and text else write(row["value"])
+            texts.append(cell(shown, span(row["low"], row["high"], write), best))
+        return self._pivot(pd.Series(texts, frame.index, dtype=object))
+
+    def _best(self, frame: pd.DataFrame) -> list[bool]:
+        if not self.best:
+            return [False] * len(frame)
+        keys = list(self.rows if self.best == "rows" else self.columns)
+        own = ~frame[[*self.rows, *self.columns]].astype(str).isin(list(self.grey)).any(axis=1)
+        marked = []
+        for index, row in frame.iterrows():
+            others = frame[own & (frame[keys] == row[keys]).all(axis=1) & (frame.index != index)]
+            ends = others["high"].fillna(others["value"])
+            low = row["low"] if row["low"] == row["low"] else row["value"]
+            marked.append(bool(own[index] and len(others) and (ends < low).all()))
+        return marked
+
+    @property
+    def html(self) -> Markup:
+        """The table as HTML, by pandas."""
+
+        def cell(text: str, small: str, best: bool) -> str:
+            shown = Markup("<b>{}</b>" if best else "{}").format(text)
+            return str(shown + Markup("<small>{}</small>").format(small) if small else shown)
+
+        styler = self._written(cell).style.format_index(escape="html").format_index(escape="html", axis="columns")
+        attributes = Markup('class="numbers" aria-label="{}"').format(self.title)
+        return Markup(styler.to_html(table_attributes=attributes, table_uuid=f"T{self.name}", cell_ids=False))
+
+    @property
+    def latex(self) -> str:
+        """The table in LaTeX, with the rules of booktabs."""
+
+        def cell(text: str, small: str, best: bool) -> str:
+            shown = rf"\textbf{{{_tex(text)}}}" if best else _tex(text)
+            return rf"{shown} {{\scriptsize ({_tex(small)})}}" if small else shown
+
+        wide = self._written(cell).rename(index=_tex, columns=_tex)
+        return wide.style.to_latex(hrules=True, caption=_tex(self.title), label=f"tab:{self.name}")
+
+    @property
+    def csv(self) -> str:
+        """The table's numbers, one a row, with interval, random range and verdict."""
+        frame = self._cells
+        verdicts = [Verdict.of("", row).verdict for row in frame.to_dict("records")]
+        columns = [*self.rows, *self.columns, *(name for name in _NUMBERS if name in frame)]
+        return frame[list(dict.fromkeys(columns))].assign(verdict=verdicts).to_csv(index=False)
+
+
+def _order(column: pd.Series) -> list[Any]:
+    return list(column.cat.categories) if isinstance(column.dtype, pd.CategoricalDtype) else list(dict.fromkeys(column))
+
+
+def _tex(text: Any) -> str:
+    escaped = re.sub(r"([&%$#_{}])", r"\\\1", str(text).replace("\\", r"\textbackslash "))
+    return escaped.replace("~", r"\textasciitilde ").replace("^", r"\textasciicircum ").replace("−", "$-$")
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure of a report, with the caption below it; the file's name is `name`."""
+
+    name: str
+    figure: Figure
+    caption: str = ""
+    wide: bool = False
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading, and tables and pictures below it; `folded` is shown on a click."""
+
+    heading: str
+    parts: Sequence[Table | Picture] = ()
+    folded: Sequence[Table | Picture] = ()
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a reader sees, in this order: verdicts, the picture that answers the main question, sections.
+
+    `lead` says in a sentence what was evaluated; `reading` explains terms; `banner` warns before everything else.
+    """
+
+    title: str
+    verdicts: Sequence[Verdict]
+    picture: Picture | None
+    sections: Sequence[Section] = ()
+    lead: str = ""
+    reading: Mapping[str, str] = field(default_factory=dict)
+    banner: str = ""
+    links: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def parts(self) -> list[Table | Picture]:
+        """All tables and pictures, in order."""
+        first = [] if self.picture is None else [self.picture]
+        return [*first, *(part for section in self.sections for part in (*section.parts, *section.folded))]
+
+
+def write_report(folder: RunFolder, frame: pd.DataFrame, report: Report, more: Mapping[str, str] | None = None) -> None:
+    """Write all numbers, tables, figures and, last, ``report.html``; print the verdicts.
+
+    `more` are further settings that the page lists, the number of images for instance.
+    """
+    folder.write("results.csv", frame.to_csv(index=False))
+    names = ("question", *_NUMBERS[:5], "verdict")
+    verdicts = pd.DataFrame([[getattr(row, name) for name in names] for row in report.verdicts], columns=list(names))
+    folder.write("tables/verdicts.csv", verdicts.to_csv(index=False))
+    images = {}
+    for part in report.parts:
+        if isinstance(part, Table):
+            folder.write(f"tables/{part.name}.csv", part.csv)
+            folder.write(f"tables/{part.name}.tex", part.latex)
+        else:
+            drawn = svg(part.figure)
+            images[part.name] = f"data:image/svg+xml;base64,{base64.b64encode(drawn).decode('ascii')}"
+            folder.write(f"figures/{part.name}.svg", drawn)
+            folder.write(f"figures/{part.name}.png", png(part.figure))
+    page = render(
+        "report.html.j2",
+        title=report.title,
+        report=report,
+        images=images,
+        settings={**folder.settings, **(more or {})},
+        notes=folder.notes,
+        versions=versions(),
+        created=f"{datetime.now():%d %B %Y, %H:%M}",
+    )
+    folder.write(REPORT, page)
+    print_verdicts(report.verdicts)
+
+
+def print_verdicts(verdicts: Sequence[Verdict]) -> None:
+    """Print the table of verdicts."""
+    rows = [("", "value", "95 % interval", "random range", ""), *(verdict.cells for verdict in verdicts)]
+    rows = [tuple(printable(cell) for cell in row) for row in rows]  # type: ignore[misc]
+    widths = [max(len(row[column]) for row in rows) for column in range(5)]
+    with hide_bars():
+        for row in rows:
+            first, *rest = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+            typer.echo("  ".join([first, *rest]).rstrip())
+
+
+def render(template: str, **content: Any) -> str:
+    """Render a template of ``studies/templates`` or of a study's folder, ``pasta/sheet.html.j2``."""
+    environment = Environment(
+        loader=ChoiceLoader(
+            [PackageLoader("quantus_concepts.studies", "templates"), PackageLoader("quantus_concepts.studies", "")]
+        ),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template(template).render(signs=_signs, **content)
+
+
+def _signs(text: str) -> Markup:
+    """Escape a text, and keep a number and its sign of percent on one line."""
+    return escape(text).replace(" %", "\u00a0%")
+
+
+def versions() -> dict[str, str]:
+    """Return versions by name, of Python, the platform and the packages that are installed."""
+    known = {"Python": platform.python_version(), "platform": platform.platform()}
+    for package in PACKAGES:
+        try:
+            known[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:  # run from a checkout
+            continue
+    return known
