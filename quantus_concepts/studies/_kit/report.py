@@ -70,7 +70,7 @@ class Verdict:
     def of(cls, question: str, row: Mapping[str, Any] | pd.Series | None, **more: Any) -> Verdict:
         """Return the verdict of a row with ``value, low, high`` and, where known, ``random_low, random_high``."""
         row = {} if row is None else row
-        numbers = {name: float(row.get(name, math.nan)) for name in _NUMBERS[:5]}
+        numbers: dict[str, Any] = {name: float(row.get(name, math.nan)) for name in _NUMBERS[:5]}
         return cls(question, **numbers, **more)
 
     @property
