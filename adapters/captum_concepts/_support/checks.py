@@ -39,6 +39,36 @@ def check_shape(name: str, value: Any, axes: Sequence[str], sizes: Sequence[int 
         raise ValueError(f"Expected argument `{name}` to have shape {expected} but got {shape}.")
 
 
+def check_axes(**arguments: tuple[Any, str]) -> dict[str, int]:
+    """Raise unless arrays have the axes named, and return the sizes: ``check_axes(values=(values, "N L"))``.
+
+    An axis of one name has one size; a number is a size, ``...`` at the end stands for any further axes. None passes.
+    """
+    sizes: dict[str, int] = {}
+    for name, (value, text) in arguments.items():
+        if value is None:
+            continue
+        axes = text.split()
+        open_end = axes[-1:] == ["..."]
+        axes = axes[: len(axes) - open_end]
+        expected = [int(axis) if axis.isdecimal() else sizes.get(axis) for axis in axes]
+        shape = tuple(getattr(value, "shape", ()))
+        fits = len(shape) >= len(axes) if open_end else len(shape) == len(axes)
+        fits = fits and all(size in (None, actual) for size, actual in zip(expected, shape, strict=False))
+        if not fits or not hasattr(value, "shape"):
+            if not hasattr(value, "shape"):
+                raise TypeError(
+                    f"Expected argument `{name}` to be an array or a tensor but got {type(value).__name__}."
+                )
+            comma = "," if len(axes) == 1 and not open_end else ""
+            known = ", ".join("*" if size is None else str(size) for size in expected)
+            shown = ", ".join([*axes, *(["..."] if open_end else [])])
+            sizes_text = "" if all(size is None for size in expected) else f" = ({known}{comma})"
+            raise ValueError(f"Expected argument `{name}` to have shape ({shown}{comma}){sizes_text} but got {shape}.")
+        sizes |= {axis: size for axis, size in zip(axes, shape, strict=False) if not axis.isdecimal()}
+    return sizes
+
+
 def check_choice(name: str, value: Any, choices: Iterable[Any]) -> None:
     """Raise unless a value is one of the allowed texts or flags, naming the nearest."""
     allowed = list(choices)
