@@ -48,11 +48,13 @@ def check_axes(**arguments: tuple[Any, str]) -> dict[str, int]:
     for name, (value, text) in arguments.items():
         if value is None:
             continue
+        if not hasattr(value, "shape"):
+            raise TypeError(f"Expected argument `{name}` to be an array or a tensor but got {type(value).__name__}.")
         axes = text.split()
         open_end = axes[-1:] == ["..."]
         axes = axes[: len(axes) - open_end]
         expected = [int(axis) if axis.isdecimal() else sizes.get(axis) for axis in axes]
-        shape = tuple(getattr(value, "shape", ()))
+        shape = tuple(value.shape)
         fits = len(shape) >= len(axes) if open_end else len(shape) == len(axes)
         fits = fits and all(size in (None, actual) for size, actual in zip(expected, shape, strict=False))
         if not fits or not hasattr(value, "shape"):
