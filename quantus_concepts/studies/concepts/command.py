@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -50,82 +51,39 @@ DEFAULT_SEEDS = {"painted": 4, "cub": 1, "folder": 1}
 N_BANKS = 39
 #: Pixels for each place of the small network's maps; smallest and largest painted birds.
 STRIDE, PAINTED_SIZES = 8, (32, 512)
-_DATA, _BANK = "Data", "Concept bank"
+_data, _bank, _run = (partial(typer.Option, rich_help_panel=name) for name in ("Data", "Concept bank", RUN))
+_painted = partial(typer.Option, rich_help_panel=PAINTED)
+_FEW = "Minimum number of training images with a concept, and without it; other concepts are left out."
+_CONCEPTS = "folder: CSV of concepts per image or per class. cub: names or patterns of concepts, with commas between."
+_LABELS = "cub: concept labels per image, or by majority of the class (majority)."
+_PRECISION = "float32, bfloat16 (weights stay float32), or auto: bfloat16 where the processor multiplies in it."
+_SEEDS = "Number of seeds, counted up from --seed (painted: 4, else 1)."
+_ABOUT = "folder: CSV of concept and part, where names do not tell."
+_EXPLORE = "Write explore.html, a page to explore test images and correct concepts."
+_STRENGTH = "Regularisation of the SVM."
+_file, _count = partial(_data, exists=True, dir_okay=False), partial(_bank, min=1, max=MANY)
+#: Options without an effect on other data, and on a network that is not trained.
+BIRDS, TRAINING = ("n train", "n test", "n classes", "n concepts", "correlation", "deviation"), ("epochs", "precision")
 
 
 def benchmark_concepts(
-    data: Annotated[
-        Literal["painted", "cub", "folder"], typer.Option(help="Which images.", rich_help_panel=_DATA)
-    ] = "painted",
+    data: Annotated[Literal["painted", "cub", "folder"], _data(help="Which images.")] = "painted",
     root: Annotated[
-        Path | None,
-        typer.Option(
-            exists=True,
-            file_okay=False,
-            help="Folder of the images (cub: the official layout).",
-            rich_help_panel=_DATA,
-        ),
+        Path | None, _data(exists=True, file_okay=False, help="Folder of the images (cub: the official layout).")
     ] = None,
-    concepts: Annotated[
-        str | None,
-        typer.Option(
-            help="folder: CSV of concepts per image or per class. cub: names or patterns of concepts, with commas "
-            "between.",
-            rich_help_panel=_DATA,
-        ),
-    ] = None,
-    min_images: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            max=MANY,
-            help="Minimum number of training images with a concept, and without it; other concepts are left out.",
-            rich_help_panel=_DATA,
-        ),
-    ] = 10,
-    parts: Annotated[
-        Path | None,
-        typer.Option(exists=True, dir_okay=False, help="folder: CSV of part points, for CLM.", rich_help_panel=_DATA),
-    ] = None,
-    part_of_concept: Annotated[
-        Path | None,
-        typer.Option(
-            exists=True,
-            dir_okay=False,
-            help="folder: CSV of concept and part, where names do not tell.",
-            rich_help_panel=_DATA,
-        ),
-    ] = None,
-    labels: Annotated[
-        Literal["image", "majority"],
-        typer.Option(
-            help="cub: concept labels per image, or by majority of the class (majority).", rich_help_panel=_DATA
-        ),
-    ] = "image",
-    method: Annotated[
-        Literal["svm", "mean"], typer.Option(help="svm, or mean (FastCAV).", rich_help_panel=_BANK)
-    ] = "svm",
-    C: Annotated[
-        float, typer.Option("--C", min=0, max=MANY, help="Regularisation of the SVM.", rich_help_panel=_BANK)
-    ] = 1.0,
-    n_pos: Annotated[
-        int, typer.Option(min=1, max=MANY, help="Number of images with the concept.", rich_help_panel=_BANK)
-    ] = 100,
-    n_neg: Annotated[
-        int, typer.Option(min=1, max=MANY, help="Number of images without the concept.", rich_help_panel=_BANK)
-    ] = 100,
-    values: Annotated[
-        Literal["margin", "raw"], typer.Option(help="Concept values: margin or raw.", rich_help_panel=_BANK)
-    ] = "margin",
-    random_banks: Annotated[
-        int, typer.Option(min=N_BANKS, max=MANY, help="Number of random banks (baseline).", rich_help_panel=_BANK)
-    ] = N_BANKS,
-    interventions: Annotated[
-        bool, typer.Option(help="Accuracy while people correct concepts.", rich_help_panel=_BANK)
-    ] = True,
-    sweep: Annotated[
-        bool, typer.Option(help="Try other C and numbers of images (Table 3).", rich_help_panel=_BANK)
-    ] = True,
+    concepts: Annotated[str | None, _data(help=_CONCEPTS)] = None,
+    min_images: Annotated[int, _data(min=1, max=MANY, help=_FEW)] = 10,
+    parts: Annotated[Path | None, _file(help="folder: CSV of part points, for CLM.")] = None,
+    part_of_concept: Annotated[Path | None, _file(help=_ABOUT)] = None,
+    labels: Annotated[Literal["image", "majority"], _data(help=_LABELS)] = "image",
+    method: Annotated[Literal["svm", "mean"], _bank(help="svm, or mean (FastCAV).")] = "svm",
+    C: Annotated[float, typer.Option("--C", min=0, max=MANY, help=_STRENGTH, rich_help_panel="Concept bank")] = 1.0,
+    n_pos: Annotated[int, _count(help="Number of images with the concept.")] = 100,
+    n_neg: Annotated[int, _count(help="Number of images without the concept.")] = 100,
+    values: Annotated[Literal["margin", "raw"], _bank(help="Concept values: margin or raw.")] = "margin",
+    random_banks: Annotated[int, _bank(min=N_BANKS, max=MANY, help="Number of random banks (baseline).")] = N_BANKS,
+    interventions: Annotated[bool, _bank(help="Accuracy while people correct concepts.")] = True,
+    sweep: Annotated[bool, _bank(help="Try other C and numbers of images (Table 3).")] = True,
     backbone: Backbone = None,
     layer: Layer = None,
     weights: Weights = None,
@@ -140,32 +98,14 @@ def benchmark_concepts(
     correlation: Correlation = 0.0,
     deviation: Deviation = 0.1,
     epochs: Epochs = 9,
-    precision: Annotated[
-        Literal["auto", "float32", "bfloat16"],
-        typer.Option(
-            help="float32, bfloat16 (weights stay float32), or auto: bfloat16 where the processor multiplies in it.",
-            rich_help_panel=PAINTED,
-        ),
-    ] = "auto",
+    precision: Annotated[Literal["auto", "float32", "bfloat16"], _painted(help=_PRECISION)] = "auto",
     engine: Engine = "local",
-    seeds: Annotated[
-        int | None,
-        typer.Option(
-            min=1, max=1000, help="Number of seeds, counted up from --seed (painted: 4, else 1).", rich_help_panel=RUN
-        ),
-    ] = None,
+    seeds: Annotated[int | None, _run(min=1, max=1000, help=_SEEDS)] = None,
     seed: Seed = 0,
     device: Device = AUTO,
     batch_size: BatchSize = 64,
     readers: Readers = 0,
-    explore: Annotated[
-        bool,
-        typer.Option(
-            "--explore",
-            help="Write explore.html, a page to explore test images and correct concepts.",
-            rich_help_panel=RUN,
-        ),
-    ] = False,
+    explore: Annotated[bool, typer.Option("--explore", help=_EXPLORE, rich_help_panel=RUN)] = False,
     progress: Progress = True,
     out: Out = None,
     overwrite: Overwrite = False,
@@ -213,41 +153,24 @@ def benchmark_concepts(
     from quantus_concepts.studies.concepts.study import Settings, collect, load_backbone
 
     chosen = torch_device(device)
-    # Options without an effect are no part of what the run is.
-    idle = [] if data == "painted" else ["n train", "n test", "n classes", "n concepts", "correlation", "deviation"]
-    idle += [] if trains else ["epochs", "precision"]
+    idle = [*(BIRDS if data != "painted" else ()), *(TRAINING if not trains else ())]
     settings = {name: value for name, value in settings.items() if name not in idle}
     settings |= {"backbone": settings.get("backbone", spec), "seeds": str(n_seeds)}
-    in_bfloat16 = {"float32": False, "bfloat16": True}
     birds: dict[str, Any] = {"n_classes": n_classes, "n_concepts": n_concepts, "deviation": deviation}
-    source = Source(
-        data=data,
-        min_images=min_images,
-        image_size=image_size,
-        root=root,
-        concepts=concepts,
-        parts=parts,
-        part_of_concept=part_of_concept,
-        labels=labels,
-        n_train=n_train,
-        n_test=n_test,
-        birds=birds | {"correlation": correlation, "seed": seed},
-        seeds=range(seed, seed + n_seeds),
-        progress=progress,
-    )
+    birds |= {"correlation": correlation, "seed": seed}
+    of_folder: dict[str, Any] = {"root": root, "concepts": concepts, "parts": parts, "part_of_concept": part_of_concept}
+    many: dict[str, Any] = {"n_train": n_train, "n_test": n_test, "seeds": range(seed, seed + n_seeds)}
+    more: dict[str, Any] = {"min_images": min_images, "image_size": image_size, "progress": progress}
+    source = Source(data=data, labels=labels, birds=birds, **of_folder, **many, **more)
     how = Settings(
-        method=method,
-        C=C,
-        n_pos=n_pos,
-        n_neg=n_neg,
-        min_images=min_images,
+        bank={"method": method, "C": C, "n_pos": n_pos, "n_neg": n_neg, "min_images": min_images},
         values=values,
         random_banks=random_banks,
         interventions=interventions,
-        sweep=sweep,
+        sweep=sweep and method == "svm",
         explore=explore,
         epochs=epochs,
-        bfloat16=in_bfloat16.get(precision, chosen.type == "cpu" and processor_has_bfloat16()),
+        bfloat16=precision == "bfloat16" or (precision == AUTO and chosen.type == "cpu" and processor_has_bfloat16()),
         layer=layer,
         device=chosen,
         batch_size=batch_size,

@@ -11,6 +11,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from captum_concepts._support.visualise import gallery
@@ -26,7 +27,17 @@ from quantus_concepts.metrics.streaming.names import (
     WRONG_LABELS,
 )
 from quantus_concepts.studies._kit.plots import BAND, INK, WIDTH, add_legend, dots, lines, new_axes
-from quantus_concepts.studies._kit.report import Picture, Report, Section, Table, Verdict, number, percent, readable
+from quantus_concepts.studies._kit.report import (
+    Picture,
+    Report,
+    Section,
+    Table,
+    Verdict,
+    Writer,
+    number,
+    percent,
+    readable,
+)
 from quantus_concepts.studies._kit.results import PAPER, load_paper, one, over_seeds, pick, with_random_range
 from quantus_concepts.studies._models.subjects import ORACLE, POST_HOC, RANDOM, TRADITIONAL
 
@@ -55,6 +66,9 @@ WEAK = 0.6
 #: Best, and worst, concepts and classes that are drawn.
 BEST = 8
 HELD_OUT = "held-out accuracy"
+#: Orders in which concepts are corrected, and the control.
+ORDERS = {"random": "random order", "uncertainty": "least sure first", "contribution": "most effect first"}
+WRONG = "wrong answers"
 
 READING = {
     "CEM": "How often the concepts ranked first are present in the image (or, where labels are given by class, are "
@@ -65,7 +79,8 @@ READING = {
     "the object and knows no concept has 0.",
     "CGIM": "Over classes, the cosine of a concept's importance and its truth. Best is 1. Its scores of one model "
     "depend on each other: a single run has no interval.",
-    "Rankings": "Concepts are ranked by the head's weight θ, by the concept value u, or by the contribution θ·u.",
+    "Rankings": "Concepts are ranked by the head's weight θ, by the concept value u, or by the contribution θ·u, which "
+    "decides the class. The first table has the contribution and the better of the others.",
     POST_HOC: "Concept directions found in a trained backbone, and a linear head on the projections.",
     TRADITIONAL: "A concept layer trained with the concept labels of each image; sigmoid values.",
     ORACLE: "The true attributes as values and a Gaussian at each true part as map: the best one can do.",
@@ -137,7 +152,7 @@ def build_report(collected: Collected, *, paper: bool, n_banks: int, explorer: b
             f"{whose} (CEM){' and the strongest twelfth of its map holds its part (CLM, α = 1)' if located else ''}.",
         ),
         [Section(part.heading, _filled(part.parts), _filled(part.folded)) for part in sections if _filled(part.parts)],
-        lead=f"{collected.images}; {n_seeds}, {n_banks} random banks each.",
+        lead=f"{collected.images[:1].upper()}{collected.images[1:]}; {n_seeds}, {n_banks} random banks for each.",
         reading={name: text for name, text in READING.items() if name in used or name not in optional},
         links={"concept explorer": "explore.html"} if explorer else {},
     )
@@ -154,8 +169,9 @@ PLACE = (
 )
 HISTOGRAMS = "CGIM of single concepts and classes, as the paper's Figure 2. Grey: means of 95 % of random banks."
 CORRECTIONS = (
-    "Class accuracy after so many concepts of an image are set to what people say: at random, those the model is least "
-    "sure of first, or those of most effect first, which needs the answers. Dashed: every answer turned round."
+    "Class accuracy after so many concepts of an image are set to what people say: in random order, those the model is "
+    "least sure of first, or those of most effect first, which needs the answers. Dashed: every answer turned round. "
+    "Grey: right answers to random directions."
 )
 
 
@@ -166,28 +182,44 @@ def join_seeds(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def verdicts(rows: pd.DataFrame, whose: str) -> list[Verdict]:
-    """Return the answers: presence by each ranking, place by value and contribution, importance, accuracy."""
+    """Return the answers on presence, place, importance and accuracy.
+
+    Concepts are ranked by contribution, which decides the class, and by the better of value and weight.
+    """
     ours = pick(rows, model=POST_HOC)
 
-    def first(ranking: str, metric: str, **where: Any) -> pd.Series | None:
-        return one(ours, metric=metric, explanation=ranking, l=1, **where)
+    def by_ranking(question: str, metric: str, write: Writer = percent, **where: Any) -> list[Verdict]:
+        found = {name: one(ours, metric=metric, explanation=name, **where) for name in RANKINGS}
+        values = {name: found[name]["value"] for name in ("value", "weight") if found[name] is not None}  # type: ignore[index]
+        better = max(values, key=lambda name: values[name], default="value")
+        return [
+            Verdict.of(question.format(f"by {name}", above=above_random(ours, name)), found[name], write=write)
+            for name in (better, "contribution")
+        ]
 
-    rankings = ("value", "weight", "contribution")
-    found = [Verdict.of(f"First concept {whose} (CEM, by {name})?", first(name, "CEM", set="all")) for name in rankings]
-    correct = first("contribution", "CEM", set="correct")
-    found.append(Verdict.of("In correctly classified images (CEM, by contribution)?", correct))
-    if not pick(ours, metric=PART_SPECIFICITY).empty:
-        question = "Map at its own part, not at others (part specificity, α = 1, by"
-        places = {name: first(name, PART_SPECIFICITY, alpha=1) for name in ("value", "contribution")}
-        found += [Verdict.of(f"{question} {name})?", row) for name, row in places.items()]
-    importance = pick(ours, metric="CGIM", explanation="contribution", item_kind="concept")
-    items = importance[(importance["item"] != "") & importance["value"].notna()]
-    above = [Verdict.of("", row).verdict for row in items.to_dict("records")].count("above")
-    question = f"Important where it belongs (CGIM, by contribution; {above} of {len(items)} concepts above random)?"
-    found.append(Verdict.of(question, one(importance, item=""), write=number))
+    present = by_ranking(f"First concept {whose} (CEM, {{}})?", "CEM", set="all", l=1)
+    correct = one(ours, metric="CEM", set="correct", **FIRST)
+    question = "Map at its own part, not at others (part specificity, α = 1, {})?"
+    place = by_ranking(question, PART_SPECIFICITY, alpha=1, l=1)
+    question = "Important where it belongs (CGIM, {}; {above})?"
+    importance = by_ranking(question, "CGIM", number, item_kind="concept", item="")
     plain = one(rows, model=PLAIN, metric="accuracy", item="")
     beside = "" if plain is None else f" (plain backbone: {percent(plain['value'])} %)"
-    return [*found, Verdict.of(f"Class accuracy{beside}", one(ours, metric="accuracy", item=""))]
+    return [
+        *present,
+        Verdict.of("In correctly classified images (CEM, by contribution)?", correct),
+        *(place if not pick(ours, metric=PART_SPECIFICITY).empty else []),
+        *importance,
+        Verdict.of(f"Class accuracy{beside}", one(ours, metric="accuracy", item="")),
+    ]
+
+
+def above_random(ours: pd.DataFrame, ranking: str) -> str:
+    """Count the concepts whose CGIM lies above their own random range."""
+    items = pick(ours, metric="CGIM", explanation=ranking, item_kind="concept")
+    items = items[(items["item"] != "") & items["value"].notna()]
+    above = [Verdict.of("", row).verdict for row in items.to_dict("records")].count("above")
+    return f"{above} of {len(items)} concepts above random"
 
 
 def presence_and_place(rows: pd.DataFrame, whose: str) -> Figure:
@@ -203,7 +235,7 @@ def presence_and_place(rows: pd.DataFrame, whose: str) -> Figure:
     return dots(pd.concat(chosen), "row", "model", label=label, order=models, colours=COLOURS)[0]
 
 
-def ordered(frame: pd.DataFrame, **orders: Sequence[str] | Mapping[str, str]) -> pd.DataFrame:
+def ordered(frame: pd.DataFrame, **orders: Sequence[str] | Mapping[Any, str]) -> pd.DataFrame:
     """Return the rows whose columns are in these orders, as ordered categories; a mapping also renames."""
     for name, order in orders.items():
         column = frame[name].map(order) if isinstance(order, Mapping) else frame[name]
@@ -230,14 +262,8 @@ LEVELS = ("l = 1", "l = 3", "l = 5", "")
 def cem_table(rows: pd.DataFrame, published: pd.DataFrame, whose: str) -> Table:
     """Return Table 1 of the paper."""
     cells = ordered(with_sources(rows, published, "CEM"), set=SETS, explanation=RANKINGS, model=COLUMNS, level=LEVELS)
-    return Table(
-        "table-1",
-        "Table 1: concept existence (CEM)",
-        cells,
-        ["set", "explanation"],
-        ["model", "level"],
-        caption=f"How often the first l concepts are {whose}, in %. {SMALL}",
-    )
+    by, caption = ["set", "explanation"], f"How often the first l concepts are {whose}, in %. {SMALL}"
+    return Table("table-1", "Table 1: concept existence (CEM)", cells, by, ["model", "level"], caption=caption)
 
 
 SMALL = "Small numbers: 95 % intervals; of random directions where 95 % of the banks lie."
@@ -246,15 +272,11 @@ SMALL = "Small numbers: 95 % intervals; of random directions where 95 % of the b
 def clm_table(rows: pd.DataFrame, published: pd.DataFrame) -> Table:
     """Return Table 2 of the paper, with the baselines of the maps."""
     cells = with_baselines(with_sources(rows, published, "CLM"))
-    return Table(
-        "table-2",
-        "Table 2: concept location (CLM)",
-        ordered(cells, alpha=ALPHAS, explanation=MAP_ROWS, model=COLUMNS, level=LEVELS),
-        ["alpha", "explanation"],
-        ["model", "level"],
-        caption="How often the strongest α/12 of the map holds the part, in %. Baselines of the maps are for the "
-        f"ranking by contribution. {SMALL}",
-    )
+    cells = ordered(cells, alpha=ALPHAS, explanation=MAP_ROWS, model=COLUMNS, level=LEVELS)
+    caption = "How often the strongest α/12 of the map holds the part, in %. Baselines of the maps are for the ranking "
+    caption += f"by contribution. {SMALL}"
+    by = ["alpha", "explanation"]
+    return Table("table-2", "Table 2: concept location (CLM)", cells, by, ["model", "level"], caption=caption)
 
 
 ALPHAS = {alpha: f"α = {alpha:g}" for alpha in (1.0, 3.0, 6.0)}
@@ -263,18 +285,11 @@ MAP_ROWS = RANKINGS | {name: name for name in BASELINES}
 
 def specificity_table(rows: pd.DataFrame) -> Table:
     """Return how much more often maps hold their own part than others."""
-    cells = ordered(
-        with_baselines(pick(rows, metric=PART_SPECIFICITY)), alpha=ALPHAS, explanation=MAP_ROWS, model=COLUMNS
-    )
-    return Table(
-        "part-specificity",
-        "Part specificity",
-        cells,
-        ["alpha", "explanation"],
-        ["model"],
-        caption="How much more often the map of the first concept holds its own part than the other visible parts of "
-        f"the same image, in percentage points. {SMALL}",
-    )
+    cells = with_baselines(pick(rows, metric=PART_SPECIFICITY))
+    cells = ordered(cells, alpha=ALPHAS, explanation=MAP_ROWS, model=COLUMNS)
+    caption = "How much more often the map of the first concept holds its own part than the other visible parts of "
+    caption += f"the same image, in percentage points. {SMALL}"
+    return Table("part-specificity", "Part specificity", cells, ["alpha", "explanation"], ["model"], caption=caption)
 
 
 def with_baselines(rows: pd.DataFrame) -> pd.DataFrame:
@@ -292,16 +307,10 @@ def with_baselines(rows: pd.DataFrame) -> pd.DataFrame:
 def cgim_table(rows: pd.DataFrame) -> Table:
     """Return the mean CGIM by ranking."""
     cells = ordered(pick(rows, metric="CGIM", item=""), item_kind=KINDS, explanation=RANKINGS, model=COLUMNS)
-    return Table(
-        "cgim",
-        "Concept global importance (CGIM)",
-        cells,
-        ["item_kind", "explanation"],
-        ["model"],
-        write=number,
-        caption="Mean cosine of importance and truth. By value and contribution, classes without a correctly "
-        f"classified image are left out. {SMALL}",
-    )
+    caption = "Mean cosine of importance and truth. By value and contribution, classes without a correctly classified "
+    caption += f"image are left out. {SMALL}"
+    by = ["item_kind", "explanation"]
+    return Table("cgim", "Concept global importance (CGIM)", cells, by, ["model"], number, caption)
 
 
 def accuracy_table(rows: pd.DataFrame) -> Table:
@@ -325,23 +334,12 @@ def settings_table(rows: pd.DataFrame, published: pd.DataFrame) -> list[Table]:
     plain = plain.assign(
         row=PLAIN, column=n_of[setting_name(*SETTINGS[0])], model=plain["model"].replace(PLAIN, POST_HOC)
     )
-    cells = ordered(
-        pd.concat([swept, plain], ignore_index=True),
-        model=[POST_HOC, PAPER],
-        row=list(dict.fromkeys([*c_of.values(), PLAIN])),
-        column=list(dict.fromkeys(n_of.values())),
-    )
-    return [
-        Table(
-            "table-3",
-            "Table 3: class accuracy by setting of the bank",
-            cells,
-            ["row"],
-            ["model", "column"],
-            caption="Class accuracy of the post-hoc CBM in %, by the SVM's C and the number n of images drawn with and "
-            "without each concept.",
-        )
-    ]
+    order = {"row": list(dict.fromkeys([*c_of.values(), PLAIN])), "column": list(dict.fromkeys(n_of.values()))}
+    cells = ordered(pd.concat([swept, plain], ignore_index=True), model=[POST_HOC, PAPER], **order)
+    caption = "Class accuracy of the post-hoc CBM in %, by the SVM's C and the number n of images drawn with and "
+    caption += "without each concept."
+    title = "Table 3: class accuracy by setting of the bank"
+    return [Table("table-3", title, cells, ["row"], ["model", "column"], caption=caption)]
 
 
 def defined_table(rows: pd.DataFrame) -> Table:
@@ -394,16 +392,11 @@ def full_tables(rows: pd.DataFrame) -> list[Table]:
         known["text"] = [f"{number(value)} (weak)" if value < WEAK else "" for value in known["value"]]
         cells = pd.concat([scores, known], ignore_index=True)
         names = shown_names(list(dict.fromkeys(cells["item"])))
-        cells = ordered(
-            cells,
-            item=names,
-            model=[POST_HOC, TRADITIONAL, RANDOM, "directions"],
-            column=[*RANKINGS.values(), HELD_OUT],
-        )
+        models, columns = [POST_HOC, TRADITIONAL, RANDOM, "directions"], [*RANKINGS.values(), HELD_OUT]
+        cells = ordered(cells, item=names, model=models, column=columns)
         title = f"All {len(names)} {plural} (CGIM)"
         caption = f"{SMALL} Weak: held-out accuracy below {WEAK:g}." if kind == "concept" else SMALL
-        columns = ["model", "column"]
-        tables.append(Table(f"all-{plural}", title, cells, ["item"], columns, write=number, caption=caption))
+        tables.append(Table(f"all-{plural}", title, cells, ["item"], ["model", "column"], number, caption))
     return tables
 
 
@@ -430,7 +423,7 @@ def interventions(rows: pd.DataFrame) -> tuple[list[Picture], list[Picture]]:
     counts = sorted(set(curves["count"]))
     curves = curves.assign(x=curves["count"].map(counts.index))
     curves["series"] = [
-        RANDOM if model == RANDOM else "wrong answers" if labels == WRONG_LABELS else f"by {order}"
+        RANDOM if model == RANDOM else WRONG if labels == WRONG_LABELS else ORDERS[order]
         for model, labels, order in curves[["model", "labels", "explanation"]].values
     ]
     pictures = []
@@ -443,7 +436,7 @@ def interventions(rows: pd.DataFrame) -> tuple[list[Picture], list[Picture]]:
                 "series",
                 label_x="concepts answered by people",
                 label="class accuracy (%)",
-                dashed=["wrong answers"],
+                dashed=[WRONG],
                 band=RANDOM,
                 ticks={place: str(count) for place, count in enumerate(counts)},
             )
@@ -490,9 +483,11 @@ def histograms(rows: pd.DataFrame) -> Figure:
             if (random := one(scores, model=RANDOM, item="")) is not None:
                 ax.axvspan(random["low"], random["high"], color=BAND, zorder=0)
                 handles["95 % of random banks"] = Patch(color=BAND)
-            ax.set_title(f"{KINDS[kind]}, by {RANKINGS[ranking]}")
+            ax.yaxis.set_major_locator(MaxNLocator(4, integer=True))
+        row[0].set_ylabel(f"by {RANKINGS[ranking]}")
+    for ax, kind in zip(panels[0], KINDS, strict=True):
+        ax.set_title(f"number, {KINDS[kind]}")
     figure.supxlabel("CGIM (cosine, 1 is best)", fontsize=10)
-    figure.supylabel("number", fontsize=10)
     add_legend(panels[0, 0], handles)
     return figure
 

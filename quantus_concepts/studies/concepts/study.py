@@ -74,11 +74,8 @@ COLUMNS += ["value", "n", "undefined", "chance", "low", "high", "seed"]
 class Settings:
     """How the models of a seed are made and scored."""
 
-    method: str
-    C: float
-    n_pos: int
-    n_neg: int
-    min_images: int
+    #: Arguments of `ConceptBank.fit`.
+    bank: dict[str, Any]
     values: str
     random_banks: int
     interventions: bool
@@ -100,8 +97,7 @@ class Settings:
 
     def fit_bank(self, train: Embeddings, names: Sequence[str], seed: int, **changed: Any) -> ConceptBank:
         """Fit a concept bank to embeddings, with some settings changed."""
-        settings = {name: getattr(self, name) for name in ("method", "n_pos", "n_neg", "C", "min_images")}
-        return ConceptBank.fit(train.features, train.concept_labels, names, seed=seed, **settings | changed)
+        return ConceptBank.fit(train.features, train.concept_labels, names, seed=seed, **self.bank | changed)
 
 
 @dataclass(frozen=True)
@@ -183,7 +179,7 @@ class OneSeed:
     def scores(self) -> pd.DataFrame:
         """Return the scores of all models, and the accuracies of other settings of the bank."""
         scores = self._cached("scores", self._score)
-        if not self.settings.sweep or self.settings.method != "svm":
+        if not self.settings.sweep:
             return scores
         return pd.concat([scores, self._cached("sweep", self._sweep)], ignore_index=True)
 
@@ -247,14 +243,8 @@ class OneSeed:
         networks = untrained_networks(train, self.seed, self.settings.device)
 
         def trained() -> dict[str, Tensor]:
-            train_networks(
-                networks,
-                train,
-                seed=self.seed,
-                epochs=self.settings.epochs,
-                bfloat16=self.settings.bfloat16,
-                display_progressbar=self.settings.progress,
-            )
+            how: dict[str, Any] = {"epochs": self.settings.epochs, "bfloat16": self.settings.bfloat16}
+            train_networks(networks, train, seed=self.seed, display_progressbar=self.settings.progress, **how)
             return nn.ModuleDict(networks).state_dict()
 
         state = self.folder.cached(f"networks {self.seed}", self.key, trained)
