@@ -387,7 +387,7 @@ def full_tables(rows: pd.DataFrame) -> list[Table]:
     for kind, plural in (("concept", "concepts"), ("class", "classes")):
         items = pick(rows[rows["item"] != ""], item_kind=kind)
         scores = pick(items, metric="CGIM", model=[POST_HOC, TRADITIONAL, RANDOM])
-        scores = scores.assign(column=scores["explanation"].map(RANKINGS))
+        scores = scores.assign(column=scores["explanation"].map(RANKINGS), text="")
         known = pick(items, metric="CAV accuracy").assign(model="directions", column=HELD_OUT)
         known["text"] = [f"{number(value)} (weak)" if value < WEAK else "" for value in known["value"]]
         cells = pd.concat([scores, known], ignore_index=True)

@@ -214,7 +214,9 @@ class OneSeed:
         else:
             train_loader = sample_loader(data.train, settings.batch_size, settings.readers)
             backbone, layer = cut_network(self.network, settings.layer, data.test[0].image[None].to(settings.device))
-            self.folder.note(f"Where the network is cut: {layer}.")
+            numbers = [", ".join(f"{number:g}" for number in part) for part in (data.mean or (), data.std or ())]
+            normalised = f"mean {numbers[0]}, deviation {numbers[1]}" if data.mean else "none"
+            self.folder.note(f"Where the network is cut: {layer}. Normalisation of the images: {normalised}.")
         train_set = embed(backbone, train_loader, display_progressbar=settings.progress)
         banks = data.concept_names, data.n_classes, settings.values
         controls = random_models(backbone, train_set, *banks, settings.random_banks, seed)
