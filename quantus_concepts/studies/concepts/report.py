@@ -26,7 +26,7 @@ from quantus_concepts.metrics.streaming.names import (
     PART_SPECIFICITY,
     WRONG_LABELS,
 )
-from quantus_concepts.studies._kit.plots import BAND, INK, WIDTH, add_legend, dots, lines, new_axes
+from quantus_concepts.studies._kit.plots import BAND, INK, PALETTE, WIDTH, add_legend, dots, lines, new_axes
 from quantus_concepts.studies._kit.report import (
     Picture,
     Report,
@@ -66,9 +66,9 @@ WEAK = 0.6
 #: Best, and worst, concepts and classes that are drawn.
 BEST = 8
 HELD_OUT = "held-out accuracy"
-#: Orders in which concepts are corrected, and the control.
+#: Orders in which concepts are corrected; every answer turned round is the control.
 ORDERS = {"random": "random order", "uncertainty": "least sure first", "contribution": "most effect first"}
-WRONG = "wrong answers"
+ANSWERS = {TRUE_LABELS: "", WRONG_LABELS: ", wrong answers"}
 
 READING = {
     "CEM": "How often the concepts ranked first are present in the image (or, where labels are given by class, are "
@@ -422,10 +422,9 @@ def interventions(rows: pd.DataFrame) -> tuple[list[Picture], list[Picture]]:
     curves = intervention_rows(rows)
     counts = sorted(set(curves["count"]))
     curves = curves.assign(x=curves["count"].map(counts.index))
-    curves["series"] = [
-        RANDOM if model == RANDOM else WRONG if labels == WRONG_LABELS else ORDERS[order]
-        for model, labels, order in curves[["model", "labels", "explanation"]].values
-    ]
+    curves["series"] = curves["explanation"].map(ORDERS) + curves["labels"].map(ANSWERS)
+    curves.loc[curves["model"] == RANDOM, "series"] = RANDOM
+    series = [order + answers for answers in ANSWERS.values() for order in ORDERS.values()]
     pictures = []
     for model in MODELS[:3]:
         own = pick(curves, model=[model, RANDOM] if model == POST_HOC else model)
@@ -436,7 +435,10 @@ def interventions(rows: pd.DataFrame) -> tuple[list[Picture], list[Picture]]:
                 "series",
                 label_x="concepts answered by people",
                 label="class accuracy (%)",
-                dashed=[WRONG],
+                order=series,
+                colours=dict(zip(series, PALETTE[:3] * 2, strict=True)),
+                dashed=series[len(ORDERS) :],
+                ax=new_axes(5.2)[1],
                 band=RANDOM,
                 ticks={place: str(count) for place, count in enumerate(counts)},
             )
