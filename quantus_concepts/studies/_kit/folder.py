@@ -227,6 +227,7 @@ class RunFolder:
             folder /= part
             with suppress(FileExistsError):
                 folder.mkdir()
+                self._made.append(folder)
             if not stat.S_ISDIR(folder.lstat().st_mode):
                 raise ValueError(f"{folder} is a link or a file in the place of a folder. Remove it.")
         return folder / pure.name
