@@ -152,6 +152,12 @@ def test_a_killed_run_goes_on_with_what_is_finished(finished, monkeypatch):
     assert Path("out/results.csv").read_bytes() == (finished / "results.csv").read_bytes()
 
 
+def test_a_run_that_fails_before_anything_is_finished_leaves_nothing(monkeypatch):
+    monkeypatch.setattr(study.OneSeed, "_score", raising(ValueError("no")))
+    assert run(f"{TINY} --seeds 1 --out out") == 2
+    assert not Path("out").exists()
+
+
 def test_the_explorer_of_a_run(finished):
     page = (finished / "explore.html").read_text(encoding="utf-8")
     match = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
