@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -40,9 +41,6 @@ from quantus_concepts.studies._kit.report import (
 )
 from quantus_concepts.studies._kit.results import PAPER, load_paper, one, over_seeds, pick, with_random_range
 from quantus_concepts.studies._models.subjects import ORACLE, POST_HOC, RANDOM, TRADITIONAL
-
-if TYPE_CHECKING:
-    from quantus_concepts.studies.concepts.study import Collected
 
 SOURCE = "Aysel et al. (2025), Concept-Based Explainable AI: Metrics and Benchmarks"
 PLAIN, CHANCE = "plain backbone", "chance"
@@ -97,6 +95,17 @@ READING = {
     "imply. In a single run: over the predicted classes (CEM, CLM) or the images (accuracy).",
     "paper": f"The published numbers of a post-hoc CBM on all of CUB-200-2011 (11,788 images): {SOURCE}.",
 }
+
+
+@dataclass(frozen=True)
+class Collected:
+    """All numbers, and what the page says of the images of the first seed."""
+
+    frame: pd.DataFrame
+    gallery: Figure
+    images: str
+    by_class: bool
+    is_whole_cub: bool
 
 
 def baseline_name(baseline: str, model: str = POST_HOC) -> str:

@@ -55,7 +55,14 @@ from quantus_concepts.studies._models.subjects import (
 )
 from quantus_concepts.studies._models.training import load_trained, one_thread, quiet_fits
 from quantus_concepts.studies.concepts.data import BenchmarkData, Source, load_data
-from quantus_concepts.studies.concepts.report import PLAIN, SETTINGS, baseline_name, draw_gallery, setting_name
+from quantus_concepts.studies.concepts.report import (
+    PLAIN,
+    SETTINGS,
+    Collected,
+    baseline_name,
+    draw_gallery,
+    setting_name,
+)
 
 #: Batches of a range, which are lost if a worker dies.
 BATCHES = 2
@@ -98,17 +105,6 @@ class Settings:
     def fit_bank(self, train: Embeddings, names: Sequence[str], seed: int, **changed: Any) -> ConceptBank:
         """Fit a concept bank to embeddings, with some settings changed."""
         return ConceptBank.fit(train.features, train.concept_labels, names, seed=seed, **self.bank | changed)
-
-
-@dataclass(frozen=True)
-class Collected:
-    """All numbers, and what the page says of the images of the first seed."""
-
-    frame: pd.DataFrame
-    gallery: Figure
-    images: str
-    by_class: bool
-    is_whole_cub: bool
 
 
 @dataclass(frozen=True)
