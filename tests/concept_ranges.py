@@ -17,18 +17,12 @@ from torch.utils.data import Dataset
 from quantus_concepts import score_concepts
 from quantus_concepts.datasets.base import ConceptSample
 from quantus_concepts.metrics import ConceptRanges
-from quantus_concepts.studies._kit.command import DeviceOptions, EngineOptions
 from quantus_concepts.studies._models.loading import sample_loader
-from quantus_concepts.studies.concepts.study import scored_by_ranges
+from quantus_concepts.studies.concepts.study import score_in_ranges
 from simulated_device import simulated_device
 from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel, TinyConceptModel
 
 N, BATCH = 11, 2
-
-
-@dataclass(frozen=True, kw_only=True)
-class Options(EngineOptions, DeviceOptions):
-    """What scoring by ranges asks of options."""
 
 
 class Samples(Dataset[ConceptSample]):
@@ -54,7 +48,7 @@ class Samples(Dataset[ConceptSample]):
         return ConceptSample(self.images[index], int(self.labels[index]), self.concepts[index], self.points[index])
 
 
-def check_concepts(folder: Path, engine: str, workers: int | None) -> Any:
+def check_concepts(folder: Path) -> Any:
     """Hold what ranges give against `score_concepts`, to the bit; return the call, to make it again."""
     data = Samples()
     models = {"one": SharingConceptModel(0), "of its own": TinyConceptModel(3)}
@@ -67,16 +61,13 @@ def check_concepts(folder: Path, engine: str, workers: int | None) -> Any:
         "control_stride": 3,
         "interventions": (0, 1, 3),
     }
-    prepared = SimpleNamespace(
-        test=data, class_names=list("KLMN"), concept_names=list("vwxyz"), fingerprint="these images"
-    )
-    names = {"class_names": prepared.class_names, "concept_names": prepared.concept_names}
+    names = {"class_names": list("KLMN"), "concept_names": list("vwxyz")}
+    prepared: Any = SimpleNamespace(test=data, fingerprint="these images", **names)
+    settings: Any = SimpleNamespace(batch_size=BATCH, engine="local", progress=False)
     expected = score_concepts(models, sample_loader(data, BATCH), **arguments, **names, seed=4)
 
     def call() -> None:
-        options = Options(engine=engine, workers=workers, batch_size=BATCH)
-        run: Any = SimpleNamespace(options=options, folder=SimpleNamespace(kept=folder), progress=False)
-        table = scored_by_ranges(run, models, prepared, 4, arguments)  # type: ignore[arg-type]
+        table = score_in_ranges(models, prepared, 4, arguments, out=folder, settings=settings)  # type: ignore[arg-type]
         pd.testing.assert_frame_equal(table, expected, check_exact=True)
 
     call()

@@ -173,4 +173,4 @@ def test_what_a_study_sends_to_workers_scores_alike(tmp_path: Path, monkeypatch:
         return score_here(ray.get(ray.put(make_scorer)), ranges)
 
     monkeypatch.setattr(shards, "score_here", sent)
-    check_concepts(tmp_path, "local", None)
+    check_concepts(tmp_path)

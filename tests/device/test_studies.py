@@ -12,17 +12,14 @@ import pandas as pd
 import pytest
 import torch
 
+from fixtures_commands import COMMANDS as SMALLEST
 from golden.runs import smaller
-from quantus_concepts.studies._kit.command import DeviceOptions
-from quantus_concepts.studies.app import COMMANDS as EXPORTED
 from quantus_concepts.studies.app import main
 from simulated_device import simulated_device
 
 #: Every benchmark as small as it runs; two with more of what they can do, one without what the CPU alone does.
 COMMANDS = {
-    words: f"{words} {options.quick}"
-    for words, (options, _) in EXPORTED.items()
-    if words.startswith("benchmark ") and issubclass(options, DeviceOptions)
+    words: f"{words} {arguments}" for words, (_, arguments) in SMALLEST.items() if words.startswith("benchmark ")
 }
 COMMANDS["benchmark concepts"] += " --precision float32"
 COMMANDS |= {

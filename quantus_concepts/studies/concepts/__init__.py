@@ -1,3 +1,5 @@
 """`benchmark concepts`: are the concepts a model names real, present, and in the right place?"""
 
-COMMANDS = {"benchmark concepts": ("options:ConceptOptions", "study:STUDY")}
+from quantus_concepts.studies.concepts.command import benchmark_concepts
+
+COMMANDS = {"benchmark concepts": benchmark_concepts}

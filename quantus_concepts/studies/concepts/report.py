@@ -1,505 +1,527 @@
-"""The report of the concept study, declared over its frame: answers, findings, tables and charts."""
+"""The report of the concept study: verdicts, presence and place by ranking, the paper's tables, galleries."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
+from torch import Tensor
 
-from quantus_concepts.metrics.streaming.curves import plot_interventions
+from captum_concepts._support.visualise import gallery
+from quantus_concepts.metrics.streaming.curves import TRUE_LABELS
 from quantus_concepts.metrics.streaming.names import (
     BOUNDS,
     FEATURE_NORM,
     GAUSSIAN,
+    INTERVENED,
     OTHER_IMAGE,
     OTHER_PARTS,
     PART_SPECIFICITY,
+    WRONG_LABELS,
 )
-from quantus_concepts.studies._kit.charts import Bars, Chart, Curves, Histograms, tidy
-from quantus_concepts.studies._kit.findings import ends, number, points
-from quantus_concepts.studies._kit.page import Page, Section
-from quantus_concepts.studies._kit.results import PAPER, against_control, load_paper, names, one, over_seeds, pick
-from quantus_concepts.studies._kit.run import Run
-from quantus_concepts.studies._kit.tables import CHANCE, Table, arrange, in_percent, in_percents, with_sources
+from quantus_concepts.studies._kit.plots import BAND, INK, PALETTE, WIDTH, add_legend, dots, lines, new_axes
+from quantus_concepts.studies._kit.report import (
+    Picture,
+    Report,
+    Section,
+    Table,
+    Verdict,
+    Writer,
+    number,
+    percent,
+    readable,
+)
+from quantus_concepts.studies._kit.results import PAPER, load_paper, one, over_seeds, pick, with_random_range
 from quantus_concepts.studies._models.subjects import ORACLE, POST_HOC, RANDOM, TRADITIONAL
-from quantus_concepts.studies.concepts.findings import (
-    BASELINES,
-    FIRST,
-    MODELS,
-    PLAIN,
-    RANKINGS,
-    SETS,
-    SETTINGS,
-    answers,
-    baseline_name,
-    findings,
-    intervention_rows,
-    setting_name,
-)
-from quantus_concepts.studies.concepts.options import CUB, ConceptOptions
 
 SOURCE = "Aysel et al. (2025), Concept-Based Explainable AI: Metrics and Benchmarks"
-LEGEND = {
-    POST_HOC: "Concept directions found in a trained backbone, and a linear head on the projections.",
-    TRADITIONAL: "A concept layer trained with the concept labels of each image; sigmoid values.",
-    ORACLE: "The true attributes as values and a Gaussian at each true part as map: the best one can do.",
-    RANDOM: "The post-hoc CBM with random directions in place of concepts, drawn many times, each with a head of its "
-    "own: what a model without knowledge scores. Mean over the banks, in small type where 95 % of them lie.",
-    PLAIN: "The backbone with its own classifier, without a bottleneck.",
-    OTHER_PARTS: "Baseline of CLM: the same maps, scored against the other visible parts of the same image, each part "
-    "weighted by the number of concepts about it.",
-    FEATURE_NORM: "Baseline of CLM: the norm of the backbone's features as map, scored against the true parts. It "
-    "knows no concept, and is on the object.",
-    OTHER_IMAGE: "Baseline of CLM: the same maps, scored against the parts of another image.",
-    GAUSSIAN: "Baseline of CLM: one blob at the centre of every image, scored against the true parts.",
-}
+PLAIN, CHANCE = "plain backbone", "chance"
+#: Concept models in the order of every table and figure.
+MODELS = (POST_HOC, TRADITIONAL, ORACLE, RANDOM)
+COLUMNS = [POST_HOC, PAPER, TRADITIONAL, ORACLE, RANDOM, CHANCE]
 COLOURS = {POST_HOC: "#D55E00", TRADITIONAL: "#0072B2", ORACLE: "#009E73", OTHER_IMAGE: "#CC79A7", GAUSSIAN: "#B8860B"}
-COLOURS |= {OTHER_PARTS: "#882255", FEATURE_NORM: "#666666"}
+COLOURS |= {OTHER_PARTS: "#882255", FEATURE_NORM: "#666666", CHANCE: "#8A8A8A"}
+#: The baselines of the concept location metric.
+BASELINES = (OTHER_PARTS, OTHER_IMAGE, FEATURE_NORM, GAUSSIAN)
+#: Rankings of the concepts, with the letters that the paper writes for them.
+RANKINGS = {"weight": "weight θ", "value": "value u", "contribution": "contribution θ·u"}
+SETS = {"all": "all images", "correct": "correctly classified"}
+KINDS = {"concept": "per concept", "class": "per class"}
+#: C and number of images of the concept bank, of the paper's Table 3.
+SETTINGS = [(strength, count) for count in (50, 100) for strength in (0.001, 0.01, 0.1, 1.0, 10.0)]
+#: The first concept by contribution, which decides the class.
+FIRST: dict[str, Any] = {"explanation": "contribution", "l": 1}
 #: Held-out accuracy below which a direction hardly knows its concept.
 WEAK = 0.6
 #: Best, and worst, concepts and classes that are drawn.
 BEST = 8
-LEVELS = ("l = 1", "l = 3", "l = 5", "")
-PLURALS = {"concept": "concepts", "class": "classes"}
-SHARES: dict[str, Any] = {"write": in_percent, "span": in_percents}
-LABELS = RANKINGS | SETS | {"accuracy": "class accuracy"}
-KEY = "Small numbers are 95 % intervals; of random directions, where 95 % of the banks lie. ≈ the interval meets what "
-KEY += "95 % of the random banks score; ▼ it lies below."
-IN_PLACE = "in the right place (CLM, α = 1)"
-SUMMARY: dict[str, dict[str, Any]] = {
-    "first concept present (CEM, correctly classified)": {"metric": "CEM", "set": "correct", "l": 1},
-    IN_PLACE: {"metric": "CLM", "alpha": 1, "l": 1},
-    "its part, not others (part specificity, α = 1)": {"metric": PART_SPECIFICITY, "alpha": 1, "l": 1},
-    "important where it belongs (CGIM)": {"metric": "CGIM", "item_kind": "concept", "item": ""},
-    "predicted right": {"metric": ["accuracy", "concept accuracy"], "item_kind": ""},
+HELD_OUT = "held-out accuracy"
+#: Orders in which concepts are corrected; every answer turned round is the control.
+ORDERS = {"random": "random order", "uncertainty": "least sure first", "contribution": "most effect first"}
+ANSWERS = {TRUE_LABELS: "", WRONG_LABELS: ", wrong answers"}
+
+READING = {
+    "CEM": "How often the concepts ranked first are present in the image (or, where labels are given by class, are "
+    "concepts of its class). Best is 100 %.",
+    "CLM": "How often the strongest α/12 of a concept's map holds the concept's part. Parts and maps both sit on the "
+    "object, so any map scores more than chance: compare with the baselines.",
+    PART_SPECIFICITY: "CLM less the CLM of the same map at the other visible parts of the same image. A map that is on "
+    "the object and knows no concept has 0.",
+    "CGIM": "Over classes, the cosine of a concept's importance and its truth. Best is 1. Its scores of one model "
+    "depend on each other: a single run has no interval.",
+    "Rankings": "Concepts are ranked by the head's weight θ, by the concept value u, or by the contribution θ·u, which "
+    "decides the class. The first table has the contribution and the better of the others.",
+    POST_HOC: "Concept directions found in a trained backbone, and a linear head on the projections.",
+    TRADITIONAL: "A concept layer trained with the concept labels of each image; sigmoid values.",
+    ORACLE: "The true attributes as values and a Gaussian at each true part as map: the best one can do.",
+    RANDOM: "The post-hoc CBM with random directions in place of concepts, each bank with a head of its own. The "
+    "range holds 95 % of the banks; over several seeds it is the mean of the seeds' ranges.",
+    PLAIN: "The backbone with its own classifier, without a bottleneck.",
+    OTHER_PARTS: "Baseline of CLM: the same maps, scored against the other visible parts of the same image.",
+    OTHER_IMAGE: "Baseline of CLM: the same maps, scored against the parts of another image.",
+    FEATURE_NORM: "Baseline of CLM: the norm of the backbone's features as map.",
+    GAUSSIAN: "Baseline of CLM: one blob at the centre of every image.",
+    "Above, within, below": "Above: the whole 95 % interval lies above the random range. Within: interval and range "
+    "overlap, whatever the number itself is. Below: the whole interval lies below.",
+    "95 % interval": "Over several seeds: Student's t over the seeds, never narrower than the single runs' errors "
+    "imply. In a single run: over the predicted classes (CEM, CLM) or the images (accuracy).",
+    "paper": f"The published numbers of a post-hoc CBM on all of CUB-200-2011 (11,788 images): {SOURCE}.",
 }
 
 
-def join_seeds(frame: pd.DataFrame) -> pd.DataFrame:
-    """Average over seeds, and mark what is not surely above random directions."""
-    rows = over_seeds(frame.astype({"l": float}), lambda row: BOUNDS.get(row["metric"], (0, 1)), controls=[RANDOM])
-    return rows.assign(mark=against_control(rows, RANDOM))
+@dataclass(frozen=True)
+class Collected:
+    """All numbers, and what the page says of the images of the first seed."""
+
+    frame: pd.DataFrame
+    gallery: Figure
+    images: str
+    by_class: bool
+    is_whole_cub: bool
 
 
-def page(frame: pd.DataFrame, run: Run[ConceptOptions]) -> Page:
-    """Declare the report."""
-    rows, paper = join_seeds(frame), run.options.data == CUB
-    by_class, seeds = run.facts["by class"], names(frame, "seed")
-    paper_rows = load_paper(__package__, l=float, alpha=float) if paper else None
-    tables = metric_tables(rows, paper_rows, by_class)
-    charts, located = metric_charts(rows, by_class), bool(tables["CLM"])
-    present = "a concept of the image's class" if by_class else "present in the image"
-    gallery = Chart(
+def baseline_name(baseline: str, model: str = POST_HOC) -> str:
+    """Name the baseline of a model's maps, or answers."""
+    return baseline if model == POST_HOC else f"{baseline}, {model}"
+
+
+def setting_name(regularisation: float, samples: int) -> str:
+    """Name a setting of the concept bank."""
+    return f"C={regularisation:g}, n={samples}"
+
+
+def build_report(collected: Collected, *, paper: bool, n_banks: int, explorer: bool) -> Report:
+    """Declare the report; `paper` puts the paper's rows beside ours."""
+    frame, whose = collected.frame, "of its class" if collected.by_class else "in the image"
+    rows, seeds = join_seeds(frame), list(dict.fromkeys(frame["seed"]))
+    published = load_paper(__package__, l=float, alpha=float) if paper else rows.iloc[:0]
+    located = not pick(rows, metric="CLM").empty
+    place = [clm_table(rows, published), specificity_table(rows)]
+    shown = Picture(
         "gallery",
-        "Correctly classified images, and below them wrong ones, with the concepts of the largest contributions to "
-        f"the predicted class and their maps. ✓ {present} or ✗ not; “no …” speaks for the class by being absent, and "
-        "its map shows where the concept would be.",
-        run.facts["gallery"],
+        collected.gallery,
+        "Correctly classified images, below them wrong ones; concepts of the largest contributions to the predicted "
+        f"class, and their maps. ✓ {whose}, ✗ not; “no …” speaks for the class by being absent.",
         wide=True,
     )
-    place = Section(
-        "Are they in the right place?",
-        tables=tables["CLM"] + tables[PART_SPECIFICITY],
-        charts=[charts["CLM"]],
-        after="Chance is that of a point anywhere in the image. Parts and maps both sit on the object, so any map "
-        "scores more: compare with the baselines in italics, for the ranking by contribution. Part specificity "
-        "compares each map with itself at the other visible parts of the same image: a map that is on the object "
-        "and knows no concept scores 0.",
-    )
-    accuracies = tables["accuracy"] + settings_table(rows, paper_rows)
     sections = [
-        Section("Are the concepts present?", tables=tables["CEM"], charts=[charts["CEM"]]),
-        place if located else None,
-        Section("Are they important where they belong?", tables=tables["CGIM"], charts=[charts["CGIM"]]),
-        extremes(rows),
-        directions(rows, len(seeds)),
-        interventions(rows),
-        Section("Gallery", charts=[gallery]),
-        Section("How well do the models classify?", tables=accuracies, beside=True),
+        Section("Are the concepts present?", [cem_table(rows, published, whose)]),
+        Section("Are they in the right place?", [Picture("clm", location(rows), PLACE), *place] if located else []),
+        Section(
+            "Are they important where they belong?",
+            [cgim_table(rows), Picture("cgim_histograms", histograms(rows), HISTOGRAMS), *extremes(rows)],
+            [*full_tables(rows)],
+        ),
+        Section("Does it listen to corrections?", *interventions(rows)),
+        Section("Gallery", [shown]),
+        Section(
+            "How well do the models classify?",
+            [accuracy_table(rows), *settings_table(rows, published)],
+            [defined_table(rows)],
+        ),
     ]
-    control = pick(frame, model=RANDOM)
-    explained = set(rows["model"]) | {name for name in BASELINES if located}
-    return Page(
-        f"Concept benchmark: {run.settings['data']}",
-        findings(rows, by_class),
-        [section for section in sections if section is not None],
-        main=[summary_table(rows)],
-        answers=answers(rows),
-        source=f"Metrics: {SOURCE}.",
-        metrics={"CEM": "cem", "CLM": "clm", "CGIM": "cgim"},
-        template="concepts/page.html.j2",
-        content={
-            "legend": {name: text for name, text in LEGEND.items() if name in explained},
-            "paper": SOURCE if paper else "",
-            "whole_cub": is_whole_cub(run.settings),
-            "by_class": by_class,
-            "seeds": seeds,
-            "n_banks": (control["n"] + control["undefined"]).max(),
-            "defined": defined_table(rows),
-        },
+    used = {*rows["model"], *(["paper"] if paper else [])}
+    optional = {*MODELS, PLAIN, *BASELINES, "paper"}
+    n_seeds = f"{len(seeds)} seeds" if len(seeds) > 1 else f"seed {seeds[0]}"
+    return Report(
+        "Are the concepts real, present, and in the right place?",
+        verdicts(rows, whose),
+        Picture(
+            "presence_and_place",
+            presence_and_place(rows, whose),
+            "The concept ranked first, by three rankings: how often it is "
+            f"{whose} (CEM){' and the strongest twelfth of its map holds its part (CLM, α = 1)' if located else ''}.",
+        ),
+        [Section(part.heading, _filled(part.parts), _filled(part.folded)) for part in sections if _filled(part.parts)],
+        lead=f"{collected.images[:1].upper()}{collected.images[1:]}; {n_seeds}, {n_banks} random banks for each.",
+        reading={name: text for name, text in READING.items() if name in used or name not in optional},
+        links={"concept explorer": "explore.html"} if explorer else {},
     )
 
 
-def metric_charts(rows: pd.DataFrame, by_class: bool) -> dict[str, Chart]:
-    """Declare the chart of each metric."""
-    whose = "one of the image's class" if by_class else "in the image"
-    return {
-        "CEM": Chart(
-            "cem",
-            f"Is the concept ranked first {whose}? Means with 95 % intervals; grey is what 95 % of random banks score.",
-            existence(rows, by_class),
-        ),
-        "CLM": Chart(
-            "clm",
-            "Is the map's strongest region where the concept is? Dashed lines are baselines without it, and the grey "
-            "band is what 95 % of random banks score, the maps of each on some 200 of the images.",
-            location(rows),
-        ),
-        "CGIM": Chart(
-            "cgim_histograms",
-            "Do importance and truth agree? As the paper's Figure 2; best is one bar at 1. Compare with the grey "
-            "band, where the means of 95 % of random banks lie, not with 0.",
-            histograms(rows),
-        ),
-    }
+def _filled(parts: Sequence[Table | Picture]) -> list[Table | Picture]:
+    """Return pictures, and the tables that hold a number."""
+    return [part for part in parts if isinstance(part, Picture) or part.frame["value"].notna().any()]
 
 
-def is_whole_cub(settings: Mapping[str, str]) -> bool:
-    """Return whether a run has the images and classes of all of CUB-200-2011, as the paper has."""
-    n_images = sum(int(settings.get(name, 0)) for name in ("training images", "test images"))
-    return (n_images, int(settings.get("classes", 0))) == (11_788, 200)
+PLACE = (
+    "Does the strongest region of the first concept's map hold its part? Ranked by contribution; dashed lines are "
+    "baselines that know no concept."
+)
+HISTOGRAMS = "CGIM of single concepts and classes, as the paper's Figure 2. Grey: means of 95 % of random banks."
+CORRECTIONS = (
+    "Class accuracy after so many concepts of an image are set to what people say: in random order, those the model is "
+    "least sure of first, or those of most effect first, which needs the answers. Dashed: every answer turned round. "
+    "Grey: right answers to random directions."
+)
 
 
-def metric_tables(frame: pd.DataFrame, paper: pd.DataFrame | None, by_class: bool) -> dict[str, list[Table]]:
-    """Return the tables of each metric, Tables 1 and 2 of the paper among them; none where there is no number."""
-    whose = "are concepts of the image's class" if by_class else "are present in the image"
-    maps = with_baselines(pick(frame, metric=["CLM", PART_SPECIFICITY]))
-    located = with_sources(pick(maps, metric="CLM"), ["alpha", "explanation"], paper)
-    at = [f"α = {alpha:g}" for alpha in sorted({*maps["alpha"], *located["alpha"]})]
-    of_maps: dict[str, Any] = {
-        "rows": {"α": at, "explanation": [*RANKINGS, *BASELINES]},
-        "controls": BASELINES,
-        **SHARES,
-    }
-    accuracies = ["accuracy", "concept accuracy"]
-    return {
-        "CEM": table_list(
-            "Table 1",
-            f"Concept existence (CEM): how often the first l concepts {whose}, in %.",
-            with_heads(with_sources(pick(frame, metric="CEM"), ["set", "explanation"], paper)),
-            {"set": SETS, "explanation": RANKINGS},
-            ["model", "level"],
-            **SHARES,
-        ),
-        "CLM": table_list(
-            "Table 2",
-            "Concept location (CLM): how often the map's strongest α/12 of the image holds the part, in %.",
-            with_heads(located),
-            columns=["model", "level"],
-            **of_maps,
-        ),
-        PART_SPECIFICITY: table_list(
-            "Part specificity",
-            "How much more often the map of the first concept holds the concept's part than the other visible parts of "
-            "the same image, in percentage points, paired by image.",
-            with_heads(pick(maps, metric=PART_SPECIFICITY)),
-            columns=["model"],
-            **of_maps,
-        ),
-        "CGIM": table_list(
-            "CGIM",
-            "Concept global importance (CGIM): mean cosine of importance and truth per concept and per class; 1 is "
-            "best, a model without knowledge scores as random directions do. By value and contribution, classes "
-            "without a correctly classified image are left out (their number is said at the end).",
-            pick(frame, metric="CGIM", item="").assign(item_kind=lambda rows: rows["item_kind"].map("per {}".format)),
-            {"item_kind": ["per concept", "per class"], "explanation": RANKINGS},
-            ["model"],
-        ),
-        "accuracy": table_list(
-            "Accuracy",
-            "Accuracy of every model on the test images, in %.",
-            pick(frame, metric=accuracies, item_kind="").assign(mark=""),
-            {"model": [PLAIN, *model_order(frame)]},
-            {"metric": accuracies},
-            **SHARES,
-        ),
-    }
+def join_seeds(frame: pd.DataFrame) -> pd.DataFrame:
+    """Average over seeds, and put the range of random directions beside each number; their own rows come last."""
+    rows = over_seeds(frame.astype({"l": float}), lambda row: BOUNDS.get(row["metric"], (0, 1)), controls=[RANDOM])
+    return pd.concat([with_random_range(rows, RANDOM), pick(rows, model=RANDOM)], ignore_index=True)
+
+
+def verdicts(rows: pd.DataFrame, whose: str) -> list[Verdict]:
+    """Return the answers on presence, place, importance and accuracy.
+
+    Concepts are ranked by contribution, which decides the class, and by the better of value and weight.
+    """
+    ours = pick(rows, model=POST_HOC)
+
+    def by_ranking(question: str, metric: str, write: Writer = percent, **where: Any) -> list[Verdict]:
+        found = {name: one(ours, metric=metric, explanation=name, **where) for name in RANKINGS}
+        values = {name: found[name]["value"] for name in ("value", "weight") if found[name] is not None}  # type: ignore[index]
+        better = max(values, key=lambda name: values[name], default="value")
+        return [
+            Verdict.of(question.format(f"by {name}", above=above_random(ours, name)), found[name], write=write)
+            for name in (better, "contribution")
+        ]
+
+    present = by_ranking(f"First concept {whose} (CEM, {{}})?", "CEM", set="all", l=1)
+    correct = one(ours, metric="CEM", set="correct", **FIRST)
+    question = "Map at its own part, not at others (part specificity, α = 1, {})?"
+    place = by_ranking(question, PART_SPECIFICITY, alpha=1, l=1)
+    question = "Important where it belongs (CGIM, {}; {above})?"
+    importance = by_ranking(question, "CGIM", number, item_kind="concept", item="")
+    plain = one(rows, model=PLAIN, metric="accuracy", item="")
+    beside = "" if plain is None else f" (plain backbone: {percent(plain['value'])} %)"
+    return [
+        *present,
+        Verdict.of("In correctly classified images (CEM, by contribution)?", correct),
+        *(place if not pick(ours, metric=PART_SPECIFICITY).empty else []),
+        *importance,
+        Verdict.of(f"Class accuracy{beside}", one(ours, metric="accuracy", item="")),
+    ]
+
+
+def above_random(ours: pd.DataFrame, ranking: str) -> str:
+    """Count the concepts whose CGIM lies above their own random range."""
+    items = pick(ours, metric="CGIM", explanation=ranking, item_kind="concept")
+    items = items[(items["item"] != "") & items["value"].notna()]
+    above = [Verdict.of("", row).verdict for row in items.to_dict("records")].count("above")
+    return f"{above} of {len(items)} concepts above random"
+
+
+def presence_and_place(rows: pd.DataFrame, whose: str) -> Figure:
+    """Draw CEM and CLM of the first concept by ranking, over the ranges of random directions."""
+    models = list(MODELS[:3])
+    chosen = [
+        pick(rows, metric=metric, set="all", l=1, alpha=alpha, model=models).assign(
+            row=lambda found, what=what: found["explanation"].map(lambda name: f"{what},\nby {RANKINGS[name]}")
+        )
+        for metric, alpha, what in (("CEM", None, whose), ("CLM", 1, "map at its part"))
+    ]
+    label = "% of images"
+    return dots(pd.concat(chosen), "row", "model", label=label, order=models, colours=COLOURS)[0]
+
+
+def ordered(frame: pd.DataFrame, **orders: Sequence[str] | Mapping[Any, str]) -> pd.DataFrame:
+    """Return the rows whose columns are in these orders, as ordered categories; a mapping also renames."""
+    for name, order in orders.items():
+        column = frame[name].map(order) if isinstance(order, Mapping) else frame[name]
+        names = list(order.values() if isinstance(order, Mapping) else order)
+        frame = frame.assign(**{name: column})[column.isin(names).to_numpy()]
+        present = [value for value in names if value in set(frame[name])]
+        frame = frame.assign(**{name: pd.Categorical(frame[name], present)})
+    return frame
+
+
+def with_sources(rows: pd.DataFrame, published: pd.DataFrame, metric: str) -> pd.DataFrame:
+    """Return the rows of a metric of all models, of the paper and of chance, with the level of l."""
+    ours = pick(rows, metric=metric)
+    chance = pick(ours, model=POST_HOC, l=1)
+    chance = chance.assign(model=CHANCE, value=chance["chance"], l=math.nan)
+    chance[["low", "high", "random_low", "random_high"]] = math.nan
+    joined = pd.concat([ours, pick(published, metric=metric), chance], ignore_index=True)
+    return joined.assign(level=joined["l"].map("l = {:g}".format, na_action="ignore").fillna(""))
+
+
+LEVELS = ("l = 1", "l = 3", "l = 5", "")
+
+
+def cem_table(rows: pd.DataFrame, published: pd.DataFrame, whose: str) -> Table:
+    """Return Table 1 of the paper."""
+    cells = ordered(with_sources(rows, published, "CEM"), set=SETS, explanation=RANKINGS, model=COLUMNS, level=LEVELS)
+    by, caption = ["set", "explanation"], f"How often the first l concepts are {whose}, in %. {SMALL}"
+    return Table("table-1", "Table 1: concept existence (CEM)", cells, by, ["model", "level"], caption=caption)
+
+
+SMALL = "Small numbers: 95 % intervals; of random directions where 95 % of the banks lie."
+
+
+def clm_table(rows: pd.DataFrame, published: pd.DataFrame) -> Table:
+    """Return Table 2 of the paper, with the baselines of the maps."""
+    cells = with_baselines(with_sources(rows, published, "CLM"))
+    cells = ordered(cells, alpha=ALPHAS, explanation=MAP_ROWS, model=COLUMNS, level=LEVELS)
+    caption = "How often the strongest α/12 of the map holds the part, in %. Baselines of the maps are for the ranking "
+    caption += f"by contribution. {SMALL}"
+    by = ["alpha", "explanation"]
+    return Table("table-2", "Table 2: concept location (CLM)", cells, by, ["model", "level"], caption=caption)
+
+
+ALPHAS = {alpha: f"α = {alpha:g}" for alpha in (1.0, 3.0, 6.0)}
+MAP_ROWS = RANKINGS | {name: name for name in BASELINES}
+
+
+def specificity_table(rows: pd.DataFrame) -> Table:
+    """Return how much more often maps hold their own part than others."""
+    cells = with_baselines(pick(rows, metric=PART_SPECIFICITY))
+    cells = ordered(cells, alpha=ALPHAS, explanation=MAP_ROWS, model=COLUMNS)
+    caption = "How much more often the map of the first concept holds its own part than the other visible parts of "
+    caption += f"the same image, in percentage points. {SMALL}"
+    return Table("part-specificity", "Part specificity", cells, ["alpha", "explanation"], ["model"], caption=caption)
 
 
 def with_baselines(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return rows in which a baseline of the maps is a row of its model, for the ranking by contribution."""
+    """Return rows in which a baseline of the maps is a row of its model."""
     whose = {baseline_name(name, model): (name, model) for model in MODELS for name in BASELINES}
-    return rows.assign(
+    moved = rows["model"].isin(list(whose))
+    rows = rows.assign(
         explanation=[whose[name][0] if name in whose else how for name, how in rows[["model", "explanation"]].values],
-        mark=rows["mark"].where(~rows["model"].isin(list(whose)), ""),
         model=rows["model"].map(lambda name: whose.get(name, ("", name))[1]),
     )
+    rows.loc[moved, ["random_low", "random_high"]] = math.nan
+    return rows
 
 
-def settings_table(frame: pd.DataFrame, paper: pd.DataFrame | None) -> list[Table]:
-    """Return Table 3 of the paper: class accuracy in % by C and number of images drawn per concept."""
+def cgim_table(rows: pd.DataFrame) -> Table:
+    """Return the mean CGIM by ranking."""
+    cells = ordered(pick(rows, metric="CGIM", item=""), item_kind=KINDS, explanation=RANKINGS, model=COLUMNS)
+    caption = "Mean cosine of importance and truth. By value and contribution, classes without a correctly classified "
+    caption += f"image are left out. {SMALL}"
+    by = ["item_kind", "explanation"]
+    return Table("cgim", "Concept global importance (CGIM)", cells, by, ["model"], number, caption)
+
+
+def accuracy_table(rows: pd.DataFrame) -> Table:
+    """Return the accuracies of all models, of their concepts, and of the directions on images held back."""
+    metrics = {"accuracy": "classes", "concept accuracy": "concepts", "CAV accuracy": f"directions, {HELD_OUT}"}
+    cells = ordered(pick(rows, item=""), metric=metrics, model=[PLAIN, *MODELS])
+    return Table("accuracy", "Accuracy", cells, ["model"], ["metric"], caption=f"On the test images, in %. {SMALL}")
+
+
+def settings_table(rows: pd.DataFrame, published: pd.DataFrame) -> list[Table]:
+    """Return Table 3 of the paper: class accuracy by C and number of images drawn per concept."""
+    accuracies = pick(pd.concat([rows, published]), metric="accuracy")
     c_of, n_of = ({setting_name(c, n): text.format(c=c, n=n) for c, n in SETTINGS} for text in ("C = {c:g}", "n = {n}"))
-    rows = pick(frame if paper is None else pd.concat([frame, paper]), metric="accuracy")
-    swept = pick(rows, item=[*c_of]).assign(group=POST_HOC)
-    if swept.empty:
+    swept = pick(accuracies, item_kind="setting").assign(
+        row=lambda found: found["item"].map(c_of), column=lambda found: found["item"].map(n_of)
+    )
+    if pick(swept, model=POST_HOC).empty:
         return []
-    swept = swept.assign(C=swept["item"].map(c_of), n=swept["item"].map(n_of))
     # One number without a setting: it stands in the first column of its source.
-    plain = rows[(rows["model"] == PLAIN) | (rows["item"] == PLAIN)]
-    plain = plain.assign(group=PLAIN, C="", n=f"n = {SETTINGS[0][1]}")
-    cells = pd.concat([swept, plain.replace({"model": {PLAIN: POST_HOC}})])
-    cells = cells.assign(style=cells["model"].where(cells["model"] == PAPER, ""), mark="")
-    return table_list(
-        "Table 3",
-        "Class accuracy of the post-hoc CBM in %, by the SVM's C and the number n of images drawn with and without "
-        "each concept; below, the backbone without a bottleneck.",
-        cells,
-        {"group": [POST_HOC, PLAIN], "C": [*c_of.values(), ""]},
-        {"model": [POST_HOC, PAPER], "n": n_of.values()},
-        **SHARES,
+    plain = accuracies[(accuracies["model"] == PLAIN) | (accuracies["item"] == PLAIN)]
+    plain = plain.assign(
+        row=PLAIN, column=n_of[setting_name(*SETTINGS[0])], model=plain["model"].replace(PLAIN, POST_HOC)
     )
+    order = {"row": list(dict.fromkeys([*c_of.values(), PLAIN])), "column": list(dict.fromkeys(n_of.values()))}
+    cells = ordered(pd.concat([swept, plain], ignore_index=True), model=[POST_HOC, PAPER], **order)
+    caption = "Class accuracy of the post-hoc CBM in %, by the SVM's C and the number n of images drawn with and "
+    caption += "without each concept."
+    title = "Table 3: class accuracy by setting of the bank"
+    return [Table("table-3", title, cells, ["row"], ["model", "column"], caption=caption)]
 
 
-def defined_table(frame: pd.DataFrame) -> Table:
-    """Return how many scores were defined, and how many not; of random directions they are banks."""
-    rows = pick(frame, item="", model=[POST_HOC, TRADITIONAL, ORACLE], metric=["CEM", "CLM", "CGIM"])
-    cells = rows[rows["l"].isin([1.0, math.nan]) & rows["alpha"].isin([1.0, math.nan])]
-    what = cells["item_kind"].map(PLURALS).fillna(cells["set"].where(cells["metric"] == "CEM", "").map(SETS)).fillna("")
-    cells = cells.assign(name=cells["metric"] + ", " + what + cells["explanation"].map(", by {}".format))
-    text = [f"{n} of {n + missing}" for n, missing in zip(cells["n"], cells["undefined"], strict=True)]
-    cells = cells.assign(text=text, mark="", small="")
-    cells = arrange(cells, name=names(cells, "name"), model=model_order(cells))
-    return Table("Defined", "Of all scores.", cells, ["name"], ["model"])
-
-
-def summary_table(frame: pd.DataFrame) -> Table:
-    """Return the numbers of most weight, which the terminal shows, also while seeds are still to come."""
-    parts = [pick(frame, model=list(MODELS), **keys).assign(group=name) for name, keys in SUMMARY.items()]
-    cells = pd.concat(parts)
-    cells = cells.assign(row=cells["explanation"].where(cells["explanation"] != "", cells["metric"]))
-    # Baselines of the maps are rows, in the column of the model whose maps they are for.
-    baselines = pick(frame, metric="CLM", alpha=1, model=list(BASELINES), **FIRST)
-    cells = pd.concat([cells, baselines.assign(group=IN_PLACE, row=baselines["model"], model=POST_HOC, mark="")])
-    # For random directions: the value that 97.5 % of the banks do not exceed.
-    exceeded = (cells["model"] != RANDOM) | cells["high"].isna()
-    cells["value"] = cells["value"].where(exceeded, cells["high"])
-    rows = [*RANKINGS, *BASELINES, "accuracy", "concept accuracy"]
-    return Table(
-        "Are the concepts real, present, and in the right place?",
-        "In %, CGIM as cosine. Random directions: what 97.5 % of the banks do not exceed. ≈ 95 % interval meets what "
-        "95 % of them score, ▼ lies below.",
-        arrange(cells, group=SUMMARY, row=rows, model=MODELS),
-        ["group", "row"],
-        ["model"],
-        write=dict.fromkeys(names(cells, "metric"), points) | {"CGIM": number},
-        labels=LABELS | {name: "\n".join(name.rsplit(" ", 1)) for name in MODELS} | {RANDOM: "random\n97.5 %"},
+def defined_table(rows: pd.DataFrame) -> Table:
+    """Return how many scores were defined; of random directions they are banks."""
+    cells = pick(rows, item="", model=list(MODELS[:3]), metric=["CEM", "CLM", "CGIM"])
+    cells = cells[cells["l"].isin([1.0, math.nan]) & cells["alpha"].isin([1.0, math.nan])]
+    what = cells["item_kind"].map(KINDS).fillna(cells["set"].where(cells["metric"] == "CEM", "").map(SETS)).fillna("")
+    cells = cells.assign(
+        name=cells["metric"] + " " + what + cells["explanation"].map(", by {}".format),
+        text=[f"{n} of {n + missing}" for n, missing in zip(cells["n"], cells["undefined"], strict=True)],
+        low=math.nan,
+        high=math.nan,
     )
+    caption = "Undefined are images in which no part of the ranked concepts is visible, wrong ones where only correct "
+    caption += "ones enter, and concepts or classes without a correct image. They enter no mean."
+    return Table("defined", "Scores that were defined", cells, ["name"], ["model"], caption=caption)
 
 
-def summary_so_far(frame: pd.DataFrame, n_seeds: int) -> Table:
-    """Return the summary while other seeds are still to come."""
-    # Joining all rows would take a second.
-    parts = [pick(frame.astype({"l": float}), **keys) for keys in SUMMARY.values()]
-    done = frame["seed"].nunique()
-    table = summary_table(join_seeds(pd.concat(parts, ignore_index=True)))
-    over = f"Intervals are over {done} seeds." if done > 1 else "One seed: intervals are within it."
-    return replace(table, title=f"After {done} of {n_seeds} seeds", note=f"{table.note} {over}")
+def shown_names(names: Sequence[str]) -> dict[str, str]:
+    """Return readable names; as they are where two would be the same."""
+    shown = {name: readable(name) for name in names}
+    return shown if len(set(shown.values())) == len(shown) else {name: name for name in names}
 
 
-def extremes(frame: pd.DataFrame) -> Section | None:
-    """Name the best and worst concepts and classes, and fold away the full lists."""
-    rows = pick(frame, metric="CGIM", model=[POST_HOC, RANDOM], explanation="contribution")
-    rows = rows[(rows["item"] != "") & rows["value"].notna()]
-    charts, folded = [], []
-    for kind, plural in PLURALS.items():
-        ours = pick(rows, model=POST_HOC, item_kind=kind).sort_values("value", ascending=False, kind="stable")
-        if ours.empty:
+def extremes(rows: pd.DataFrame) -> list[Picture]:
+    """Draw the best and worst concepts and classes over their own random ranges."""
+    pictures = []
+    scores = pick(rows, metric="CGIM", model=POST_HOC, explanation="contribution")
+    for kind, plural in (("concept", "concepts"), ("class", "classes")):
+        items = pick(scores[(scores["item"] != "") & scores["value"].notna()], item_kind=kind)
+        items = items.sort_values("value", ascending=False, kind="stable")
+        if items.empty:
             continue
-        gap = 0 if len(ours) <= 2 * BEST else BEST
-        ours = pd.concat([ours[:BEST], ours[-BEST:]]) if gap else ours
-        caption = f"The best and the worst {plural}, and in grey what 95 % of random banks score for them."
-        bars = Bars(
-            frame=pd.concat([ours, pick(rows, model=RANDOM, item_kind=kind, item=set(ours["item"]))]),
-            groups="item",
-            series="model",
-            label="CGIM by contribution (cosine, 1 is best; grey: 95 % of random banks)",
-            colours=COLOURS,
-            band=RANDOM,
-            flat=True,
-            points=True,
-            gap_after=gap,
-        )
-        charts.append(Chart(plural, caption, bars))
-        folded += full_table(frame, kind)
-    if not charts:
-        return None
-    return Section(
-        "Best and worst, by name",
-        f"By CGIM of the contribution, {POST_HOC}.",
-        charts=charts,
-        folded=folded,
-        beside=True,
+        chosen = items if len(items) <= 2 * BEST else pd.concat([items[:BEST], items[-BEST:]])
+        chosen = chosen.assign(item=chosen["item"].map(shown_names(list(chosen["item"]))))
+        figure, _ = dots(chosen, "item", label="CGIM by contribution (cosine)", percent=False)
+        which = f"The {BEST} best and the {BEST} worst of {len(items)}" if len(chosen) < len(items) else "All"
+        pictures.append(Picture(f"best_and_worst_{plural}", figure, f"{which} {plural} of the {POST_HOC}."))
+    return pictures
+
+
+def full_tables(rows: pd.DataFrame) -> list[Table]:
+    """Return all CGIM scores by name, as the paper's Tables 6 to 8, and how well the directions know the concepts."""
+    tables = []
+    for kind, plural in (("concept", "concepts"), ("class", "classes")):
+        items = pick(rows[rows["item"] != ""], item_kind=kind)
+        scores = pick(items, metric="CGIM", model=[POST_HOC, TRADITIONAL, RANDOM])
+        scores = scores.assign(column=scores["explanation"].map(RANKINGS), text="")
+        known = pick(items, metric="CAV accuracy").assign(model="directions", column=HELD_OUT)
+        known["text"] = [f"{number(value)} (weak)" if value < WEAK else "" for value in known["value"]]
+        cells = pd.concat([scores, known], ignore_index=True)
+        names = shown_names(list(dict.fromkeys(cells["item"])))
+        models, columns = [POST_HOC, TRADITIONAL, RANDOM, "directions"], [*RANKINGS.values(), HELD_OUT]
+        cells = ordered(cells, item=names, model=models, column=columns)
+        title = f"All {len(names)} {plural} (CGIM)"
+        caption = f"{SMALL} Weak: held-out accuracy below {WEAK:g}." if kind == "concept" else SMALL
+        tables.append(Table(f"all-{plural}", title, cells, ["item"], ["model", "column"], number, caption))
+    return tables
+
+
+def intervention_rows(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return the accuracies after interventions; before any, with the interval of the class accuracy."""
+    whose = {baseline_name(WRONG_LABELS, model): model for model in MODELS}
+    curves = pick(rows, metric=INTERVENED)
+    wrong = curves["model"].isin(list(whose))
+    curves = curves.assign(
+        model=curves["model"].replace(whose),
+        labels=np.where(wrong, WRONG_LABELS, TRUE_LABELS),
+        count=curves["l"].astype(int),
     )
+    accuracies = pick(rows, metric="accuracy", item="").set_index("model")
+    for end in ("low", "high"):
+        # One accuracy has one interval, though that of the curve is over classes.
+        curves[end] = curves[end].where(curves["count"] > 0, curves["model"].map(accuracies[end]))
+    return curves
 
 
-def full_table(frame: pd.DataFrame, kind: str) -> list[Table]:
-    """Return all CGIM scores, model by model, as the paper's Tables 6 to 8."""
-    banks, held_out = "95 % of random banks", "held-out accuracy"
-    items = pick(frame[frame["item"] != ""], item_kind=kind)
-    scores = pick(items, metric="CGIM", model=[POST_HOC, TRADITIONAL, RANDOM])
-    scores = scores.assign(column=scores["explanation"].map(RANKINGS), model=scores["model"].replace(RANDOM, banks))
-    scores["text"] = [ends(row, number) if row["model"] == banks else None for row in scores.to_dict("records")]
-    accuracies = pick(items, metric="CAV accuracy").assign(model="direction", column=held_out)
-    accuracies["text"] = [f"{number(value)} (weak)" if value < WEAK else None for value in accuracies["value"]]
-    cells = pd.concat([scores, accuracies]).assign(small="", mark="")
-    models, columns = [POST_HOC, TRADITIONAL, banks, "direction"], [*RANKINGS.values(), held_out]
-    cells = arrange(cells[cells["value"].notna()], item=names(scores, "item"), model=models, column=columns)
-    return [Table(f"All {scores['item'].nunique()} {PLURALS[kind]}", "", cells, ["item"], ["model", "column"])]
+def interventions(rows: pd.DataFrame) -> tuple[list[Picture], list[Picture]]:
+    """Draw what people's corrections do to the class accuracy: the post-hoc CBM, and folded the other models."""
+    curves = intervention_rows(rows)
+    counts = sorted(set(curves["count"]))
+    curves = curves.assign(x=curves["count"].map(counts.index))
+    curves["series"] = curves["explanation"].map(ORDERS) + curves["labels"].map(ANSWERS)
+    curves.loc[curves["model"] == RANDOM, "series"] = RANDOM
+    series = [order + answers for answers in ANSWERS.values() for order in ORDERS.values()]
+    pictures = []
+    for model in MODELS[:3]:
+        own = pick(curves, model=[model, RANDOM] if model == POST_HOC else model)
+        if not own.empty:
+            figure, _ = lines(
+                own,
+                "x",
+                "series",
+                label_x="concepts answered by people",
+                label="class accuracy (%)",
+                order=series,
+                colours=dict(zip(series, PALETTE[:3] * 2, strict=True)),
+                dashed=series[len(ORDERS) :],
+                ax=new_axes(5.2)[1],
+                band=RANDOM,
+                ticks={place: str(count) for place, count in enumerate(counts)},
+            )
+            caption = CORRECTIONS if model == POST_HOC else f"Corrections of the {model}"
+            pictures.append(Picture(f"interventions_{model.split()[0]}", figure, caption))
+    return pictures[:1], pictures[1:]
 
 
-def directions(frame: pd.DataFrame, n_seeds: int) -> Section | None:
-    """Say how well the concept directions know their concepts, and which do not."""
-    rows = pick(frame, metric="CAV accuracy")
-    mean, items = one(rows, item=""), rows[rows["item"] != ""]
-    if mean is None:
-        return None
-    weak = items[items["value"] < WEAK].sort_values("value", kind="stable")
-    text = f"Accuracy of the {POST_HOC}'s concept directions on images held back: mean {number(mean['value'])}. "
-    if len(weak):
-        wording = ", ".join(f"{row['item']} ({number(row['value'])})" for _, row in weak.iterrows())
-        text += f"Below {WEAK:g}, hardly better than a guess: {wording}. Read what is said of them with care."
-    else:
-        seeds = " as a mean over the seeds; where single seeds are, a note above names them" if n_seeds > 1 else ""
-        text += f"None is below {WEAK:g}{seeds}."
-    unknown = int(items["value"].isna().sum())
-    text += f" Not known for {unknown}, of which no image was left." if unknown else ""
-    return Section("Do the directions know their concepts?", text)
+def location(rows: pd.DataFrame) -> Figure:
+    """Draw CLM over the size of the region: models, baselines of the maps, chance and the band of random banks."""
+    chosen = pick(rows, metric="CLM", model=[*MODELS, *BASELINES], **FIRST)
+    chance = chosen.drop_duplicates("alpha").assign(model=CHANCE, value=lambda found: found["alpha"] / 12)
+    chance[["low", "high"]] = math.nan
+    chosen = pd.concat([chosen, chance])
+    return lines(
+        chosen.assign(region=100 * chosen["alpha"] / 12),
+        "region",
+        "model",
+        label_x="strongest region of the map (% of the image)",
+        label="region holds the part (CLM, %)",
+        order=[*MODELS, *BASELINES, CHANCE],
+        colours=COLOURS,
+        dashed=[*BASELINES, CHANCE],
+        band=RANDOM,
+        ticks={100 * alpha / 12: f"{100 * alpha / 12:.0f} %\nα = {alpha:g}" for alpha in sorted(set(chosen["alpha"]))},
+        # Room for a legend of nine lines.
+        ax=new_axes(5.6)[1],
+    )[0]
 
 
-def interventions(frame: pd.DataFrame) -> Section | None:
-    """Show what people's corrections of concepts do to the class accuracy."""
-    curves = intervention_rows(frame)
-    if curves.empty:
-        return None
-    chart = Chart(
-        "interventions",
-        "Class accuracy after so many concepts of an image are set to what people say of them: in random order, those "
-        "the model is least sure of first, and those first that change the predicted class's logit most, which only "
-        "who knows the answers can choose. Dashed, a control: every answer turned into its opposite. Grey, another: "
-        "right answers in random order to random directions. Bands are 95 % intervals; the grey one is where 95 % of "
-        "the random banks lie.",
-        draw_interventions(curves),
-        wide=True,
-    )
-    text = (
-        f"Of the {POST_HOC} and of random banks, absent and present are the 5th and 95th percentile of the values of "
-        "the training images; elsewhere they are 0 and 1."
-    )
-    return Section("Does it listen to corrections?", text, charts=[chart])
-
-
-def draw_interventions(curves: pd.DataFrame) -> Figure:
-    """Draw class accuracy over the number of concepts corrected, a panel a model: the library's own chart."""
-    control, ours = curves[curves["model"] == RANDOM], curves[curves["model"] != RANDOM]
-    n_models = ours["model"].nunique()
-    figure = Figure(figsize=(2.8 + 2.4 * n_models, 3.6), layout="constrained")
-    panels = figure.subplots(1, n_models, sharey=True, squeeze=False)
-    plot_interventions(ours, panels, control=None if control.empty else control)
-    for panel in panels.flat:
-        tidy(panel)
+def histograms(rows: pd.DataFrame) -> Figure:
+    """Draw the histograms of CGIM, as the paper's Figure 2: concepts left, classes right, a ranking a row."""
+    figure = Figure(figsize=(WIDTH, 5.4), layout="constrained")
+    panels = figure.subplots(3, 2, sharex=True)
+    handles: dict[str, Any] = {}
+    for row, ranking in zip(panels, RANKINGS, strict=True):
+        for ax, kind in zip(row, KINDS, strict=True):
+            scores = pick(rows, metric="CGIM", explanation=ranking, item_kind=kind)
+            for model in (POST_HOC, TRADITIONAL):
+                values = pick(scores[scores["item"] != ""], model=model)["value"].dropna()
+                if len(values):
+                    ax.hist(values, np.linspace(-1, 1, 21), histtype="step", color=COLOURS[model], linewidth=1.6)
+                    handles[model] = Line2D([], [], color=COLOURS[model])
+            if (random := one(scores, model=RANDOM, item="")) is not None:
+                ax.axvspan(random["low"], random["high"], color=BAND, zorder=0)
+                handles["95 % of random banks"] = Patch(color=BAND)
+            ax.yaxis.set_major_locator(MaxNLocator(4, integer=True))
+        row[0].set_ylabel(f"by {RANKINGS[ranking]}")
+    for ax, kind in zip(panels[0], KINDS, strict=True):
+        ax.set_title(f"number, {KINDS[kind]}")
+    figure.supxlabel("CGIM (cosine, 1 is best)", fontsize=10)
+    add_legend(panels[0, 0], handles)
     return figure
 
 
-def existence(frame: pd.DataFrame, by_class: bool) -> Bars:
-    """Declare CEM as bars: one group a ranking, one bar a model, over what random banks score."""
-    chosen = pick(frame, metric="CEM", set="correct", l=1)
-    whose = "of its class" if by_class else "present"
-    return Bars(
-        frame=chosen.assign(ranking=chosen["explanation"].map(lambda name: f"by {RANKINGS[name]}")),
-        groups="ranking",
-        series="model",
-        label=f"top concept {whose}\n(CEM, % of correctly classified images)",
-        order=MODELS,
-        colours=COLOURS,
-        band=RANDOM,
-        band_label="95 % of random banks (— mean, -- 97.5 %)",
-        scale=100,
-        limits=(0, 108),
-        write=lambda value: f"{100 * value:.0f}",
+def draw_gallery(shown: Mapping[str, Tensor], class_names: Sequence[str], concept_names: Sequence[str]) -> Figure:
+    """Draw images with their concepts and maps, as `OneSeed` keeps them."""
+    titles = [
+        f"{'' if guess == label else 'WRONG '}true: {readable(class_names[label])}\n"
+        f"predicted: {readable(class_names[guess])}"
+        for label, guess in zip(shown["labels"].tolist(), shown["predicted"].tolist(), strict=True)
+    ]
+    figure, axes = gallery(
+        shown["images"],
+        shown["maps"],
+        [[readable(concept_names[j]) for j in row] for row in shown["concepts"].tolist()],
+        shown["present"],
+        shown["class_maps"],
+        titles,
+        absent=shown["absent"],
+        contributions=shown["contributions"],
     )
-
-
-def location(frame: pd.DataFrame) -> Curves:
-    """Declare CLM over the size of the region: a line a model, random banks a band, chance dotted."""
-    chosen = pick(frame, metric="CLM", model=[*MODELS, *BASELINES], **FIRST)
-    chance = "chance, a point anywhere"
-    diagonal = chosen.drop_duplicates("alpha").assign(model=chance, value=lambda rows: rows["alpha"] / 12)
-    chosen = pd.concat([chosen, diagonal])
-    return Curves(
-        frame=chosen.assign(region=100 * chosen["alpha"] / 12),
-        x="region",
-        series="model",
-        label_x="strongest region of the map (% of the image)",
-        label="region contains the part of the top concept\n(CLM, % of cases)",
-        order=[*MODELS, *BASELINES, chance],
-        colours=COLOURS,
-        styles=dict.fromkeys(BASELINES, "--") | {chance: ":"},
-        band=RANDOM,
-        band_label="95 % of random banks",
-        ticks={100 * alpha / 12: f"{100 * alpha / 12:.0f} %\nα = {alpha:g}" for alpha in sorted(set(chosen["alpha"]))},
-        scale=100,
-        limits=(0, 103),
-        main=POST_HOC,
-    )
-
-
-def histograms(frame: pd.DataFrame) -> Histograms:
-    """Declare the histograms of CGIM, as the paper's Figure 2: classes left, concepts right, types 1 to 3."""
-    chosen = arrange(pick(frame, metric="CGIM"), explanation=RANKINGS, item_kind=["class", "concept"])
-    return Histograms(
-        frame=pick(chosen[chosen["item"] != ""], model=[POST_HOC, TRADITIONAL]),
-        rows="explanation",
-        columns="item_kind",
-        series="model",
-        order=[POST_HOC, TRADITIONAL],
-        titles={
-            (how, kind): f"CGIM of {plural}, by {RANKINGS[how]}" for how in RANKINGS for kind, plural in PLURALS.items()
-        },
-        label="cosine with the truth (1 is best)",
-        count={kind: f"number of {plural}" for kind, plural in PLURALS.items()},
-        colours=COLOURS,
-        bands=pick(chosen, model=RANDOM, item=""),
-        band_label="means of 95 % of random banks",
-        limits=(-1.0, 1.0),
-    )
-
-
-def with_heads(cells: pd.DataFrame) -> pd.DataFrame:
-    """Return cells with l and α as the heads of columns and rows have them."""
-    level = cells["l"].map("l = {:g}".format, na_action="ignore").fillna("")
-    return cells.assign(level=level, α=cells["alpha"].map("α = {:g}".format))
-
-
-def model_order(frame: pd.DataFrame) -> list[str]:
-    """Return the models of a table, the paper next to ours and chance last."""
-    usual = [POST_HOC, PAPER, *MODELS[1:]]
-    return [*usual, *(name for name in names(frame, "model") if name not in (*usual, CHANCE)), CHANCE]
-
-
-def table_list(
-    title: str,
-    note: str,
-    cells: pd.DataFrame,
-    rows: Mapping[str, Any],
-    columns: Mapping[str, Any] | Sequence[str],
-    **look: Any,
-) -> list[Table]:
-    """Return a table in a list, none where it has no number; rows and columns are in the order given, or the usual."""
-    usual = {"model": model_order(cells), "level": LEVELS}
-    across = columns if isinstance(columns, Mapping) else {name: usual[name] for name in columns}
-    table = Table(title, note, arrange(cells, **rows, **across), [*rows], [*across], labels=LABELS, key=KEY, **look)
-    return [table] if cells["value"].notna().any() else []
+    for ax in axes.flat:
+        if ax.title.get_color() == "black":
+            # Text that turns light on a dark page.
+            ax.title.set_color(INK)
+    return figure

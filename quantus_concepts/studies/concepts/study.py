@@ -1,24 +1,25 @@
-"""The study of concept models: from its options to one tidy frame, a row a number; its models, scores and gallery."""
+"""The study of concept models: from its images to one tidy frame, a row a number; its models, scores and gallery."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
+import typer
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from captum_concepts._support.progress import part, progress, whole_run
+from captum_concepts._support.progress import hide_bars, progress
 from captum_concepts._support.running import alone_with, device_of, to_model
-from captum_concepts._support.visualise import gallery
 from captum_concepts.backbones import Backbone
 from captum_concepts.backbones.embedding import Embeddings, embed
 from captum_concepts.backbones.layers import find_layer
@@ -30,13 +31,10 @@ from captum_concepts.models.random_banks import RandomBank
 from quantus_concepts.datasets.base import ConceptSample
 from quantus_concepts.explorer.explore import explore
 from quantus_concepts.functional import intervention_counts, rank_concepts
-from quantus_concepts.metrics import ConceptRanges, score_concepts
+from quantus_concepts.metrics import ConceptRanges, score_concepts, score_shards
 from quantus_concepts.metrics.host.model import ConceptModel, concept_importances, concept_outputs
-from quantus_concepts.metrics.ray_workers import RAY
 from quantus_concepts.metrics.streaming.rows import item_rows, mean_row, score_table
-from quantus_concepts.studies._kit.charts import png
-from quantus_concepts.studies._kit.command import named_as_typed
-from quantus_concepts.studies._kit.run import Run, Study, score_by_ranges
+from quantus_concepts.studies._kit.folder import RunFolder
 from quantus_concepts.studies._models.loading import batch_labels, better_normalised, collate, sample_loader
 from quantus_concepts.studies._models.networks import Network, cut_network, load_network
 from quantus_concepts.studies._models.subjects import (
@@ -55,289 +53,376 @@ from quantus_concepts.studies._models.subjects import (
     train_networks,
     untrained_networks,
 )
-from quantus_concepts.studies._models.training import SmallResNet, load_trained, one_thread, quiet_fits
-from quantus_concepts.studies.concepts.data_option import (
-    DRAWING,
-    SCORING,
-    TRAINING,
-    BenchmarkData,
-    labels_by_class,
-    load_data,
+from quantus_concepts.studies._models.training import load_trained, one_thread, quiet_fits
+from quantus_concepts.studies.concepts.data import BenchmarkData, Source, load_data
+from quantus_concepts.studies.concepts.report import (
+    PLAIN,
+    SETTINGS,
+    Collected,
+    baseline_name,
+    draw_gallery,
+    setting_name,
 )
-from quantus_concepts.studies.concepts.findings import PLAIN, SETTINGS, baseline_name, setting_name
-from quantus_concepts.studies.concepts.options import ConceptOptions
-from quantus_concepts.studies.concepts.report import page, summary_so_far
-
-
-def draw_gallery(
-    model: PostHocCBM, data: BenchmarkData, predicted: np.ndarray, seed: int, *, n_images: int = 5, n_wrong: int = 2
-) -> Figure:
-    """Draw some images with the concepts of the largest contributions to the predicted class."""
-    labels = data.test.labels.numpy()
-    right, wrong = (np.flatnonzero(chosen) for chosen in (labels == predicted, labels != predicted))
-    rows = _different_classes(labels, right, n_images, seed)
-    rows += _different_classes(labels, wrong, n_wrong + n_images - len(rows), seed)
-    batch = collate([data.test[index] for index in rows])
-    outputs = concept_outputs(model, batch.image)
-    guessed = outputs.logits.argmax(1)
-    weight = concept_importances(model, outputs.values, guessed, ("weight",))["weight"]
-    ranked = rank_concepts(weight * outputs.values, min(4, len(data.concept_names)))
-    with torch.no_grad(), alone_with(model):
-        features = model.features(to_model(model, batch.image))
-        maps = model.maps_from_features(features, ranked)
-        # The class's evidence is the weighted sum of the concepts', in the scale the values have.
-        scale = model.bank.norms if model.values == "margin" else torch.ones_like(model.bank.norms)
-        class_maps = torch.einsum("nl,nlhw->nhw", weight / scale, model.maps_from_features(features))
-    chosen = ranked.cpu()
-    names = [[data.concept_names[j].removeprefix("has_").replace("::", ": ") for j in row] for row in chosen.tolist()]
-    titles = [
-        f"{'' if guess == label else 'WRONG '}true: {data.class_names[label]}\npredicted: {data.class_names[guess]}"
-        for label, guess in zip(batch_labels(batch).tolist(), guessed.tolist(), strict=True)
-    ]
-    figure, _ = gallery(
-        # A float image may be a hair outside [0, 1] after the normalisation is undone.
-        _undo(batch.image, data.mean, data.std).clamp(0, 1),
-        maps.cpu(),
-        names,
-        batch.concepts.gather(1, chosen) > 0.5,
-        class_maps.cpu(),
-        titles,
-        absent=outputs.values.gather(1, ranked) < 0,
-        contributions=(weight * outputs.values).gather(1, ranked),
-    )
-    return figure
-
-
-def draw_explorer(model: PostHocCBM, controls: Sequence[PostHocCBM], data: BenchmarkData, n_images: int = 100) -> str:
-    """Return the page that shows test images of all classes and on which their concepts can be corrected."""
-    rows = np.linspace(0, len(data.test) - 1, min(n_images, len(data.test))).astype(int)
-    batch = collate([data.test[int(row)] for row in rows])
-    with_banks = model.with_head(model.head)
-    heads: list[Any] = [control.head for control in controls]
-    with_banks.random_banks = tuple(
-        RandomBank(control.bank.cavs, control.bank.intercepts, head)
-        for control, head in zip(controls, heads, strict=True)
-    )
-    return explore(
-        with_banks,
-        batch.image,
-        labels=batch_labels(batch),
-        concept_labels=batch.concepts > 0.5,
-        points=batch.points if batch.points.numel() else None,
-        part_of_concept=data.part_of_concept,
-        class_names=data.class_names,
-        pictures=_undo(batch.image, data.mean, data.std).clamp(0, 1),
-        title="Concepts of the test images",
-    ).html
-
-
-def _different_classes(labels: np.ndarray, images: np.ndarray, count: int, seed: int) -> list[int]:
-    order = np.random.default_rng(seed).permutation(images)
-    by_class: dict[int, list[int]] = {}
-    for index in order.tolist():
-        by_class.setdefault(int(labels[index]), []).append(index)
-    # First one image of each class, then the second ones, and so on.
-    turns = itertools.zip_longest(*by_class.values())
-    return [index for turn in turns for index in turn if index is not None][:count]
-
-
-def _undo(images: Tensor, mean: Sequence[float] | None, std: Sequence[float] | None) -> Tensor:
-    if mean is None or std is None:
-        return images
-    shape = (1, -1, 1, 1)
-    return images * torch.tensor(std).view(shape) + torch.tensor(mean).view(shape)
-
-
-def small_networks(run: Run[ConceptOptions], data: BenchmarkData, seed: int) -> tuple[SmallResNet, SmallResNet]:
-    """Return a network trained on the classes and one trained on the concepts."""
-    train, device = kept_images(data.train), run.options.torch_device()
-    settings: dict[str, Any] = {"epochs": run.options.epochs, "bfloat16": run.options.in_bfloat16}
-    networks = untrained_networks(train, seed, device)
-
-    def train_both(_: object) -> dict[str, Tensor]:
-        train_networks(networks, train, seed=seed, display_progressbar=run.progress, **settings)
-        return nn.ModuleDict(networks).state_dict()
-
-    parts = [train.images, train.labels, train.concept_labels]
-    state = run.kept(f"networks {seed}", {"data": parts, "seed": seed, "device": str(device), **settings}, train_both)
-    for name, network in networks.items():
-        prefix = f"{name}."
-        load_trained(network, {key.removeprefix(prefix): state[key] for key in state if key.startswith(prefix)})
-    return networks[BACKBONE], networks[TRADITIONAL]
-
-
-def scored_by_ranges(
-    run: Run[ConceptOptions],
-    models: Mapping[str, ConceptModel],
-    data: BenchmarkData,
-    seed: int,
-    settings: Mapping[str, Any],
-) -> pd.DataFrame:
-    """Return what `score_concepts` does with these arguments, to the bit; ranges are of whole batches."""
-    size, n_images = run.options.batch_size, len(data.test)
-    names: dict[str, Any] = {"class_names": data.class_names, "concept_names": data.concept_names}
-    ranges = ConceptRanges(models, data.test, batch_size=size, seed=seed, **settings, **names)
-    scorers = [*models.values(), *itertools.chain(*settings["controls"].values())]
-    starts = range(0, n_images, size)
-    rows = score_by_ranges(
-        run,
-        f"concepts {seed}",
-        lambda: lambda start, stop: ranges.rows(start * size, min(stop * size, n_images)),
-        len(starts),
-        fingerprint=run.options.identity() | {"seed": seed, "data": data.fingerprint, "models": scorers},
-        shard_size=BATCHES,
-        names=[f"image {start} ... {min(start + size, n_images) - 1}" for start in starts],
-    )
-    return ranges.table(rows)
-
 
 #: Batches of a range, which are lost if a worker dies.
 BATCHES = 2
 TOPS = (1, 3, 5)
 #: Images on which the maps of one random bank are scored, at least.
 RANDOM_MAPS = 200
+#: Images of the gallery: classified correctly and wrongly, and concepts of each; images of the explorer.
+N_RIGHT, N_WRONG, N_SHOWN, N_EXPLORED = 5, 2, 4, 100
+#: The page on which concepts are corrected.
+EXPLORER = "explore.html"
+COLUMNS = ["model", "metric", "explanation", "set", "l", "alpha", "item_kind", "item"]
+COLUMNS += ["value", "n", "undefined", "chance", "low", "high", "seed"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How the models of a seed are made and scored."""
+
+    #: Arguments of `ConceptBank.fit`.
+    bank: dict[str, Any]
+    values: str
+    random_banks: int
+    interventions: bool
+    sweep: bool
+    explore: bool
+    epochs: int
+    bfloat16: bool
+    layer: str | None
+    device: torch.device
+    batch_size: int
+    readers: int
+    engine: str
+    progress: bool
+
+    @property
+    def threshold(self) -> float | None:
+        """Value above which a concept is predicted present; not known for raw values, which lack the intercept."""
+        return 0.0 if self.values == "margin" else None
+
+    def fit_bank(self, train: Embeddings, names: Sequence[str], seed: int, **changed: Any) -> ConceptBank:
+        """Fit a concept bank to embeddings, with some settings changed."""
+        return ConceptBank.fit(train.features, train.concept_labels, names, seed=seed, **self.bank | changed)
 
 
 @dataclass(frozen=True)
-class SeedModels:
+class Models:
     """The models of one seed, and what they were fitted to."""
 
     models: dict[str, ConceptModel]
     controls: list[PostHocCBM]
     post_hoc: PostHocCBM
-    bank: ConceptBank
     backbone: Backbone
     train_set: Embeddings
     #: The classifier of the small network, where it is trained here.
     classifier: nn.Module | None
 
 
-def score_seed(
-    run: Run[ConceptOptions],
-    network: Network | None,
-    data: BenchmarkData,
-    seed: int,
-    *,
-    first: bool,
-    show_scores: Callable[[pd.DataFrame], object],
-) -> pd.DataFrame:
-    """Build the models of one seed and score them on the test images; show the scores before the sweep."""
-    options = run.options
-    # As training: what is done on each core, and so every number, does not depend on how many there are.
-    n_cores = torch.get_num_threads() if network is None else 1
-    with one_thread() if network is None else nullcontext(), quiet_fits():
-        fitted = fit_models(run, network, data, seed)
-        scores, test_features = score_images(run, network, data, seed, fitted, n_cores, first=first)
-        show_scores(scores)
-        if first:
-            post_hoc = fitted.post_hoc
-            predicted = predicted_classes(post_hoc.head, post_hoc.concept_layer(test_features))
-            run.facts["gallery"] = png(draw_gallery(post_hoc, data, predicted, seed))
-            if options.explore:
-                run.facts["explorer"] = draw_explorer(post_hoc, fitted.controls, data).encode()
-            run.facts |= {"linear pool": post_hoc.linear_pool, "by class": labels_by_class(data.train)}
-            run.settings["concept bank"] = repr(fitted.bank)
-        # The first table comes before what is not in it.
-        with _step(seed, "trying other settings"):
-            if options.sweep and options.method == "svm":
-                scores = pd.concat([scores, sweep(run, data, seed, fitted, test_features)], ignore_index=True)
-    return scores
+def collect(folder: RunFolder, source: Source, settings: Settings, network: Network | None) -> Collected:
+    """Build and score the models of every seed."""
+    frames: list[pd.DataFrame] = []
+    about: dict[str, Any] = {}
+    for number, data in enumerate(load_data(source, network)):
+        seed = source.seeds[number]
+        if settings.progress:
+            with hide_bars():
+                typer.echo(f"Seed {seed} ({number + 1} of {len(source.seeds)})", err=True)
+        folder.note(*data.notes)
+        one_seed = OneSeed(folder, settings, network, data, seed, first=number == 0)
+        frames.append(_named(one_seed.scores().assign(seed=seed)))
+        if number == 0:
+            counts = f"{len(data.train)} training and {len(data.test)} test images"
+            names = f"{data.n_classes} classes, {len(data.concept_names)} concepts"
+            about = {"images": f"{data.title}: {counts}, {names}", "by_class": data.by_class}
+            about |= {"is_whole_cub": data.is_whole_cub, "gallery": one_seed.gallery()}
+            if settings.explore:
+                folder.write(EXPLORER, one_seed.explorer())
+    return Collected(pd.concat(frames, ignore_index=True), **about)
 
 
-def fit_models(run: Run[ConceptOptions], network: Network | None, data: BenchmarkData, seed: int) -> SeedModels:
-    """Train the small networks, where no other is given, and fit the concept models and their random baselines."""
-    options, device = run.options, run.options.torch_device()
-    models: dict[str, ConceptModel] = {}
-    if network is None:
-        with part(f"seed {seed}: training", TRAINING):
-            small, of_concepts = small_networks(run, data, seed)
-        backbone = small_backbone(small)
-        train_loader: Iterable[Any] = folded_batches(data.train, options.batch_size)
-        run.settings["maps"] = "stride 8, before the average pool of the small network"
-    else:
-        train_loader = sample_loader(data.train, options.batch_size, options.readers)
-        backbone, run.settings["maps"] = cut_network(network, options.layer, data.test[0].image[None].to(device))
-    with _step(seed, "reading training images"):
-        if network is None:
-            models[TRADITIONAL] = traditional_model(of_concepts, train_loader, data.n_classes)
-        train_set = embed(backbone, train_loader, display_progressbar=run.progress)
-    with _step(seed, "fitting concepts"):
-        banks = data.concept_names, data.n_classes, options.values
-        controls = random_models(backbone, train_set, *banks, options.random_banks, seed)
-        bank = fit_bank(train_set, data.concept_names, options, seed)
-    if bank.weak:
-        run.note(
-            f"Seed {seed}: the directions of {len(bank.weak)} of {len(bank)} concepts are hardly distinguishable from "
-            "chance on images held back, and say little."
-        )
-    models[POST_HOC] = post_hoc = bank_model(backbone, bank, train_set, data.n_classes, options.values)
-    if data.has_oracle:
-        models[ORACLE] = oracle_model(data.train, data.test, data.n_classes).to(device)
-    classifier = small.classifier if network is None else None
-    return SeedModels(models, controls, post_hoc, bank, backbone, train_set, classifier)
+def _named(frame: pd.DataFrame) -> pd.DataFrame:
+    """Name the baselines of maps and answers as models, the way results.csv has them."""
+    named = [
+        baseline_name(baseline, model) if baseline else model
+        for baseline, model in zip(frame["baseline"], frame["model"], strict=True)
+    ]
+    # Whole numbers in the file.
+    return frame.assign(model=named)[COLUMNS].astype({"l": "Int64"})
 
 
-def score_images(
-    run: Run[ConceptOptions],
-    network: Network | None,
-    data: BenchmarkData,
-    seed: int,
-    fitted: SeedModels,
-    n_cores: int,
-    *,
-    first: bool,
-) -> tuple[pd.DataFrame, Tensor]:
-    """Return the scores of all models on the test images, and the images as the backbone embeds them."""
-    options, n_concepts = run.options, len(data.concept_names)
-    loader = sample_loader(data.test, options.batch_size, options.readers)
-    settings: dict[str, Any] = {
-        "part_of_concept": data.part_of_concept,
-        "class_concepts": data.class_concepts,
-        "top_l": tuple(top for top in TOPS if top <= n_concepts),
-        "value_threshold": {TRADITIONAL: 0.5, POST_HOC: options.threshold, ORACLE: 0.5, RANDOM: options.threshold},
-        "controls": {RANDOM: fitted.controls},
-        # Which images they are counts for little compared with which bank it is, and maps take most of the time.
-        "control_stride": max(1, len(data.test) // RANDOM_MAPS),
-        "interventions": intervention_counts(n_concepts) if options.interventions else (),
-        # Values of the other models lie between 0 and 1.
-        "levels": {
-            POST_HOC: fitted.post_hoc.value_levels(fitted.train_set),
-            RANDOM: [control.value_levels(fitted.train_set) for control in fitted.controls],
-        },
-    }
-    # Images are read once: what else is computed of them is recorded while they are scored.
-    images = loader if network is None else _ClassifiedImages(loader, network.module, data.n_classes)
-    with _step(seed, "scoring test images"):
-        if options.engine == RAY:
-            scores = scored_by_ranges(run, fitted.models, data, seed, settings)
-            features = embed(fitted.backbone, images, display_progressbar=run.progress).features
+class OneSeed:
+    """The scores and pictures of one seed; models are made only where something is not in the cache."""
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        settings: Settings,
+        network: Network | None,
+        data: BenchmarkData,
+        seed: int,
+        *,
+        first: bool,
+    ) -> None:
+        self.folder, self.settings, self.network, self.data = folder, settings, network, data
+        self.seed, self.first = seed, first
+        self.n_cores = torch.get_num_threads() if network is None else 1
+        # The folder's settings are all options that matter, with hashes of the files that they name.
+        where = [str(settings.device), settings.bfloat16]
+        self.key = {"settings": folder.settings, "where": where, "seed": seed, "data": data.fingerprint}
+
+    def scores(self) -> pd.DataFrame:
+        """Return the scores of all models, and the accuracies of other settings of the bank."""
+        scores = self._cached("scores", self._score)
+        if not self.settings.sweep:
+            return scores
+        return pd.concat([scores, self._cached("sweep", self._sweep)], ignore_index=True)
+
+    def gallery(self) -> Figure:
+        """Draw some images with the concepts of the largest contributions to the predicted class."""
+        shown = self._cached("gallery", self._shown)
+        return draw_gallery(shown, self.data.class_names, self.data.concept_names)
+
+    def explorer(self) -> bytes:
+        """Return the page that shows test images of all classes and on which their concepts can be corrected."""
+        return self._cached("explorer", self._explorer)
+
+    def _cached(self, name: str, make: Any) -> Any:
+        def computed() -> Any:
+            # As training: what is done on each core, and so every number, does not depend on how many there are.
+            with one_thread() if self.network is None else nullcontext(), quiet_fits():
+                return make()
+
+        return self.folder.cached(f"{name} {self.seed}", self.key, computed)
+
+    @cached_property
+    def models(self) -> Models:
+        """The concept models and their random baselines, fitted to what small networks, or another one, see."""
+        settings, data, seed = self.settings, self.data, self.seed
+        models: dict[str, ConceptModel] = {}
+        classifier: nn.Module | None = None
+        if self.network is None:
+            networks = self._networks()
+            backbone, classifier = small_backbone(networks[BACKBONE]), networks[BACKBONE].classifier
+            train_loader: Iterable[Any] = folded_batches(data.train, settings.batch_size)
+            models[TRADITIONAL] = traditional_model(networks[TRADITIONAL], train_loader, data.n_classes)
         else:
-            settings |= {"concept_names": data.concept_names, "class_names": data.class_names, "seed": seed}
+            train_loader = sample_loader(data.train, settings.batch_size, settings.readers)
+            backbone, layer = cut_network(self.network, settings.layer, data.test[0].image[None].to(settings.device))
+            numbers = [", ".join(f"{number:g}" for number in part) for part in (data.mean or (), data.std or ())]
+            normalised = f"mean {numbers[0]}, deviation {numbers[1]}" if data.mean else "none"
+            self.folder.note(f"Where the network is cut: {layer}. Normalisation of the images: {normalised}.")
+        train_set = embed(backbone, train_loader, display_progressbar=settings.progress)
+        banks = data.concept_names, data.n_classes, settings.values
+        controls = random_models(backbone, train_set, *banks, settings.random_banks, seed)
+        bank = settings.fit_bank(train_set, data.concept_names, seed)
+        if bank.weak:
+            self.folder.note(
+                f"Seed {seed}: the directions of {len(bank.weak)} of {len(bank)} concepts are hardly distinguishable "
+                "from chance on images held back, and say little."
+            )
+        models[POST_HOC] = post_hoc = bank_model(backbone, bank, train_set, data.n_classes, settings.values)
+        if data.has_oracle:
+            models[ORACLE] = oracle_model(data.train, data.test, data.n_classes).to(settings.device)
+        return Models(models, controls, post_hoc, backbone, train_set, classifier)
+
+    @cached_property
+    def test_features(self) -> Tensor:
+        """The test images as the backbone embeds them; recorded where they are scored."""
+        return embed(self.models.backbone, self._loader(), display_progressbar=self.settings.progress).features
+
+    def _loader(self) -> DataLoader[ConceptSample]:
+        return sample_loader(self.data.test, self.settings.batch_size, self.settings.readers)
+
+    def _networks(self) -> dict[str, Any]:
+        """Return a network trained on the classes and one trained on the concepts."""
+        train = kept_images(self.data.train)
+        networks = untrained_networks(train, self.seed, self.settings.device)
+
+        def trained() -> dict[str, Tensor]:
+            how: dict[str, Any] = {"epochs": self.settings.epochs, "bfloat16": self.settings.bfloat16}
+            train_networks(networks, train, seed=self.seed, display_progressbar=self.settings.progress, **how)
+            return nn.ModuleDict(networks).state_dict()
+
+        state = self.folder.cached(f"networks {self.seed}", self.key, trained)
+        for name, network in networks.items():
+            own = [key for key in state if key.startswith(f"{name}.")]
+            load_trained(network, {key.removeprefix(f"{name}."): state[key] for key in own})
+        return networks
+
+    def _score(self) -> pd.DataFrame:
+        """Return the scores of all models on the test images, which are read once."""
+        data, settings, fitted = self.data, self.settings, self.models
+        n_concepts = len(data.concept_names)
+        arguments: dict[str, Any] = {
+            "part_of_concept": data.part_of_concept,
+            "class_concepts": data.class_concepts,
+            "top_l": tuple(top for top in TOPS if top <= n_concepts),
+            "value_threshold": dict.fromkeys((POST_HOC, RANDOM), settings.threshold)
+            | dict.fromkeys((TRADITIONAL, ORACLE), 0.5),
+            "controls": {RANDOM: fitted.controls},
+            # Which images they are counts for little compared with which bank it is, and maps take most of the time.
+            "control_stride": max(1, len(data.test) // RANDOM_MAPS),
+            "interventions": intervention_counts(n_concepts) if settings.interventions else (),
+            # Values of the other models lie between 0 and 1.
+            "levels": {
+                POST_HOC: fitted.post_hoc.value_levels(fitted.train_set),
+                RANDOM: [control.value_levels(fitted.train_set) for control in fitted.controls],
+            },
+        }
+        loader = self._loader()
+        images = loader if self.network is None else _ClassifiedImages(loader, self.network.module, data.n_classes)
+        if settings.engine == "ray":
+            out = self.folder.path / "cache" / f"ranges {self.seed}"
+            scores = score_in_ranges(fitted.models, data, self.seed, arguments, out=out, settings=settings)
+            self.test_features = embed(fitted.backbone, images, display_progressbar=settings.progress).features
+        else:
+            names: dict[str, Any] = {"concept_names": data.concept_names, "class_names": data.class_names}
+            shown: dict[str, Any] = {"n_threads": self.n_cores, "display_progressbar": settings.progress}
             with _recorded(fitted.post_hoc.concept_layer) as embeddings:
-                scores = score_concepts(
-                    fitted.models, images, **settings, n_threads=n_cores, display_progressbar=run.progress
-                )
-            features = torch.cat(embeddings)
-    plain: list[dict[str, Any]] = []
-    if isinstance(images, _ClassifiedImages):
-        plain = _plain_accuracy(run, images, data)
-        if first and plain:
-            run.note(*better_normalised(images.network, data.test, data.mean, data.std))
-    elif fitted.classifier is not None:
-        plain = accuracy_rows(data, predicted_classes(fitted.classifier, features), PLAIN)
-    accuracy = fitted.bank.test_accuracy.double()
-    directions = item_rows(accuracy, data.concept_names, model=POST_HOC, metric="CAV accuracy", item_kind="concept")
-    scores = _with_undefined(pd.concat([scores, score_table(directions)], ignore_index=True), data.left_out)
-    return pd.concat([score_table(plain), scores], ignore_index=True), features
+                scores = score_concepts(fitted.models, images, **arguments, **names, seed=self.seed, **shown)
+            self.test_features = torch.cat(embeddings)
+        if not fitted.post_hoc.linear_pool and (scores["metric"] == "CLM").any():
+            self.folder.note(
+                "About the maps: this backbone does not pool by the plain mean. Its maps are local evidence, not a "
+                "decomposition of the concept's value."
+            )
+        plain = self._plain_accuracy(images)
+        accuracy = fitted.post_hoc.bank.test_accuracy.double()
+        directions = item_rows(accuracy, data.concept_names, model=POST_HOC, metric="CAV accuracy", item_kind="concept")
+        scores = with_undefined(pd.concat([scores, score_table(directions)], ignore_index=True), data.left_out)
+        # A table without rows would make the columns of all tables ones of objects.
+        return pd.concat([score_table(plain), scores], ignore_index=True) if plain else scores
+
+    def _plain_accuracy(self, images: Any) -> list[dict[str, Any]]:
+        """Return the accuracy of the network's own classifier, where it has one for these classes."""
+        if self.models.classifier is not None:
+            return self._accuracy(_predicted(self.models.classifier, self.test_features), PLAIN)
+        if images.other_output:
+            self.folder.note(
+                f"The backbone's own accuracy: not applicable. Its {images.other_output} are not the "
+                f"{self.data.n_classes} classes of the data."
+            )
+            return []
+        if self.first:
+            self.folder.note(*better_normalised(images.network, self.data.test, self.data.mean, self.data.std))
+        return self._accuracy(np.concatenate(images.predicted), PLAIN)
+
+    def _accuracy(self, predicted: np.ndarray, model: str, **fields: Any) -> list[dict[str, Any]]:
+        return [mean_row(self.data.test.labels.numpy() == predicted, None, model=model, metric="accuracy", **fields)]
+
+    def _sweep(self) -> pd.DataFrame:
+        """Return the class accuracy for other settings of the bank: the cells of the paper's Table 3."""
+        rows, data, train_set, values = [], self.data, self.models.train_set, self.settings.values
+        for strength, count in progress(SETTINGS, "settings", show=self.settings.progress):
+            changed: dict[str, Any] = {"C": strength, "n_pos": count, "n_neg": count}
+            layer = ConceptLayer(self.settings.fit_bank(train_set, data.concept_names, self.seed, **changed), values)
+            head = fit_logistic(layer(train_set.features), train_set.labels, data.n_classes)
+            predicted = _predicted(head, layer(self.test_features))
+            item = setting_name(strength, count)
+            rows += self._accuracy(predicted, POST_HOC, item_kind="setting", item=item)
+        return score_table(rows)
+
+    def _shown(self) -> dict[str, Tensor]:
+        """Return some images, correctly classified ones first, and the maps of the concepts that contribute most."""
+        data, model = self.data, self.models.post_hoc
+        labels = data.test.labels.numpy()
+        right = labels == _predicted(model.head, model.concept_layer(self.test_features))
+        rows = _different_classes(labels, np.flatnonzero(right), N_RIGHT, self.seed)
+        rows += _different_classes(labels, np.flatnonzero(~right), N_WRONG + N_RIGHT - len(rows), self.seed)
+        batch = collate([data.test[index] for index in rows])
+        outputs = concept_outputs(model, batch.image)
+        guessed = outputs.logits.argmax(1)
+        weight = concept_importances(model, outputs.values, guessed, ("weight",))["weight"]
+        contributions = weight * outputs.values
+        ranked = rank_concepts(contributions, min(N_SHOWN, len(data.concept_names)))
+        with torch.no_grad(), alone_with(model):
+            features = model.features(to_model(model, batch.image))
+            maps = model.maps_from_features(features, ranked)
+            # The class's evidence is the weighted sum of the concepts', in the scale the values have.
+            scale = model.bank.norms if model.values == "margin" else torch.ones_like(model.bank.norms)
+            class_maps = torch.einsum("nl,nlhw->nhw", weight / scale, model.maps_from_features(features))
+        return {
+            "images": self._pictures(batch.image),
+            "maps": maps,
+            "class_maps": class_maps,
+            "concepts": ranked,
+            "present": batch.concepts.gather(1, ranked.cpu()) > 0.5,
+            "absent": outputs.values.gather(1, ranked) < 0,
+            "contributions": contributions.gather(1, ranked),
+            "labels": batch_labels(batch),
+            "predicted": guessed,
+        }
+
+    def _explorer(self) -> bytes:
+        data, fitted = self.data, self.models
+        rows = np.linspace(0, len(data.test) - 1, min(N_EXPLORED, len(data.test))).astype(int)
+        batch = collate([data.test[int(row)] for row in rows])
+        model = fitted.post_hoc.with_head(fitted.post_hoc.head)
+        heads: list[Any] = [control.head for control in fitted.controls]
+        model.random_banks = tuple(
+            RandomBank(control.bank.cavs, control.bank.intercepts, head)
+            for control, head in zip(fitted.controls, heads, strict=True)
+        )
+        page = explore(
+            model,
+            batch.image,
+            labels=batch_labels(batch),
+            concept_labels=batch.concepts > 0.5,
+            points=batch.points if batch.points.numel() else None,
+            part_of_concept=data.part_of_concept,
+            class_names=data.class_names,
+            pictures=self._pictures(batch.image),
+            title="Concepts of the test images",
+        )
+        return page.html.encode()
+
+    def _pictures(self, images: Tensor) -> Tensor:
+        """Return images without the normalisation, which may leave a float image a hair outside [0, 1]."""
+        if self.data.mean is None or self.data.std is None:
+            return images
+        mean, std = (torch.tensor(numbers).view(1, -1, 1, 1) for numbers in (self.data.mean, self.data.std))
+        return (images * std + mean).clamp(0, 1)
 
 
-#: Shares of the time of scoring a seed.
-STEPS = {"reading training images": 5, "fitting concepts": 2, "scoring test images": 8, "trying other settings": 5}
+def load_backbone(
+    spec: str, weights: str | None, layer: str | None, device: torch.device, normalised: Mapping[str, Any]
+) -> Network:
+    """Load the network that is evaluated; raise where it lacks the layer."""
+    network = load_network(spec, weights, **normalised)
+    if layer is not None:
+        find_layer(network.module, layer)
+    network.module.to(device)
+    return network
 
 
-def _step(seed: int, name: str) -> AbstractContextManager[None]:
-    """Give one step of scoring its share of the bar."""
-    return part(f"seed {seed}: {name}", SCORING * STEPS[name] / sum(STEPS.values()))
+def score_in_ranges(
+    models: Mapping[str, ConceptModel],
+    data: BenchmarkData,
+    seed: int,
+    arguments: Mapping[str, Any],
+    *,
+    out: Path,
+    settings: Settings,
+) -> pd.DataFrame:
+    """Return what `score_concepts` does with these arguments, to the bit; ranges are of whole batches."""
+    size, n_images = settings.batch_size, len(data.test)
+    names: dict[str, Any] = {"class_names": data.class_names, "concept_names": data.concept_names}
+    ranges = ConceptRanges(models, data.test, batch_size=size, seed=seed, **arguments, **names)
+    starts = range(0, n_images, size)
+    controls = itertools.chain(*arguments["controls"].values())
+    rows = score_shards(
+        lambda: lambda start, stop: ranges.rows(start * size, min(stop * size, n_images)),
+        len(starts),
+        out,
+        fingerprint={"seed": seed, "data": data.fingerprint, "models": [*models.values(), *controls]},
+        shard_size=BATCHES,
+        names=[f"image {start} ... {min(start + size, n_images) - 1}" for start in starts],
+        display_progressbar=settings.progress,
+        engine=settings.engine,
+    )
+    return ranges.table(rows)
 
 
 @contextmanager
@@ -378,7 +463,13 @@ class _ClassifiedImages:
             self.other_output = f"{logits.shape[-1]} outputs" if isinstance(logits, Tensor) else "output"
 
 
-def _with_undefined(scores: pd.DataFrame, left_out: Sequence[str]) -> pd.DataFrame:
+@torch.no_grad()
+def _predicted(head: nn.Module, inputs: Tensor) -> np.ndarray:
+    """Return the classes (N,) that a head predicts for its inputs (N, L)."""
+    return head(inputs).argmax(1).cpu().numpy()
+
+
+def with_undefined(scores: pd.DataFrame, left_out: Sequence[str]) -> pd.DataFrame:
     """Return scores with an undefined one for each concept left out, where there is one for each concept."""
     by_concept = scores[(scores["item_kind"] == "concept") & (scores["item"] == "")]
     if not left_out or by_concept.empty:
@@ -389,112 +480,11 @@ def _with_undefined(scores: pd.DataFrame, left_out: Sequence[str]) -> pd.DataFra
     return pd.concat([scores, *(undefined.assign(item=name) for name in left_out)])
 
 
-def fit_bank(
-    train: Embeddings, names: Sequence[str], options: ConceptOptions, seed: int, **changed: Any
-) -> ConceptBank:
-    """Fit a concept bank to embeddings as the options say, but for what is changed."""
-    settings: dict[str, Any] = {
-        name: getattr(options, name) for name in ("method", "n_pos", "n_neg", "C", "min_images")
-    }
-    return ConceptBank.fit(train.features, train.concept_labels, names, seed=seed, **settings | changed)
-
-
-@torch.no_grad()
-def predicted_classes(head: nn.Module, inputs: Tensor) -> np.ndarray:
-    """Return the classes (N,) that a head predicts for its inputs (N, L)."""
-    return head(inputs).argmax(1).cpu().numpy()
-
-
-def accuracy_rows(data: BenchmarkData, predicted: np.ndarray, model: str, **fields: Any) -> list[dict[str, Any]]:
-    """Return the row of a class accuracy on the test images."""
-    return [mean_row(data.test.labels.numpy() == predicted, None, model=model, metric="accuracy", **fields)]
-
-
-def _plain_accuracy(run: Run[ConceptOptions], images: _ClassifiedImages, data: BenchmarkData) -> list[dict[str, Any]]:
-    """Return the accuracy of the network's own classifier, where it has one for these classes."""
-    if images.other_output:
-        run.note(
-            f"The backbone's own accuracy: not applicable. Its {images.other_output} are not the {data.n_classes} "
-            "classes of the data."
-        )
-        return []
-    return accuracy_rows(data, np.concatenate(images.predicted), PLAIN)
-
-
-def sweep(
-    run: Run[ConceptOptions], data: BenchmarkData, seed: int, fitted: SeedModels, test_features: Tensor
-) -> pd.DataFrame:
-    """Return the class accuracy for other settings of the bank: the cells of the paper's Table 3."""
-    rows, train_set, options = [], fitted.train_set, run.options
-    for strength, count in progress(SETTINGS, "settings", show=run.progress):
-        bank = fit_bank(train_set, data.concept_names, options, seed, C=strength, n_pos=count, n_neg=count)
-        layer = ConceptLayer(bank, options.values)
-        head = fit_logistic(layer(train_set.features), train_set.labels, data.n_classes)
-        predicted = predicted_classes(head, layer(test_features))
-        item = setting_name(strength, count)
-        rows += accuracy_rows(data, predicted, POST_HOC, item_kind="setting", item=item)
-    return score_table(rows)
-
-
-#: The page on which concepts are corrected.
-EXPLORER = "explore.html"
-COLUMNS = ["model", "metric", "explanation", "set", "l", "alpha", "item_kind", "item"]
-COLUMNS += ["value", "n", "undefined", "chance", "low", "high", "seed"]
-
-
-@named_as_typed(ConceptOptions, concept_labels="--labels", pretrained="--weights")
-def collect(options: ConceptOptions, run: Run[ConceptOptions]) -> pd.DataFrame:
-    """Build and score the models of every seed."""
-    network = None if options.trains else _user_network(options)
-    frames: list[pd.DataFrame] = []
-    shown_seeds: set[int] = set()
-
-    def show(seed: int, scores: pd.DataFrame) -> None:
-        shown_seeds.add(seed)
-        if len(frames) + 1 < options.n_seeds:
-            done = pd.concat([*frames, _named(scores.assign(seed=seed))], ignore_index=True)
-            run.show(summary_so_far(done, options.n_seeds))
-
-    share = SCORING if network is not None else DRAWING + TRAINING + SCORING
-    with whole_run(options.n_seeds * share, show=run.progress) as bar:
-        for number, data in enumerate(load_data(options, network)):
-            seed = options.seed + number
-            run.say(f"Seed {seed} ({number + 1} of {options.n_seeds})")
-            run.settings |= data.settings
-            run.note(*data.notes)
-            score = partial(score_seed, run, network, data, seed, first=number == 0, show_scores=partial(show, seed))
-            scores = run.kept_frame(f"scores {seed}", {"seed": seed, "data": data.fingerprint}, score)
-            if seed not in shown_seeds:
-                show(seed, scores)
-            frames.append(_named(scores.assign(seed=seed)))
-            bar.reach((number + 1) * share)
-    if options.explore:
-        run.note(f"{EXPLORER} shows test images, and their concepts can be corrected on it.")
-        run.files[EXPLORER] = lambda path: path.write_bytes(run.facts["explorer"])
-    frame = pd.concat(frames, ignore_index=True)
-    if not run.facts["linear pool"] and (frame["metric"] == "CLM").any():
-        run.note(
-            "About the maps: this backbone does not pool by the plain mean. Its maps are local evidence, not a "
-            "decomposition of the concept's value."
-        )
-    return frame
-
-
-def _named(frame: pd.DataFrame) -> pd.DataFrame:
-    named = [
-        baseline_name(baseline, model) if baseline else model
-        for baseline, model in zip(frame["baseline"], frame["model"], strict=True)
-    ]
-    # Whole numbers in the file.
-    return frame.assign(model=named)[COLUMNS].astype({"l": "Int64"})
-
-
-def _user_network(options: ConceptOptions) -> Network:
-    network = load_network(options.backbone_name, options.weights, **options.normalisation)
-    if options.layer is not None:
-        find_layer(network.module, options.layer)
-    network.module.to(options.torch_device())
-    return network
-
-
-STUDY = Study("concepts", collect, page)
+def _different_classes(labels: np.ndarray, images: np.ndarray, count: int, seed: int) -> list[int]:
+    order = np.random.default_rng(seed).permutation(images)
+    by_class: dict[int, list[int]] = {}
+    for index in order.tolist():
+        by_class.setdefault(int(labels[index]), []).append(index)
+    # First one image of each class, then the second ones, and so on.
+    turns = itertools.zip_longest(*by_class.values())
+    return [index for turn in turns for index in turn if index is not None][:count]

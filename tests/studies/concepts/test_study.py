@@ -1,10 +1,7 @@
-"""The run of `benchmark concepts`: its birds and photographs, ranges of images, rare concepts and the explorer."""
+"""What `benchmark concepts` collects: its birds and photographs, ranges of images, and rare concepts."""
 
 from __future__ import annotations
 
-import json
-import re
-import shlex
 from collections import Counter
 from pathlib import Path
 
@@ -19,21 +16,29 @@ from fixtures_commands import NETWORK
 from fixtures_cub import write_cub
 from quantus_concepts.datasets import CUB200, PaintedBirds
 from quantus_concepts.datasets.birds.cub200 import CBM_ATTRIBUTES, GROUP_OF_ATTRIBUTE
+from quantus_concepts.functional.intervals import N_DRAWS
 from quantus_concepts.metrics.streaming.columns import ModelColumns
-from quantus_concepts.studies._kit.run import Run
+from quantus_concepts.studies._kit.folder import RunFolder
 from quantus_concepts.studies._models import loading
 from quantus_concepts.studies._models.loading import KeptImages
 from quantus_concepts.studies._models.networks import Network, load_network
 from quantus_concepts.studies.app import main
-from quantus_concepts.studies.concepts.data_option import load_data
-from quantus_concepts.studies.concepts.options import ConceptOptions
-from quantus_concepts.studies.concepts.study import score_seed
+from quantus_concepts.studies.concepts.data import Source, load_data
+from quantus_concepts.studies.concepts.study import OneSeed, Settings
 
 
 def test_each_seed_paints_other_birds_of_the_same_classes(monkeypatch):
     monkeypatch.setattr(loading, "PAINTED_AT_ONCE", 12)
-    options = ConceptOptions(n_train=27, n_test=10, n_classes=5, image_size=32, seeds=2, min_images=1)
-    _, together = load_data(options, None)
+    source = Source(
+        data="painted",
+        min_images=1,
+        image_size=32,
+        n_train=27,
+        n_test=10,
+        birds={"n_classes": 5, "seed": 0},
+        seeds=range(2),
+    )
+    _, together = load_data(source, None)
     # Other birds of the same classes, with a truth of their own.
     birds = KeptImages(PaintedBirds(57, image_size=32, n_classes=5), range(30, 57))
     later = PaintedBirds(27, image_size=32, n_classes=5, first=30)
@@ -43,7 +48,7 @@ def test_each_seed_paints_other_birds_of_the_same_classes(monkeypatch):
 
 
 def test_ranges_give_the_numbers_of_one_pass_and_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    again = check_concepts(tmp_path, "local", None)
+    again = check_concepts(tmp_path)
     files = sorted(tmp_path.rglob("*.safetensors"))
     assert len(files) == 3
     files[1].unlink()
@@ -53,24 +58,6 @@ def test_ranges_give_the_numbers_of_one_pass_and_are_kept(tmp_path: Path, monkey
     again()
     # Two batches, each by two models and three controls.
     assert len(scored) == 10
-
-
-def test_the_explorer_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    words = f"benchmark concepts {ConceptOptions.quick} --explore --no-progress --device cpu --out out"
-    assert main(shlex.split(words)) == 0
-    page = Path("out/explore.html").read_text(encoding="utf-8")
-    match = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
-    assert match
-    data = json.loads(match[1])
-    assert (len(data["pictures"]), len(data["concepts"]), len(data["classes"])) == (18, 8, 3)
-    assert "explore.html" in Path("out/report.html").read_text(encoding="utf-8")
-    # The grey range is that of the random control of the study.
-    assert len(data["random_values"]) == 18
-    # Both are of the same images: how many are classified right is the accuracy in the table.
-    table = pd.read_csv("out/results.csv").query("metric == 'accuracy' and model == 'post-hoc CBM' and item.isna()")
-    wrong = [value for value in data["scores"]["confidence when wrong"][0] if value is not None]
-    assert 1 - len(wrong) / 18 == pytest.approx(table["value"].iloc[0])
 
 
 class Counting(nn.ReLU):
@@ -92,11 +79,9 @@ def test_test_photographs_are_read_and_scored_once(tmp_path, monkeypatch, n_outp
         counting = Counting()
         convolution, last = nn.Conv2d(3, 8, 3), nn.Linear(8, n_outputs)
         network = nn.Sequential(convolution, counting, nn.AdaptiveAvgPool2d(1), nn.Flatten(), last).eval()
-    options = ConceptOptions(
-        data="cub", root=write_cub(tmp_path), backbone="resnet18", image_size=32, min_images=1, device="cpu"
-    )
     network = Network(network, "a test", "", (0.5,) * 3, (0.5,) * 3)
-    (data,) = load_data(options, network)
+    source = Source(data="cub", root=write_cub(tmp_path), image_size=32, min_images=1)
+    (data,) = load_data(source, network)
     reads = Counter()
 
     def noted(data, index, original=CUB200.__getitem__):
@@ -104,14 +89,30 @@ def test_test_photographs_are_read_and_scored_once(tmp_path, monkeypatch, n_outp
         return original(data, index)
 
     monkeypatch.setattr(CUB200, "__getitem__", noted)
-    run = Run(options, None)
-    scores = score_seed(run, network, data, 0, first=False, show_scores=len)
+    settings = Settings(
+        bank={"method": "svm", "C": 1.0, "n_pos": 100, "n_neg": 100, "min_images": 1},
+        values="margin",
+        random_banks=N_DRAWS,
+        interventions=True,
+        sweep=True,
+        explore=False,
+        epochs=1,
+        bfloat16=False,
+        layer=None,
+        device=torch.device("cpu"),
+        batch_size=64,
+        readers=0,
+        engine="local",
+        progress=False,
+    )
+    with RunFolder("test", {}, tmp_path / "out") as folder:
+        scores = OneSeed(folder, settings, network, data, 0, first=False).scores()
     # The first image also tells the shape of the maps.
     assert [key for key, count in reads.items() if count > 1] == [("test", 0)]
     plain = scores[scores["model"] == "plain backbone"]
     has_classes = n_outputs == len(data.class_names)
     assert plain["n"].tolist() == [6] * has_classes
-    assert any("accuracy: not applicable. Its 5 outputs" in note for note in run.notes) is not has_classes
+    assert any("accuracy: not applicable. Its 5 outputs" in note for note in folder.notes) is not has_classes
     # Training images, test images, those that the network classifies itself, and the shape of the maps.
     assert counting.seen <= 6 + 6 + 6 + 4
     assert len(scores[scores["item_kind"] == "setting"]) == 10
@@ -137,14 +138,13 @@ def cub(tmp_path, monkeypatch):
     return root
 
 
-def options(**changed):
-    settings = {"data": "cub", "root": "CUB_200_2011", "backbone": "network.py:model", "device": "cpu"}
-    return ConceptOptions(**settings | changed)
+def cub_source(**changed):
+    return Source(**{"data": "cub", "root": Path("CUB_200_2011"), "min_images": 1} | changed)
 
 
 def test_truth_stays_aligned_with_the_concepts_that_are_left(cub):
-    chosen = options(concepts=PATTERNS, min_images=3, image_size=32)
-    (data,) = load_data(chosen, load_network("network.py:model"))
+    source = cub_source(concepts=PATTERNS, min_images=3, image_size=32)
+    (data,) = load_data(source, load_network("network.py:model"))
     full = CUB200(cub, "train", concepts=["has_wing_*", "has_bill_shape::dagger"])
     counts = full.concept_labels.sum(0)
     learnable = torch.nonzero(torch.minimum(counts, 6 - counts) >= 3).flatten().tolist()
@@ -179,10 +179,10 @@ def test_concepts_left_out_are_undefined_in_results(cub):
 
 
 def test_a_file_says_for_which_size_its_network_is_made(cub):
-    (data,) = load_data(options(min_images=1), load_network("network.py:model"))
+    (data,) = load_data(cub_source(), load_network("network.py:model"))
     assert data.train[0].image.shape == (3, 224, 224)
     assert any("does not say for which size" in note for note in data.notes)
     (cub.parent / "network.py").write_text(NETWORK + "\nIMAGE_SIZE = 48\n")
-    (data,) = load_data(options(min_images=1), load_network("network.py:model"))
+    (data,) = load_data(cub_source(), load_network("network.py:model"))
     assert data.train[0].image.shape == (3, 48, 48)
     assert not any("which size" in note for note in data.notes)

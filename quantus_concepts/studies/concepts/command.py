@@ -1,0 +1,206 @@
+"""The command `benchmark concepts`; what computes is loaded when it runs, not for its help."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from quantus_concepts.studies._kit.options import (
+    AUTO,
+    MANY,
+    PAINTED,
+    RUN,
+    SMALL,
+    Backbone,
+    BatchSize,
+    Correlation,
+    Deviation,
+    Device,
+    Engine,
+    Epochs,
+    ImageSize,
+    Layer,
+    Mean,
+    NClasses,
+    NConcepts,
+    NTest,
+    NTrain,
+    Out,
+    Overwrite,
+    Progress,
+    Readers,
+    Seed,
+    Std,
+    Unnormalised,
+    Weights,
+    given_settings,
+    normalisation,
+    option_name,
+    refuse_without_effect,
+    require,
+    torch_device,
+)
+
+#: Defaults by kind of data.
+DEFAULT_BACKBONE = {"painted": SMALL, "cub": "resnet18_cub", "folder": "resnet18"}
+DEFAULT_SEEDS = {"painted": 4, "cub": 1, "folder": 1}
+#: The range of so many is their smallest to their largest; `functional.intervals.N_DRAWS`, which loads NumPy.
+N_BANKS = 39
+#: Pixels for each place of the small network's maps; smallest and largest painted birds.
+STRIDE, PAINTED_SIZES = 8, (32, 512)
+_data, _bank, _run = (partial(typer.Option, rich_help_panel=name) for name in ("Data", "Concept bank", RUN))
+_painted = partial(typer.Option, rich_help_panel=PAINTED)
+_FEW = "Minimum number of training images with a concept, and without it; other concepts are left out."
+_CONCEPTS = "folder: CSV of concepts per image or per class. cub: names or patterns of concepts, with commas between."
+_LABELS = "cub: concept labels per image, or by majority of the class (majority)."
+_PRECISION = "float32, bfloat16 (weights stay float32), or auto: bfloat16 where the processor multiplies in it."
+_SEEDS = "Number of seeds, counted up from --seed (painted: 4, else 1)."
+_ABOUT = "folder: CSV of concept and part, where names do not tell."
+_EXPLORE = "Write explore.html, a page to explore test images and correct concepts."
+_STRENGTH = "Regularisation of the SVM."
+_file, _count = partial(_data, exists=True, dir_okay=False), partial(_bank, min=1, max=MANY)
+#: Options without an effect on other data, and on a network that is not trained.
+BIRDS, TRAINING = ("n train", "n test", "n classes", "n concepts", "correlation", "deviation"), ("epochs", "precision")
+
+
+def benchmark_concepts(
+    data: Annotated[Literal["painted", "cub", "folder"], _data(help="Which images.")] = "painted",
+    root: Annotated[
+        Path | None, _data(exists=True, file_okay=False, help="Folder of the images (cub: the official layout).")
+    ] = None,
+    concepts: Annotated[str | None, _data(help=_CONCEPTS)] = None,
+    min_images: Annotated[int, _data(min=1, max=MANY, help=_FEW)] = 10,
+    parts: Annotated[Path | None, _file(help="folder: CSV of part points, for CLM.")] = None,
+    part_of_concept: Annotated[Path | None, _file(help=_ABOUT)] = None,
+    labels: Annotated[Literal["image", "majority"], _data(help=_LABELS)] = "image",
+    method: Annotated[Literal["svm", "mean"], _bank(help="svm, or mean (FastCAV).")] = "svm",
+    C: Annotated[float, typer.Option("--C", min=0, max=MANY, help=_STRENGTH, rich_help_panel="Concept bank")] = 1.0,
+    n_pos: Annotated[int, _count(help="Number of images with the concept.")] = 100,
+    n_neg: Annotated[int, _count(help="Number of images without the concept.")] = 100,
+    values: Annotated[Literal["margin", "raw"], _bank(help="Concept values: margin or raw.")] = "margin",
+    random_banks: Annotated[int, _bank(min=N_BANKS, max=MANY, help="Number of random banks (baseline).")] = N_BANKS,
+    interventions: Annotated[bool, _bank(help="Accuracy while people correct concepts.")] = True,
+    sweep: Annotated[bool, _bank(help="Try other C and numbers of images (Table 3).")] = True,
+    backbone: Backbone = None,
+    layer: Layer = None,
+    weights: Weights = None,
+    mean: Mean = None,
+    std: Std = None,
+    unnormalised: Unnormalised = False,
+    image_size: ImageSize = None,
+    n_train: NTrain = 2400,
+    n_test: NTest = 600,
+    n_classes: NClasses = 20,
+    n_concepts: NConcepts = 69,
+    correlation: Correlation = 0.0,
+    deviation: Deviation = 0.1,
+    epochs: Epochs = 9,
+    precision: Annotated[Literal["auto", "float32", "bfloat16"], _painted(help=_PRECISION)] = "auto",
+    engine: Engine = "local",
+    seeds: Annotated[int | None, _run(min=1, max=1000, help=_SEEDS)] = None,
+    seed: Seed = 0,
+    device: Device = AUTO,
+    batch_size: BatchSize = 64,
+    readers: Readers = 0,
+    explore: Annotated[bool, typer.Option("--explore", help=_EXPLORE, rich_help_panel=RUN)] = False,
+    progress: Progress = True,
+    out: Out = None,
+    overwrite: Overwrite = False,
+) -> Path:
+    """Evaluate a post-hoc concept bottleneck model: are its concepts real, present, and in the right place?
+
+    With no option: painted birds are drawn, a small network is trained, and the post-hoc model is compared with a
+    traditional one, an oracle and random directions. Prints the main numbers; the last line is the folder with
+    report.html, results.csv, tables and figures.
+
+    Example: quantus-concepts benchmark concepts --seeds 2
+
+    Example: quantus-concepts benchmark concepts --data cub --root CUB_200_2011 --backbone resnet18
+    """
+    settings = given_settings(locals())
+    spec = backbone if backbone is not None else DEFAULT_BACKBONE[data]
+    n_seeds = seeds if seeds is not None else DEFAULT_SEEDS[data]
+    trains = spec == SMALL
+    normalised = normalisation(mean, std, unnormalised)
+    if data == "painted":
+        refuse_without_effect("with --data painted", root=root, concepts=concepts)
+    else:
+        require(f"with --data {data}", root=root, **({"concepts": concepts} if data == "folder" else {}))
+    if data != "folder":
+        refuse_without_effect(f"with --data {data}", parts=parts, part_of_concept=part_of_concept)
+    elif not Path(concepts or "").is_file():
+        raise ValueError(f"Expected `--concepts` to name a file but there is none at {concepts}.")
+    if data != "cub":
+        refuse_without_effect(f"with --data {data}", labels=None if labels == "image" else labels)
+    if trains:
+        mine = {"layer": layer, "weights": weights, "mean": mean, "std": std, "unnormalised": unnormalised}
+        refuse_without_effect("on the small network: name one of your own with --backbone", **mine)
+    else:
+        refuse_without_effect(f"on {spec}, which is not trained", precision=None if precision == AUTO else precision)
+    if C <= 0:
+        raise ValueError(f"Expected `--C` to be above 0 but got {C:g}.")
+    _check_sizes(data, trains, image_size, n_classes, n_train=n_train, n_test=n_test)
+
+    from quantus_concepts.studies._kit.folder import RunFolder, warnings_as_notes
+    from quantus_concepts.studies._kit.plots import report_style
+    from quantus_concepts.studies._kit.report import write_report
+    from quantus_concepts.studies._models.training import processor_has_bfloat16
+    from quantus_concepts.studies.concepts.data import Source
+    from quantus_concepts.studies.concepts.report import build_report
+    from quantus_concepts.studies.concepts.study import Settings, collect, load_backbone
+
+    chosen = torch_device(device)
+    idle = [*(BIRDS if data != "painted" else ()), *(TRAINING if not trains else ())]
+    settings = {name: value for name, value in settings.items() if name not in idle}
+    settings |= {"backbone": settings.get("backbone", spec), "seeds": str(n_seeds)}
+    birds: dict[str, Any] = {"n_classes": n_classes, "n_concepts": n_concepts, "deviation": deviation}
+    birds |= {"correlation": correlation, "seed": seed}
+    of_folder: dict[str, Any] = {"root": root, "concepts": concepts, "parts": parts, "part_of_concept": part_of_concept}
+    many: dict[str, Any] = {"n_train": n_train, "n_test": n_test, "seeds": range(seed, seed + n_seeds)}
+    more: dict[str, Any] = {"min_images": min_images, "image_size": image_size, "progress": progress}
+    source = Source(data=data, labels=labels, birds=birds, **of_folder, **many, **more)
+    how = Settings(
+        bank={"method": method, "C": C, "n_pos": n_pos, "n_neg": n_neg, "min_images": min_images},
+        values=values,
+        random_banks=random_banks,
+        interventions=interventions,
+        sweep=sweep and method == "svm",
+        explore=explore,
+        epochs=epochs,
+        bfloat16=precision == "bfloat16" or (precision == AUTO and chosen.type == "cpu" and processor_has_bfloat16()),
+        layer=layer,
+        device=chosen,
+        batch_size=batch_size,
+        readers=readers,
+        engine=engine,
+        progress=progress,
+    )
+    network = None if trains else load_backbone(spec, weights, layer, chosen, normalised)
+    with RunFolder("benchmark concepts", settings, out, overwrite=overwrite) as folder, report_style():
+        with warnings_as_notes(folder):
+            collected = collect(folder, source, how, network)
+        report = build_report(collected, paper=data == "cub", n_banks=random_banks, explorer=explore)
+        write_report(folder, collected.frame, report, {"device": str(chosen), "bfloat16": str(how.bfloat16)})
+    return folder.path
+
+
+def _check_sizes(data: str, trains: bool, image_size: int | None, n_classes: int, **counts: int) -> None:
+    few = [name for name, count in counts.items() if data == "painted" and count < n_classes]
+    if few:
+        raise ValueError(
+            f"Expected `{option_name(few[0])}` to be at least {n_classes}, an image of each class, but got "
+            f"{counts[few[0]]}."
+        )
+    low, high = PAINTED_SIZES
+    if image_size is None:
+        return
+    if data == "painted" and not low <= image_size <= high:
+        raise ValueError(f"Expected `--image-size` to lie in [{low}, {high}] for painted birds but got {image_size}.")
+    if trains and image_size % STRIDE:
+        raise ValueError(
+            f"Expected `--image-size` to be a multiple of {STRIDE}, the stride of the small network, but got "
+            f"{image_size}."
+        )

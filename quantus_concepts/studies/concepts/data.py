@@ -1,0 +1,219 @@
+"""From `--data` and its companions to training and test images, as the backbone wants them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from captum_concepts._support.fingerprints import fingerprint_of
+from captum_concepts.bank.directions import list_first
+from captum_concepts.bank.learnable import find_learnable
+from quantus_concepts.datasets import PaintedBirds
+from quantus_concepts.datasets.base import ConceptDataset
+from quantus_concepts.studies._models.loading import KeptImages, painted_birds
+from quantus_concepts.studies._models.networks import SMALL_NETWORK, Network
+
+if TYPE_CHECKING:
+    from torchvision.transforms import v2
+
+#: Pixels of painted birds, and of photographs, for a network that does not say its size.
+PAINTED_SIZE, PHOTOGRAPH_SIZE = 96, 224
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """Which images a run is about; `birds` are the settings of `PaintedBirds` without the size."""
+
+    data: str
+    min_images: int
+    image_size: int | None = None
+    root: Path | None = None
+    concepts: str | None = None
+    parts: Path | None = None
+    part_of_concept: Path | None = None
+    labels: str = "image"
+    n_train: int = 0
+    n_test: int = 0
+    birds: dict[str, Any] = field(default_factory=dict)
+    seeds: range = range(1)
+    progress: bool = False
+
+
+@dataclass
+class BenchmarkData:
+    """Training and test images."""
+
+    train: ConceptDataset
+    test: ConceptDataset
+    class_concepts: Tensor
+    #: What the images are, for readers.
+    title: str
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+    has_oracle: bool = False
+    #: Names of the concepts that too few training images show or lack.
+    left_out: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def class_names(self) -> list[str]:
+        """K names."""
+        return self.test.class_names
+
+    @property
+    def concept_names(self) -> list[str]:
+        """L names."""
+        return self.test.concept_names
+
+    @property
+    def part_of_concept(self) -> Tensor:
+        """(L,), the part each concept is about, -1 for none."""
+        return self.test.part_of_concept
+
+    @property
+    def n_classes(self) -> int:
+        """K."""
+        return len(self.class_names)
+
+    @property
+    def by_class(self) -> bool:
+        """Whether all training images of a class have the same concept labels, and some class has several images."""
+        labels, concepts = self.train.labels, self.train.concept_labels
+        rows = [concepts[labels == k] for k in labels.unique()]
+        return any(len(of_class) > 1 for of_class in rows) and all(bool((part == part[0]).all()) for part in rows)
+
+    @property
+    def is_whole_cub(self) -> bool:
+        """Whether the images and classes are all of CUB-200-2011, as in the paper."""
+        return (len(self.train) + len(self.test), self.n_classes) == (11_788, 200)
+
+    @property
+    def fingerprint(self) -> str:
+        """Return what tells data apart: all labels, and the images that are in memory."""
+        several = (self.train, self.test)
+        images = [data.images for data in several if isinstance(data, KeptImages)]
+        return fingerprint_of([[data.labels, data.concept_labels] for data in several], images)
+
+
+def load_data(source: Source, network: Network | None) -> Iterator[BenchmarkData]:
+    """Load or draw the images of each seed; without a network they are kept in memory."""
+    # Painted birds are other individuals of the same classes for each seed, so that intervals over seeds cover the
+    # data too; photographs are the same for all.
+    if network is None and source.data == "painted":
+        size = source.image_size or PAINTED_SIZE
+        n_classes = source.birds["n_classes"]
+        settings = source.birds | {"image_size": size}
+        for number in range(len(source.seeds)):
+            # A seed begins with a turn of all classes.
+            train, test = painted_birds(
+                *(
+                    (settings | {"split": split}, number * -(-count // n_classes) * n_classes, count)
+                    for split, count in (("train", source.n_train), ("test", source.n_test))
+                ),
+                display_progressbar=source.progress,
+            )
+            yield _finished(source, _of_birds(train, test, size))
+        return
+    loaders: dict[str, Callable[[Source, Network], BenchmarkData]]
+    loaders = {"painted": _painted, "cub": _cub, "folder": _folder}
+    # The labels tell which concepts cannot be learned, before an image is read.
+    data = _finished(source, loaders[source.data](source, network or SMALL_NETWORK))
+    if network is None:
+        # Every image is needed in every epoch, and in 8 bits a few thousand small ones take little room.
+        data = dataclasses.replace(data, train=KeptImages(data.train), test=KeptImages(data.test))
+    yield from [data] * len(source.seeds)
+
+
+def _finished(source: Source, data: BenchmarkData) -> BenchmarkData:
+    """Return the data with the concepts that can be learned from the training images, and notes on the others."""
+    labels, names = data.train.concept_labels, data.concept_names
+    learnable = find_learnable(labels, names, None, source.min_images)
+    if learnable.left_out:
+        data.notes.append(
+            f"{len(learnable.left_out)} of {len(names)} concepts are left out, since they have fewer than "
+            f"{source.min_images} training images with or without them (--min-images): "
+            f"{list_first(learnable.left_out)}. Tables of concepts show them as undefined."
+        )
+        data = dataclasses.replace(
+            data,
+            train=data.train.select(learnable.positions),
+            test=data.test.select(learnable.positions),
+            class_concepts=data.class_concepts[:, learnable.positions],
+            left_out=learnable.left_out,
+        )
+    if data.by_class:
+        data.notes.append("Concept labels are given by class: what is scored is whether a concept is one of its class.")
+    if not (data.part_of_concept >= 0).any():
+        data.notes.append("No parts are annotated, so there is no CLM (give --parts for a folder of images).")
+    return data
+
+
+def _of_birds(train: ConceptDataset, test: ConceptDataset, size: int) -> BenchmarkData:
+    return BenchmarkData(train, test, train.class_concepts, f"painted birds, {size} px", has_oracle=True)
+
+
+def _painted(source: Source, network: Network) -> BenchmarkData:
+    settings = source.birds | {"image_size": source.image_size or network.image_size or PAINTED_SIZE}
+    train, test = (
+        PaintedBirds(**settings, split=split, n_images=count, transform=_normalise(network))
+        for count, split in ((source.n_train, "train"), (source.n_test, "test"))
+    )
+    data = _of_birds(train, test, settings["image_size"])
+    # The oracle knows an image by its 8-bit content, which normalisation hides.
+    return dataclasses.replace(data, mean=network.mean, std=network.std, has_oracle=network.mean is None)
+
+
+def _cub(source: Source, network: Network) -> BenchmarkData:
+    from quantus_concepts.datasets import CUB200
+    from quantus_concepts.datasets.transforms import default_transform
+
+    size = source.image_size or network.image_size or PHOTOGRAPH_SIZE
+    transform = default_transform(size, network.mode, network.mean, network.std)
+    patterns = None if source.concepts is None else [name.strip() for name in source.concepts.split(",")]
+    train, test = (
+        CUB200(source.root or "", split, concept_labels=source.labels, transform=transform, concepts=patterns)
+        for split in ("train", "test")
+    )
+    title = f"CUB-200-2011, {size} px, {network.mode.replace('_', ' ')}"
+    data = BenchmarkData(train, test, train.class_concepts, title, network.mean, network.std)
+    if source.image_size is None and network.image_size is None:
+        data.notes.append(
+            f"Images are {size} px: {network.source} does not say for which size it is made. Give --image-size, or "
+            "define IMAGE_SIZE in its file."
+        )
+    return data
+
+
+def _folder(source: Source, network: Network) -> BenchmarkData:
+    from quantus_concepts.datasets import ConceptFolder
+
+    size = source.image_size or network.image_size
+    train, test = (
+        ConceptFolder(
+            source.root or "",
+            source.concepts or "",
+            source.parts,
+            split=split,
+            image_size=size,
+            part_of_concept=source.part_of_concept,
+            seed=source.seeds[0],
+        )
+        for split in ("train", "test")
+    )
+    for dataset in (train, test):
+        # Set afterwards: a folder without a transform checks that its images have one size.
+        dataset.transform = _normalise(network)
+    title = f"images in {source.root.name if source.root else ''}, {'their own size' if size is None else f'{size} px'}"
+    return BenchmarkData(train, test, train.class_concepts, title, network.mean, network.std)
+
+
+def _normalise(network: Network) -> v2.Normalize | None:
+    # Painted birds need none, and loading it takes a second.
+    from torchvision.transforms import v2
+
+    return None if network.mean is None or network.std is None else v2.Normalize([*network.mean], [*network.std])
