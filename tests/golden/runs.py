@@ -52,6 +52,8 @@ NO_FIGURES: dict[str, Any] = {
         )
     },
     "quantus_concepts.studies._kit.charts.png": lambda _: b"",
+    "quantus_concepts.studies._kit.report.png": lambda _: b"",
+    "quantus_concepts.studies._kit.report.svg": lambda _: b"<svg/>",
 }
 
 
@@ -302,7 +304,7 @@ RUNS |= {
     )
     for words, (options, small) in COMMANDS.items()
     # Other commands write no results.
-    if options.quick and EXPORTED[words][1].endswith(":STUDY")
+    if options is not None and options.quick and EXPORTED[words][1].endswith(":STUDY")
     if not any(command.startswith(f"{words} ") for run in RUNS.values() for command in run.commands)
 }
 
