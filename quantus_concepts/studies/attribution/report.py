@@ -129,8 +129,8 @@ def make_report(results: Results, *, data: str) -> Report:
     wrong = unverified(results)
     sections = [Section("Does the ground truth hold?", premise_tables(results), [check_table(results)])]
     sections.append(Section("All methods", [method_table(scores)], [detail_table(frame)]))
-    if "relative MCS" in present:
-        curves = pick(frame, metric="relative MCS")
+    curves = pick(frame, metric="relative MCS").dropna(subset="value")
+    if len(curves):
         parts = [Picture("relative", draw_curves(curves, pick(premises, metric="accuracy drop")), CURVES)]
         correlations = pick(frame, metric="correlation").dropna(subset="value")
         if len(correlations):
@@ -427,4 +427,4 @@ def _outline(ax: Axes, row: GalleryRow) -> None:
 
 
 def _wrapped(text: str, width: int) -> str:
-    return "\n".join(textwrap.wrap(text, width)) or text
+    return "\n".join(textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False))

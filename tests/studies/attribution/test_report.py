@@ -166,3 +166,13 @@ def test_rows_are_of_different_objects_and_scenes_while_there_are_any():
     assert shown_rows(chosen, objects, scenes, 100) == [1, 2, 3, 4, 6]
     # Where none enters, all stand in.
     assert shown_rows(torch.zeros(7).bool(), objects, scenes, 2) == [0, 1]
+
+
+def test_models_that_learned_nothing_have_a_report_too(tmp_path):
+    found = results()
+    frame = found.frame.assign(**dict.fromkeys(("value", "low", "high"), np.nan), n=0)
+    with RunFolder("test", {}, tmp_path / "out") as folder, report_style():
+        write_report(folder, frame, make_report(found._replace(frame=frame), data="painted"))
+    verdicts = pd.read_csv(tmp_path / "out/tables/verdicts.csv")
+    assert len(verdicts) == 1  # the premises
+    assert (tmp_path / "out/report.html").exists()
