@@ -9,8 +9,6 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from quantus_concepts.studies.attribution.options import AttributionOptions
-
 OBJECTS, SCENES = ("leaf", "stone"), ("beach", "forest")
 METHOD = """
 import captum.attr
@@ -36,7 +34,11 @@ def gives_nan(model, inputs, targets, **kwargs):
 number = 3
 """
 #: Of the smallest run there is.
-TINY = shlex.split(f"{AttributionOptions.quick} --no-progress --device cpu")
+QUICK = (
+    "--n-train 4 --n-test 4 --test-share 0.25 --image-size 16 --epochs 2 --batch-size 16 --train-batch-size 16 "
+    "--n-images 12 --n-patches 4 --patch-steps 5 --n-samples 2 --n-steps 3"
+)
+TINY = shlex.split(f"{QUICK} --no-progress --device cpu")
 FOLDERS = shlex.split("--data folders --objects cutouts --scenes scenes")
 
 

@@ -83,6 +83,7 @@ FILES = {
 SMALL = {
     "benchmark concepts": "--n-train 60 --n-test 18 --n-classes 3 --n-concepts 8 --image-size 32 --epochs 1 --seeds 1 "
     "--no-sweep --no-progress --device cpu",
+    "benchmark attribution": f"{fixtures_attribution.QUICK} --no-progress --device cpu",
 }
 
 

@@ -52,6 +52,8 @@ NO_FIGURES: dict[str, Any] = {
         )
     },
     "quantus_concepts.studies._kit.charts.png": lambda _: b"",
+    "quantus_concepts.studies._kit.report.png": lambda _: b"",
+    "quantus_concepts.studies._kit.report.svg": lambda _: b"<svg/>",
 }
 
 

@@ -1,3 +1,5 @@
 """`benchmark attribution`: does an attribution method give importance to what provably does not matter?"""
 
-COMMANDS = {"benchmark attribution": ("options:AttributionOptions", "study:STUDY")}
+from quantus_concepts.studies.attribution.command import benchmark_attribution
+
+COMMANDS = {"benchmark attribution": benchmark_attribution}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from functools import partial
+from collections.abc import Mapping
+from typing import Any
 
 import pandas as pd
 import torch
@@ -11,16 +12,15 @@ from torch import Tensor, nn
 
 from captum_concepts import TCAVScore, tcav_contrast, tcav_score
 from quantus_concepts.datasets import ComposedDataset
-from quantus_concepts.datasets.scenes.objects_on_scenes import PAPER_OBJECT, PAPER_SCENE, find_class
-from quantus_concepts.studies._kit.results import pick
-from quantus_concepts.studies._kit.run import Run
+from quantus_concepts.studies._kit.folder import RunFolder
 from quantus_concepts.studies.attribution.data import AttributionData
-from quantus_concepts.studies.attribution.evaluation import COMMONALITIES, Models, model_name
-from quantus_concepts.studies.attribution.options import AttributionOptions
+from quantus_concepts.studies.attribution.model_training import data_identity
 
 TCAV = "TCAV"
 #: As the paper: images with the concept and images without it for each direction.
 N_CONCEPT, N_INPUTS = 100, 100
+#: The row of a model's score over its layers, in the column of layers.
+ALL_LAYERS = "all that passed"
 
 
 def tcav_layers(model: nn.Module, images: Tensor) -> list[str]:
@@ -52,92 +52,83 @@ def tcav_layers(model: nn.Module, images: Tensor) -> list[str]:
 
 
 def score_tcav(
-    run: Run[AttributionOptions], data: AttributionData, models: Models, premises: pd.DataFrame
-) -> pd.DataFrame:
-    """Score the common object for f_o and f_s, and for the f_s^k where they were trained."""
-    options, test = run.options, data.test
-    common, target = _common(data, options)
+    folder: RunFolder,
+    data: AttributionData,
+    models: Mapping[str, nn.Module],
+    drops: pd.DataFrame,
+    *,
+    n_relative: int,
+    **settings: Any,
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Score the common object for f_o and f_s, and for the f_s^k, whose accuracy drops are rows with k.
+
+    Returns rows of the results, and the score of each layer of each model; `settings` are those of `tcav_score`.
+    """
+    test, common, target = data.test, data.common_object, data.target_scene
     concept = _images(data.train, data.train.object_labels == common, N_CONCEPT)
     bare = data.train.with_view("0s")
     negatives = _images(bare, torch.ones(len(bare), dtype=torch.bool), 3 * N_CONCEPT)
-    with_object = _images(test, test.object_labels == common, N_INPUTS)
-    in_scene = _images(test, test.scene_labels == target, N_INPUTS)
     # Every direction takes as many images without the concept, twice, as with it.
     n_samples = min(len(concept), len(negatives) // 2)
     if n_samples < 2:
-        run.settings[TCAV] = (
-            f"left out: a direction needs 2 training images with {test.object_names[common]} and 4 bare scenes but "
-            f"there are {len(concept)} and {len(negatives)}"
+        folder.note(
+            f"{TCAV} is left out: a direction needs 2 training images with {test.object_names[common]} and 4 bare "
+            f"scenes but there are {len(concept)} and {len(negatives)}."
         )
-        return pd.DataFrame()
-    score = partial(_score, run, models, concept, negatives, n_samples)
+        return pd.DataFrame(), pd.DataFrame()
+    layers = []
+
+    def score(name: str, images: Tensor, label: int) -> TCAVScore:
+        def make() -> pd.DataFrame:
+            model, device = models[name], settings["device"]
+            scored = tcav_score(
+                model,
+                tcav_layers(model, images[:2].to(device)),
+                concept,
+                negatives,
+                images,
+                label,
+                n_samples=n_samples,
+                **settings,
+            )
+            rows = [(ALL_LAYERS, scored.score, scored.random_mean, math.nan)]
+            rows += [(layer, of.score, of.random_mean, of.p_value) for layer, of in scored.layers.items()]
+            return pd.DataFrame(rows, columns=["layer", "value", "random concepts", "p"])
+
+        trained_on = data_identity(data.train, data.train.object_labels)
+        key = [models[name], trained_on, images, common, label, settings | {"device": str(settings["device"])}]
+        table = folder.cached(f"{TCAV} of {name}", key, make)
+        layers.append(table.assign(model=name))
+        return TCAVScore(float(table["value"].iloc[0]), float(table["random concepts"].iloc[0]), {})
+
+    with_object = _images(test, test.object_labels == common, N_INPUTS)
+    in_scene = _images(test, test.scene_labels == target, N_INPUTS)
     contrast = tcav_contrast(score("f_o", with_object, common), score("f_s", in_scene, target))
     count = min(len(with_object), len(in_scene))
     rows = [
         _row("MCS", contrast.score, count, reference=contrast.baseline),
         _row("MCS baseline", contrast.baseline, count),
     ]
-    drops = pick(premises, metric="accuracy drop")
-    if len(drops) and data.at_commonality is not None:
-        both = data.at_commonality(1.0, "test")
-        together = _images(both, both.scene_labels == target, options.n_relative)
-        *rarer, always = [score(model_name(k), together, target) for k in COMMONALITIES]
+    if len(drops) and data.with_common_object is not None:
+        both = data.with_common_object(1.0, "test")
+        together = _images(both, both.scene_labels == target, n_relative)
+        *rarer, always = [score(f"f_s^{k:.1f}", together, target) for k in drops["k"]]
         curve = torch.tensor([tcav_contrast(rare, always).score for rare in rarer]).double()
         rows += [
             _row("relative MCS", value, len(together), k=k)
-            for k, value in zip(COMMONALITIES[:-1], curve.tolist(), strict=True)
+            for k, value in zip(drops["k"][:-1], curve.tolist(), strict=True)
         ]
         defined = ~curve.isnan()
-        lost = torch.tensor(drops.loc[drops["k"] < 1, "value"].tolist()).double()
+        lost = torch.tensor(drops["value"][:-1].tolist()).double()
         pearson = math.nan
         if defined.sum() > 2:
             pearson = float(torch.corrcoef(torch.stack([curve[defined], lost[defined]]))[0, 1])
         rows.append(_row("correlation", pearson, int(defined.sum())) | {"n": int(defined.sum())})
-    return pd.DataFrame(rows)
-
-
-def _score(
-    run: Run[AttributionOptions],
-    models: Models,
-    concept: Tensor,
-    negatives: Tensor,
-    n_samples: int,
-    name: str,
-    images: Tensor,
-    label: int,
-) -> TCAVScore:
-    device = run.options.torch_device()
-    score = tcav_score(
-        models[name],
-        tcav_layers(models[name], images[:2].to(device)),
-        concept,
-        negatives,
-        images,
-        label,
-        n_samples=n_samples,
-        batch_size=run.options.batch_size,
-        device=device,
-        seed=run.options.seed,
-    )
-    layers = [f"{layer} {tested.score:.2f} (p = {tested.p_value:.2g})" for layer, tested in score.layers.items()]
-    run.settings[f"TCAV of {name}"] = "; ".join(layers)
-    return score
+    return pd.DataFrame(rows), pd.concat(layers, ignore_index=True)
 
 
 def _row(metric: str, value: float, n: int, **columns: float) -> dict[str, object]:
     return {"method": TCAV, "metric": metric, "value": value, "n": 0 if math.isnan(value) else n, **columns}
-
-
-def _common(data: AttributionData, options: AttributionOptions) -> tuple[int, int]:
-    """Return the common object and the target scene, by number."""
-    if data.at_commonality is not None:
-        composed = data.at_commonality(1.0, "test")
-        if composed.common_object is not None and composed.target_scene is not None:
-            return composed.common_object, composed.target_scene
-    return (
-        find_class("common_object", options.common_object, data.test.object_names, PAPER_OBJECT),
-        find_class("target_scene", options.target_scene, data.test.scene_names, PAPER_SCENE),
-    )
 
 
 def _images(data: ComposedDataset, chosen: Tensor, count: int) -> Tensor:

@@ -1,414 +1,430 @@
-"""The report of `benchmark attribution`: answers, tables, charts and findings, declared over its frame."""
+"""The report of `benchmark attribution`: verdicts, MCS, IDR and IIR of every method, the paper's tables, maps."""
 
 from __future__ import annotations
 
 import math
-import re
-from functools import partial
-from typing import Any
+import textwrap
+from collections.abc import Callable
 
+import numpy as np
 import pandas as pd
-from markupsafe import Markup, escape
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from matplotlib.patheffects import withStroke
 
-from quantus_concepts.studies._kit.charts import Bars, Chart, Curves
-from quantus_concepts.studies._kit.findings import Finding, Writer, count_range, join_words, number, points
-from quantus_concepts.studies._kit.page import Page, Section
-from quantus_concepts.studies._kit.results import PAPER, against, load_paper, names, pick
-from quantus_concepts.studies._kit.run import Run
-from quantus_concepts.studies._kit.tables import Table, arrange
-from quantus_concepts.studies.attribution.findings import (
-    CONTROLS,
-    OF_COMMONALITY,
-    WRITERS,
-    GroundTruth,
-    answers,
-    any_size,
-    best_of,
-    findings,
-    methods_of,
-    reference_of,
-)
+from captum_concepts.attributions.methods import CONTROL_METHODS
+from quantus_concepts.functional.intervals import relation
+from quantus_concepts.studies._kit.plots import BAND, GRID, INK, MARKERS, MUTED, PALETTE, WIDTH, add_legend, dots
+from quantus_concepts.studies._kit.report import Picture, Report, Section, Table, Verdict, number, percent
+from quantus_concepts.studies._kit.results import load_paper, names, pick
 from quantus_concepts.studies.attribution.global_method import TCAV
-from quantus_concepts.studies.attribution.options import AttributionOptions
+from quantus_concepts.studies.attribution.study import GalleryRow, Results
 
-SOURCE = "Yang and Kim (2019), BIM: Towards Quantitative Evaluation of Interpretability Methods with Ground Truth"
-
-
-def page(frame: pd.DataFrame, run: Run[AttributionOptions]) -> Page:
-    """Declare the report of a run."""
-    truth, paper = GroundTruth(run.facts["checks"], run.frames["premises"]), run.facts["paper"]
-    charts, tables = draw(frame, truth, run), declare(frame, truth)
-    premises = [premise for check in truth.checks for premise in check.premises]
-
-    def section(heading: str, *figures: str, folded: str = "") -> Section:
-        present = [charts[name] for name in figures if name in charts]
-        return Section(heading, charts=present, folded=[tables[folded]] if folded in tables else [])
-
-    sections = [
-        Section(
-            "Does the ground truth hold?",
-            "f_o learns the object, f_s the scene, each from images in which every object is on every scene. So "
-            "f_o should ignore the scene and f_s the object: removing it should cost nothing, and alone it should be "
-            "worth no more than a guess.",
-            tables=[premise_table(truth, paper), *([commonality_table(truth, paper)] if len(truth.drops) else [])],
-            after=" ".join(f"{'✓' if premise.holds else '✗'} {premise.sentence}" for premise in premises)
-            + (f" {PAPER}: {SOURCE}, Figure 3." if paper else ""),
-        ),
-        Section("All methods", tables=[tables["methods"]], folded=[tables["counts"]]),
-        section("MCS: does the map change with the model?", "mcs", "sheet_mcs", "robustness", folded="robustness"),
-        section(
-            "Relative MCS: does the map follow how much it matters?",
-            "relative",
-            "correlation",
-            "sheet_relative",
-            folded="relative",
-        ),
-        section("IDR: is the unimportant object left alone?", "idr", "sheet_idr"),
-        section("IIR: is a patch that changes nothing left alone?", "iir", "perturbation", "sheet_iir"),
-    ]
-    return Page(
-        f"Attribution benchmark: {run.settings['data']}",
-        findings(frame, truth),
-        [part for part in sections if part.tables or part.charts or part.folded],
-        main=[tables["methods"]],
-        printed=[Finding(premise.sentence, "Not verified") for premise in premises if not premise.holds],
-        answers=answers(frame, truth),
-        banner=banner(frame, truth),
-        source=f"Metrics: {SOURCE}.",
-        metrics={"MCS": "mcs", "IDR": "idr", "IIR": "iir"},
-        template="attribution/page.html.j2",
-        content={"seed": run.options.seed, "signs": signs},
-    )
-
-
-def banner(frame: pd.DataFrame, truth: GroundTruth) -> str:
-    """Say what rests on a ground truth that was not verified; empty where all of it was."""
-    present = set(frame["metric"])
-    doubted = [metric for metric in ("MCS", "relative MCS", "IDR") if metric in present and truth.unverified(metric)]
-    if not doubted:
-        return ""
-    models, metrics = ", ".join(truth.unverified(*doubted)), join_words(doubted)
-    return (
-        f"Ground truth not verified ({models}). {metrics[0].upper()}{metrics[1:]} "
-        f"{'rests' if len(doubted) == 1 else 'rest'} on what these models are taken to ignore, and the checks below do "
-        "not show that they ignore it. A method that scores low here may be right. Every table and figure concerned is "
-        "marked."
-    )
-
-
-def signs(text: str) -> Markup:
-    """Set the names of models and image sets, f_o or X_os, with an index."""
-    return Markup(
-        re.sub(
-            r"\b([fXg])_(os|og|0s|[os0c])(?:\^k)?(?![\w])",
-            lambda match: f"<i>{match[1]}</i><sub>{match[2]}</sub>" + ("<sup>k</sup>" if match[0][-2:] == "^k" else ""),
-            str(escape(text)),
-        )
-    )
-
-
-def marked(frame: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
-    """Return rows of the frame as a table shows them: marked by their reference, the best in bold."""
-    best = {(metric, method) for metric in names(rows, "metric") for method in best_of(frame, metric)}
-    numbers = rows.to_dict("records")
-    return arrange(
-        rows.assign(
-            # A control is meant to be at its reference; the findings say whether it is.
-            mark=["" if row["method"] in CONTROLS else against(row, reference_of(frame, row)) for row in numbers],
-            best=[(row["metric"], row["method"]) in best for row in numbers],
-            low=rows["low"].where(rows["low"] != rows["high"]),
-        ),
-        method=methods_of(rows),
-    )
-
-
-# Tables.
-
-HEADINGS = {
-    "MCS": "MCS",
-    "MCS baseline": "random mask",
-    "IDR": "IDR %",
-    "IIR": "IIR %",
-    "perturbation": "average perturbation",
+#: Methods without knowledge of the model.
+CONTROLS = (RANDOM, SOBEL) = tuple(CONTROL_METHODS)
+#: Rows that are in no competition for the highest number.
+GREY = ("paper", *CONTROLS, TCAV)
+TITLES = {
+    "painted": "painted objects on painted scenes",
+    "coco-miniplaces": "objects of COCO on scenes",
+    "folders": "cut-outs on scenes",
+    "bam": "images in the layout of BAM",
 }
-TCAV_SCALE = (
-    "TCAV is a difference of its scores: one number for all images, on a scale of its own; random concepts stand in "
-    "place of a random mask."
+PAPER_SOURCE = (
+    "Yang and Kim (2019), BIM: Towards Quantitative Evaluation of Interpretability Methods with Ground Truth; objects "
+    "of COCO on scenes of MiniPlaces."
 )
-#: The paper prints no numbers of its red bars (Figure 5), only this sentence.
-ROBUSTNESS_IN_THE_PAPER = (
-    'The paper draws such bars in its Figure 5 and says that MCS "is robust to the scale and location of objects"; it '
-    "prints no number for them."
+#: The paper prints no numbers of its bars.
+PAPER_FINDS = (
+    "Bold: the highest, where its interval lies above those of all other methods; none is bold where methods tie. "
+    "Random and Sobel edges know no model. The paper draws bars without numbers (Figures 5 and 9): it finds Grad-CAM "
+    "highest in MCS, Grad-CAM and vanilla gradient highest in IDR and IIR, and every other IIR below 20 %."
 )
+
+
+def three(value: float) -> str:
+    """Write a number with three decimals."""
+    return number(value, 3)
+
+
+def any_size(value: float) -> str:
+    """Write a number of any size with two digits."""
+    return "–" if math.isnan(value) else f"{value:.2g}".replace("-", "−")
+
+
+#: By metric of the comparison: what it asks, how it is written, the label of its axis, and what random maps expect.
+METRICS: dict[str, tuple[str, Callable[[float], str], str, float | None]] = {
+    "MCS": ("the map changes with what the model needs", three, "MCS", 0.0),
+    "IDR": ("the object that does not matter gets less", percent, "IDR, %", 0.5),
+    "IIR": ("a patch that changes nothing changes no map", percent, "IIR, %", None),
+}
+WRITERS: dict[str, Callable[[float], str]] = {
+    **{metric: write for metric, (_, write, _, _) in METRICS.items()},
+    **{"MCS baseline": three, "robustness": three, "relative MCS": number, "correlation": number},
+    **{"perturbation": any_size, "accuracy drop": percent},
+    **{"accuracy with": percent, "accuracy without": percent, "remains correct": percent, "accuracy only": percent},
+    **{"chance": percent, "median KL same": any_size, "median KL changed": any_size},
+}
 #: Rows of the table of premises, by what a check measures.
-PREMISES: dict[str, tuple[str, Writer]] = {
-    "accuracy with": ("accuracy on X_os", points),
-    "accuracy without": ("without the common feature", points),
-    "remains correct": ("of the correct, remain correct without it", points),
-    "accuracy only": ("only the common feature", points),
-    "chance": ("chance", points),
-    "median KL same": ("median KL, same prediction", any_size),
-    "median KL changed": ("median KL, changed prediction", any_size),
+PREMISES = {
+    "accuracy with": "accuracy, objects on scenes, %",
+    "accuracy without": "without the common feature, %",
+    "remains correct": "of the correct, remain correct without it, %",
+    "accuracy only": "only the common feature, %",
+    "chance": "chance, %",
+    "median KL same": "median KL, same prediction",
+    "median KL changed": "median KL, changed prediction",
 }
-#: Image sets of accuracies, by what the common feature is.
-IMAGE_SETS = {
-    ("scene", "accuracy without"): "X_og",
-    ("scene", "accuracy only"): "X_0s",
-    ("object", "accuracy without"): "X_0s",
-    ("object", "accuracy only"): "X_og",
-}
-#: Rows of the table of accuracy over commonality.
 ACCURACIES = {"accuracy with": "with the object", "accuracy without": "without it", "accuracy drop": "drop"}
+PREMISE_NAMES = {
+    "removed": "accuracy lost without the feature, at most",
+    "remain correct": "correct answers that stay correct, at least",
+    "alone": "accuracy above chance from the feature alone, at most",
+    "learned": "accuracy above chance, more than",
+}
+FEATURES = {"f_o": "f_o: learns objects, ignores scenes", "f_s": "f_s: learns scenes, ignores objects"}
+GALLERIES = {
+    "MCS": "MCS: each image for the model of objects (f_o) and of scenes (f_s). Importance inside the outline should "
+    "be high above and low below.",
+    "IDR": "IDR: the model of scenes (f_s) with an object that it does not use, and without. Importance inside the "
+    "outline should be lower above than below.",
+    "IIR": "IIR: a model of bare scenes without and with a patch that leaves its logits as they were. Importance "
+    "inside the outline should stay as it is.",
+    "relative": "Relative MCS: one image under models trained with the object in a share k of the scenes.",
+}
+CURVES = (
+    "Contrast of the model of commonality k with that of k = 1, with 95 % intervals; dotted, the same in all: the "
+    "accuracy lost without the object, scaled to the highest curve. The more common the object, the less it tells."
+)
+ROBUSTNESS = (
+    "MCS with 95 % intervals. Objects are smaller (.35 to .45 of the side) or larger (.8 to .9) than in training (.58 "
+    'to .71), in the middle or in a corner. The paper says that MCS "is robust to the scale and location of objects".'
+)
+UNDEFINED = (
+    "Lower perturbation is better; few images with a tiny attribution can dominate it. A score is undefined where a "
+    "model misclassifies the image, a patch did not converge, the map failed, or (IIR) the region's attribution is 0."
+)
+READING = {
+    "MCS": "Two models, one image. Does the object get more when the model needs it (f_o) than when the model ignores "
+    "it (f_s)? 0: no difference. Its random mask has the same size at a random place.",
+    "IDR": "One model that ignores the object, two images. How often does the object get less than what it covers? A "
+    "random map scores 50 %.",
+    "IIR": "One model, two images with nearly the same logits: the second has a patch optimised to change nothing. How "
+    "often does the attribution of that region stay as it was, within the threshold? There is no chance value: coarse, "
+    "smooth maps change less than fine ones, whatever they explain.",
+    "Random range": "The 95 % interval of a random map on the same images.",
+    "Tie": "The 95 % interval overlaps with that of the highest. Intervals are over images, within one run: they hold "
+    "nothing of other models or seeds, and are not corrected for the number of comparisons.",
+    "Attribution of a region": "The mean of the map inside it. Only positive attributions count, and every map is "
+    "scaled to [0, 1] by itself. Only images that every model concerned classifies correctly enter.",
+}
 
 
-def paper_numbers() -> pd.DataFrame:
-    """Return the paper's numbers; its own models stand under ``of``."""
-    return load_paper(__package__, k=float)
-
-
-def declare(frame: pd.DataFrame, truth: GroundTruth) -> dict[str, Table]:
-    """Declare the tables of methods that there are numbers for."""
+def make_report(results: Results, *, data: str) -> Report:
+    """Return the report of a run."""
+    frame, premises = results.frame, results.premises
     present = set(frame["metric"])
-    main = pd.concat([pick(frame, metric=metric) for metric in HEADINGS])
-    counted = main[main["metric"] != "MCS baseline"]
-    left_out = pick(counted, metric=["IIR", "perturbation"]).groupby("method", sort=False, as_index=False).first()
-    counts = pd.concat(
-        [
-            counted.assign(text=[f"{n} of {n + undefined}" for n, undefined in counted[["n", "undefined"]].to_numpy()]),
-            left_out.assign(metric="patches left out", text=left_out["unconverged"].astype(str)),
-        ]
-    )[["method", "metric", "text"]]
-    tables = {
-        "methods": Table(
-            "Importance of what does not matter",
-            "Higher is better for MCS, IDR and IIR, lower for the average perturbation. ≈ not distinguishable from its "
-            "random mask (MCS) or from 50 % (IDR), ▼ below it.",
-            marked(frame, main),
-            ["method"],
-            ["metric"],
-            write=WRITERS,
-            labels=HEADINGS,
-            heads={metric: _counted(main, metric) for metric in HEADINGS},
-            controls=CONTROLS,
-            key="Small numbers are 95 % intervals. Bold: the best, and what cannot be distinguished from it. Grey: "
-            f"controls without knowledge of the model.{f' {TCAV_SCALE}' if TCAV in set(main['method']) else ''}",
-            unverified=truth.mark(*names(main, "metric")),
-        ),
-        "counts": Table(
-            "Scores that were defined",
-            "Of all images: those that every model concerned classifies correctly and whose score has a value.",
-            arrange(counts, method=methods_of(main)),
-            ["method"],
-            ["metric"],
-            heads={"patches left out": "not converged"},
-            controls=CONTROLS,
-            key="A score is undefined where an image is not classified correctly, a patch did not converge, the map "
-            "failed, or (IIR, perturbation) the attribution of the region is 0. Undefined scores enter no mean.",
-        ),
-    }
-    if "relative MCS" in present:
-        curves = marked(frame, pick(frame, metric=["relative MCS", "correlation"])).astype({"method": str})
-        levels = sorted(curves["k"].dropna().unique())
-        lost = truth.drops[truth.drops["k"].isin(levels)].assign(method="accuracy drop", style=PAPER)
-        rows = pd.concat([curves, lost])
-        rows["column"] = rows["k"].map("k = {:g}".format).where(rows["k"].notna(), "correlation")
-        tables["relative"] = Table(
-            "Relative MCS",
-            "Contrast of the model of commonality k with that of k = 1, and Pearson's correlation of the curve with "
-            "the accuracy lost when the object is removed.",
-            arrange(rows, method=names(rows, "method"), column=[*(f"k = {k:g}" for k in levels), "correlation"]),
-            ["method"],
-            ["column"],
-            write=WRITERS,
-            controls=CONTROLS,
-            key="Small numbers are 95 % bootstrap intervals over images.",
-            unverified=truth.mark("relative MCS"),
+    scores = with_random_map(frame)
+    wrong = unverified(results)
+    sections = [Section("Does the ground truth hold?", premise_tables(results), [check_table(results)])]
+    sections.append(Section("All methods", [method_table(scores)], [detail_table(frame)]))
+    curves = pick(frame, metric="relative MCS").dropna(subset="value")
+    if len(curves):
+        parts = [Picture("relative", draw_curves(curves, pick(premises, metric="accuracy drop")), CURVES)]
+        correlations = pick(frame, metric="correlation").dropna(subset="value")
+        if len(correlations):
+            label = "correlation with the accuracy lost"
+            figure, _ = dots(correlations, "method", label=label, percent=False, reference=0.0)
+            parts.append(Picture("correlation", figure, "How closely each curve follows it, with 95 % intervals."))
+        sections.append(
+            Section("Relative MCS: does the map follow how much it matters?", parts, [relative_table(frame)])
         )
     if "robustness" in present:
-        tables["robustness"] = Table(
-            "Robustness",
-            "MCS of the same models on test images in which the object is smaller (.35 to .45 of the side) or larger "
-            "(.8 to .9) than in training (.58 to .71), or always in the middle or in a corner.",
-            marked(frame, with_usual(frame)),
-            ["method"],
-            ["variant"],
-            write=WRITERS,
-            controls=CONTROLS,
-            key="Small numbers are 95 % intervals. Images that either model classifies wrongly are left out. "
-            f"{ROBUSTNESS_IN_THE_PAPER}",
-            unverified=truth.mark("robustness"),
+        changed = with_usual(frame)
+        figure, _ = dots(changed, "method", "variant", label="MCS", percent=False, reference=0.0)
+        table = Table("robustness", "MCS by size and place of the object", changed, ["method"], ["variant"], three)
+        sections.append(Section("Other sizes and places", [Picture("robustness", figure, ROBUSTNESS)], [table]))
+    if len(results.layers):
+        sections.append(Section("TCAV, a global method", [tcav_table(frame)], [layer_table(results.layers)]))
+    maps = [
+        Picture(f"maps_{name.lower()}", draw_gallery(gallery), GALLERIES[name], wide=True)
+        for name, gallery in results.galleries.items()
+        if gallery
+    ]
+    sections.append(Section("Maps", [], maps))
+    return Report(
+        f"Attribution methods on {TITLES[data]}: do they give importance to what does not matter?",
+        verdicts(scores, results),
+        Picture("methods", draw_methods(scores), "Every method with its 95 % interval; higher is better."),
+        sections,
+        lead="Models are trained so that one of object and scene provably does not matter to them. "
+        + results.details.get("images explained", ""),
+        reading=READING,
+        banner=f"The ground truth is not verified for {' and '.join(wrong)}: MCS and IDR rest on premises that do not "
+        "hold (first table). A method that scores low here may be right."
+        if wrong
+        else "",
+        links={"premises.csv": "premises.csv"},
+    )
+
+
+def methods_of(frame: pd.DataFrame) -> list[str]:
+    """Return the methods that occur, controls last: the order of every table and figure."""
+    methods = names(frame, "method")
+    return [name for name in methods if name not in CONTROLS] + [name for name in methods if name in CONTROLS]
+
+
+def in_order(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return rows with the methods in the order of every table."""
+    return frame.assign(method=pd.Categorical(frame["method"], methods_of(frame)))
+
+
+def with_random_map(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return MCS, IDR and IIR, with the interval of the random map as ``random_low`` and ``random_high``."""
+    rows = pick(frame, metric=[*METRICS])
+    ends = pick(rows, method=RANDOM).set_index("metric")
+    return rows.assign(**{f"random_{end}": rows["metric"].map(ends[end]) for end in ("low", "high")})
+
+
+def ends_of(row: pd.Series) -> tuple[float, float]:
+    """Return the interval of a number, which stands for itself where it has none."""
+    low, high = (row["value"] if math.isnan(row[end]) else row[end] for end in ("low", "high"))
+    return float(low), float(high)
+
+
+def highest(scores: pd.DataFrame, metric: str) -> list[pd.Series]:
+    """Return the row of the method with the highest number, and those that tie with it."""
+    rows = pick(scores, metric=metric)
+    rows = rows[rows["value"].notna() & ~rows["method"].isin(GREY)].sort_values("value", ascending=False, kind="stable")
+    lines = [row for _, row in rows.iterrows()]
+    return [row for row in lines if relation(ends_of(row), ends_of(lines[0])) == "at"]
+
+
+def tied_names(best: list[pd.Series]) -> str:
+    """Name the highest method and those that tie with it."""
+    first, *tied = (row["method"] for row in best)
+    others = ", ".join(tied) if len(tied) < 4 else f"{len(tied)} others"
+    return f"{first}, tied with {others}" if tied else first
+
+
+def unverified(results: Results) -> list[str]:
+    """Return the models whose premises do not hold."""
+    return [check.model for check in results.checks if not check.verified]
+
+
+def verdicts(scores: pd.DataFrame, results: Results) -> list[Verdict]:
+    """Return whether the premises hold, and by metric the highest methods and how many are above the random map."""
+    premises = [premise for check in results.checks for premise in check.premises]
+    wrong = unverified(results)
+    rows = [
+        Verdict(
+            "Ground truth: premises of f_o and f_s that hold",
+            sum(premise.holds for premise in premises),
+            write=_of(len(premises)),
+            text=f"not verified: {', '.join(wrong)}" if wrong else "verified",
         )
+    ]
+    for metric, (question, write, _, _) in METRICS.items():
+        best = highest(scores, metric)
+        if not best:
+            continue
+        rows.append(Verdict.of(f"{metric}, {question}. Highest: {tied_names(best)}", best[0], write=write))
+        own = pick(scores, metric=metric)
+        own = own[own["value"].notna() & ~own["method"].isin(GREY)]
+        relations = [Verdict.of("", row).verdict for row in own.to_dict("records")]
+        if "–" not in relations:
+            text = f"{relations.count('within')} within, {relations.count('below')} below"
+            above = relations.count("above")
+            rows.append(Verdict(f"{metric}: methods above the random map", above, write=_of(len(own)), text=text))
+    if best := highest(results.frame, "correlation"):
+        question = f"Relative MCS, correlation with the accuracy lost. Highest: {tied_names(best)}"
+        rows.append(Verdict.of(question, best[0], write=number))
+    return rows
+
+
+def _of(total: int) -> Callable[[float], str]:
+    return lambda value: f"{value:.0f} of {total}"
+
+
+def premise_tables(results: Results) -> list[Table]:
+    """Return the paper's Figure 3: what the models do without the common feature, and by commonality."""
+    paper = load_paper(__package__, k=float)
+    rows = pick(results.premises, metric=[*PREMISES], model=[*FEATURES]).assign(source="ours")
+    theirs = pick(paper, metric=[*PREMISES], of=[*FEATURES])
+    rows = pd.concat([rows, theirs.assign(model=theirs["of"], source="paper")], ignore_index=True)
+    rows["measure"] = pd.Categorical(rows["metric"].map(PREMISES), [*PREMISES.values()])
+    rows["model"] = pd.Categorical(rows["model"].map(FEATURES), [*FEATURES.values()])
+    caption = f"{results.checks[0].n} test images. The paper's numbers, its Figure 3 (top), are of other images: "
+    title = "Does the model ignore what it should ignore?"
+    columns = ["model", "source"]
+    tables = [Table("premises", title, rows, ["measure"], columns, WRITERS, caption=caption + PAPER_SOURCE)]
+    ours = pick(results.premises, model="f_s^k").assign(source="ours")
+    if len(ours):
+        rows = pd.concat([ours, pick(paper, of="f_s^k").assign(source="paper")], ignore_index=True)
+        rows = rows.assign(measure=rows["metric"].map(ACCURACIES), k=rows["k"].map("k = {:g}".format))
+        caption = "In %, for models trained with the object in a share k of the scenes. Paper: Figure 3 (bottom)."
+        title = "Accuracy on the target scene, with the object and without it"
+        tables.append(Table("commonality", title, rows, ["source", "measure"], ["k"], percent, caption=caption))
     return tables
+
+
+def check_table(results: Results) -> Table:
+    """Return the premises one by one, with their limits."""
+    rows = [
+        {"model": FEATURES[check.model], "premise": PREMISE_NAMES[premise.name]}
+        | {"column": column, "value": value, "text": text}
+        for check in results.checks
+        for premise in check.premises
+        for column, value, text in (
+            ("measured, %", premise.value, ""),
+            ("limit, %", premise.limit, ""),
+            ("holds", math.nan, "yes" if premise.holds else "no"),
+        )
+    ]
+    title = "The premises one by one"
+    return Table("premise-checks", title, pd.DataFrame(rows), ["model", "premise"], ["column"], percent)
+
+
+def method_table(scores: pd.DataFrame) -> Table:
+    """Return MCS, IDR and IIR of every method."""
+    rows = in_order(scores[scores["method"] != TCAV])
+    rows = rows.assign(column=rows["metric"].map({name: label for name, (_, _, label, _) in METRICS.items()}))
+    title = "Importance of what does not matter"
+    return Table("methods", title, rows, ["method"], ["column"], WRITERS, PAPER_FINDS, best="columns", grey=GREY)
+
+
+def detail_table(frame: pd.DataFrame) -> Table:
+    """Return the random mask of MCS, the average perturbation, and how many scores are defined."""
+    frame = in_order(frame[frame["method"] != TCAV])
+    titles = {"MCS baseline": "MCS with a random mask", "perturbation": "average perturbation by a patch"}
+    parts = [pick(frame, metric=metric).assign(column=title) for metric, title in titles.items()]
+    for metric in METRICS:
+        rows = pick(frame, metric=metric).assign(column=f"images with {metric}", low=math.nan, high=math.nan)
+        parts.append(rows.assign(text=rows["n"].astype(str) + " of " + (rows["n"] + rows["undefined"]).astype(str)))
+    title = "Random masks, perturbation, and how many scores are defined"
+    return Table("details", title, pd.concat(parts), ["method"], ["column"], WRITERS, UNDEFINED)
+
+
+def relative_table(frame: pd.DataFrame) -> Table:
+    """Return the curves and their correlations."""
+    rows = in_order(pick(frame, metric=["relative MCS", "correlation"]))
+    rows = rows.assign(column=rows["k"].map("k = {:g}".format).where(rows["k"].notna(), "correlation"))
+    return Table("relative", "Relative MCS by commonality", rows, ["method"], ["column"], number)
 
 
 def with_usual(frame: pd.DataFrame) -> pd.DataFrame:
     """Return MCS under every change of size and place, after MCS as trained."""
     changed = pick(frame, metric="robustness")
     usual = pick(frame, metric="MCS", method=names(changed, "method"))
-    return pd.concat([usual.assign(metric="robustness", variant="as trained"), changed], ignore_index=True)
+    both = pd.concat([usual.assign(metric="robustness", variant="as trained"), changed], ignore_index=True)
+    return in_order(both).sort_values("method", kind="stable")
 
 
-def _counted(frame: pd.DataFrame, metric: str) -> str:
-    # TCAV counts something else than images.
-    counts = frame.loc[(frame["metric"] == metric) & (frame["method"] != TCAV), "n"]
-    return count_range(counts) if counts.any() else ""
+def tcav_table(frame: pd.DataFrame) -> Table:
+    """Return the contrast of TCAV beside that of random concepts."""
+    ours = pick(frame, method=TCAV, metric=["MCS", "MCS baseline"]).assign(source="ours")
+    theirs = pick(load_paper(__package__, k=float), of=TCAV).assign(source="paper")
+    rows = pd.concat([ours, theirs], ignore_index=True)
+    rows["column"] = rows["metric"].map({"MCS": "contrast of f_o and f_s", "MCS baseline": "random concepts"})
+    caption = "One number for all images, a difference of two TCAV scores: it is not ranked with the maps."
+    return Table("tcav", "Model contrast of TCAV", rows, ["source"], ["column"], number, caption)
 
 
-def premise_table(truth: GroundTruth, paper: bool) -> Table:
-    """Declare the premise checks in the form of the paper's Figure 3, top."""
-    features: dict[str | None, str] = {check.model: check.feature for check in truth.checks}
-    ours = truth.premises.assign(column=truth.premises["model"])
-    ours["small"] = [
-        IMAGE_SETS.get((features.get(model, ""), metric), "") for model, metric in ours[["model", "metric"]].values
+def layer_table(layers: pd.DataFrame) -> Table:
+    """Return TCAV of each layer of each model."""
+    parts = [
+        layers.assign(column=column, value=layers[name])
+        for column, name in (("TCAV", "value"), ("random concepts", "random concepts"), ("p", "p"))
     ]
-    theirs = paper_numbers() if paper else pd.DataFrame(columns=["of", "metric"])
-    theirs = theirs.assign(model=theirs["of"], column=f"{PAPER} " + theirs["of"], style=PAPER)
-    rows = pick(pd.concat([ours, theirs]), metric=[*PREMISES], model=[*features])
-    rows["row"] = [PREMISES[metric][0] for metric in rows["metric"]]
-    columns = [name for model in features for name in (model, f"{PAPER} {model}")]
-    return Table(
-        "Premises",
-        "Does the model ignore what it should ignore? Accuracies and shares in %, median divergence of the predictions "
-        "with and without the common feature.",
-        arrange(rows, row=[label for label, _ in PREMISES.values()], column=columns),
-        ["row"],
-        ["column"],
-        write={metric: write for metric, (_, write) in PREMISES.items()},
-        labels={f"{PAPER} {model}": PAPER for model in features},
-        heads={check.model: f"common feature: {check.feature}; n = {check.n}" for check in truth.checks},
-        unverified=truth.mark("MCS"),
-    )
+    caption = "A model's score is the mean over the layers whose score differs from that of random concepts."
+    return Table("tcav-layers", "TCAV by layer", pd.concat(parts), ["model", "layer"], ["column"], any_size, caption)
 
 
-def commonality_table(truth: GroundTruth, paper: bool) -> Table:
-    """Declare accuracy of the target class over commonality, as the paper's Figure 3, bottom."""
-    rows = pick(truth.premises[truth.premises["k"].notna()], metric=[*ACCURACIES])
-    rows = rows.assign(row=rows["metric"].map(ACCURACIES))
-    heads = {k: f"n = {n:g}" for k, n in zip(rows["k"], rows["n"], strict=True) if n == n}
-    if paper:
-        theirs = pick(paper_numbers(), of=OF_COMMONALITY, k=set(rows["k"]))
-        labels = f"{PAPER}, " + theirs["metric"].map(ACCURACIES)
-        rows = pd.concat(
-            [rows, theirs.assign(row=labels, text=(100 * theirs["value"]).map("{:.0f}".format), style=PAPER)]
-        )
-    order = [*ACCURACIES.values(), *(f"{PAPER}, {label}" for label in ACCURACIES.values())]
-    return Table(
-        "Commonality",
-        "Accuracy on the target class in %, with the object and without it, for models trained with the object in a "
-        "share k of the scene classes.",
-        arrange(rows, row=order, k=sorted(set(rows["k"]))),
-        ["row"],
-        ["k"],
-        write=points,
-        labels={k: f"k = {k:g}" for k in rows["k"]},
-        heads=heads,
-        unverified=truth.mark("relative MCS"),
-    )
+def draw_methods(scores: pd.DataFrame) -> Figure:
+    """Draw a panel a metric: every method with its interval, over the interval of the random map."""
+    methods = [method for method in methods_of(scores) if method != TCAV]
+    places = np.arange(len(methods))
+    figure = Figure(figsize=(WIDTH, 1.3 + 0.32 * len(methods)), layout="constrained")
+    panels = zip(figure.subplots(1, len(METRICS), sharey=True), METRICS.items(), strict=True)
+    for ax, (metric, (_, write, label, expected)) in panels:
+        scale = 100.0 if write is percent else 1.0
+        rows = pick(scores, metric=metric).set_index("method").reindex(methods)
+        value, low, high = (scale * rows[name].to_numpy(float) for name in ("value", "low", "high"))
+        ends = np.maximum(np.nan_to_num([value - low, high - value]), 0)
+        random = methods.index(RANDOM)
+        ax.axvspan(value[random] - ends[0, random], value[random] + ends[1, random], color=BAND, linewidth=0, zorder=0)
+        if expected is not None:
+            ax.axvline(scale * expected, color=MUTED, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
+        own = ~np.isin(methods, CONTROLS)
+        for chosen, colour, marker in ((own, PALETTE[1], MARKERS[0]), (~own, MUTED, MARKERS[1])):
+            look = {"color": colour, "marker": marker, "markersize": 5, "linestyle": "", "elinewidth": 1.4}
+            ax.errorbar(value[chosen], places[chosen], xerr=ends[:, chosen], capsize=2, **look)
+        ax.set(xlabel=label, ylim=(len(methods) - 0.5, -0.5))
+        if write is percent:
+            ax.set(xlim=(-6, 106), xticks=(0, 50, 100))
+        ax.set_yticks(places, [_wrapped(name, 16) for name in methods], fontsize=9)
+        ax.tick_params(axis="y", length=0)
+        ax.grid(axis="x")
+    add_legend(ax, {"random map, 95 % interval": Patch(color=BAND)})
+    return figure
 
 
-# Charts.
-
-OUTLINED = "Outlined: the mask; in each map its mean attribution. Dark is 0, bright is 1."
-FREE = "Does not rest on the premises: each patch is checked on its own image."
-MASKS = {"MCS": "the object's mask", "MCS baseline": "a random mask of its size"}
-ZERO: dict[str, Any] = {"reference": (0.0, "")}
-SHARE: dict[str, Any] = {"scale": 100.0, "limits": (0, 108), "write": lambda value: f"{100 * value:.0f}"}
-#: By chart: the metric it rests on, what it shows, and the look of its bars.
-CHARTS: dict[str, tuple[str, str, dict[str, Any]]] = {
-    "mcs": (
-        "MCS",
-        "Does the object get more when the model needs it? Bars with 95 % intervals; right is better.",
-        {"label": "MCS: attribution of the object, model that needs it minus model that ignores it", "series": "mask"}
-        | ZERO,
-    ),
-    "robustness": (
-        "robustness",
-        "MCS where objects are smaller or larger than in training, in the middle or in a corner, with 95 % intervals. "
-        f"{ROBUSTNESS_IN_THE_PAPER}",
-        {"label": "MCS by size and place of the object", "series": "variant", "write": None} | ZERO,
-    ),
-    "relative": (
-        "relative MCS",
-        "Does the contrast fall as the object becomes common? A panel for each method, with 95 % intervals; dotted, "
-        "the same in all, what removing the object costs, scaled to the height of the highest curve.",
-        {},
-    ),
-    "correlation": (
-        "correlation",
-        "How closely each curve follows the accuracy drop, with 95 % intervals.",
-        {"label": "Pearson correlation of relative MCS with the accuracy drop (1 is best)"} | ZERO,
-    ),
-    "idr": (
-        "IDR",
-        "How often the unimportant object gets less than what it covers, with 95 % intervals.",
-        {"label": "IDR: images in which the unimportant object gets less than what it covers (%)"}
-        | SHARE
-        | {"reference": (50.0, "random: 50 %")},
-    ),
-    "iir": (
-        "IIR",
-        "How often a patch that changes nothing leaves its region's attribution as it was, with 95 % intervals.",
-        {"label": "IIR: images where the patch changes the attribution by less than {threshold:.0%} (%)"} | SHARE,
-    ),
-    "perturbation": (
-        "perturbation",
-        "How much that patch changes the attribution, relative to what it was; lower is better.",
-        {"label": "average perturbation by a meaningless patch (lower is better)", "write": any_size, "points": True}
-        | {"logarithmic": True},
-    ),
-}
+def draw_curves(curves: pd.DataFrame, drops: pd.DataFrame) -> Figure:
+    """Draw relative MCS over commonality, a panel for each method, and what removing the object costs."""
+    methods, across = methods_of(curves), 2
+    lost = drops[drops["k"].isin(curves["k"])].sort_values("k")
+    scale = curves["value"].abs().max() / max(lost["value"].abs().max(), 0.01)
+    figure = Figure(figsize=(WIDTH, 0.6 + 1.5 * -(-len(methods) // across)), layout="constrained")
+    panels = figure.subplots(-(-len(methods) // across), across, sharex=True, sharey=True, squeeze=False)
+    for ax, method in zip(panels.flat, methods, strict=False):
+        rows = pick(curves, method=method).sort_values("k")
+        k, value, low, high = (rows[name].to_numpy(float) for name in ("k", "value", "low", "high"))
+        ends = np.maximum(np.nan_to_num([value - low, high - value]), 0)
+        ax.errorbar(k, value, ends, color=PALETTE[1], marker=MARKERS[0], markersize=4, capsize=2, elinewidth=1)
+        ax.plot(lost["k"], scale * lost["value"], color=MUTED, linestyle=":")
+        ax.set_title(method, fontsize=9)
+        ax.grid(axis="y", color=GRID)
+    for ax in panels.flat[len(methods) :]:
+        ax.set_axis_off()
+    figure.supxlabel("commonality k", fontsize=10)
+    figure.supylabel("relative MCS", fontsize=10)
+    return figure
 
 
-def draw(frame: pd.DataFrame, truth: GroundTruth, run: Run[AttributionOptions]) -> dict[str, Chart]:
-    """Declare every chart there are numbers for, and the saliency sheets."""
-    ordered = arrange(frame, method=methods_of(frame))
-    drawable = set(frame.loc[frame["value"].notna(), "metric"])
-    free = f" {FREE}" if any(truth.unverified(metric) for metric in names(frame, "metric")) else ""
-    charts = {}
-    for name, (metric, caption, look) in CHARTS.items():
-        if metric not in drawable:
-            continue
-        rows = pick(ordered, metric=metric)
-        if name == "mcs":
-            rows = pick(ordered, metric=[*MASKS]).assign(mask=lambda rows: rows["metric"].map(MASKS))
-            caption += tcav_caption(frame, paper=run.facts["paper"])
-        elif name == "robustness":
-            rows = with_usual(ordered)
-        bars = partial(Bars, frame=rows, groups="method", flat=True, grey=CONTROLS)
-        if look:
-            look = look | {"label": look["label"].format(threshold=run.options.threshold)}
-        drawing = bars(**look) if look else relative_curves(rows, truth)
-        caption += free if metric in ("IIR", "perturbation") else ""
-        charts[name] = Chart(name, caption, drawing, wide=name == "relative", unverified=truth.mark(metric))
-    for name, sheet in run.facts["sheets"].items():
-        metric, key = CHARTS[name][0], f"sheet_{name}"
-        caption = f"{sheet.caption} {OUTLINED}{free if metric == 'IIR' else ''}"
-        charts[key] = Chart(key, caption, sheet, wide=True, unverified=truth.mark(metric))
-    return charts
+def draw_gallery(rows: list[GalleryRow]) -> Figure:
+    """Draw for each row the image with the outline of its region, then its maps with their mean inside."""
+    columns = [name for name in rows[0].maps if all(name in row.maps for row in rows)]
+    size = (1.2 + 1.05 * (1 + len(columns)), 0.5 + 1.05 * len(rows))
+    figure = Figure(figsize=size, layout="constrained")
+    panels = figure.subplots(len(rows), 1 + len(columns), squeeze=False)
+    edge = [withStroke(linewidth=2, foreground="black")]
+    for axes, row in zip(panels, rows, strict=True):
+        axes[0].imshow(row.image)
+        axes[0].set_ylabel(_wrapped(row.label, 13), rotation=0, ha="right", va="center", fontsize=8.5)
+        for ax, name in zip(axes[1:], columns, strict=True):
+            values, inside = row.maps[name]
+            ax.imshow(values, cmap="viridis", vmin=0, vmax=1, interpolation="nearest")
+            place = {"transform": ax.transAxes, "ha": "right", "va": "bottom", "fontsize": 7.5}
+            ax.text(0.97, 0.03, number(inside), color="white", path_effects=edge, **place)
+        for ax in axes:
+            _outline(ax, row)
+    for ax, title in zip(panels[0], ["image", *columns], strict=True):
+        ax.set_title(_wrapped(title, 13), fontsize=8.5, color=INK)
+    return figure
 
 
-def tcav_caption(frame: pd.DataFrame, *, paper: bool) -> str:
-    """Say on which scale TCAV is, where it was scored."""
-    if pick(frame, method=TCAV, metric="MCS").empty:
-        return ""
-    theirs = pick(paper_numbers(), of=TCAV)["value"]
-    return f" {TCAV_SCALE}" + (f" The paper's baseline of TCAV is {number(theirs.iloc[0])}." if paper else "")
+def _outline(ax: Axes, row: GalleryRow) -> None:
+    height, width = row.mask.shape
+    if row.mask.any() and not row.mask.all():
+        # A frame of zeros closes the outline where the object touches the border.
+        mask = np.pad(np.asarray(row.mask, dtype=float), 1)
+        for colour, thickness in (("black", 1.7), ("white", 0.8)):
+            across, down = np.arange(width + 2) - 1, np.arange(height + 2) - 1
+            ax.contour(across, down, mask, levels=[0.5], colors=[colour], linewidths=[thickness])
+    ax.set(xlim=(-0.5, width - 0.5), ylim=(height - 0.5, -0.5), xticks=[], yticks=[])
+    ax.spines[:].set_visible(False)
 
 
-def relative_curves(rows: pd.DataFrame, truth: GroundTruth) -> Curves:
-    """Declare relative MCS over commonality, a panel for each method, and what removing the object costs."""
-    lost = "accuracy lost (scaled)"
-    drops = truth.drops[truth.drops["k"].isin(rows["k"])]
-    scale = rows["value"].abs().max() / max(drops["value"].abs().max(), 0.01)
-    drops = drops.assign(value=scale * drops["value"], low=math.nan, high=math.nan, curve=lost)
-    parts = [rows.assign(curve="relative MCS"), *(drops.assign(method=method) for method in names(rows, "method"))]
-    return Curves(
-        frame=pd.concat(parts),
-        x="k",
-        series="curve",
-        panels="method",
-        across=4,
-        label_x="commonality k",
-        label="relative MCS",
-        styles={lost: ":"},
-    )
+def _wrapped(text: str, width: int) -> str:
+    return "\n".join(textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False))

@@ -2,34 +2,33 @@
 
 from __future__ import annotations
 
-import shutil
-from functools import partial
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
-import typer
-from torch import nn
+import torch
+from torch import Tensor, nn
 
-from captum_concepts.backbones.layers import find_layer
-from quantus_concepts.metrics import PremiseCheck, check_premise
-from quantus_concepts.studies._kit.command import named_as_typed
-from quantus_concepts.studies._kit.run import Run, Study
-from quantus_concepts.studies._models.networks import network_builder
-from quantus_concepts.studies._models.training import Augmentation
-from quantus_concepts.studies.attribution.data import AttributionData, load_data
-from quantus_concepts.studies.attribution.evaluation import (
-    COMMONALITIES,
-    model_name,
-    requested_layer,
-    requested_methods,
-    score_absolute,
-    score_commonality,
-    score_robustness,
+from quantus_concepts.datasets import ComposedDataset
+from quantus_concepts.metrics import (
+    Limits,
+    PatchResult,
+    PremiseCheck,
+    Subject,
+    attribute_regions,
+    check_premise,
+    optimise_patch,
+    score_contrasts,
+    score_relative,
 )
+from quantus_concepts.metrics.contrast.scores import contrast_table
+from quantus_concepts.studies._kit.folder import RunFolder
+from quantus_concepts.studies._kit.results import pick
+from quantus_concepts.studies.attribution.data import CHANGES, AttributionData
 from quantus_concepts.studies.attribution.global_method import score_tcav
-from quantus_concepts.studies.attribution.model_training import Job, data_identity, train_models
-from quantus_concepts.studies.attribution.options import AttributionOptions
-from quantus_concepts.studies.attribution.report import PREMISES, page
+from quantus_concepts.studies.attribution.model_training import Job, data_identity
 
 COLUMNS = {
     "method": object,
@@ -45,48 +44,124 @@ COLUMNS = {
     "seed": "Int64",
     "variant": object,
 }
-#: Subfolder of the results with the trained models, which another run takes with --models.
-MODELS = "models"
-#: Kept files of f_o, f_s, f_0 and the f_s^k, not of patches and explanations.
-MODEL_FILES = "f_*"
+#: The paper's k, and the models that are trained with the object in such a share of the scenes.
+COMMONALITIES = tuple(k / 10 for k in range(1, 11))
+#: What is measured of a model that should ignore a feature, as the table of premises names it.
+PREMISES = (
+    *("accuracy with", "accuracy without", "remains correct", "accuracy only", "chance"),
+    *("median KL same", "median KL changed"),
+)
+#: Images of a gallery.
+N_SHOWN = 3
+
+Models = Mapping[str, nn.Module]
+Images = Callable[[list[int]], Tensor]
 
 
-@named_as_typed(AttributionOptions, method="--methods")
-def collect(options: AttributionOptions, run: Run[AttributionOptions]) -> pd.DataFrame:
-    """Return a row for each number of each method; what was checked of the models goes into premises.csv."""
-    methods = requested_methods(options)
-    data = load_data(options)
-    run.settings |= data.settings | {"methods": ", ".join(methods)}
-    models = trained_models(run, data)
-    if options.models is None:
-        for path in sorted(run.folder.kept.glob(MODEL_FILES)):
-            run.files[f"{MODELS}/{path.name}"] = partial(shutil.copyfile, path)
-    run.say("Verifying the ground truth")
-    checks = [check_model(options, data, models[name], name) for name in ("f_o", "f_s")]
-    for check in checks:
-        run.say(f"{check.model}: {check.accuracy_with:.1%} right, {'' if check.verified else 'not '}verified")
+@dataclass(frozen=True)
+class Scoring:
+    """How methods are scored; `of_methods` are the settings that the methods were built with."""
+
+    methods: Mapping[str, Callable[..., np.ndarray]]
+    of_methods: Mapping[str, Any] = field(default_factory=dict)
+    #: Steps, tolerance, step size and eta1 of `optimise_patch`.
+    patch: Mapping[str, Any] = field(default_factory=dict)
+    n_images: int = 200
+    n_patches: int = 100
+    n_relative: int = 100
+    threshold: float = 0.1
+    limits: Limits = field(default_factory=Limits)
+    batch_size: int = 64
+    device: str = "cpu"
+    seed: int = 0
+    display_progressbar: bool = False
+
+    @property
+    def common(self) -> dict[str, Any]:
+        """What `score_contrasts` and `score_relative` take."""
+        return {name: getattr(self, name) for name in ("batch_size", "seed", "display_progressbar")}
+
+    @property
+    def key(self) -> dict[str, Any]:
+        """What every score depends on."""
+        return {"methods": [*self.methods], **self.of_methods, "seed": self.seed, "device": self.device}
+
+
+class GalleryRow(NamedTuple):
+    """An image, the region that is scored in it, and by method or model a map and its mean inside the region."""
+
+    label: str
+    image: np.ndarray
+    mask: np.ndarray
+    maps: dict[str, tuple[np.ndarray, float]]
+
+
+class Results(NamedTuple):
+    """All that the report shows.
+
+    `frame` are the scores, `premises` what was measured of the models (f_s^k: by k), `checks` those of f_o and f_s,
+    `layers` the scores of TCAV by model and layer, `details` further settings.
+    """
+
+    frame: pd.DataFrame
+    premises: pd.DataFrame
+    checks: list[PremiseCheck]
+    galleries: dict[str, list[GalleryRow]]
+    layers: pd.DataFrame
+    details: dict[str, str]
+
+
+def model_name(commonality: float) -> str:
+    """Name the model trained with the object in a share of the scenes."""
+    return f"f_s^{commonality:.1f}"
+
+
+def model_jobs(data: AttributionData, *, relative: bool) -> list[Job]:
+    """Return what is trained: f_o, f_s and f_0, and the f_s^k of the relative contrast."""
+    train, bare = data.train, data.train.with_view("0s")
+    n_scenes = len(train.scene_names)
+    jobs = [
+        Job("f_o", train, torch.as_tensor(train.object_labels).long(), len(train.object_names)),
+        Job("f_s", train, torch.as_tensor(train.scene_labels).long(), n_scenes),
+        Job("f_0", bare, torch.as_tensor(bare.scene_labels).long(), n_scenes),
+    ]
+    if relative and data.with_common_object is not None:
+        for k in COMMONALITIES:
+            images = data.with_common_object(k, "train")
+            jobs.append(Job(model_name(k), images, torch.as_tensor(images.scene_labels).long(), n_scenes))
+    return jobs
+
+
+def collect(
+    folder: RunFolder,
+    data: AttributionData,
+    models: Models,
+    scoring: Scoring,
+    *,
+    robustness: bool = False,
+    tcav: bool = True,
+) -> Results:
+    """Score every method with the trained models: MCS, IDR and IIR, and with models f_s^k the relative contrast."""
+    checks = [check_model(data, models[name], name, scoring) for name in ("f_o", "f_s")]
     measured = [premise_table(checks)]
-    tables = [score_absolute(run, data, models, methods)]
-    if options.robustness and data.changed is not None:
-        run.say("Other sizes and places")
-        tables.append(score_robustness(run, data.changed, models, methods))
-    if options.relative:
-        run.say("Relative contrast")
-        curves, accuracies = score_commonality(run, data, models, methods)
+    table, galleries, details = score_absolute(folder, data, models, scoring)
+    tables, drops, layers = [table], pd.DataFrame(), pd.DataFrame()
+    if robustness and data.changed is not None:
+        tables += [score_change(folder, change, data.changed(change), models, scoring) for change in CHANGES]
+    if model_name(1.0) in models:
+        curves, accuracies, galleries["relative"] = score_commonality(folder, data, models, scoring)
         tables.append(curves)
         measured.append(accuracies)
-    premises = pd.concat(measured, ignore_index=True).reindex(columns=["model", "metric", "k", "value", "n"])
-    if options.tcav:
-        run.say("TCAV")
+        drops = pick(accuracies, metric="accuracy drop")
+    if tcav:
+        settings = {"batch_size": scoring.batch_size, "device": scoring.device, "seed": scoring.seed}
         try:
-            score = partial(score_tcav, run, data, models, premises)
-            depends = {"models": models, "images": data_identity(data.test, data.test.scene_labels)}
-            tables.append(run.kept_frame("TCAV", depends, score))
+            table, layers = score_tcav(folder, data, models, drops, n_relative=scoring.n_relative, **settings)
+            tables.append(table)
         except Exception as error:  # a network of the user's own; everything else must not be lost
-            run.note(f"TCAV failed and has no scores: {type(error).__name__}: {error}")
-    run.frames["premises"] = premises
-    run.facts |= {"checks": checks, "paper": data.paper}
-    return tidy(tables, options.seed)
+            folder.note(f"TCAV failed and has no scores: {type(error).__name__}: {error}")
+    premises = pd.concat(measured, ignore_index=True).reindex(columns=["model", "metric", "k", "value", "n"])
+    return Results(tidy(tables, scoring.seed), premises, checks, galleries, layers, details)
 
 
 def tidy(tables: list[pd.DataFrame], seed: int) -> pd.DataFrame:
@@ -100,67 +175,7 @@ def tidy(tables: list[pd.DataFrame], seed: int) -> pd.DataFrame:
     return frame.assign(**counts, variant=variant)[list(COLUMNS)].astype(COLUMNS)
 
 
-def trained_models(run: Run[AttributionOptions], data: AttributionData) -> dict[str, nn.Module]:
-    """Train f_o, f_s and f_0, and the f_s^k if requested, or take those of an interrupted run."""
-    options = run.options
-    jobs = [
-        Job("f_o", data.train, "object", len(data.train.object_names)),
-        Job("f_s", data.train, "scene", len(data.train.scene_names)),
-        Job("f_0", data.train.with_view("0s"), "scene", len(data.train.scene_names)),
-    ]
-    if options.relative:
-        n_scenes = len(data.train.scene_names)
-        jobs += [Job(model_name(k), data.with_common_object(k, "train"), "scene", n_scenes) for k in COMMONALITIES]
-    build = network_builder(
-        options.backbone_name,
-        options.weights,
-        image_size=data.train.image_size,
-        normalisation=options.normalisation,
-    )
-    if (layer := requested_layer(options)) is not None:
-        find_layer(build(2, options.seed), layer)
-    if options.models is not None:
-        make_folder(options.models)
-    run.say(f"Training {len(jobs)} models")
-    try:
-        return train_models(
-            jobs,
-            build,
-            folder=options.models or _models_of_run(run),
-            epochs=options.epochs,
-            batch_size=options.train_batch_size,
-            learning_rate=options.learning_rate,
-            device=options.torch_device(),
-            seed=options.seed,
-            augment=Augmentation(shift=data.train.image_size // 16) if options.augment else None,
-            display_progressbar=options.progress,
-        )
-    except KeyboardInterrupt:
-        if options.models is not None:
-            typer.echo(f"What was trained is kept: go on with the same --models {options.models}.", err=True)
-        raise
-
-
-def make_folder(models: Path) -> None:
-    """Make the folder of trained models, or raise, before anything is trained for it."""
-    try:
-        models.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ValueError(
-            f"Expected argument `--models` to name a folder that can be made but {models} cannot ({error.strerror})."
-        ) from error
-
-
-def _models_of_run(run: Run[AttributionOptions]) -> Path:
-    """Return the folder of the models in training, with those of an earlier run; at the end they become its results."""
-    folder = run.folder.kept
-    for path in (run.folder.path / MODELS).glob("*"):
-        if path.is_file() and not (folder / path.name).exists():
-            shutil.copyfile(path, folder / path.name)
-    return folder
-
-
-def check_model(options: AttributionOptions, data: AttributionData, model: nn.Module, name: str) -> PremiseCheck:
+def check_model(data: AttributionData, model: nn.Module, name: str, scoring: Scoring) -> PremiseCheck:
     """Verify that the model of objects ignores the scene, or that of scenes the object."""
     views = {view: data.test.with_view(view).images for view in ("os", "og", "0s")}
     objects = name == "f_o"
@@ -172,17 +187,190 @@ def check_model(options: AttributionOptions, data: AttributionData, model: nn.Mo
         data.test.object_labels if objects else data.test.scene_labels,
         name=name,
         feature="scene" if objects else "object",
-        limits=options.limits,
-        batch_size=options.batch_size,
-        display_progressbar=options.progress,
+        limits=scoring.limits,
+        batch_size=scoring.batch_size,
+        display_progressbar=scoring.display_progressbar,
     )
 
 
-def premise_table(checks: list[PremiseCheck]) -> pd.DataFrame:
+def premise_table(checks: Sequence[PremiseCheck]) -> pd.DataFrame:
     """Return what was measured of each model, a row a number."""
-    names = {metric: metric.lower().replace(" ", "_") for metric in PREMISES}
-    rows = [(of.model, metric, getattr(of, name), of.n) for metric, name in names.items() for of in checks]
+    rows = [(of.model, name, getattr(of, name.lower().replace(" ", "_")), of.n) for name in PREMISES for of in checks]
     return pd.DataFrame(rows, columns=["model", "metric", "value", "n"])
 
 
-STUDY = Study("attribution", collect, page)
+def score_absolute(
+    folder: RunFolder, data: AttributionData, models: Models, scoring: Scoring
+) -> tuple[pd.DataFrame, dict[str, list[GalleryRow]], dict[str, str]]:
+    """Score MCS, IDR and IIR; return the table, the galleries and details of the patches."""
+    test, bare = data.test, data.test.with_view("0s").images
+    n_images, n_patches = (min(count, len(test)) for count in (scoring.n_images, scoring.n_patches))
+    scenes = test.scene_labels[:n_images]
+    patches = make_patches(folder, test, models["f_0"], n_patches, scoring)
+    f_s = Subject(models["f_s"], test.images, scenes)
+    pairs: dict[str, Any] = {
+        "MCS": (Subject(models["f_o"], test.images, test.object_labels[:n_images]), f_s),
+        "IDR": (f_s, Subject(models["f_s"], bare, scenes)),
+        "IIR": (
+            Subject(models["f_0"], bare, test.scene_labels[:n_patches]),
+            Subject(models["f_0"], patches.images, test.scene_labels[:n_patches]),
+        ),
+    }
+
+    def score() -> pd.DataFrame:
+        return score_contrasts(
+            scoring.methods,
+            test.masks,
+            **{metric.lower(): pair for metric, pair in pairs.items()},
+            converged=patches.converged,
+            threshold=scoring.threshold,
+            per_image=True,
+            **scoring.common,
+        )
+
+    networks = [models[name] for name in ("f_o", "f_s", "f_0")]
+    key = [scoring.key, networks, data_identity(test, test.object_labels), n_images, n_patches, dict(scoring.patch)]
+    scores = folder.cached("MCS IDR IIR", [*key, scoring.threshold], score)
+    note_undefined(folder, scores)
+    distance, size = patches.relative_distance.median(), patches.patch_size.median()
+    details = {
+        "images explained": f"{n_images} for MCS and IDR, {n_patches} for IIR",
+        "patches": f"{int(patches.converged.sum())} of {n_patches} converged; median logit distance "
+        f"{100 * distance:.1f} % of the logits' norm, median size {size:.0f} (of pixels from 0 to 255)",
+    }
+    table = contrast_table(scores, unconverged=int((~patches.converged).sum()))
+    return table, {metric: make_gallery(metric, pair, scores, test, scoring) for metric, pair in pairs.items()}, details
+
+
+def make_patches(
+    folder: RunFolder, test: ComposedDataset, model: nn.Module, count: int, scoring: Scoring
+) -> PatchResult:
+    """Optimise patches that do not change what the model of bare scenes answers."""
+    rows = list(range(count))
+
+    def make() -> dict[str, Tensor]:
+        result = optimise_patch(
+            model,
+            test.with_view("0s").images(rows).float() / 255,
+            test.masks(rows),
+            test.images(rows).float() / 255,
+            display_progressbar=scoring.display_progressbar,
+            **scoring.patch,
+        )
+        return result._asdict()
+
+    key = [dict(scoring.patch), count, model, data_identity(test, test.scene_labels), scoring.device]
+    return PatchResult(**folder.cached("patches", key, make))
+
+
+def score_change(
+    folder: RunFolder, change: str, data: ComposedDataset, models: Models, scoring: Scoring
+) -> pd.DataFrame:
+    """Return MCS of every method on test images of another size or place, the models staying as they are."""
+    count = min(scoring.n_images, len(data))
+    pair = (
+        Subject(models["f_o"], data.images, data.object_labels[:count]),
+        Subject(models["f_s"], data.images, data.scene_labels[:count]),
+    )
+    key = [scoring.key, models["f_o"], models["f_s"], data_identity(data, data.object_labels), count]
+    table = folder.cached(
+        f"MCS {change}", key, lambda: score_contrasts(scoring.methods, data.masks, mcs=pair, **scoring.common)
+    )
+    return pick(table, metric="MCS").assign(metric="robustness", variant=change, chance=np.nan, control=np.nan)
+
+
+def score_commonality(
+    folder: RunFolder, data: AttributionData, models: Models, scoring: Scoring
+) -> tuple[pd.DataFrame, pd.DataFrame, list[GalleryRow]]:
+    """Explain the target scene with the common object under every f_s^k; return curves, accuracies and a gallery."""
+    assert data.with_common_object is not None
+    test = data.with_common_object(1.0, "test")
+    chosen = torch.nonzero(torch.as_tensor(test.scene_labels == data.target_scene)).flatten()[: scoring.n_relative]
+    labels, places = test.scene_labels[chosen], chosen.tolist()
+    images, bare, masks = (at_places(of, places) for of in (test.images, test.with_view("0s").images, test.masks))
+    family = {k: models[model_name(k)] for k in COMMONALITIES}
+    key = [scoring.key, [*family.values()], data_identity(test, test.scene_labels), places]
+    table = folder.cached(
+        "relative MCS",
+        key,
+        lambda: score_relative(scoring.methods, masks, family, images, bare, labels, **scoring.common),
+    )
+    for row in table[(table["n"] == 0) & (table["metric"] == "relative MCS")].itertuples():
+        folder.note(f"{row.method} has no relative MCS: {row.reason}.")
+    # The same image under all models, a line for each method.
+    across = {
+        f"k = {k:g}": explain_image("", Subject(model, images, labels), 0, masks, scoring)
+        for k, model in family.items()
+    }
+    gallery = [
+        GalleryRow(method, first.image, first.mask, {k: row.maps[method] for k, row in across.items()})
+        for first in [next(iter(across.values()))]
+        for method in first.maps
+        if all(method in row.maps for row in across.values())
+    ]
+    of_models = table["method"] == ""
+    return table[~of_models], table[of_models].assign(model="f_s^k").drop(columns="method"), gallery
+
+
+def at_places(function: Images, places: Sequence[int]) -> Images:
+    """Return a function of rows that count the places."""
+    return lambda rows: function([places[row] for row in rows])
+
+
+def note_undefined(folder: RunFolder, scores: pd.DataFrame) -> None:
+    """Note why scores are undefined for some methods and not for all: a failure, NaN, a region without attribution."""
+    undefined = scores[scores["score"].isna()]
+    shared = undefined.groupby("reason")["method"].nunique() == scores["method"].nunique()
+    own = undefined[~undefined["reason"].map(shared).astype(bool)]
+    for (method, reason), rows in own.groupby(["method", "reason"], sort=False):
+        folder.note(f"{method} has no score in {len(rows)} cases: {reason}.")
+
+
+#: By metric: the label of each subject's line, for the class of the object and of the scene.
+LABELS = {
+    "MCS": ("f_o: {object}", "f_s: {scene}"),
+    "IDR": ("{scene}, with object", "without object"),
+    "IIR": ("{scene}", "with patch"),
+}
+
+
+def make_gallery(
+    metric: str, pair: tuple[Subject, Subject], scores: pd.DataFrame, data: ComposedDataset, scoring: Scoring
+) -> list[GalleryRow]:
+    """Explain some images that enter a metric: for each a line for each subject."""
+    entering = pick(scores, metric=metric).dropna(subset="score")["image"]
+    chosen = torch.zeros(len(pair[0])).bool()
+    chosen[sorted(set(entering))] = True
+    lines = []
+    for row in shown_rows(chosen, data.object_labels, data.scene_labels, N_SHOWN):
+        classes = {
+            "object": data.object_names[int(data.object_labels[row])],
+            "scene": data.scene_names[int(data.scene_labels[row])],
+        }
+        for label, subject in zip(LABELS[metric], pair, strict=True):
+            lines.append(explain_image(label.format(**classes), subject, row, data.masks, scoring))
+    return lines
+
+
+def shown_rows(chosen: Tensor, objects: Tensor, scenes: Tensor, count: int) -> list[int]:
+    """Return the first images that enter a metric, of different objects and scenes while there are any."""
+    rows = torch.nonzero(chosen).flatten().tolist() or list(range(len(chosen)))
+    different: list[int] = []
+    for row in rows:
+        if all(objects[row] != objects[other] and scenes[row] != scenes[other] for other in different):
+            different.append(row)
+    return sorted([*different, *(row for row in rows if row not in different)][:count])
+
+
+def explain_image(label: str, subject: Subject, row: int, masks: Images, scoring: Scoring) -> GalleryRow:
+    """Explain one image of a subject with every method that does not fail."""
+    image = subject.batch([row])
+    alone = Subject(subject.model, image, subject.labels[row : row + 1])
+    mask = masks([row])
+    results = attribute_regions(scoring.methods, [alone], lambda rows: mask[rows], keep={alone: [0]})
+    maps = {
+        name: (result.maps[alone][0], float(result.inside[alone][0]))
+        for name, result in results.items()
+        if not result.failure
+    }
+    return GalleryRow(label, image[0].permute(1, 2, 0).clamp(0, 1).numpy(), mask[0, 0].numpy(), maps)

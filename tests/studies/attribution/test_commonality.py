@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -15,12 +14,10 @@ from torch import Tensor, nn
 
 from block_sources import Blocks, Plains
 from quantus_concepts.datasets import ObjectsOnScenes
-from quantus_concepts.studies._kit.output import OutputFolder
+from quantus_concepts.studies._kit.folder import RunFolder
 from quantus_concepts.studies._kit.results import pick
-from quantus_concepts.studies._kit.run import Run
 from quantus_concepts.studies.attribution.data import AttributionData
-from quantus_concepts.studies.attribution.evaluation import COMMONALITIES, model_name, score_commonality
-from quantus_concepts.studies.attribution.options import AttributionOptions
+from quantus_concepts.studies.attribution.study import COMMONALITIES, Scoring, model_name, score_commonality
 from reference import attribution as reference
 
 SIZE, N_EACH = 16, 4
@@ -87,9 +84,8 @@ def data() -> AttributionData:
             commonality=commonality,
         )
 
-    return AttributionData(
-        compose("train", 2), compose("test", 2), lambda commonality, split: compose(split, N_EACH, commonality)
-    )
+    train, test = compose("train", 2), compose("test", 2)
+    return AttributionData(train, test, 0, TARGET, lambda commonality, split: compose(split, N_EACH, commonality))
 
 
 @pytest.fixture(scope="module")
@@ -97,17 +93,14 @@ def models() -> dict[str, nn.Module]:
     return {model_name(k): Uses(1.2 * (1 - k)) for k in COMMONALITIES}
 
 
-OPTIONS = AttributionOptions(n_relative=10, batch_size=4, progress=False, device="cpu", seed=1)
-
-
 class Outcome:
     """What a run says of some methods."""
 
-    def __init__(self, models, methods, data, options=OPTIONS) -> None:
-        with TemporaryDirectory() as root, OutputFolder(out=Path(root, "out")) as folder:
-            run = Run(options, folder, facts={"sheets": {}})
-            self.curves, self.accuracies = score_commonality(run, data, models, methods)
-        self.sheet, self.notes = run.facts["sheets"]["relative"], run.notes
+    def __init__(self, models, methods, data, batch_size=4) -> None:
+        scoring = Scoring(methods, n_relative=10, batch_size=batch_size, seed=1)
+        with TemporaryDirectory() as root, RunFolder("test", {}, Path(root, "out")) as folder:
+            self.curves, self.accuracies, self.gallery = score_commonality(folder, data, models, scoring)
+        self.notes = folder.notes
 
     def of(self, method: str, metric: str = "relative MCS"):
         return pick(self.curves, method=method, metric=metric)
@@ -120,7 +113,7 @@ def outcome(data, models):
 
 def by_loops(data: AttributionData, models: dict[str, nn.Module], method: str, n: int = 10):
     """Curve, drop, correlation and counts of the first n images of the target scene, one at a time."""
-    test = data.at_commonality(1.0, "test")
+    test = data.with_common_object(1.0, "test")
     rows = [row for row in range(len(test)) if test.scene_labels[row] == TARGET][:n]
     images = [test[row].image.double().numpy() for row in rows]
     bare = [test.with_view("0s")[row].image.double().numpy() for row in rows]
@@ -199,21 +192,22 @@ def test_a_method_that_fails_for_one_model_is_noted(outcome):
     assert rows["value"].isna().all()
     assert (rows["n"] == 0).all()
     assert (rows["undefined"] == 10).all()
-    assert outcome.notes == ["fails failed and has no scores: RuntimeError: too little red"]
-    assert [row.label for row in outcome.sheet.rows] == ["contributions", "blue only"]
+    assert outcome.notes
+    assert all(note.startswith("fails has no relative MCS: ") for note in outcome.notes)
+    assert any("RuntimeError: too little red" in note for note in outcome.notes)
+    assert [row.label for row in outcome.gallery] == ["contributions", "blue only"]
 
 
-def test_the_sheet_shows_one_image_under_all_models(outcome, data):
-    assert outcome.sheet.columns == [f"k = {k:g}" for k in COMMONALITIES]
-    first, second = outcome.sheet.rows
+def test_the_gallery_shows_one_image_under_all_models(outcome):
+    first, second = outcome.gallery
+    assert list(first.maps) == [f"k = {k:g}" for k in COMMONALITIES]
     np.testing.assert_array_equal(first.image, second.image)
     assert first.mask.any()
-    assert len(first.maps) == len(first.values) == 10
-    for maps, value in zip(first.maps, first.values, strict=True):
+    for maps, value in first.maps.values():
         assert maps.shape == (SIZE, SIZE)
         assert value == pytest.approx(maps[first.mask].mean(), abs=1e-6)
     # The object's values fall with k.
-    assert first.values[0] > first.values[-1]
+    assert first.maps["k = 0.1"][1] > first.maps["k = 1"][1]
 
 
 def test_the_contrast_is_to_the_last_model(data, models, outcome):
@@ -222,5 +216,5 @@ def test_the_contrast_is_to_the_last_model(data, models, outcome):
 
 
 def test_the_batch_size_plays_no_role(data, models, outcome):
-    again = Outcome(models, METHODS, data, dataclasses.replace(OPTIONS, batch_size=64))
+    again = Outcome(models, METHODS, data, batch_size=64)
     pd.testing.assert_frame_equal(again.curves, outcome.curves, atol=1e-9, rtol=0)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pandas as pd
 import pytest
@@ -12,15 +15,13 @@ from torch import Tensor, nn
 
 from block_sources import Discs, Noise
 from quantus_concepts.datasets import Cutout, ObjectsOnScenes
-from quantus_concepts.studies._kit.output import OutputFolder
+from quantus_concepts.studies._kit.folder import RunFolder
 from quantus_concepts.studies._kit.results import pick
-from quantus_concepts.studies._kit.run import Run
 from quantus_concepts.studies._models.training import SmallResNet, with_seed
 from quantus_concepts.studies.attribution import global_method
 from quantus_concepts.studies.attribution.data import AttributionData
-from quantus_concepts.studies.attribution.evaluation import COMMONALITIES, model_name
-from quantus_concepts.studies.attribution.global_method import score_tcav, tcav_layers
-from quantus_concepts.studies.attribution.options import AttributionOptions
+from quantus_concepts.studies.attribution.global_method import ALL_LAYERS, score_tcav, tcav_layers
+from quantus_concepts.studies.attribution.study import COMMONALITIES, model_name
 
 SIZE = 16
 COMMON, TARGET = 2, 1
@@ -75,17 +76,16 @@ def compose(split: str, n_per_pair: int, commonality: float | None = None) -> Ob
 
 @pytest.fixture(scope="module")
 def data() -> AttributionData:
-    return AttributionData(compose("train", 5), compose("test", 2), lambda k, split: compose(split, 2, k))
+    train, test = compose("train", 5), compose("test", 2)
+    return AttributionData(train, test, COMMON, TARGET, lambda k, split: compose(split, 2, k))
 
 
-OPTIONS = AttributionOptions(progress=False, device="cpu", seed=0, n_relative=5)
-NO_PREMISES = pd.DataFrame(columns=["model", "metric", "k", "value", "n"])
-
-
-def scored(models, data, premises=NO_PREMISES, options=OPTIONS):
-    """Return the rows, and what the report says of the layers."""
-    run = Run(options, OutputFolder())
-    return score_tcav(run, data, models, premises), run.settings
+def scored(models, data, drops=None):
+    """Return the rows, the scores of the layers and the notes."""
+    drops = pd.DataFrame() if drops is None else drops
+    settings = {"batch_size": 64, "device": "cpu", "seed": 0}
+    with TemporaryDirectory() as root, RunFolder("test", {}, Path(root, "out")) as folder:
+        return *score_tcav(folder, data, models, drops, n_relative=5, **settings), folder.notes
 
 
 @pytest.fixture
@@ -117,7 +117,7 @@ def test_no_hook_stays_where_the_model_fails():
 def test_an_object_that_matters_to_one_model_only_has_a_contrast(data):
     models = {"f_o": Planted(1, 0), "f_s": Planted(-1, 1)}
     before = torch.get_rng_state()
-    frame, details = scored(models, data)
+    frame, layers, _ = scored(models, data)
     assert torch.equal(torch.get_rng_state(), before)
     row, baseline = (numbers for _, numbers in frame.iterrows())
     assert (baseline["metric"], baseline["value"], baseline["n"]) == ("MCS baseline", row["reference"], row["n"])
@@ -127,8 +127,10 @@ def test_an_object_that_matters_to_one_model_only_has_a_contrast(data):
     assert abs(row["reference"]) < 0.7
     # Eight test images show a dog, six are of the target scene.
     assert row["n"] == 6
-    assert list(details) == ["TCAV of f_o", "TCAV of f_s"]
-    assert "mix 1.00 (p = " in details["TCAV of f_o"]
+    assert layers["model"].unique().tolist() == ["f_o", "f_s"]
+    of_f_o = layers[layers["model"] == "f_o"].set_index("layer")["value"]
+    assert of_f_o.index.tolist() == [ALL_LAYERS, "mix", "shrink", "logits"]
+    assert of_f_o["mix"] == 1
     for model in models.values():
         assert hooks(model) == 0
         assert all(parameter.grad is None and parameter.requires_grad for parameter in model.parameters())
@@ -137,7 +139,7 @@ def test_an_object_that_matters_to_one_model_only_has_a_contrast(data):
 @pytest.mark.usefixtures("few_draws")
 def test_no_score_where_no_layer_passes(data):
     # The gradient is zero: no direction raises anything.
-    frame, _ = scored({"f_o": Planted(0, 0), "f_s": Planted(1, 0)}, data)
+    frame, _, _ = scored({"f_o": Planted(0, 0), "f_s": Planted(1, 0)}, data)
     assert math.isnan(frame["value"][0])
     assert frame["n"][0] == 0
 
@@ -160,7 +162,7 @@ def test_the_models_of_commonality_have_a_curve_on_images_of_the_target_scene(da
         models[name].name, models[name].share = name, share
     # Accuracy drops by k - 1, and the score falls likewise.
     drops = pd.DataFrame({"model": "f_s^k", "metric": "accuracy drop", "k": COMMONALITIES})
-    frame, details = scored(models, data, drops.assign(value=1 - drops["k"]))
+    frame, layers, _ = scored(models, data, drops.assign(value=1 - drops["k"]))
     curve = pick(frame, metric="relative MCS")
     expected = [math.nan if k == 0.3 else (1 - k / 2) - 0.5 for k in COMMONALITIES[:-1]]
     assert curve["value"].tolist() == pytest.approx(expected, nan_ok=True)
@@ -175,16 +177,16 @@ def test_the_models_of_commonality_have_a_curve_on_images_of_the_target_scene(da
     assert (inputs[:, 0].amax((1, 2)) == 1).all()
     assert images_of["f_o"][1] == COMMON
     assert len(images_of["f_o"][0]) == 8
-    assert len(details) == 12
+    assert layers["model"].nunique() == 12
 
 
 def test_too_few_images_are_said(data):
-    few = AttributionData(compose("train", 1), data.test, data.at_commonality)
+    few = replace(data, train=compose("train", 1))
     few.train.object_labels[1:] = 0
     few.train.object_labels[0] = COMMON
-    frame, details = scored({}, few)
+    frame, _, notes = scored({}, few)
     assert frame.empty
-    assert "needs 2 training images with dog and 4 bare scenes but there are 1 and 12" in details["TCAV"]
+    assert "needs 2 training images with dog and 4 bare scenes but there are 1 and 12" in notes[0]
 
 
 def test_the_classes_that_are_named_are_scored(data, monkeypatch):
@@ -198,7 +200,6 @@ def test_the_classes_that_are_named_are_scored(data, monkeypatch):
     with with_seed(0):
         models = {"f_o": Planted(1, 0), "f_s": Planted(0, 1)}
     # Images that were composed before, as those of BAM: nothing can be composed with them.
-    paired = AttributionData(data.train, data.test)
-    scored(models, paired, options=AttributionOptions(common_object="ant", target_scene="dune", device="cpu"))
-    scored(models, paired)
+    for classes in ((0, 3), (COMMON, TARGET)):
+        scored(models, AttributionData(data.train, data.test, *classes))
     assert calls == [0, 3, COMMON, TARGET]

@@ -1,16 +1,16 @@
 from __future__ import annotations
 
-import io
 from collections import Counter
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from captum_concepts._support.disk_cache import DiskCache, bytes_tensor
 from quantus_concepts.metrics import Subject
+from quantus_concepts.studies._kit.folder import RunFolder
 from quantus_concepts.studies._models.networks import network_builder
 from quantus_concepts.studies._models.training import Augmentation, SmallResNet, with_seed
 from quantus_concepts.studies.attribution.model_training import Job, train_models
@@ -38,13 +38,24 @@ def dropping(n_classes: int, seed: int) -> nn.Module:
         )
 
 
+def job(name: str, data: TwoHalves, target: str = "object", n_classes: int = N_CLASSES) -> Job:
+    return Job(name, data, torch.as_tensor(getattr(data, f"{target}_labels")).long(), n_classes)
+
+
 def pair() -> list[Job]:
     data = TwoHalves()
-    return [Job("f_o", data, "object", N_CLASSES), Job("f_s", data, "scene", N_CLASSES)]
+    return [job("f_o", data), job("f_s", data, "scene")]
 
 
-def trained(jobs=None, build=small, **settings) -> dict[str, nn.Module]:
-    return train_models(pair() if jobs is None else jobs, build, **{"epochs": EPOCHS, "batch_size": BATCH} | settings)
+def trained(jobs=None, build=small, folder=None, **settings) -> dict[str, nn.Module]:
+    """Train in a folder, or in one that is forgotten."""
+    with TemporaryDirectory() as place, RunFolder("test", {}, folder or Path(place, "out")) as run:
+        settings = {"epochs": EPOCHS, "batch_size": BATCH} | settings
+        return train_models(run, pair() if jobs is None else jobs, build, **settings)
+
+
+def models_in(folder: Path) -> set[str]:
+    return {path.name for path in (folder / "cache").glob("f_*.safetensors")}
 
 
 def same_weights(first: dict[str, nn.Module], second: dict[str, nn.Module]) -> bool:
@@ -72,18 +83,14 @@ def steps(monkeypatch) -> Counter[str]:
     return counter
 
 
-def files(folder: Path) -> set[str]:
-    return {path.name for path in folder.iterdir()}
-
-
 def test_each_model_learns_its_own_labels():
     train, test = TwoHalves(20), TwoHalves(5, seed=1)
     jobs = [
-        Job("f_o", train, "object", N_CLASSES),
-        Job("f_s", train, "scene", N_CLASSES),
-        Job("f_0", train.with_view("0s"), "scene", N_CLASSES),
+        job("f_o", train, "object", N_CLASSES),
+        job("f_s", train, "scene", N_CLASSES),
+        job("f_0", train.with_view("0s"), "scene", N_CLASSES),
     ]
-    models = train_models(jobs, network_builder(image_size=16, channels=32), epochs=10, batch_size=20)
+    models = trained(jobs, network_builder(image_size=16, channels=32), epochs=10, batch_size=20)
     assert list(models) == ["f_o", "f_s", "f_0"]
     assert not any(model.training for model in models.values())
 
@@ -97,22 +104,30 @@ def test_each_model_learns_its_own_labels():
     assert accuracy("f_s", test.object_labels) < 0.6
 
 
-@pytest.mark.parametrize(("build", "memory_limit"), [(small, 0), (dropping, 2**20)])
-@pytest.mark.parametrize(
-    ("fails_at", "seconds"), [(8, 60.0), (8, 0.0), (STEPS + 4, 60.0)], ids=["epoch", "step", "second model"]
-)
-def test_an_interrupted_training_goes_on_to_the_same_weights(tmp_path, steps, build, memory_limit, fails_at, seconds):
+@pytest.mark.parametrize(("build", "memory_limit"), [(small, 2**20), (small, 0), (dropping, 2**20)])
+def test_after_an_interruption_finished_models_are_not_trained_again(tmp_path, steps, build, memory_limit):
     settings = {"build": build, "memory_limit": memory_limit, "augment": Augmentation(shift=2), "learning_rate": 0.01}
     uninterrupted = trained(**settings)
-    steps.update({"done": -steps["done"], "fails at": fails_at})
+    steps.update({"done": -steps["done"], "fails at": STEPS + 4})
     with pytest.raises(KeyboardInterrupt):
-        trained(folder=tmp_path, checkpoint_seconds=seconds, **settings)
-    steps.update({"done": -steps["done"], "fails at": -steps["fails at"]})
-    assert same_weights(trained(folder=tmp_path, checkpoint_seconds=seconds, **settings), uninterrupted)
-    # Of the first model 7 steps were done: two more than the epoch, or written every time; of the second 3 of 5.
-    done_before = {(8, 60.0): 5, (8, 0.0): 7, (STEPS + 4, 60.0): STEPS}[fails_at, seconds]
-    assert steps["done"] == 2 * STEPS - done_before
-    assert len(files(tmp_path)) == 2
+        trained(folder=tmp_path, **settings)
+    # The second model was in its training, which is done again.
+    assert {name.partition("-")[0] for name in models_in(tmp_path)} == {"f_o"}
+    steps.clear()
+    assert same_weights(trained(folder=tmp_path, **settings), uninterrupted)
+    assert steps["done"] == STEPS
+
+
+def test_models_of_an_earlier_run_are_used_and_its_folder_stays_as_it_is(tmp_path, steps):
+    first = trained(folder=tmp_path / "first")
+    before = {path: path.read_bytes() for path in (tmp_path / "first").rglob("*") if path.is_file()}
+    steps.clear()
+    jobs = [*pair(), job("f_0", TwoHalves(view="0s"), "scene")]
+    second = trained(jobs, folder=tmp_path / "second", models=tmp_path / "first/cache")
+    assert steps["done"] == STEPS
+    assert same_weights(first, {name: second[name] for name in first})
+    assert {path: path.read_bytes() for path in (tmp_path / "first").rglob("*") if path.is_file()} == before
+    assert {name.partition("-")[0] for name in models_in(tmp_path / "second")} == {"f_0"}
 
 
 def test_nothing_is_trained_twice(tmp_path, steps):
@@ -127,7 +142,7 @@ def test_nothing_is_trained_twice(tmp_path, steps):
         # The same memory format, so the same bits.
         assert torch.equal(second[name](images), model(images))
     # One more model: only that is trained.
-    trained([*pair(), Job("f_0", TwoHalves(view="0s"), "scene", N_CLASSES)], folder=tmp_path)
+    trained([*pair(), job("f_0", TwoHalves(view="0s"), "scene", N_CLASSES)], folder=tmp_path)
     assert steps["done"] == 3 * STEPS
 
 
@@ -140,28 +155,28 @@ def test_nothing_is_trained_twice(tmp_path, steps):
         {"seed": 1},
         {"augment": Augmentation()},
         {"build": dropping},
-        {"jobs": [Job("f_o", TwoHalves(seed=1), "object", N_CLASSES)]},
-        {"jobs": [Job("f_o", TwoHalves(view="og"), "object", N_CLASSES)]},
-        {"jobs": [Job("f_o", TwoHalves(), "scene", N_CLASSES)]},
-        {"jobs": [Job("f_o", TwoHalves(), "object", N_CLASSES + 1)]},
+        {"jobs": [job("f_o", TwoHalves(seed=1), "object", N_CLASSES)]},
+        {"jobs": [job("f_o", TwoHalves(view="og"), "object", N_CLASSES)]},
+        {"jobs": [job("f_o", TwoHalves(), "scene", N_CLASSES)]},
+        {"jobs": [job("f_o", TwoHalves(), "object", N_CLASSES + 1)]},
     ],
     ids=lambda changed: next(iter(changed)),
 )
 def test_other_settings_are_another_model_beside_the_first(tmp_path, steps, changed):
-    jobs = [Job("f_o", TwoHalves(), "object", N_CLASSES)]
+    jobs = [job("f_o", TwoHalves(), "object", N_CLASSES)]
     trained(jobs, folder=tmp_path)
-    before = {name: (tmp_path / name).read_bytes() for name in files(tmp_path)}
+    before = models_in(tmp_path)
     steps.clear()
     trained(**{"jobs": jobs, "folder": tmp_path} | changed)
     assert steps["done"] > 0
-    assert len(files(tmp_path)) == 2
-    assert all((tmp_path / name).read_bytes() == content for name, content in before.items())
+    assert len(models_in(tmp_path)) == 2
+    assert before < models_in(tmp_path)
 
 
 def test_the_place_of_the_images_and_the_other_jobs_play_no_role(tmp_path, steps):
     all_models = trained()
     assert same_weights(trained(memory_limit=0), all_models)
-    alone = {job.name: trained([job])[job.name] for job in pair()}
+    alone = {of.name: trained([of])[of.name] for of in pair()}
     assert same_weights(alone, all_models)
     trained(folder=tmp_path)
     steps.clear()
@@ -182,78 +197,24 @@ def test_models_side_by_side_are_those_trained_one_after_another():
 
 def test_images_that_jobs_share_are_read_once_and_large_data_in_batches():
     data = TwoHalves(40)
-    jobs = [Job("f_o", data, "object", N_CLASSES), Job("f_s", data, "scene", N_CLASSES)]
+    jobs = [job("f_o", data), job("f_s", data, "scene")]
     trained(jobs, epochs=1)
-    # Besides single images, which tell the shape.
-    assert sum(n for n in data.asked if n > 1) == len(data)
+    assert data.asked.count(len(data)) == 1
     data.asked.clear()
     trained(jobs, epochs=1, memory_limit=len(data) * 3 * 16 * 16 - 1)
-    assert max(data.asked) == BATCH
-    assert sum(n for n in data.asked if n > 1) == 2 * len(data)
+    assert len(data) not in data.asked
+    assert data.asked.count(BATCH) == 2 * len(data) / BATCH
 
 
-def damage(path: Path, how: str) -> None:
-    content = bytearray(path.read_bytes())
-    if how == "cut":
-        content = content[: len(content) // 2]
-    elif how == "empty":
-        content = bytearray()
-    else:
-        content[-100] ^= 1
-    path.write_bytes(content)
-
-
-@pytest.mark.parametrize("how", ["cut", "one bit"])
-def test_a_damaged_model_is_trained_again(tmp_path, steps, how):
-    jobs = [Job("f_o", TwoHalves(), "object", N_CLASSES)]
+def test_a_damaged_model_is_trained_again(tmp_path, steps):
+    jobs = [job("f_o", TwoHalves())]
     first = trained(jobs, folder=tmp_path)
-    (path,) = tmp_path.iterdir()
-    damage(path, how)
-    with pytest.warns(UserWarning, match=r"f_o-.* cannot be used \(.+\): what it held is computed again\.$"):
-        second = trained(jobs, folder=tmp_path)
-    assert same_weights(first, second)
+    (name,) = models_in(tmp_path)
+    path = tmp_path / "cache" / name
+    path.write_bytes(path.read_bytes()[:-100])
     steps.clear()
     assert same_weights(trained(jobs, folder=tmp_path), first)
-    assert steps["done"] == 0
-
-
-@pytest.mark.parametrize("how", ["cut", "empty"])
-def test_after_a_damaged_checkpoint_training_starts_anew(tmp_path, steps, how):
-    jobs = [Job("f_o", TwoHalves(), "object", N_CLASSES)]
-    uninterrupted = trained(jobs)
-    steps.clear()
-    steps["fails at"] = 8
-    with pytest.raises(KeyboardInterrupt):
-        trained(jobs, folder=tmp_path)
-    (path,) = tmp_path.iterdir()
-    assert path.suffixes[-2:] == [".checkpoint", ".safetensors"]
-    damage(path, how)
-    steps.clear()
-    with pytest.warns(UserWarning, match=r"checkpoint.safetensors cannot be used \(.+\): what it held"):
-        again = trained(jobs, folder=tmp_path)
-    assert same_weights(again, uninterrupted)
     assert steps["done"] == STEPS
-
-
-def test_a_checkpoint_is_never_unpickled(tmp_path, steps):
-    jobs = [Job("f_o", TwoHalves(), "object", N_CLASSES)]
-    steps["fails at"] = 8
-    with pytest.raises(KeyboardInterrupt):
-        trained(jobs, folder=tmp_path)
-    path = next(tmp_path.iterdir())
-    marker = tmp_path / "executed"
-
-    class Evil:
-        def __reduce__(self):
-            return Path.touch, (marker,)
-
-    file = io.BytesIO()
-    torch.save({"step": Evil()}, file)
-    DiskCache(tmp_path).put(path.stem, {"state": bytes_tensor(file.getvalue())})
-    steps.clear()
-    with pytest.warns(UserWarning, match="trained from the start"):
-        trained(jobs, folder=tmp_path)
-    assert not marker.exists()
 
 
 def test_no_global_generator_is_touched_and_no_gradient_left(tmp_path):
@@ -279,14 +240,6 @@ def test_a_diverged_training_is_not_kept(tmp_path):
         nn.init.constant_(network[-1].weight, torch.inf)
         return network
 
-    with pytest.raises(ValueError, match=r"training of f_o diverged.*Lower `learning_rate` \(0.0003\)"):
+    with pytest.raises(ValueError, match=r"training of f_o diverged.*Lower `--learning-rate` \(0.0003\)"):
         trained(build=infinite, folder=tmp_path)
-    assert all(name.endswith(".checkpoint.safetensors") for name in files(tmp_path))
-
-
-def test_a_file_in_place_of_the_folder_is_refused(tmp_path, steps):
-    path = tmp_path / "models"
-    path.write_text("")
-    with pytest.raises(ValueError, match=r"`folder` to be a folder but .*models is a file"):
-        trained(folder=path)
-    assert steps["done"] == 0
+    assert not models_in(tmp_path)

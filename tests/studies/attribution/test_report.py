@@ -1,42 +1,36 @@
-"""The report of made-up numbers: one well-formed page, with the paper's numbers, answers, findings and maps."""
+"""The report of made-up numbers: one well-formed page, verdicts that agree with the tables, the paper's numbers."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from io import StringIO
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-from matplotlib.figure import Figure
-from torch import nn
 
-from block_sources import OBJECTS, SCENES, Blocks, Plains
 from html_pages import HTMLPage
-from quantus_concepts.datasets import ObjectsOnScenes
-from quantus_concepts.metrics import PremiseCheck, RegionAttributions, Subject
-from quantus_concepts.studies._kit.output import OutputFolder
-from quantus_concepts.studies._kit.page import render, site_address
-from quantus_concepts.studies._kit.pictures import PictureGrid, PictureRow
-from quantus_concepts.studies._kit.run import Run
-from quantus_concepts.studies._kit.tables import Table
-from quantus_concepts.studies.attribution.data import CHANGES, Interleaved
-from quantus_concepts.studies.attribution.evaluation import saliency_sheets, shown_rows
-from quantus_concepts.studies.attribution.options import AttributionOptions
-from quantus_concepts.studies.attribution.report import page, signs
-from quantus_concepts.studies.attribution.study import premise_table, tidy
+from quantus_concepts.metrics import PremiseCheck
+from quantus_concepts.studies._kit.folder import RunFolder
+from quantus_concepts.studies._kit.plots import report_style
+from quantus_concepts.studies._kit.report import Picture, Report, Table, write_report
+from quantus_concepts.studies.attribution.data import CHANGES
+from quantus_concepts.studies.attribution.report import GREY, make_report
+from quantus_concepts.studies.attribution.study import GalleryRow, Results, premise_table, shown_rows, tidy
 
 F_O = PremiseCheck("f_o", "scene", 0.91, 0.92, 0.1, 0.98, 1e-7, 2.2, 0.1, 500)
 F_S = PremiseCheck("f_s", "object", 0.94, 0.935, 0.1, 0.98, 1e-7, 1.0, 0.1, 500)
 LEVELS = [0.1, 0.5, 1.0]
-METHODS = {"Grad-CAM": 0.3, "a <b> & $c$": 0.1, "random": 0.0}
+#: Two methods tie in everything.
+METHODS = {"Grad-CAM": 0.3, "vanilla gradient": 0.29, "a <b> & $c$": 0.1, "random": 0.0}
 
 
-def numbers() -> pd.DataFrame:
-    """Rows of every metric, of two methods and a control; the second method has no IIR."""
+def numbers(methods: dict[str, float]) -> pd.DataFrame:
+    """Return rows of every metric; a method of 0.1 has no IIR."""
     rows = []
-    for method, value in METHODS.items():
-        rows += [
+    for method, value in methods.items():
+        of_method = [
             {"metric": "MCS", "value": value, "control": 0.1},
             {"metric": "MCS baseline", "value": 0.1},
             {"metric": "IDR", "value": 0.5 + value, "chance": 0.5},
@@ -46,13 +40,13 @@ def numbers() -> pd.DataFrame:
             {"metric": "correlation", "value": value * 3},
             *({"metric": "robustness", "variant": change, "value": value} for change in CHANGES),
         ]
-        for row in rows[-len(CHANGES) - 8 :]:
-            row["method"] = method
+        rows += [{"method": method} | row for row in of_method]
+    rows += [{"method": "TCAV", "metric": metric, "value": 0.9} for metric in ("MCS", "MCS baseline")]
     frame = pd.DataFrame(rows)
     return frame.assign(low=frame["value"] - 0.02, high=frame["value"] + 0.02, n=90, undefined=10)
 
 
-def a_run(tmp_path, checks, paper: bool = True) -> Run[AttributionOptions]:
+def results(methods: dict[str, float] = METHODS, checks: tuple[PremiseCheck, ...] = (F_O, F_S)) -> Results:
     accuracies = [
         ("accuracy with", [0.9] * 3),
         ("accuracy without", [0.4, 0.8, 0.89]),
@@ -61,114 +55,104 @@ def a_run(tmp_path, checks, paper: bool = True) -> Run[AttributionOptions]:
     measured = [
         pd.DataFrame({"model": "f_s^k", "metric": name, "k": LEVELS, "value": v, "n": 50}) for name, v in accuracies
     ]
-    sheet = PictureGrid(
-        "", ["Grad-CAM"], [PictureRow("x", np.zeros((4, 4, 3)), [np.eye(4)], np.eye(4), [0.5])], "A caption."
-    )
-    return Run(
-        AttributionOptions(device="cpu"),
-        OutputFolder(out=tmp_path),
-        settings={"data": "made-up <data>"},
-        facts={"checks": checks, "paper": paper, "sheets": dict.fromkeys(("mcs", "idr", "iir", "relative"), sheet)},
-        frames={"premises": pd.concat([premise_table(checks), *measured], ignore_index=True)},
+    image = GalleryRow("x", np.zeros((4, 4, 3)), np.eye(4, dtype=bool), {"Grad-CAM": (np.eye(4), 0.5)})
+    layers = pd.DataFrame({"model": ["f_o"], "layer": ["mix"], "value": [0.9], "random concepts": [0.5], "p": [0.01]})
+    return Results(
+        tidy([numbers(methods)], 0),
+        pd.concat([premise_table(checks), *measured], ignore_index=True),
+        list(checks),
+        {name: [image] for name in ("MCS", "IDR", "IIR", "relative")},
+        layers,
+        {"images explained": "90 for MCS and IDR, 9 for IIR"},
     )
 
 
-def cells(table: Table, row: str) -> list[str]:
-    (line,) = [line for _, lines in table.groups for line in lines if line.label == row]
-    return [f"{cell.mark}{cell.text}" for cell in line.cells]
+def made(*arguments: object, **given: object) -> Report:
+    with report_style():
+        return make_report(results(*arguments, **given), data="painted")
 
 
 @pytest.fixture(scope="module")
-def report(tmp_path_factory):
-    frame = tidy([numbers()], 0)
-    with pytest.MonkeyPatch.context() as patch:
-        # Those of the recorded runs are drawn.
-        patch.setattr(Figure, "savefig", lambda *_, **__: None)
-        run = a_run(tmp_path_factory.mktemp("out"), [F_O, F_S])
-        report = page(frame, run)
-        return report, render(report, settings=run.settings, notes=["a note"], files=["results.csv"])
+def report() -> Report:
+    return made()
 
 
-def test_the_page_is_one_well_formed_file_with_everything(report):
-    _, text = report
+def part(report: Report, name: str) -> Table:
+    (found,) = (part for part in report.parts if isinstance(part, Table) and part.name == name)
+    return found
+
+
+def table(report: Report, name: str) -> pd.DataFrame:
+    return pd.read_csv(StringIO(part(report, name).csv))
+
+
+def test_the_page_is_one_well_formed_file_with_everything(report, tmp_path):
+    found = results()
+    with RunFolder("test", {}, tmp_path / "out") as folder, report_style():
+        write_report(folder, found.frame, report, found.details)
+    text = (tmp_path / "out/report.html").read_text(encoding="utf-8")
     parsed = HTMLPage(text)
-    # Premises, commonality, methods, counts, robustness, relative; seven charts and four sheets.
-    assert [parsed.tags.count(tag) for tag in ("table", "figure", "details")] == [6, 11, 3]
+    # Methods, curves, correlations, sizes and places, and four galleries.
+    assert parsed.tags.count("figure") == 8
+    # Verdicts; premises, commonality, checks, methods, details, curves, sizes and places, TCAV and its layers.
+    assert parsed.tags.count("table") == 10
     assert "a &lt;b&gt; &amp; $c$" in text
     assert "<b> &" not in text
-    links = [link for link in parsed.sources if not link.startswith(("data:", "#"))]
-    assert links == [*(f"{site_address()}/metrics/{name}.html" for name in ("mcs", "idr", "iir")), "./results.csv"]
-    # All premises hold, and the object matters where it is rare only.
-    assert 'class="unverified"' not in text
-    assert 'class="banner"' not in text
+    for shown in report.parts:
+        kinds = ("tables/{}.csv", "tables/{}.tex") if isinstance(shown, Table) else ("figures/{}.svg", "figures/{}.png")
+        assert all((tmp_path / "out" / kind.format(shown.name)).stat().st_size for kind in kinds)
+
+
+def test_few_words_stand_before_the_picture(report):
+    words = " ".join([report.title, report.lead, report.banner, *(row.question for row in report.verdicts)]).split()
+    assert len(words) < 150
+    assert len(report.verdicts) <= 8
+    assert isinstance(report.picture, Picture)
+
+
+@pytest.mark.parametrize(
+    "methods", [METHODS, METHODS | {"vanilla gradient": 0.1}, METHODS | {"random": 0.3}], ids=["tie", "best", "random"]
+)
+def test_verdicts_agree_with_the_tables(methods):
+    report = made(methods)
+    rows = table(report, "methods")
+    own = rows[~rows["method"].isin(GREY) & rows["value"].notna()]
+    # No number is in bold where methods tie, and else the one that is highest; only one method has an IIR then.
+    assert part(report, "methods").html.count("<b>") == (2 if methods["vanilla gradient"] == 0.1 else 0)
+    for metric in ("MCS", "IDR", "IIR"):
+        group = own[own["column"].str.startswith(metric)]
+        best, count = (verdict for verdict in report.verdicts if verdict.question.startswith(metric))
+        first = group.loc[group["value"].idxmax()]
+        assert f"Highest: {first['method']}" in best.question
+        expected = [first[column] for column in ("value", "low", "random_low")]
+        assert [best.value, best.low, best.random_low] == pytest.approx(expected)
+        assert best.verdict == first["verdict"]
+        tied = group[(group["high"] >= first["low"]) & (group["method"] != first["method"])]["method"]
+        assert ("tied with" in best.question) == bool(len(tied))
+        assert all(name in best.question for name in tied)
+        assert count.value == (group["verdict"] == "above").sum()
+        within, below = ((group["verdict"] == word).sum() for word in ("within", "below"))
+        assert count.verdict == f"{within} within, {below} below"
+
+
+def test_whether_the_premises_hold_is_a_verdict(report):
+    assert (report.verdicts[0].value, report.verdicts[0].verdict, report.banner) == (8, "verified", "")
+    broken = made(checks=(F_O, replace(F_S, accuracy_without=0.9)))
+    assert (broken.verdicts[0].value, broken.verdicts[0].verdict) == (7, "not verified: f_s")
+    assert "not verified for f_s" in broken.banner
+    assert (part(broken, "premise-checks").frame["text"] == "no").sum() == 1
 
 
 def test_numbers_stand_beside_the_papers(report):
-    premises, commonality = report[0].sections[0].tables
-    assert cells(premises, "accuracy on X_os") == ["91.0", "91.1", "94.0", "94.0"]
-    assert cells(premises, "median KL, same prediction") == ["1e−07", "7.9e−08", "1e−07", "7.7e−08"]
-    assert cells(premises, "chance") == ["10.0", "", "10.0", ""]
-    assert cells(commonality, "drop") == ["50.0", "10.0", "1.0"]
-    assert cells(commonality, "paper, with the object") == ["97", "96", "95"]
-    assert cells(commonality, "paper, without it") == ["78", "78", "93"]
-
-
-def test_numbers_are_marked_by_their_references(report):
-    (methods,) = report[0].main
-    assert cells(methods, "Grad-CAM") == ["0.300", "0.100", "80.0", "30.0", "0.91"]
-    assert cells(methods, "a <b> & $c$") == ["≈0.100", "0.100", "60.0", "–", "0.31"]
-    # A control has no mark.
-    assert cells(methods, "random") == ["0.000", "0.100", "50.0", "0.0", "0.01"]
-
-
-def test_answers_are_short_and_findings_have_the_intervals(report):
-    assert [str(answer) for answer in report[0].answers] == [
-        "Ground truth: verified",
-        "Changes with the model: 1 of 2 methods above a random mask; best Grad-CAM (0.300, a random mask 0.100)",
-        "Leaves alone what does not matter: 2 of 2 methods above a random map; best Grad-CAM (80 %, a random map 50 %)",
-        "Unmoved by a patch without effect: best Grad-CAM (30 %, the random map 0 %)",
-    ]
-    texts = {}
-    for finding in report[0].findings:
-        texts.setdefault(finding.topic, []).append(finding.text)
-    assert texts["Premises"] == ["Every premise of f_o and f_s holds."]
-    assert texts["MCS"] == [
-        "MCS is highest for Grad-CAM, 0.300 (95 % interval 0.280 to 0.320); lowest for a <b> & $c$, 0.100 (95 % "
-        "interval 0.080 to 0.120).",
-        "Above a random mask of the same size: Grad-CAM; not distinguishable from it: a <b> & $c$.",
-    ]
-    assert texts["Size and place"][0].startswith(
-        "Objects smaller: MCS above that as trained: none; not distinguishable"
-    )
-    assert texts["Relative MCS"][0].endswith("50 % at k = 0.1 and 1.0 % at k = 1 of accuracy.")
-    assert texts["IIR"][1].endswith("2 of 100 patches did not converge and were left out.")
-    assert texts["Controls"][1].endswith("(95 % interval 48–52): not distinguishable from what is expected (50 %).")
-    assert texts["Not defined"] == ["No IIR: a <b> & $c$."]
-    assert texts["The paper's findings"][0] == (
-        "The paper finds Grad-CAM highest in MCS. Above Grad-CAM here: none; below it: a <b> & $c$."
-    )
-
-
-def test_an_unverified_ground_truth_is_marked_wherever_it_matters(tmp_path):
-    report = page(tidy([numbers()], 0), a_run(tmp_path, [F_O, replace(F_S, accuracy_without=0.9)], paper=False))
-    assert report.banner.startswith("Ground truth not verified (f_s). MCS and IDR rest on what these models")
-    marked = {chart.name: chart.unverified for chart in report.charts}
-    assert {name for name, mark in marked.items() if mark} == {"mcs", "robustness", "idr", "sheet_mcs", "sheet_idr"}
-    assert marked["mcs"] == "ground truth not verified (f_s)"
-    assert [finding.topic for finding in report.printed] == ["Not verified"]
-    assert "patch is checked on its own image" in next(chart.caption for chart in report.charts if chart.name == "iir")
-    assert [key for (key,) in report.sections[0].tables[0].column_keys] == ["f_o", "f_s"]
-    assert report.answers[0].text == "not verified (f_s)"
-
-
-def test_signs():
-    assert (
-        signs("f_o, f_s^k and X_0s <b>")
-        == "<i>f</i><sub>o</sub>, <i>f</i><sub>s</sub><sup>k</sup> and <i>X</i><sub>0s</sub> &lt;b&gt;"
-    )
-
-
-ROWS = [2, 9]
+    premises, commonality = table(report, "premises"), table(report, "commonality")
+    with_feature = premises[premises["measure"].str.startswith("accuracy, objects on scenes")]
+    assert with_feature["value"].tolist() == [0.91, 0.94, 0.911, 0.94]
+    assert with_feature["source"].tolist() == ["ours", "ours", "paper", "paper"]
+    paper = commonality[(commonality["source"] == "paper") & (commonality["measure"] == "without it")]
+    assert paper["value"].tolist()[:2] == [0.78, 0.77]
+    tcav = table(report, "tcav").set_index(["source", "column"])["value"]
+    assert tcav["paper", "random concepts"] == -0.3
+    assert tcav["ours", "contrast of f_o and f_s"] == 0.9
 
 
 def test_rows_are_of_different_objects_and_scenes_while_there_are_any():
@@ -184,56 +168,11 @@ def test_rows_are_of_different_objects_and_scenes_while_there_are_any():
     assert shown_rows(torch.zeros(7).bool(), objects, scenes, 2) == [0, 1]
 
 
-@pytest.fixture(scope="module")
-def data():
-    return ObjectsOnScenes(Blocks(), Plains(), split="test", n_per_pair=2, image_size=16, test_share=0.3)
-
-
-def test_two_lines_for_each_image_and_a_column_for_each_method_that_did_not_fail(data):
-    bare = data.with_view("0s")
-    views = {name: bare if "0s" in name else data for name in ("f_o", "f_s", "f_s 0s", "f_0 0s", "patched 0s")}
-    of = {name: Subject(nn.Identity(), view.images, view.scene_labels) for name, view in views.items()}
-    pairs = {"MCS": (of["f_o"], of["f_s"]), "IDR": (of["f_s"], of["f_s 0s"])}
-    pairs["IIR"] = (of["f_0 0s"], of["patched 0s"])
-
-    def attributed(seed):
-        generator = torch.Generator().manual_seed(seed)
-        maps = {subject: np.full((len(ROWS), 16, 16), (place + seed) / 10) for place, subject in enumerate(of.values())}
-        return RegionAttributions({subject: torch.rand(len(data), generator=generator) for subject in maps}, {}, maps)
-
-    methods = {"a": attributed(0), "broken": RegionAttributions(failure="why"), "b": attributed(1)}
-    enters = dict.fromkeys(pairs, torch.ones(len(data)).bool()) | {"IIR": torch.zeros(len(data)).bool()}
-    sheets = saliency_sheets(pairs, methods, dict.fromkeys(pairs, ROWS), enters, data)
-    assert list(sheets) == ["mcs", "idr", "iir"]
-    for (metric, pair), sheet in zip(pairs.items(), sheets.values(), strict=True):
-        assert sheet.columns == ["a", "b"]
-        assert len(sheet.rows) == 4
-        for place, line in enumerate(sheet.rows):
-            row, subject = ROWS[place // 2], pair[place % 2]
-            np.testing.assert_allclose(line.image, subject.images([row])[0].permute(1, 2, 0).numpy() / 255)
-            np.testing.assert_array_equal(line.mask, data.masks([row])[0, 0])
-            assert line.values == pytest.approx([float(methods[m].inside[subject][row]) for m in ("a", "b")])
-            np.testing.assert_array_equal(line.maps[1], methods["b"].maps[subject][place // 2])
-        obj, scene = OBJECTS[data.object_labels[2]], SCENES[data.scene_labels[2]]
-        assert (obj if metric == "MCS" else scene) in sheet.rows[0].label
-        assert ("None of these images enters IIR" in sheet.caption) == (metric == "IIR")
-        assert sheet.draw()[1].shape == (4, 3)
-
-
-def test_the_first_images_show_all_classes_in_all_views(data):
-    order = Interleaved(data)
-    assert order.object_labels[:3].tolist() == [0, 1, 2]
-    assert order.scene_labels[:3].tolist() == [0, 1, 2]
-    pairs = list(zip(order.object_labels.tolist(), order.scene_labels.tolist(), strict=True))
-    assert len(set(pairs[:12])) == len(set(pairs)) == 12
-    assert sorted(order.order) == list(range(len(data)))
-    rows = [5, 0, 17]
-    there = [order.order[row] for row in rows]
-    for view in ("os", "og", "0s"):
-        viewed = order.with_view(view)
-        assert viewed.view == view
-        assert torch.equal(viewed.images(rows), data.with_view(view).images(there))
-        assert torch.equal(viewed[5].image, data.with_view(view)[there[0]].image)
-    assert torch.equal(order.masks(rows), data.masks(there))
-    assert torch.equal(order.boxes(rows), data.boxes(there))
-    assert order.view == "os"
+def test_models_that_learned_nothing_have_a_report_too(tmp_path):
+    found = results()
+    frame = found.frame.assign(**dict.fromkeys(("value", "low", "high"), np.nan), n=0)
+    with RunFolder("test", {}, tmp_path / "out") as folder, report_style():
+        write_report(folder, frame, make_report(found._replace(frame=frame), data="painted"))
+    verdicts = pd.read_csv(tmp_path / "out/tables/verdicts.csv")
+    assert len(verdicts) == 1  # the premises
+    assert (tmp_path / "out/report.html").exists()

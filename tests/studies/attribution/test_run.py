@@ -1,16 +1,12 @@
-"""The options, and the whole command on tiny data: what it writes, says and repeats."""
+"""The whole command on tiny data: what it writes, repeats, goes on from, and leaves behind."""
 
 from __future__ import annotations
 
 import io
 import re
 import shlex
-import signal
-import threading
-import time
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -21,24 +17,13 @@ from captum_concepts.attributions.methods import CONTROL_METHODS, PAPER_METHODS
 from fixtures_attribution import FOLDERS, TINY, write_folders
 from golden.runs import NO_FIGURES
 from kills import contents, raising
-from quantus_concepts.metrics import Limits
-from quantus_concepts.studies._kit import charts as figures
-from quantus_concepts.studies._kit import page as pages
-from quantus_concepts.studies._kit import run as floor
-from quantus_concepts.studies._kit.output import OutputFolder
 from quantus_concepts.studies.app import main
-from quantus_concepts.studies.attribution import evaluation, global_method, report, study
-from quantus_concepts.studies.attribution.evaluation import requested_methods
-from quantus_concepts.studies.attribution.options import AttributionOptions
+from quantus_concepts.studies.attribution import global_method, study
+from quantus_concepts.studies.attribution.command import benchmark_attribution, build_methods, method_names
 
 COMMAND = ["benchmark", "attribution"]
 INTERRUPT = raising(KeyboardInterrupt())
-METRICS = {"MCS", "MCS baseline", "IDR", "IIR", "perturbation", "relative MCS", "correlation", "robustness"}
 FEW = ["--methods", "grad-cam,vanilla gradient", "--no-tcav"]
-PAINTED = shlex.split(
-    "--n-train 3 --n-test 1 --epochs 1 --n-images 12 --n-patches 4 --patch-steps 5 --n-samples 2 --n-steps 3 "
-    "--no-tcav --no-progress --device cpu --image-size 32"
-)
 
 
 @dataclass
@@ -63,143 +48,118 @@ class Outcome:
         return table[(table.method == method) & (table.metric == metric)].value.item()
 
 
+def call(*arguments: str) -> Outcome:
+    out, err = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(err):
+        code = main([*COMMAND, *TINY, *FOLDERS, *arguments])
+    lines = out.getvalue().splitlines()
+    return Outcome(code, out.getvalue(), err.getvalue(), Path(lines[-1]) if lines else Path())
+
+
 @pytest.fixture(autouse=True, scope="module")
 def root(tmp_path_factory):
-    """A folder with cut-outs, scenes and methods, in which the command runs; drawing is coarse."""
+    """A folder with cut-outs, scenes and methods, in which the command runs and draws nothing."""
     place = write_folders(tmp_path_factory.mktemp("work"))
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(place)
-        patch.setenv("COLUMNS", "100")
-        # Drawing takes most of the time of a tiny run.
-        patch.setattr(figures, "DPI", 30)
-        patch.setattr(evaluation.shown_rows, "__defaults__", (1,))
+        patch.setattr(study, "N_SHOWN", 1)
+        for name in ("png", "svg"):
+            patch.setattr(
+                f"quantus_concepts.studies._kit.report.{name}",
+                NO_FIGURES[f"quantus_concepts.studies._kit.report.{name}"],
+            )
         yield place
 
 
 @pytest.fixture(scope="module")
-def undrawn():
-    """Figures are named and empty; the run on painted data draws them."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in NO_FIGURES.items():
-            patch.setattr(name, value)
-        yield
+def first(root):
+    return call(*FEW, "--out", "own")
 
 
-def call(root: Path, *arguments: str) -> Outcome:
-    out, err = io.StringIO(), io.StringIO()
-    with redirect_stdout(out), redirect_stderr(err):
-        code = main([*COMMAND, *arguments])
-    lines = out.getvalue().splitlines()
-    return Outcome(code, out.getvalue(), err.getvalue(), root / lines[-1] if lines else root)
+def models_of(folder: str) -> set[str]:
+    return {path.name for path in Path(folder, "cache").glob("f_*.safetensors")}
 
 
-@pytest.fixture
-def command(root, monkeypatch):
-    """The command without its figures, which others look at."""
-    monkeypatch.setattr(report, "draw", lambda *_: {})
-    return lambda *arguments: call(root, *arguments)
-
-
-@pytest.fixture(scope="module")
-def painted(root):
-    return call(root, *PAINTED, "--out", "painted")
-
-
-@pytest.fixture(scope="module")
-def folders_run(root, undrawn):
-    return call(root, *TINY, *FOLDERS, *FEW, "--out", "own")
-
-
-def test_painted_data_from_drawing_to_report(painted):
-    assert painted.code == 0, painted.err
-    assert painted.out.splitlines()[-1] == "painted"
-    table = painted.table
-    assert list(dict.fromkeys(table.method)) == [*PAPER_METHODS, *CONTROL_METHODS]
-    assert set(table.metric) == METRICS - {"relative MCS", "correlation", "robustness"}
-    assert set(table.seed) == {0}
+def test_what_a_run_writes(first):
+    assert first.code == 0, first.err
+    assert first.out.splitlines()[-1] == "own"
+    table = first.table
+    assert list(dict.fromkeys(table.method)) == ["Grad-CAM", "vanilla gradient", *CONTROL_METHODS]
+    assert set(table.metric) == {"MCS", "MCS baseline", "IDR", "IIR", "perturbation"}
     assert set(table[table.metric.isin(["MCS", "IDR"])].eval("n + undefined")) == {12}
     assert set(table[table.metric == "IIR"].eval("n + undefined")) == {4}
     assert set(table[table.metric == "IDR"].reference) == {0.5}
-    files = {path.relative_to(painted.folder).as_posix() for path in painted.folder.rglob("*") if path.is_file()}
-    assert {
-        "report.html",
-        "results.csv",
-        "figures/sheet_mcs.png",
-        "figures/sheet_idr.png",
-        "figures/sheet_iir.png",
-    } <= files
-    models = sorted(name for name in files if name.endswith(".safetensors"))
-    assert [Path(name).name.split("-")[0] for name in models] == ["f_0", "f_o", "f_s"]
-    assert not [name for name in files if "checkpoint" in name]
-    assert [name for name in files if Path(name).name.startswith(".")] == [".quantus-concepts.json"]
+    assert "not verified" in first.out
+    assert "12 for MCS and IDR, 4 for IIR" in first.page
+    assert {name.partition("-")[0] for name in models_of("own")} == {"f_o", "f_s", "f_0"}
+    assert set(pd.read_csv("own/premises.csv").model) == {"f_o", "f_s"}
 
 
-def test_an_unverified_ground_truth_is_marked_everywhere(painted):
-    # One pass over three images of each pair teaches nothing.
-    assert "ground truth not verified" in painted.out
-    assert "Ground truth: not verified (f_o, f_s)" in painted.out
-    assert "Not verified: f_o" in painted.out
-    page = re.sub("<[^>]+>", "", painted.page)
-    assert "Ground truth not verified (fo, fs)" in page
-    assert "it has not learned what it should look at" in page
+def test_two_equal_runs_have_equal_models_and_another_seed_others(first):
+    again, other = (call(*FEW, "--out", f"seed{seed}", "--seed", str(seed)) for seed in (0, 1))
+    before, after = contents(Path("own/cache")), contents(Path("seed0/cache"))
+    assert before == after
+    assert (again.folder / "results.csv").read_bytes() == (first.folder / "results.csv").read_bytes()
+    assert not models_of("seed1") & models_of("own")
+    assert not other.table.equals(first.table)
 
 
-def test_the_terminal_and_the_report_say_what_was_done(painted):
-    for method in PAPER_METHODS:
-        assert method in painted.out
-    page = painted.page
-    assert "painted objects on painted scenes" in page
-    assert "12 for MCS and IDR, 4 for IIR" in page
-    assert "of 4 converged in 5 steps" in page
-    assert "n samples" in page
-    assert "Traceback" not in painted.err
-
-
-def test_cut_outs_and_scenes_of_the_users_own(folders_run):
-    assert folders_run.code == 0
-    assert folders_run.out.splitlines()[-1] == "own"
-    table = folders_run.table
-    assert list(dict.fromkeys(table.method)) == ["Grad-CAM", "vanilla gradient", *CONTROL_METHODS]
-    assert "cut-outs of cutouts on scenes" in folders_run.page
-    assert all(name in folders_run.page for name in ("leaf", "stone", "beach", "forest"))
-
-
-def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(folders_run, command):
-    def numbers(out: str, seed: str) -> bytes:
-        assert command(*TINY, *FOLDERS, *FEW, "--out", out, "--seed", seed).code == 0
-        return Path(out, "results.csv").read_bytes()
-
-    first = (folders_run.folder / "results.csv").read_bytes()
-    assert numbers("again", "0") == first
-    assert numbers("other", "1") != first
-
-
-def test_trained_models_are_not_trained_again_and_a_run_is_replaced_only_when_asked(folders_run, command, monkeypatch):
-    before = (folders_run.folder / "results.csv").read_bytes()
-    models = contents(folders_run.folder / "models")
-
-    monkeypatch.setattr(torch.optim.AdamW, "step", raising(AssertionError("trained again")))
-    arguments = (*TINY, *FOLDERS, *FEW)
-    assert command(*arguments, "--models", "own/models", "--out", "second").code == 0
-    assert Path("second/results.csv").read_bytes() == before
-    assert not Path("second/models").exists()
-    refused = command(*arguments, "--out", "own")
+def test_overwrite_leaves_no_model_of_an_earlier_run(first):
+    for seed in ("2", "3"):
+        assert call(*FEW, "--out", "replaced", "--seed", seed, "--overwrite").code == 0
+    assert len(models_of("replaced")) == 3
+    refused = call(*FEW, "--out", "replaced", "--seed", "2")
     assert refused.code == 2
     assert "--overwrite" in refused.err
-    Path("own/report.html").write_text("old")
-    # The models of --out are found too.
-    assert command(*arguments, "--out", "own", "--overwrite").code == 0
-    assert folders_run.page != "old"
-    assert Path("own/results.csv").read_bytes() == before
-    assert contents(folders_run.folder / "models") == models
 
 
-def test_methods_of_the_users_own_beside_those_that_fail(folders_run, command):
+def test_models_of_an_earlier_run_are_not_trained_again(first, monkeypatch):
+    monkeypatch.setattr(torch.optim.AdamW, "step", raising(AssertionError("trained again")))
+    second = call(*FEW, "--models", "own/cache", "--out", "second")
+    assert second.code == 0
+    assert (second.folder / "results.csv").read_bytes() == (first.folder / "results.csv").read_bytes()
+    assert not models_of("second")
+
+
+def test_a_run_that_was_interrupted_goes_on_with_what_is_finished(first, monkeypatch):
+    done, fails_at = [], [3]
+    step = torch.optim.AdamW.step
+
+    def counted(self, *arguments, **given):
+        done.append(1)
+        # Of three models with two steps each, in the second one.
+        if len(done) in fails_at:
+            raise KeyboardInterrupt
+        return step(self, *arguments, **given)
+
+    arguments = (*FEW, "--out", "same")
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.optim.AdamW, "step", counted)
+        assert call(*arguments).code == 130
+        assert len(models_of("same")) == 1
+        done.clear()
+        fails_at.clear()
+        patch.setattr(study, "optimise_patch", INTERRUPT)
+        assert call(*arguments).code == 130
+        # The model that was interrupted begins anew, the first one is there.
+        assert len(done) == 4
+    again = raising(AssertionError("made again"))
+    monkeypatch.setattr(torch.optim.AdamW, "step", again)
+    with monkeypatch.context() as patch:
+        patch.setattr(study, "tidy", INTERRUPT)
+        assert call(*arguments).code == 130
+    assert not Path("same/report.html").exists()
+    for name in ("optimise_patch", "score_contrasts"):
+        monkeypatch.setattr(study, name, again)
+    assert call(*arguments).code == 0
+    assert Path("same/results.csv").read_bytes() == (first.folder / "results.csv").read_bytes()
+
+
+def test_methods_of_the_users_own_beside_those_that_fail(first):
     methods = (
         "Grad-CAM,GRAD-CAM,methods.py:inverted,methods.py:explains,methods.py:fails,methods.py:gives_nan,Deconvolution"
     )
-    arguments = (*TINY, *FOLDERS, "--no-tcav", "--models", "own/models", "--out", "mine")
-    outcome = command(*arguments, "--methods", methods)
+    outcome = call("--no-tcav", "--models", "own/cache", "--out", "mine", "--methods", methods)
     assert outcome.code == 0
     table = outcome.table
     mine = [f"methods.py:{name}" for name in ("inverted", "explains", "fails", "gives_nan")]
@@ -207,231 +167,111 @@ def test_methods_of_the_users_own_beside_those_that_fail(folders_run, command):
     for name in ("methods.py:fails", "methods.py:gives_nan"):
         assert table[table.method == name].value.isna().all()
         assert (table[table.method == name].n == 0).all()
-    assert "Note: methods.py:fails failed and has no scores: RuntimeError: no explanation" in outcome.err
-    assert re.search(
-        r"Note: methods.py:gives_nan gave NaN or infinity in (\d+) of \1 maps", " ".join(outcome.err.split())
-    )
-    assert outcome.value("Grad-CAM", "IDR") == folders_run.value("Grad-CAM", "IDR")
-    # Without abs=False the gradient loses its sign, which is another method.
+    assert re.search("methods.py:fails has no score in .*RuntimeError: no explanation", outcome.page)
+    assert re.search("methods.py:gives_nan has no score in .*NaN or infinity", outcome.page)
+    assert outcome.value("Grad-CAM", "IDR") == first.value("Grad-CAM", "IDR")
     assert table[(table.method == "methods.py:inverted") & (table.metric == "IDR")].n.item() > 0
 
 
-def test_composed_images_are_read_again(command, capsys):
+def test_another_file_of_methods_is_another_run(first):
+    arguments = ("--no-tcav", "--models", "own/cache", "--out", "changed", "--methods", "changing.py:explains")
+    Path("changing.py").write_text(Path("methods.py").read_text())
+    assert call(*arguments).code == 0
+    Path("changing.py").write_text(Path("methods.py").read_text() + "\nmore = 1\n")
+    refused = call(*arguments)
+    assert refused.code == 2
+    assert re.search("holds another run .*changing.py:explains", refused.err)
+
+
+def test_composed_images_are_read_again(capsys):
     compose = "compose --objects cutouts --scenes scenes --n-per-pair 8 --image-size 16 --test-share 0.25 --no-progress"
     assert main([*shlex.split(compose), "--out", "bam", "--lossless"]) == 0
-    assert capsys.readouterr().out == "bam\n"
-    tiny = [*TINY, *FEW, "--data", "bam", "--root", "bam"]
-    outcome = command(*tiny, "--out", "of_bam")
-    assert outcome.code == 0
-    assert "composed images of bam" in outcome.page
-    assert set(outcome.table[outcome.table.metric == "IDR"].eval("n + undefined")) == {8}
-    assert list(dict.fromkeys(outcome.table.method)) == ["Grad-CAM", "vanilla gradient", *CONTROL_METHODS]
+    capsys.readouterr()
+    assert main([*COMMAND, *TINY, *FEW, "--data", "bam", "--root", "bam", "--out", "of_bam"]) == 0
+    table = pd.read_csv("of_bam/results.csv")
+    assert set(table[table.metric == "IDR"].eval("n + undefined")) == {8}
 
 
-@pytest.fixture(scope="module")
-def everything(root, undrawn):
-    arguments = shlex.split("--relative --robustness --models trained --out all")
-    with pytest.MonkeyPatch.context() as patch:
-        # Two draws of directions for each of twelve models and three layers, in place of twenty.
-        patch.setattr(global_method, "tcav_score", partial(global_method.tcav_score, n_random=2))
-        return call(root, *TINY, *FOLDERS, "--methods", "vanilla gradient", *arguments)
-
-
-def test_the_relative_contrast_and_tcav(everything):
-    assert everything.code == 0
-    table = everything.table
-    assert set(table.metric) == METRICS
+def test_the_relative_contrast_sizes_and_tcav(monkeypatch):
+    # Two draws of directions for each of twelve models and three layers, in place of twenty.
+    score = global_method.tcav_score
+    monkeypatch.setattr(global_method, "tcav_score", lambda *args, **kwargs: score(*args, n_random=2, **kwargs))
+    outcome = call("--methods", "vanilla gradient", "--relative", "--robustness", "--out", "all")
+    assert outcome.code == 0, outcome.err
+    table = outcome.table
     curve = table[(table.metric == "relative MCS") & (table.method == "vanilla gradient")]
     assert curve.k.tolist() == [k / 10 for k in range(1, 10)]
-    assert "TCAV" in set(table.method)
     assert len(table[(table.method == "TCAV") & (table.metric == "relative MCS")]) == 9
-    assert len(list(Path("trained").glob("f_s*.safetensors"))) == 11
-    assert Path("all/figures/sheet_relative.png").exists()
-    assert "TCAV of f_s^0.1" in everything.page
+    assert set(table[table.metric == "robustness"].variant) == {"smaller", "larger", "centre", "corner"}
+    assert len(models_of("all")) == 13
+    assert "f_s^0.1" in outcome.page
     premises = pd.read_csv("all/premises.csv")
     assert set(premises[premises.k.notna()].metric) == {"accuracy with", "accuracy without", "accuracy drop"}
 
 
-def test_a_tcav_that_fails_loses_nothing_else(folders_run, command, monkeypatch):
+def test_a_tcav_that_fails_loses_nothing_else(first, monkeypatch):
     monkeypatch.setattr(study, "score_tcav", raising(RuntimeError("no layer")))
-    outcome = command(*TINY, *FOLDERS, "--methods", "grad-cam", "--models", "own/models", "--out", "no_tcav")
+    outcome = call("--methods", "grad-cam", "--models", "own/cache", "--out", "no_tcav")
     assert outcome.code == 0
-    assert "TCAV failed and has no scores: RuntimeError: no layer" in outcome.err
-    assert outcome.value("Grad-CAM", "IDR") == folders_run.value("Grad-CAM", "IDR")
+    assert "TCAV failed and has no scores: RuntimeError: no layer" in outcome.page
+    assert outcome.value("Grad-CAM", "IDR") == first.value("Grad-CAM", "IDR")
 
 
-def test_a_network_of_the_users_own_with_a_layer_by_its_own_name(command):
+def test_a_network_of_the_users_own_with_a_layer_by_its_own_name():
     Path("network.py").write_text(
         "import torch\nfrom torch import nn\n\n\ndef model():\n    with torch.random.fork_rng():\n"
         "        torch.manual_seed(0)\n        return nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), "
         "nn.Conv2d(4, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 9))\n"
     )
-    arguments = (
-        *TINY,
-        *FOLDERS,
-        *shlex.split("--n-images 4 --n-patches 2 --patch-steps 1 --no-tcav --methods grad-cam"),
-        "--backbone",
-        "network.py:model",
-        "--unnormalised",
-        "--epochs",
-        "1",
+    few = "--n-images 4 --n-patches 2 --patch-steps 1 --no-tcav --methods grad-cam --epochs 1"
+    arguments = [*shlex.split(few), "--backbone", "network.py:model", "--unnormalised"]
+    last = call(*arguments, "--out", "net_last")
+    shallow = call(*arguments, "--models", "net_last/cache", "--out", "net_first", "--layer", "0")
+    assert (last.code, shallow.code) == (0, 0)
+    assert (len(models_of("net_last")), len(models_of("net_first"))) == (3, 0)
+    mask = shallow.table.method == "Grad-CAM"
+    assert not shallow.table[mask].equals(last.table[mask])
+    again = call(*arguments, "--models", "net_last/cache", "--out", "net_again", "--layer", "network.0")
+    assert again.table.equals(shallow.table)
+
+
+def test_the_command_is_a_function(first):
+    given = {"n_train": 4, "n_test": 4, "test_share": 0.25, "image_size": 16, "epochs": 2, "batch_size": 16}
+    given |= {"train_batch_size": 16, "n_images": 12, "n_patches": 4, "patch_steps": 5, "n_samples": 2, "n_steps": 3}
+    places = {"objects": Path("cutouts"), "scenes": Path("scenes"), "out": Path("called")}
+    methods = "grad-cam,vanilla gradient"
+    folder = benchmark_attribution(
+        "folders", **given, **places, methods=methods, tcav=False, device="cpu", progress=False
     )
-    last = command(*arguments, "--models", "nets", "--out", "net_last")
-    first = command(*arguments, "--models", "nets", "--out", "net_first", "--layer", "0")
-    assert (last.code, first.code) == (0, 0)
-    assert len(list(Path("nets").glob("*.safetensors"))) == 3
-    mask = first.table.method == "Grad-CAM"
-    assert not first.table[mask].equals(last.table[mask])
-    again = command(*arguments, "--models", "nets", "--out", "net_again", "--layer", "network.0")
-    assert again.table.equals(first.table)
-
-
-def ctrl_c() -> None:
-    """Interrupt the main thread as a terminal does, and give it the time to notice; models train in another."""
-    signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
-    time.sleep(0.3)
-
-
-@pytest.fixture
-def interruptible():
-    """Hear Ctrl-C even where the tests were started in the background, which inherits that it is ignored."""
-    if not hasattr(signal, "pthread_kill"):
-        pytest.skip("needs a signal to a thread")
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.usefixtures("interruptible")
-def test_interrupting_a_training_leaves_whole_files_and_the_next_run_goes_on(folders_run, command, monkeypatch):
-    done = []
-    step = torch.optim.AdamW.step
-
-    def counted(self, *args, **kwargs):
-        done.append(1)
-        # Of three models with two steps each, in the middle of the second one.
-        if len(done) == 3:
-            ctrl_c()
-        return step(self, *args, **kwargs)
-
-    monkeypatch.setattr(torch.optim.AdamW, "step", counted)
-    arguments = (*TINY, *FOLDERS, *FEW, "--models", "interrupted")
-    stopped = command(*arguments, "--out", "stopped")
-    assert (stopped.code, stopped.out) == (130, "")
-    assert stopped.err.splitlines() == [
-        "What was trained is kept: go on with the same --models interrupted.",
-        "Interrupted; nothing half-written was left.",
-    ]
-    assert not Path("stopped").exists()
-    remaining = [path.name for path in Path("interrupted").iterdir()]
-    # One model is finished, the second one half, and the third one not begun.
-    assert sorted(path.partition(".")[2] for path in remaining) == 2 * ["checkpoint.safetensors"] + ["safetensors"]
-    resumed = command(*arguments, "--out", "resumed")
-    assert resumed.code == 0
-    assert len(done) == 6
-    assert Path("resumed/results.csv").read_bytes() == (folders_run.folder / "results.csv").read_bytes()
-    assert not list(Path("interrupted").glob("*.checkpoint.safetensors"))
-
-
-@pytest.mark.usefixtures("interruptible")
-def test_an_interrupted_run_goes_on_with_the_same_out(folders_run, command, monkeypatch):
-    arguments = (*TINY, *FOLDERS, *FEW, "--out", "same")
-    with monkeypatch.context() as patch:
-        patch.setattr(evaluation, "optimise_patch", INTERRUPT)
-        stopped = command(*arguments)
-    assert stopped.code == 130
-    assert "go on with the same options and --out same" in stopped.err
-    assert len(list(Path("same/.quantus-concepts/kept").glob("*.safetensors"))) == 3
-
-    again = raising(AssertionError("made again"))
-    monkeypatch.setattr(torch.optim.AdamW, "step", again)
-    with monkeypatch.context() as patch:
-        patch.setattr(study, "tidy", INTERRUPT)
-        assert command(*arguments).code == 130
-    monkeypatch.setattr(evaluation, "optimise_patch", again)
-    monkeypatch.setattr(evaluation, "attribute_regions", again)
-    assert command(*arguments).code == 0
-    assert sorted(path.stem[:4] for path in Path("same/models").iterdir()) == ["f_0-", "f_o-", "f_s-"]
-    assert Path("same/results.csv").read_bytes() == (folders_run.folder / "results.csv").read_bytes()
-    # It is finished now.
-    assert command(*arguments).code == 2
-
-
-MOMENTS = {
-    "load_data": study,
-    "optimise_patch": evaluation,
-    "attribute_regions": evaluation,
-    "render": pages,
-}
-
-
-@pytest.mark.parametrize("moment", MOMENTS)
-def test_interrupting_at_any_moment_leaves_no_half_written_file(moment, folders_run, command, monkeypatch):
-    monkeypatch.setattr(MOMENTS[moment], moment, INTERRUPT)
-    stopped = command(*TINY, *FOLDERS, *FEW, "--models", "own/models", "--out", f"stopped_{moment}")
-    assert stopped.code == 130
-    # Nothing is printed before the folder is complete.
-    assert not stopped.out
-    # From the patches on there is something to go on from.
-    out = Path(f"stopped_{moment}")
-    remaining = [".quantus-concepts"] if moment in ("attribute_regions", "render") else []
-    assert [path.name for path in out.glob("*")] == remaining
+    assert (folder / "results.csv").read_bytes() == (first.folder / "results.csv").read_bytes()
 
 
 def test_what_was_asked_for_reaches_the_methods():
-    options = AttributionOptions(
-        methods="smoothgrad,Sobel Edges", n_samples=3, batch_size=7, layer="features", seed=5, device="cpu"
-    )
-    methods = requested_methods(options)
+    names = method_names("smoothgrad,Sobel Edges")
+    methods = build_methods(names, n_samples=3, batch_size=7, layer="features", seed=5, device="cpu")
     assert list(methods) == ["SmoothGrad", "Sobel edges", "random"]
     assert methods["SmoothGrad"].batch_size == 7
     assert methods["SmoothGrad"].seed == 5
-    assert list(requested_methods(AttributionOptions(device="cpu"))) == [*PAPER_METHODS, *CONTROL_METHODS]
+    assert method_names(None) == [*PAPER_METHODS, *CONTROL_METHODS]
 
 
-def test_images_explained_at_once_do_not_change_what_is_trained(root, tmp_path):
-    def trained(batch_size: int, train_batch_size: int) -> set[str]:
-        options = AttributionOptions(
-            models=tmp_path,
-            n_train=1,
-            n_test=1,
-            image_size=32,
-            epochs=1,
-            batch_size=batch_size,
-            train_batch_size=train_batch_size,
-            device="cpu",
-            progress=False,
-        )
-        study.trained_models(floor.Run(options, OutputFolder()), study.load_data(options))
-        return {path.name for path in tmp_path.glob("*.safetensors")}
-
-    first = trained(64, 50)
-    assert len(first) == 3
-    # the same models are found again
-    assert trained(7, 50) == first
-    assert len(trained(64, 25)) == 6
-
-
-def test_options_by_default_and_as_given():
-    options = AttributionOptions()
-    assert options.method_names is None
-    assert options.limits == Limits()
-    assert options.torch_device().type == ("cuda" if torch.cuda.is_available() else "cpu")
-    options = AttributionOptions(
-        methods=" grad-cam , a/b.py:mine", max_drop=0.1, min_remain=0.8, max_above_chance=0.2, device="cpu"
-    )
-    assert options.method_names == ["grad-cam", "a/b.py:mine"]
-    assert options.limits == Limits(drop=0.1, remain=0.8, above_chance=0.2)
-    assert options.torch_device() == torch.device("cpu")
-
-
-def test_patches_of_the_small_network_take_other_steps():
-    assert AttributionOptions().patch_settings == {"step_size": 5000, "eta1": 0.001}
-    assert AttributionOptions(backbone="resnet18").patch_settings == {"step_size": 500, "eta1": 0.01}
-    assert AttributionOptions(step_size=3.0, eta1=0.0).patch_settings == {"step_size": 3, "eta1": 0}
-
-
-def test_a_folder_of_models_need_not_be_there_yet(tmp_path):
-    folder = tmp_path / "new" / "models"
-    assert AttributionOptions(models=folder).models == folder
-    assert not folder.parent.exists()
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    {
+        "--root scenes": "`--root` has no effect with `--data folders`",
+        "--min-photographs 2": "`--min-photographs` has no effect",
+        "--data coco-miniplaces": "Expected `--annotations` with `--data coco-miniplaces`",
+        "--layer features": "`--layer` has no effect on the small network",
+        "--image-size 20": "multiple of 8",
+        "--methods grad-cam,,random": "`--methods` to be names with commas",
+        "--methods grad-kam": "`--methods` names what cannot be used.*Grad-CAM",
+        "--threshold 0": "`--threshold` to be above 0",
+        "--common-object dog": r"`--common-object` to be one of \['leaf', 'stone'\]",
+        "--models nowhere": "--models.*nowhere",
+    }.items(),
+)
+def test_what_has_no_effect_or_would_be_wrong_is_refused(arguments, message):
+    outcome = call(*shlex.split(arguments), "--out", "refused")
+    assert (outcome.code, outcome.out) == (2, "")
+    assert re.search(message, " ".join(outcome.err.split()))
+    assert not Path("refused").exists()
