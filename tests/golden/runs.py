@@ -69,7 +69,7 @@ def few_steps(*arguments: Any, **named: Any) -> Any:
 #: Numbers that no option makes smaller.
 FEWER = {
     "quantus_concepts.studies.concepts.study.random_models": few_random_models,
-    "quantus_concepts.studies.substitution.evaluation.random_models": few_random_models,
+    "quantus_concepts.studies.substitution.models.random_models": few_random_models,
     # Dots per inch.
     "quantus_concepts.studies._kit.charts.DPI": 30,
     "quantus_concepts.studies.attribution.global_method.tcav_score": partial(tcav_score, n_random=5),
@@ -302,7 +302,7 @@ RUNS |= {
     )
     for words, (options, small) in COMMANDS.items()
     # Other commands write no results.
-    if options.quick and EXPORTED[words][1].endswith(":STUDY")
+    if options is not None and options.quick and EXPORTED[words][1].endswith(":STUDY")
     if not any(command.startswith(f"{words} ") for run in RUNS.values() for command in run.commands)
 }
 

@@ -1,111 +1,296 @@
-"""The study of substitutions: from its options to one tidy frame, a row a number."""
+"""The study of substitutions: from its settings to one tidy frame, a row a number, and a gallery."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import nullcontext
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import torch
-from torch import Tensor
-from torch.nn.functional import one_hot
+import typer
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
 
 from captum_concepts._support.files import shorten
-from captum_concepts._support.progress import whole_run
+from captum_concepts._support.progress import hide_bars
+from captum_concepts._support.running import device_of
 from captum_concepts.backbones import Backbone
+from captum_concepts.models.bottleneck import BottleneckCBM
 from captum_concepts.models.cbm import PostHocCBM
-from quantus_concepts.datasets import CUB200, SUB
+from captum_concepts.models.heads import fit_logistic
+from quantus_concepts.datasets import CUB200, SUB, PaintedBirds, PaintedSubstitutions, SubstitutionSample
 from quantus_concepts.datasets.base import ConceptDataset
 from quantus_concepts.datasets.transforms import default_transform
+from quantus_concepts.metrics import score_substitutions, score_vision_language
+from quantus_concepts.metrics.host.model import ConceptModel
+from quantus_concepts.metrics.streaming.rows import mean_row, score_table
 from quantus_concepts.pasta.encoders.encoder import Encoder
 from quantus_concepts.pasta.encoders.object_encoder import as_encoder
-from quantus_concepts.studies._kit.command import named_as_typed
-from quantus_concepts.studies._kit.run import Run, Study
-from quantus_concepts.studies._models.concept_models import Recital
-from quantus_concepts.studies._models.loading import KeptImages, sample_loader
+from quantus_concepts.studies._kit.folder import RunFolder
+from quantus_concepts.studies._models.concept_models import Known, Recital
+from quantus_concepts.studies._models.loading import KeptImages, painted_birds, sample_loader
 from quantus_concepts.studies._models.networks import SMALL_NETWORK, Network, cut_network, load_network
-from quantus_concepts.studies._models.subjects import BACKBONE, small_backbone
+from quantus_concepts.studies._models.subjects import BACKBONE, Recognition, small_backbone
 from quantus_concepts.studies._models.training import one_thread
-from quantus_concepts.studies.substitution.evaluation import (
-    DRAWING,
-    SCORING,
-    TRAINING,
-    Models,
+from quantus_concepts.studies.substitution.gallery import Gallery, choose_pairs, read_answers
+from quantus_concepts.studies.substitution.models import (
+    CURVE,
+    EMBEDDING,
+    MEMORISER,
+    OF,
+    ORACLE,
+    POST_HOC,
+    RANDOM,
+    RECITER,
+    ROWS,
+    SAVED,
+    Fitting,
+    Rows,
     Training,
-    concept_models,
-    pair_loader,
-    score_encoders,
-    score_models,
-    score_point,
-    train_networks,
+    row_name,
+    thresholds,
 )
-from quantus_concepts.studies.substitution.options import CURVE, OF, POST_HOC, ROWS, SAVED, SubstitutionOptions
-from quantus_concepts.studies.substitution.options import SUB as PUBLISHED
-from quantus_concepts.studies.substitution.report import main_table, page
 
-#: Default of networks without a size.
-IMAGE_SIZE = 224
-
-
-def score_sub(run: Run[SubstitutionOptions], encoders: Mapping[str, Encoder]) -> pd.DataFrame:
-    """Make models of the training images of CUB, and score them on SUB; T_A and T on CUB's test images."""
-    options = run.options
-    small = options.trains
-    network = SMALL_NETWORK if small else load_network(options.backbone_name, options.weights, **options.normalisation)
-    size = options.image_size or network.image_size or IMAGE_SIZE
-    transform = default_transform(size, network.mode, network.mean, network.std)
-    train, test = (
-        CUB200(options.cub_root or "", split, transform=transform, class_concepts="majority")
-        for split in ("train", "test")
-    )
-    sub = SUB(options.root or "", cub=train, transform=transform, per_pair=options.per_pair)
-    run.settings |= {"data": repr(sub), "backbone": network.source, "images": f"{size} px, {network.mode}"}
-    n_threads = torch.get_num_threads()
-    # As with painted birds, no number depends on how many cores there are.
-    with one_thread() if small else nullcontext():
-        if small:
-            models, random = cub_models(run, train, n_threads)
-        else:
-            models, random = models_of_network(run, network, train, sub[0].image)
-        seen = sample_loader(test, options.batch_size)
-        scores = score_models(run, models, random, pair_loader(sub, options.batch_size), seen)
-    if not encoders:
-        return scores
-    # Without the transform: encoders prepare images themselves.
-    plain = SUB(options.root or "", cub=train, per_pair=options.per_pair)
-    tables = score_encoders(encoders, pair_loader(plain, options.batch_size), show=run.progress)
-    return pd.concat([scores, *tables], ignore_index=True)
+SMALL = "small"
+#: Defaults of painted birds, and of networks without a size.
+PAINTED_SIZE, IMAGE_SIZE = 64, 224
+COLUMNS = ["model", "labels", "correlation", "metric", "item_kind", "item"]
+COLUMNS += ["value", "low", "high", "n", "undefined", "chance", "seed"]
 
 
-def cub_models(run: Run[SubstitutionOptions], train: CUB200, n_threads: int) -> Models:
-    """Train the networks of painted birds on the images of CUB, kept in memory, and make the same models of them."""
-    # Six thousand small images of 8 bits fit into memory.
-    training, seed = class_training(train, KeptImages(train)), run.options.seed
-    networks = train_networks(run, training, ROWS, seed, n_threads)
-    small: Any = networks[BACKBONE, ""]
-    recital = Recital(small.classifier, training.class_concepts)
-    return concept_models(run, SUB.__name__, training, small_backbone(small), recital, ROWS, networks, seed)
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What is evaluated: painted birds of some seeds and correlations, or with `root` the images of SUB."""
+
+    seeds: range
+    correlation: float
+    #: Other correlations, of the curve.
+    others: tuple[float, ...]
+    n_train: int
+    n_test: int
+    #: Settings of `PaintedBirds`.
+    birds: Mapping[str, Any]
+    root: Path | None
+    cub_root: Path | None
+    per_pair: int | None
+    image_size: int | None
+    backbone: str
+    layer: str | None
+    weights: str | None
+    #: Arguments of `load_network`.
+    normalisation: Mapping[str, Any]
+    cbm: Path | None
+    encoders: tuple[str, ...]
+    epochs: int
+    random_banks: int
+    device: torch.device
+    batch_size: int
+    progress: bool
 
 
-def models_of_network(run: Run[SubstitutionOptions], network: Network, train: CUB200, image: Tensor) -> Models:
-    """Fit post-hoc models of a network that is used as it is, and read the one that was saved."""
-    options = run.options
-    network.module.to(options.torch_device())
-    backbone, run.settings["maps"] = cut_network(network, options.layer, image[None].to(options.torch_device()))
-    # Before anything is fitted: a file that cannot be used raises now.
-    saved = {} if options.cbm is None else {SAVED: saved_model(options.cbm, backbone, network, train)}
-    training, rows = class_training(train, train), {POST_HOC: ROWS[POST_HOC]}
-    models, random = concept_models(run, SUB.__name__, training, backbone, None, rows, {}, options.seed)
-    return models | saved, random
+def collect(settings: Settings, folder: RunFolder) -> tuple[pd.DataFrame, Gallery | None]:
+    """Train and score the models of every seed and correlation; painted birds have a gallery, of the first seed."""
+    # An unknown name raises before any work.
+    encoders = {name: as_encoder(name, device=settings.device) for name in settings.encoders}
+    points = [
+        (seed, correlation) for seed in settings.seeds for correlation in (settings.correlation, *settings.others)
+    ]
+    frames, gallery, n_threads = [], None, torch.get_num_threads()
+    for number, (seed, correlation) in enumerate(points):
+        if settings.progress:
+            with hide_bars():
+                typer.echo(f"Seed {seed}, correlation {correlation:g} ({number + 1} of {len(points)})", err=True)
+        main = correlation == settings.correlation
+        given = {
+            name: getattr(settings, name) for name in ("epochs", "batch_size", "random_banks", "device", "progress")
+        }
+        fitting = Fitting(folder=folder, seed=seed, correlation=correlation, n_threads=n_threads, **given)
+        rows = ROWS if main else CURVE
+        # On one thread no number depends on how many cores there are.
+        with one_thread() if settings.backbone == SMALL else nullcontext():
+            point: Published | Painted = (
+                Painted(settings, fitting, rows) if settings.root is None else Published(settings, fitting)
+            )
+            scores = folder.cached(
+                f"scores {seed} {correlation:g}", fitting.key, partial(point.scores, encoders if main else {})
+            )
+            if isinstance(point, Painted) and number == 0:
+                gallery = point.gallery()
+        parts = scores["model"].str.partition(OF)
+        # Single attributes, groups and classes only with the metrics of the page.
+        scores = scores[(scores["item"] == "") | scores["metric"].isin(("S+", "S-", "original"))]
+        frames.append(scores.assign(model=parts[0], labels=parts[2], correlation=correlation, seed=seed)[COLUMNS])
+    return pd.concat(frames, ignore_index=True), gallery
 
 
-def class_training(train: CUB200, images: ConceptDataset) -> Training:
-    """Return images with the concepts of their classes: those that the majority votes for, and the shares of marks."""
-    members = one_hot(train.labels, len(train.class_names)).float()
-    return Training(images, train.class_concepts, (members.T @ train.concept_labels) / members.sum(0)[:, None])
+@dataclass
+class Painted:
+    """Painted birds of one seed and correlation, and the models that are trained on them."""
+
+    settings: Settings
+    fitting: Fitting
+    rows: Rows
+
+    @cached_property
+    def data(self) -> tuple[Training, KeptImages, KeptPairs]:
+        """Birds to train on, birds to test on, and those with one attribute replaced."""
+        settings = self.settings
+        birds: dict[str, Any] = {**settings.birds, "seed": self.fitting.seed, "correlation": self.fitting.correlation}
+        birds["image_size"] = settings.image_size or PAINTED_SIZE
+        (train,) = painted_birds(
+            (birds | {"split": "train"}, 0, settings.n_train), display_progressbar=settings.progress
+        )
+        test = PaintedBirds(settings.n_test, "test", keep=True, **birds)
+        training = Training(train, (train.class_concepts >= 0.5).float(), train.class_concepts)
+        return training, KeptImages(test), KeptPairs(PaintedSubstitutions(test, seed=self.fitting.seed))
+
+    @cached_property
+    def networks(self) -> dict[tuple[str, str], Any]:
+        """The trained networks, by model and labels."""
+        return self.fitting.networks(self.data[0], self.rows)
+
+    @cached_property
+    def models(self) -> tuple[dict[str, ConceptModel], list[PostHocCBM]]:
+        """Concept models of the networks, an oracle and memorisers; and random ones."""
+        training, seen, pairs = self.data
+        small, train = self.networks[BACKBONE, ""], training.images
+        recital = Recital(small.classifier, pairs.class_concepts)
+        models, random = self.fitting.models(training, small_backbone(small), recital, self.rows, self.networks)
+        recognition, concepts, classes = pairs.recognition(seen)
+        head = fit_logistic(train.concept_labels, train.labels, len(train.class_names))
+        reciter = models.pop(RECITER)
+        for name, values in ((ORACLE, concepts), (MEMORISER, pairs.class_concepts[classes])):
+            model = BottleneckCBM(recognition, Known(values), head, activation=None)
+            models[name] = model.eval().to(self.fitting.device)
+        return models | {RECITER: reciter}, random
+
+    def scores(self, encoders: Mapping[str, Encoder]) -> pd.DataFrame:
+        """Score all models."""
+        _, seen, data = self.data
+        models, random = self.models
+        pairs = _loader(data, self.settings.batch_size)
+        scores = _score(models, random, pairs, sample_loader(seen, self.settings.batch_size), self.settings.progress)
+        # The class of a concept embedding model does not follow from its values: it is the network's own.
+        own = {row_name(*key): network for key, network in self.networks.items() if key[0] == EMBEDDING}
+        scores = scores[~(scores["model"].isin(list(own)) & (scores["metric"] == "class kept"))]
+        kept = [_class_kept(name, network, pairs) for name, network in own.items()]
+        return pd.concat([scores, *kept, *_score_encoders(encoders, pairs, self.settings.progress)], ignore_index=True)
+
+    def gallery(self) -> Gallery:
+        """Return some substitutions and what models say of them, as the cache has them."""
+        folder, key = self.fitting.folder, self.fitting.key
+
+        def shown() -> dict[str, Tensor]:
+            pairs = self.data[2]
+            rows = choose_pairs(pairs, self.fitting.seed)
+            return {"images": torch.stack([pairs.before[rows], pairs.after[rows]], dim=1)}
+
+        def answers() -> pd.DataFrame:
+            models, pairs = self.models[0], self.data[2]
+            return read_answers(models, pairs, choose_pairs(pairs, self.fitting.seed))
+
+        return Gallery(
+            folder.cached("gallery images", key, shown)["images"], folder.cached("gallery answers", key, answers)
+        )
+
+
+class KeptPairs(Dataset[SubstitutionSample]):
+    """Substitutions whose images are painted once and kept as 8-bit numbers."""
+
+    added: Tensor
+    removed: Tensor
+    pairs: Tensor
+    labels: Tensor
+    concept_labels: Tensor
+    concept_labels_before: Tensor
+    class_concepts: Tensor
+    class_names: list[str]
+    concept_names: list[str]
+
+    def __init__(self, data: PaintedSubstitutions) -> None:
+        samples = [data[index] for index in range(len(data))]
+        self.after, self.before = (
+            (torch.stack(images) * 255).round().to(torch.uint8)
+            for images in ([sample.image for sample in samples], [sample.before for sample in samples])
+        )
+        self.points = torch.stack([sample.points for sample in samples])
+        for name in KeptPairs.__annotations__:
+            setattr(self, name, getattr(data, name))
+
+    def __len__(self) -> int:
+        return len(self.added)
+
+    def __getitem__(self, index: int) -> SubstitutionSample:
+        """Return one sample; raises IndexError past the end."""
+        after, before = (images[index].float() / 255 for images in (self.after, self.before))
+        label = int(self.labels[index])
+        return SubstitutionSample(after, label, self.concept_labels[index], self.points[index], before)
+
+    def recognition(self, seen: KeptImages) -> tuple[Recognition, Tensor, Tensor]:
+        """Return a network that recognises all images, and their concepts and classes."""
+        images = torch.cat([self.after, self.before, seen.images]).float() / 255
+        concepts = torch.cat([self.concept_labels, self.concept_labels_before, seen.concept_labels])
+        return Recognition(list(images)), concepts, torch.cat([self.labels, self.labels, seen.labels])
+
+
+@dataclass
+class Published:
+    """The images of SUB, and the models that are fitted to the training images of CUB; T_A and T on its test images."""
+
+    settings: Settings
+    fitting: Fitting
+
+    def scores(self, encoders: Mapping[str, Encoder]) -> pd.DataFrame:
+        """Score all models."""
+        settings = self.settings
+        small = settings.backbone == SMALL
+        network = (
+            SMALL_NETWORK if small else load_network(settings.backbone, settings.weights, **settings.normalisation)
+        )
+        size = settings.image_size or network.image_size or IMAGE_SIZE
+        transform = default_transform(size, network.mode, network.mean, network.std)
+        train, test = (
+            CUB200(settings.cub_root or "", split, transform=transform, class_concepts="majority")
+            for split in ("train", "test")
+        )
+        sub = SUB(settings.root or "", cub=train, transform=transform, per_pair=settings.per_pair)
+        self.fitting.folder.note(f"Data: {sub!r}, at {size} px ({network.mode}). Backbone: {network.source}.")
+        models, random = self._trained(train) if small else self._fitted(network, train, sub[0].image)
+        pairs, seen = _loader(sub, settings.batch_size), sample_loader(test, settings.batch_size)
+        scores = _score(models, random, pairs, seen, settings.progress)
+        if not encoders:
+            return scores
+        # Without the transform: encoders prepare images themselves.
+        plain = SUB(settings.root or "", cub=train, per_pair=settings.per_pair)
+        tables = _score_encoders(encoders, _loader(plain, settings.batch_size), settings.progress)
+        return pd.concat([scores, *tables], ignore_index=True)
+
+    def _trained(self, train: CUB200) -> tuple[dict[str, ConceptModel], list[PostHocCBM]]:
+        """Train the networks of painted birds on the images of CUB, and make the same models of them."""
+        # Six thousand small images of 8 bits fit into memory.
+        training = Training.of_marks(train, KeptImages(train))
+        networks = self.fitting.networks(training, ROWS)
+        small = networks[BACKBONE, ""]
+        recital = Recital(small.classifier, training.class_concepts)
+        return self.fitting.models(training, small_backbone(small), recital, ROWS, networks)
+
+    def _fitted(
+        self, network: Network, train: CUB200, image: Tensor
+    ) -> tuple[dict[str, ConceptModel], list[PostHocCBM]]:
+        """Fit post-hoc models of a network that is used as it is, and read the one that was saved."""
+        settings = self.settings
+        network.module.to(settings.device)
+        backbone, maps = cut_network(network, settings.layer, image[None].to(settings.device))
+        self.fitting.folder.note(f"Maps of the backbone: {maps}.")
+        # Before anything is fitted: a file that cannot be used raises now.
+        saved = {} if settings.cbm is None else {SAVED: saved_model(settings.cbm, backbone, network, train)}
+        rows = {POST_HOC: ROWS[POST_HOC]}
+        models, random = self.fitting.models(Training.of_marks(train, train), backbone, None, rows, {})
+        return models | saved, random
 
 
 def saved_model(path: Path, backbone: Backbone, network: Network, train: ConceptDataset) -> PostHocCBM:
@@ -137,39 +322,38 @@ def saved_model(path: Path, backbone: Backbone, network: Network, train: Concept
     return model
 
 
-COLUMNS = ["model", "labels", "correlation", "metric", "item_kind", "item"]
-COLUMNS += ["value", "low", "high", "n", "undefined", "chance", "seed"]
+def _loader(data: Dataset[Any], batch_size: int) -> DataLoader[Any]:
+    # In the order of the files of SUB, of which one row group is in memory at a time.
+    return DataLoader(data, batch_size, generator=torch.Generator())
 
 
-@named_as_typed(SubstitutionOptions, encoder="--encoders", features="--backbone")
-def collect(options: SubstitutionOptions, run: Run[SubstitutionOptions]) -> pd.DataFrame:
-    """Train and score the models of every seed and correlation, those of the main table first."""
-    # That of the main table first.
-    correlations = dict.fromkeys((options.correlation, *options.curve))
-    points = [(options.seed + number, correlation) for number in range(options.seeds) for correlation in correlations]
-    # An unknown name raises before any work.
-    names = [] if options.encoders is None else [name.strip() for name in options.encoders.split(",")]
-    encoders = {name: as_encoder(name, device=options.torch_device()) for name in names}
-    frames: list[pd.DataFrame] = []
-    share = DRAWING + TRAINING + SCORING
-    with whole_run(len(points) * share, show=run.progress) as bar:
-        for number, (seed, correlation) in enumerate(points):
-            run.say(f"Seed {seed}, correlation {correlation:g} ({number + 1} of {len(points)})")
-            main = correlation == options.correlation
-            if options.data == PUBLISHED:
-                score = partial(score_sub, run, encoders)
-            else:
-                rows = ROWS if main else CURVE
-                score = partial(score_point, run, encoders if main else {}, seed, correlation, rows, first=number == 0)
-            scores = run.kept_frame(f"scores {seed} {correlation:g}", {"seed": seed, "correlation": correlation}, score)
-            parts = scores["model"].str.partition(OF)
-            # Single attributes, groups and classes only with the metrics of the page.
-            scores = scores[(scores["item"] == "") | scores["metric"].isin(("S+", "S-", "original"))]
-            frames.append(scores.assign(model=parts[0], labels=parts[2], correlation=correlation, seed=seed)[COLUMNS])
-            bar.reach((number + 1) * share)
-            if main and number + 1 < len(points):
-                run.show(main_table(pd.concat(frames, ignore_index=True), options))
-    return pd.concat(frames, ignore_index=True)
+def _score(
+    models: Mapping[str, ConceptModel],
+    random: list[PostHocCBM],
+    pairs: DataLoader[Any],
+    seen: DataLoader[Any],
+    progress: bool,
+) -> pd.DataFrame:
+    arguments: dict[str, Any] = {"threshold": thresholds([*models]), "controls": {RANDOM: random}, "seen": seen}
+    return score_substitutions(models, pairs, **arguments, display_progressbar=progress)
 
 
-STUDY = Study("substitution", collect, page)
+def _score_encoders(encoders: Mapping[str, Encoder], images: DataLoader[Any], progress: bool) -> list[pd.DataFrame]:
+    """Score vision-language models, with "none" among the options and without."""
+    tables = {
+        name: score_vision_language(encoder, images, display_progressbar=progress) for name, encoder in encoders.items()
+    }
+    return [table.assign(model=f"{name}{OF}" + table["set"]) for name, table in tables.items()]
+
+
+@torch.no_grad()
+def _class_kept(name: str, network: nn.Module, pairs: DataLoader[Any]) -> pd.DataFrame:
+    """Return how often the class that a network of concepts and classes predicts stays."""
+    data: Any = pairs.dataset
+    n_concepts, device = len(data.concept_names), device_of(network)
+    classes = [
+        torch.stack([network(images.to(device))[:, n_concepts:].argmax(1) for images in (batch.before, batch.image)])
+        for batch in pairs
+    ]
+    before, after = torch.cat(classes, 1).cpu()
+    return score_table([mean_row(before == after, data.pairs, model=name, metric="class kept")])
