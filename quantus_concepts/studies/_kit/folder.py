@@ -309,24 +309,26 @@ def _write(content: pd.DataFrame | Mapping[str, Tensor] | bytes, path: Path) -> 
 
 
 def _read_frame(path: Path) -> pd.DataFrame:
-    heads = [head.rpartition("|") for head in pd.read_csv(path, nrows=0)]
-    kinds = {name: "str" if kind == "text" else kind for name, _, kind in heads}
-    numbers = {name: [""] for name, kind in kinds.items() if kind != "str"}
-    return pd.read_csv(
-        path,
-        header=0,
-        names=list(kinds),
-        dtype=kinds,
-        keep_default_na=False,
-        na_values=numbers,
-        float_precision="round_trip",
-    )
+    # Not pandas' own parser of numbers, whose last bits depend on its version.
+    texts = pd.read_csv(path, dtype=str, keep_default_na=False)
+    columns = {}
+    for head in texts:
+        name, _, kind = head.rpartition("|")
+        read = _CELLS.get(pd.api.types.pandas_dtype(kind).kind) if kind != "text" else None
+        columns[name] = texts[head] if read is None else pd.array([read(cell) for cell in texts[head]], dtype=kind)
+    return pd.DataFrame(columns)
 
 
 def _read_tensors(path: Path) -> dict[str, Tensor]:
     return safetensors.torch.load(path.read_bytes())
 
 
+#: How a cell is read, by the kind of its column.
+_CELLS: dict[str, Callable[[str], Any]] = {
+    "b": "True".__eq__,
+    "f": lambda cell: float(cell or "nan"),
+    "i": lambda cell: int(cell) if cell else pd.NA,
+}
 _READERS: dict[str, Callable[[Path], Any]] = {
     ".csv": _read_frame,
     ".safetensors": _read_tensors,
