@@ -25,7 +25,7 @@ from quantus_concepts.studies._kit.command import Options
 from quantus_concepts.studies.app import COMMANDS as EXPORTED
 from quantus_concepts.studies.app import EXIT_BAD_INPUT, main
 from quantus_concepts.studies.substitute.filtering import COLUMNS, MANIFEST
-from quantus_concepts.studies.substitute.pairs import choose_pairs, write_pair
+from quantus_concepts.studies.substitute.pairs import PAIR, choose_pairs
 
 NETWORK = """
 import sys
@@ -73,16 +73,17 @@ FILES = {
     "pasta score": f"{_EXPLAINED} --scorer scorer.safetensors",
     "pasta sheet": _EXPLAINED,
     "pasta join": "votes.json --data rated",
-    "substitute generate": "--out out --model empty --birds Blue_Jay --n-per-pair 1",
-    "substitute filter": f"--model empty {_MADE}",
-    "substitute sheet": f"--filtered filtered {_MADE}",
-    "substitute export": f"--filtered filtered {_MADE}",
 }
 
 #: Good arguments of commands that are plain functions; the others have theirs in their options.
 SMALL = {
     "benchmark substitution": "--n-train 30 --n-test 15 --n-classes 3 --n-concepts 8 --image-size 32 --epochs 1 "
     "--correlations none --no-progress --device cpu",
+    "compose": "--n-per-pair 2 --image-size 32 --no-progress",
+    "substitute generate": "--out out --model empty --birds Blue_Jay --n-per-pair 1 --no-progress --device cpu",
+    "substitute filter": f"--model empty {_MADE} --no-progress --device cpu",
+    "substitute sheet": f"--filtered filtered {_MADE} --no-progress",
+    "substitute export": f"--filtered filtered {_MADE} --no-progress",
 }
 
 
@@ -92,7 +93,7 @@ def _small(words: str, options: type[Options]) -> str:
     return " ".join([FILES.get(words, options.quick), *(text for name, text in shared.items() if name in names)])
 
 
-#: For each command its options, None for those of a plain function, and good arguments of a run that is as small as can be.
+#: For each command its options, None for a plain function, and good arguments of a run that is as small as can be.
 COMMANDS = {
     words: (None, SMALL[words]) if callable(command) else (command[0], _small(words, command[0]))
     for words, command in EXPORTED.items()
@@ -125,7 +126,7 @@ def write_generated(root: Path, n_per_pair: int = 3) -> Path:
     for place, pair in enumerate(choose_pairs(BIRDS, ATTRIBUTES)):
         folder = root / pair.name
         folder.mkdir(parents=True)
-        write_pair(folder, pair)
+        (folder / PAIR).write_text(json.dumps(dataclasses.asdict(pair)))
         for number in range(n_per_pair):
             Image.new("RGB", (20, 16), (40 * place, 30 * number, 200)).save(folder / f"{number:05d}.png")
     return root

@@ -402,7 +402,7 @@ def write_digests(folder: Path) -> None:
     """Write what files hold, without what depends on how they are packed: pixels, arrays, JSON, text."""
     digests = {}
     for path in sorted(folder.rglob("*")):
-        if path.is_file() and path.name != ".quantus-concepts.json":
+        if path.is_file() and path.name not in (".quantus-concepts.json", "settings.json"):
             digests[path.relative_to(folder).as_posix()] = hashlib.sha256(_content(path)).hexdigest()[:16]
     frame = pd.DataFrame(sorted(digests.items()), columns=["file", "digest"])
     frame.to_csv(folder / "files.csv", index=False)
