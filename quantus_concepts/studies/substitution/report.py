@@ -81,7 +81,7 @@ SHORT_LABELS = {
     IMAGE_SOFT: ": image, soft",
     "": "",
 }
-COLOURS = dict(zip(TRAINED, (*PALETTE[:5], INK), strict=True))
+COLOURS = dict(zip(TRAINED, PALETTE[:6], strict=True))
 COLOURS |= {ORACLE: PALETTE[5], MEMORISER: PALETTE[6], RECITER: INK}
 READING = {
     "S+ and S−": "Each image shows a bird of which one attribute is replaced by another of its group. S+: the one put "
