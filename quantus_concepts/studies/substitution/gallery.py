@@ -15,25 +15,16 @@ from torch import Tensor
 from quantus_concepts.metrics.host.model import ConceptModel, concept_outputs
 from quantus_concepts.studies._kit.plots import INK, PALETTE
 from quantus_concepts.studies._kit.report import readable
-from quantus_concepts.studies.substitution.models import (
-    CLASS_HARD,
-    EMBEDDING,
-    INDEPENDENT,
-    POST_HOC,
-    RECITER,
-    SEPARATE,
-    row_name,
-    thresholds,
-)
+from quantus_concepts.studies.substitution import kinds
 
 N_ROWS = 6
 #: Names of models, one of each kind, and their heads: more columns cannot be read.
 COLUMNS = {
-    row_name(POST_HOC, CLASS_HARD): "post-hoc\nCBM",
-    row_name(INDEPENDENT, CLASS_HARD): "CBM,\nindependent",
-    row_name(SEPARATE, CLASS_HARD): "CBM, network\nper concept",
-    row_name(EMBEDDING, CLASS_HARD): "concept\nembedding",
-    RECITER: "memoriser,\nown class",
+    kinds.row_name(kinds.POST_HOC, kinds.CLASS_HARD): "post-hoc",
+    kinds.row_name(kinds.INDEPENDENT, kinds.CLASS_HARD): "independent",
+    kinds.row_name(kinds.SEPARATE, kinds.CLASS_HARD): "net per\nconcept",
+    kinds.row_name(kinds.EMBEDDING, kinds.CLASS_HARD): "embedding",
+    kinds.RECITER: "recites\nits class",
 }
 #: What a model names: only the option put in, the one taken out, anything else.
 PUT_IN, TAKEN_OUT, OTHER = "put in", "taken out", "other"
@@ -60,7 +51,7 @@ def choose_pairs(pairs: Any, seed: int) -> list[int]:
 def read_answers(models: Mapping[str, ConceptModel], pairs: Any, rows: Sequence[int]) -> pd.DataFrame:
     """Return the options of the touched group that models see in the images after the substitution."""
     after = torch.stack([pairs[index].image for index in rows])
-    limits, names, answers = thresholds([*models]), pairs.concept_names, []
+    limits, names, answers = kinds.thresholds(models), pairs.concept_names, []
     for model in [name for name in COLUMNS if name in models]:
         present = concept_outputs(models[model], after).values.cpu() >= limits[model]
         for place, index in enumerate(rows):

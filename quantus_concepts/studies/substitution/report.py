@@ -6,38 +6,16 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
 
 from quantus_concepts.metrics.streaming.vision_language import WITH_NONE, WITHOUT_NONE
-from quantus_concepts.studies._kit.plots import BAND, INK, PALETTE, WIDTH, lines
-from quantus_concepts.studies._kit.report import Picture, Report, Section, Table, Verdict, number, readable
+from quantus_concepts.studies._kit.plots import INK, PALETTE, WIDTH, dots, lines
+from quantus_concepts.studies._kit.report import Picture, Report, Section, Table, Verdict, readable
 from quantus_concepts.studies._kit.results import PAPER, load_paper, names, one, over_seeds, pick, with_random_range
+from quantus_concepts.studies.substitution import kinds
 from quantus_concepts.studies.substitution.gallery import Gallery, draw_gallery
-from quantus_concepts.studies.substitution.models import (
-    CLASS_HARD,
-    CLASS_SOFT,
-    CONTROLS,
-    EMBEDDING,
-    IMAGE_HARD,
-    IMAGE_SOFT,
-    INDEPENDENT,
-    JOINT,
-    LABELS,
-    MEMORISER,
-    MODELS,
-    ORACLE,
-    POST_HOC,
-    RANDOM,
-    RECITER,
-    SAVED,
-    SEPARATE,
-    TRAINED,
-)
-from quantus_concepts.studies.substitution.study import Settings
+from quantus_concepts.studies.substitution.kinds import CLASS_HARD, CONTROLS, LABELS, RANDOM, RECITER, SHORT, TRAINED
 
 #: In place of labels of vision-language models: whether "none" is among the options.
 OPTIONS = (WITH_NONE, WITHOUT_NONE)
@@ -52,7 +30,6 @@ HEADS = {
     "T_A": "T, attributes of SUB",
     "T": "T, all concepts",
 }
-MOVES = {"added moves": "put in, rise", "removed moves": "taken out, fall", "others move": "others, distance"}
 #: Questions, of which less than random is good, or more.
 QUESTIONS = {
     "S+": "Attribute put in is seen (S+)",
@@ -60,29 +37,11 @@ QUESTIONS = {
     "rises": "Value of the attribute put in rises",
     "recital": "Class is recited",
 }
+#: How the two scores are written, and what files are named.
+SIGNS, FILES = {"S+": "S+", "S-": "S−"}, {"S+": "seen", "S-": "gone"}
 OF_FILE, GROUP_OF_CONTROLS, OTHERS, CHANCE = "of the file", "controls", "others", "chance"
-#: Names of models and labels where there is little room.
-SHORT = {
-    POST_HOC: "post-hoc",
-    INDEPENDENT: "independent",
-    JOINT: "joint",
-    SEPARATE: "net per concept",
-    EMBEDDING: "embedding",
-    SAVED: "saved",
-    ORACLE: "oracle",
-    MEMORISER: "memoriser",
-    RECITER: "recites its class",
-    RANDOM: "random",
-}
-SHORT_LABELS = {
-    CLASS_HARD: ": class",
-    CLASS_SOFT: ": class, soft",
-    IMAGE_HARD: ": image",
-    IMAGE_SOFT: ": image, soft",
-    "": "",
-}
 COLOURS = dict(zip(TRAINED, PALETTE[:6], strict=True))
-COLOURS |= {ORACLE: PALETTE[5], MEMORISER: PALETTE[6], RECITER: INK}
+COLOURS |= {kinds.ORACLE: PALETTE[5], kinds.MEMORISER: PALETTE[6], RECITER: INK}
 READING = {
     "S+ and S−": "Each image shows a bird of which one attribute is replaced by another of its group. S+: the one put "
     "in is predicted present. S−: the one taken out, which its class has, is predicted absent. Read both together: "
@@ -98,16 +57,12 @@ READING = {
     "is above or below it where its whole 95 % interval is.",
     "Intervals": "95 %. One seed: over pairs of class and attribute put in (T: over classes), without what another "
     "training would change. Several seeds: Student's t over the seeds.",
-    POST_HOC: "Concept directions found in a backbone that was trained on the classes.",
-    INDEPENDENT: "A network trained on the concepts alone; the head goes from the labels to the classes.",
-    JOINT: "One network trained on concepts and classes at once; the classes are read off the concepts.",
-    SEPARATE: "A small network for each concept, side by side: none shares a weight with another.",
-    EMBEDDING: "Each concept is an embedding, mixed of one for its presence and one for its absence; its value is the "
-    "probability of the presence.",
-    SAVED: "The one that was given as a file, on the same backbone.",
-    ORACLE: "Knows the attributes of every image: the best one can do.",
-    MEMORISER: "Knows the class of every image and recites the attributes that define it.",
-    RECITER: "Recites those of the class that the backbone predicts: the baseline of reciting.",
+    "Post-hoc": "Concept directions found in a backbone that was trained on the classes.",
+    "Independent, joint": "A network trained on the concepts alone, or on concepts and classes at once.",
+    "Net per concept": "A small network for each concept, side by side: none shares a weight with another.",
+    "Embedding": "A concept embedding model: its value is the probability that the concept is present.",
+    "Oracle, memoriser": "They know the attributes of every image, or its class, whose attributes it recites.",
+    "Recites its class": "Recites the attributes of the class that the backbone predicts: the baseline of reciting.",
     "Source": "Bader et al. (2025), SUB: Benchmarking CBM Generalization via Synthetic Attribute Substitutions.",
 }
 
@@ -116,7 +71,7 @@ def join_seeds(frame: pd.DataFrame) -> pd.DataFrame:
     """Average over seeds, and add the range of random directions to every number of the other models."""
     rows = over_seeds(
         frame,
-        lambda row: (-math.inf, math.inf) if row["metric"] in MOVES else (0.0, 1.0),
+        lambda row: (0.0, 1.0) if row["metric"] in HEADS else (-math.inf, math.inf),
         controls=[RANDOM],
     )
     ranges = with_random_range(rows, RANDOM, ["correlation", "metric", "item_kind", "item"])
@@ -125,53 +80,44 @@ def join_seeds(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([ranges, pick(rows, model=RANDOM)], ignore_index=True)
 
 
-def make_report(frame: pd.DataFrame, settings: Settings, gallery: Gallery | None) -> Report:
-    """Declare the report."""
+def make_report(frame: pd.DataFrame, correlation: float, gallery: Gallery | None, *, published: bool) -> Report:
+    """Declare the report; `correlation` is that of the main table."""
     rows = join_seeds(frame)
-    here = pick(rows, correlation=settings.correlation)
-    encoders, here = here[here["labels"].isin(OPTIONS)], pick(here, model=list(MODELS))
-    every, published = pick(here, item_kind=""), settings.root is not None
-    plain = pick(here, labels=[CLASS_HARD, ""], model=[POST_HOC, INDEPENDENT, EMBEDDING, SAVED, RANDOM])
+    here = pick(rows, correlation=correlation)
+    encoders, here = here[here["labels"].isin(OPTIONS)], pick(here, model=[*SHORT])
+    every, some = pick(here, item_kind=""), [kinds.POST_HOC, kinds.INDEPENDENT, kinds.EMBEDDING, kinds.SAVED, RANDOM]
+    plain = pick(here, labels=[CLASS_HARD, ""], model=some)
     sections = [Section("Seen or recited?", [main_table(every)])]
     if published:
         sections.append(Section("Beside the paper", [paper_table(every)]))
     if len(encoders):
         sections.append(Section("Vision-language models", [encoders_table(encoders, published)]))
-    if settings.others:
-        sections.append(Section("Where attributes go together", curves(pick(rows, item_kind="", model=list(MODELS)))))
-    folded = [item_table(plain, kind, metric) for kind in ("attribute", "class") for metric in ("S+", "S-")]
-    moves = pick(every, metric=list(MOVES))
-    if len(moves):
-        folded.append(moves_table(moves))
-    parts = [item_table(plain, "group", metric) for metric in ("S+", "S-")]
-    sections.append(Section("Attribute by attribute", parts, [table for table in folded if len(table.frame)]))
+    if frame["correlation"].nunique() > 1:
+        pictures = [draw_curve(pick(rows, item_kind="", model=[*SHORT], metric=metric), metric) for metric in SIGNS]
+        sections.append(Section("Where attributes go together", pictures))
+    folded = [item_table(plain, kind, metric) for kind in ("attribute", "class") for metric in SIGNS]
+    parts = [item_table(plain, "group", metric) for metric in SIGNS]
+    sections.append(Section("Attribute by attribute", parts, folded))
     if gallery is not None:
         caption = (
             "The image before and after, and the options of the touched group that each model (hard labels per class) "
             "predicts for the image after. Green: only the one put in; orange: the one taken out."
         )
         sections.append(Section("What was said", [Picture("gallery", draw_gallery(gallery), caption, wide=True)]))
-    images = one(every, metric="S+", model=RECITER)
+    images, n_seeds = one(every, metric="S+", model=RECITER), frame["seed"].nunique()
     count = 0 if images is None else int(images["n"])
     what = "the images of SUB" if published else "painted birds with one attribute replaced"
-    n_seeds = frame["seed"].nunique()
-    known = set(rows["model"])
+    caption = (
+        "S+ and S− of the trained models and their labels. The dashed line is the baseline that recites the class the "
+        "backbone predicts; an oracle scores 100 in both."
+    )
     return Report(
         "Does the model see the concept, or recite its class?",
         verdicts(every),
-        Picture(
-            "scores",
-            draw_scores(every),
-            "S+ and S− of the trained models and their labels. The dashed line is the baseline that recites the class "
-            "the backbone predicts; an oracle scores 100 in both.",
-        ),
+        Picture("scores", draw_scores(every), caption),
         sections,
         lead=f"{count} substitutions: {what}; {n_seeds} seed{'s' if n_seeds > 1 else ''}.",
-        reading={
-            f"{SHORT[name]} ({name})" if name in SHORT else name: text
-            for name, text in READING.items()
-            if name not in MODELS or name in known
-        },
+        reading=READING,
     )
 
 
@@ -201,57 +147,41 @@ def verdicts(rows: pd.DataFrame) -> list[Verdict]:
 
 def draw_scores(rows: pd.DataFrame) -> Figure:
     """Draw S+ and S- of each trained model side by side, over the random range and the baseline that recites."""
-    cells = pick(rows, metric=["S+", "S-"], model=list(TRAINED))
-    cells = arrange(cells, model=TRAINED, labels=(*LABELS, "")).sort_values(["model", "labels"])
-    cells = cells.assign(name=cells["model"].map(SHORT).astype(str) + cells["labels"].map(SHORT_LABELS).astype(str))
-    models = names(cells, "name")
-    figure = Figure(figsize=(WIDTH, 1.3 + 0.23 * len(models)), layout="constrained")
-    panels = figure.subplots(1, 2, sharey=True)
-    dashed: dict[str, Any] = {"color": INK, "linewidth": 1.2, "linestyle": (0, (4, 3))}
-    for ax, metric in zip(panels, ("S+", "S-"), strict=True):
-        if (band := one(rows, metric=metric, model=RANDOM)) is not None:
-            ax.axvspan(100 * band["low"], 100 * band["high"], color=BAND, linewidth=0)
-        if (recital := one(rows, metric=metric, model=RECITER)) is not None:
-            ax.axvline(100 * recital["value"], **dashed)
-        for row in pick(cells, metric=metric).to_dict("records"):
-            ends = np.nan_to_num([[row["value"] - row["low"]], [row["high"] - row["value"]]])
-            style: dict[str, Any] = {"color": COLOURS[row["model"]], "marker": "o", "markersize": 5, "capsize": 2}
-            ax.errorbar(100 * row["value"], models.index(row["name"]), xerr=100 * np.maximum(ends, 0), **style)
-        ax.set(xlim=(-4, 104), xticks=[0, 50, 100], xlabel=f"{metric.replace('-', '−')}, %")
-        ax.grid(axis="x")
-        ax.tick_params(axis="y", length=0)
-    panels[0].set_yticks(range(len(models)), models)
-    panels[0].set_ylim(len(models) - 0.5, -0.5)
-    handles = [Patch(color=BAND), Line2D([], [], **dashed)]
-    figure.legend(handles, ["95 % of random directions", "recites its class"], loc="outside upper center", ncols=2)
+    cells = arrange(pick(rows, model=list(TRAINED)), model=TRAINED, labels=(*LABELS, ""))
+    cells = cells.sort_values(["model", "labels"], kind="stable")
+    labels = cells["labels"].astype(str).str.removeprefix("per ").str.replace(", hard", "")
+    cells = cells.assign(name=cells["model"].map(SHORT).astype(str) + ": " + labels)
+    figure = Figure(figsize=(WIDTH, 1.3 + 0.24 * cells["name"].nunique()), layout="constrained")
+    for ax, (metric, sign) in zip(figure.subplots(1, 2, sharey=True), SIGNS.items(), strict=True):
+        recital = one(rows, metric=metric, model=RECITER)
+        reference = None if recital is None else recital["value"]
+        dots(pick(cells, metric=metric), "name", label=f"{sign}, %", reference=reference, ax=ax)
+        ax.set(xlim=(-4, 104), xticks=[0, 50, 100])
+    for legend in figure.legends[1:]:
+        legend.remove()
     return figure
 
 
-def curves(rows: pd.DataFrame) -> list[Picture]:
-    """Draw S+ and S- over the correlation of attributes in training, of the models that were trained at several."""
+def draw_curve(rows: pd.DataFrame, metric: str) -> Picture:
+    """Draw a score over the correlation of attributes in training, of the models that were trained at several."""
     several = rows.groupby(["model", "labels"])["correlation"].transform("nunique") > 1
-    rows = rows[several].replace({"model": SHORT})
-    colours = {SHORT[name]: colour for name, colour in COLOURS.items()}
-    pictures = []
-    for metric, name, meaning in (("S+", "curve-seen", "put in, seen"), ("S-", "curve-gone", "taken out, gone")):
-        figure, ax = lines(
-            pick(rows, metric=metric),
-            "correlation",
-            "model",
-            label_x="correlation of attributes in training",
-            label=f"{metric.replace('-', '−')}, %",
-            order=[*SHORT.values()],
-            colours=colours,
-            dashed=[SHORT[name] for name in CONTROLS],
-            band=SHORT[RANDOM],
-        )
-        ax.set_ylim(-4, 104)
-        caption = (
-            f"{metric.replace('-', '−')} ({meaning}) as the colours of a class go together more in training. A model "
-            "that learned the company of an attribute names it by its company."
-        )
-        pictures.append(Picture(name, figure, caption))
-    return pictures
+    figure, ax = lines(
+        rows[several].replace({"model": SHORT}),
+        "correlation",
+        "model",
+        label_x="correlation of attributes in training",
+        label=f"{SIGNS[metric]}, %",
+        order=[*SHORT.values()],
+        colours={SHORT[name]: colour for name, colour in COLOURS.items()},
+        dashed=[SHORT[name] for name in CONTROLS],
+        band=SHORT[RANDOM],
+    )
+    ax.set_ylim(-4, 104)
+    caption = (
+        f"{SIGNS[metric]} as the colours of a class go together more in training. A model that learned the company of "
+        "an attribute names it by its company."
+    )
+    return Picture(f"curve-{FILES[metric]}", figure, caption)
 
 
 def main_table(rows: pd.DataFrame) -> Table:
@@ -300,46 +230,23 @@ def encoders_table(rows: pd.DataFrame, published: bool) -> Table:
 
 def item_table(rows: pd.DataFrame, kind: str, metric: str) -> Table:
     """Return S+ or S- by attribute, group or class: one model of each kind, trained with hard labels per class."""
-    cells = pick(rows, item_kind=kind, metric=metric).copy()
-    if kind != "class":
-        cells["item"] = cells["item"].map(readable)
-    cells = arrange(cells.replace({"model": SHORT}), model=[*SHORT.values()])
-    sign = metric.replace("-", "−")
-    title, name = f"{sign} by {kind}", f"{kind}-{'seen' if metric == 'S+' else 'gone'}"
+    cells = pick(rows, item_kind=kind, metric=metric)
+    cells = cells.assign(item=cells["item"].map(str if kind == "class" else readable)).replace({"model": SHORT})
+    cells = arrange(cells, model=[*SHORT.values()])
+    title, name = f"{SIGNS[metric]} by {kind}", f"{kind}-{FILES[metric]}"
     return Table(name, title, cells, ["item"], ["model"], caption="In %; hard labels per class.", grey=("random",))
 
 
-def moves_table(rows: pd.DataFrame) -> Table:
-    """Return how far concept values move, in their own units."""
-    caption = (
-        "In the units of each model's values: margins of post-hoc models and random directions, else probabilities."
-    )
-    cells = arrange(by_labels(rows, MOVES), metric=tuple(MOVES.values()))
-    return Table("moves", "How far values move", cells, ["labels", "model"], ["metric"], _four, caption)
-
-
-def _four(value: float) -> str:
-    return number(value, 3)
-
-
-def by_labels(cells: pd.DataFrame, heads: Mapping[str, str] = HEADS) -> pd.DataFrame:
+def by_labels(cells: pd.DataFrame) -> pd.DataFrame:
     """Arrange cells by the labels of their models, those without any last; with the short names of tables."""
-    unlabelled = cells["model"].map({SAVED: OF_FILE}).fillna(GROUP_OF_CONTROLS)
-    cells = cells.assign(labels=cells["labels"].where(cells["labels"] != "", unlabelled)).replace(
-        {"metric": heads, "model": SHORT}
-    )
-    return arrange(
-        cells,
-        labels=[*LABELS, OF_FILE, GROUP_OF_CONTROLS, OTHERS],
-        model=[*SHORT.values()],
-        metric=[*heads.values()],
-        source=("ours", PAPER),
-    )
+    unlabelled = cells["model"].map({kinds.SAVED: OF_FILE}).fillna(GROUP_OF_CONTROLS)
+    cells = cells.assign(labels=cells["labels"].where(cells["labels"] != "", unlabelled))
+    cells = cells.replace({"metric": HEADS, "model": SHORT})
+    labels, models = [*LABELS, OF_FILE, GROUP_OF_CONTROLS, OTHERS], [*SHORT.values()]
+    return arrange(cells, labels=labels, model=models, metric=[*HEADS.values()], source=("ours", PAPER))
 
 
 def arrange(cells: pd.DataFrame, **orders: Sequence[str]) -> pd.DataFrame:
     """Give columns an order: the names given, then others as they come."""
-    present = {name: order for name, order in orders.items() if name in cells}
-    return cells.assign(
-        **{name: pd.Categorical(cells[name], names(cells, name, order)) for name, order in present.items()}
-    )
+    ordered = {name: names(cells, name, order) for name, order in orders.items() if name in cells}
+    return cells.assign(**{name: pd.Categorical(cells[name], order) for name, order in ordered.items()})

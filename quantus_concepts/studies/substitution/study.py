@@ -1,8 +1,8 @@
-"""The study of substitutions: from its settings to one tidy frame, a row a number, and a gallery."""
+"""The study of substitutions: painted birds or the images of SUB, to one tidy frame, a row a number."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -26,270 +26,205 @@ from quantus_concepts.datasets import CUB200, SUB, PaintedBirds, PaintedSubstitu
 from quantus_concepts.datasets.base import ConceptDataset
 from quantus_concepts.datasets.transforms import default_transform
 from quantus_concepts.metrics import score_substitutions, score_vision_language
-from quantus_concepts.metrics.host.model import ConceptModel
 from quantus_concepts.metrics.streaming.rows import mean_row, score_table
-from quantus_concepts.pasta.encoders.encoder import Encoder
 from quantus_concepts.pasta.encoders.object_encoder import as_encoder
 from quantus_concepts.studies._kit.folder import RunFolder
 from quantus_concepts.studies._models.concept_models import Known, Recital
 from quantus_concepts.studies._models.loading import KeptImages, painted_birds, sample_loader
-from quantus_concepts.studies._models.networks import SMALL_NETWORK, Network, cut_network, load_network
+from quantus_concepts.studies._models.networks import SMALL_NETWORK, Network, cut_network
 from quantus_concepts.studies._models.subjects import BACKBONE, Recognition, small_backbone
 from quantus_concepts.studies._models.training import one_thread
+from quantus_concepts.studies.substitution import kinds
 from quantus_concepts.studies.substitution.gallery import Gallery, choose_pairs, read_answers
-from quantus_concepts.studies.substitution.models import (
-    CURVE,
-    EMBEDDING,
-    MEMORISER,
-    OF,
-    ORACLE,
-    POST_HOC,
-    RANDOM,
-    RECITER,
-    ROWS,
-    SAVED,
-    Fitting,
-    Rows,
-    Training,
-    row_name,
-    thresholds,
-)
+from quantus_concepts.studies.substitution.models import Models, Point, Training
 
-SMALL = "small"
-#: Defaults of painted birds, and of networks without a size.
-PAINTED_SIZE, IMAGE_SIZE = 64, 224
+#: Default size of images for networks without one.
+IMAGE_SIZE = 224
 COLUMNS = ["model", "labels", "correlation", "metric", "item_kind", "item"]
 COLUMNS += ["value", "low", "high", "n", "undefined", "chance", "seed"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    """What is evaluated: painted birds of some seeds and correlations, or with `root` the images of SUB."""
+def collect(
+    folder: RunFolder,
+    make: Callable[..., Painted | Published],
+    seeds: Sequence[int],
+    correlations: Sequence[float],
+    encoders: Sequence[str] = (),
+) -> tuple[pd.DataFrame, Gallery | None]:
+    """Train and score the models of every seed and correlation, the first of which is that of the main table.
 
-    seeds: range
-    correlation: float
-    #: Other correlations, of the curve.
-    others: tuple[float, ...]
-    n_train: int
-    n_test: int
-    #: Settings of `PaintedBirds`.
-    birds: Mapping[str, Any]
-    root: Path | None
-    cub_root: Path | None
-    per_pair: int | None
-    image_size: int | None
-    backbone: str
-    layer: str | None
-    weights: str | None
-    #: Arguments of `load_network`.
-    normalisation: Mapping[str, Any]
-    cbm: Path | None
-    encoders: tuple[str, ...]
-    epochs: int
-    random_banks: int
-    device: torch.device
-    batch_size: int
-    progress: bool
-
-
-def collect(settings: Settings, folder: RunFolder) -> tuple[pd.DataFrame, Gallery | None]:
-    """Train and score the models of every seed and correlation; painted birds have a gallery, of the first seed."""
-    # An unknown name raises before any work.
-    encoders = {name: as_encoder(name, device=settings.device) for name in settings.encoders}
-    points = [
-        (seed, correlation) for seed in settings.seeds for correlation in (settings.correlation, *settings.others)
-    ]
+    `make` makes the `Point` of a folder, seed, correlation and rows. Painted birds have a gallery, of the first seed.
+    """
+    points = [(seed, correlation) for seed in seeds for correlation in correlations]
     frames, gallery, n_threads = [], None, torch.get_num_threads()
     for number, (seed, correlation) in enumerate(points):
-        if settings.progress:
+        main = correlation == correlations[0]
+        rows = kinds.ROWS if main else kinds.CURVE
+        point = make(folder=folder, seed=seed, correlation=correlation, rows=rows, n_threads=n_threads)
+        if point.progress:
             with hide_bars():
                 typer.echo(f"Seed {seed}, correlation {correlation:g} ({number + 1} of {len(points)})", err=True)
-        main = correlation == settings.correlation
-        given = {
-            name: getattr(settings, name) for name in ("epochs", "batch_size", "random_banks", "device", "progress")
-        }
-        fitting = Fitting(folder=folder, seed=seed, correlation=correlation, n_threads=n_threads, **given)
-        rows = ROWS if main else CURVE
+        # An unknown name raises before any work.
+        loaded = {name: as_encoder(name, device=point.device) for name in encoders if main}
         # On one thread no number depends on how many cores there are.
-        with one_thread() if settings.backbone == SMALL else nullcontext():
-            point: Published | Painted = (
-                Painted(settings, fitting, rows) if settings.root is None else Published(settings, fitting)
-            )
-            scores = folder.cached(
-                f"scores {seed} {correlation:g}", fitting.key, partial(point.scores, encoders if main else {})
-            )
+        with one_thread() if point.trains else nullcontext():
+            scores = folder.cached(f"scores {seed} {correlation:g}", point.key, partial(point.scores, loaded))
             if isinstance(point, Painted) and number == 0:
                 gallery = point.gallery()
-        parts = scores["model"].str.partition(OF)
+        parts = scores["model"].str.partition(kinds.OF)
         # Single attributes, groups and classes only with the metrics of the page.
         scores = scores[(scores["item"] == "") | scores["metric"].isin(("S+", "S-", "original"))]
         frames.append(scores.assign(model=parts[0], labels=parts[2], correlation=correlation, seed=seed)[COLUMNS])
     return pd.concat(frames, ignore_index=True), gallery
 
 
-@dataclass
-class Painted:
-    """Painted birds of one seed and correlation, and the models that are trained on them."""
+@dataclass(kw_only=True)
+class Painted(Point):
+    """Painted birds, and the models that are trained on them."""
 
-    settings: Settings
-    fitting: Fitting
-    rows: Rows
+    n_train: int
+    n_test: int
+    #: Settings of `PaintedBirds`.
+    birds: Mapping[str, Any]
+    trains = True
 
     @cached_property
     def data(self) -> tuple[Training, KeptImages, KeptPairs]:
         """Birds to train on, birds to test on, and those with one attribute replaced."""
-        settings = self.settings
-        birds: dict[str, Any] = {**settings.birds, "seed": self.fitting.seed, "correlation": self.fitting.correlation}
-        birds["image_size"] = settings.image_size or PAINTED_SIZE
-        (train,) = painted_birds(
-            (birds | {"split": "train"}, 0, settings.n_train), display_progressbar=settings.progress
-        )
-        test = PaintedBirds(settings.n_test, "test", keep=True, **birds)
+        birds: dict[str, Any] = {**self.birds, "seed": self.seed, "correlation": self.correlation}
+        (train,) = painted_birds((birds | {"split": "train"}, 0, self.n_train), display_progressbar=self.progress)
+        test = PaintedBirds(self.n_test, "test", keep=True, **birds)
         training = Training(train, (train.class_concepts >= 0.5).float(), train.class_concepts)
-        return training, KeptImages(test), KeptPairs(PaintedSubstitutions(test, seed=self.fitting.seed))
+        return training, KeptImages(test), KeptPairs(PaintedSubstitutions(test, seed=self.seed))
 
     @cached_property
-    def networks(self) -> dict[tuple[str, str], Any]:
-        """The trained networks, by model and labels."""
-        return self.fitting.networks(self.data[0], self.rows)
-
-    @cached_property
-    def models(self) -> tuple[dict[str, ConceptModel], list[PostHocCBM]]:
-        """Concept models of the networks, an oracle and memorisers; and random ones."""
+    def models(self) -> tuple[Models, dict[tuple[str, str], Any]]:
+        """Concept models of trained networks, an oracle and memorisers, and random ones; and the networks."""
         training, seen, pairs = self.data
-        small, train = self.networks[BACKBONE, ""], training.images
-        recital = Recital(small.classifier, pairs.class_concepts)
-        models, random = self.fitting.models(training, small_backbone(small), recital, self.rows, self.networks)
+        networks = self.train(training)
+        small, train, class_concepts = networks[BACKBONE, ""], training.images, pairs.data.class_concepts
+        models, random = self.fit(training, small_backbone(small), Recital(small.classifier, class_concepts), networks)
         recognition, concepts, classes = pairs.recognition(seen)
         head = fit_logistic(train.concept_labels, train.labels, len(train.class_names))
-        reciter = models.pop(RECITER)
-        for name, values in ((ORACLE, concepts), (MEMORISER, pairs.class_concepts[classes])):
+        reciter = models.pop(kinds.RECITER)
+        for name, values in ((kinds.ORACLE, concepts), (kinds.MEMORISER, class_concepts[classes])):
             model = BottleneckCBM(recognition, Known(values), head, activation=None)
-            models[name] = model.eval().to(self.fitting.device)
-        return models | {RECITER: reciter}, random
+            models[name] = model.eval().to(self.device)
+        return (models | {kinds.RECITER: reciter}, random), networks
 
-    def scores(self, encoders: Mapping[str, Encoder]) -> pd.DataFrame:
+    def scores(self, encoders: Mapping[str, Any]) -> pd.DataFrame:
         """Score all models."""
-        _, seen, data = self.data
-        models, random = self.models
-        pairs = _loader(data, self.settings.batch_size)
-        scores = _score(models, random, pairs, sample_loader(seen, self.settings.batch_size), self.settings.progress)
+        models, networks = self.models
+        pairs, seen = _loader(self.data[2], self.batch_size), sample_loader(self.data[1], self.batch_size)
+        scores = _score(models, pairs, seen, self.progress)
         # The class of a concept embedding model does not follow from its values: it is the network's own.
-        own = {row_name(*key): network for key, network in self.networks.items() if key[0] == EMBEDDING}
+        own = {kinds.row_name(*key): network for key, network in networks.items() if key[0] == kinds.EMBEDDING}
         scores = scores[~(scores["model"].isin(list(own)) & (scores["metric"] == "class kept"))]
         kept = [_class_kept(name, network, pairs) for name, network in own.items()]
-        return pd.concat([scores, *kept, *_score_encoders(encoders, pairs, self.settings.progress)], ignore_index=True)
+        return pd.concat([scores, *kept, *_score_encoders(encoders, pairs, self.progress)], ignore_index=True)
 
     def gallery(self) -> Gallery:
-        """Return some substitutions and what models say of them, as the cache has them."""
-        folder, key = self.fitting.folder, self.fitting.key
+        """Return some substitutions and what models say of them, from the cache where it has them."""
 
-        def shown() -> dict[str, Tensor]:
-            pairs = self.data[2]
-            rows = choose_pairs(pairs, self.fitting.seed)
-            return {"images": torch.stack([pairs.before[rows], pairs.after[rows]], dim=1)}
+        def images() -> dict[str, Tensor]:
+            samples = [self.data[2].samples[row] for row in choose_pairs(self.data[2], self.seed)]
+            return {"images": torch.stack([torch.stack([sample.before, sample.image]) for sample in samples])}
 
         def answers() -> pd.DataFrame:
-            models, pairs = self.models[0], self.data[2]
-            return read_answers(models, pairs, choose_pairs(pairs, self.fitting.seed))
+            return read_answers(self.models[0][0], self.data[2], choose_pairs(self.data[2], self.seed))
 
-        return Gallery(
-            folder.cached("gallery images", key, shown)["images"], folder.cached("gallery answers", key, answers)
-        )
+        shown = self.folder.cached("gallery images", self.key, images)["images"]
+        return Gallery(shown, self.folder.cached("gallery answers", self.key, answers))
 
 
 class KeptPairs(Dataset[SubstitutionSample]):
     """Substitutions whose images are painted once and kept as 8-bit numbers."""
 
-    added: Tensor
-    removed: Tensor
-    pairs: Tensor
-    labels: Tensor
-    concept_labels: Tensor
-    concept_labels_before: Tensor
-    class_concepts: Tensor
-    class_names: list[str]
-    concept_names: list[str]
-
     def __init__(self, data: PaintedSubstitutions) -> None:
-        samples = [data[index] for index in range(len(data))]
-        self.after, self.before = (
-            (torch.stack(images) * 255).round().to(torch.uint8)
-            for images in ([sample.image for sample in samples], [sample.before for sample in samples])
-        )
-        self.points = torch.stack([sample.points for sample in samples])
-        for name in KeptPairs.__annotations__:
-            setattr(self, name, getattr(data, name))
+        self.data = data
+        self.samples = [
+            sample._replace(image=_eight_bits(sample.image), before=_eight_bits(sample.before))
+            for sample in map(data.__getitem__, range(len(data)))
+        ]
 
     def __len__(self) -> int:
-        return len(self.added)
+        return len(self.samples)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.data, name)
 
     def __getitem__(self, index: int) -> SubstitutionSample:
         """Return one sample; raises IndexError past the end."""
-        after, before = (images[index].float() / 255 for images in (self.after, self.before))
-        label = int(self.labels[index])
-        return SubstitutionSample(after, label, self.concept_labels[index], self.points[index], before)
+        sample = self.samples[index]
+        return sample._replace(image=sample.image.float() / 255, before=sample.before.float() / 255)
 
     def recognition(self, seen: KeptImages) -> tuple[Recognition, Tensor, Tensor]:
         """Return a network that recognises all images, and their concepts and classes."""
-        images = torch.cat([self.after, self.before, seen.images]).float() / 255
-        concepts = torch.cat([self.concept_labels, self.concept_labels_before, seen.concept_labels])
-        return Recognition(list(images)), concepts, torch.cat([self.labels, self.labels, seen.labels])
-
-
-@dataclass
-class Published:
-    """The images of SUB, and the models that are fitted to the training images of CUB; T_A and T on its test images."""
-
-    settings: Settings
-    fitting: Fitting
-
-    def scores(self, encoders: Mapping[str, Encoder]) -> pd.DataFrame:
-        """Score all models."""
-        settings = self.settings
-        small = settings.backbone == SMALL
-        network = (
-            SMALL_NETWORK if small else load_network(settings.backbone, settings.weights, **settings.normalisation)
+        samples = [self[index] for index in range(len(self))]
+        images = [*(sample.image for sample in samples), *(sample.before for sample in samples)]
+        concepts = torch.cat([self.data.concept_labels, self.data.concept_labels_before, seen.concept_labels])
+        return (
+            Recognition([*images, *(seen.images.float() / 255)]),
+            concepts,
+            torch.cat([self.data.labels, self.data.labels, seen.labels]),
         )
-        size = settings.image_size or network.image_size or IMAGE_SIZE
+
+
+@dataclass(kw_only=True)
+class Published(Point):
+    """The images of SUB, and models that are fitted to the training images of CUB; T_A and T on its test images."""
+
+    root: Path
+    cub_root: Path
+    per_pair: int | None
+    image_size: int | None
+    #: Returns the network that is cut and used as it is; None trains the small networks.
+    load: Callable[[], Network] | None
+    layer: str | None
+    cbm: Path | None
+
+    @property
+    def trains(self) -> bool:
+        """Whether small networks are trained."""
+        return self.load is None
+
+    def scores(self, encoders: Mapping[str, Any]) -> pd.DataFrame:
+        """Score all models."""
+        network = SMALL_NETWORK if self.load is None else self.load()
+        size = self.image_size or network.image_size or IMAGE_SIZE
         transform = default_transform(size, network.mode, network.mean, network.std)
         train, test = (
-            CUB200(settings.cub_root or "", split, transform=transform, class_concepts="majority")
-            for split in ("train", "test")
+            CUB200(self.cub_root, split, transform=transform, class_concepts="majority") for split in ("train", "test")
         )
-        sub = SUB(settings.root or "", cub=train, transform=transform, per_pair=settings.per_pair)
-        self.fitting.folder.note(f"Data: {sub!r}, at {size} px ({network.mode}). Backbone: {network.source}.")
-        models, random = self._trained(train) if small else self._fitted(network, train, sub[0].image)
-        pairs, seen = _loader(sub, settings.batch_size), sample_loader(test, settings.batch_size)
-        scores = _score(models, random, pairs, seen, settings.progress)
+        sub = SUB(self.root, cub=train, transform=transform, per_pair=self.per_pair)
+        self.folder.note(f"Data: {sub!r}, at {size} px ({network.mode}). Backbone: {network.source}.")
+        if self.load is None:
+            # Six thousand small images of 8 bits fit into memory.
+            training = Training.of_marks(train, KeptImages(train))
+            networks = self.train(training)
+            small = networks[BACKBONE, ""]
+            recital = Recital(small.classifier, training.class_concepts)
+            models = self.fit(training, small_backbone(small), recital, networks)
+        else:
+            models = self._fitted(network, train, sub[0].image)
+        seen = sample_loader(test, self.batch_size)
+        scores = _score(models, _loader(sub, self.batch_size), seen, self.progress)
         if not encoders:
             return scores
         # Without the transform: encoders prepare images themselves.
-        plain = SUB(settings.root or "", cub=train, per_pair=settings.per_pair)
-        tables = _score_encoders(encoders, _loader(plain, settings.batch_size), settings.progress)
+        plain = SUB(self.root, cub=train, per_pair=self.per_pair)
+        tables = _score_encoders(encoders, _loader(plain, self.batch_size), self.progress)
         return pd.concat([scores, *tables], ignore_index=True)
 
-    def _trained(self, train: CUB200) -> tuple[dict[str, ConceptModel], list[PostHocCBM]]:
-        """Train the networks of painted birds on the images of CUB, and make the same models of them."""
-        # Six thousand small images of 8 bits fit into memory.
-        training = Training.of_marks(train, KeptImages(train))
-        networks = self.fitting.networks(training, ROWS)
-        small = networks[BACKBONE, ""]
-        recital = Recital(small.classifier, training.class_concepts)
-        return self.fitting.models(training, small_backbone(small), recital, ROWS, networks)
-
-    def _fitted(
-        self, network: Network, train: CUB200, image: Tensor
-    ) -> tuple[dict[str, ConceptModel], list[PostHocCBM]]:
+    def _fitted(self, network: Network, train: CUB200, image: Tensor) -> Models:
         """Fit post-hoc models of a network that is used as it is, and read the one that was saved."""
-        settings = self.settings
-        network.module.to(settings.device)
-        backbone, maps = cut_network(network, settings.layer, image[None].to(settings.device))
-        self.fitting.folder.note(f"Maps of the backbone: {maps}.")
+        network.module.to(self.device)
+        backbone, maps = cut_network(network, self.layer, image[None].to(self.device))
+        self.folder.note(f"Maps of the backbone: {maps}.")
         # Before anything is fitted: a file that cannot be used raises now.
-        saved = {} if settings.cbm is None else {SAVED: saved_model(settings.cbm, backbone, network, train)}
-        rows = {POST_HOC: ROWS[POST_HOC]}
-        models, random = self.fitting.models(Training.of_marks(train, train), backbone, None, rows, {})
+        saved = {} if self.cbm is None else {kinds.SAVED: saved_model(self.cbm, backbone, network, train)}
+        self.rows = {kinds.POST_HOC: self.rows[kinds.POST_HOC]}
+        models, random = self.fit(Training.of_marks(train, train), backbone, None, {})
         return models | saved, random
 
 
@@ -322,28 +257,25 @@ def saved_model(path: Path, backbone: Backbone, network: Network, train: Concept
     return model
 
 
+def _eight_bits(image: Tensor) -> Tensor:
+    return (image * 255).round().to(torch.uint8)
+
+
 def _loader(data: Dataset[Any], batch_size: int) -> DataLoader[Any]:
     # In the order of the files of SUB, of which one row group is in memory at a time.
     return DataLoader(data, batch_size, generator=torch.Generator())
 
 
-def _score(
-    models: Mapping[str, ConceptModel],
-    random: list[PostHocCBM],
-    pairs: DataLoader[Any],
-    seen: DataLoader[Any],
-    progress: bool,
-) -> pd.DataFrame:
-    arguments: dict[str, Any] = {"threshold": thresholds([*models]), "controls": {RANDOM: random}, "seen": seen}
-    return score_substitutions(models, pairs, **arguments, display_progressbar=progress)
+def _score(models: Models, pairs: DataLoader[Any], seen: DataLoader[Any], progress: bool) -> pd.DataFrame:
+    named, random = models
+    arguments: dict[str, Any] = {"threshold": kinds.thresholds(named), "controls": {kinds.RANDOM: random}, "seen": seen}
+    return score_substitutions(named, pairs, **arguments, display_progressbar=progress)
 
 
-def _score_encoders(encoders: Mapping[str, Encoder], images: DataLoader[Any], progress: bool) -> list[pd.DataFrame]:
+def _score_encoders(encoders: Mapping[str, Any], images: DataLoader[Any], progress: bool) -> list[pd.DataFrame]:
     """Score vision-language models, with "none" among the options and without."""
-    tables = {
-        name: score_vision_language(encoder, images, display_progressbar=progress) for name, encoder in encoders.items()
-    }
-    return [table.assign(model=f"{name}{OF}" + table["set"]) for name, table in tables.items()]
+    scored = {name: score_vision_language(one, images, display_progressbar=progress) for name, one in encoders.items()}
+    return [table.assign(model=f"{name}{kinds.OF}" + table["set"]) for name, table in scored.items()]
 
 
 @torch.no_grad()

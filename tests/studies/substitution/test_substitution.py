@@ -34,8 +34,8 @@ from quantus_concepts.studies._models.concept_models import (
 from quantus_concepts.studies._models.loading import painted_birds
 from quantus_concepts.studies._models.networks import cut_network, load_network
 from quantus_concepts.studies.app import main
-from quantus_concepts.studies.substitution import models, report, study
-from quantus_concepts.studies.substitution.models import (
+from quantus_concepts.studies.substitution import kinds, models, report
+from quantus_concepts.studies.substitution.kinds import (
     CLASS_HARD,
     CLASS_SOFT,
     CURVE,
@@ -44,17 +44,16 @@ from quantus_concepts.studies.substitution.models import (
     INDEPENDENT,
     JOINT,
     MEMORISER,
-    MODELS,
     ORACLE,
     POST_HOC,
     RANDOM,
     RECITER,
     ROWS,
     SAVED,
+    SHORT,
     TRAINED,
-    Fitting,
-    Training,
 )
+from quantus_concepts.studies.substitution.models import Point, Training
 from quantus_concepts.studies.substitution.report import join_seeds
 
 #: Painted birds that are trained on in a second.
@@ -160,7 +159,7 @@ def test_verdicts_agree_with_the_tables(scores):
     verdicts = report.verdicts(rows)
     assert 4 <= len(verdicts) <= 8
     for metric, question in report.QUESTIONS.items():
-        trained = pick(table, metric=report.HEADS[metric], model=[report.SHORT[name] for name in TRAINED])
+        trained = pick(table, metric=report.HEADS[metric], model=[SHORT[name] for name in TRAINED])
         control = one(pick(scores, correlation=0.0, item_kind=""), metric=metric, model=RANDOM)
         for verdict in [verdict for verdict in verdicts if verdict.question.startswith(question)]:
             extreme = trained["value"].astype(float).agg("max" if "highest" in verdict.question else "min")
@@ -168,7 +167,7 @@ def test_verdicts_agree_with_the_tables(scores):
             tied = trained[trained["value"].astype(float) == extreme]
             assert ("(tie)" in verdict.question) == (len(tied) > 1)
             if len(tied) == 1:
-                model = next(name for name in TRAINED if report.SHORT[name] == tied["model"].item())
+                model = next(name for name in TRAINED if SHORT[name] == tied["model"].item())
                 assert f": {model} ({tied['labels'].item()})" in verdict.question
             assert verdict.verdict.removesuffix(", less is better") in set(tied["verdict"])
             assert (verdict.random_low, verdict.random_high) == (control["low"], control["high"])
@@ -182,13 +181,13 @@ def test_a_model_is_above_random_where_its_interval_is(scores):
     for row in table.to_dict("records"):
         low, high = float(row["low"]), float(row["high"])
         expected = "above" if low > control["high"] else "below" if high < control["low"] else "at"
-        assert row["verdict"] == VERDICTS["" if row["model"] == report.SHORT[RANDOM] else expected]
+        assert row["verdict"] == VERDICTS["" if row["model"] == SHORT[RANDOM] else expected]
 
 
 def test_the_papers_rows_are_ours():
     paper = load_paper("quantus_concepts.studies.substitution")
     assert set(paper["model"]) == {PAPER}
-    table = pick(paper, of=list(MODELS))
+    table = pick(paper, of=list(SHORT))
     assert set(table["of"]) <= set(ROWS)
     # Table 1 of the paper: ten trained models, four numbers of each.
     assert len(table) == 40
@@ -206,10 +205,10 @@ def test_a_failed_training_tells_its_own_error(training, tmp_path, monkeypatch):
 
     monkeypatch.setattr(models, "fit", failing)
     with RunFolder("test", {}, tmp_path / "run") as folder:
-        cpu = torch.device("cpu")
-        fitting = Fitting(folder, 0, 0.0, 2, 16, 39, cpu, n_threads=2, progress=False)
+        how = {"epochs": 2, "batch_size": 16, "random_banks": 39, "device": torch.device("cpu"), "n_threads": 2}
+        point = Point(folder=folder, seed=0, correlation=0.0, rows=ROWS, progress=False, **how)
         with pytest.raises(RuntimeError, match="out of memory"):
-            fitting.networks(training, ROWS)
+            point.train(training)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -312,7 +311,7 @@ def test_the_report_of_sub_has_the_papers_numbers(sub_place):
     frame = pd.read_csv("out/results.csv").fillna({"labels": "", "item": ""})
     scores = pick(frame, item="")
     assert set(pick(scores, model="embedded")["labels"]) == set(report.OPTIONS)
-    scores = pick(scores, model=list(MODELS))
+    scores = pick(scores, model=list(SHORT))
     assert set(scores["metric"]) == {"S+", "S-", "recital", "T_A", "T"}
     # Of the three attributes one is among the 112 concepts.
     assert set(pick(scores, model=POST_HOC)["labels"]) == {CLASS_HARD, IMAGE_HARD}
@@ -334,7 +333,7 @@ def test_the_report_of_sub_has_the_papers_numbers(sub_place):
 
 @pytest.mark.filterwarnings("ignore")
 def test_end_to_end_models_are_trained_on_cub(sub_place, monkeypatch):
-    monkeypatch.setattr(study, "ROWS", {INDEPENDENT: (CLASS_SOFT,), JOINT: (CLASS_HARD,)})
+    monkeypatch.setattr(kinds, "ROWS", {INDEPENDENT: (CLASS_SOFT,), JOINT: (CLASS_HARD,)})
     command = sub_place.replace("network.py:model --weights weights.pth", "small --epochs 1")
     assert main(f"{command} --out out".split()) == 0
     scores = pick(pd.read_csv("out/results.csv").fillna({"labels": "", "item": ""}), item="")
