@@ -7,14 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from quantus_concepts.studies._kit.options import (
-    MANY,
-    Out,
-    Progress,
-    Seed,
-    given_settings,
-    refuse_without_effect,
-)
+from quantus_concepts.studies._kit import options
 
 if TYPE_CHECKING:
     from quantus_concepts.datasets import ObjectSource
@@ -22,59 +15,37 @@ if TYPE_CHECKING:
 PAINTED = "painted"
 #: Written first; ``compose.json``, which `BAMFolder` reads, last.
 SETTINGS = "settings.json"
-_SOURCES, _IMAGES, _COCO = "Objects and scenes", "Images", "Objects of COCO"
 
 
 def compose(
     *,
     objects: Annotated[
-        str,
-        typer.Option(
-            help="painted, a folder of RGBA cut-outs by class, or with --annotations COCO's photographs.",
-            rich_help_panel=_SOURCES,
-        ),
+        str, typer.Option(help="painted, a folder of RGBA cut-outs by class, or with --annotations COCO's photographs.")
     ] = PAINTED,
-    scenes: Annotated[
-        str, typer.Option(help="painted, or a folder of scenes by class.", rich_help_panel=_SOURCES)
-    ] = PAINTED,
+    scenes: Annotated[str, typer.Option(help="painted, or a folder of scenes by class.")] = PAINTED,
     annotations: Annotated[
-        Path | None,
-        typer.Option(exists=True, dir_okay=False, help="COCO's instances_*.json.", rich_help_panel=_SOURCES),
+        Path | None, typer.Option(exists=True, dir_okay=False, help="COCO's instances_*.json.")
     ] = None,
-    n_per_pair: Annotated[
-        int, typer.Option(min=2, max=MANY, help="Images of each pair of object and scene.", rich_help_panel=_IMAGES)
-    ] = 100,
-    image_size: Annotated[
-        int, typer.Option(min=16, max=4096, help="Height and width in pixels.", rich_help_panel=_IMAGES)
-    ] = 128,
+    n_per_pair: Annotated[int, typer.Option(min=2, help="Images of each pair of object and scene.")] = 100,
+    image_size: Annotated[int, typer.Option(min=16, max=4096, help="Height and width in pixels.")] = 128,
     test_share: Annotated[
-        float,
-        typer.Option(
-            min=0, max=1, help="Share of images, cut-outs and scenes for validation.", rich_help_panel=_IMAGES
-        ),
+        float, typer.Option(min=0, max=1, help="Share of images, cut-outs and scenes for validation.")
     ] = 0.1,
-    lossless: Annotated[
-        bool, typer.Option("--lossless", help="PNG in place of JPEG.", rich_help_panel=_IMAGES)
-    ] = False,
+    lossless: Annotated[bool, typer.Option("--lossless", help="PNG in place of JPEG.")] = False,
     object_classes: Annotated[
-        str | None,
-        typer.Option(
-            help="Classes, with commas between; by default the ten of the paper's release.", rich_help_panel=_COCO
-        ),
+        str | None, typer.Option(help="Classes, with commas between; by default the ten of the paper's release.")
     ] = None,
     min_photographs: Annotated[
         int | None,
         typer.Option(
             min=1,
-            max=MANY,
             help="Leave out classes with objects in fewer photographs; by default a class without any raises an error. "
             "2 or more suits a part of COCO.",
-            rich_help_panel=_COCO,
         ),
     ] = None,
-    seed: Seed = 0,
-    progress: Progress = True,
-    out: Out = None,
+    seed: options.Seed = 0,
+    progress: options.Progress = True,
+    out: options.Out = None,
 ) -> Path:
     """Compose objects on scenes and write them in the layout of the paper's release, which --data bam reads.
 
@@ -84,10 +55,10 @@ def compose(
 
     Example: quantus-concepts compose --objects cutouts --scenes photographs --image-size 224 --out composed
     """
-    settings = given_settings(locals())
+    settings = options.given_settings(locals())
     if annotations is None:
         reason = "without `--annotations`"
-        refuse_without_effect(reason, object_classes=object_classes, min_photographs=min_photographs)
+        options.refuse_without_effect(reason, object_classes=object_classes, min_photographs=min_photographs)
     elif objects == PAINTED:
         raise ValueError("Expected `--objects` to be the folder of COCO's photographs with `--annotations`.")
 

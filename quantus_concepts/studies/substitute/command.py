@@ -3,34 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from quantus_concepts.studies._kit.options import (
-    AUTO,
-    MANY,
-    RUN,
-    BatchSize,
-    Device,
-    Out,
-    Overwrite,
-    Progress,
-    Seed,
-    given_settings,
-    torch_device,
-)
+from quantus_concepts.studies._kit import options
 
 if TYPE_CHECKING:
     import torch
 
-_MODEL, _PAIRS, _TIE, _PAGE = "Model", "Pairs", "Tied Diffusion Guidance", "Page"
 #: Options of `generate` about which and how many images are made, and where; others are the same for a whole folder.
 _FREE = ("birds", "attributes", "n per pair", "keep guides", "device", "batch size")
 
 Precision = Annotated[
-    Literal["auto", "float32", "bfloat16", "float16"],
-    typer.Option(help="auto: bfloat16 on a GPU, else float32.", rich_help_panel=_MODEL),
+    Literal["auto", "float32", "bfloat16", "float16"], typer.Option(help="auto: bfloat16 on a GPU, else float32.")
 ]
 Generated = Annotated[Path, typer.Option(exists=True, file_okay=False, help="Folder that `substitute generate` wrote.")]
 Filtered = Annotated[
@@ -43,62 +29,35 @@ Filtered = Annotated[
 
 def generate(
     *,
-    out: Annotated[Path, typer.Option(help="Output folder; an interrupted run in it resumes.", rich_help_panel=RUN)],
+    out: Annotated[Path, typer.Option(help="Output folder; an interrupted run in it resumes.")],
     model: Annotated[
-        str, typer.Option(help="A folder of diffusers, or a name there.", rich_help_panel=_MODEL)
+        str, typer.Option(help="A folder of diffusers, or a name there.")
     ] = "black-forest-labs/FLUX.1-dev",
     precision: Precision = "auto",
     steps: Annotated[
-        int | None,
-        typer.Option(min=1, max=10_000, help="Denoising steps; by default the pipeline's own.", rich_help_panel=_MODEL),
+        int | None, typer.Option(min=1, max=10_000, help="Denoising steps; by default the pipeline's own.")
     ] = None,
-    guidance: Annotated[
-        float, typer.Option(min=0, max=1000, help="Guidance scale of the pipeline.", rich_help_panel=_MODEL)
-    ] = 3.5,
+    guidance: Annotated[float, typer.Option(min=0, max=1000, help="Guidance scale of the pipeline.")] = 3.5,
     image_size: Annotated[
-        int | None,
-        typer.Option(
-            min=8, max=8192, help="Height and width in pixels; by default the pipeline's own.", rich_help_panel=_MODEL
-        ),
+        int | None, typer.Option(min=8, max=8192, help="Height and width in pixels; by default the pipeline's own.")
     ] = None,
-    birds: Annotated[
-        str | None,
-        typer.Option(help="Birds among the paper's 33, with commas; by default all.", rich_help_panel=_PAIRS),
-    ] = None,
+    birds: Annotated[str | None, typer.Option(help="Birds among the paper's 33, with commas; by default all.")] = None,
     attributes: Annotated[
         str | None,
-        typer.Option(
-            help="Attributes among the paper's 33, such as has_crown_color--black; by default all.",
-            rich_help_panel=_PAIRS,
-        ),
+        typer.Option(help="Attributes among the paper's 33, such as has_crown_color--black; by default all."),
     ] = None,
-    n_per_pair: Annotated[
-        int, typer.Option(min=1, max=MANY, help="Images of each pair.", rich_help_panel=_PAIRS)
-    ] = 500,
-    keep_guides: Annotated[
-        bool, typer.Option("--keep-guides", help="Keep the guides' images as well.", rich_help_panel=_PAIRS)
-    ] = False,
-    t_1: Annotated[
-        float, typer.Option(min=0, max=1, help="Share of the steps that are wholly tied.", rich_help_panel=_TIE)
-    ] = 0.3,
-    t_2: Annotated[
-        float,
-        typer.Option(min=0, max=2, help="Share of the steps after which nothing is tied.", rich_help_panel=_TIE),
-    ] = 0.8,
-    rate: Annotated[
-        float,
-        typer.Option(min=0, max=1000, help="Speed at which the tied share falls in between.", rich_help_panel=_TIE),
-    ] = 3.0,
+    n_per_pair: Annotated[int, typer.Option(min=1, help="Images of each pair.")] = 500,
+    keep_guides: Annotated[bool, typer.Option("--keep-guides", help="Keep the guides' images as well.")] = False,
+    t_1: Annotated[float, typer.Option(min=0, max=1, help="Share of the steps that are wholly tied.")] = 0.3,
+    t_2: Annotated[float, typer.Option(min=0, max=2, help="Share of the steps after which nothing is tied.")] = 0.8,
+    rate: Annotated[float, typer.Option(min=0, max=1000, help="Speed at which the tied share falls in between.")] = 3.0,
     quantile: Annotated[
-        Literal["element", "pixel"],
-        typer.Option(help="Quantile over elements or over pixels.", rich_help_panel=_TIE),
+        Literal["element", "pixel"], typer.Option(help="Quantile over elements or over pixels.")
     ] = "element",
-    seed: Seed = 0,
-    device: Device = AUTO,
-    batch_size: Annotated[
-        int, typer.Option(min=1, max=MANY, help="Number of pairs in a batch.", rich_help_panel=RUN)
-    ] = 1,
-    progress: Progress = True,
+    seed: options.Seed = 0,
+    device: options.Device = options.AUTO,
+    batch_size: Annotated[int, typer.Option(min=1, help="Number of pairs in a batch.")] = 1,
+    progress: options.Progress = True,
 ) -> Path:
     """Generate birds with one attribute replaced, as SUB was made: Tied Diffusion Guidance on a diffusers pipeline.
 
@@ -109,9 +68,10 @@ def generate(
 
     Example: quantus-concepts substitute generate --birds Blue_Jay --attributes has_crown_color--black --out generated
     """
-    given = given_settings(locals())
+    given = options.given_settings(locals())
     from captum_concepts._support.lazy import check_extra
-    from quantus_concepts.studies.substitute.generation import SETTINGS, Settings, generate_images
+    from captum_concepts._support.progress import progress as show_progress
+    from quantus_concepts.studies.substitute.generation import SETTINGS, generate_images, load_pipeline, missing_numbers
     from quantus_concepts.studies.substitute.image_set import ImageSet
     from quantus_concepts.studies.substitute.pairs import choose_pairs
 
@@ -119,23 +79,22 @@ def generate(
     if t_2 < t_1:
         raise ValueError(f"Expected `--t-2` to be at least `--t-1`, {t_1}, but got {t_2}.")
     check_extra("diffusers", "diffusion", "Generating")
-    settings = Settings(
-        model=model,
-        device=torch_device(device),
-        dtype=_dtype(precision, device),
-        steps=steps,
-        guidance=guidance,
-        image_size=image_size,
-        tie=(t_1, t_2, rate),
-        quantile=quantile,
-        seed=seed,
-        batch_size=batch_size,
-        keep_guides=keep_guides,
-        progress=progress,
-    )
+    call: dict[str, Any] = {"guidance_scale": guidance, "quantile": quantile, "schedule": (t_1, t_2, rate)}
+    call |= {} if steps is None else {"num_inference_steps": steps}
+    call |= {} if image_size is None else {"height": image_size, "width": image_size}
+    dtype, place = _dtype(precision, device), options.torch_device(device)
     # Named as they are typed.
     same = {f"--{name.replace(' ', '-')}": text for name, text in given.items() if name not in _FREE}
-    n_new = generate_images(ImageSet(out, same, SETTINGS), pairs, n_per_pair, settings)
+    images = ImageSet(out, same, SETTINGS)
+    missing = missing_numbers(images, pairs, n_per_pair)
+    if n_new := sum(map(len, missing.values())):
+        pipeline = load_pipeline(model, dtype, place)
+        with show_progress(total=n_new, description="generating", unit="image", show=progress) as bar:
+            for pair, numbers in missing.items():
+                for start in range(0, len(numbers), batch_size):
+                    chosen = numbers[start : start + batch_size]
+                    generate_images(images, pipeline, pair, chosen, seed, keep_guides=keep_guides, **call)
+                    bar.update(len(chosen))
     total = len(pairs) * n_per_pair
     typer.echo(f"{total} images of {len(pairs)} pairs; {total - n_new} were there already.")
     return out
@@ -148,19 +107,16 @@ def filter_images(
         str,
         typer.Option(
             help="Model of transformers that answers questions about images: a folder, or a name on Hugging Face. The "
-            "paper's is InternVL2.5-8B, whose repository needs code of its own, which is not run.",
-            rich_help_panel=_MODEL,
+            "paper's is InternVL2.5-8B, whose repository needs code of its own, which is not run."
         ),
     ] = "OpenGVLab/InternVL3-8B-hf",
     precision: Precision = "auto",
-    keep_share: Annotated[
-        float, typer.Option(min=0, max=1, help="Share of each pair's images that is kept.", rich_help_panel=_PAIRS)
-    ] = 0.1,
-    device: Device = AUTO,
-    batch_size: BatchSize = 8,
-    progress: Progress = True,
-    out: Out = None,
-    overwrite: Overwrite = False,
+    keep_share: Annotated[float, typer.Option(min=0, max=1, help="Share of each pair's images that is kept.")] = 0.1,
+    device: options.Device = options.AUTO,
+    batch_size: options.BatchSize = 8,
+    progress: options.Progress = True,
+    out: options.Out = None,
+    overwrite: options.Overwrite = False,
 ) -> Path:
     """Keep the generated images of which a model that answers questions is surest that they show their attribute.
 
@@ -172,14 +128,14 @@ def filter_images(
 
     Example: quantus-concepts substitute filter --generated generated --keep-share 0.2 --out filtered
     """
-    given = given_settings(locals())
+    given = options.given_settings(locals())
     if keep_share <= 0:
         raise ValueError(f"Expected `--keep-share` to be above 0 but got {keep_share}.")
     from quantus_concepts.studies._kit.folder import RunFolder
     from quantus_concepts.studies.substitute.filtering import MANIFEST, filter_pairs, load_letter_model
     from quantus_concepts.studies.substitute.pairs import read_pairs
 
-    pairs, dtype, place = read_pairs(generated), _dtype(precision, device), torch_device(device)
+    pairs, dtype, place = read_pairs(generated), _dtype(precision, device), options.torch_device(device)
     with RunFolder("substitute filter", given, out, overwrite=overwrite) as folder:
         manifest = filter_pairs(
             folder,
@@ -202,22 +158,17 @@ def sheet(
     generated: Generated,
     filtered: Filtered = None,
     ask: Annotated[
-        Literal["verify", "choose"],
-        typer.Option(help="verify (attribute and bird) or choose (among the group's).", rich_help_panel=_PAGE),
+        Literal["verify", "choose"], typer.Option(help="verify (attribute and bird) or choose (among the group's).")
     ] = "verify",
-    n_per_attribute: Annotated[
-        int, typer.Option(min=1, max=MANY, help="Images of each attribute, drawn with --seed.", rich_help_panel=_PAGE)
-    ] = 40,
-    picture_size: Annotated[
-        int, typer.Option(min=32, max=2048, help="Longer side of the pictures in pixels.", rich_help_panel=_PAGE)
-    ] = 512,
+    n_per_attribute: Annotated[int, typer.Option(min=1, help="Images of each attribute, drawn with --seed.")] = 40,
+    picture_size: Annotated[int, typer.Option(min=32, max=2048, help="Longer side of the pictures in pixels.")] = 512,
     max_megabytes: Annotated[
-        float, typer.Option(min=0, max=2000, help="Maximum size of the page in megabytes.", rich_help_panel=_PAGE)
+        float, typer.Option(min=0, max=2000, help="Maximum size of the page in megabytes.")
     ] = 50.0,
-    seed: Seed = 0,
-    progress: Progress = True,
-    out: Out = None,
-    overwrite: Overwrite = False,
+    seed: options.Seed = 0,
+    progress: options.Progress = True,
+    out: options.Out = None,
+    overwrite: options.Overwrite = False,
 ) -> Path:
     """Write a page on which people say whether the attribute is there and the bird still the same.
 
@@ -228,7 +179,7 @@ def sheet(
 
     Example: quantus-concepts substitute sheet --generated generated --ask choose --out choose
     """
-    given = given_settings(locals())
+    given = options.given_settings(locals())
     from quantus_concepts.studies._kit.folder import RunFolder
     from quantus_concepts.studies.substitute.filtering import kept_images
     from quantus_concepts.studies.substitute.page import PAGE, draw_images, render_sheet
@@ -257,10 +208,10 @@ def export(
     min_yes: Annotated[
         float, typer.Option(min=0, max=1, help="Share of the answers that must find a pair's attribute.")
     ] = 0.5,
-    rows_per_file: Annotated[int, typer.Option(min=1, max=MANY, help="Images of each Parquet file.")] = 5000,
-    progress: Progress = True,
-    out: Out = None,
-    overwrite: Overwrite = False,
+    rows_per_file: Annotated[int, typer.Option(min=1, help="Images of each Parquet file.")] = 5000,
+    progress: options.Progress = True,
+    out: options.Out = None,
+    overwrite: options.Overwrite = False,
 ) -> Path:
     """Write the images that were kept in the format in which SUB is published: Parquet files.
 
@@ -270,7 +221,7 @@ def export(
 
     Example: quantus-concepts substitute export --generated generated --ratings ann.json --ratings ben.json --out SUB
     """
-    given = given_settings(locals())
+    given = options.given_settings(locals())
     from quantus_concepts.studies._kit.folder import RunFolder
     from quantus_concepts.studies.substitute.filtering import kept_images
     from quantus_concepts.studies.substitute.parquet import ANSWERS, answers_text, read_ratings, write_parquet
@@ -311,6 +262,6 @@ def _dtype(precision: str, device: str) -> torch.dtype:
     """Return the type of a model's numbers."""
     import torch
 
-    automatic = "bfloat16" if torch_device(device).type == "cuda" else "float32"
-    dtype: torch.dtype = getattr(torch, automatic if precision == AUTO else precision)
+    automatic = "bfloat16" if options.torch_device(device).type == "cuda" else "float32"
+    dtype: torch.dtype = getattr(torch, automatic if precision == options.AUTO else precision)
     return dtype

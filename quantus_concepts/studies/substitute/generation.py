@@ -6,13 +6,12 @@ import io
 import json
 import zlib
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import asdict
+from typing import Any
 
 import numpy as np
 import torch
 
-from captum_concepts._support.progress import progress
 from quantus_concepts.pasta.encoders.downloads import first_line
 from quantus_concepts.studies.substitute.image_set import ImageSet
 from quantus_concepts.studies.substitute.pairs import PAIR, Pair
@@ -21,43 +20,14 @@ SETTINGS = "generation.json"
 GUIDES = "guides"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    """How images are generated."""
-
-    model: str
-    device: torch.device
-    dtype: torch.dtype
-    steps: int | None
-    guidance: float
-    image_size: int | None
-    #: Arguments of `TieSchedule`.
-    tie: tuple[float, float, float]
-    quantile: Literal["element", "pixel"]
-    seed: int
-    batch_size: int
-    keep_guides: bool
-    progress: bool
-
-
-def generate_images(images: ImageSet, pairs: Sequence[Pair], n_per_pair: int, settings: Settings) -> int:
-    """Generate the missing images, and return how many there were."""
+def missing_numbers(images: ImageSet, pairs: Sequence[Pair], n_per_pair: int) -> dict[Pair, list[int]]:
+    """Return the numbers of the images of each pair that are not there."""
     missing = {}
     for pair in pairs:
         images.names(f"{pair.name}/{GUIDES}")
         there = images.names(pair.name)
         missing[pair] = [number for number in range(n_per_pair) if _image_name(number) not in there]
-    n_missing = sum(map(len, missing.values()))
-    if not n_missing:
-        return 0
-    pipeline = load_pipeline(settings.model, settings.dtype, settings.device)
-    with progress(total=n_missing, description="generating", unit="image", show=settings.progress) as bar:
-        for pair, numbers in missing.items():
-            for start in range(0, len(numbers), settings.batch_size):
-                chosen = numbers[start : start + settings.batch_size]
-                _generate(images, pipeline, pair, chosen, settings)
-                bar.update(len(chosen))
-    return n_missing
+    return missing
 
 
 def image_seed(seed: int, pair: Pair, number: int) -> int:
@@ -82,29 +52,33 @@ def load_pipeline(model: str, dtype: torch.dtype, device: torch.device) -> Any:
     return pipeline.to(device)
 
 
-def _generate(images: ImageSet, pipeline: Any, pair: Pair, numbers: Sequence[int], settings: Settings) -> None:
-    """Generate some images of a pair."""
+def generate_images(
+    images: ImageSet,
+    pipeline: Any,
+    pair: Pair,
+    numbers: Sequence[int],
+    seed: int,
+    *,
+    schedule: tuple[float, float, float],
+    keep_guides: bool,
+    **call: Any,
+) -> None:
+    """Generate some images of a pair; `call` are arguments of `tied_pair` and of the pipeline."""
     from quantus_concepts.diffusion import TieSchedule, tied_pair
 
-    more: dict[str, Any] = {"guidance_scale": settings.guidance, "output_type": "pil"}
-    if settings.steps is not None:
-        more["num_inference_steps"] = settings.steps
-    if settings.image_size is not None:
-        more |= {"height": settings.image_size, "width": settings.image_size}
-    seeds = [image_seed(settings.seed, pair, number) for number in numbers]
     made = tied_pair(
         pipeline,
         [pair.prompt] * len(numbers),
         [pair.guidance_prompt] * len(numbers),
-        TieSchedule(*settings.tie),
-        quantile=settings.quantile,
-        generator=[torch.Generator().manual_seed(seed) for seed in seeds],
-        **more,
+        TieSchedule(*schedule),
+        generator=[torch.Generator().manual_seed(image_seed(seed, pair, number)) for number in numbers],
+        output_type="pil",
+        **call,
     )
     images.write(f"{pair.name}/{PAIR}", json.dumps(asdict(pair), indent=1).encode())
     for place, number in enumerate(numbers):
         # The guide first: an image that exists has its guide.
-        if settings.keep_guides:
+        if keep_guides:
             images.write(f"{pair.name}/{GUIDES}/{_image_name(number)}", _png(made.guide[place]))
         images.write(f"{pair.name}/{_image_name(number)}", _png(made.reference[place]))
 

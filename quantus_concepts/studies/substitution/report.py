@@ -153,9 +153,10 @@ def draw_scores(rows: pd.DataFrame) -> Figure:
     cells = cells.assign(name=cells["model"].map(SHORT).astype(str) + ": " + labels)
     figure = Figure(figsize=(WIDTH, 1.3 + 0.24 * cells["name"].nunique()), layout="constrained")
     for ax, (metric, sign) in zip(figure.subplots(1, 2, sharey=True), SIGNS.items(), strict=True):
-        recital = one(rows, metric=metric, model=RECITER)
-        reference = None if recital is None else recital["value"]
-        dots(pick(cells, metric=metric), "name", label=f"{sign}, %", reference=reference, ax=ax)
+        dots(pick(cells, metric=metric), "name", label=f"{sign}, %", ax=ax)
+        if (recital := one(rows, metric=metric, model=RECITER)) is not None:
+            # Over the random range, which `dots` would draw above it.
+            ax.axvline(100 * recital["value"], color=INK, linewidth=1.2, linestyle=(0, (4, 3)), zorder=2)
         ax.set(xlim=(-4, 104), xticks=[0, 50, 100])
     for legend in figure.legends[1:]:
         legend.remove()
