@@ -25,7 +25,7 @@ from quantus_concepts.studies._kit.command import Options
 from quantus_concepts.studies.app import COMMANDS as EXPORTED
 from quantus_concepts.studies.app import EXIT_BAD_INPUT, main
 from quantus_concepts.studies.substitute.filtering import COLUMNS, MANIFEST
-from quantus_concepts.studies.substitute.pairs import choose_pairs, write_pair
+from quantus_concepts.studies.substitute.pairs import PAIR, choose_pairs
 
 NETWORK = """
 import sys
@@ -73,10 +73,6 @@ FILES = {
     "pasta score": f"{_EXPLAINED} --scorer scorer.safetensors",
     "pasta sheet": _EXPLAINED,
     "pasta join": "votes.json --data rated",
-    "substitute generate": "--out out --model empty --birds Blue_Jay --n-per-pair 1",
-    "substitute filter": f"--model empty {_MADE}",
-    "substitute sheet": f"--filtered filtered {_MADE}",
-    "substitute export": f"--filtered filtered {_MADE}",
 }
 
 #: Good arguments of commands that are plain functions; the others have theirs in their options.
@@ -84,8 +80,14 @@ SMALL = {
     "benchmark concepts": "--n-train 60 --n-test 18 --n-classes 3 --n-concepts 8 --image-size 32 --epochs 1 --seeds 1 "
     "--no-sweep --no-progress --device cpu",
     "benchmark attribution": f"{fixtures_attribution.QUICK} --no-progress --device cpu",
+    "benchmark substitution": "--n-train 30 --n-test 15 --n-classes 3 --n-concepts 8 --image-size 32 --epochs 1 "
+    "--correlations none --no-progress --device cpu",
+    "compose": "--n-per-pair 2 --image-size 32 --no-progress",
+    "substitute generate": "--out out --model empty --birds Blue_Jay --n-per-pair 1 --no-progress --device cpu",
+    "substitute filter": f"--model empty {_MADE} --no-progress --device cpu",
+    "substitute sheet": f"--filtered filtered {_MADE} --no-progress",
+    "substitute export": f"--filtered filtered {_MADE} --no-progress",
 }
-
 
 def _small(words: str, options: type[Options]) -> str:
     names = {field.name for field in dataclasses.fields(options)}
@@ -126,7 +128,7 @@ def write_generated(root: Path, n_per_pair: int = 3) -> Path:
     for place, pair in enumerate(choose_pairs(BIRDS, ATTRIBUTES)):
         folder = root / pair.name
         folder.mkdir(parents=True)
-        write_pair(folder, pair)
+        (folder / PAIR).write_text(json.dumps(dataclasses.asdict(pair)))
         for number in range(n_per_pair):
             Image.new("RGB", (20, 16), (40 * place, 30 * number, 200)).save(folder / f"{number:05d}.png")
     return root

@@ -71,7 +71,7 @@ def few_steps(*arguments: Any, **named: Any) -> Any:
 #: Numbers that no option makes smaller.
 FEWER = {
     "quantus_concepts.studies.concepts.study.random_models": few_random_models,
-    "quantus_concepts.studies.substitution.evaluation.random_models": few_random_models,
+    "quantus_concepts.studies.substitution.models.random_models": few_random_models,
     # Dots per inch.
     "quantus_concepts.studies._kit.charts.DPI": 30,
     "quantus_concepts.studies.attribution.global_method.tcav_score": partial(tcav_score, n_random=5),
@@ -404,7 +404,7 @@ def write_digests(folder: Path) -> None:
     """Write what files hold, without what depends on how they are packed: pixels, arrays, JSON, text."""
     digests = {}
     for path in sorted(folder.rglob("*")):
-        if path.is_file() and path.name != ".quantus-concepts.json":
+        if path.is_file() and path.name not in (".quantus-concepts.json", "settings.json"):
             digests[path.relative_to(folder).as_posix()] = hashlib.sha256(_content(path)).hexdigest()[:16]
     frame = pd.DataFrame(sorted(digests.items()), columns=["file", "digest"])
     frame.to_csv(folder / "files.csv", index=False)

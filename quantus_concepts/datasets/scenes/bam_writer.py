@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -30,6 +30,8 @@ from quantus_concepts.datasets.scenes.sources import ObjectSource, Pasted, Scene
 
 _PROGRAM = "quantus-concepts"
 _QUALITY = 95
+#: Lists of the validation images, their boxes, and the boxes of all.
+_LISTS = ("val.txt", "val_loc.txt", "loc.txt")
 
 
 @check_arguments(
@@ -115,35 +117,41 @@ def write_bam(
     ['obj', 'scene', 'scene_only']
     """
     settings = {"command": "write_bam", "seed": str(seed), "n_per_pair": str(n_per_pair), "image_size": str(image_size)}
+    composition = plan_composition(
+        objects,
+        scenes,
+        n_per_pair=n_per_pair,
+        image_size=image_size,
+        test_share=test_share,
+        seed=seed,
+        lossless=lossless,
+    )
     # A link is written through, and even "." then has a name.
     with WholeFolder(Path(out).resolve(), settings, overwrite=overwrite) as folder:
-        compose_files(
-            objects,
-            scenes,
-            folder.new,
-            n_per_pair=n_per_pair,
-            image_size=image_size,
-            test_share=test_share,
-            seed=seed,
-            lossless=lossless,
-            display_progressbar=display_progressbar,
-        )
+        for name, content in composition.files(display_progressbar=display_progressbar):
+            path = folder.new / name
+            try:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(content)
+            except OSError as error:
+                raise OSError(
+                    f"{path} cannot be written ({error.strerror or error}); nothing was replaced. Make room, or choose "
+                    "another folder, and compose again."
+                ) from error
     return Path(out)
 
 
-def compose_files(
+def plan_composition(
     objects: ObjectSource,
     scenes: SceneSource,
-    root: Path,
     *,
     n_per_pair: int,
     image_size: int,
     test_share: float,
     seed: int,
     lossless: bool,
-    display_progressbar: bool,
-) -> None:
-    """Write the files of `write_bam` into an empty folder."""
+) -> Composition:
+    """Return what `write_bam` writes."""
     check_source("objects", objects, ObjectSource)
     check_source("scenes", scenes, SceneSource)
     n_test = n_for_testing(n_per_pair, test_share)
@@ -160,49 +168,65 @@ def compose_files(
         )
         for split, count in zip(SPLITS, (layout.n_train, layout.n_test), strict=True)
     ]
-    try:
-        _make_folders(root, layout)
-        total = sum(len(dataset) for dataset in splits)
+    settings = {"program": _PROGRAM, "seed": seed, "image_size": image_size, "test_share": test_share}
+    return Composition(layout, splits, settings)
+
+
+@dataclass(frozen=True)
+class Composition:
+    """The files of a data set in the layout of BAM, by name, before any is composed."""
+
+    layout: Layout
+    splits: list[ObjectsOnScenes]
+    settings: dict[str, Any]
+
+    def names(self) -> list[str]:
+        """Return the names of all files, in the order in which they are composed."""
+        images = [name for split in self.splits for index in range(len(split)) for name in self._names(split, index)]
+        return images + [f"{folder}/{file}" for folder in FOLDERS for file in _LISTS] + [SETTINGS]
+
+    def files(self, *, display_progressbar: bool) -> Iterator[tuple[str, bytes]]:
+        """Yield the name and the content of each file; the last is ``compose.json``."""
+        boxes: list[dict[str, tuple[int, ...]]] = []
+        total = sum(map(len, self.splits))
         with progress(description="composing", total=total, unit="image", show=display_progressbar) as bar:
-            boxes = [_write_images(dataset, root, layout, bar) for dataset in splits]
-        _write_lists(root, layout, splits, boxes)
-        settings = {"program": _PROGRAM, "seed": seed, "image_size": image_size, "test_share": test_share}
-        (root / SETTINGS).write_text(json.dumps(settings | asdict(layout), indent=1), encoding="utf-8")
-    except OSError as error:
-        raise OSError(
-            f"{error.filename or root} cannot be written ({error.strerror or error}); nothing was replaced. Make room, "
-            "or choose another folder (--out), and compose again."
-        ) from error
+            for split in self.splits:
+                boxes.append({})
+                for index in range(len(split)):
+                    # Without a commonality every image has an object.
+                    pasted, scene = cast(Pasted, split.pasted(index)), split.scene(index)
+                    with_object = _encode(pasted.onto(scene), self.layout.suffix)
+                    mask = _encode(pasted.full_mask(split.image_size), ".png")
+                    contents = (with_object, with_object, _encode(scene, self.layout.suffix), mask)
+                    names = self._names(split, index)
+                    yield from zip(names, contents, strict=True)
+                    boxes[-1][Path(names[0]).name] = pasted.box
+                    bar.update()
+        yield from self._lists(*boxes)
+        yield SETTINGS, json.dumps(self.settings | asdict(self.layout), indent=1).encode()
 
+    def _names(self, split: ObjectsOnScenes, index: int) -> list[str]:
+        """Return the names of an image in each folder of the layout, and of its mask."""
+        number = index // (len(split.object_names) * len(split.scene_names))
+        place = (int(split.object_labels[index]), int(split.scene_labels[index]), number)
+        paths = self.layout.image_paths(split.split, *place)
+        chosen = [paths[OBJ], paths[SCENE], paths[SCENE_ONLY], self.layout.mask_path(split.split, paths[OBJ].name)]
+        return [path.as_posix() for path in chosen]
 
-def _make_folders(root: Path, layout: Layout) -> None:
-    for folder in FOLDERS:
-        (root / folder / SPLIT_FOLDERS["test"]).mkdir(parents=True)
-        for name in layout.objects if folder == OBJ else layout.scenes:
-            (root / folder / SPLIT_FOLDERS["train"] / name).mkdir(parents=True)
-    for split in SPLITS:
-        (root / layout.mask_path(split, "-")).parent.mkdir()
-
-
-def _write_images(dataset: ObjectsOnScenes, root: Path, layout: Layout, bar: Any) -> dict[str, tuple[int, ...]]:
-    """Write images and masks of one split, and return the boxes by name."""
-    boxes: dict[str, tuple[int, ...]] = {}
-    n_pairs = len(dataset.object_names) * len(dataset.scene_names)
-    for index in range(len(dataset)):
-        pasted = cast(Pasted, dataset.pasted(index))  # without a commonality every image has an object
-        scene = dataset.scene(index)
-        place = (int(dataset.object_labels[index]), int(dataset.scene_labels[index]), index // n_pairs)
-        paths = layout.image_paths(dataset.split, *place)
-        with_object = _encode(pasted.onto(scene), layout.suffix)
-        (root / paths[OBJ]).write_bytes(with_object)
-        (root / paths[SCENE]).write_bytes(with_object)
-        (root / paths[SCENE_ONLY]).write_bytes(_encode(scene, layout.suffix))
-        name = paths[OBJ].name
-        mask = Image.fromarray(pasted.full_mask(dataset.image_size))
-        mask.save(root / layout.mask_path(dataset.split, name), format="PNG")
-        boxes[name] = pasted.box
-        bar.update()
-    return boxes
+    def _lists(
+        self, train_boxes: dict[str, tuple[int, ...]], test_boxes: dict[str, tuple[int, ...]]
+    ) -> Iterator[tuple[str, bytes]]:
+        test = self.splits[1]
+        for folder in FOLDERS:
+            labels, names = (
+                (test.object_labels, self.layout.objects) if folder == OBJ else (test.scene_labels, self.layout.scenes)
+            )
+            rank = {name: number for number, name in enumerate(sorted(names))}
+            numbers = [rank[names[label]] for label in labels.tolist()]
+            lines = {"val.txt": [f"{name} {number}\n" for name, number in zip(test_boxes, numbers, strict=True)]}
+            for file, listed in (("val_loc.txt", test_boxes), ("loc.txt", train_boxes | test_boxes)):
+                lines[file] = [f"{name} {','.join(map(str, box))}\n" for name, box in listed.items()]
+            yield from ((f"{folder}/{file}", "".join(sorted(lines[file])).encode()) for file in _LISTS)
 
 
 def _encode(pixels: np.ndarray, suffix: str) -> bytes:
@@ -212,28 +236,6 @@ def _encode(pixels: np.ndarray, suffix: str) -> bytes:
     else:
         Image.fromarray(pixels).save(buffer, format="JPEG", quality=_QUALITY, subsampling=0)
     return buffer.getvalue()
-
-
-def _write_lists(
-    root: Path, layout: Layout, splits: list[ObjectsOnScenes], boxes: list[dict[str, tuple[int, ...]]]
-) -> None:
-    test, (train_boxes, test_boxes) = splits[1], boxes
-    ranks = {
-        OBJ: {name: rank for rank, name in enumerate(sorted(layout.objects))},
-        SCENE: {name: rank for rank, name in enumerate(sorted(layout.scenes))},
-    }
-    for folder in FOLDERS:
-        labels, names, rank = (
-            (test.object_labels, layout.objects, ranks[OBJ])
-            if folder == OBJ
-            else (test.scene_labels, layout.scenes, ranks[SCENE])
-        )
-        numbers = [rank[names[label]] for label in labels.tolist()]
-        lines = sorted(f"{name} {number}\n" for name, number in zip(test_boxes, numbers, strict=True))
-        (root / folder / "val.txt").write_text("".join(lines), encoding="utf-8")
-        for file, listed in (("val_loc.txt", test_boxes), ("loc.txt", train_boxes | test_boxes)):
-            lines = sorted(f"{name} {','.join(map(str, box))}\n" for name, box in listed.items())
-            (root / folder / file).write_text("".join(lines), encoding="utf-8")
 
 
 @dataclass(frozen=True)

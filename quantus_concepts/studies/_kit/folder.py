@@ -137,7 +137,7 @@ class RunFolder:
         """
         stem = f"{CACHE}/{re.sub(r'[^A-Za-z0-9_.-]+', '_', name)}-{fingerprint_of(key)[:16]}"
         for suffix, read in _READERS.items():
-            path = self._place(stem + suffix)
+            path = self.path / (stem + suffix)
             if _is_plain(path) and stem + suffix in self._files:
                 with suppress(OSError, ValueError, KeyError, SafetensorError):
                     content: Any = read(path)

@@ -1,3 +1,5 @@
 """`compose`: objects on scenes, written to disk in the layout of BAM."""
 
-COMMANDS = {"compose": ("study:ComposeOptions", "study:compose")}
+from quantus_concepts.studies.compose.command import compose
+
+COMMANDS = {"compose": compose}

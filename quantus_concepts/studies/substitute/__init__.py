@@ -1,8 +1,10 @@
 """The commands `substitute ...`: images of birds with one attribute replaced, made, filtered, rated and exported."""
 
+from quantus_concepts.studies.substitute.command import export, filter_images, generate, sheet
+
 COMMANDS = {
-    "substitute generate": ("options:GenerateOptions", "generate:generate"),
-    "substitute filter": ("options:FilterOptions", "filtering:filter_images"),
-    "substitute sheet": ("options:VerifyOptions", "sheet:make_sheet"),
-    "substitute export": ("options:ExportOptions", "export:export"),
+    "substitute generate": generate,
+    "substitute filter": filter_images,
+    "substitute sheet": sheet,
+    "substitute export": export,
 }

@@ -1,9 +1,10 @@
-"""The command `substitute filter`: the images of which a model is surest that they show their attribute."""
+"""The work of `substitute filter`: the images of which a model is surest that they show their attribute."""
 
 from __future__ import annotations
 
 import string
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,15 +12,13 @@ import pandas as pd
 import torch
 from PIL import Image
 
-from captum_concepts._support.files import check_plain_file, quote, shorten, write_atomically
+from captum_concepts._support.files import check_plain_file, quote, shorten
 from captum_concepts._support.images import load_pixels
 from captum_concepts._support.lazy import check_extra
-from captum_concepts._support.progress import progress
+from captum_concepts._support.progress import progress as show_progress
 from quantus_concepts.datasets.folders import inside
 from quantus_concepts.pasta.encoders.downloads import first_line
-from quantus_concepts.studies._kit.output import OutputFolder
-from quantus_concepts.studies._kit.results import from_cell, write_csv
-from quantus_concepts.studies.substitute.options import FilterOptions
+from quantus_concepts.studies._kit.folder import RunFolder
 from quantus_concepts.studies.substitute.pairs import OTHER, Pair, images_of, options_of, read_pairs, words_of
 
 
@@ -57,7 +56,7 @@ class LetterModel:
             ids = {tokens[0] for tokens in encoded if len(tokens) == 1 and tokens[0] != tokenizer.unk_token_id}
             if not ids:
                 raise ValueError(
-                    f"Expected argument `--model` to answer with letters but its tokenizer has no token {letter!r}. "
+                    f"Expected `--model` to answer with letters but its tokenizer has no token {letter!r}. "
                     "Take another model."
                 )
             self.places.append(sorted(ids))
@@ -99,7 +98,7 @@ def load_letter_model(model: str, dtype: torch.dtype, device: torch.device) -> L
         )
     except Exception as error:  # of the library, for whatever is wrong
         raise ValueError(
-            f"Expected argument `--model` to be a model of transformers from image and text to text but {model} cannot "
+            f"Expected `--model` to be a model of transformers from image and text to text but {model} cannot "
             f"be loaded ({first_line(error)}). Fetch it into a folder and name that."
         ) from None
     return LetterModel(loaded.to(device).eval().requires_grad_(False), processor)
@@ -111,31 +110,32 @@ ANSWERS = ["image", "answer", "probability", "is_choice"]
 COLUMNS = ["pair", "bird", "attribute", "image", "answer", "probability", "right", "rank", "kept", "decision"]
 
 
-def filter_images(options: FilterOptions) -> str:
-    """Ask about every image, and write the decision on each."""
-    pairs = read_pairs(options.generated)
-    model: LetterModel | None = None
-    with OutputFolder("substitute-filter", options.out, options.identity(), overwrite=options.overwrite) as folder:
-        decisions: list[pd.DataFrame] = []
-        for name, pair in progress(pairs.items(), "asking", unit="pair", show=options.progress):
-            images = images_of(options.generated / name)
-            # More images may have been generated since an interruption.
-            path = folder.kept / f"{name}-{len(images)}.csv"
-            if path.is_file():
-                answers = _read_answers(path)
-            else:
-                model = model or load_letter_model(options.model, options.torch_dtype(), options.torch_device())
-                answers = _ask(model, pair, images, options)
-                _check_letters([*decisions, answers])
-                _write_answers(answers, path)
-            decisions.append(decide(pair, answers, options.keep_share))
-        manifest = pd.concat(decisions, ignore_index=True)[COLUMNS]
-        with folder.file(MANIFEST) as path:
-            write_csv(manifest, path)
-    counts = manifest.groupby("pair")["kept"].sum()
-    reasons = manifest["decision"].value_counts()
-    text = ", ".join(f"{count} {reason}" for reason, count in reasons.items())
-    return f"{(counts > 0).sum()} of {len(pairs)} pairs are left, {counts.sum()} images: {text}.\n{folder.path}"
+def filter_pairs(
+    folder: RunFolder,
+    root: Path,
+    pairs: Mapping[str, Pair],
+    load: Callable[[], LetterModel],
+    *,
+    keep_share: float,
+    batch_size: int,
+    progress: bool,
+) -> pd.DataFrame:
+    """Ask about every image of the folder `root`, and return the decision on each."""
+    model = cache(load)
+    answers: list[pd.DataFrame] = []
+    for name, pair in show_progress(pairs.items(), "asking", unit="pair", show=progress):
+        images = images_of(root / name)
+        # More images may have been generated since an interruption.
+        key = {"settings": folder.settings, "pair": name, "images": [path.name for path in images]}
+
+        def make(pair: Pair = pair, images: list[Path] = images) -> pd.DataFrame:
+            made = _ask(model(), pair, images, root, batch_size)
+            _check_letters([*answers, made])
+            return made
+
+        answers.append(folder.cached(name, key, make))
+    decisions = [decide(pair, table, keep_share) for pair, table in zip(pairs.values(), answers, strict=True)]
+    return pd.concat(decisions, ignore_index=True)[COLUMNS]
 
 
 def decide(pair: Pair, answers: pd.DataFrame, keep_share: float) -> pd.DataFrame:
@@ -167,34 +167,18 @@ def read_manifest(folder: Path) -> pd.DataFrame:
         raise ValueError(f"Expected {folder} to hold {MANIFEST}, as `substitute filter` writes it ({error}).") from None
     if missing := [name for name in COLUMNS if name not in table.columns]:
         raise ValueError(f"Expected {file} to have the columns {COLUMNS} but it lacks {missing}.")
-    return table.map(from_cell)
+    return table
 
 
-def _ask(model: LetterModel, pair: Pair, images: list[Path], options: FilterOptions) -> pd.DataFrame:
+def _ask(model: LetterModel, pair: Pair, images: list[Path], root: Path, batch_size: int) -> pd.DataFrame:
     rows = []
-    for start in range(0, len(images), options.batch_size):
-        chosen = images[start : start + options.batch_size]
+    for start in range(0, len(images), batch_size):
+        chosen = images[start : start + batch_size]
         pictures = [Image.fromarray(load_pixels(path)) for path in chosen]
         for path, answer in zip(chosen, model.answer(pictures, pair.group), strict=True):
-            place = path.relative_to(options.generated).as_posix()
+            place = path.relative_to(root).as_posix()
             rows.append((place, answer.text, answer.probability, answer.is_choice))
     return pd.DataFrame(rows, columns=ANSWERS).astype({"probability": float, "is_choice": bool})
-
-
-def _write_answers(answers: pd.DataFrame, file: Path) -> None:
-    try:
-        with write_atomically(file) as temporary:
-            write_csv(answers, temporary)
-    except OSError as error:
-        raise OSError(
-            f"The answers on a pair cannot be written to {file} ({error.strerror or error}). Those on the pairs before "
-            "stay; make room, and give the same command again: it goes on."
-        ) from error
-
-
-def _read_answers(file: Path) -> pd.DataFrame:
-    table = pd.read_csv(file, keep_default_na=False, dtype={"image": str, "answer": str, "is_choice": bool})
-    return table.map(from_cell)
 
 
 def _check_letters(tables: list[pd.DataFrame]) -> None:
@@ -202,7 +186,7 @@ def _check_letters(tables: list[pd.DataFrame]) -> None:
     if not any(table["is_choice"].any() for table in tables) and len(tables[-1]):
         answer = tables[-1]["answer"].iloc[0]
         raise ValueError(
-            f"Expected argument `--model` to answer with the letter of a choice but it did on none of "
+            f"Expected `--model` to answer with the letter of a choice but it did on none of "
             f"{sum(map(len, tables))} images, on the last with {quote(answer)}. Take one that follows instructions."
         )
 
@@ -224,7 +208,7 @@ def kept_images(generated: Path, filtered: Path | None) -> pd.DataFrame:
         missing = [place.name for place in places if not place.is_file()]
         if missing:
             raise ValueError(
-                f"Expected argument `--generated` to hold the images of {filtered / MANIFEST} but {len(missing)} of "
+                f"Expected `--generated` to hold the images of {filtered / MANIFEST} but {len(missing)} of "
                 f"{len(images)} are missing: {shorten(', '.join(missing))}. Give the folder that was filtered."
             )
     if images.empty:

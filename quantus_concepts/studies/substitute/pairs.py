@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from captum_concepts._support.checks import check_choice
-from captum_concepts._support.files import read_json, write_atomically
+from captum_concepts._support.files import read_json
 
 PAIRS = Path(__file__).with_name("pairs.json")
 #: File of a pair in its folder.
@@ -55,9 +54,9 @@ def choose_pairs(birds: Sequence[str] | None = None, attributes: Sequence[str] |
     texts = paper_texts()
     entries = {entry["name"]: entry for entry in texts["attributes"]}
     for name in birds or ():
-        check_choice("birds", name, texts["birds"])
+        check_choice("--birds", name, texts["birds"])
     for name in attributes or ():
-        check_choice("attributes", name, [*entries])
+        check_choice("--attributes", name, [*entries])
     pairs = []
     for bird in birds or texts["birds"]:
         for attribute in attributes or entries:
@@ -77,12 +76,6 @@ def options_of(group: str) -> list[str]:
 def words_of(group: str) -> str:
     """Return a group in the words of the prompt."""
     return group.removeprefix("has_").replace("_", " ")
-
-
-def write_pair(folder: Path, pair: Pair) -> None:
-    """Write the pair of a folder into it."""
-    with write_atomically(folder / PAIR) as temporary:
-        temporary.write_text(json.dumps(asdict(pair), indent=1), encoding="utf-8")
 
 
 def read_pairs(root: Path) -> dict[str, Pair]:

@@ -1,3 +1,5 @@
 """`benchmark substitution`: does a model see the concept, or recite its class?"""
 
-COMMANDS = {"benchmark substitution": ("options:SubstitutionOptions", "study:STUDY")}
+from quantus_concepts.studies.substitution.command import benchmark_substitution
+
+COMMANDS = {"benchmark substitution": benchmark_substitution}

@@ -1,453 +1,253 @@
-"""The report of the substitution study, declared over its frame: answers, findings, tables and charts."""
+"""The report of the substitution study: verdicts, S+ and S- of every model, the paper's tables, single attributes."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pandas as pd
+from matplotlib.figure import Figure
 
 from quantus_concepts.metrics.streaming.vision_language import WITH_NONE, WITHOUT_NONE
-from quantus_concepts.studies._kit.charts import INK, PALETTE, Chart, Curves, Plane
-from quantus_concepts.studies._kit.findings import (
-    Finding,
-    compared,
-    ends,
-    leader,
-    number,
-    percent,
-    relation_to,
-    said,
-    sentence,
-    trend,
-)
-from quantus_concepts.studies._kit.page import Page, Section
-from quantus_concepts.studies._kit.results import PAPER, against_control, load_paper, names, one, over_seeds, pick
-from quantus_concepts.studies._kit.run import Run
-from quantus_concepts.studies._kit.tables import CHANCE, Table, arrange, in_percent, in_percents
-from quantus_concepts.studies.substitution.options import (
-    CLASS_HARD,
-    CONTROLS,
-    CURVE,
-    EMBEDDING,
-    IMAGE_HARD,
-    INDEPENDENT,
-    JOINT,
-    LABELS,
-    MEMORISER,
-    MODELS,
-    ORACLE,
-    POST_HOC,
-    RANDOM,
-    RECITER,
-    SAVED,
-    SEPARATE,
-    SUB,
-    TRAINED,
-    SubstitutionOptions,
-)
+from quantus_concepts.studies._kit.plots import INK, PALETTE, WIDTH, dots, lines
+from quantus_concepts.studies._kit.report import Picture, Report, Section, Table, Verdict, readable
+from quantus_concepts.studies._kit.results import PAPER, load_paper, names, one, over_seeds, pick, with_random_range
+from quantus_concepts.studies.substitution import kinds
+from quantus_concepts.studies.substitution.gallery import Gallery, draw_gallery
+from quantus_concepts.studies.substitution.kinds import CLASS_HARD, CONTROLS, LABELS, RANDOM, RECITER, SHORT, TRAINED
 
 #: In place of labels of vision-language models: whether "none" is among the options.
 OPTIONS = (WITH_NONE, WITHOUT_NONE)
+#: What a number is called in tables.
+HEADS = {
+    "S+": "S+ (put in: seen)",
+    "S-": "S− (taken out: gone)",
+    "recital": "class recited",
+    "rises": "value rises",
+    "selectivity": "selectivity",
+    "class kept": "class kept",
+    "T_A": "T, attributes of SUB",
+    "T": "T, all concepts",
+}
+#: Questions, of which less than random is good, or more.
+QUESTIONS = {
+    "S+": "Attribute put in is seen (S+)",
+    "S-": "Attribute taken out is gone (S−)",
+    "rises": "Value of the attribute put in rises",
+    "recital": "Class is recited",
+}
+#: How the two scores are written, and what files are named.
+SIGNS, FILES = {"S+": "S+", "S-": "S−"}, {"S+": "seen", "S-": "gone"}
+OF_FILE, GROUP_OF_CONTROLS, OTHERS, CHANCE = "of the file", "controls", "others", "chance"
+COLOURS = dict(zip(TRAINED, PALETTE[:6], strict=True))
+COLOURS |= {kinds.ORACLE: PALETTE[5], kinds.MEMORISER: PALETTE[6], RECITER: INK}
+READING = {
+    "S+ and S−": "Each image shows a bird of which one attribute is replaced by another of its group. S+: the one put "
+    "in is predicted present. S−: the one taken out, which its class has, is predicted absent. Read both together: "
+    "what sees the picture scores 100 and 100, what recites its class 0 and 0, what always says no 0 and 100.",
+    "Class recited": "All attributes of the class are predicted present, the one taken out among them. Less is better.",
+    "Value rises": "The value of the concept put in is higher after the substitution than before, at any threshold.",
+    "Selectivity": "How far the two touched concepts move, compared with all others: 100 where nothing else moves, 50 "
+    "where the others move as far.",
+    "T": "Concept accuracy on images without a substitution.",
+    "Labels": "Per class: a concept is one of its class where most of its images have it (soft: the share that have "
+    "it). Per image: the image's own (soft: a quarter of the class's share mixed in).",
+    "Random range": "Where 95 % of random directions in place of the post-hoc model's lie, drawn many times. A number "
+    "is above or below it where its whole 95 % interval is.",
+    "Intervals": "95 %. One seed: over pairs of class and attribute put in (T: over classes), without what another "
+    "training would change. Several seeds: Student's t over the seeds.",
+    "Post-hoc": "Concept directions found in a backbone that was trained on the classes.",
+    "Independent, joint": "A network trained on the concepts alone, or on concepts and classes at once.",
+    "Net per concept": "A small network for each concept, side by side: none shares a weight with another.",
+    "Embedding": "A concept embedding model: its value is the probability that the concept is present.",
+    "Oracle, memoriser": "They know the attributes of every image, or its class, whose attributes it recites.",
+    "Recites its class": "Recites the attributes of the class that the backbone predicts: the baseline of reciting.",
+    "Source": "Bader et al. (2025), SUB: Benchmarking CBM Generalization via Synthetic Attribute Substitutions.",
+}
 
 
-def model_with_labels(row: pd.Series) -> str:
+def join_seeds(frame: pd.DataFrame) -> pd.DataFrame:
+    """Average over seeds, and add the range of random directions to every number of the other models."""
+    rows = over_seeds(
+        frame,
+        lambda row: (0.0, 1.0) if row["metric"] in HEADS else (-math.inf, math.inf),
+        controls=[RANDOM],
+    )
+    ranges = with_random_range(rows, RANDOM, ["correlation", "metric", "item_kind", "item"])
+    # Vision-language models have another chance, which has a column of its own.
+    ranges.loc[ranges["labels"].isin(OPTIONS), ["random_low", "random_high"]] = math.nan
+    return pd.concat([ranges, pick(rows, model=RANDOM)], ignore_index=True)
+
+
+def make_report(frame: pd.DataFrame, correlation: float, gallery: Gallery | None, *, published: bool) -> Report:
+    """Declare the report; `correlation` is that of the main table."""
+    rows = join_seeds(frame)
+    here = pick(rows, correlation=correlation)
+    encoders, here = here[here["labels"].isin(OPTIONS)], pick(here, model=[*SHORT])
+    every, some = pick(here, item_kind=""), [kinds.POST_HOC, kinds.INDEPENDENT, kinds.EMBEDDING, kinds.SAVED, RANDOM]
+    plain = pick(here, labels=[CLASS_HARD, ""], model=some)
+    sections = [Section("Seen or recited?", [main_table(every)])]
+    if published:
+        sections.append(Section("Beside the paper", [paper_table(every)]))
+    if len(encoders):
+        sections.append(Section("Vision-language models", [encoders_table(encoders, published)]))
+    if frame["correlation"].nunique() > 1:
+        pictures = [draw_curve(pick(rows, item_kind="", model=[*SHORT], metric=metric), metric) for metric in SIGNS]
+        sections.append(Section("Where attributes go together", pictures))
+    folded = [item_table(plain, kind, metric) for kind in ("attribute", "class") for metric in SIGNS]
+    parts = [item_table(plain, "group", metric) for metric in SIGNS]
+    sections.append(Section("Attribute by attribute", parts, folded))
+    if gallery is not None:
+        caption = (
+            "The image before and after, and the options of the touched group that each model (hard labels per class) "
+            "predicts for the image after. Green: only the one put in; orange: the one taken out."
+        )
+        sections.append(Section("What was said", [Picture("gallery", draw_gallery(gallery), caption, wide=True)]))
+    images, n_seeds = one(every, metric="S+", model=RECITER), frame["seed"].nunique()
+    count = 0 if images is None else int(images["n"])
+    what = "the images of SUB" if published else "painted birds with one attribute replaced"
+    caption = (
+        "S+ and S− of the trained models and their labels. The dashed line is the baseline that recites the class the "
+        "backbone predicts; an oracle scores 100 in both."
+    )
+    return Report(
+        "Does the model see the concept, or recite its class?",
+        verdicts(every),
+        Picture("scores", draw_scores(every), caption),
+        sections,
+        lead=f"{count} substitutions: {what}; {n_seeds} seed{'s' if n_seeds > 1 else ''}.",
+        reading=READING,
+    )
+
+
+def model_with_labels(row: Mapping[str, Any]) -> str:
     """Name a model with its labels."""
     return f"{row['model']} ({row['labels']})" if row["labels"] else str(row["model"])
 
 
-def trained_rows(rows: pd.DataFrame, metric: str) -> pd.DataFrame:
-    """Return a number of the trained models, the lowest first."""
-    rows = pick(rows, metric=metric, model=list(TRAINED))
-    return rows[rows["value"].notna()].sort_values("value", kind="stable")
+def verdicts(rows: pd.DataFrame) -> list[Verdict]:
+    """Return the highest and the lowest of the trained models for each question, against random directions."""
+    answers = []
+    for metric, question in QUESTIONS.items():
+        trained = pick(rows, metric=metric, model=list(TRAINED))
+        trained = trained[trained["value"].notna()]
+        for end, extreme in (("highest", trained["value"].max()), ("lowest", trained["value"].min())):
+            tied = trained[trained["value"] == extreme].to_dict("records")
+            if not tied or (end == "lowest" and len(tied) == len(trained)):
+                continue
+            who = " and ".join(map(model_with_labels, tied)) if len(tied) < 3 else f"{len(tied)} models"
+            text = f"{question}, {end} of {len(trained)}: {who}{' (tie)' if len(tied) > 1 else ''}"
+            verdict = Verdict.of(text, tied[0])
+            answers.append(
+                verdict if metric != "recital" else Verdict.of(text, tied[0], text=f"{verdict.verdict}, less is better")
+            )
+    return answers
 
 
-def answers(frame: pd.DataFrame, correlation: float) -> list[Finding]:
-    """Return a short line for each question of the study."""
-    rows = pick(frame, correlation=correlation, item_kind="")
-    return said(
-        Finding(leader_answer(rows, "S+"), "Put in, and seen"),
-        Finding(leader_answer(rows, "S-"), "Taken out, and gone"),
-        Finding(leader_answer(rows, "rises"), "Its value rises"),
-        Finding(recital_answer(rows), "Class recited"),
-    )
+def draw_scores(rows: pd.DataFrame) -> Figure:
+    """Draw S+ and S- of each trained model side by side, over the random range and the baseline that recites."""
+    cells = arrange(pick(rows, model=list(TRAINED)), model=TRAINED, labels=(*LABELS, ""))
+    cells = cells.sort_values(["model", "labels"], kind="stable")
+    labels = cells["labels"].astype(str).str.removeprefix("per ").str.replace(", hard", "")
+    cells = cells.assign(name=cells["model"].map(SHORT).astype(str) + ": " + labels)
+    figure = Figure(figsize=(WIDTH, 1.3 + 0.24 * cells["name"].nunique()), layout="constrained")
+    for ax, (metric, sign) in zip(figure.subplots(1, 2, sharey=True), SIGNS.items(), strict=True):
+        dots(pick(cells, metric=metric), "name", label=f"{sign}, %", ax=ax)
+        if (recital := one(rows, metric=metric, model=RECITER)) is not None:
+            # Over the random range, which `dots` would draw above it.
+            ax.axvline(100 * recital["value"], color=INK, linewidth=1.2, linestyle=(0, (4, 3)), zorder=2)
+        ax.set(xlim=(-4, 104), xticks=[0, 50, 100])
+    for legend in figure.legends[1:]:
+        legend.remove()
+    return figure
 
 
-def leader_answer(rows: pd.DataFrame, metric: str) -> str:
-    """Say how many models are above random directions, and which is best."""
-    models, control = trained_rows(rows, metric), one(rows, metric=metric, model=RANDOM)
-    if models.empty or control is None:
-        return ""
-    n_above = sum(relation_to(row, control) == "above" for _, row in models.iterrows())
-    share = f"{n_above or 'none'} of {len(models)} models"
-    best = models.iloc[-1]
-    more = f"more often than by random directions ({percent(control['value'])})"
-    return f"by {share} {more}; most often by the {model_with_labels(best)}, {percent(best['value'])}"
-
-
-def recital_answer(rows: pd.DataFrame) -> str:
-    """Say how often all of the class's concepts are named, the one taken out among them."""
-    models = trained_rows(rows, "recital")
-    if models.empty:
-        return ""
-    low, high = (f"{percent(row['value'])} ({model_with_labels(row)})" for row in (models.iloc[0], models.iloc[-1]))
-    return f"in {low} to {high} of the images"
-
-
-def findings(frame: pd.DataFrame, correlation: float) -> list[Finding]:
-    """Return the findings on one correlation, and on the curve, with all intervals."""
-    rows = pick(frame, correlation=correlation, item_kind="")
-    texts = {
-        "Seen": leader(trained_rows(rows, "S+"), "The attribute put in is seen most often by the", model_with_labels),
-        "Chance": " ".join(chance_finding(rows, metric, sign) for metric, sign in (("S+", "S+"), ("S-", "S−"))).strip(),
-        "Controls": control_finding(rows),
-        "Recited": leader(
-            trained_rows(rows, "recital"),
-            "All the class's concepts, the one taken out among them, are named most often by the",
-            model_with_labels,
-        ),
-        "Labels": label_finding(rows),
-        "Moved": leader_finding(
-            rows,
-            "rises",
-            "Whatever the threshold, the value of the concept put in rises from the image before to the image after "
-            "most often in the",
-        ),
-        "Selective": leader_finding(
-            rows,
-            "selectivity",
-            "Selectivity, 1 where only the touched concepts move and 0.5 where all others move as far, is highest in "
-            "the",
-        ),
-        "Correlation": correlation_finding(pick(frame, item_kind="", metric="S+")),
-    }
-    return said(*(Finding(text, topic) for topic, text in texts.items()))
-
-
-def chance_finding(rows: pd.DataFrame, metric: str, sign: str) -> str:
-    """Say which models score above random directions."""
-    models, control = trained_rows(rows, metric), one(rows, metric=metric, model=RANDOM)
-    if control is None:
-        return ""
-    text = f"{sign} above random directions ({percent(control['value'])}, 95 % of them {ends(control)})"
-    return compared(models, control, text, model_with_labels)
-
-
-def control_finding(rows: pd.DataFrame) -> str:
-    """Return the scores that are known beforehand."""
-    parts = []
-    for model in (ORACLE, MEMORISER, RECITER):
-        put_in, taken_out = (one(rows, metric=metric, model=model) for metric in ("S+", "S-"))
-        if put_in is not None and taken_out is not None:
-            parts.append(f"{model} {percent(put_in['value'])} and {percent(taken_out['value'])}")
-    return f"S+ and S− of what is known beforehand: {'; '.join(parts)}." if parts else ""
-
-
-def label_finding(rows: pd.DataFrame) -> str:
-    """Compare models trained with labels per image with those per class."""
-    parts = []
-    for model in TRAINED:
-        by_class, by_image = (one(rows, metric="S+", model=model, labels=labels) for labels in (CLASS_HARD, IMAGE_HARD))
-        if by_class is not None and by_image is not None:
-            parts.append(sentence(f"the {model} {{}}", by_image, {"those per class": by_class}).rstrip("."))
-    return f"S+ of models trained with labels per image: {'; '.join(parts)}." if parts else ""
-
-
-def leader_finding(rows: pd.DataFrame, metric: str, text: str) -> str:
-    """Say in which model a number is highest, and how many are above random directions."""
-    models, control = trained_rows(rows, metric), one(rows, metric=metric, model=RANDOM)
-    if models.empty or control is None:
-        return ""
-    write = number if metric == "selectivity" else percent
-    above = f"{(models['mark'] == 'above').sum()} of {len(models)} models are above random directions"
-    return f"{leader(models, text, model_with_labels, write)} {above} ({write(control['value'])})."
-
-
-def correlation_finding(rows: pd.DataFrame) -> str:
-    """Say how S+ changes with the correlation of attributes."""
-    parts = []
-    for model, (first, *_) in CURVE.items():
-        points = pick(rows, model=model, labels=first).sort_values("correlation", kind="stable")
-        points = points[points["value"].notna()]
-        if len(points) > 1:
-            parts.append(f"{model} {trend(points.iloc[0], points.iloc[-1])}")
-    low, high = rows["correlation"].min(), rows["correlation"].max()
-    text = f"S+ as attributes of the classes go together more, from correlation {low:g} to {high:g}"
-    return f"{text}: {'; '.join(parts)}." if parts else ""
-
-
-SOURCE = "Bader et al. (2025), SUB: Benchmarking CBM Generalization via Synthetic Attribute Substitutions"
-LEGEND = {
-    POST_HOC: "Concept directions found in a backbone that was trained on the classes.",
-    INDEPENDENT: "A network trained on the concepts alone; the head goes from the labels to the classes.",
-    JOINT: "One network trained on concepts and classes at once; the classes are read off the concepts.",
-    SEPARATE: "A small network for each concept, side by side: none shares a weight with another.",
-    EMBEDDING: "Each concept is an embedding, mixed of one for its presence and one for its absence; its value is the "
-    "probability of the presence.",
-    SAVED: "The one that was given as a file, on the same backbone.",
-    ORACLE: "Knows the attributes of every image: the best one can do.",
-    MEMORISER: "Knows the class of every image and recites the attributes that define it.",
-    RECITER: "Recites those of the class that the backbone predicts.",
-    RANDOM: "Random directions in place of the post-hoc model's, drawn many times: the score without knowledge.",
-}
-#: Random directions are a band.
-COLOURS = dict(zip([name for name in MODELS if name not in (SAVED, RANDOM)], PALETTE, strict=True)) | {SAVED: INK}
-#: The numbers of the main table with their heads.
-MAIN_METRICS = {
-    "S+": "put in: seen",
-    "S-": "out: gone",
-    "recital": "of the class",
-    "rises": "put in",
-    "selectivity": "touched",
-    "class kept": "prediction",
-    "T": "concepts right",
-}
-#: Metrics for which more than random directions is neither good nor bad.
-UNMARKED = ("recital", "class kept", "added moves", "removed moves", "others move")
-SHARES = ("S+", "S-", "recital", "selectivity", "class kept", "rises", "T_A", "T")
-OF_FILE, GROUP_OF_CONTROLS, OTHERS = "of the file", "controls", "others"
-#: One model of each kind, for tables and charts without room for more.
-SHORT = {POST_HOC: "post-hoc", INDEPENDENT: "indep.", EMBEDDING: "embedding", SAVED: "saved", RANDOM: "random"}
-MINUS = {"S-": "S−"}
-IN_PERCENT: dict[str, Any] = {"write": in_percent, "span": in_percents, "labels": MINUS}
-KEY = (
-    "≈ 95 % interval meets what 95 % of the random banks score; ▼ lies below it. Small numbers are 95 % intervals; of "
-)
-KEY += "random directions, where 95 % of the banks lie."
-
-
-def join_seeds(frame: pd.DataFrame) -> pd.DataFrame:
-    """Average over seeds, and mark what is not above random directions."""
-    rows = over_seeds(
-        frame,
-        lambda row: (0.0, 1.0) if row["metric"] in SHARES else (-math.inf, math.inf),
-        controls=[RANDOM],
-    )
-    mark = against_control(rows.drop(columns="labels"), RANDOM)
-    # Vision-language models have another chance, which has a column of its own.
-    unmarked = rows["metric"].isin(UNMARKED) | rows["labels"].isin(OPTIONS)
-    return rows.assign(mark=mark.where(~unmarked, ""))
-
-
-def page(frame: pd.DataFrame, run: Run[SubstitutionOptions]) -> Page:
-    """Declare the report."""
-    options, rows = run.options, join_seeds(frame)
-    here = pick(rows, correlation=options.correlation, model=list(MODELS))
-    encoders = pick(rows, correlation=options.correlation, labels=list(OPTIONS))
-    seeds, main = names(frame, "seed"), main_table(frame, options)
-    folded = [item_table(here, "attribute"), item_table(here, "class"), moves_table(here)]
-    sections = [
-        Section(
-            "Seen or recited?",
-            tables=[main],
-            charts=[
-                Chart(
-                    "plane",
-                    "A model that sees is at the top right, one that recites at the bottom left, one that says no to "
-                    "everything at the top left. Grey: where 95 % of the random banks lie on each axis.",
-                    Plane(
-                        frame=pick(here, item_kind=""),
-                        x="S+",
-                        y="S-",
-                        series="model",
-                        kinds="labels",
-                        label_x="attribute put in is said to be there (S+, %)",
-                        label_y="attribute taken out is said to be gone (S−, %)",
-                        colours=COLOURS,
-                        band=RANDOM,
-                        band_label="95 % of random",
-                        scale=100,
-                        limits=(-4, 104),
-                    ),
-                )
-            ],
-        ),
-        Section(
-            "Beside the paper",
-            "Of one data set, SUB; the paper's models are trained end to end on CUB-200-2011.",
-            tables=[paper_table(here)],
-        )
-        if options.data == SUB
-        else None,
-        Section(
-            "Vision-language models",
-            "Of the options of the touched group, the one whose text is the most similar to the image is said to be "
-            "there. Chance is that of drawing one.",
-            tables=[encoders_table(encoders, paper=options.data == SUB)],
-            after="The encoder “embedded” is untrained." if "embedded" in set(encoders["model"]) else "",
-        )
-        if len(encoders)
-        else None,
-        Section(
-            "Where attributes go together",
-            "In training the colours of a class go together more and more. A model that learned the company of an "
-            "attribute, in place of the attribute, names it by its company.",
-            charts=[
-                Chart(
-                    "curve",
-                    "S+ and S− over the correlation of attributes in training, with 95 % intervals; grey is what 95 % "
-                    "of random banks score.",
-                    curve(pick(rows, model=list(MODELS), item_kind="", metric=["S+", "S-"])),
-                    wide=True,
-                )
-            ],
-        )
-        if len(options.curve) > 1
-        else None,
-        Section(
-            "Attribute by attribute",
-            "S+ and S− of one model of each kind, trained with hard labels per class, by group of the attribute; "
-            "results.csv has all models.",
-            tables=[item_table(here, "group", [metric]) for metric in ("S+", "S-")],
-            beside=True,
-            folded=[table for table in folded if len(table.frame)],
-        ),
-        Section(
-            "What was said",
-            charts=[
-                Chart(
-                    "gallery",
-                    "The image before and after, and the options of the touched group that each model, trained with "
-                    "hard labels per class, says the image after has: green only what was put in, orange what was "
-                    "taken out.",
-                    run.facts["gallery"],
-                    wide=True,
-                )
-            ],
-        )
-        if "gallery" in run.facts
-        else None,
-    ]
-    control = pick(frame, model=RANDOM)
-    return Page(
-        f"Substitution benchmark: {'SUB' if options.data == SUB else 'painted birds'}",
-        findings(rows, options.correlation),
-        [section for section in sections if section is not None],
-        main=[main],
-        answers=answers(rows, options.correlation),
-        source=f"Scores: {SOURCE}.",
-        metrics={"S+ and S−": "substitution_score"},
-        template="substitution/page.html.j2",
-        content={
-            "legend": {name: text for name, text in LEGEND.items() if name in set(rows["model"])},
-            "seeds": seeds,
-            "sub": options.data == SUB,
-            "n_banks": int((control["n"] + control["undefined"]).max()),
-        },
-    )
-
-
-def curve(rows: pd.DataFrame) -> Curves:
-    """Declare S+ and S- over the correlation of attributes in training."""
+def draw_curve(rows: pd.DataFrame, metric: str) -> Picture:
+    """Draw a score over the correlation of attributes in training, of the models that were trained at several."""
     several = rows.groupby(["model", "labels"])["correlation"].transform("nunique") > 1
-    return Curves(
-        frame=rows[several].replace({"metric": MINUS}),
-        x="correlation",
-        series="model",
-        panels="metric",
+    figure, ax = lines(
+        rows[several].replace({"model": SHORT}),
+        "correlation",
+        "model",
         label_x="correlation of attributes in training",
-        label="%",
-        order=MODELS,
-        colours=COLOURS,
-        band=RANDOM,
-        band_label="95 % of random",
-        scale=100,
-        limits=(-4, 104),
+        label=f"{SIGNS[metric]}, %",
+        order=[*SHORT.values()],
+        colours={SHORT[name]: colour for name, colour in COLOURS.items()},
+        dashed=[SHORT[name] for name in CONTROLS],
+        band=SHORT[RANDOM],
     )
+    ax.set_ylim(-4, 104)
+    caption = (
+        f"{SIGNS[metric]} as the colours of a class go together more in training. A model that learned the company of "
+        "an attribute names it by its company."
+    )
+    return Picture(f"curve-{FILES[metric]}", figure, caption)
 
 
-def main_table(frame: pd.DataFrame, options: SubstitutionOptions) -> Table:
+def main_table(rows: pd.DataFrame) -> Table:
     """Return the main metrics by labels and model."""
-    rows = pick(frame, model=list(MODELS), correlation=options.correlation, item_kind="", metric=list(MAIN_METRICS))
+    cells = pick(rows, metric=[name for name in HEADS if name != "T_A"])
+    caption = (
+        "In %; small: 95 % interval, of random directions where 95 % of them lie. Less is better of class recited."
+    )
     return Table(
-        "Does the model see the concept, or recite its class?",
-        "In %. Chance of S+ and S− is that of random directions; read the two together: what says no to everything has "
-        "S− = 100.",
-        by_labels(join_seeds(rows), metric=list(MAIN_METRICS)),
-        ["labels", "model"],
-        ["metric"],
-        heads=MAIN_METRICS,
-        controls=CONTROLS,
-        key=KEY,
-        **IN_PERCENT,
+        "table-1", "All models", by_labels(cells), ["labels", "model"], ["metric"], caption=caption, grey=CONTROLS
     )
 
 
-def paper_table(frame: pd.DataFrame) -> Table:
+def paper_table(rows: pd.DataFrame) -> Table:
     """Return Table 1 of the paper next to ours, and below it the paper's scores of people."""
-    metrics = ("S+", "S-", "T_A", "T")
-    paper = load_paper(__package__).assign(source=PAPER, style=PAPER).drop(columns="model")
-    paper = paper[~paper["labels"].isin(OPTIONS)].rename(columns={"of": "model"}).replace({"labels": {"": OTHERS}})
-    ours = pick(frame, item_kind="", metric=list(metrics)).assign(source="ours", style="")
+    paper = load_paper(__package__).assign(source=PAPER).drop(columns="model").rename(columns={"of": "model"})
+    paper = paper[~paper["labels"].isin(OPTIONS)].replace({"labels": {"": OTHERS}})
+    ours = pick(rows, metric=["S+", "S-", "T_A", "T"]).assign(source="ours")
+    caption = (
+        "In %. S+ and S− on SUB; concept accuracy on the test images of CUB-200-2011 for the attributes of SUB and for "
+        "all. The paper's models are trained end to end on CUB-200-2011."
+    )
+    cells = by_labels(pd.concat([ours, paper]))
     return Table(
-        "Table 1",
-        "S+ and S− on SUB, concept accuracy on the test images of CUB-200-2011 for the attributes of SUB (T_A) and for "
-        "all (T), in %.",
-        by_labels(pd.concat([ours, paper]), metric=metrics, source=("ours", PAPER)),
-        ["labels", "model"],
-        ["metric", "source"],
-        controls=CONTROLS,
-        **IN_PERCENT,
+        "table-paper", "Table 1 of the paper", cells, ["labels", "model"], ["metric", "source"], caption=caption
     )
 
 
-def encoders_table(frame: pd.DataFrame, *, paper: bool) -> Table:
+def encoders_table(rows: pd.DataFrame, published: bool) -> Table:
     """Return S+, S- and how often the option taken out is chosen, each with its chance, as the paper's Table 2."""
-    ours = pick(frame, item_kind="", metric=["S+", "S-", "original"]).assign(source="ours", style="")
-    parts = [ours, ours.assign(source=CHANCE, value=ours["chance"], low=math.nan, high=math.nan, style=CHANCE)]
-    if paper:
+    ours = pick(rows, item_kind="", metric=["S+", "S-", "original"]).assign(source="ours")
+    parts = [ours, ours.assign(source=CHANCE, value=ours["chance"], low=math.nan, high=math.nan)]
+    if published:
         theirs = pick(load_paper(__package__), labels=list(OPTIONS)).drop(columns="model")
-        parts.append(theirs.rename(columns={"of": "model"}).assign(source=PAPER, style=PAPER))
-    cells = pd.concat(parts)
-    orders = {"metric": ("S+", "S-", "original"), "source": ("ours", CHANCE, PAPER)}
-    return Table(
-        "Table 2",
-        "In %; original: the option that was taken out is chosen, the paper's hallucination.",
-        arrange(cells, labels=OPTIONS, model=names(cells, "model"), **orders),
-        ["labels", "model"],
-        ["metric", "source"],
-        key="Small numbers are 95 % intervals over pairs.",
-        **IN_PERCENT,
+        parts.append(theirs.rename(columns={"of": "model"}).assign(source=PAPER))
+    cells = pd.concat(parts).replace({"metric": HEADS})
+    cells = arrange(
+        cells, labels=OPTIONS, source=("ours", CHANCE, PAPER), metric=(HEADS["S+"], HEADS["S-"], "original")
     )
-
-
-def item_table(frame: pd.DataFrame, kind: str, metrics: Sequence[str] = ("S+", "S-")) -> Table:
-    """Return S+ and S- by attribute, group or class: one model of each kind, trained with hard labels per class."""
-    cells = pick(frame, item_kind=kind, metric=list(metrics), labels=[CLASS_HARD, ""], model=list(SHORT))
-    items = names(cells, "item")
-    wording = {
-        item: item.removeprefix("has_").replace("_", " ").replace("::", ": ") for item in items if kind != "class"
-    }
-    several = len(metrics) > 1
-    return Table(
-        f"By {kind}" if several else f"{metrics[0].replace('-', '−')} by {kind}",
-        "In %, with the marks of the main table.",
-        arrange(cells, item=items, metric=metrics, model=list(SHORT)).assign(small=""),
-        ["item"],
-        ["metric", "model"] if several else ["model"],
-        write=in_percent,
-        labels=wording | SHORT | MINUS,
+    caption = (
+        "In %. The option of the touched group whose text is the most similar to the image is predicted; chance draws "
+        "one. Original: the option taken out is chosen, the paper's hallucination. “embedded” is untrained."
     )
+    return Table("table-2", "Table 2 of the paper", cells, ["labels", "model"], ["metric", "source"], caption=caption)
 
 
-def moves_table(frame: pd.DataFrame) -> Table:
-    """Return how far concept values move, in their own units."""
-    moves = ("added moves", "removed moves", "others move")
-    return Table(
-        "How far values move",
-        "Rise of the concept put in, fall of the one taken out, and the mean distance of all others, in the units of "
-        "each model's values: margins of post-hoc models and random directions, probabilities of the others.",
-        by_labels(pick(frame, item_kind="", metric=list(moves)), metric=moves),
-        ["labels", "model"],
-        ["metric"],
-        controls=CONTROLS,
-    )
+def item_table(rows: pd.DataFrame, kind: str, metric: str) -> Table:
+    """Return S+ or S- by attribute, group or class: one model of each kind, trained with hard labels per class."""
+    cells = pick(rows, item_kind=kind, metric=metric)
+    cells = cells.assign(item=cells["item"].map(str if kind == "class" else readable)).replace({"model": SHORT})
+    cells = arrange(cells, model=[*SHORT.values()])
+    title, name = f"{SIGNS[metric]} by {kind}", f"{kind}-{FILES[metric]}"
+    return Table(name, title, cells, ["item"], ["model"], caption="In %; hard labels per class.", grey=("random",))
 
 
-def by_labels(cells: pd.DataFrame, **orders: Sequence[str]) -> pd.DataFrame:
-    """Arrange cells by the labels of their models, those without any last."""
-    unlabelled = cells["model"].map({SAVED: OF_FILE}).fillna(GROUP_OF_CONTROLS)
+def by_labels(cells: pd.DataFrame) -> pd.DataFrame:
+    """Arrange cells by the labels of their models, those without any last; with the short names of tables."""
+    unlabelled = cells["model"].map({kinds.SAVED: OF_FILE}).fillna(GROUP_OF_CONTROLS)
     cells = cells.assign(labels=cells["labels"].where(cells["labels"] != "", unlabelled))
-    models = [*MODELS, *names(cells, "model")]
-    return arrange(cells, labels=[*LABELS, OF_FILE, GROUP_OF_CONTROLS, OTHERS], model=models, **orders)
+    cells = cells.replace({"metric": HEADS, "model": SHORT})
+    labels, models = [*LABELS, OF_FILE, GROUP_OF_CONTROLS, OTHERS], [*SHORT.values()]
+    return arrange(cells, labels=labels, model=models, metric=[*HEADS.values()], source=("ours", PAPER))
+
+
+def arrange(cells: pd.DataFrame, **orders: Sequence[str]) -> pd.DataFrame:
+    """Give columns an order: the names given, then others as they come."""
+    ordered = {name: names(cells, name, order) for name, order in orders.items() if name in cells}
+    return cells.assign(**{name: pd.Categorical(cells[name], order) for name, order in ordered.items()})

@@ -1,111 +1,231 @@
-"""The study of substitutions: from its options to one tidy frame, a row a number."""
+"""The study of substitutions: painted birds or the images of SUB, to one tidy frame, a row a number."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import torch
-from torch import Tensor
-from torch.nn.functional import one_hot
+import typer
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
 
 from captum_concepts._support.files import shorten
-from captum_concepts._support.progress import whole_run
+from captum_concepts._support.progress import hide_bars
+from captum_concepts._support.running import device_of
 from captum_concepts.backbones import Backbone
+from captum_concepts.models.bottleneck import BottleneckCBM
 from captum_concepts.models.cbm import PostHocCBM
-from quantus_concepts.datasets import CUB200, SUB
+from captum_concepts.models.heads import fit_logistic
+from quantus_concepts.datasets import CUB200, SUB, PaintedBirds, PaintedSubstitutions, SubstitutionSample
 from quantus_concepts.datasets.base import ConceptDataset
 from quantus_concepts.datasets.transforms import default_transform
-from quantus_concepts.pasta.encoders.encoder import Encoder
+from quantus_concepts.metrics import score_substitutions, score_vision_language
+from quantus_concepts.metrics.streaming.rows import mean_row, score_table
 from quantus_concepts.pasta.encoders.object_encoder import as_encoder
-from quantus_concepts.studies._kit.command import named_as_typed
-from quantus_concepts.studies._kit.run import Run, Study
-from quantus_concepts.studies._models.concept_models import Recital
-from quantus_concepts.studies._models.loading import KeptImages, sample_loader
-from quantus_concepts.studies._models.networks import SMALL_NETWORK, Network, cut_network, load_network
-from quantus_concepts.studies._models.subjects import BACKBONE, small_backbone
+from quantus_concepts.studies._kit.folder import RunFolder
+from quantus_concepts.studies._models.concept_models import Known, Recital
+from quantus_concepts.studies._models.loading import KeptImages, painted_birds, sample_loader
+from quantus_concepts.studies._models.networks import SMALL_NETWORK, Network, cut_network
+from quantus_concepts.studies._models.subjects import BACKBONE, Recognition, small_backbone
 from quantus_concepts.studies._models.training import one_thread
-from quantus_concepts.studies.substitution.evaluation import (
-    DRAWING,
-    SCORING,
-    TRAINING,
-    Models,
-    Training,
-    concept_models,
-    pair_loader,
-    score_encoders,
-    score_models,
-    score_point,
-    train_networks,
-)
-from quantus_concepts.studies.substitution.options import CURVE, OF, POST_HOC, ROWS, SAVED, SubstitutionOptions
-from quantus_concepts.studies.substitution.options import SUB as PUBLISHED
-from quantus_concepts.studies.substitution.report import main_table, page
+from quantus_concepts.studies.substitution import kinds
+from quantus_concepts.studies.substitution.gallery import Gallery, choose_pairs, read_answers
+from quantus_concepts.studies.substitution.models import Models, Point, Training
 
-#: Default of networks without a size.
+#: Default size of images for networks without one.
 IMAGE_SIZE = 224
+COLUMNS = ["model", "labels", "correlation", "metric", "item_kind", "item"]
+COLUMNS += ["value", "low", "high", "n", "undefined", "chance", "seed"]
 
 
-def score_sub(run: Run[SubstitutionOptions], encoders: Mapping[str, Encoder]) -> pd.DataFrame:
-    """Make models of the training images of CUB, and score them on SUB; T_A and T on CUB's test images."""
-    options = run.options
-    small = options.trains
-    network = SMALL_NETWORK if small else load_network(options.backbone_name, options.weights, **options.normalisation)
-    size = options.image_size or network.image_size or IMAGE_SIZE
-    transform = default_transform(size, network.mode, network.mean, network.std)
-    train, test = (
-        CUB200(options.cub_root or "", split, transform=transform, class_concepts="majority")
-        for split in ("train", "test")
-    )
-    sub = SUB(options.root or "", cub=train, transform=transform, per_pair=options.per_pair)
-    run.settings |= {"data": repr(sub), "backbone": network.source, "images": f"{size} px, {network.mode}"}
-    n_threads = torch.get_num_threads()
-    # As with painted birds, no number depends on how many cores there are.
-    with one_thread() if small else nullcontext():
-        if small:
-            models, random = cub_models(run, train, n_threads)
+def collect(
+    folder: RunFolder,
+    make: Callable[..., Painted | Published],
+    seeds: Sequence[int],
+    correlations: Sequence[float],
+    encoders: Sequence[str] = (),
+) -> tuple[pd.DataFrame, Gallery | None]:
+    """Train and score the models of every seed and correlation, the first of which is that of the main table.
+
+    `make` makes the `Point` of a folder, seed, correlation and rows. Painted birds have a gallery, of the first seed.
+    """
+    points = [(seed, correlation) for seed in seeds for correlation in correlations]
+    frames, gallery, n_threads = [], None, torch.get_num_threads()
+    for number, (seed, correlation) in enumerate(points):
+        main = correlation == correlations[0]
+        rows = kinds.ROWS if main else kinds.CURVE
+        point = make(folder=folder, seed=seed, correlation=correlation, rows=rows, n_threads=n_threads)
+        if point.progress:
+            with hide_bars():
+                typer.echo(f"Seed {seed}, correlation {correlation:g} ({number + 1} of {len(points)})", err=True)
+        # An unknown name raises before any work.
+        loaded = {name: as_encoder(name, device=point.device) for name in encoders if main}
+        # On one thread no number depends on how many cores there are.
+        with one_thread() if point.trains else nullcontext():
+            scores = folder.cached(f"scores {seed} {correlation:g}", point.key, partial(point.scores, loaded))
+            if isinstance(point, Painted) and number == 0:
+                gallery = point.gallery()
+        parts = scores["model"].str.partition(kinds.OF)
+        # Single attributes, groups and classes only with the metrics of the page.
+        scores = scores[(scores["item"] == "") | scores["metric"].isin(("S+", "S-", "original"))]
+        frames.append(scores.assign(model=parts[0], labels=parts[2], correlation=correlation, seed=seed)[COLUMNS])
+    return pd.concat(frames, ignore_index=True), gallery
+
+
+@dataclass(kw_only=True)
+class Painted(Point):
+    """Painted birds, and the models that are trained on them."""
+
+    n_train: int
+    n_test: int
+    #: Settings of `PaintedBirds`.
+    birds: Mapping[str, Any]
+    trains = True
+
+    @cached_property
+    def data(self) -> tuple[Training, KeptImages, KeptPairs]:
+        """Birds to train on, birds to test on, and those with one attribute replaced."""
+        birds: dict[str, Any] = {**self.birds, "seed": self.seed, "correlation": self.correlation}
+        (train,) = painted_birds((birds | {"split": "train"}, 0, self.n_train), display_progressbar=self.progress)
+        test = PaintedBirds(self.n_test, "test", keep=True, **birds)
+        training = Training(train, (train.class_concepts >= 0.5).float(), train.class_concepts)
+        return training, KeptImages(test), KeptPairs(PaintedSubstitutions(test, seed=self.seed))
+
+    @cached_property
+    def models(self) -> tuple[Models, dict[tuple[str, str], Any]]:
+        """Concept models of trained networks, an oracle and memorisers, and random ones; and the networks."""
+        training, seen, pairs = self.data
+        networks = self.train(training)
+        small, train, class_concepts = networks[BACKBONE, ""], training.images, pairs.data.class_concepts
+        models, random = self.fit(training, small_backbone(small), Recital(small.classifier, class_concepts), networks)
+        recognition, concepts, classes = pairs.recognition(seen)
+        head = fit_logistic(train.concept_labels, train.labels, len(train.class_names))
+        reciter = models.pop(kinds.RECITER)
+        for name, values in ((kinds.ORACLE, concepts), (kinds.MEMORISER, class_concepts[classes])):
+            model = BottleneckCBM(recognition, Known(values), head, activation=None)
+            models[name] = model.eval().to(self.device)
+        return (models | {kinds.RECITER: reciter}, random), networks
+
+    def scores(self, encoders: Mapping[str, Any]) -> pd.DataFrame:
+        """Score all models."""
+        models, networks = self.models
+        pairs, seen = _loader(self.data[2], self.batch_size), sample_loader(self.data[1], self.batch_size)
+        scores = _score(models, pairs, seen, self.progress)
+        # The class of a concept embedding model does not follow from its values: it is the network's own.
+        own = {kinds.row_name(*key): network for key, network in networks.items() if key[0] == kinds.EMBEDDING}
+        scores = scores[~(scores["model"].isin(list(own)) & (scores["metric"] == "class kept"))]
+        kept = [_class_kept(name, network, pairs) for name, network in own.items()]
+        return pd.concat([scores, *kept, *_score_encoders(encoders, pairs, self.progress)], ignore_index=True)
+
+    def gallery(self) -> Gallery:
+        """Return some substitutions and what models say of them, from the cache where it has them."""
+
+        def images() -> dict[str, Tensor]:
+            samples = [self.data[2].samples[row] for row in choose_pairs(self.data[2], self.seed)]
+            return {"images": torch.stack([torch.stack([sample.before, sample.image]) for sample in samples])}
+
+        def answers() -> pd.DataFrame:
+            return read_answers(self.models[0][0], self.data[2], choose_pairs(self.data[2], self.seed))
+
+        shown = self.folder.cached("gallery images", self.key, images)["images"]
+        return Gallery(shown, self.folder.cached("gallery answers", self.key, answers))
+
+
+class KeptPairs(Dataset[SubstitutionSample]):
+    """Substitutions whose images are painted once and kept as 8-bit numbers."""
+
+    def __init__(self, data: PaintedSubstitutions) -> None:
+        self.data = data
+        self.samples = [
+            sample._replace(image=_eight_bits(sample.image), before=_eight_bits(sample.before))
+            for sample in map(data.__getitem__, range(len(data)))
+        ]
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.data, name)
+
+    def __getitem__(self, index: int) -> SubstitutionSample:
+        """Return one sample; raises IndexError past the end."""
+        sample = self.samples[index]
+        return sample._replace(image=sample.image.float() / 255, before=sample.before.float() / 255)
+
+    def recognition(self, seen: KeptImages) -> tuple[Recognition, Tensor, Tensor]:
+        """Return a network that recognises all images, and their concepts and classes."""
+        samples = [self[index] for index in range(len(self))]
+        images = [*(sample.image for sample in samples), *(sample.before for sample in samples)]
+        concepts = torch.cat([self.data.concept_labels, self.data.concept_labels_before, seen.concept_labels])
+        return (
+            Recognition([*images, *(seen.images.float() / 255)]),
+            concepts,
+            torch.cat([self.data.labels, self.data.labels, seen.labels]),
+        )
+
+
+@dataclass(kw_only=True)
+class Published(Point):
+    """The images of SUB, and models that are fitted to the training images of CUB; T_A and T on its test images."""
+
+    root: Path
+    cub_root: Path
+    per_pair: int | None
+    image_size: int | None
+    #: Returns the network that is cut and used as it is; None trains the small networks.
+    load: Callable[[], Network] | None
+    layer: str | None
+    cbm: Path | None
+
+    @property
+    def trains(self) -> bool:
+        """Whether small networks are trained."""
+        return self.load is None
+
+    def scores(self, encoders: Mapping[str, Any]) -> pd.DataFrame:
+        """Score all models."""
+        network = SMALL_NETWORK if self.load is None else self.load()
+        size = self.image_size or network.image_size or IMAGE_SIZE
+        transform = default_transform(size, network.mode, network.mean, network.std)
+        train, test = (
+            CUB200(self.cub_root, split, transform=transform, class_concepts="majority") for split in ("train", "test")
+        )
+        sub = SUB(self.root, cub=train, transform=transform, per_pair=self.per_pair)
+        self.folder.note(f"Data: {sub!r}, at {size} px ({network.mode}). Backbone: {network.source}.")
+        if self.load is None:
+            # Six thousand small images of 8 bits fit into memory.
+            training = Training.of_marks(train, KeptImages(train))
+            networks = self.train(training)
+            small = networks[BACKBONE, ""]
+            recital = Recital(small.classifier, training.class_concepts)
+            models = self.fit(training, small_backbone(small), recital, networks)
         else:
-            models, random = models_of_network(run, network, train, sub[0].image)
-        seen = sample_loader(test, options.batch_size)
-        scores = score_models(run, models, random, pair_loader(sub, options.batch_size), seen)
-    if not encoders:
-        return scores
-    # Without the transform: encoders prepare images themselves.
-    plain = SUB(options.root or "", cub=train, per_pair=options.per_pair)
-    tables = score_encoders(encoders, pair_loader(plain, options.batch_size), show=run.progress)
-    return pd.concat([scores, *tables], ignore_index=True)
+            models = self._fitted(network, train, sub[0].image)
+        seen = sample_loader(test, self.batch_size)
+        scores = _score(models, _loader(sub, self.batch_size), seen, self.progress)
+        if not encoders:
+            return scores
+        # Without the transform: encoders prepare images themselves.
+        plain = SUB(self.root, cub=train, per_pair=self.per_pair)
+        tables = _score_encoders(encoders, _loader(plain, self.batch_size), self.progress)
+        return pd.concat([scores, *tables], ignore_index=True)
 
-
-def cub_models(run: Run[SubstitutionOptions], train: CUB200, n_threads: int) -> Models:
-    """Train the networks of painted birds on the images of CUB, kept in memory, and make the same models of them."""
-    # Six thousand small images of 8 bits fit into memory.
-    training, seed = class_training(train, KeptImages(train)), run.options.seed
-    networks = train_networks(run, training, ROWS, seed, n_threads)
-    small: Any = networks[BACKBONE, ""]
-    recital = Recital(small.classifier, training.class_concepts)
-    return concept_models(run, SUB.__name__, training, small_backbone(small), recital, ROWS, networks, seed)
-
-
-def models_of_network(run: Run[SubstitutionOptions], network: Network, train: CUB200, image: Tensor) -> Models:
-    """Fit post-hoc models of a network that is used as it is, and read the one that was saved."""
-    options = run.options
-    network.module.to(options.torch_device())
-    backbone, run.settings["maps"] = cut_network(network, options.layer, image[None].to(options.torch_device()))
-    # Before anything is fitted: a file that cannot be used raises now.
-    saved = {} if options.cbm is None else {SAVED: saved_model(options.cbm, backbone, network, train)}
-    training, rows = class_training(train, train), {POST_HOC: ROWS[POST_HOC]}
-    models, random = concept_models(run, SUB.__name__, training, backbone, None, rows, {}, options.seed)
-    return models | saved, random
-
-
-def class_training(train: CUB200, images: ConceptDataset) -> Training:
-    """Return images with the concepts of their classes: those that the majority votes for, and the shares of marks."""
-    members = one_hot(train.labels, len(train.class_names)).float()
-    return Training(images, train.class_concepts, (members.T @ train.concept_labels) / members.sum(0)[:, None])
+    def _fitted(self, network: Network, train: CUB200, image: Tensor) -> Models:
+        """Fit post-hoc models of a network that is used as it is, and read the one that was saved."""
+        network.module.to(self.device)
+        backbone, maps = cut_network(network, self.layer, image[None].to(self.device))
+        self.folder.note(f"Maps of the backbone: {maps}.")
+        # Before anything is fitted: a file that cannot be used raises now.
+        saved = {} if self.cbm is None else {kinds.SAVED: saved_model(self.cbm, backbone, network, train)}
+        self.rows = {kinds.POST_HOC: self.rows[kinds.POST_HOC]}
+        models, random = self.fit(Training.of_marks(train, train), backbone, None, {})
+        return models | saved, random
 
 
 def saved_model(path: Path, backbone: Backbone, network: Network, train: ConceptDataset) -> PostHocCBM:
@@ -137,39 +257,35 @@ def saved_model(path: Path, backbone: Backbone, network: Network, train: Concept
     return model
 
 
-COLUMNS = ["model", "labels", "correlation", "metric", "item_kind", "item"]
-COLUMNS += ["value", "low", "high", "n", "undefined", "chance", "seed"]
+def _eight_bits(image: Tensor) -> Tensor:
+    return (image * 255).round().to(torch.uint8)
 
 
-@named_as_typed(SubstitutionOptions, encoder="--encoders", features="--backbone")
-def collect(options: SubstitutionOptions, run: Run[SubstitutionOptions]) -> pd.DataFrame:
-    """Train and score the models of every seed and correlation, those of the main table first."""
-    # That of the main table first.
-    correlations = dict.fromkeys((options.correlation, *options.curve))
-    points = [(options.seed + number, correlation) for number in range(options.seeds) for correlation in correlations]
-    # An unknown name raises before any work.
-    names = [] if options.encoders is None else [name.strip() for name in options.encoders.split(",")]
-    encoders = {name: as_encoder(name, device=options.torch_device()) for name in names}
-    frames: list[pd.DataFrame] = []
-    share = DRAWING + TRAINING + SCORING
-    with whole_run(len(points) * share, show=run.progress) as bar:
-        for number, (seed, correlation) in enumerate(points):
-            run.say(f"Seed {seed}, correlation {correlation:g} ({number + 1} of {len(points)})")
-            main = correlation == options.correlation
-            if options.data == PUBLISHED:
-                score = partial(score_sub, run, encoders)
-            else:
-                rows = ROWS if main else CURVE
-                score = partial(score_point, run, encoders if main else {}, seed, correlation, rows, first=number == 0)
-            scores = run.kept_frame(f"scores {seed} {correlation:g}", {"seed": seed, "correlation": correlation}, score)
-            parts = scores["model"].str.partition(OF)
-            # Single attributes, groups and classes only with the metrics of the page.
-            scores = scores[(scores["item"] == "") | scores["metric"].isin(("S+", "S-", "original"))]
-            frames.append(scores.assign(model=parts[0], labels=parts[2], correlation=correlation, seed=seed)[COLUMNS])
-            bar.reach((number + 1) * share)
-            if main and number + 1 < len(points):
-                run.show(main_table(pd.concat(frames, ignore_index=True), options))
-    return pd.concat(frames, ignore_index=True)
+def _loader(data: Dataset[Any], batch_size: int) -> DataLoader[Any]:
+    # In the order of the files of SUB, of which one row group is in memory at a time.
+    return DataLoader(data, batch_size, generator=torch.Generator())
 
 
-STUDY = Study("substitution", collect, page)
+def _score(models: Models, pairs: DataLoader[Any], seen: DataLoader[Any], progress: bool) -> pd.DataFrame:
+    named, random = models
+    arguments: dict[str, Any] = {"threshold": kinds.thresholds(named), "controls": {kinds.RANDOM: random}, "seen": seen}
+    return score_substitutions(named, pairs, **arguments, display_progressbar=progress)
+
+
+def _score_encoders(encoders: Mapping[str, Any], images: DataLoader[Any], progress: bool) -> list[pd.DataFrame]:
+    """Score vision-language models, with "none" among the options and without."""
+    scored = {name: score_vision_language(one, images, display_progressbar=progress) for name, one in encoders.items()}
+    return [table.assign(model=f"{name}{kinds.OF}" + table["set"]) for name, table in scored.items()]
+
+
+@torch.no_grad()
+def _class_kept(name: str, network: nn.Module, pairs: DataLoader[Any]) -> pd.DataFrame:
+    """Return how often the class that a network of concepts and classes predicts stays."""
+    data: Any = pairs.dataset
+    n_concepts, device = len(data.concept_names), device_of(network)
+    classes = [
+        torch.stack([network(images.to(device))[:, n_concepts:].argmax(1) for images in (batch.before, batch.image)])
+        for batch in pairs
+    ]
+    before, after = torch.cat(classes, 1).cpu()
+    return score_table([mean_row(before == after, data.pairs, model=name, metric="class kept")])

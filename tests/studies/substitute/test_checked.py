@@ -17,9 +17,8 @@ from fixtures_commands import ATTRIBUTES, BIRDS, write_filtered, write_generated
 from quantus_concepts.datasets import SUB
 from quantus_concepts.studies._kit.results import pick
 from quantus_concepts.studies.app import main
-from quantus_concepts.studies.substitute.export import read_ratings
-from quantus_concepts.studies.substitute.options import VerifyOptions
-from quantus_concepts.studies.substitute.sheet import make_sheet
+from quantus_concepts.studies.substitute.command import sheet
+from quantus_concepts.studies.substitute.parquet import answers_text, read_ratings
 
 pq = pytest.importorskip("pyarrow.parquet")
 
@@ -54,10 +53,10 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     generated = write_generated(root / "generated")
     write_filtered(root / "filtered", generated, {*CROWN, f"{BIRDS[0]}--{ATTRIBUTES[1]}/00001.png"})
     for ask in ("verify", "choose"):
-        options = VerifyOptions(
+        page = sheet(
             generated=generated, filtered=root / "filtered", ask=ask, picture_size=32, out=root / ask, progress=False
         )
-        assert "7 images of 3 pairs" in make_sheet(options)
+        assert page == root / ask
     return root
 
 
@@ -141,6 +140,11 @@ def test_both_pages_count(tmp_path: Path) -> None:
     votes = [{"annotator": "A", "choice": "black"}, {"annotator": "B", "choice": "Other"}, {"annotator": "C"}]
     file.write_text(json.dumps([record | {"Annotation": votes}]))
     assert read_ratings([file])["found"].tolist() == [1.0, 0.0]
+
+
+def test_a_name_is_no_formula() -> None:
+    answers = pd.DataFrame({"annotator": ["=1+1", "Ann"], "found": [1.0, -1.0]})
+    assert answers_text(answers).splitlines()[1:] == ["'=1+1,1.0", "Ann,-1.0"]
 
 
 def test_missing_files_and_answers_are_errors(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,9 +20,9 @@ from fixtures_commands import ATTRIBUTES, BIRDS, write_generated
 from kills import raising
 from quantus_concepts.diffusion import TieSchedule, tied_pair
 from quantus_concepts.studies.app import main
-from quantus_concepts.studies.substitute import filtering, generate
+from quantus_concepts.studies.substitute import filtering, image_set
 from quantus_concepts.studies.substitute.filtering import Answer, question_about
-from quantus_concepts.studies.substitute.generate import image_seed
+from quantus_concepts.studies.substitute.generation import image_seed
 from quantus_concepts.studies.substitute.pairs import Pair, choose_pairs, options_of, paper_texts
 from tiny_pipelines import tiny_stable_diffusion, write_letter_model
 
@@ -95,21 +95,21 @@ def test_an_interrupted_generation_goes_on(
     uninterrupted, out = tmp_path / "whole", tmp_path / "out"
     assert main(generate_command(model, uninterrupted)) == 0
     folder = f"{JAY}--{BLACK}"
-    save, count = generate._save, iter(range(9))
+    write, count = image_set.write_atomically, iter(range(9))
 
-    def full(image: Any, path: Path) -> None:
-        if next(count) == 1:
+    def full(path: Path) -> Any:
+        if path.suffix == ".png" and next(count) == 1:
             raise OSError(28, "No space left on device")
-        save(image, path)
+        return write(path)
 
     with monkeypatch.context() as patch:
-        patch.setattr(generate, "_save", full)
+        patch.setattr(image_set, "write_atomically", full)
         assert main(generate_command(model, out)) == 2
         error = capsys.readouterr().err
         assert error.count("Error: ") == 1
         assert "No space left on device" in error
         assert "same command again" in error
-        patch.setattr(generate, "_save", raising(KeyboardInterrupt()))
+        patch.setattr(image_set, "write_atomically", raising(KeyboardInterrupt()))
         assert main(generate_command(model, out)) == 130
     names = [path.name for path in (out / folder).glob("*.png")]
     assert names == ["00000.png"]
@@ -127,6 +127,33 @@ def test_an_interrupted_generation_goes_on(
     assert "--seed: 0 there, 1 here" in capsys.readouterr().err
     assert main(generate_command(model, tmp_path)) == 2
     assert "other files" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("place", ["folder", "guides", "settings"])
+def test_a_link_in_the_set_is_not_followed(
+    model: Path, tmp_path: Path, place: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, elsewhere = tmp_path / "out", tmp_path / "elsewhere"
+    command = generate_command(model, out, "--keep-guides")
+    assert main([*command, "--n-per-pair", "1"]) == 0
+    elsewhere.mkdir()
+    pair = out / f"{JAY}--{BLACK}"
+    moved = {"folder": pair, "guides": pair / "guides", "settings": out / "generation.json"}[place]
+    moved.rename(tmp_path / "moved")
+    moved.symlink_to(tmp_path / "moved" if place == "settings" else elsewhere)
+    assert main(command) == 2
+    assert ("other files" if place == "settings" else "is a link") in capsys.readouterr().err
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_a_file_in_the_set_is_not_replaced(model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert main([*generate_command(model, out), "--n-per-pair", "1"]) == 0
+    mine = {name: out / f"{JAY}--{BLACK}" / name for name in ("pair.json", "00001.png", "00002.png")}
+    for path in mine.values():
+        path.write_text("mine")
+    assert main(generate_command(model, out)) == 0
+    assert {path.read_text() for path in mine.values()} == {"mine"}
 
 
 def test_without_diffusers_the_extra_is_named(
@@ -206,19 +233,16 @@ def test_an_interrupted_filter_asks_nothing_twice(tmp_path: Path, monkeypatch: p
     command = filter_command(generated, tmp_path, out)
     assert main(command) == 130
     assert not (out / "manifest.csv").exists()
+    (out / "manifest.csv").write_text("mine")
+    assert main(command) == 2
+    assert (out / "manifest.csv").read_text() == "mine"
+    (out / "manifest.csv").unlink()
     assert main(command) == 0
+    # Two pairs were kept each time.
     assert len(groups) == 2 + 1 + 2
     table = pd.read_csv(out / "manifest.csv")
     needles = table[table["attribute"] == ATTRIBUTES[1]]
     assert needles["image"][needles["kept"]].tolist() == [f"{bird}--{ATTRIBUTES[1]}/00000.png" for bird in BIRDS]
-
-
-def test_answers_that_are_kept_hold_no_formula_and_read_back(tmp_path: Path) -> None:
-    rows = [("=a/0.png", "=1+1", 0.5, False), ("b/0.png", "'=1", 0.25, True), ("c/0.png", "", 0.5, False)]
-    answers = pd.DataFrame(rows, columns=filtering.ANSWERS)
-    filtering._write_answers(answers, tmp_path / "kept.csv")
-    assert not any(cell.startswith("=") for cell in (tmp_path / "kept.csv").read_text().replace("\n", ",").split(","))
-    pd.testing.assert_frame_equal(filtering._read_answers(tmp_path / "kept.csv"), answers)
 
 
 def test_what_is_decided() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,13 @@ from captum_concepts import ConceptBank, PostHocCBM
 from fixtures_commands import NETWORK
 from fixtures_cub import CLASSES, write_cub
 from golden.record import RECORDED
+from html_pages import HTMLPage
 from quantus_concepts import score_substitutions
 from quantus_concepts.datasets import CUB200, SUB, write_sub
 from quantus_concepts.datasets.transforms import default_transform
+from quantus_concepts.studies._kit.folder import RunFolder
+from quantus_concepts.studies._kit.report import VERDICTS
 from quantus_concepts.studies._kit.results import PAPER, load_paper, one, pick
-from quantus_concepts.studies._kit.run import Run
 from quantus_concepts.studies._models.concept_models import (
     EmbeddingNetwork,
     JointNetwork,
@@ -28,27 +31,34 @@ from quantus_concepts.studies._models.concept_models import (
     SeparateNetworks,
     joint_loss,
 )
+from quantus_concepts.studies._models.loading import painted_birds
 from quantus_concepts.studies._models.networks import cut_network, load_network
 from quantus_concepts.studies.app import main
-from quantus_concepts.studies.substitution import evaluation, report, study
-from quantus_concepts.studies.substitution.options import (
+from quantus_concepts.studies.substitution import kinds, models, report
+from quantus_concepts.studies.substitution.kinds import (
     CLASS_HARD,
     CLASS_SOFT,
+    CURVE,
     IMAGE_HARD,
     IMAGE_SOFT,
     INDEPENDENT,
     JOINT,
     MEMORISER,
-    MODELS,
     ORACLE,
     POST_HOC,
     RANDOM,
     RECITER,
     ROWS,
     SAVED,
-    SubstitutionOptions,
+    SHORT,
+    TRAINED,
 )
+from quantus_concepts.studies.substitution.models import Point, Training
 from quantus_concepts.studies.substitution.report import join_seeds
+
+#: Painted birds that are trained on in a second.
+SMALL = "benchmark substitution --n-train 30 --n-test 15 --n-classes 3 --n-concepts 8 --image-size 32 --epochs 1 "
+SMALL += "--device cpu --no-progress"
 
 
 @pytest.fixture(scope="module")
@@ -82,15 +92,19 @@ def test_every_model_has_every_number(scores):
     assert counts.nunique() == 1, counts
 
 
-def test_labels_are_what_their_names_say():
-    options = SubstitutionOptions(n_train=40, n_test=8, n_classes=4, n_concepts=8, image_size=32, progress=False)
-    data = evaluation.paint(options, 0, 0.0)
-    train, images = data.train, data.train.images
+@pytest.fixture
+def training() -> Training:
+    (birds,) = painted_birds(({"n_classes": 4, "n_concepts": 8, "image_size": 32, "split": "train"}, 0, 40))
+    return Training(birds, (birds.class_concepts >= 0.5).float(), birds.class_concepts)
+
+
+def test_labels_are_what_their_names_say(training):
+    images = training.images
     share, of_image = images.class_concepts[images.labels], images.concept_labels
-    assert torch.equal(train.targets(IMAGE_HARD), of_image)
-    assert torch.equal(train.targets(CLASS_SOFT), share)
-    assert torch.equal(train.targets(CLASS_HARD), (share >= 0.5).float())
-    torch.testing.assert_close(train.targets(IMAGE_SOFT), 0.75 * of_image + 0.25 * share)
+    assert torch.equal(training.targets(IMAGE_HARD), of_image)
+    assert torch.equal(training.targets(CLASS_SOFT), share)
+    assert torch.equal(training.targets(CLASS_HARD), (share >= 0.5).float())
+    torch.testing.assert_close(training.targets(IMAGE_SOFT), 0.75 * of_image + 0.25 * share)
 
 
 def test_a_network_per_concept_shares_nothing():
@@ -139,26 +153,41 @@ def test_a_recital_is_of_the_class_that_is_predicted():
     assert recital.head()(values).argmax(1).tolist() == [2, 0, 1]
 
 
-def test_above_chance_means_above_the_random_banks(scores):
+def test_verdicts_agree_with_the_tables(scores):
+    rows = pick(join_seeds(scores), correlation=0.0, item_kind="")
+    table = pd.read_csv(io.StringIO(report.main_table(rows).csv), keep_default_na=False)
+    verdicts = report.verdicts(rows)
+    assert 4 <= len(verdicts) <= 8
+    for metric, question in report.QUESTIONS.items():
+        trained = pick(table, metric=report.HEADS[metric], model=[SHORT[name] for name in TRAINED])
+        control = one(pick(scores, correlation=0.0, item_kind=""), metric=metric, model=RANDOM)
+        for verdict in [verdict for verdict in verdicts if verdict.question.startswith(question)]:
+            extreme = trained["value"].astype(float).agg("max" if "highest" in verdict.question else "min")
+            assert verdict.value == extreme
+            tied = trained[trained["value"].astype(float) == extreme]
+            assert ("(tie)" in verdict.question) == (len(tied) > 1)
+            if len(tied) == 1:
+                model = next(name for name in TRAINED if SHORT[name] == tied["model"].item())
+                assert f": {model} ({tied['labels'].item()})" in verdict.question
+            assert verdict.verdict.removesuffix(", less is better") in set(tied["verdict"])
+            assert (verdict.random_low, verdict.random_high) == (control["low"], control["high"])
+
+
+def test_a_model_is_above_random_where_its_interval_is(scores):
     rows = join_seeds(scores)
-    for _, row in pick(rows, item_kind="", metric="S+", correlation=0.0).iterrows():
-        control = one(rows, item_kind="", metric="S+", correlation=0.0, model=RANDOM)
-        expected = "above" if row["low"] > control["high"] else "below" if row["high"] < control["low"] else "at"
-        assert row["mark"] == ("" if row["model"] == RANDOM else expected)
-    changed = rows.copy()
-    of_post_hoc = (changed["model"] == POST_HOC) & (changed["labels"] == CLASS_HARD) & (changed["metric"] == "S+")
-    here = of_post_hoc & (changed["item_kind"] == "") & (changed["correlation"] == 0)
-    changed.loc[here, ["value", "low", "high"]] = (0.99, 0.98, 1.0)
-    texts = map(str, report.findings(changed, 0.0))
-    (text,) = (text for text in texts if "S+ above random directions" in text)
-    assert f"): {POST_HOC} ({CLASS_HARD}); " in text
-    assert f"; most often by the {POST_HOC} ({CLASS_HARD}), 99.0 %" in str(report.answers(changed, 0.0)[0])
+    ours = pick(rows, item_kind="", metric="S+", correlation=0.0)
+    control = one(ours, model=RANDOM)
+    table = pd.read_csv(io.StringIO(report.main_table(ours).csv), keep_default_na=False)
+    for row in table.to_dict("records"):
+        low, high = float(row["low"]), float(row["high"])
+        expected = "above" if low > control["high"] else "below" if high < control["low"] else "at"
+        assert row["verdict"] == VERDICTS["" if row["model"] == SHORT[RANDOM] else expected]
 
 
 def test_the_papers_rows_are_ours():
     paper = load_paper("quantus_concepts.studies.substitution")
     assert set(paper["model"]) == {PAPER}
-    table = pick(paper, of=list(MODELS))
+    table = pick(paper, of=list(SHORT))
     assert set(table["of"]) <= set(ROWS)
     # Table 1 of the paper: ten trained models, four numbers of each.
     assert len(table) == 40
@@ -166,25 +195,86 @@ def test_the_papers_rows_are_ours():
     assert row["value"] == 0.408
 
 
-def test_a_failed_training_tells_its_own_error(tmp_path, monkeypatch):
-    options = SubstitutionOptions(
-        n_train=30, n_test=8, n_classes=4, n_concepts=8, image_size=32, epochs=2, progress=False, out=tmp_path / "run"
-    )
-    data = evaluation.paint(options, 0, 0.0)
-
-    class Folder:
-        kept = Path(tmp_path)
-
-    real = evaluation.fit
+def test_a_failed_training_tells_its_own_error(training, tmp_path, monkeypatch):
+    real = models.fit
 
     def failing(network, *arguments, **settings):
         if isinstance(network, SeparateNetworks):
             raise RuntimeError("out of memory")
         return real(network, *arguments, **settings)
 
-    monkeypatch.setattr(evaluation, "fit", failing)
-    with pytest.raises(RuntimeError, match="out of memory"):
-        evaluation.train_networks(Run(options, Folder()), data.train, ROWS, 0, 2)
+    monkeypatch.setattr(models, "fit", failing)
+    with RunFolder("test", {}, tmp_path / "run") as folder:
+        how = {"epochs": 2, "batch_size": 16, "random_banks": 39, "device": torch.device("cpu"), "n_threads": 2}
+        point = Point(folder=folder, seed=0, correlation=0.0, rows=ROWS, progress=False, **how)
+        with pytest.raises(RuntimeError, match="out of memory"):
+            point.train(training)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_run_goes_on_after_the_network_it_was_killed_at(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(f"{SMALL} --correlations none --out whole".split()) == 0
+    real, trained = models.fit, []
+
+    def fit(*arguments, description, **settings):
+        trained.append(description)
+        if len(trained) == 3:
+            raise KeyboardInterrupt
+        return real(*arguments, description=description, **settings)
+
+    monkeypatch.setattr(models, "fit", fit)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    command = f"{SMALL} --correlations none --out out".split()
+    assert main(command) == 130
+    first, trained[:] = trained[:2], [""] * 3
+    assert main(command) == 0
+    assert not set(first) & set(trained)
+    assert len(trained) == 3 + 12 - 2
+    assert Path("out/results.csv").read_bytes() == Path("whole/results.csv").read_bytes()
+    # All is kept: nothing is trained, and the gallery is drawn again.
+    before = len(trained)
+    Path("out/report.html").unlink()
+    assert main(command) == 0
+    assert len(trained) == before
+    assert Path("out/figures/gallery.svg").exists()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_page_is_well_formed(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(f"{SMALL} --correlations 0,1 --encoders embedded --out out".split()) == 0
+    page = Path("out/report.html").read_text(encoding="utf-8")
+    HTMLPage(page)
+    assert page.count('<table class="verdicts">') == 1
+    before, _, _ = page.partition('id="scores"')
+    assert len(re.sub(r"<style.*?</style>|<[^>]+>", " ", before, flags=re.DOTALL).split()) < 330
+    names = {path.stem for path in Path("out/figures").glob("*.svg")}
+    assert names == {"scores", "curve-seen", "curve-gone", "gallery"}
+    assert "has_" not in re.sub(r"<img[^>]+>", "", page)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("--root .", "`--root` has no effect with `--data painted`"),
+        ("--data sub --root .", "Expected `--cub-root` with `--data sub`"),
+        ("--data sub --root . --cub-root . --seeds 2", "`--seeds` has no effect"),
+        ("--weights none", "`--weights` has no effect"),
+        ("--image-size 36", "multiple of 8"),
+        ("--correlations 0,2", "`--correlations`"),
+        ("--correlations high", "`--correlations`"),
+        ("--encoders nothing", "nothing"),
+        ("--n-train 2", "n_images"),
+    ],
+)
+def test_refusals(tmp_path, monkeypatch, capsys, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    assert main(f"{SMALL} {arguments} --out out".split()) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("Error: ") == 1
+    assert not Path("out").exists()
 
 
 @pytest.fixture
@@ -221,7 +311,7 @@ def test_the_report_of_sub_has_the_papers_numbers(sub_place):
     frame = pd.read_csv("out/results.csv").fillna({"labels": "", "item": ""})
     scores = pick(frame, item="")
     assert set(pick(scores, model="embedded")["labels"]) == set(report.OPTIONS)
-    scores = pick(scores, model=list(MODELS))
+    scores = pick(scores, model=list(SHORT))
     assert set(scores["metric"]) == {"S+", "S-", "recital", "T_A", "T"}
     # Of the three attributes one is among the 112 concepts.
     assert set(pick(scores, model=POST_HOC)["labels"]) == {CLASS_HARD, IMAGE_HARD}
@@ -230,8 +320,8 @@ def test_the_report_of_sub_has_the_papers_numbers(sub_place):
     assert "Beside the paper" in page
     assert "40.8" in page
     assert "of the file" in page
+    assert "Backbone: model() of network.py" in page
     # Settings of painted birds play no role.
-    assert "<dt>backbone</dt>" in page
     assert "<dt>n train</dt>" not in page
     # The saved model by the library's own call.
     transform = default_transform(32, "resize", (0.5,) * 3, (0.25,) * 3)
@@ -243,7 +333,7 @@ def test_the_report_of_sub_has_the_papers_numbers(sub_place):
 
 @pytest.mark.filterwarnings("ignore")
 def test_end_to_end_models_are_trained_on_cub(sub_place, monkeypatch):
-    monkeypatch.setattr(study, "ROWS", {INDEPENDENT: (CLASS_SOFT,), JOINT: (CLASS_HARD,)})
+    monkeypatch.setattr(kinds, "ROWS", {INDEPENDENT: (CLASS_SOFT,), JOINT: (CLASS_HARD,)})
     command = sub_place.replace("network.py:model --weights weights.pth", "small --epochs 1")
     assert main(f"{command} --out out".split()) == 0
     scores = pick(pd.read_csv("out/results.csv").fillna({"labels": "", "item": ""}), item="")
@@ -255,7 +345,7 @@ def test_end_to_end_models_are_trained_on_cub(sub_place, monkeypatch):
 
 def test_classes_of_cub_have_what_most_say_and_the_share_that_say_so(tmp_path):
     train = CUB200(write_cub(tmp_path), class_concepts="majority")
-    training = study.class_training(train, train)
+    training = Training.of_marks(train, train)
     first = train.concept_labels[train.labels == 1]
     assert torch.equal(training.targets(CLASS_SOFT)[train.labels == 1][0], first.mean(0))
     assert torch.equal(training.targets(CLASS_HARD), train.class_concepts[train.labels])
@@ -284,5 +374,6 @@ def test_a_saved_model_that_does_not_fit_is_an_error(sub_place, capsys):
     assert not Path("refused").exists()
 
 
-def test_no_two_models_have_one_colour() -> None:
-    assert len(set(report.COLOURS.values())) == len(report.COLOURS)
+@pytest.mark.parametrize("together", [TRAINED, (*CURVE, ORACLE, MEMORISER, RECITER)], ids=["scores", "curves"])
+def test_no_two_models_of_a_figure_have_one_colour(together) -> None:
+    assert len({report.COLOURS[name] for name in together}) == len(together)

@@ -1,4 +1,4 @@
-"""The command `substitute export`: the images that were kept, in the format in which SUB is published."""
+"""The work of `substitute export`: the images that were kept, in the format in which SUB is published."""
 
 from __future__ import annotations
 
@@ -13,42 +13,14 @@ from captum_concepts._support.progress import progress
 from quantus_concepts.datasets.substitution.sub_files import ATTRIBUTE as ATTRIBUTE_LABEL
 from quantus_concepts.datasets.substitution.sub_files import BIRD as BIRD_LABEL
 from quantus_concepts.datasets.substitution.sub_files import FOLDER, IMAGE, arrow, schema_of
-from quantus_concepts.studies._kit.output import OutputFolder
-from quantus_concepts.studies._kit.results import write_csv
-from quantus_concepts.studies.rating.options import VOTES
-from quantus_concepts.studies.substitute.filtering import kept_images
-from quantus_concepts.studies.substitute.options import ATTRIBUTE, BIRD, CHOICE, YES, ExportOptions
+from quantus_concepts.studies._kit.folder import RunFolder
+from quantus_concepts.studies.substitute.page import ATTRIBUTE, BIRD, CHOICE, YES
 
 ANSWERS = "answers.csv"
+#: Key of the answers in a record of a file that a person saved.
+VOTES = "Annotation"
 #: Images of a row group, the smallest part that is read.
 ROWS_AT_ONCE = 100
-
-
-def export(options: ExportOptions) -> str:
-    """Write the files, and return a summary."""
-    images = kept_images(options.generated, options.filtered)
-    parts = [f"{len(images)} images of {images['pair'].nunique()} pairs before people were asked."]
-    ratings = None
-    if options.ratings:
-        ratings = read_ratings(options.ratings)
-        shares = ratings.groupby("pair")["found"].mean()
-        bad = set(shares[shares < options.min_yes].index) & set(images["pair"])
-        parts.append(
-            f"{len(ratings)} answers of {ratings['annotator'].nunique()} people on {len(shares)} pairs; the attribute "
-            f"is found in {ratings['found'].mean():.1%}, and the bird is still the bird in "
-            f"{ratings['faithful'].mean():.1%}. {len(bad)} pairs are left out, of whose answers "
-            f"fewer than {options.min_yes:.0%} find it."
-        )
-        images = images[~images["pair"].isin(bad)]
-        if images.empty:
-            raise ValueError("People found too few attributes: no pair is left. Lower --min-yes, or generate others.")
-    with OutputFolder("substitute-export", options.out, options.identity(), overwrite=options.overwrite) as folder:
-        _write(folder, images, options)
-        if ratings is not None:
-            with folder.file(ANSWERS) as path:
-                write_csv(ratings, path)
-    parts.append(f"{len(images)} images of {images['pair'].nunique()} pairs written.")
-    return "\n".join([*parts, str(folder.path)])
 
 
 def read_ratings(files: Sequence[Path]) -> pd.DataFrame:
@@ -64,7 +36,7 @@ def read_ratings(files: Sequence[Path]) -> pd.DataFrame:
     columns = ["annotator", "pair", "image", "found", "faithful"]
     table = pd.DataFrame([row for row in rows if row is not None], columns=columns)
     if table.empty:
-        raise ValueError("Expected argument `--ratings` to hold answers but it holds none.")
+        raise ValueError("Expected `--ratings` to hold answers but it holds none.")
     return table.drop_duplicates(["annotator", "image"], keep="last")
 
 
@@ -78,20 +50,29 @@ def _row(record: dict[str, Any], votes: dict[str, Any], file: Path) -> tuple[Any
     return votes.get("annotator") or file.stem, record["pair"], record["image"], float(correct[0]), faithful
 
 
-def _write(folder: OutputFolder, images: pd.DataFrame, options: ExportOptions) -> None:
+def answers_text(answers: pd.DataFrame) -> str:
+    """Return the answers as CSV; a name that a spreadsheet would compute gets a ' in front."""
+    names = answers["annotator"].str.replace(r"^(?=[=+\-@\t\r])", "'", regex=True)
+    return answers.assign(annotator=names).to_csv(index=False)
+
+
+def write_parquet(
+    folder: RunFolder, images: pd.DataFrame, root: Path, rows_per_file: int, *, show_progress: bool
+) -> None:
+    """Write images of the folder `root`."""
     pa, parquet = arrow(), arrow("pyarrow.parquet")
     birds, attributes = sorted(set(images["bird"])), sorted(set(images["attribute"]))
     schema = schema_of(attributes, birds, licence="")
-    n_files = -(-len(images) // options.rows_per_file)
-    with progress(total=len(images), description="writing", unit="image", show=options.progress) as bar:
+    n_files = -(-len(images) // rows_per_file)
+    with progress(total=len(images), description="writing", unit="image", show=show_progress) as bar:
         for number in range(n_files):
-            rows = images.iloc[number * options.rows_per_file : (number + 1) * options.rows_per_file]
+            rows = images.iloc[number * rows_per_file : (number + 1) * rows_per_file]
             name = f"{FOLDER}/test-{number:05d}-of-{n_files:05d}.parquet"
             with folder.file(name) as temporary, parquet.ParquetWriter(temporary, schema) as writer:
                 for start in range(0, len(rows), ROWS_AT_ONCE):
                     part = rows.iloc[start : start + ROWS_AT_ONCE]
                     pictures = [
-                        {"bytes": (options.generated / place).read_bytes(), "path": place.replace("/", "-")}
+                        {"bytes": (root / place).read_bytes(), "path": place.replace("/", "-")}
                         for place in part["image"]
                     ]
                     columns = {

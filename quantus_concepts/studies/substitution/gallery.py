@@ -1,0 +1,96 @@
+"""Some substitutions, before and after, and what models say of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from quantus_concepts.metrics.host.model import ConceptModel, concept_outputs
+from quantus_concepts.studies._kit.plots import INK, PALETTE
+from quantus_concepts.studies._kit.report import readable
+from quantus_concepts.studies.substitution import kinds
+
+N_ROWS = 6
+#: Names of models, one of each kind, and their heads: more columns cannot be read.
+COLUMNS = {
+    kinds.row_name(kinds.POST_HOC, kinds.CLASS_HARD): "post-hoc",
+    kinds.row_name(kinds.INDEPENDENT, kinds.CLASS_HARD): "independent",
+    kinds.row_name(kinds.SEPARATE, kinds.CLASS_HARD): "net per\nconcept",
+    kinds.row_name(kinds.EMBEDDING, kinds.CLASS_HARD): "embedding",
+    kinds.RECITER: "recites\nits class",
+}
+#: What a model names: only the option put in, the one taken out, anything else.
+PUT_IN, TAKEN_OUT, OTHER = "put in", "taken out", "other"
+COLOURS = {PUT_IN: PALETTE[2], TAKEN_OUT: PALETTE[0], OTHER: "#8A8A8A"}
+
+
+@dataclass(frozen=True)
+class Gallery:
+    """Images (n, 2, 3, H, W) of uint8, before and after, and a row for the answer of each model on each."""
+
+    images: Tensor
+    #: ``substitution, model, options, answer``.
+    answers: pd.DataFrame
+
+
+def choose_pairs(pairs: Any, seed: int) -> list[int]:
+    """Return some substitutions, of as many attributes as there are."""
+    order = np.random.default_rng(seed).permutation(len(pairs)).tolist()
+    groups = [pairs.concept_names[int(pairs.added[index])].partition("::")[0] for index in order]
+    first = [index for place, index in enumerate(order) if groups[place] not in groups[:place]]
+    return (first + [index for index in order if index not in first])[:N_ROWS]
+
+
+def read_answers(models: Mapping[str, ConceptModel], pairs: Any, rows: Sequence[int]) -> pd.DataFrame:
+    """Return the options of the touched group that models see in the images after the substitution."""
+    after = torch.stack([pairs[index].image for index in rows])
+    limits, names, answers = kinds.thresholds(models), pairs.concept_names, []
+    for model in [name for name in COLUMNS if name in models]:
+        present = concept_outputs(models[model], after).values.cpu() >= limits[model]
+        for place, index in enumerate(rows):
+            added, removed = int(pairs.added[index]), int(pairs.removed[index])
+            group, _, new = names[added].partition("::")
+            parts = [number for number in range(len(names)) if names[number].partition("::")[0] == group]
+            parts = [number for number in parts if present[place, number]]
+            answer = PUT_IN if parts == [added] else TAKEN_OUT if removed in parts else OTHER
+            options = "\n".join(names[number].partition("::")[2] for number in parts) or "none"
+            text = f"{readable(group)}:\n{names[removed].partition('::')[2]}\n→ {new}"
+            answers.append((place, text, model, options, answer))
+    return pd.DataFrame(answers, columns=["place", "substitution", "model", "options", "answer"])
+
+
+def draw_gallery(gallery: Gallery) -> Figure:
+    """Draw the images, and beside them the answers of each model on the image after."""
+    names = list(dict.fromkeys(gallery.answers["model"]))
+    columns = ["before", "after", *(COLUMNS[name] for name in names)]
+    n_rows = len(gallery.images)
+    figure = Figure(figsize=(1.6 + 0.9 * len(columns), 0.5 + 0.9 * n_rows), layout="constrained")
+    # One pair of axes for everything: many take longer than the models.
+    ax = figure.add_subplot()
+    for place, images in enumerate(gallery.images):
+        for column, image in enumerate(images):
+            ends = (column + 0.03, column + 0.97, place + 0.97, place + 0.03)
+            ax.imshow(image.permute(1, 2, 0).numpy(), extent=ends)
+    for row in gallery.answers.to_dict("records"):
+        at = (names.index(row["model"]) + 2.5, row["place"] + 0.5)
+        ax.text(*at, row["options"], ha="center", va="center", fontsize=9, color=COLOURS[row["answer"]])
+    for column, title in enumerate(columns):
+        ax.text(column + 0.5, -0.06, title, ha="center", va="bottom", fontsize=8, color=INK)
+    labels = gallery.answers.drop_duplicates("place")
+    ax.set_yticks(labels["place"] + 0.5, labels["substitution"], fontsize=9)
+    ax.set_xlim(0, len(columns))
+    ax.set_ylim(n_rows, 0)
+    ax.set_xticks([])
+    ax.tick_params(length=0, labelcolor=INK)
+    # To the right: room for what is written on the left.
+    ax.set_aspect("equal", anchor="E")
+    for spine in ax.spines.values():
+        spine.set_visible(False)
+    return figure
