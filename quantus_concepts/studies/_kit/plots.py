@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from cycler import cycler
@@ -48,6 +47,7 @@ _LOOK: dict[str, Any] = {
     "text.parse_math": False,
     # Words stay words, in the page's font.
     "svg.fonttype": "none",
+    "svg.hashsalt": "quantus-concepts",
 }
 
 
@@ -223,6 +223,6 @@ def _saved(figure: Figure, kind: str, **settings: Any) -> bytes:
     for text in figure.findobj(Text):
         text.set_parse_math(False)
     buffer = io.BytesIO()
-    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "quantus-concepts", "text.parse_math": False}):
+    with report_style():
         figure.savefig(buffer, format=kind, **settings)
     return buffer.getvalue()
