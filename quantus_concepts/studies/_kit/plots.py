@@ -164,7 +164,7 @@ def lines(
             ax.fill_between(rows[x], low, high, color=BAND, linewidth=0, zorder=1, label="95 % of random baselines")
     # Shifted sideways a little, or intervals of equal numbers hide each other.
     room = 0.01 * float(np.ptp(frame[x].to_numpy(float))) if len(names) > 1 and len(frame) else 0.0
-    for turn, (name, shift) in enumerate(zip(names, np.linspace(-room, room, max(len(names), 1)), strict=True)):
+    for turn, (name, shift) in enumerate(zip(names, np.linspace(-room, room, len(names)), strict=True)):
         rows = frame[(frame[series] == name) & frame["value"].notna()].sort_values(x, kind="stable")
         value, low, high = (scale * rows[column].to_numpy(float) for column in ("value", "low", "high"))
         ax.errorbar(
