@@ -329,9 +329,12 @@ def _is_folder(path: Path) -> bool:
 @contextmanager
 def warnings_as_notes(folder: RunFolder) -> Iterator[None]:
     """Turn warnings inside the block into notes of the report."""
+    from quantus_concepts.metrics.host.call import DurationWarning  # not for a refusal
+
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")
-        warnings.filterwarnings("ignore", category=DeprecationWarning)
+        for no_note in (DeprecationWarning, DurationWarning):
+            warnings.filterwarnings("ignore", category=no_note)
         yield
     folder.note(*(" ".join(str(warning.message).split()) for warning in caught))
 

@@ -173,8 +173,8 @@ def torch_device(name: str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        torch.zeros(1, device=device).item()
+    except (RuntimeError, AssertionError, NotImplementedError, ImportError) as error:
         usable = [AUTO, "cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))]
         raise ValueError(f"Expected `--device` to be one of {usable} but got {name!r}.") from error
     return device
