@@ -79,6 +79,11 @@ FILES = {
     "substitute export": f"--filtered filtered {_MADE}",
 }
 
+#: Good arguments of commands that are plain functions; the others have theirs in their options.
+SMALL = {
+    "explain": "--n-train 40 --no-progress --device cpu",
+}
+
 
 def _small(words: str, options: type[Options]) -> str:
     names = {field.name for field in dataclasses.fields(options)}
@@ -86,8 +91,11 @@ def _small(words: str, options: type[Options]) -> str:
     return " ".join([FILES.get(words, options.quick), *(text for name, text in shared.items() if name in names)])
 
 
-#: For each command its options, and good arguments of a run that is as small as can be.
-COMMANDS = {words: (options, _small(words, options)) for words, (options, _) in EXPORTED.items()}
+#: For each command its options, None for those of a plain function, and good arguments of a small run.
+COMMANDS = {
+    words: (None, SMALL[words]) if callable(command) else (command[0], _small(words, command[0]))
+    for words, command in EXPORTED.items()
+}
 
 
 def write_own_images(root: Path, names: Sequence[str] = ("apple", "pear"), counts: tuple[int, int] = (8, 4)) -> Path:

@@ -302,7 +302,7 @@ RUNS |= {
     )
     for words, (options, small) in COMMANDS.items()
     # Other commands write no results.
-    if options.quick and EXPORTED[words][1].endswith(":STUDY")
+    if options is not None and options.quick and EXPORTED[words][1].endswith(":STUDY")
     if not any(command.startswith(f"{words} ") for run in RUNS.values() for command in run.commands)
 }
 

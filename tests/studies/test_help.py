@@ -22,9 +22,11 @@ def leaves(group: Any, names: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str,
 
 
 COMMANDS = dict(leaves(typer.main.get_command(app)))
+#: Commands whose options are not yet parameters of a function.
+OLD = [names for names in COMMANDS if not callable(EXPORTED[" ".join(names)])]
 
 
-@pytest.mark.parametrize("names", COMMANDS, ids=" ".join)
+@pytest.mark.parametrize("names", OLD, ids=" ".join)
 def test_examples_parse(names: tuple[str, ...]) -> None:
     head, *examples = COMMANDS[names].epilog.split("\n\n")
     assert (head, len(examples)) == ("Examples:", 2 + bool(EXPORTED[" ".join(names)][0].quick))

@@ -26,12 +26,15 @@ def test_settings_are_the_options_that_can_change_results(tmp_path):
 def test_a_file_is_listed_with_what_it_holds(tmp_path):
     network = tmp_path / "net.py"
     named = {"weights": network, "backbone": f"{network}:model", "root": tmp_path, "name": "resnet18"}
+    named |= {"image": [network, network], "text": ["a", "b"], "none": []}
     told = []
     for content in ("a", "b"):
         network.write_text(content)
         told.append(given_settings(named))
     first, second = told
-    assert {name for name in first if first[name] != second[name]} == {"weights", "backbone"}
+    assert {name for name in first if first[name] != second[name]} == {"weights", "backbone", "image"}
+    assert first["text"] == "a, b"
+    assert "none" not in first
     assert first["backbone"].startswith(f"{network}:model (")
     assert (first["root"], first["name"]) == (str(tmp_path), "resnet18")
 
@@ -52,6 +55,9 @@ def test_normalisation_is_given_whole_or_not_at_all():
     for mean, std, unnormalised in (("0", None, False), (None, "0", False), ("0", "1", True), ("a", "1", False)):
         with pytest.raises(ValueError, match="--mean"):
             normalisation(mean, std, unnormalised)
+    for mean, std in (("0", "0"), ("0", "inf"), ("0", "1,-1,1"), ("0", "")):
+        with pytest.raises(ValueError, match="--std"):
+            normalisation(mean, std, False)
     assert channel_numbers("--std", None) is None
 
 

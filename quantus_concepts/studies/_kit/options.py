@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -107,11 +108,15 @@ def given_settings(values: Mapping[str, Any]) -> dict[str, str]:
     Called with ``locals()`` in the first line of a command. A file is listed with the hash of what it holds.
     """
     settings = {
-        name.replace("_", " "): f"{value}{_content(value)}"
+        name.replace("_", " "): _shown(value)
         for name, value in values.items()
-        if name not in _NO_RESULT and value is not None and value is not False
+        if name not in _NO_RESULT and value is not None and value is not False and value != []
     }
     return settings | {"version": importlib.metadata.version("quantus-concepts")}
+
+
+def _shown(value: Any) -> str:
+    return ", ".join(map(_shown, value)) if isinstance(value, list | tuple) else f"{value}{_content(value)}"
 
 
 def _content(value: Any) -> str:
@@ -147,9 +152,12 @@ def channel_numbers(option: str, text: str | None) -> tuple[float, ...] | None:
     if text is None:
         return None
     try:
-        return tuple(float(part) for part in text.replace(",", " ").split())
+        numbers = [float(part) for part in text.replace(",", " ").split()]
     except ValueError:
-        raise ValueError(f"Expected `{option}` to be one number a channel, 0.5,0.5,0.5, but got {text!r}.") from None
+        numbers = []
+    if not numbers or not all(map(math.isfinite, numbers)):
+        raise ValueError(f"Expected `{option}` to be one number a channel, 0.5,0.5,0.5, but got {text!r}.")
+    return tuple(numbers)
 
 
 def normalisation(mean: str | None, std: str | None, unnormalised: bool) -> dict[str, Any]:
@@ -158,11 +166,10 @@ def normalisation(mean: str | None, std: str | None, unnormalised: bool) -> dict
         raise ValueError("Expected `--mean` and `--std` to be given together but got only one of them.")
     if unnormalised and mean is not None:
         raise ValueError("Expected either `--mean` and `--std` or `--unnormalised` but got both.")
-    return {
-        "mean": channel_numbers("--mean", mean),
-        "std": channel_numbers("--std", std),
-        "unnormalised": unnormalised,
-    }
+    deviations = channel_numbers("--std", std)
+    if deviations and min(deviations) <= 0:
+        raise ValueError(f"Expected `--std` to hold numbers above 0 but got {std}.")
+    return {"mean": channel_numbers("--mean", mean), "std": deviations, "unnormalised": unnormalised}
 
 
 def torch_device(name: str) -> torch.device:
