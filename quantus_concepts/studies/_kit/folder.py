@@ -296,7 +296,8 @@ class RunFolder:
             return
         if self._lock.is_locked and self._new and not self._files:
             for name in (RUN, LOCK):
-                (self.path / name).unlink(missing_ok=True)
+                with suppress(OSError):  # Windows keeps a lock that is open
+                    (self.path / name).unlink()
         self._lock.release()
         self._remove_made()
 

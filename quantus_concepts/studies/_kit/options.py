@@ -24,8 +24,10 @@ _NO_RESULT = ("out", "overwrite", "progress", "engine", "readers")
 Out = Annotated[
     Path | None, typer.Option(help="Output folder; by default a new one under reports/.", rich_help_panel=RUN)
 ]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an earlier run in --out.", rich_help_panel=RUN)]
-Progress = Annotated[bool, typer.Option(help="Progress bars.", rich_help_panel=RUN)]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", metavar="", help="Replace an earlier run in --out.", rich_help_panel=RUN)
+]
+Progress = Annotated[bool, typer.Option(metavar="", help="Progress bars.", rich_help_panel=RUN)]
 Seed = Annotated[int, typer.Option(min=0, max=2**31, help="Random seed.", rich_help_panel=RUN)]
 Seeds = Annotated[
     int, typer.Option(min=1, max=1000, help="Number of seeds, counted up from --seed.", rich_help_panel=RUN)
@@ -64,7 +66,7 @@ Mean = Annotated[
 Std = Annotated[str | None, typer.Option(help="Normalisation: deviation per channel.", rich_help_panel=BACKBONE)]
 Unnormalised = Annotated[
     bool,
-    typer.Option("--unnormalised", help="The backbone takes images in [0, 1].", rich_help_panel=BACKBONE),
+    typer.Option("--unnormalised", metavar="", help="The backbone takes images in [0, 1].", rich_help_panel=BACKBONE),
 ]
 ImageSize = Annotated[
     int | None,
