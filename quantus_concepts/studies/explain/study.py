@@ -21,20 +21,21 @@ from captum_concepts._support.images import load_pixels
 from captum_concepts._support.progress import progress
 from captum_concepts._support.running import tensor_output
 from captum_concepts.backbones.named import build_model, load_tokenizer
+from captum_concepts.backbones.networks import Network, cut_network, load_network
 from captum_concepts.bank.folders import find_concept_folders
 from captum_concepts.models.random_banks import RandomBank
 from captum_concepts.models.residual import split_linear
 from captum_concepts.pictures.views import ClassViews, class_labels, concept_views
 from quantus_concepts.datasets import PaintedBirds
 from quantus_concepts.explorer.explore import explore
+from quantus_concepts.painted.images import KeptImages, sample_loader
+from quantus_concepts.painted.networks import SmallResNet, fold_images
+from quantus_concepts.painted.training import load_trained, train
 from quantus_concepts.score_tables import to_markdown
 from quantus_concepts.studies._kit.folder import REPORT, RunFolder, warnings_as_notes
 from quantus_concepts.studies._kit.options import SMALL
 from quantus_concepts.studies._kit.plots import png, report_style
 from quantus_concepts.studies._kit.report import readable
-from quantus_concepts.studies._models.loading import KeptImages, sample_loader
-from quantus_concepts.studies._models.networks import Network, cut_network, load_network
-from quantus_concepts.studies._models.training import SmallResNet, fold_images, load_trained, train
 
 #: Painted birds: images, pixels, classes, concepts.
 N_SHOWN, SIZE, N_CLASSES, N_CONCEPTS = 6, 64, 6, 18
