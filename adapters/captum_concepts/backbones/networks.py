@@ -16,11 +16,11 @@ from torch import Tensor, nn
 
 from captum_concepts._support.checks import check_path, check_whole
 from captum_concepts._support.running import error_text, nearest_functions, run_file
-from captum_concepts._support.weights import load_weights
 from captum_concepts.backbones.backbone import Backbone
 from captum_concepts.backbones.families_timm import from_timm
 from captum_concepts.backbones.families_torchvision import from_torchvision
 from captum_concepts.backbones.layers import LayerFeatures, last_spatial_layer, layer_channels, layer_name
+from captum_concepts.backbones.weights import load_weights
 
 RESNET18_CUB = "resnet18_cub"
 NO_WEIGHTS = "none"
