@@ -48,6 +48,9 @@ class PaintedSubject:
     #: By name: post-hoc CBMs of random directions in place of concepts, with heads of their own.
     baselines: dict[str, list[PostHocCBM]]
 
+    def __repr__(self) -> str:
+        return f"PaintedSubject(train={len(self.train)}, test={len(self.test)}, models={[*self.models]})"
+
     def loader(self, batch_size: int = 64) -> DataLoader[ConceptSample]:
         """Return the test images in batches, as `score_concepts` takes them."""
         return sample_loader(self.test, batch_size)
