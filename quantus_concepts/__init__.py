@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from quantus_concepts.explorer.explore import Explorer, explore
     from quantus_concepts.functional import positive_percentile
     from quantus_concepts.metrics import *  # noqa: F403 - a new metric is named there alone
+    from quantus_concepts.painted.subject import PaintedSubject, painted_subject
     from quantus_concepts.score_tables import read_scores, summary_metrics, to_markdown
     from quantus_concepts.summary import summarise
     from quantus_concepts.summary_plot import plot_summary
@@ -36,12 +37,14 @@ __all__ = [
     "AVAILABLE_METRICS",
     "Evaluation",
     "Explorer",
+    "PaintedSubject",
     "__version__",
     "datasets",
     "evaluate",
     "explore",
     "functional",
     "metrics",
+    "painted_subject",
     "pasta",
     "plot_summary",
     "positive_percentile",

@@ -87,7 +87,9 @@ SMALL = {
     "substitute filter": f"--model empty {_MADE} --no-progress --device cpu",
     "substitute sheet": f"--filtered filtered {_MADE} --no-progress",
     "substitute export": f"--filtered filtered {_MADE} --no-progress",
+    "explain": "--n-train 40 --no-progress --device cpu",
 }
+
 
 def _small(words: str, options: type[Options]) -> str:
     names = {field.name for field in dataclasses.fields(options)}

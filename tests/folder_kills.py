@@ -1,7 +1,6 @@
-"""A folder's run killed at each change of the file system.
+"""A run killed before each change of its folder: nothing foreign is lost, and the same command goes on.
 
-``python tests/folder_kills.py NAME FOLDER`` does it in a process of its own, which has loaded little: a fork of that of
-the tests, where PyTorch is, takes a hundred times as long.
+``python tests/folder_kills.py NAME FOLDER`` does it in a process of its own: a fork of that of the tests takes long.
 """
 
 from __future__ import annotations
@@ -14,27 +13,25 @@ from contextlib import suppress
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any
 
-from captum_concepts._support.whole_folder import WORK, WholeFolder
 from kills import contents, killed
+from quantus_concepts.studies._kit.folder import REPORT, RunFolder
 
 #: Return the texts of a folder by the names of the files.
 texts = partial(contents, read=Path.read_text)
-OLD, NEW = {"--epochs": "1"}, {"--epochs": "2"}
+OLD, NEW = {"epochs": "1"}, {"epochs": "2"}
 OLD_FILES = {"results.csv": "old", "figures/a.png": "old a", "figures/gone.png": "old g", "only/old.txt": "o"}
 NEW_FILES = {"results.csv": "new", "figures/a.png": "new a", "figures/b.png": "new b", "deep/er/c.txt": "c"}
+OLD_FILES[REPORT], NEW_FILES[REPORT] = "old report", "new report"
 MINE = {"mine.txt": "mine", "figures/mine.png": "mine"}
 
 
-def write(path: Path, files: Mapping[str, str], settings: Mapping[str, str], **options: Any) -> None:
-    """Do a run that keeps one thing and leaves these files."""
-    with WholeFolder(path, settings, **options) as folder:
-        folder.kept.mkdir(exist_ok=True)
-        (folder.kept / "model").write_text("trained")
+def write(path: Path, files: Mapping[str, str], settings: Mapping[str, str], *, overwrite: bool = False) -> None:
+    """Do a run that caches one thing and writes these files, the report last."""
+    with RunFolder("toy", settings, path, overwrite=overwrite) as folder:
+        assert folder.cached("scores", settings, lambda: b"scored") == b"scored"
         for name, text in files.items():
-            (folder.new / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder.new / name).write_text(text)
+            folder.write(name, text)
 
 
 def write_old(path: Path) -> Path:
@@ -45,61 +42,78 @@ def write_old(path: Path) -> Path:
     return path
 
 
-def of_one_run(folder: Path) -> bool:
-    """Whether all files but the user's are of one run, the run before or the next: all of them, or some."""
-    files = texts(folder).items()
-    return MINE.items() <= files and (files <= (OLD_FILES | MINE).items() or files <= (NEW_FILES | MINE).items())
-
-
-def check_another_run(root: Path) -> None:
-    """Files of one run, never of both, and the same run then goes on to its end."""
-    folder = write_old(root / "run")
-    for number in count(1):
-        path = root / f"run {number}"
-        shutil.copytree(folder, path)
-        ended = killed(lambda path=path: write(path, NEW_FILES, NEW, overwrite=True), number)  # type: ignore[misc]
-        assert of_one_run(path), (number, texts(path))
-        if ended == 0:
-            break
-        assert ended == -signal.SIGKILL, (number, ended)
-        write(path, NEW_FILES, NEW, overwrite=True)
-        assert texts(path) == NEW_FILES | MINE, number
-        assert not (path / WORK).exists(), number
-    assert number > 30, number
-
-
 def check_a_first_run(root: Path) -> None:
-    """Nothing or some of it, and the same run then goes on."""
+    """A report stands only in a complete folder, and the same command then ends with the same files."""
     for number in count(1):
         path = root / f"run {number}"
         ended = killed(lambda path=path: write(path, NEW_FILES, NEW), number)  # type: ignore[misc]
         assert texts(path).items() <= NEW_FILES.items(), number
+        assert REPORT not in texts(path) or texts(path) == NEW_FILES, number
+        write(path, NEW_FILES, NEW)
+        assert texts(path) == NEW_FILES, number
         if ended == 0:
             break
-        # Killed when there was nothing left to do but to clear up, it is finished.
-        finished = texts(path) == NEW_FILES and not (path / WORK / "run.json").exists()
-        if not finished:
-            write(path, NEW_FILES, NEW)
-        assert texts(path) == NEW_FILES, number
+        assert ended == -signal.SIGKILL, (number, ended)
+    assert number > 25, number
+
+
+def check_a_run_goes_on_in_a_finished_folder(root: Path) -> None:
+    """The same command in its own finished folder, killed, and again."""
+    write_old(root / "run")
+    for number in count(1):
+        path = root / f"run {number}"
+        shutil.copytree(root / "run", path)
+        ended = killed(lambda path=path: write(path, OLD_FILES, OLD), number)  # type: ignore[misc]
+        assert texts(path).items() >= MINE.items(), number
+        assert REPORT not in texts(path) or texts(path) == OLD_FILES | MINE, number
+        write(path, OLD_FILES, OLD)
+        assert texts(path) == OLD_FILES | MINE, number
+        if ended == 0:
+            break
     assert number > 20, number
 
 
-def check_runs_in_between(root: Path) -> None:
-    """A run of other settings that finds a killed one leaves one of both runs in whole, and the user's files."""
-    folder = write_old(root / "run")
+def check_another_run(root: Path) -> None:
+    """A folder with a report holds one run, never two; the user's files stay."""
+    write_old(root / "run")
     for number in count(1):
         path = root / f"run {number}"
-        shutil.copytree(folder, path)
-        if killed(lambda path=path: write(path, NEW_FILES, NEW, overwrite=True), number) == 0:  # type: ignore[misc]
+        shutil.copytree(root / "run", path)
+        ended = killed(lambda path=path: write(path, NEW_FILES, NEW, overwrite=True), number)  # type: ignore[misc]
+        assert texts(path).items() >= MINE.items(), number
+        assert REPORT not in texts(path) or texts(path) in (OLD_FILES | MINE, NEW_FILES | MINE), number
+        with suppress(ValueError):  # the folder holds a run: a third one changes nothing
+            before = texts(path)
+            write(path, {}, {"epochs": "3"})
+        assert texts(path) == before, number
+        write(path, NEW_FILES, NEW, overwrite=True)
+        assert texts(path) == NEW_FILES | MINE, number
+        if ended == 0:
             break
-        with suppress(ValueError):  # the folder holds a run
-            write(path, {}, {"--epochs": "3"})
-        assert texts(path) in (OLD_FILES | MINE, NEW_FILES | MINE), number
     assert number > 30, number
 
 
-CHECKS = {"another run": check_another_run, "a first run": check_a_first_run, "runs in between": check_runs_in_between}
+def check_files_of_the_user_after_a_kill(root: Path) -> None:
+    """What the user puts in the place of a file after a kill is neither overwritten nor removed."""
+    for number in count(1):
+        path = root / f"run {number}"
+        ended = killed(lambda path=path: write(path, NEW_FILES, NEW), number)  # type: ignore[misc]
+        mine = {name: f"mine {name}" for name in NEW_FILES if not (path / name).exists()}
+        for name, text in mine.items():
+            (path / name).parent.mkdir(parents=True, exist_ok=True)
+            (path / name).write_text(text)
+        for settings, overwrite in ((NEW, False), (NEW, True), (OLD, True)):
+            with suppress(ValueError):
+                write(path, NEW_FILES, settings, overwrite=overwrite)
+            assert texts(path).items() >= mine.items(), (number, settings, overwrite)
+        if ended == 0:
+            break
+    assert number > 25, number
+
+
+CHECKS = {
+    name.removeprefix("check_").replace("_", " "): check for name, check in globals().items() if name[:6] == "check_"
+}
 
 if __name__ == "__main__":
-    assert "torch" not in sys.modules
     CHECKS[sys.argv[1]](Path(sys.argv[2]))

@@ -20,7 +20,7 @@ class HTMLPage(HTMLParser):
         """Note what is opened."""
         self.tags.append(tag)
         self.sources += [value or "" for name, value in attrs if name in ("src", "href")]
-        if tag not in ("meta", "img", "br", "link"):
+        if tag not in ("meta", "img", "br", "link", "input"):
             self.open.append(tag)
 
     def handle_endtag(self, tag: str) -> None:

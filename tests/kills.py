@@ -14,8 +14,8 @@ from unittest import mock
 
 import pytest
 
-from captum_concepts._support.whole_folder import MANIFEST, WORK
-
+#: Names by which folders of runs are run.
+OWN = {"run.json", ".lock", "cache", ".quantus-concepts", ".quantus-concepts.json"}
 #: Windows has no such signal, and no fork.
 KILL = getattr(signal, "SIGKILL", signal.SIGTERM)
 NO_FORK = "needs fork"
@@ -84,7 +84,8 @@ def contents(folder: Path, *, hidden: bool = False, read: Callable[[Path], str] 
     return {
         path.relative_to(folder).as_posix(): read(path)
         for path in sorted(folder.rglob("*"))
-        if path.is_file() and (hidden or not {WORK, MANIFEST} & set(path.relative_to(folder).parts))
+        if path.is_file()
+        and (hidden or not (OWN & set(path.relative_to(folder).parts) or path.name.startswith(".part-")))
     }
 
 

@@ -98,7 +98,10 @@ def test_metrics_and_results() -> None:
     frame = pd.DataFrame({"value": WIDE[0].numpy()})
     evaluation = quantus_concepts.Evaluation({f"m{j}": {"CEM": [0.5] * 99} for j in range(9)}, frame)
     page = quantus_concepts.Explorer("<p>" * 999, 3, Path("deep") / LONG)
-    all_say_what_they_are(quantus_concepts, examples | {"Evaluation": evaluation, "Explorer": page})
+    subject = quantus_concepts.PaintedSubject([1] * 9, [1], MODEL, {"oracle": MODEL}, {})
+    all_say_what_they_are(
+        quantus_concepts, examples | {"Evaluation": evaluation, "Explorer": page, "PaintedSubject": subject}
+    )
     assert check_one_line(METRICS["CEM"]) == "CEM(concept_labels=<(6, 5)>, top_l=2, importance='contribution')"
     assert check_one_line(metrics.CEM(top_l=3, only_correct=True, abs=True)) == (
         "CEM(top_l=3, only_correct=True, importance='contribution', abs=True)"

@@ -19,9 +19,8 @@ import folder_kills
 import quantus_concepts
 from captum_concepts import ConceptBank, PostHocCBM
 from captum_concepts._support import files
-from captum_concepts._support.whole_folder import WORK
-from quantus_concepts.studies._kit.command import _stamp
-from quantus_concepts.studies.app import _Pipe
+from quantus_concepts.studies._kit.folder import RunFolder
+from quantus_concepts.studies._kit.options import given_settings
 
 SOURCES = [
     path for package in (captum_concepts, quantus_concepts) for path in sorted(Path(package.__path__[0]).rglob("*.py"))
@@ -38,7 +37,7 @@ def windows(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("Windows does this otherwise.")
 
     def in_use(path: Path, *arguments: Any, **keywords: Any) -> None:
-        if path.name == "lock":
+        if path.name == ".lock":
             raise PermissionError(13, "The process cannot access the file because it is being used", str(path))
         unlink(path, *arguments, **keywords)
 
@@ -59,7 +58,9 @@ def test_a_folder_is_written_and_replaced_without_links_and_with_a_lock_that_sta
     folder_kills.write(folder, {"report.html": "one", "figures/a.png": "one"}, {"seed": "0"})
     folder_kills.write(folder, {"report.html": "two"}, {"seed": "1"}, overwrite=True)
     assert folder_kills.texts(folder) == {"report.html": "two"}
-    assert not (folder / WORK).exists()
+    with pytest.raises(KeyboardInterrupt), RunFolder("toy", {}, tmp_path / "other"):
+        raise KeyboardInterrupt
+    assert not (tmp_path / "other" / "run.json").exists()
 
 
 @pytest.mark.usefixtures("windows")
@@ -68,21 +69,13 @@ def test_no_signal_is_sent_to_see_whether_a_process_runs() -> None:
 
 
 @linux
-def test_what_nobody_reads_is_dropped_whatever_the_error() -> None:
-    # A counter of events takes 8 bytes, and answers EINVAL to fewer: so does a pipe of Windows without a reader.
-    counter = os.eventfd(0)
-    assert _Pipe(counter, "w").write(b"abc") == 3
-    with pytest.raises(OSError, match="No space left"):
-        _Pipe("/dev/full", "w").write(b"abc")
-
-
-@linux
 def test_the_file_of_a_path_with_a_drive_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("C:\\nets.py").write_text("1234")
-    assert _stamp("C:\\nets.py:make").startswith(" (4 bytes of ")
-    assert _stamp(Path("C:\\nets.py")).startswith(" (4 bytes of ")
-    assert [_stamp(value) for value in ("D:\\nets.py:make", "timm:resnet18", 3, ("a", "b"), None)] == [""] * 5
+    for there in ("C:\\nets.py:make", Path("C:\\nets.py")):
+        assert given_settings({"net": there})["net"].startswith(f"{there} (")
+    for other in ("D:\\nets.py:make", "timm:resnet18", 3):
+        assert given_settings({"net": other})["net"] == str(other)
 
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="only Linux lists what a process has mapped")

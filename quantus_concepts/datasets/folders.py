@@ -8,7 +8,8 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from captum_concepts._support.files import check_plain_file, image_files, quote, shorten, subfolders
+from captum_concepts._support.files import check_plain_file, image_files, quote, subfolders
+from captum_concepts._support.files import list_some as list_some
 
 
 def leads_out(name: str) -> bool:
@@ -43,13 +44,6 @@ def list_classes(root: Path, suffixes: Sequence[str]) -> tuple[list[str], list[P
             )
     labels = np.repeat(np.arange(len(folders), dtype=np.int64), [len(paths) for paths in files])
     return [folder.name for folder in folders], [path for paths in files for path in paths], labels
-
-
-def list_some(entries: Iterable[object], limit: int = 5) -> str:
-    """Write out the first few of a list."""
-    words = [entry.as_posix() if isinstance(entry, Path) else entry for entry in entries]
-    more = f", and {len(words) - limit} more" if len(words) > limit else ""
-    return ", ".join(map(shorten, words[:limit])) + more
 
 
 def check_there(paths: Iterable[Path], what: str, remedy: str) -> None:

@@ -48,7 +48,7 @@ class InTurn(Executor):
 
 @pytest.mark.parametrize("study", COMMANDS)
 def test_a_command_runs_there(study: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("studies._models.training", "metrics.streaming.stream"):
+    for module in ("painted.training", "metrics.streaming.stream"):
         monkeypatch.setattr(f"quantus_concepts.{module}.ThreadPoolExecutor", InTurn)
     real = torch.cuda.is_available()
     tables = []

@@ -252,17 +252,6 @@ def test_sheets_of_one_long_name_are_told_apart(tmp_path: Path) -> None:
     assert max(map(len, content)) <= 31
 
 
-def test_explain_writes_what_it_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    words = ["explain", "--n-train", "40", "--no-progress", "--device", "cpu", "--out", "out", "--top", "2"]
-    assert main([*words, "--random-banks", "2", "--xlsx"]) == 0
-    ((head, *rows),) = sheets(Path("out/results.xlsx")).values()
-    table = pd.read_csv("out/results.csv").groupby("image", sort=False).head(2)
-    assert head == list(table)
-    assert len(rows) == len(table) == 12
-    assert [row[head.index("value")] for row in rows] == pytest.approx(table["value"].tolist())
-
-
 def test_without_the_package_nothing_is_begun(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

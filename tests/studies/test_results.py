@@ -1,4 +1,4 @@
-"""Means over seeds, and the painted subject to try metrics on."""
+"""Means over seeds."""
 
 from __future__ import annotations
 
@@ -7,13 +7,9 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-import torch
 from scipy import stats
 
-from quantus_concepts import score_concepts
-from quantus_concepts.studies import PaintedSubject, painted_subject
 from quantus_concepts.studies._kit.results import over_seeds
-from quantus_concepts.studies._models.options import PaintedOptions
 
 T1, T3, NORMAL = stats.t.ppf(0.975, 1), stats.t.ppf(0.975, 3), stats.norm.ppf(0.975)
 
@@ -63,50 +59,3 @@ def test_whole_numbers_among_the_keys_stay_whole():
     assert means["l"].dtype == "Int64"
     assert means["l"].tolist() == [1, pd.NA]
     assert means["n"].tolist() == [20, 20]
-
-
-@pytest.fixture(scope="module")
-def subject() -> PaintedSubject:
-    return painted_subject(
-        120, 40, image_size=32, n_classes=4, n_concepts=8, epochs=2, random_directions=4, correlation=0.5
-    )
-
-
-def test_metrics_score_its_models_and_baselines(subject: PaintedSubject) -> None:
-    table = score_concepts(
-        subject.models, subject.loader(16), class_concepts=subject.test.class_concepts, controls=subject.baselines
-    )
-    present = table[(table["metric"] == "CEM") & (table["explanation"] == "value") & (table["set"] == "all")]
-    present = present[present["l"] == 1].set_index("model")["value"]
-    assert set(present.index) == {*subject.models, *subject.baselines}
-    # The best one can do; directions without knowledge are not above it.
-    assert present["oracle"] == 1
-    assert (present <= 1).all()
-
-
-def test_the_same_seed_makes_the_same_subject(subject: PaintedSubject) -> None:
-    state = torch.get_rng_state()
-    again = painted_subject(
-        120, 40, image_size=32, n_classes=4, n_concepts=8, epochs=2, random_directions=4, correlation=0.5
-    )
-    assert torch.equal(torch.get_rng_state(), state)
-    images = torch.stack([subject.test[row].image for row in range(4)])
-    first, second = (painted.models["post-hoc CBM"](images) for painted in (subject, again))
-    assert torch.equal(first, second)
-    other = painted_subject(120, 40, image_size=32, n_classes=4, n_concepts=8, epochs=2, random_directions=4, seed=1)
-    assert not torch.equal(other.test[0].image, subject.test[0].image)
-
-
-def test_a_bad_argument_is_named() -> None:
-    with pytest.raises(ValueError, match="n_concepts"):
-        painted_subject(20, 10, n_concepts=3)
-    with pytest.raises(ValueError, match="n_pos"):
-        painted_subject(40, 10, image_size=32, n_classes=4, n_concepts=8, epochs=1, n_pos=0)
-
-
-def test_options_of_painted_birds_bring_no_choice_of_data() -> None:
-    options = PaintedOptions(n_train=40, n_classes=4)
-    assert not hasattr(options, "data")
-    assert not options.idle
-    with pytest.raises(ValueError, match="--n-test"):
-        PaintedOptions(n_test=1)

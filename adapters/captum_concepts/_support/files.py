@@ -9,7 +9,7 @@ import socket
 import stat
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -100,6 +100,13 @@ def shorten(text: object) -> str:
 def quote(value: object) -> str:
     """Return a value as it would be written in a program, for a message."""
     return shorten(repr(value))
+
+
+def list_some(entries: Iterable[object], limit: int = 5) -> str:
+    """Write out the first few of a list."""
+    words = [entry.as_posix() if isinstance(entry, Path) else entry for entry in entries]
+    more = f", and {len(words) - limit} more" if len(words) > limit else ""
+    return ", ".join(map(shorten, words[:limit])) + more
 
 
 def reason_of(error: BaseException) -> str:

@@ -21,7 +21,7 @@ from filelock import FileLock, Timeout
 from safetensors import SafetensorError
 from torch import Tensor
 
-from captum_concepts._support.fingerprints import fingerprint_of
+from captum_concepts._support.fingerprints import fingerprint_of, hash_file
 
 PROGRAM = "quantus-concepts"
 RUN, LOCK, CACHE, REPORT = "run.json", ".lock", "cache", "report.html"
@@ -34,8 +34,8 @@ Cached = TypeVar("Cached", pd.DataFrame, dict[str, Tensor], bytes)
 class RunFolder:
     """The folder of one run, used as a context manager.
 
-    ``run.json`` says which command and settings the folder belongs to, and lists every file before it is written.
-    Only listed names are ever replaced or removed, only as plain files in plain folders.
+    ``run.json`` says which command and settings the folder belongs to, and lists every file with the hash of what it
+    holds. Only a file that holds what is listed is ever read, replaced or removed, as a plain file in plain folders.
     """
 
     def __init__(
@@ -53,7 +53,8 @@ class RunFolder:
         self._root = Path(root)
         self._named = None if out is None else Path(out).expanduser()
         self.path = self._named or self._root
-        self._files: list[str] = []
+        self._files: dict[str, str] = {}
+        self._new = False
         self._made: list[Path] = []
         self._lock: Any = None
 
@@ -67,9 +68,10 @@ class RunFolder:
             self._lock.acquire()
             earlier = self._read_run()
             self._check(earlier)
-            self._files = [name for name in (earlier or {}).get("files", []) if isinstance(name, str)]
-            finished = REPORT in self._files and _is_plain(self.path / REPORT)
-            if earlier is not None and (finished or self._difference(earlier)) and self.overwrite:
+            self._new = earlier is None
+            self._files = {} if earlier is None else earlier["files"]
+            self._check_listed()
+            if earlier is not None and self.overwrite and (self._is_ours(REPORT) or self._difference(earlier)):
                 self._remove_listed()
             self._write_run()
         except Timeout as error:
@@ -103,23 +105,24 @@ class RunFolder:
     def file(self, name: str) -> Iterator[Path]:
         """Yield a temporary path in place of a file, which is renamed to the file when the block ends well."""
         target, temporary = self._place(name), self._place(_temporary(name))
-        listed = name in self._files
-        if os.path.lexists(target) and not (listed and _is_plain(target)):
+        if os.path.lexists(target) and not self._is_ours(name):
             raise ValueError(f"{target} was not written by this program: move it away, or choose another --out.")
         if os.path.lexists(temporary):
-            if not (listed and _is_plain(temporary)):
+            if name not in self._files or not _is_plain(temporary):
                 raise ValueError(f"{temporary} is in the way: move it away, or choose another folder (--out).")
             temporary.unlink()
-        if not listed:
-            self._files.append(name)
-            self._write_run()
-        if not name.startswith(f"{CACHE}/") and REPORT in self._files and _is_plain(self.path / REPORT):
-            # A folder with a report is complete.
-            (self.path / REPORT).unlink()
+        if name not in self._files:
+            self._list(name, "")
         with temporary.open("xb"):
             pass
         try:
             yield temporary
+            digest = hash_file(temporary)
+            if not name.startswith(f"{CACHE}/"):
+                # A folder with a report is complete.
+                self._remove(REPORT)
+            self._remove(name)
+            self._list(name, digest)
             temporary.replace(target)
         finally:
             with suppress(OSError):
@@ -138,11 +141,11 @@ class RunFolder:
         stem = f"{CACHE}/{re.sub(r'[^A-Za-z0-9_.-]+', '_', name)}-{fingerprint_of(key)[:16]}"
         for suffix, read in _READERS.items():
             path = self.path / (stem + suffix)
-            if _is_plain(path) and stem + suffix in self._files:
-                with suppress(OSError, ValueError, KeyError, SafetensorError):
+            if self._is_ours(stem + suffix):
+                with suppress(OSError, ValueError, TypeError, KeyError, SafetensorError):
                     content: Any = read(path)
-                    notes = self._place(f"{stem}.notes")
-                    self.note(*(json.loads(notes.read_text(encoding="utf-8")) if _is_plain(notes) else ()))
+                    if self._is_ours(f"{stem}.notes"):
+                        self.note(*json.loads((self.path / f"{stem}.notes").read_text(encoding="utf-8")))
                     return content
         before = list(self.notes)
         with warnings_as_notes(self):
@@ -186,8 +189,10 @@ class RunFolder:
             run = json.loads((self.path / RUN).read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError):
             return None
-        ours = isinstance(run, dict) and run.get("program") == PROGRAM and isinstance(run.get("files"), list)
-        return run if ours else None
+        if not isinstance(run, dict) or run.get("program") != PROGRAM or not isinstance(run.get("files"), dict):
+            return None
+        files = {name: digest for name, digest in run["files"].items() if _is_inside(name) and isinstance(digest, str)}
+        return run | {"files": files}
 
     def _check(self, run: dict[str, Any] | None) -> None:
         """Raise where something of the user's, a link, or another run is in the way."""
@@ -200,7 +205,9 @@ class RunFolder:
                 name in (CACHE, "figures", "tables") and run is not None and not stat.S_ISDIR(kind)
             ):
                 raise ValueError(f"{self.path / name} is a link, or no file or folder of this program. Remove it.")
-        if run is None and (foreign := [name for name in entries if name not in (LOCK, _temporary(RUN))]):
+        # What a run leaves that was killed before it wrote its run.json.
+        empty = [name for name in entries if name == LOCK and not (self.path / name).lstat().st_size]
+        if run is None and (foreign := sorted({*entries} - {*empty, _temporary(RUN)})):
             raise ValueError(
                 f"The output folder {self.path} holds other files ({', '.join(foreign[:3])}), no run of this program. "
                 "Choose another folder, or an empty one (--out)."
@@ -211,6 +218,16 @@ class RunFolder:
                 "it, choose another folder (--out), or replace it (--overwrite)."
             )
 
+    def _check_listed(self) -> None:
+        """Raise where a link, or something of the user's, took the place of a file or folder of the run."""
+        for name in self._files:
+            for folder in self._parents(name):
+                if os.path.lexists(folder) and not _is_folder(folder):
+                    raise ValueError(f"{folder} is a link or a file in the place of a folder. Remove it.")
+            path = self.path / name
+            if os.path.lexists(path) and not self._is_ours(name):
+                raise ValueError(f"{path} is not as this program wrote it: move it away, or choose another --out.")
+
     def _difference(self, run: Mapping[str, Any]) -> str:
         there = {"command": run.get("command"), **(run["settings"] if isinstance(run.get("settings"), dict) else {})}
         here = {"command": self.command, **self.settings}
@@ -219,36 +236,52 @@ class RunFolder:
 
     def _place(self, name: str) -> Path:
         """Return where a file of the run lies; its folders are made, and raise where one is a link."""
-        pure = PurePosixPath(name)
-        if pure.is_absolute() or ".." in pure.parts or not pure.parts:
+        if not _is_inside(name):
             raise ValueError(f"Expected the name of a file inside the output folder but got {name!r}.")
-        folder = self.path
-        for part in pure.parts[:-1]:
-            folder /= part
+        for folder in reversed(self._parents(name)):
             with suppress(FileExistsError):
                 folder.mkdir()
                 self._made.append(folder)
             if not stat.S_ISDIR(folder.lstat().st_mode):
                 raise ValueError(f"{folder} is a link or a file in the place of a folder. Remove it.")
-        return folder / pure.name
+        return self.path / name
+
+    def _parents(self, name: str) -> list[Path]:
+        """Return the folders of a file inside the run's own, the innermost first."""
+        return [self.path / parent for parent in PurePosixPath(name).parents if parent.parts]
+
+    def _is_ours(self, name: str) -> bool:
+        """Whether a file is there and holds what run.json says."""
+        path = self.path / name
+        return (
+            bool(self._files.get(name))
+            and all(map(_is_folder, self._parents(name)))
+            and _is_plain(path)
+            and hash_file(path) == self._files[name]
+        )
+
+    def _remove(self, name: str) -> None:
+        if self._is_ours(name):
+            (self.path / name).unlink()
+
+    def _list(self, name: str, digest: str) -> None:
+        self._files[name] = digest
+        self._write_run()
 
     def _remove_listed(self) -> None:
-        """Remove the files that run.json lists: plain files in plain folders inside; and the folders left empty."""
+        """Remove the files that run.json lists, and the folders left empty."""
         folders = set[Path]()
         # The report first: a folder with a report is complete.
         for name in sorted(self._files, key=lambda name: name != REPORT):
-            pure = PurePosixPath(name)
-            parents = [self.path / parent for parent in pure.parents if parent.parts]
-            if pure.is_absolute() or ".." in pure.parts or not pure.parts or not all(map(_is_folder, parents)):
-                continue
-            for path in (self.path / pure, self.path / _temporary(name)):
-                if _is_plain(path):
-                    path.unlink()
-            folders.update(parents)
+            self._remove(name)
+            temporary = self.path / _temporary(name)
+            if all(map(_is_folder, self._parents(name))) and _is_plain(temporary):
+                temporary.unlink()
+            folders.update(filter(_is_folder, self._parents(name)))
         for folder in sorted(folders, key=lambda folder: -len(folder.parts)):
             with suppress(OSError):  # holds files of the user's
                 folder.rmdir()
-        self._files = []
+        self._files = {}
 
     def _write_run(self) -> None:
         run = {"program": PROGRAM, "command": self.command, "settings": self.settings, "files": self._files}
@@ -262,9 +295,10 @@ class RunFolder:
         if self._lock is None:
             self._remove_made()
             return
-        if self._lock.is_locked and not self._files and self._made:
+        if self._lock.is_locked and self._new and not self._files:
             for name in (RUN, LOCK):
-                (self.path / name).unlink(missing_ok=True)
+                with suppress(OSError):  # Windows keeps a lock that is open
+                    (self.path / name).unlink()
         self._lock.release()
         self._remove_made()
 
@@ -276,7 +310,14 @@ class RunFolder:
 
 def _temporary(name: str) -> str:
     pure = PurePosixPath(name)
-    return str(pure.with_name(f".{pure.name}.part"))
+    # Libraries choose the format of a file by how its name ends.
+    return str(pure.with_name(f".part-{pure.name}"))
+
+
+def _is_inside(name: str) -> bool:
+    """Whether a name is that of a file inside a folder, and not one by which the folder is run."""
+    pure = PurePosixPath(name)
+    return bool(pure.parts) and not pure.is_absolute() and ".." not in pure.parts and str(pure) not in (RUN, LOCK)
 
 
 def _is_plain(path: Path) -> bool:
@@ -290,9 +331,12 @@ def _is_folder(path: Path) -> bool:
 @contextmanager
 def warnings_as_notes(folder: RunFolder) -> Iterator[None]:
     """Turn warnings inside the block into notes of the report."""
+    from quantus_concepts.metrics.host.call import DurationWarning  # not for a refusal
+
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")
-        warnings.filterwarnings("ignore", category=DeprecationWarning)
+        for no_note in (DeprecationWarning, DurationWarning):
+            warnings.filterwarnings("ignore", category=no_note)
         yield
     folder.note(*(" ".join(str(warning.message).split()) for warning in caught))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -23,8 +24,10 @@ _NO_RESULT = ("out", "overwrite", "progress", "engine", "readers")
 Out = Annotated[
     Path | None, typer.Option(help="Output folder; by default a new one under reports/.", rich_help_panel=RUN)
 ]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an earlier run in --out.", rich_help_panel=RUN)]
-Progress = Annotated[bool, typer.Option(help="Progress bars.", rich_help_panel=RUN)]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", metavar="", help="Replace an earlier run in --out.", rich_help_panel=RUN)
+]
+Progress = Annotated[bool, typer.Option(metavar="", help="Progress bars.", rich_help_panel=RUN)]
 Seed = Annotated[int, typer.Option(min=0, max=2**31, help="Random seed.", rich_help_panel=RUN)]
 Seeds = Annotated[
     int, typer.Option(min=1, max=1000, help="Number of seeds, counted up from --seed.", rich_help_panel=RUN)
@@ -63,7 +66,7 @@ Mean = Annotated[
 Std = Annotated[str | None, typer.Option(help="Normalisation: deviation per channel.", rich_help_panel=BACKBONE)]
 Unnormalised = Annotated[
     bool,
-    typer.Option("--unnormalised", help="The backbone takes images in [0, 1].", rich_help_panel=BACKBONE),
+    typer.Option("--unnormalised", metavar="", help="The backbone takes images in [0, 1].", rich_help_panel=BACKBONE),
 ]
 ImageSize = Annotated[
     int | None,
@@ -107,11 +110,15 @@ def given_settings(values: Mapping[str, Any]) -> dict[str, str]:
     Called with ``locals()`` in the first line of a command. A file is listed with the hash of what it holds.
     """
     settings = {
-        name.replace("_", " "): f"{value}{_content(value)}"
+        name.replace("_", " "): _shown(value)
         for name, value in values.items()
-        if name not in _NO_RESULT and value is not None and value is not False
+        if name not in _NO_RESULT and value is not None and value is not False and value != []
     }
     return settings | {"version": importlib.metadata.version("quantus-concepts")}
+
+
+def _shown(value: Any) -> str:
+    return ", ".join(map(_shown, value)) if isinstance(value, list | tuple) else f"{value}{_content(value)}"
 
 
 def _content(value: Any) -> str:
@@ -147,9 +154,12 @@ def channel_numbers(option: str, text: str | None) -> tuple[float, ...] | None:
     if text is None:
         return None
     try:
-        return tuple(float(part) for part in text.replace(",", " ").split())
+        numbers = [float(part) for part in text.replace(",", " ").split()]
     except ValueError:
-        raise ValueError(f"Expected `{option}` to be one number a channel, 0.5,0.5,0.5, but got {text!r}.") from None
+        numbers = []
+    if not numbers or not all(map(math.isfinite, numbers)):
+        raise ValueError(f"Expected `{option}` to be one number a channel, 0.5,0.5,0.5, but got {text!r}.")
+    return tuple(numbers)
 
 
 def normalisation(mean: str | None, std: str | None, unnormalised: bool) -> dict[str, Any]:
@@ -158,11 +168,10 @@ def normalisation(mean: str | None, std: str | None, unnormalised: bool) -> dict
         raise ValueError("Expected `--mean` and `--std` to be given together but got only one of them.")
     if unnormalised and mean is not None:
         raise ValueError("Expected either `--mean` and `--std` or `--unnormalised` but got both.")
-    return {
-        "mean": channel_numbers("--mean", mean),
-        "std": channel_numbers("--std", std),
-        "unnormalised": unnormalised,
-    }
+    deviations = channel_numbers("--std", std)
+    if deviations and min(deviations) <= 0:
+        raise ValueError(f"Expected `--std` to hold numbers above 0 but got {std}.")
+    return {"mean": channel_numbers("--mean", mean), "std": deviations, "unnormalised": unnormalised}
 
 
 def torch_device(name: str) -> torch.device:
@@ -173,8 +182,8 @@ def torch_device(name: str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        torch.zeros(1, device=device).item()
+    except (RuntimeError, AssertionError, NotImplementedError, ImportError) as error:
         usable = [AUTO, "cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))]
         raise ValueError(f"Expected `--device` to be one of {usable} but got {name!r}.") from error
     return device

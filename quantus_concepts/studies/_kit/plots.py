@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from cycler import cycler
@@ -48,6 +47,7 @@ _LOOK: dict[str, Any] = {
     "text.parse_math": False,
     # Words stay words, in the page's font.
     "svg.fonttype": "none",
+    "svg.hashsalt": "quantus-concepts",
 }
 
 
@@ -164,7 +164,7 @@ def lines(
             ax.fill_between(rows[x], low, high, color=BAND, linewidth=0, zorder=1, label="95 % of random baselines")
     # Shifted sideways a little, or intervals of equal numbers hide each other.
     room = 0.01 * float(np.ptp(frame[x].to_numpy(float))) if len(names) > 1 and len(frame) else 0.0
-    for turn, (name, shift) in enumerate(zip(names, np.linspace(-room, room, max(len(names), 1)), strict=True)):
+    for turn, (name, shift) in enumerate(zip(names, np.linspace(-room, room, len(names)), strict=True)):
         rows = frame[(frame[series] == name) & frame["value"].notna()].sort_values(x, kind="stable")
         value, low, high = (scale * rows[column].to_numpy(float) for column in ("value", "low", "high"))
         ax.errorbar(
@@ -223,6 +223,6 @@ def _saved(figure: Figure, kind: str, **settings: Any) -> bytes:
     for text in figure.findobj(Text):
         text.set_parse_math(False)
     buffer = io.BytesIO()
-    with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "quantus-concepts", "text.parse_math": False}):
+    with report_style():
         figure.savefig(buffer, format=kind, **settings)
     return buffer.getvalue()

@@ -180,14 +180,17 @@ class Table:
             return rf"{shown} {{\scriptsize ({_tex(small)})}}" if small else shown
 
         wide = self._written(cell).rename(index=_tex, columns=_tex)
-        return wide.style.to_latex(hrules=True, caption=_tex(self.title), label=f"tab:{self.name}")
+        # Rows of several levels without the package multirow.
+        return wide.style.to_latex(
+            hrules=True, multirow_align="naive", caption=_tex(self.title), label=f"tab:{self.name}"
+        )
 
     @property
     def csv(self) -> str:
         """The table's numbers, one a row, with interval, random range and verdict."""
         frame = self._cells
         verdicts = [Verdict.of("", row).verdict for row in frame.to_dict("records")]
-        columns = [*self.rows, *self.columns, *(name for name in _NUMBERS if name in frame)]
+        columns = [*self.rows, *self.columns, *(name for name in _NUMBERS if name in self.frame)]
         return frame[list(dict.fromkeys(columns))].assign(verdict=verdicts).to_csv(index=False)
 
 
@@ -196,7 +199,8 @@ def _order(column: pd.Series) -> list[Any]:
 
 
 def _tex(text: Any) -> str:
-    escaped = re.sub(r"([&%$#_{}])", r"\\\1", str(text).replace("\\", r"\textbackslash "))
+    text = " ".join(str(text).split())  # a blank line would end a paragraph
+    escaped = re.sub(r"([&%$#_{}])", r"\\\1", text.replace("\\", r"\textbackslash "))
     return escaped.replace("~", r"\textasciitilde ").replace("^", r"\textasciicircum ").replace("−", "$-$")
 
 

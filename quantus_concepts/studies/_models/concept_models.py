@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from quantus_concepts.studies._models.training import SmallResNet, with_seed
+from quantus_concepts.painted.networks import SmallResNet, with_seed
 
 #: Weight of the concepts' loss, where that of the classes has weight 1.
 CONCEPT_WEIGHT = 20.0

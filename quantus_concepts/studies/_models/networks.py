@@ -1,242 +1,76 @@
-"""From `--backbone`, `--layer` and `--weights` to a backbone, and to networks with other classes."""
+"""Networks that are trained on images of a study, each with classes of its own."""
 
 from __future__ import annotations
 
 import copy
-import difflib
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import redirect_stdout
-from dataclasses import dataclass, replace
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
-from captum_concepts._support.checks import check_normalisation, check_path, check_range, check_whole
-from captum_concepts._support.running import error_text, nearest_functions, run_file
-from captum_concepts.backbones import Backbone, from_timm, from_torchvision
-from captum_concepts.backbones.layers import LayerFeatures, last_spatial_layer, layer_channels, layer_name
-from quantus_concepts.pasta.encoders.weights import load_weights
-from quantus_concepts.studies._models.options import SMALL, STRIDE
-from quantus_concepts.studies._models.training import FineResNet, with_seed
+from captum_concepts._support.checks import check_normalisation, check_range
+from captum_concepts.backbones.networks import IMAGENET, NO_WEIGHTS, RESNET18_CUB, Network, cut_network, load_network
+from quantus_concepts.painted.networks import Residual, SmallResNet, convolution, with_seed
+from quantus_concepts.studies._kit.options import SMALL
 
-RESNET18_CUB = "resnet18_cub"
-NO_WEIGHTS = "none"
-#: Images are read as RGB.
-N_CHANNELS = 3
-IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+# TRANSITION: names that studies import from here until all are merged.
+__all__ = [
+    "IMAGENET",
+    "NO_WEIGHTS",
+    "RESNET18_CUB",
+    "SMALL_NETWORK",
+    "FineResNet",
+    "Network",
+    "Normalised",
+    "cut_network",
+    "load_network",
+    "network_builder",
+]
 
-
-@dataclass(frozen=True)
-class Network:
-    """A network and how it wants its images."""
-
-    module: nn.Module
-    source: str
-    family: str = ""
-    mean: tuple[float, ...] | None = None
-    std: tuple[float, ...] | None = None
-    image_size: int | None = None
-    mode: str = "resize"
-
-
+#: Pixels for each place of the small network's maps.
+STRIDE = 8
 #: Takes images in [0, 1], stretched to its size.
 SMALL_NETWORK = Network(nn.Identity(), "small networks, trained on these images", image_size=96)
 
 
-def load_network(
-    spec: str,
-    weights: str | None = None,
-    *,
-    mean: tuple[float, ...] | None = None,
-    std: tuple[float, ...] | None = None,
-    unnormalised: bool = False,
-) -> Network:
-    """Build the network that `--backbone` names."""
-    if ".py:" in spec or spec.endswith(".py"):
-        network = _from_file(spec)
-    elif spec == RESNET18_CUB:
-        network = _from_pytorchcv(pretrained=weights is None)
-    else:
-        network = _from_library(spec, pretrained=weights is None)
-    if weights is not None and weights != NO_WEIGHTS:
-        path = check_path("weights", weights)
-        load_weights(network.module, path)
-        network = replace(network, source=f"{network.source}, weights of {path.name}")
-    if unnormalised or mean is not None:
-        network = replace(network, mean=mean, std=std)
-    elif network.mean is None:
-        raise ValueError(
-            f"How {network.source} wants its images is not known, and with a wrong normalisation its scores are those "
-            "of another network. Define MEAN and STD in its file, give --mean and --std (ImageNet's are "
-            f"{_listed(IMAGENET[0])} and {_listed(IMAGENET[1])}), or say --unnormalised if it takes images in [0, 1]."
+class OverlappingMeans(nn.Module):
+    """``AvgPool2d(4, 2, 1)`` of maps of few channels."""
+
+    # As a convolution it takes less time, there and back: of four channels torch vectorises nothing.
+
+    weight: Tensor
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.register_buffer("weight", torch.full((channels, 1, 4, 4), 1 / 16), persistent=False)
+
+    def forward(self, maps: Tensor) -> Tensor:
+        """Return maps (N, C, H / 2, W / 2)."""
+        return functional.conv2d(maps, self.weight, stride=2, padding=1, groups=len(self.weight))
+
+
+class FineResNet(SmallResNet):
+    """The same without a stride: resolution is lost by overlapping averages, which treat all pixels alike."""
+
+    # Folded pixels each have weights of their own, and a stride passes over some: both draw a grid of 4 pixels into
+    # the gradient, which a study of pixel attributions would take for the methods'.
+
+    def _features(self, channels: int) -> nn.Sequential:
+        # Few channels, normalised where maps are small: what is done at full size takes most of the time.
+        return nn.Sequential(
+            nn.Conv2d(3, 4, 3, padding=1),
+            nn.ReLU(),
+            OverlappingMeans(4),
+            nn.Conv2d(4, 8, 3, padding=1),
+            nn.ReLU(),
+            nn.AvgPool2d(4, 2, 1),
+            convolution(8, channels // 2),
+            nn.AvgPool2d(4, 2, 1),
+            convolution(channels // 2, channels),
+            Residual(channels),
         )
-    for numbers in (network.mean, network.std):
-        if numbers is not None and len(numbers) != N_CHANNELS:
-            raise ValueError(
-                f"Expected mean and deviation of the images to hold one number for each of {N_CHANNELS} channels but "
-                f"got {len(numbers)}."
-            )
-    network.module.eval()
-    return network
-
-
-def _listed(numbers: Sequence[float]) -> str:
-    return ",".join(f"{number:g}" for number in numbers)
-
-
-def cut_network(network: Network, layer: str | None, images: Tensor) -> tuple[Backbone, str]:
-    """Cut a network where its maps end."""
-    module = network.module
-    if layer is not None:
-        layer_name(module, layer)
-    try:
-        with torch.no_grad():
-            module(images)
-        if layer is None and (backbone := _known_family(network)) is not None:
-            pooled = "averaged over space" if backbone.linear_pool else "pooled as the model pools them"
-            return backbone, f"the maps before the model's pooling, {pooled}"
-        chosen = layer if layer is not None else last_spatial_layer(module, images)
-        channels = layer_channels(module, chosen, images)
-    except (RuntimeError, TypeError, IndexError, AttributeError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise ValueError(
-            f"The network does not take images of shape {tuple(images.shape[1:])}: {reason}. Change the size with "
-            "--image-size, or name a network for such images."
-        ) from error
-    return Backbone(LayerFeatures(module, chosen), "mean", None, channels), f"layer {chosen}, averaged over space"
-
-
-def _known_family(network: Network) -> Backbone | None:
-    factories = {"torchvision": [from_torchvision], "timm": [from_timm]}
-    for factory in factories.get(network.family, [from_torchvision, from_timm]):
-        try:
-            return factory(network.module)
-        except ValueError:  # of another family: its last layer with maps is taken
-            continue
-    return None
-
-
-def _from_file(spec: str) -> Network:
-    path_text, _, name = spec.rpartition(":") if ".py:" in spec else (spec, "", "")
-    path = check_path("path", path_text)
-    if not name:
-        raise ValueError(f"Expected argument `--backbone` to be path.py:factory but got {spec!r}, without a factory.")
-    if not path.is_file():
-        raise ValueError(f"Expected argument `--backbone` to name a Python file but there is none at {path}.")
-    module = run_file(path)
-    factory = getattr(module, name, None)
-    if not callable(factory):
-        near = nearest_functions(module, name, n_first=8)
-        raise ValueError(f"{path} has no function {name!r}. It has: {', '.join(near) or 'none'}.")
-    try:
-        network = factory()
-    except (Exception, SystemExit) as error:  # code of the user's: whatever it raises, this is where it came from
-        raise ValueError(f"{name}() in {path} failed: {error_text(error)}") from error
-    if not isinstance(network, nn.Module):
-        raise ValueError(
-            f"Expected {name}() in {path} to return an nn.Module but got {type(network).__name__}. "
-            "The factory takes no arguments and returns the network with its weights."
-        )
-    mean = _per_channel(module, "MEAN", path)
-    std = _per_channel(module, "STD", path)
-    if (mean is None) != (std is None):
-        raise ValueError(f"{path} defines only one of MEAN and STD. Define both, or neither.")
-    if mean is None or std is None:
-        mean, std = _own_normalisation(network)
-    size = getattr(module, "IMAGE_SIZE", None)
-    if size is not None:
-        size = check_whole(f"IMAGE_SIZE in {path}", size, 1)
-    return Network(network, f"{name}() of {path.name}", mean=mean, std=std, image_size=size)
-
-
-def _per_channel(module: ModuleType, name: str, path: Path) -> tuple[float, ...] | None:
-    value = getattr(module, name, getattr(module, name.lower(), None))
-    # A file may import a function of that name.
-    if value is None or callable(value):
-        return None
-    try:
-        return tuple(float(part) for part in value)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"Expected {name} in {path} to hold one number a channel but got {value!r}.") from error
-
-
-def _own_normalisation(module: nn.Module) -> tuple[tuple[float, ...], tuple[float, ...]] | tuple[None, None]:
-    """Return the mean and deviation that a network of timm or open_clip carries with it."""
-    config = getattr(module, "pretrained_cfg", None) or {}
-    visual = getattr(module, "visual", module)
-    for mean, std in (
-        (config.get("mean"), config.get("std")) if isinstance(config, dict) else (None, None),
-        (getattr(visual, "image_mean", None), getattr(visual, "image_std", None)),
-    ):
-        if mean is not None and std is not None:
-            return tuple(mean), tuple(std)
-    return None, None
-
-
-def _from_pytorchcv(*, pretrained: bool) -> Network:
-    try:
-        from pytorchcv.model_provider import get_model
-    except ImportError as error:
-        raise ValueError(
-            "The backbone resnet18_cub needs the package pytorchcv: python -m pip install 'quantus-concepts[cub]'."
-        ) from error
-    with torch.random.fork_rng(devices=[]):
-        module = _download(lambda: get_model(RESNET18_CUB, pretrained=pretrained), RESNET18_CUB)
-    # As the release of post-hoc CBM feeds it: a centre crop without resizing, mean 0.5, deviation 2.
-    return Network(module, f"{RESNET18_CUB} of pytorchcv", "", (0.5, 0.5, 0.5), (2.0, 2.0, 2.0), 224, "centre_crop")
-
-
-def _from_library(name: str, *, pretrained: bool) -> Network:
-    # Imported here: they take seconds, which only whoever names a model should wait for.
-    import timm
-    from torchvision import models
-
-    in_torchvision = models.list_models(module=models)
-    if name in in_torchvision:
-        with torch.random.fork_rng(devices=[]):
-            module = _download(lambda: models.get_model(name, weights="DEFAULT" if pretrained else None), name)
-        mean, std, size = _torchvision_images(name)
-        return Network(module, f"{name} of torchvision", "torchvision", mean, std, size)
-    if timm.is_model(name):
-        with torch.random.fork_rng(devices=[]):
-            module = _download(lambda: timm.create_model(name, pretrained=pretrained), name)
-        config: dict[str, Any] = getattr(module, "pretrained_cfg", None) or {}
-        size = (config.get("input_size") or (3, 224, 224))[1]
-        timm_mean, timm_std = _own_normalisation(module)
-        return Network(module, f"{name} of timm", "timm", timm_mean, timm_std, int(size))
-    names = {*in_torchvision, *timm.list_models(), RESNET18_CUB, SMALL}
-    near = difflib.get_close_matches(name, sorted(names), n=5, cutoff=0.4)
-    raise ValueError(
-        f"Expected argument `--backbone` to be a torchvision or timm model, {RESNET18_CUB}, {SMALL}, or "
-        f"path.py:factory, but got {name!r}.{' Nearest: ' + ', '.join(near) + '.' if near else ''}"
-    )
-
-
-def _torchvision_images(name: str) -> tuple[tuple[float, ...], tuple[float, ...], int]:
-    from torchvision import models
-
-    try:
-        transform = models.get_model_weights(name)["DEFAULT"].transforms()
-        return tuple(transform.mean), tuple(transform.std), int(transform.crop_size[0])
-    except (KeyError, AttributeError):  # a model that torchvision has no weights of
-        return (*IMAGENET, 224)
-
-
-def _download(build: Callable[[], nn.Module], name: str) -> nn.Module:
-    try:
-        # pytorchcv prints its progress; what is printed here is the result, and ends in the path of the report.
-        with redirect_stdout(sys.stderr):
-            module: nn.Module = build()
-    except Exception as error:  # each library has its own errors for a download that failed
-        raise ValueError(
-            f"The weights of {name} could not be loaded ({error_text(error)}). Pass a file with --weights, or "
-            f"--weights {NO_WEIGHTS} for untrained ones."
-        ) from error
-    return module
 
 
 class Normalised(nn.Module):

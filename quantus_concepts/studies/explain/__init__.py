@@ -1,3 +1,5 @@
 """`explain`: which concepts does a network see in a photograph, where, and what do they add to its prediction?"""
 
-COMMANDS = {"explain": ("options:ExplainOptions", "study:explain")}
+from quantus_concepts.studies.explain.command import explain
+
+COMMANDS = {"explain": explain}

@@ -1,9 +1,9 @@
-"""The command `explain`: a concept model, and a table, a page and pictures of what it says of images."""
+"""A concept model, and a table, a page and pictures of what it says of images."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,72 +21,131 @@ from captum_concepts._support.images import load_pixels
 from captum_concepts._support.progress import progress
 from captum_concepts._support.running import tensor_output
 from captum_concepts.backbones.named import build_model, load_tokenizer
+from captum_concepts.backbones.networks import Network, cut_network, load_network
 from captum_concepts.bank.folders import find_concept_folders
 from captum_concepts.models.random_banks import RandomBank
 from captum_concepts.models.residual import split_linear
 from captum_concepts.pictures.views import ClassViews, class_labels, concept_views
 from quantus_concepts.datasets import PaintedBirds
 from quantus_concepts.explorer.explore import explore
+from quantus_concepts.painted.images import KeptImages, sample_loader
+from quantus_concepts.painted.networks import SmallResNet, fold_images
+from quantus_concepts.painted.training import load_trained, train
 from quantus_concepts.score_tables import to_markdown
-from quantus_concepts.studies._kit.output import OutputFolder
-from quantus_concepts.studies._kit.results import WORKBOOK, frame_grid, write_csv, write_workbook
-from quantus_concepts.studies._kit.run import warnings_as_notes
-from quantus_concepts.studies._models.loading import KeptImages, sample_loader
-from quantus_concepts.studies._models.networks import Network, cut_network, load_network
-from quantus_concepts.studies._models.training import SmallResNet, fold_images, train
-from quantus_concepts.studies.explain.options import ExplainOptions
+from quantus_concepts.studies._kit.folder import REPORT, RunFolder, warnings_as_notes
+from quantus_concepts.studies._kit.options import SMALL
+from quantus_concepts.studies._kit.plots import png, report_style
+from quantus_concepts.studies._kit.report import readable
 
-PAGE, TABLE = "explain.html", "results.csv"
 #: Painted birds: images, pixels, classes, concepts.
 N_SHOWN, SIZE, N_CLASSES, N_CONCEPTS = 6, 64, 6, 18
+#: Images of no concept from which the middle of the embeddings is taken, through which random directions go.
+N_MIDDLE = 50
 
 
-def explain(options: ExplainOptions) -> str:
-    """Write the page, the pictures and the table; return the table and the folder."""
-    # Where pyarrow is installed pandas keeps texts in it, and names of files may hold halves of characters.
-    texts = pd.option_context("mode.string_storage", "python")
-    place = OutputFolder("explain", options.out, options.identity(), overwrite=options.overwrite)
-    with texts, place as folder, warnings_as_notes() as notes:
-        truth: dict[str, Any] = {}
-        if options.image:
-            model, photographs = concept_model(options)
-            pictures = torch.stack([photographs.read(path) for path in options.image])
-            names, images = image_names(options.image), photographs.normalised(pictures)
-        else:
-            model, images, truth = _painted(options)
-            names, pictures = [f"bird {i}" for i in range(len(images))], images
-        views = concept_views(model, images, options.batch_size)
+@dataclass(frozen=True)
+class Source:
+    """The network that is explained, and how it is run."""
+
+    backbone: str = SMALL
+    layer: str | None = None
+    weights: str | None = None
+    normalisation: Mapping[str, Any] = field(default_factory=dict)
+    image_size: int | None = None
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    batch_size: int = 64
+    seed: int = 0
+    random_banks: int = 39
+    progress: bool = False
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A concept model and images of it: as it takes them, as they are shown, and what is known of them."""
+
+    model: Any
+    names: Sequence[str]
+    images: Tensor
+    pictures: Tensor
+    truth: Mapping[str, Any] = field(default_factory=dict)
+
+
+def write(folder: RunFolder, shown: Shown, top: int, batch_size: int) -> None:
+    """Print the strongest concepts, and write the table of all, a picture of each image, and the page."""
+    model, images, truth = shown.model, shown.images, dict(shown.truth)
+    with warnings_as_notes(folder), report_style():
+        views = concept_views(model, images, batch_size)
         classes = class_labels(getattr(model, "class_names", None), views.logits.shape[1])
-        table = concept_table(views, names, classes, model.concept_layer.p_values.tolist())
-        top = table.groupby(table.index // len(views.names)).head(options.top)
-        printed = to_markdown(_readable(top).reset_index(drop=True))
-        with folder.file(TABLE) as path:
-            write_csv(table, path)
-        if options.xlsx:
-            with folder.file(WORKBOOK) as path:
-                write_workbook([("Concepts of the images", frame_grid(top))], path)
-        shared: dict[str, Any] = {"class_names": classes, "batch_size": options.batch_size}
-        page = explore(model, images, pictures=pictures, title="Concepts of the images", **shared, **truth)
-        folder.write_text(PAGE, page.html)
-        for i, name in enumerate(names):
-            truth_of_image = {key: value[i : i + 1] for key, value in truth.items()}
-            figure, _ = show_concepts(
-                model, images[i : i + 1], options.top, pictures=pictures[i : i + 1], **shared, **truth_of_image
-            )
-            with folder.file(f"{i + 1:02d} {Path(name).name}.png") as path:
-                figure.savefig(path, format="png", dpi=110)
-    for note in notes:
+        table = concept_table(views, shown.names, classes, model.concept_layer.p_values.tolist())
+        folder.write("results.csv", table.to_csv(index=False))
+        strongest = table.groupby(table.index // len(views.names)).head(top)
+        typer.echo(to_markdown(_printed(strongest).reset_index(drop=True)))
+        shared: dict[str, Any] = {"class_names": classes, "batch_size": batch_size}
+        for i, name in enumerate(shown.names):
+            of_image = {key: value[i : i + 1] for key, value in truth.items()} | {"pictures": shown.pictures[i : i + 1]}
+            figure, _ = show_concepts(model, images[i : i + 1], top, **shared, **of_image)
+            folder.write(f"figures/{i + 1:02d} {Path(name).name}.png", png(figure))
+        page = explore(model, images, pictures=shown.pictures, title="Concepts of the images", **shared, **truth)
+    folder.write(REPORT, page.html)
+    for note in folder.notes:
         typer.echo(f"Note: {printable(note)}", err=True)
-    return "\n".join([printed, f"Correct concepts on {PAGE}.", str(folder.path)])
+    typer.echo(f"Correct concepts on {REPORT}.")
 
 
-def image_names(paths: list[Path]) -> list[str]:
-    """Return the names of files; their paths where two have the same name."""
+def photographs(
+    source: Source,
+    paths: Sequence[Path],
+    *,
+    concepts: Path | None = None,
+    texts: Sequence[str] | None = None,
+    cbm: Path | None = None,
+) -> Shown:
+    """Return a concept model, from a folder of concepts, texts or a file, and photographs."""
+    if texts:
+        model, form = _of_texts(source, list(texts))
+    elif cbm is not None:
+        model, form = _of_file(source, cbm)
+    elif concepts is not None:
+        model, form = _of_folder(source, concepts)
+    else:
+        raise ValueError("Expected concepts, texts or the file of a concept model but got none.")
+    pictures = torch.stack([form.read(path) for path in paths])
     names = [path.stem for path in paths]
-    return names if len({*names}) == len(names) else [str(path) for path in paths]
+    # Their paths where two have the same name.
+    names = names if len({*names}) == len(names) else [str(path) for path in paths]
+    # Names of files may hold halves of characters, which pandas cannot keep.
+    names = [name.encode("utf-8", "backslashreplace").decode("utf-8") for name in names]
+    return Shown(model, names, form.normalised(pictures), pictures)
 
 
-def concept_table(views: ClassViews, names: list[str], classes: list[str], p_values: list[float]) -> pd.DataFrame:
+def painted_birds(folder: RunFolder, source: Source, n_train: int) -> Shown:
+    """Return a post-hoc model of a small network trained on painted birds, and other birds with their truth."""
+    seed = source.seed
+    settings: dict[str, Any] = {"image_size": SIZE, "n_classes": N_CLASSES, "n_concepts": N_CONCEPTS, "seed": seed}
+    birds = KeptImages(PaintedBirds(n_train, "train", **settings))
+    network = SmallResNet(N_CLASSES, seed=seed)
+
+    def make() -> dict[str, Tensor]:
+        train(network, fold_images(birds.images), birds.labels, seed=seed, display_progressbar=source.progress)
+        return network.state_dict()
+
+    load_trained(network, folder.cached("network", (n_train, settings), make))
+    with warnings_as_notes(folder):
+        model = PostHocCBM.fit(
+            Backbone(network.features, "mean", None, network.channels),
+            sample_loader(birds, source.batch_size),
+            names=birds.concept_names,
+            class_names=birds.class_names,
+            random_banks=source.random_banks,
+            seed=seed,
+        ).eval()
+    pictured = KeptImages(PaintedBirds(N_SHOWN, "test", **settings))
+    images = pictured.images.float() / 255
+    truth = {"labels": pictured.labels, "concept_labels": pictured.concept_labels}
+    return Shown(model, [f"bird {i}" for i in range(len(images))], images, images, truth)
+
+
+def concept_table(views: ClassViews, names: Sequence[str], classes: list[str], p_values: list[float]) -> pd.DataFrame:
     """Return a row for each image and concept, the largest contribution first."""
     parts = views.contributions
     shares = views.logits.softmax(1).amax(1)
@@ -112,7 +171,7 @@ def concept_table(views: ClassViews, names: list[str], classes: list[str], p_val
     return pd.DataFrame(rows)
 
 
-def _readable(table: pd.DataFrame) -> pd.DataFrame:
+def _printed(table: pd.DataFrame) -> pd.DataFrame:
     """Return the table that is printed: ranges of random directions in one column each."""
 
     def spread(what: str) -> pd.Series:
@@ -120,34 +179,11 @@ def _readable(table: pd.DataFrame) -> pd.DataFrame:
         return low.map("{:+.2f}".format) + " to " + high.map("{:+.2f}".format)
 
     printed = table[["image", "class", "concept", "value", "p_value", "contribution"]].copy()
+    printed["concept"] = printed["concept"].map(readable)
     for what in ("value", "contribution"):
         if table[f"random_{what}_low"].notna().all():
             printed[f"random {what}s"] = spread(what)
     return printed.dropna(axis="columns", how="all")
-
-
-def _painted(options: ExplainOptions) -> tuple[Any, Tensor, dict[str, Any]]:
-    """Return a post-hoc model of a small network trained on painted birds, other birds, and their truth."""
-    settings: dict[str, Any] = {"image_size": SIZE, "n_classes": N_CLASSES, "n_concepts": N_CONCEPTS}
-    birds = KeptImages(PaintedBirds(options.n_train, "train", seed=options.seed, **settings))
-    network = SmallResNet(N_CLASSES, seed=options.seed)
-    train(network, fold_images(birds.images), birds.labels, seed=options.seed, display_progressbar=options.progress)
-    backbone = Backbone(network.features, "mean", None, network.channels)
-    model = PostHocCBM.fit(
-        backbone,
-        sample_loader(birds, options.batch_size),
-        names=birds.concept_names,
-        class_names=birds.class_names,
-        random_banks=options.random_banks,
-        seed=options.seed,
-    ).eval()
-    pictured = KeptImages(PaintedBirds(N_SHOWN, "test", seed=options.seed, **settings))
-    truth = {"labels": pictured.labels, "concept_labels": pictured.concept_labels}
-    return model, pictured.images.float() / 255, truth
-
-
-#: Images of no concept from which the middle of the embeddings is taken, through which random directions go.
-N_MIDDLE = 50
 
 
 @dataclass(frozen=True)
@@ -177,46 +213,49 @@ class Photographs:
         return self.picture(Image.fromarray(load_pixels(path)))
 
 
-def concept_model(options: ExplainOptions) -> tuple[Any, Photographs]:
-    """Return the concept model of the options, and how it takes photographs."""
-    if options.text:
-        return _of_texts(options, options.text)
-    if options.cbm is not None and options.trains:
-        model = PostHocCBM.load(options.cbm)
-        return model.to(options.torch_device()).eval(), usual_photographs(options, model)
-    backbone, classifier, names, photographs = _backbone(options)
-    if options.cbm is not None:
-        return PostHocCBM.load(options.cbm, backbone).eval(), photographs
+def _of_file(source: Source, cbm: Path) -> tuple[Any, Photographs]:
+    """Return the concept model of a file, and how it takes photographs."""
+    if source.backbone == SMALL:
+        model = PostHocCBM.load(cbm)
+        return model.to(source.device).eval(), usual_photographs(source, model)
+    backbone, _, _, photographs = _backbone(source)
+    return PostHocCBM.load(cbm, backbone).eval(), photographs
+
+
+def _of_folder(source: Source, concepts: Path) -> tuple[Any, Photographs]:
+    """Return a concept model of a folder of example images, and how it takes photographs."""
+    backbone, classifier, names, photographs = _backbone(source)
     bank = ConceptBank.from_folders(
         backbone,
-        options.concept_folder,
+        concepts,
         transform=photographs,
-        batch_size=options.batch_size,
-        seed=options.seed,
-        display_progressbar=options.progress,
+        batch_size=source.batch_size,
+        seed=source.seed,
+        display_progressbar=source.progress,
     )
-    middle = _middle(options, backbone, photographs)
-    return _with_classes(backbone, bank, classifier, names, middle, options), photographs
+    middle = _middle(source, concepts, backbone, photographs)
+    return _with_classes(backbone, bank, classifier, names, middle, source), photographs
 
 
-def _backbone(options: ExplainOptions) -> tuple[Backbone, nn.Linear | None, list[str] | None, Photographs]:
+def _backbone(source: Source) -> tuple[Backbone, nn.Linear | None, list[str] | None, Photographs]:
     """Return the network cut where its maps end, its classifier, the names of its classes, and its images."""
-    device = options.torch_device()
-    if options.library:
-        built = build_model(options.backbone_name)
-        built.model.to(device)
-        photographs = usual_photographs(options, built.backbone)
-        classifier = _classifier(built.model, built.backbone, photographs.size) if options.classifies else None
+    if source.backbone.partition(":")[0] in ("torchvision", "timm", "open_clip", "transformers"):
+        built = build_model(source.backbone)
+        built.model.to(source.device)
+        photographs = usual_photographs(source, built.backbone)
+        library, name, *_ = source.backbone.split(":")
+        classifies = library in ("torchvision", "timm") or name.endswith("ForImageClassification")
+        classifier = _classifier(built.model, built.backbone, photographs.size) if classifies else None
         return built.backbone, classifier, _fitting_names(built.class_names, classifier), photographs
-    network = load_network(options.backbone_name, options.weights, **options.normalisation)
-    size = options.image_size or network.image_size or 224
+    network = load_network(source.backbone, source.weights, **source.normalisation)
+    size = source.image_size or network.image_size or 224
     photographs = Photographs(size, network.mean or (0.0,) * 3, network.std or (1.0,) * 3)
-    network.module.to(device)
-    backbone, _ = cut_network(network, options.layer, torch.zeros(1, 3, size, size, device=device))
+    network.module.to(source.device)
+    backbone, _ = cut_network(network, source.layer, torch.zeros(1, 3, size, size, device=source.device))
     if network.mean is not None and network.std is not None:
         backbone = replace(backbone, normalisation=(network.mean, network.std))
     classifier = _classifier(network.module, backbone, size)
-    return backbone, classifier, _fitting_names(_class_names(network, options), classifier), photographs
+    return backbone, classifier, _fitting_names(_class_names(network, source), classifier), photographs
 
 
 @torch.no_grad()
@@ -234,13 +273,13 @@ def _classifier(module: nn.Module, backbone: Backbone, size: int) -> nn.Linear |
     return None
 
 
-def _class_names(network: Network, options: ExplainOptions) -> list[str] | None:
+def _class_names(network: Network, source: Source) -> list[str] | None:
     """Return the names of ImageNet's classes for a network of torchvision with its own weights."""
-    if network.family != "torchvision" or options.weights is not None:
+    if network.family != "torchvision" or source.weights is not None:
         return None
     from torchvision import models
 
-    names: list[str] | None = models.get_model_weights(options.backbone_name)["DEFAULT"].meta.get("categories")
+    names: list[str] | None = models.get_model_weights(source.backbone)["DEFAULT"].meta.get("categories")
     return names
 
 
@@ -254,31 +293,31 @@ def _with_classes(
     classifier: nn.Linear | None,
     names: list[str] | None,
     middle: Tensor,
-    options: ExplainOptions,
+    source: Source,
 ) -> Any:
     """Return the concept model of a classifier; without one the classes are the concepts themselves."""
     if classifier is None:
-        return _of_concepts(backbone, bank, middle, options)
+        return _of_concepts(backbone, bank, middle, source)
     model: Any = ResidualCBM.of_classifier(backbone, bank, classifier)
-    banks = _random_banks(options, bank, middle, lambda bank: split_linear(classifier, bank.cavs, bank.intercepts)[0])
+    banks = _random_banks(source, bank, middle, lambda bank: split_linear(classifier, bank.cavs, bank.intercepts)[0])
     model.bottleneck.random_banks = model.random_banks = banks
     model.class_names = names
     return model.eval()
 
 
-def _of_concepts(backbone: Backbone, bank: ConceptBank, middle: Tensor, options: ExplainOptions) -> PostHocCBM:
+def _of_concepts(backbone: Backbone, bank: ConceptBank, middle: Tensor, source: Source) -> PostHocCBM:
     """Return a model whose classes are its concepts, each of which only its own concept speaks for."""
     head = _identity(len(bank), bank.device)
     model = PostHocCBM(backbone, bank, head).eval()
     model.class_names = bank.names
-    model.random_banks = _random_banks(options, bank, middle, lambda _: head)
+    model.random_banks = _random_banks(source, bank, middle, lambda _: head)
     return model
 
 
 def _random_banks(
-    options: ExplainOptions, bank: ConceptBank, middle: Tensor, head_of: Callable[[ConceptBank], nn.Linear]
+    source: Source, bank: ConceptBank, middle: Tensor, head_of: Callable[[ConceptBank], nn.Linear]
 ) -> tuple[RandomBank, ...]:
-    seeds = range(options.seed * 10_000, options.seed * 10_000 + options.random_banks)
+    seeds = range(source.seed * 10_000, source.seed * 10_000 + source.random_banks)
     directions = (ConceptBank.random(len(bank), len(middle), seed=seed, mean=middle) for seed in seeds)
     return tuple(RandomBank(random.cavs, random.intercepts, head_of(random)) for random in directions)
 
@@ -292,32 +331,32 @@ def _identity(count: int, device: torch.device) -> nn.Linear:
 
 
 @torch.no_grad()
-def _middle(options: ExplainOptions, backbone: Backbone, photographs: Photographs) -> Tensor:
+def _middle(source: Source, concepts: Path, backbone: Backbone, photographs: Photographs) -> Tensor:
     """Return the mean embedding of images without the concepts."""
-    folders = find_concept_folders(options.concept_folder, "random")
+    folders = find_concept_folders(concepts, "random")
     paths = [path for paths in folders.random_sets.values() for path in paths]
     paths = paths or [path for concept in folders.concepts for path in concept.negative or ()]
     chosen = paths[:: max(1, len(paths) // N_MIDDLE)][:N_MIDDLE]
-    device = options.torch_device()
+    device = source.device
     rows = [
         backbone.embed(photographs(Image.fromarray(load_pixels(path)))[None].to(device))
-        for path in progress(chosen, "Images without the concepts", show=options.progress)
+        for path in progress(chosen, "Images without the concepts", show=source.progress)
     ]
     return torch.cat(rows).mean(0)
 
 
-def _of_texts(options: ExplainOptions, texts: list[str]) -> tuple[Any, Photographs]:
+def _of_texts(source: Source, texts: list[str]) -> tuple[Any, Photographs]:
     """Return a model of texts, each of which is a concept and a class: what CLIP does without training."""
-    built = build_model(options.backbone_name)
-    bank = ConceptBank.from_text(built.model, load_tokenizer(options.backbone_name), texts)
-    built.model.to(options.torch_device())
-    model = _of_concepts(built.backbone, bank, torch.zeros(bank.cavs.shape[1]), options)
-    return model, usual_photographs(options, built.backbone)
+    built = build_model(source.backbone)
+    bank = ConceptBank.from_text(built.model, load_tokenizer(source.backbone), texts)
+    built.model.to(source.device)
+    model = _of_concepts(built.backbone, bank, torch.zeros(bank.cavs.shape[1]), source)
+    return model, usual_photographs(source, built.backbone)
 
 
-def usual_photographs(options: ExplainOptions, model: Any) -> Photographs:
+def usual_photographs(source: Source, model: Any) -> Photographs:
     """Return how a backbone, or a concept model of one, takes photographs, unless the options say otherwise."""
-    mean, std, unnormalised = (options.normalisation[name] for name in ("mean", "std", "unnormalised"))
+    mean, std, unnormalised = (source.normalisation.get(name) for name in ("mean", "std", "unnormalised"))
     normalisation = model.normalisation if mean is None else (mean, std)
     if unnormalised:
         normalisation = (0.0,) * 3, (1.0,) * 3
@@ -326,4 +365,4 @@ def usual_photographs(options: ExplainOptions, model: Any) -> Photographs:
             "How the model wants its images is not known, and with a wrong normalisation its concepts are those of "
             "another one. Give --mean and --std, or say --unnormalised if it takes images in [0, 1]."
         )
-    return Photographs(options.image_size or model.image_size or 224, *map(tuple, normalisation))
+    return Photographs(source.image_size or model.image_size or 224, *map(tuple, normalisation))

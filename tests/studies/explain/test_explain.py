@@ -19,11 +19,13 @@ from torch import nn
 from torchvision.transforms.v2.functional import center_crop, resize
 
 from captum_concepts import ConceptBank, PostHocCBM, ResidualCBM
+from captum_concepts.backbones.networks import cut_network, load_network
 from captum_concepts.pictures.views import concept_views
-from quantus_concepts.studies._models.networks import cut_network, load_network
+from html_pages import HTMLPage
+from kills import contents, raising
 from quantus_concepts.studies.app import main
-from quantus_concepts.studies.explain.options import ExplainOptions
-from quantus_concepts.studies.explain.study import Photographs, usual_photographs
+from quantus_concepts.studies.explain import study
+from quantus_concepts.studies.explain.study import Photographs, Source, usual_photographs
 from tiny_encoders import CONFIG
 from tiny_pipelines import WORDS, tokenizer
 
@@ -82,12 +84,8 @@ def test_a_network_and_a_folder_of_concepts(place: Path, capsys: pytest.CaptureF
     assert printed[-1] == "out"
     assert "| image" in printed[0]
     assert "random contributions" in printed[0]
-    assert sorted(path.name for path in Path("out").glob("*.*") if not path.name.startswith(".")) == [
-        "01 0.png",
-        "02 1.png",
-        "explain.html",
-        "results.csv",
-    ]
+    assert sorted(contents(Path("out"))) == ["figures/01 0.png", "figures/02 1.png", "report.html", "results.csv"]
+    HTMLPage(Path("out/report.html").read_text(encoding="utf-8"))
     assert len(table) == 4
     assert list(table["image"].astype(str)) == ["0", "0", "1", "1"]
     # Logits are those of the network, so probabilities are, too.
@@ -108,20 +106,20 @@ def test_a_network_and_a_folder_of_concepts(place: Path, capsys: pytest.CaptureF
         assert (sizes[:-1] >= sizes[1:]).all()
 
 
-def test_names_of_files_are_told_apart_and_are_no_formulas(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    photo, formula = (place / "photos" / "0.png").read_bytes(), "=1+1.png"
+def test_names_of_files_are_told_apart(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    photo, formula = (place / "photos" / "0.png").read_bytes(), "$1+1$ <b>.png"
     unreadable = os.fsdecode(b"\xff\x1b.png")
     for name in (formula, unreadable, "concepts/0.png"):
         Path(name).write_bytes(photo)
     words = ("--concepts", "concepts", "--backbone", "network.py:network", "--top", "1")
     table = explained(*words, images=(formula, unreadable))
-    assert table["image"].unique().tolist() == ["'=1+1", "\\udcff\x1b"]
+    assert table["image"].unique().tolist() == ["$1+1$ <b>", "\\udcff\x1b"]
     printed = capsys.readouterr().out
     assert "\x1b" not in printed
     assert "\\udcff" in printed
     table = explained(*words, images=("photos/0.png", "concepts/0.png"))
     assert table["image"].unique().tolist() == ["photos/0.png", "concepts/0.png"]
-    assert {"01 0.png.png", "02 0.png.png"} <= {path.name for path in Path("out").iterdir()}
+    assert {"01 0.png.png", "02 0.png.png"} <= {path.name for path in Path("out/figures").iterdir()}
     assert len(re.findall("^\\| (photos|concepts)/", capsys.readouterr().out, re.MULTILINE)) == 2
 
 
@@ -154,8 +152,20 @@ def test_birds_are_painted_where_nothing_is_given(
     # Forty birds are few.
     assert re.search("^Note: .* fewer images", capsys.readouterr().err, re.MULTILINE)
     table = pd.read_csv("out/results.csv")
-    assert table["image"].nunique() == len(list(Path("out").glob("*.png"))) == 6
-    assert "CEM of the first 3" in Path("out/explain.html").read_text(encoding="utf-8")
+    assert table["image"].nunique() == len(list(Path("out/figures").glob("*.png"))) == 6
+    assert "CEM of the first 3" in Path("out/report.html").read_text(encoding="utf-8")
+
+
+def test_a_network_that_is_trained_is_not_trained_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["explain", "--n-train", "40", "--random-banks", "2", "--no-progress", "--device", "cpu", "--out"]
+    assert main([*words, "whole"]) == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(study, "concept_views", raising(KeyboardInterrupt()))
+        assert main([*words, "out"]) == 130
+    monkeypatch.setattr(study, "train", raising(AssertionError("trained again")))
+    assert main([*words, "out"]) == 0
+    assert Path("out/results.csv").read_bytes() == Path("whole/results.csv").read_bytes()
 
 
 def test_a_classifier_is_split_without_changing_its_logits() -> None:
@@ -274,8 +284,7 @@ def test_a_file_of_which_the_normalisation_is_not_known(place: Path, capsys: pyt
     with torch.random.fork_rng(devices=[]):
         model = PostHocCBM(backbone, ConceptBank.random(3, 8, seed=1), nn.Linear(3, 2)).eval()
     model.save("model.safetensors")
-    options = ExplainOptions(image=[Path("photos/0.png")], cbm=Path("model.safetensors"))
     with pytest.raises(ValueError, match="--unnormalised"):
-        usual_photographs(options, model)
-    raw = ExplainOptions(image=[Path("photos/0.png")], cbm=Path("model.safetensors"), unnormalised=True)
+        usual_photographs(Source(), model)
+    raw = Source(normalisation={"mean": None, "std": None, "unnormalised": True})
     assert usual_photographs(raw, model) == Photographs(224)

@@ -1,8 +1,8 @@
-"""Small networks and their training, which goes on after an interruption; augmentation."""
+"""Small networks, their training, and augmentation."""
 
 from __future__ import annotations
 
-import copy
+from concurrent.futures import CancelledError
 from threading import Event
 
 import pytest
@@ -10,12 +10,10 @@ import torch
 from torch import nn
 
 from quantus_concepts.datasets import PaintedBirds
-from quantus_concepts.studies._models.loading import KeptImages
-from quantus_concepts.studies._models.training import (
+from quantus_concepts.painted.images import KeptImages
+from quantus_concepts.painted.networks import Residual, SmallResNet, fold_images
+from quantus_concepts.painted.training import (
     Augmentation,
-    Residual,
-    SmallResNet,
-    fold_images,
     processor_has_bfloat16,
     run_together,
     train,
@@ -131,37 +129,6 @@ def test_training_together_gives_what_training_alone_gives_and_puts_the_threads_
         assert not other.training
 
 
-class Remembered:
-    """A checkpoint in memory, after the second step."""
-
-    def __init__(self):
-        self.state, self.steps = None, 0
-
-    def read(self):
-        return self.state
-
-    def write(self, state):
-        self.state = copy.deepcopy(dict(state))
-
-    def due(self, *, end_of_epoch):
-        self.steps += 1
-        return self.steps == 2
-
-
-@pytest.mark.parametrize("bfloat16", [False, True])
-def test_a_training_goes_on_from_its_checkpoint_to_the_same_bits(birds, bfloat16):
-    checkpoint, weights = Remembered(), []
-    for _ in range(2):
-        network = SmallResNet(3, channels=8)
-        settings = {"epochs": 1, "batch_size": 16, "bfloat16": bfloat16, "checkpoint": checkpoint}
-        train(network, birds.images[:64], birds.labels[:64], **settings)
-        weights.append(network.state_dict())
-        assert checkpoint.state["step"] == 2
-    # The second began with the third of four steps.
-    assert checkpoint.steps == 3 + 1
-    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
-
-
 @pytest.mark.parametrize(
     ("units", "expected"),
     [
@@ -192,6 +159,7 @@ def test_an_error_is_heard_while_an_earlier_training_still_runs():
 
     def wait(stop: Event, line: int) -> None:
         ended.append(stop.wait(timeout=60))
+        raise CancelledError
 
     with pytest.raises(RuntimeError, match="failed"):
         run_together([wait, fail])
@@ -226,7 +194,8 @@ def test_a_stopped_training_does_no_more_steps(birds):
     stop.set()
     network = SmallResNet(3, channels=8)
     start = network.classifier.weight.detach().clone()
-    train(network, birds.images, birds.labels, stop=stop)
+    with pytest.raises(CancelledError):
+        train(network, birds.images, birds.labels, stop=stop)
     assert torch.equal(network.classifier.weight, start)
     assert not network.training
 

@@ -1,0 +1,96 @@
+"""Weights of a network from a file, without executing anything that is in it."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import safe_open
+from torch import Tensor, nn
+
+from captum_concepts._support.files import list_some, non_file_kind, reason_of, shorten
+
+#: Keys under which checkpoints have the weights.
+WRAPPERS = ("state_dict", "model_state_dict", "model", "net")
+
+
+def read_state(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Read tensors by name from a file, and the metadata of a safetensors file."""
+    try:
+        if kind := non_file_kind(path):
+            raise ValueError(f"it is {kind}")
+        if path.suffix == ".safetensors":
+            with safe_open(path, framework="pt") as file:
+                state: Any = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+                header = file.metadata() or {}
+        else:
+            _check_stored(path)
+            state, header = torch.load(path, map_location="cpu", weights_only=True), {}
+    except Exception as error:  # each kind of wrong file fails in its own way
+        # Without the cause, whose message recommends to unpickle the file.
+        raise ValueError(
+            f"{path} holds no weights that can be read safely ({reason_of(error)}). It may be cut short. Expected a "
+            ".safetensors file, or a state dict written by torch.save (read with weights_only=True)."
+        ) from None
+    for name in WRAPPERS:
+        if isinstance(state, Mapping) and isinstance(state.get(name), Mapping):
+            state = state[name]
+    if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()):
+        raise ValueError(f"Expected {path} to hold a state dict (names and tensors) but got {type(state).__name__}.")
+    _check_plain(path, state)
+    return {str(name).removeprefix("module."): tensor for name, tensor in state.items()}, header
+
+
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """Read tensors by name from a file."""
+    if not path.exists():
+        raise ValueError(f"Expected argument `--weights` to name a file but there is none at {path}.")
+    return read_state(path)[0]
+
+
+def load_weights(network: nn.Module, path: Path) -> None:
+    """Load a file of weights into a network."""
+    state = read_weights(path)
+    expected = network.state_dict()
+    # Counters of batch norm are left out by some files and matter only in training.
+    missing = [name for name in expected if name not in state and not name.endswith("num_batches_tracked")]
+    unexpected = [name for name in state if name not in expected]
+    differ = [
+        f"{name} {tuple(state[name].shape)} for {tuple(expected[name].shape)}"
+        for name in expected
+        if name in state and state[name].shape != expected[name].shape
+    ]
+    problems = [
+        f"{title} {list_some(names)}"
+        for title, names in (("missing:", missing), ("not of this network:", unexpected), ("other shape:", differ))
+        if names
+    ]
+    if problems:
+        raise ValueError(f"The weights in {path} do not fit {type(network).__name__}: {'; '.join(problems)}.")
+    try:
+        network.load_state_dict(state, strict=False)
+    except RuntimeError as error:
+        raise ValueError(f"The weights in {path} cannot be taken over: {shorten(error)}") from error
+
+
+def _check_stored(path: Path) -> None:
+    """Raise where an archive grows when it is unpacked: torch.save compresses nothing."""
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            if sum(entry.file_size for entry in archive.infolist()) > path.stat().st_size:
+                raise ValueError("it is compressed, as torch.save never does")
+
+
+def _check_plain(path: Path, tensors: Mapping[Any, Tensor]) -> None:
+    """Raise where a tensor is none that holds its own numbers, or claims more than the file has."""
+    size = path.stat().st_size
+    for name, tensor in tensors.items():
+        plain = tensor.layout == torch.strided and not (tensor.is_meta or tensor.is_quantized or tensor.is_nested)
+        if not plain or tensor.numel() * tensor.element_size() > size:
+            kind = (
+                f"{tuple(tensor.shape)} of numbers in a file of {size} bytes" if plain else "no plain tensor of numbers"
+            )
+            raise ValueError(f"Expected {path} to hold plain tensors but {name} is {kind}. Save its weights again.")

@@ -1,0 +1,135 @@
+"""Networks by name or from a file: what they bring, how they are cut, and what is refused with which remedy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import timm
+import torch
+from safetensors.torch import save_file
+from torch import nn
+from torchvision.models import resnet18
+
+from captum_concepts.backbones.networks import IMAGENET, cut_network, load_network
+from fixtures_commands import NETWORK
+from kills import raising
+
+
+@pytest.fixture(autouse=True)
+def _inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("network.py").write_text(NETWORK)
+    Path("plain.py").write_text(NETWORK.replace("MEAN, STD =", "_, _ ="))
+    Path("half.py").write_text(NETWORK.replace("MEAN, STD =", "MEAN, _ ="))
+    Path("syntax.py").write_text("def model(:\n")
+    Path("raises.py").write_text("raise RuntimeError('not\\ntoday')\n")
+    Path("file.txt").write_text("no data")
+    save_file({"3.weight": torch.zeros(1)}, "other.safetensors")
+    torch.save({"weight": Path}, "code.pth")
+
+
+def test_a_network_from_a_file_brings_its_normalisation():
+    network = load_network("network.py:model")
+    assert not network.module.training
+    assert (network.mean, network.std, network.source) == ((0.5,) * 3, (0.25,) * 3, "model() of network.py")
+    given = load_network("network.py:model", mean=(0.0,) * 3, std=(1.0,) * 3)
+    assert (given.mean, given.std) == ((0.0,) * 3, (1.0,) * 3)
+    assert load_network("plain.py:model", unnormalised=True).mean is None
+
+
+def test_weights_are_read_from_a_file():
+    state = {
+        name: torch.full_like(tensor, 0.5)
+        for name, tensor in load_network("network.py:model").module.state_dict().items()
+    }
+    save_file(state, "weights.safetensors")
+    network = load_network("network.py:model", "weights.safetensors")
+    assert all(bool((tensor == 0.5).all()) for tensor in network.module.state_dict().values())
+    assert network.source == "model() of network.py, weights of weights.safetensors"
+
+
+def test_networks_of_libraries_know_how_they_want_their_images():
+    before = torch.get_rng_state()
+    network = load_network("resnet18", "none")
+    assert (network.mean, network.std, network.image_size, network.family) == (*IMAGENET, 224, "torchvision")
+    assert load_network("resnet10t", "none").family == "timm"
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_network_is_cut_where_its_maps_end():
+    images = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    network = load_network("resnet18", "none")
+    backbone, where = cut_network(network, None, images)
+    assert "before the model's pooling, averaged over space" in where
+    with torch.no_grad():
+        torch.testing.assert_close(network.module.fc(backbone.embed(images)), network.module(images))
+    for layer in (None, "0"):
+        assert cut_network(load_network("network.py:model"), layer, images)[0].channels == 8
+    assert cut_network(load_network("network.py:model"), "0", images)[1] == "layer 0, averaged over space"
+
+
+REFUSED = {
+    "network.py": "path.py:factory",
+    "nowhere.py:model": "none at nowhere.py",
+    "resnet81": "Nearest: .*resnet18",
+    "network.py:modle": "has no function 'modle'. It has: .*model",
+    "network.py:text": "has no function 'text'",
+    "network.py:several": "to return an nn.Module but got list",
+    "network.py:needs": "needs",
+    "network.py:fails": r"fails\(\) in network.py failed: .*no such",
+    "network.py:leaves": "leaves",
+    "network.py:MEAN": "MEAN",
+    "network.py:sys": "sys",
+    "syntax.py:model": "syntax.py cannot be run: SyntaxError",
+    "raises.py:model": "raises.py cannot be run",
+    "plain.py:model": "not known.*MEAN and STD.*--mean.*--unnormalised",
+    "half.py:model": "only one of MEAN and STD",
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_no_network_is_refused_with_what_to_do(name):
+    with pytest.raises(ValueError, match=REFUSED[name]):
+        load_network(name)
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    {
+        "nowhere.pth": "there is none at nowhere.pth",
+        "file.txt": "file.txt holds no weights that can be read safely",
+        "other.safetensors": "do not fit Sequential: missing: 0.weight",
+        "code.pth": "weights_only=True",
+    }.items(),
+)
+def test_weights_that_do_not_fit_are_refused(weights, message):
+    with pytest.raises(ValueError, match=message):
+        load_network("network.py:model", weights)
+
+
+def test_wrong_images_layers_and_channels_are_refused():
+    with pytest.raises(ValueError, match="each of 3 channels but got 2"):
+        load_network("network.py:model", mean=(0.0, 0.0), std=(1.0, 1.0))
+    images = torch.zeros(1, 3, 24, 24)
+    with pytest.raises(ValueError, match=r"does not take images of shape \(3, 24, 24\).*--image-size"):
+        cut_network(load_network("network.py:grey"), None, images)
+    for layer, message in (("99", "a layer of Sequential but got '99'"), ("4", "to give maps")):
+        with pytest.raises(ValueError, match=message):
+            cut_network(load_network("network.py:model"), layer, images)
+
+
+def test_a_download_that_fails_is_one_line(monkeypatch):
+    monkeypatch.setattr("torchvision.models.get_model", raising(OSError("no network")))
+    with pytest.raises(ValueError, match=r"weights of resnet18 could not be loaded .*no network.* file with --weights"):
+        load_network("resnet18")
+
+
+def test_a_checkpoint_of_torchvision_and_one_of_timm_are_read():
+    with torch.random.fork_rng():
+        torch.save({"state_dict": resnet18(num_classes=1000).state_dict()}, "checkpoint.pth")
+        torch.save(
+            {"module." + name: tensor for name, tensor in timm.create_model("resnet10t").state_dict().items()}, "t.pth"
+        )
+    for name, file in (("resnet18", "checkpoint.pth"), ("resnet10t", "t.pth")):
+        assert isinstance(load_network(name, file).module, nn.Module)

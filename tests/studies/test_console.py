@@ -1,0 +1,132 @@
+"""The process that a command line is: what it loads, prints and returns, and what signals and pipes do to it."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from quantus_concepts.studies.app import EXIT_BAD_INPUT, EXIT_INTERRUPTED, EXIT_TERMINATED, main
+
+MODULE = ("-m", "quantus_concepts.studies.app")
+SMALL = ["explain", "--n-train", "40", "--random-banks", "2", "--no-progress", "--device", "cpu", "--out", "out"]
+HEAVY = ("torch", "torchvision", "quantus", "sklearn", "matplotlib", "pandas", "numpy", "timm", "jinja2")
+HELP = ("--help", "benchmark concepts --help", "explain --help", "pasta score --help", "--version")
+
+
+def environment(**settings: str) -> dict[str, str]:
+    return os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "PYTHONIOENCODING": "utf-8"} | settings
+
+
+def python(*arguments: str, **settings: str) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run([sys.executable, *arguments], capture_output=True, env=environment(**settings), check=False)
+
+
+def test_help_loads_nothing_heavy():
+    code = f"""
+import sys
+from quantus_concepts.studies.app import main
+for arguments in {HELP}:
+    assert main(arguments.split()) == 0
+    print("loaded:", arguments, [name for name in {HEAVY} if name in sys.modules])
+"""
+    done = python("-c", code)
+    loaded = [line for line in done.stdout.decode().splitlines() if line.startswith("loaded:")]
+    assert loaded == [f"loaded: {arguments} []" for arguments in HELP], done.stderr
+
+
+def test_no_arguments_are_a_call_for_help_and_the_version_is_shown(capsys):
+    assert main([]) == 0
+    assert "benchmark" in capsys.readouterr().out
+    assert main(["--version"]) == 0
+    assert re.fullmatch(r"quantus-concepts \d+\.\d+.*", capsys.readouterr().out.strip())
+
+
+def test_the_command_runs_as_a_module():
+    done = python(*MODULE, "explain", "--sede", "3")
+    assert done.returncode == EXIT_BAD_INPUT
+    assert re.match(b"Error: No such option:? .?--sede", done.stderr)
+
+
+def test_a_console_that_cannot_print_a_sign_prints_another():
+    code = """
+import typer
+from quantus_concepts.studies import app
+app.main = lambda: typer.echo("\\u2212 \\u03b8")
+app.console()
+"""
+    done = python("-c", code, PYTHONIOENCODING="cp1252")
+    assert (done.returncode, done.stdout.split(), done.stderr) == (0, [b"?", b"?"], b"")
+
+
+@pytest.mark.parametrize("size", [1, 100_000])
+def test_a_reader_that_leaves_is_no_traceback(size):
+    code = f"""
+import sys, typer
+from quantus_concepts.studies import app
+def main():
+    sys.stdin.read()
+    typer.echo("a line\\n" * {size})
+app.main = main
+raise SystemExit(app.console())
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=-1, stdout=-1, stderr=-1, env=environment(), text=True
+    ) as process:
+        process.stdout.close()
+        process.stdin.close()
+        assert process.stderr.read() == ""
+    assert process.returncode == 0
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals")
+@pytest.mark.parametrize(("sign", "code"), [("SIGTERM", EXIT_TERMINATED), ("SIGINT", EXIT_INTERRUPTED)])
+def test_a_signal_ends_a_run_that_then_goes_on(tmp_path, sign, code):
+    waits = """
+import time
+from quantus_concepts.studies import app
+from quantus_concepts.studies.explain import study
+def wait(*_, **__):
+    print("waits", flush=True)
+    time.sleep(60)
+study.concept_views = wait
+raise SystemExit(app.console())
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", waits, *SMALL], stdout=-1, stderr=-1, env=environment(), cwd=tmp_path, text=True
+    ) as process:
+        assert process.stdout.readline() == "waits\n"
+        process.send_signal(getattr(signal, sign))
+        out, printed = process.communicate()
+    assert process.returncode == code
+    assert out == ""
+    assert "What is finished is kept: the same command with --out out goes on from there." in printed
+    assert printed.splitlines()[-1] == "Interrupted."
+    assert "Traceback" not in printed
+    assert len(list((tmp_path / "out" / "cache").glob("network-*"))) == 1
+
+
+def test_processes_that_python_starts_do_not_import_from_the_working_directory(tmp_path):
+    (tmp_path / "pickle.py").write_text("open('pickle ran', 'w').close()\n")
+    child = "subprocess.call([sys.executable, '-c', 'import pickle'])"
+    start = "from quantus_concepts.studies import app"
+    code = f"import subprocess, sys; {start}; app.main = lambda: {child}; app.console()"
+    subprocess.run([sys.executable, "-P", "-c", code], cwd=tmp_path, check=True)
+    assert not (tmp_path / "pickle ran").exists()
+
+
+def test_nothing_in_the_working_directory_is_run(tmp_path):
+    names = ("captum_concepts", "numpy", "pickle", "quantus_concepts", "sitecustomize", "torch")
+    for name in names:
+        (tmp_path / f"{name}.py").write_text(f"open('{name} ran', 'w').close()\n")
+    console = Path(sys.executable).parent / "quantus-concepts"
+    if not console.exists():
+        pytest.skip("the package is not installed here, so that there is no console script")
+    process = subprocess.run([console, *SMALL], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert process.returncode == 0, process.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*(f"{name}.py" for name in names), "out"])

@@ -1,0 +1,69 @@
+"""What is done with the options of a command: what its folder is told of them, and which are refused together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from quantus_concepts.studies._kit.options import (
+    channel_numbers,
+    given_settings,
+    normalisation,
+    refuse_without_effect,
+    require,
+    torch_device,
+)
+
+
+def test_settings_are_the_options_that_can_change_results(tmp_path):
+    given = {"n_train": 3, "seed": 0, "layer": None, "sweep": False, "out": Path("a"), "progress": True, "readers": 2}
+    settings = given_settings(given)
+    assert settings.pop("version")
+    assert settings == {"n train": "3", "seed": "0"}
+
+
+def test_a_file_is_listed_with_what_it_holds(tmp_path):
+    network = tmp_path / "net.py"
+    named = {"weights": network, "backbone": f"{network}:model", "root": tmp_path, "name": "resnet18"}
+    named |= {"image": [network, network], "text": ["a", "b"], "none": []}
+    told = []
+    for content in ("a", "b"):
+        network.write_text(content)
+        told.append(given_settings(named))
+    first, second = told
+    assert {name for name in first if first[name] != second[name]} == {"weights", "backbone", "image"}
+    assert first["text"] == "a, b"
+    assert "none" not in first
+    assert first["backbone"].startswith(f"{network}:model (")
+    assert (first["root"], first["name"]) == (str(tmp_path), "resnet18")
+
+
+def test_options_that_have_no_effect_and_those_that_are_missing_are_named():
+    refuse_without_effect("without --root", layer=None, sweep=False)
+    with pytest.raises(ValueError, match=r"`--image-size` has no effect with --cbm\. Leave it out\."):
+        refuse_without_effect("with --cbm", layer=None, image_size=3)
+    require("with --data folder", root=Path("a"))
+    with pytest.raises(ValueError, match=r"Expected `--root` with --data folder but it is missing"):
+        require("with --data folder", root=None)
+
+
+def test_normalisation_is_given_whole_or_not_at_all():
+    given = normalisation("0.5,0.5, 0.5", "1 2 3", False)
+    assert given == {"mean": (0.5, 0.5, 0.5), "std": (1.0, 2.0, 3.0), "unnormalised": False}
+    assert normalisation(None, None, True)["unnormalised"]
+    for mean, std, unnormalised in (("0", None, False), (None, "0", False), ("0", "1", True), ("a", "1", False)):
+        with pytest.raises(ValueError, match="--mean"):
+            normalisation(mean, std, unnormalised)
+    for mean, std in (("0", "0"), ("0", "inf"), ("0", "1,-1,1"), ("0", "")):
+        with pytest.raises(ValueError, match="--std"):
+            normalisation(mean, std, False)
+    assert channel_numbers("--std", None) is None
+
+
+def test_a_device_that_is_not_there_is_refused_with_those_that_are():
+    assert torch_device("cpu").type == "cpu"
+    assert torch_device("auto").type in ("cpu", "cuda")
+    for name in ("gpu", "cuda:99", "privateuseone", "meta"):
+        with pytest.raises(ValueError, match=r"`--device` to be one of \['auto', 'cpu'"):
+            torch_device(name)

@@ -1,0 +1,203 @@
+"""A report: verdicts, tables of any names, one well-formed page that loads nothing, and files of all it shows."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from html_pages import HTMLPage
+from quantus_concepts.studies._kit.folder import RunFolder
+from quantus_concepts.studies._kit.plots import dots, report_style
+from quantus_concepts.studies._kit.report import (
+    Picture,
+    Report,
+    Section,
+    Table,
+    Verdict,
+    number,
+    percent,
+    readable,
+    write_report,
+)
+
+ODD = ["<script>alert(1)</script>", "$\\frac{1}{2}$", "a_b % & #1", "\"quoted\" 'text'", "x~^{}\n\ny"]
+
+
+def row(value: float, low: float = math.nan, high: float = math.nan, **more: object) -> dict[str, object]:
+    return {"value": value, "low": low, "high": high, **more}
+
+
+def table(rows: list[dict[str, object]], **more: object) -> Table:
+    return Table("one", "A table", pd.DataFrame(rows), ["model"], ["metric"], **more)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"),
+    [(0.51, 0.7, "above"), (0.5, 0.7, "within"), (0.2, 0.3, "within"), (0.2, 0.29, "below"), (0.1, 0.9, "within")],
+)
+def test_a_verdict_is_how_the_interval_lies_to_the_random_range(low, high, verdict):
+    said = Verdict("Is it?", 0.4, low, high, 0.3, 0.5)
+    assert said.verdict == verdict
+    assert said.cells == ("Is it?", "40.0 %", f"{percent(low)} to {percent(high)}", "30.0 to 50.0", verdict)
+
+
+def test_a_verdict_without_interval_or_range():
+    assert Verdict("", 0.6, random_low=0.3, random_high=0.5).verdict == "above"
+    assert Verdict("", 0.6).cells == ("", "60.0 %", "", "", "–")
+    assert Verdict("", math.nan, random_low=0.3, random_high=0.5).cells[1:] == ("– %", "", "30.0 to 50.0", "–")
+    assert Verdict("", 3.0, write=number, text="all three").cells == ("", "3.00", "", "", "all three")
+    assert Verdict.of("", None).verdict == "–"
+    assert Verdict.of("", pd.Series(row(0.2, 0.1, 0.25, random_low=0.3, random_high=0.5, n=3))).verdict == "below"
+
+
+def test_numbers_and_names_are_written_for_readers():
+    assert [number(value) for value in (-0.001, -1.5, math.nan)] == ["0.00", "−1.50", "–"]
+    assert readable("has_bill_shape::needle") == "bill shape: needle"
+
+
+def test_a_table_has_a_cell_for_each_number_with_its_interval_below():
+    shown = table([row(0.5, 0.4, 0.6, model="a", metric="m"), row(0.25, model="b", metric="m")])
+    html = " ".join(shown.html.split())
+    assert ">50.0<small>40.0 to 60.0</small></td>" in html
+    assert re.search(r">25\.0</td>", html)
+    assert shown.csv.splitlines() == ["model,metric,value,low,high,verdict", "a,m,0.5,0.4,0.6,–", "b,m,0.25,,,–"]
+    assert r"50.0 {\scriptsize (40.0 to 60.0)}" in shown.latex
+    assert r"\toprule" in shown.latex
+
+
+def test_rows_and_columns_keep_their_order_and_a_number_that_is_not_defined_is_no_cell():
+    rows = [row(value, model=model, metric=metric) for value, model, metric in [(1, "z", "m"), (2, "a", "n")]]
+    rows.append(row(math.nan, model="b", metric="m"))
+    shown = table(rows, write=number)
+    places = [shown.html.index(f">{name}<") for name in ("m", "n", "z", "a")]
+    assert places == sorted(places)
+    assert ">b<" not in shown.html
+    assert "nan" not in shown.html
+    frame = pd.DataFrame(rows).assign(model=lambda frame: pd.Categorical(frame["model"], ["b", "a", "z"]))
+    ordered = Table("one", "", frame, ["model"], ["metric"]).html
+    assert ordered.index(">a<") < ordered.index(">z<")
+
+
+def test_a_text_stands_in_the_place_of_a_number_and_each_metric_is_written_its_way():
+    rows = [row(math.nan, model="a", metric="m", text="not <b>defined</b>"), row(0.5, model="a", metric="n", text=None)]
+    shown = table(rows, write={"m": percent, "n": number})
+    assert "not &lt;b&gt;defined&lt;/b&gt;" in shown.html
+    assert ">0.50<" in shown.html
+
+
+def marked(rows: list[dict[str, object]], **more: object) -> list[str]:
+    return re.findall(r"<b>(.*?)</b>", table(rows, best="columns", **more).html)
+
+
+def test_the_best_is_marked_only_where_intervals_allow_it():
+    clear = [row(0.9, 0.8, 1.0, model="a", metric="m"), row(0.6, 0.5, 0.7, model="b", metric="m")]
+    assert marked(clear) == ["90.0"]
+    assert r"\textbf{90.0}" in table(clear, best="columns").latex
+    # Intervals that overlap or touch, numbers that tie, a number that is alone.
+    assert marked([clear[0], row(0.7, 0.6, 0.81, model="b", metric="m")]) == []
+    assert marked([clear[0], row(0.7, 0.6, 0.8, model="b", metric="m")]) == []
+    assert marked([row(0.97, model="a", metric="m"), row(0.97, model="b", metric="m")]) == []
+    assert marked(clear[:1]) == []
+    # A row that is no model of ours is neither marked nor in the way.
+    assert marked([*clear, row(0.99, 0.95, 1.0, model="paper", metric="m")]) == ["90.0"]
+    assert marked([*clear, row(0.99, 0.95, 1.0, model="random", metric="m")]) == ["90.0"]
+    # Each column, or each row, has a best of its own.
+    other = [{**each, "metric": "n", "model": {"a": "b", "b": "a"}[str(each["model"])]} for each in clear]
+    assert marked([*clear, *other]) == ["90.0", "90.0"]
+    assert re.findall(r"<b>(.*?)</b>", table([*clear, *other[1:]], best="rows").html) == ["90.0"]
+
+
+def test_the_verdicts_of_a_table_are_in_its_csv():
+    ends = {"random_low": 0.3, "random_high": 0.5, "n": 9}
+    rows = [row(0.6, 0.55, 0.7, model="a", metric="m", **ends), row(0.4, 0.2, 0.6, model="b", metric="m", **ends)]
+    lines = table(rows).csv.splitlines()
+    assert lines[0] == "model,metric,value,low,high,random_low,random_high,n,verdict"
+    assert [line.rpartition(",")[2] for line in lines[1:]] == ["above", "within"]
+
+
+def test_names_of_users_are_texts_in_html_and_in_latex():
+    frame = pd.DataFrame([row(0.5, 0.4, 0.6, model=name, kind=kind, metric=kind) for name in ODD for kind in ODD])
+    shown = Table("odd", ODD[0], frame, ["model", "kind"], ["metric"])
+    assert "<script" not in shown.html
+    assert "&lt;script&gt;" in shown.html
+    assert "a_b % &amp; #1" in shown.html
+    HTMLPage(shown.html)
+    latex = shown.latex
+    assert r"a\_b \% \& \#1" in latex
+    assert r"\$\textbackslash frac\{1\}\{2\}\$" in latex
+    assert "\n\n" not in latex.strip()
+    # Braces are closed, and each line has as many columns.
+    bare = re.sub(r"\\[{}]", "", latex)
+    assert bare.count("{") == bare.count("}")
+    lines = [line for line in re.sub(r"\\&", "", latex).splitlines() if line.endswith(r"\\")]
+    assert {line.count("&") for line in lines} == {6}
+    # Of packages it needs only booktabs.
+    assert "multirow" not in latex
+
+
+def write(out: Path) -> Path:
+    rows = [row(0.5, 0.4, 0.6, model=name, metric="m", random_low=0.1, random_high=0.2) for name in ODD]
+    frame = pd.DataFrame(rows)
+    with RunFolder("toy", {"data": ODD[0]}, out) as folder, report_style():
+        folder.note(ODD[0], "5 % of images")
+        figure, _ = dots(frame, "model", label="value")
+        tables = [Table(f"table-{part}", ODD[0], frame, ["model"], ["metric"], caption=ODD[1]) for part in (1, 2)]
+        report = Report(
+            ODD[0],
+            [Verdict.of(name, rows[0]) for name in ODD],
+            Picture("picture", figure, ODD[0]),
+            [Section(ODD[0], tables[:1], tables[1:])],
+            lead=ODD[2],
+            banner=ODD[0],
+            reading={ODD[0]: ODD[1]},
+            links={ODD[0]: "more.csv"},
+        )
+        folder.write("more.csv", "x")
+        write_report(folder, frame, report, {"images": "3 %"})
+    return out
+
+
+def test_one_well_formed_page_that_loads_nothing(tmp_path, capsys):
+    out = write(tmp_path / "run")
+    text = (out / "report.html").read_text("utf-8")
+    page = HTMLPage(text)
+    assert not {"script", "link", "iframe", "object"} & set(page.tags)
+    assert "url(" not in text
+    assert "@import" not in text
+    links = [source for source in page.sources if not source.startswith("data:image/")]
+    assert all(source.startswith(("#", "./")) for source in links)
+    for source in links:
+        assert (out / source).is_file() if source.startswith("./") else f'id="{source[1:]}"' in text
+    assert text.index('class="verdicts"') < text.index("<figure") < text.index('class="numbers"')
+    assert "5\u00a0% of images" in text
+    printed = capsys.readouterr().out
+    assert printed.count("50.0 %") == len(ODD)
+    assert printed.count("above") == len(ODD)
+
+
+def test_all_that_the_page_shows_is_written(tmp_path):
+    out = write(tmp_path / "run")
+    assert pd.read_csv(out / "results.csv")["model"].tolist() == ODD
+    verdicts = pd.read_csv(out / "tables" / "verdicts.csv")
+    assert verdicts["question"].tolist() == ODD
+    assert set(verdicts["verdict"]) == {"above"}
+    assert np.allclose(verdicts[["value", "low", "high", "random_low", "random_high"]], [0.5, 0.4, 0.6, 0.1, 0.2])
+    names = {path.name for folder in ("tables", "figures") for path in (out / folder).iterdir()}
+    assert names == {
+        "verdicts.csv",
+        *(f"table-{part}.{kind}" for part in (1, 2) for kind in ("csv", "tex")),
+        "picture.png",
+        "picture.svg",
+    }
+
+
+def test_the_same_run_writes_the_same_files(tmp_path):
+    first, second = (write(tmp_path / name) for name in "ab")
+    for path in sorted(first.rglob("*")):
+        if path.is_file() and path.suffix in (".csv", ".tex", ".svg", ".png"):
+            assert path.read_bytes() == (second / path.relative_to(first)).read_bytes(), path
