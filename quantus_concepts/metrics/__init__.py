@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from quantus_concepts.metrics.contrast.premises import Limits, Premise, PremiseCheck, check_premise
     from quantus_concepts.metrics.contrast.regions import RegionAttributions, Subject, attribute_regions
     from quantus_concepts.metrics.contrast.scores import score_contrasts, score_relative
-    from quantus_concepts.metrics.distributed import score_shards
     from quantus_concepts.metrics.faithfulness.faithfulness import Faithfulness
     from quantus_concepts.metrics.host.model import shared_passes
     from quantus_concepts.metrics.pasta.explanation_scores import score_explanations
     from quantus_concepts.metrics.pasta.pasta_score import PASTAScore
     from quantus_concepts.metrics.pasta.rated_metrics import Explainer, metric_values
+    from quantus_concepts.metrics.ranges import score_ranges
     from quantus_concepts.metrics.streaming.api import ConceptRanges, score_concepts, score_substitutions
     from quantus_concepts.metrics.streaming.curves import intervention_curve, plot_interventions
     from quantus_concepts.metrics.streaming.vision_language import score_vision_language
@@ -60,8 +60,8 @@ __all__ = [
     "score_concepts",
     "score_contrasts",
     "score_explanations",
+    "score_ranges",
     "score_relative",
-    "score_shards",
     "score_substitutions",
     "score_vision_language",
     "shared_passes",
