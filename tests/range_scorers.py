@@ -48,7 +48,7 @@ class Noted:
         batches = [self.images[at : min(at + BATCH, stop)] for at in range(start, stop, BATCH)]
         scores = torch.cat([torch.tanh(batch @ self.weights) for batch in batches])
         # A view, and memory that two tensors share, which no file can hold as they are.
-        return {"scores": scores, "sum": scores.double().sum(0), "transposed": scores.T, "rows": torch.arange(start, stop)}
+        return {"scores": scores, "sum": scores.double().sum(0), "transposed": scores.T}
 
     def wait_for(self, start: int) -> None:
         """Wait until the driver, which may be slow, has written a range."""

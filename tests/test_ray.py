@@ -99,11 +99,16 @@ def check_the_rest(folder: Path, expected: States) -> None:
 
 
 def test_a_cluster_of_our_own_is_shut_down(tmp_path: Path, expected: States) -> None:
-    code = (
-        "import os, ray; from pathlib import Path; from range_scorers import *; environment = dict(os.environ);"
-        f"states = score_ranges(Noted(Path({str(tmp_path / 'notes')!r})), N, size=SIZE, store={str(tmp_path / 'out')!r},"
-        "key='run', engine='ray'); assert not ray.is_initialized(); assert dict(os.environ) == environment"
-    )
+    make = f"Noted(Path({str(tmp_path / 'notes')!r}))"
+    code = f"""
+import os, ray
+from pathlib import Path
+from range_scorers import *
+before = dict(os.environ)
+score_ranges({make}, N, size=SIZE, store={str(tmp_path / "out")!r}, key="run", engine="ray")
+assert not ray.is_initialized()
+assert dict(os.environ) == before
+"""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         tests = {"RAY_TMPDIR": folder, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         subprocess.run([sys.executable, "-c", code], env=os.environ | tests, check=True)

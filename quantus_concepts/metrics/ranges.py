@@ -139,7 +139,9 @@ def score_ranges(
     >>> import torch
     >>> from quantus_concepts import score_ranges
     >>> numbers = torch.arange(5.0)
-    >>> states = score_ranges(lambda: lambda start, stop: {"sum": numbers[start:stop].sum()}, len(numbers), size=2)
+    >>> states = score_ranges(
+    ...     lambda: lambda start, stop: {"sum": numbers[start:stop].sum()}, len(numbers), size=2
+    ... )
     >>> [state["sum"].item() for state in states]
     [1.0, 5.0, 4.0]
     """
@@ -204,7 +206,7 @@ def _score_on_ray(make_scorer: Callable[[], Scorer], ranges: Sequence[Range], nu
     try:
         # In a list it arrives as a reference, and is fetched once for each worker.
         factory = [ray.put(make_scorer)]
-        folders = os.pathsep.join(os.path.abspath(folder) for folder in sys.path)
+        folders = os.pathsep.join(str(Path(folder).absolute()) for folder in sys.path)
         # A task with a GPU would end its worker, and with it the scorer, if `max_calls` did not say otherwise.
         task = ray.remote(num_gpus=num_gpus, max_calls=0, runtime_env={"env_vars": {"PYTHONPATH": folders}})(_score)
         # The first range alone: a factory that kills its worker would otherwise kill one for every range.

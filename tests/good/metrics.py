@@ -67,7 +67,6 @@ GOOD: Mapping[str, Mapping[str, Any]] = {
     },
     "score_contrasts": {"methods": {"a": explain}, "masks": MASKS, "mcs": (SUBJECT, SUBJECT)},
     "score_explanations": {"scorer": SCORER, "loader": [], "encoder": PoolingEncoder()},
-    "score_shards": {"make_scorer": list, "n_items": 8, "out": "out", "fingerprint": {"run": 1}},
     "score_relative": {
         **{"methods": {"a": explain}, "models": {0.5: OTHER, 1.0: OTHER}, "images": IMAGES, "without": IMAGES},
         **{"masks": MASKS, "labels": CLASSES},
@@ -80,4 +79,4 @@ GOOD: Mapping[str, Mapping[str, Any]] = {
     "shared_passes": {"memory": 1.0},
 }
 #: They need explanations of the scorer's labels, and a scorer.
-NOT_RUN = {"score_explanations", "score_shards"}
+NOT_RUN = {"score_explanations"}

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -57,7 +56,6 @@ from quantus_concepts.metrics import (
     score_contrasts,
     score_explanations,
     score_relative,
-    score_shards,
     score_substitutions,
     score_vision_language,
 )
@@ -268,13 +266,6 @@ TABLE: dict[str, dict[str, Case]] = {
         },
         without={"one too few": IMAGES[:5]},
         labels={"one too few": CLASSES[:5]},
-    ),
-    "score_shards": spoilt(
-        score_shards,
-        {"make_scorer": list, "n_items": 8, "out": "out", "fingerprint": {"run": 1}},
-        fingerprint={"of objects": {"run": object()}, "of folders": {"run": Path("/")}},
-        batch_size={"no part of a range": 3},
-        names={"one too few": list("abcdefg")},
     ),
     "score_explanations": spoilt(
         score_explanations,

@@ -36,9 +36,7 @@ def test_any_number_of_ranges_gives_the_same(size: int, tmp_path: Path, expected
     assert not again.calls
 
 
-def test_without_a_store_nothing_is_written(
-    tmp_path: Path, expected: States, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_store_nothing_is_written(tmp_path: Path, expected: States, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     check_same(score_ranges(Noted(tmp_path / "notes"), N, size=SIZE), expected)
     assert {path.name for path in tmp_path.iterdir()} == {"expected", "notes"}
@@ -102,7 +100,7 @@ def test_a_store_of_ones_own(tmp_path: Path, expected: States) -> None:
 def test_bad_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="`key` to name what the states depend on"):
         scored(tmp_path, key="")
-    with pytest.raises(ValueError, match="`key` to be part of a file's name but got '../run-"):
+    with pytest.raises(ValueError, match=r"`key` to be part of a file's name but got '\.\./run-"):
         scored(tmp_path, key="../run")
     with pytest.raises(ValueError, match="`engine` to be one of"):
         scored(tmp_path, engine="dask")
