@@ -22,10 +22,10 @@ from captum_concepts._support.shown import one_line
 from captum_concepts.attributions.controls import RandomAttribution
 from captum_concepts.attributions.explain import explain_func
 from quantus_concepts.functional.intervals import N_DRAWS
-from quantus_concepts.metrics.host.base import ConceptMetric
-from quantus_concepts.metrics.host.call import Record
 from quantus_concepts.metrics.host.checks import EXPLAINER
 from quantus_concepts.metrics.host.model import one_block, random_models
+from quantus_concepts.metrics.host.plotting import DrawsScores
+from quantus_concepts.metrics.host.record import Record
 from quantus_concepts.summary import COLUMNS, summary_row, with_control
 
 
@@ -274,7 +274,7 @@ def _evaluate_method(
         warn_user(f"{method}: {failure}")
         # Quantus refuses maps that are constant or nowhere positive; the metrics of this package score them.
         for guard in guards.values():
-            for keywords in call_kwargs.values() if isinstance(guard.metric, ConceptMetric) else ():
+            for keywords in call_kwargs.values() if isinstance(guard.metric, DrawsScores) else ():
                 guard(**data, **_explainer(method, value, explain_func_kwargs), **keywords)
         return failure
     return ""

@@ -32,13 +32,12 @@ from quantus_concepts.metrics.host.call import (
     Record,
     WholeProgress,
     as_attributions,
-    check_keywords,
     join_calls,
-    nanmean,
     no_attributions,
     normalise_each,
 )
 from quantus_concepts.metrics.host.checks import check_aligned_truth, check_inputs, check_options, check_passed
+from quantus_concepts.metrics.host.metric import check_keywords, nanmean
 from quantus_concepts.metrics.host.model import (
     ConceptOutputs,
     backbone_features,
@@ -290,7 +289,7 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
     def recall(self, what: Hashable, model: Any, rows: np.ndarray, make: Callable[[], R], array: Any = None) -> R:
         """Return what a model gives for rows of `x_batch` or of another array, once inside a `shared_passes` block."""
         array = self.call.inputs if array is None else array
-        return recall(what, model, array, (self.call.layout, rows.tobytes()), make)
+        return recall(what, model, array, (id(array), self.call.layout, rows.tobytes()), make)
 
     def concept_features(self, model: Any, x_batch: np.ndarray, rows: np.ndarray) -> Tensor | None:
         """Return what the backbone of a concept model gives for a batch; None if the model takes no features."""

@@ -2,107 +2,24 @@
 
 from __future__ import annotations
 
-import difflib
-import inspect
 import itertools
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypedDict
+from typing import Any
 
 import numpy as np
 from torch import Tensor
 
-from captum_concepts._support.checks import check_callable, check_flag, check_mapping, to_numpy
+from captum_concepts._support.checks import to_numpy
 from captum_concepts._support.progress import progress
-from captum_concepts._support.shown import one_line, record_html
-from quantus_concepts.functional.normalisation import positive_percentile
+from quantus_concepts.metrics.host.metric import nanmean
+from quantus_concepts.metrics.host.record import DEFAULTS, OF_REGIONS, QuantusArguments, Record
 
-
-class QuantusArguments(TypedDict, total=False):
-    """Keyword arguments of `quantus.metrics.base.Metric`, of the same names and meaning."""
-
-    abs: bool
-    normalise: bool
-    normalise_func: Callable[..., np.ndarray] | None
-    normalise_func_kwargs: dict[str, Any] | None
-    return_aggregate: bool
-    aggregate_func: Callable[..., Any] | None
-    default_plot_func: Callable[..., Any] | None
-    disable_warnings: bool
-    # Quantus takes None for no; `IIR` for yes, where it takes long.
-    display_progressbar: bool | None
-
-
-#: Defaults, unless a metric sets others.
-DEFAULTS: QuantusArguments = {
-    "abs": False,
-    "normalise": False,
-    "normalise_func": None,
-    "normalise_func_kwargs": None,
-    "return_aggregate": False,
-    "aggregate_func": None,
-    "default_plot_func": None,
-    "disable_warnings": False,
-    "display_progressbar": False,
-}
-#: Defaults of the metrics that average attributions over a region.
-OF_REGIONS: QuantusArguments = {**DEFAULTS, "normalise": True, "normalise_func": positive_percentile}
-
-
-def _check_argument(name: str, value: Any) -> None:
-    if value is None:
-        return
-    if name.endswith("_func"):
-        check_callable(name, value)
-    elif name == "normalise_func_kwargs":
-        check_mapping(name, value)
-    else:
-        check_flag(name, value)
-
-
-def check_keywords(metric: type, keywords: Mapping[str, Any]) -> None:
-    """Raise for a keyword of the wrong kind, or that a metric does not take, naming the nearest of those it does."""
-    unknown = list(keywords.keys() - DEFAULTS.keys())
-    if not unknown:
-        for name, value in keywords.items():
-            _check_argument(name, value)
-        return
-    parameters = inspect.signature(metric).parameters.values()
-    names = [parameter.name for parameter in parameters if parameter.kind is not parameter.VAR_KEYWORD] + [*DEFAULTS]
-    near = difflib.get_close_matches(unknown[0], names, n=1)
-    hint = f"Did you mean `{near[0]}`?" if near else f"It takes {', '.join(names)}."
-    raise TypeError(f"{metric.__name__} has no argument `{unknown[0]}`. {hint}")
-
-
-def nanmean(scores: Any) -> float:
-    """Mean of the defined scores; NaN, without numpy's warning, where none is defined."""
-    values = np.asarray(scores, dtype=float)
-    return float(np.nanmean(values)) if np.isfinite(values).any() else float("nan")
-
-
-@dataclass(frozen=True, repr=False)
-class Record:
-    """Record of a finished call of a metric: everything but its scores."""
-
-    scores: tuple[float, ...]
-    values: np.ndarray
-    chance: float
-    reasons: dict[str, int]
-    clusters: np.ndarray | None
-    bounds: tuple[float, float]
-    of_samples: bool
-    #: Whether the scores would be others with another explanation method.
-    of_explanations: bool = True
-
-    def __repr__(self) -> str:
-        return one_line(self)
-
-    def _repr_html_(self) -> str:
-        return record_html(self)
+__all__ = ["DEFAULTS", "OF_REGIONS", "QuantusArguments", "Record", "nanmean"]
 
 
 @dataclass

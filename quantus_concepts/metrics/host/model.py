@@ -319,6 +319,14 @@ def recall(what: Hashable, model: nn.Module, array: Any, rows: Hashable, make: C
     return make() if block is None else block.recall(what, model, array, rows, make)
 
 
+def share(what: Hashable, model: nn.Module, array: np.ndarray, make: Callable[[], R]) -> R:
+    """Return what `make` returns; inside a block, what it returned for the same model and the same rows of an array."""
+    # Where the numbers lie says whose rows they are: a batch is a view of the array that the caller passed, and what is
+    # kept holds the array, so that its memory is not used again.
+    where = array.__array_interface__["data"][0], array.shape, array.strides, array.dtype.str
+    return recall(what, model, array, where, make)
+
+
 class _Block:
     """The results kept by one block."""
 
@@ -332,7 +340,7 @@ class _Block:
 
     def recall(self, what: Hashable, model: nn.Module, array: Any, rows: Hashable, make: Callable[[], R]) -> R:
         self._drop_if_changed(model)
-        key = what, id(model), id(array), rows
+        key = what, id(model), rows
         if key in self.results:
             result, versions = self.results[key]
             # A model may write to its own output, for instance by an in-place ReLU behind the features.
