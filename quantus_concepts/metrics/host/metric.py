@@ -149,7 +149,7 @@ class Explain:
             attributions = self.func(model=model, inputs=x_batch, targets=y_batch, **self.keywords)
         except Exception as error:
             # quantus.evaluate would lose the results of every other metric.
-            return no_attributions(len(x_batch)), f"it raised {type(error).__name__}: {error}"
+            return no_attributions(len(x_batch)), f"it raised {type(error).__name__}: {' '.join(str(error).split())}"
         return as_attributions(attributions, len(x_batch))
 
     def rows(self, rows: slice) -> Explain:
@@ -207,6 +207,8 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
     # Smallest and largest score possible, and whether there is one for each sample.
     bounds: tuple[float, float] = (-math.inf, math.inf)
     of_samples: bool = True
+    # What no knowledge scores, if that is the same for every sample.
+    chance: float | None = None
     # Names of the attributes that hold settings of the metric itself.
     settings: tuple[str, ...] = ()
     # Names of the attributes that a call sets.
@@ -498,7 +500,9 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
             result.scores = np.full_like(result.scores, np.nan)
             result.reasons[FAILED + "attributions are zero everywhere"] = Counted(n, n)
         undefined = np.isnan(result.scores)
-        chance = nanmean(np.where(undefined, np.nan, scored.chance)) if len(scored.chance) else math.nan
+        chance = self.chance
+        if chance is None:
+            chance = nanmean(np.where(undefined, np.nan, scored.chance)) if len(scored.chance) else math.nan
         self.undefined = int(undefined.sum())
         if result.reasons and not self._disable_warnings:
             # quantus.evaluate passes the name a method has in `xai_methods`.
