@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 from captum.attr import Attribution
 from quantus.helpers import asserts
@@ -412,4 +411,6 @@ def check_differs(name: str, images: np.ndarray, x_batch: np.ndarray, masks: np.
             f"{meaning}."
         )
 
-def concepts_of(x): return None
+
+def concepts_of(x):
+    return None

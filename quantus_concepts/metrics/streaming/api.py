@@ -29,18 +29,18 @@ from captum_concepts._support.constraints import (
 from captum_concepts._support.shown import describe
 from captum_concepts.backbones.embedding import FIELDS
 from captum_concepts.models.interventions import Levels
+from quantus_concepts.metrics.concepts.cem import to_presence
 from quantus_concepts.metrics.host.checks import (
     CLASS_CONCEPTS,
     CLASSES,
     PARTS,
     POINTS,
     SUBSTITUTES,
+    Plain,
     check_parts,
     model_names,
     truth_lookup,
 )
-from quantus_concepts.metrics.concepts.cem import to_presence
-from quantus_concepts.metrics.host.checks import Plain
 from quantus_concepts.metrics.host.model import (
     IMPORTANCES,
     RANDOM_BANKS,
@@ -425,7 +425,9 @@ class ConceptRanges:
         If an argument is out of its range, or `data` is empty.
     """
 
-    @check_arguments(model=Plain(to=lambda n, v: v), batch_size=Whole(1), num_workers=Whole(), baselines=Flag(), seed=Seed())
+    @check_arguments(
+        model=Plain(to=lambda n, v: v), batch_size=Whole(1), num_workers=Whole(), baselines=Flag(), seed=Seed()
+    )
     def __init__(
         self,
         model: ConceptModel | Mapping[str, ConceptModel],

@@ -23,9 +23,8 @@ from captum_concepts._support.constraints import (
 )
 from captum_concepts.models.interventions import Levels
 from quantus_concepts.functional.interventions import ORDERS
-from quantus_concepts.metrics.host.checks import CLASSES, Plain
 from quantus_concepts.metrics.concepts.cem import to_presence
-from quantus_concepts.metrics.host.checks import Plain
+from quantus_concepts.metrics.host.checks import CLASSES, Plain
 from quantus_concepts.metrics.host.model import ConceptModel
 from quantus_concepts.metrics.host.plotting import check_table, checked_axes
 from quantus_concepts.metrics.streaming.columns import Interventions
