@@ -160,9 +160,22 @@ class Explain:
             *(self.keywords, self.predict_kwargs),
         )
 
-    def usable(self, shape: tuple[int, ...], meaning: str) -> Attributed:
-        """Return the attributions of samples that should have a shape, `meaning` for people."""
-        return usable(*self(), shape, meaning)
+    def of_concepts(self, n_concepts: int, truth: str) -> Attributed:
+        """Return the attributions (n, L) of concepts, as many as the ground truth of this name has; else NaN."""
+        if self.x_batch.ndim == 2 and self.x_batch.shape[1] != n_concepts:
+            raise ValueError(
+                f"Expected argument `x_batch` to hold the values of {n_concepts} concepts, as many as `{truth}` has, "
+                f"but got shape {self.x_batch.shape}. Pass a head as `model` with the values, or a concept model "
+                "(captum_concepts.BottleneckCBM) with its own inputs."
+            )
+        a_batch, failure = self()
+        if self.x_batch.ndim == 4 and a_batch.shape[1:] not in ((n_concepts,), (0,)):
+            wrong = no_concept_model(self.metric.name, self.model, self.x_batch)
+            if wrong:
+                # Maps of an image are what every method gives for such a model: no method is to blame.
+                n = len(a_batch)
+                return Attributed(np.full((n, n_concepts), np.nan), np.full(n, wrong, object), explained=True)
+        return usable(a_batch, failure, (n_concepts,), "the number of concepts (L,)")
 
 
 def usable(a_batch: np.ndarray, failure: str, shape: tuple[int, ...], meaning: str) -> Attributed:

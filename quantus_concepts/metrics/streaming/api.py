@@ -29,13 +29,14 @@ from captum_concepts._support.constraints import (
 from captum_concepts._support.shown import describe
 from captum_concepts.backbones.embedding import FIELDS
 from captum_concepts.models.interventions import Levels
+from quantus_concepts.metrics.concepts.cem import to_presence
 from quantus_concepts.metrics.host.checks import (
     CLASS_CONCEPTS,
     CLASSES,
     PARTS,
     POINTS,
-    PRESENCE,
     SUBSTITUTES,
+    Plain,
     check_parts,
     model_names,
     truth_lookup,
@@ -44,8 +45,6 @@ from quantus_concepts.metrics.host.model import (
     IMPORTANCES,
     RANDOM_BANKS,
     ConceptModel,
-    ConceptModels,
-    Controls,
     random_models,
 )
 from quantus_concepts.metrics.streaming.batches import ADDED_REQUIRED, EarlierPoints, with_concepts_of
@@ -73,7 +72,7 @@ SETTINGS: dict[str, Constraint] = {
     "top_l": Items(Whole(1), "whole numbers", least=1),
     "alphas": Items(Number(0, 12, open_low=True), "sizes of the region", least=1),
     "value_threshold": ByName(FINITE, gaps=True),
-    "controls": Controls(),
+    "controls": Plain(to=lambda n, v: v),
     "control_stride": Whole(1),
     "interventions": Items(Whole(0), "whole numbers"),
     "concept_names": NAMED,
@@ -82,9 +81,9 @@ SETTINGS: dict[str, Constraint] = {
 
 
 @check_arguments(
-    model=ConceptModels(),
+    model=Plain(to=lambda n, v: v),
     loader=Loader(),
-    concept_labels=PRESENCE,
+    concept_labels=Plain(to=to_presence),
     labels=CLASSES,
     points=POINTS,
     added=SUBSTITUTES,
@@ -286,12 +285,12 @@ def score_concepts(
 
 
 @check_arguments(
-    model=ConceptModels(),
+    model=Plain(to=lambda n, v: v),
     loader=Loader(),
     **SUBSTITUTED,
     class_concepts=CLASS_CONCEPTS,
     threshold=ByName(FINITE),
-    controls=Controls(),
+    controls=Plain(to=lambda n, v: v),
     concept_names=NAMED,
 )
 def score_substitutions(
@@ -426,7 +425,9 @@ class ConceptRanges:
         If an argument is out of its range, or `data` is empty.
     """
 
-    @check_arguments(model=ConceptModels(), batch_size=Whole(1), num_workers=Whole(), baselines=Flag(), seed=Seed())
+    @check_arguments(
+        model=Plain(to=lambda n, v: v), batch_size=Whole(1), num_workers=Whole(), baselines=Flag(), seed=Seed()
+    )
     def __init__(
         self,
         model: ConceptModel | Mapping[str, ConceptModel],

@@ -25,6 +25,7 @@ from quantus_concepts.functional.interventions import (
 )
 from quantus_concepts.functional.ranking import first_concepts
 from quantus_concepts.functional.substitution import MAJORITY, movement, recital, substitution
+from quantus_concepts.metrics.concepts.locations import Locations
 from quantus_concepts.metrics.host.model import (
     ConceptModel,
     class_logits,
@@ -36,7 +37,6 @@ from quantus_concepts.metrics.host.model import (
 from quantus_concepts.metrics.host.rows import RowBuffer
 from quantus_concepts.metrics.streaming import names as col
 from quantus_concepts.metrics.streaming.batches import ConceptBatch
-from quantus_concepts.metrics.streaming.locations import Locations
 from quantus_concepts.metrics.streaming.names import Block, Score
 
 #: The name of the rows among what is recorded.

@@ -23,8 +23,9 @@ from captum_concepts._support.constraints import (
 )
 from captum_concepts.models.interventions import Levels
 from quantus_concepts.functional.interventions import ORDERS
-from quantus_concepts.metrics.host.checks import CLASSES, PRESENCE
-from quantus_concepts.metrics.host.model import ConceptModel, ConceptModels
+from quantus_concepts.metrics.concepts.cem import to_presence
+from quantus_concepts.metrics.host.checks import CLASSES, Plain
+from quantus_concepts.metrics.host.model import ConceptModel
 from quantus_concepts.metrics.host.plotting import check_table, checked_axes
 from quantus_concepts.metrics.streaming.columns import Interventions
 from quantus_concepts.metrics.streaming.names import INTERVENED, WRONG_LABELS
@@ -39,9 +40,9 @@ COLOURS = dict(zip(ORDERS, ("#0072B2", "#009E73", "#D55E00"), strict=True))
 
 
 @check_arguments(
-    model=ConceptModels(),
+    model=Plain(to=lambda n, v: v),
     loader=Loader(),
-    concept_labels=PRESENCE,
+    concept_labels=Plain(to=to_presence),
     labels=CLASSES,
     counts=Items(Whole(), "whole numbers", least=1),
     orders=Items(Choice(ORDERS), "names", least=1),

@@ -1,0 +1,34 @@
+"""Importance of the concepts of images: what CEM, CGIM and CLM of a concept model begin with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from quantus_concepts.metrics.host.checks import SELECT, checked_classes
+from quantus_concepts.metrics.host.model import ConceptModel, concept_importances, is_concept_model, shared_outputs
+
+
+def works_on_images(model: Any, x_batch: np.ndarray) -> bool:
+    """Return whether values and importance are computed from the inputs; else explanations are evaluated."""
+    return x_batch.ndim in (2, 4) and is_concept_model(model)
+
+
+def image_importance(
+    model: ConceptModel, x_batch: np.ndarray, y_batch: np.ndarray, kind: str, features: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Return the importance (n, L) of the concepts of images for their explained classes, and the logits (n, K)."""
+    outputs = shared_outputs(model, x_batch, features)
+    classes = checked_classes(y_batch, outputs.logits)
+    return concept_importances(model, outputs.values, classes, (kind,))[kind], outputs.logits
+
+
+def check_concepts(name: str, shape: str, n_model: int, n_truth: int) -> None:
+    """Raise where ground truth is about other concepts than the model's."""
+    if n_model != n_truth:
+        raise ValueError(
+            f"Expected argument `{name}` to have shape {shape} with the model's L = {n_model} concepts but got "
+            f"{n_truth}. {SELECT}"
+        )
