@@ -1,79 +1,15 @@
-"""Checks of masks, classes and pairs of images."""
+"""Checks of two versions of the same images."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from captum_concepts._support.checks import check_binary, check_finite, check_shape, to_array
+from quantus_concepts.metrics.host.checks import join_numbers
 
-#: Indices named in a message.
-SHOWN = 5
 #: Pixels of a side that are compared to check the alignment of images.
 COMPARED = 32
 #: Distance of the pixels that show for most images that they differ.
 FEW = 8
-
-
-def as_images(name: str, value: Any) -> np.ndarray:
-    """Return finite images (N, C, H, W), or raise."""
-    images = to_array(name, value)
-    check_shape(name, images, ("N", "C", "H", "W"), (None,) * 4)
-    check_finite(name, images)
-    return images
-
-
-def as_classes(name: str, value: Any) -> np.ndarray:
-    """Return class indices (N,) of int, or raise; floats that are whole are such."""
-    labels = to_array(name, value)
-    check_shape(name, labels, ("N",), (None,))
-    with np.errstate(invalid="ignore"):
-        indices = labels.astype(np.int64)
-    if (indices != labels).any() or (indices < 0).any():
-        raise ValueError(f"Expected argument `{name}` to hold class indices 0, 1, 2, ... but got {labels[:5]}...")
-    return indices
-
-
-def as_masks(name: str, value: Any) -> np.ndarray:
-    """Return masks (N, 1, H, W) of bool of which not all are empty or full, or raise."""
-    array = to_array(name, value)
-    masks = array[:, None] if array.ndim == 3 else array
-    if masks.ndim != 4 or masks.shape[1] != 1:
-        raise ValueError(
-            f"Expected argument `{name}` to have shape (N, 1, H, W) or (N, H, W), one mask for each image, but got "
-            f"{array.shape}."
-        )
-    check_binary(name, masks)
-    masks = masks.astype(bool)
-    if len(masks) and unusable_masks(masks).all():
-        kind = "full" if masks.all() else "empty" if not masks.any() else "empty or full"
-        raise ValueError(
-            f"Expected argument `{name}` to mark the pixels of the region the metric asks about but all {len(masks)} "
-            f"masks are {kind}."
-        )
-    return masks
-
-
-def unusable_masks(masks: np.ndarray) -> np.ndarray:
-    """Return (N,) of bool: which masks mark no pixel, or every one."""
-    flat = masks.reshape(len(masks), -1)
-    return np.logical_or(~flat.any(1), flat.all(1))
-
-
-def check_mask_size(name: str, masks: np.ndarray, size: tuple[int, ...]) -> None:
-    """Raise unless masks have the size of the images."""
-    if masks.shape[2:] != size:
-        raise ValueError(
-            f"Expected argument `{name}` to have the size of the images, (H, W) = {size}, but got {masks.shape[2:]}. "
-            "Resize the masks with nearest-neighbour interpolation."
-        )
-
-
-def join_numbers(indices: np.ndarray) -> str:
-    """Write indices for a message, the first few by number."""
-    first = ", ".join(str(index) for index in indices[:SHOWN])
-    return f"{first} and {len(indices) - SHOWN} more" if len(indices) > SHOWN else first
 
 
 def check_same_shape(name: str, images: np.ndarray, x_batch: np.ndarray) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar, Unpack
@@ -13,7 +14,7 @@ from torch import nn
 
 from captum_concepts._support.checks import check_kind, check_range, to_numpy
 from quantus_concepts.functional import iir, perturbation
-from quantus_concepts.metrics.contrast.pairs import MISCLASSIFIED, left_out, patch_effect, score_pair
+from quantus_concepts.metrics.contrast.pairs import MISCLASSIFIED, PatchEffect, left_out, patch_effect, score_pair
 from quantus_concepts.metrics.contrast.patch import Patch
 from quantus_concepts.metrics.contrast.reexplaining import ReExplainingMetric
 from quantus_concepts.metrics.host.metric import Explain, Scored
@@ -177,20 +178,22 @@ class IIR(ReExplainingMetric):
         logits = self.predict(model, x_batch, explain, y_batch=y_batch, labels=labels)
         if patched is None:
             patched = self._make_patches(model, x_batch, masks, init)
-        effect = patch_effect(logits, self.predict(model, patched, explain), self.tolerance)
-        # A patch that has converged leaves the class as it was.
-        why = left_out(unmarked, *self.conditions(effect.classes == labels, effect.converged))
+        effect = patch_effect(logits, self.predict(model, patched, explain))
+        converged = effect.overlooked(self.tolerance)
+        why = left_out(unmarked, *self.conditions(effect, labels, converged))
         first = self.attribute(explain, masks, refused)
         second = self.attribute_again(explain, model, patched, y_batch, masks, refused)
         compare = perturbation if self.average else partial(iir, threshold=self.threshold)
         scored = self.scored(*score_pair(compare, first, second, why, UNATTRIBUTED))
         size = distances(patched, x_batch)
-        return Patched(**vars(scored), logit_distance=effect.distance, patch_size=size, converged=effect.converged)
+        return Patched(**vars(scored), logit_distance=effect.distance, patch_size=size, converged=converged)
 
     @staticmethod
-    def conditions(right: np.ndarray, converged: np.ndarray) -> list[tuple[str, np.ndarray]]:
+    def conditions(effect: PatchEffect, labels: np.ndarray, converged: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
         """Return what an image needs to have a score: the model is right, and overlooks the patch."""
-        return [(MISCLASSIFIED, right), (UNCONVERGED, converged)]
+        yield MISCLASSIFIED, effect.classes == labels
+        # A patch that has converged leaves the class as it was.
+        yield UNCONVERGED, effect.same_class & converged
 
     def _keep_results(self, scored: Scored) -> None:
         assert isinstance(scored, Patched)

@@ -59,19 +59,23 @@ def predicted_classes(*outputs: Tensor) -> list[np.ndarray]:
 class PatchEffect(NamedTuple):
     """The effect of patches on a model's logits, by image."""
 
-    #: Distance as a share of ||f(x)||, whether the model overlooks the patch, and the class without it; (n,) each.
+    #: Distance as a share of ||f(x)||, the class without the patch, and whether it is the same with it; (n,) each.
     distance: np.ndarray
-    converged: np.ndarray
     classes: np.ndarray
+    same_class: np.ndarray
+
+    def overlooked(self, tolerance: float) -> np.ndarray:
+        """Return (n,) of bool: whether the model does not see the patch."""
+        return self.same_class & (self.distance <= tolerance)
 
 
-def patch_effect(logits: Tensor, patched: Tensor, tolerance: float) -> PatchEffect:
+def patch_effect(logits: Tensor, patched: Tensor) -> PatchEffect:
     """Return what patches change, from logits (n, K) without and with them, in one transfer from the device."""
     change = torch.linalg.vector_norm((patched - logits).double(), dim=1)
     share = change / torch.linalg.vector_norm(logits.double(), dim=1)
     on_host = to_host(share, logits.argmax(1), patched.argmax(1))
     distance, classes, patched_classes = (part.numpy() for part in on_host)
-    return PatchEffect(distance, (classes == patched_classes) & (distance <= tolerance), classes)
+    return PatchEffect(distance, classes, classes == patched_classes)
 
 
 def left_out(unmarked: np.ndarray, *conditions: tuple[str, np.ndarray]) -> np.ndarray:

@@ -24,8 +24,7 @@ from captum_concepts._support.checks import (
 from captum_concepts._support.running import evaluation_mode, tensor_output, to_host, to_model
 from captum_concepts._support.shown import one_line
 from quantus_concepts.functional.patch_objective import patch_objective
-from quantus_concepts.metrics.contrast.checks import join_numbers
-from quantus_concepts.metrics.host.checks import check_outputs
+from quantus_concepts.metrics.host.checks import check_outputs, join_numbers
 
 #: Step size and weight of the patch's size in the authors' release.
 STEP_SIZE, ETA1 = 500.0, 0.01

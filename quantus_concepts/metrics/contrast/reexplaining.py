@@ -10,13 +10,22 @@ import torch
 from quantus.helpers.enums import DataType
 from torch import Tensor, nn
 
-from captum_concepts._support.checks import check_range
+from captum_concepts._support.checks import check_finite, check_range, check_shape, to_array
 from captum_concepts._support.running import predict_logits
 from quantus_concepts.functional import positive_percentile
-from quantus_concepts.metrics.contrast import checks
 from quantus_concepts.metrics.contrast.agreement import disagreement
+from quantus_concepts.metrics.contrast.checks import check_aligned, check_differs, check_same_shape
 from quantus_concepts.metrics.contrast.pairs import Regions, attribute_region
-from quantus_concepts.metrics.host.checks import check_classes, check_outputs
+from quantus_concepts.metrics.host.checks import (
+    check_classes,
+    check_images,
+    check_mask_size,
+    check_outputs,
+    join_numbers,
+    to_classes,
+    to_masks,
+    unusable_masks,
+)
 from quantus_concepts.metrics.host.metric import FAILED, ConceptMetric, Explain, Scored, no_reasons
 from quantus_concepts.metrics.host.model import share
 from quantus_concepts.metrics.host.record import OF_REGIONS
@@ -57,8 +66,13 @@ class ReExplainingMetric(ConceptMetric):
     def check_truth(self, name: str, value: Any) -> np.ndarray:
         """Return masks, classes or images as an array, or raise."""
         if name == "masks":
-            return checks.as_masks(name, value)
-        return checks.as_classes(name, value) if name.endswith("labels") else checks.as_images(name, value)
+            return to_masks(name, value, usable=True)
+        if name.endswith("labels"):
+            return to_classes(name, value)
+        images = to_array(name, value)
+        check_shape(name, images, ("N", "C", "H", "W"), (None,) * 4)
+        check_finite(name, images)
+        return images
 
     def check_call(
         self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, truth: dict[str, Any], explain: Explain
@@ -68,8 +82,7 @@ class ReExplainingMetric(ConceptMetric):
             raise ValueError(
                 f"{self.name} needs argument `model`, to explain it again and to know which images are right."
             )
-        if x_batch.ndim != 4:
-            raise ValueError(f"Expected argument `x_batch` to be images (N, C, H, W) but got shape {x_batch.shape}.")
+        check_images(x_batch)
         if explain.func is None:
             raise ValueError(
                 f"{self.name} explains again, with another model or other images: pass `explain_func`, the function "
@@ -81,18 +94,18 @@ class ReExplainingMetric(ConceptMetric):
                 f"{self.name} needs to know which region it asks about: pass `s_batch` (N, 1, H, W), or bind `masks` "
                 "in the constructor."
             )
-        masks = truth["masks"] if "masks" in truth else checks.as_masks("s_batch", s_batch)
-        checks.check_mask_size("masks" if "masks" in truth else "s_batch", masks, x_batch.shape[2:])
-        bad = checks.unusable_masks(masks)
+        masks = truth["masks"] if "masks" in truth else to_masks("s_batch", s_batch, usable=True)
+        check_mask_size("masks" if "masks" in truth else "s_batch", masks, x_batch)
+        bad = unusable_masks(masks)
         # An empty mask has no mean, which makes the score NaN.
         masks = masks & ~bad[:, None, None, None] if bad.any() else masks
-        marks = f"{UNMARKED}, of samples {checks.join_numbers(np.flatnonzero(bad))}"
+        marks = f"{UNMARKED}, of samples {join_numbers(np.flatnonzero(bad))}"
         unmarked = np.where(bad, marks, "").astype(object)
         if self.paired and self.paired[0] in truth:
             name, meaning = self.paired
-            checks.check_same_shape(name, truth[name], x_batch)
-            checks.check_aligned(name, truth[name], x_batch, masks)
-            checks.check_differs(name, truth[name], x_batch, masks, meaning)
+            check_same_shape(name, truth[name], x_batch)
+            check_aligned(name, truth[name], x_batch, masks)
+            check_differs(name, truth[name], x_batch, masks, meaning)
         why = disagreement(explain, self.agreement)
         refused = np.full(len(x_batch), why and FAILED + why, dtype=object)
         return {"labels": y_batch, **truth, "masks": masks, "unmarked": unmarked, "refused": refused}

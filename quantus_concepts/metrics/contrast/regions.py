@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset, IterableDataset, RandomSampler
-
 from tqdm.auto import tqdm
 
 from captum_concepts._support.checks import check_module, check_shape, to_array, to_tensor
@@ -18,9 +17,9 @@ from captum_concepts._support.running import evaluation_mode, floating_images, p
 from captum_concepts._support.shown import one_line
 from captum_concepts.backbones.embedding import read_batch
 from quantus_concepts.functional import positive_percentile
-from quantus_concepts.metrics.contrast.checks import as_classes, as_masks, check_mask_size
 from quantus_concepts.metrics.contrast.pairs import attribute_region
-from quantus_concepts.metrics.host.metric import call_explain_func, check_explainer
+from quantus_concepts.metrics.host.checks import check_mask_size, to_classes, to_explainer, to_masks
+from quantus_concepts.metrics.host.metric import call_explain_func
 from quantus_concepts.metrics.host.rows import RowBuffer
 
 
@@ -60,9 +59,7 @@ class Subject:
     def __post_init__(self) -> None:
         check_module("model", self.model)
         object.__setattr__(self, "images", as_image_source("images", self.images))
-        object.__setattr__(self, "labels", torch.as_tensor(as_classes("labels", self.labels)))
-        if not len(self.labels):
-            raise ValueError("Expected argument `labels` to hold the class of at least one image but it is empty.")
+        object.__setattr__(self, "labels", torch.as_tensor(to_classes("labels", self.labels, filled=True)))
         if isinstance(self.images, Tensor) and len(self.images) != len(self.labels):
             raise ValueError(
                 f"Expected argument `labels` to have shape (N,) = ({len(self.images)},), a class for each image, "
@@ -351,14 +348,14 @@ def as_regions(name: str, masks: Any, subjects: Iterable[Subject]) -> Masks:
     """Return a function as it is and masks as a tensor of bool; raise if they do not suit the images."""
     if callable(masks):
         return masks  # type: ignore[no-any-return]
-    regions = as_masks(name, masks)
+    regions = to_masks(name, masks, usable=True)
     for subject in subjects:
         if len(regions) < len(subject):
             raise ValueError(
                 f"Expected argument `{name}` to have a mask for each of {len(subject)} images but got {len(regions)}."
             )
         if isinstance(subject.images, Tensor):
-            check_mask_size(name, regions, tuple(subject.images.shape[2:]))
+            check_mask_size(name, regions[: len(subject)], subject.images)
     return torch.from_numpy(regions)
 
 
@@ -367,4 +364,4 @@ def check_methods(methods: Mapping[str, ExplainFunc]) -> None:
     if not methods:
         raise ValueError("Expected argument `methods` to hold at least one explanation method but it is empty.")
     for method in methods.values():
-        check_explainer("methods", method)
+        to_explainer("methods", method)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -12,62 +12,46 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from captum_concepts._support.checks import check_shape
-from captum_concepts._support.constraints import (
-    POSITIVE,
-    Arrays,
-    Dictionary,
-    Flag,
-    Instance,
-    Module,
-    Number,
-    Seed,
-    Whole,
-    check_arguments,
-)
+from captum_concepts._support.checks import check_kind, check_range, check_shape, to_numpy
 from quantus_concepts.functional import idr, iir, mcs, perturbation, random_masks, relative_contrast
 from quantus_concepts.functional.relative import RelativeContrast
 from quantus_concepts.metrics.contrast.idr import IDR
-from quantus_concepts.metrics.contrast.iir import IIR, UNATTRIBUTED, UNCONVERGED, patch_effect
+from quantus_concepts.metrics.contrast.iir import IIR, UNATTRIBUTED
 from quantus_concepts.metrics.contrast.mcs import MCS
-from quantus_concepts.metrics.contrast.reexplaining import first_unmet
+from quantus_concepts.metrics.contrast.pairs import (
+    MISCLASSIFIED,
+    UNDEFINED_MAP,
+    Regions,
+    left_out,
+    patch_effect,
+    score_pair,
+    unusable_reasons,
+)
+from quantus_concepts.metrics.contrast.reexplaining import UNMARKED
 from quantus_concepts.metrics.contrast.regions import (
     ExplainFunc,
-    Images,
     Masks,
     RegionAttributions,
-    RegionMasks,
     Subject,
+    as_regions,
+    attribute_regions,
     batches,
-    check_masks,
-    explain_subjects,
     take_rows,
 )
-from quantus_concepts.metrics.host.checks import CLASSES, METHODS, unusable_masks
+from quantus_concepts.metrics.host.checks import unusable_masks
+from quantus_concepts.metrics.host.metric import FAILED
 from quantus_concepts.metrics.host.rows import score_row
 
-SUBJECT = Instance(Subject, "two Subjects")
 #: Two subjects that are compared image by image.
 Pair = tuple[Subject, Subject]
-UNMARKED = "masks are empty or full"
-UNDEFINED_MAP = "attributions hold NaN or infinity"
 BASELINE, PERTURBATION = "MCS baseline", "perturbation"
+#: Why a map that is as it should be leaves no score.
+NOTHING = {"IIR": UNATTRIBUTED}
 CHANCE = {"MCS": MCS.chance, "IDR": IDR.chance}
 BOUNDS = {"MCS": MCS.bounds, BASELINE: MCS.bounds, "IDR": IDR.bounds, "IIR": IIR.bounds, PERTURBATION: (0.0, math.inf)}
 COLUMNS = ["method", "metric", "value", "low", "high", "n", "undefined", "reason", "chance", "control", "unconverged"]
 
 
-@check_arguments(
-    methods=METHODS,
-    masks=RegionMasks(),
-    converged=Arrays("N", binary=True),
-    tolerance=POSITIVE,
-    threshold=Number(0, open_low=True),
-    seed=Seed(),
-    batch_size=Whole(1),
-    per_image=Flag(),
-    display_progressbar=Flag(),
-)
 def score_contrasts(
     methods: Mapping[str, ExplainFunc],
     masks: Any,
@@ -139,20 +123,23 @@ def score_contrasts(
     """
     pairs = {name: pair for name, pair in (("MCS", mcs), ("IDR", idr), ("IIR", iir)) if pair is not None}
     _check_pairs(pairs)
-    if converged is not None and iir is not None:
-        check_shape("converged", converged, ("N",), (len(iir[0]),))
-    every = dict.fromkeys(subject for pair in pairs.values() for subject in pair)
-    check_masks("masks", masks, every)
-    elsewhere = {}
-    if mcs is not None:
-        moved = random_regions(masks, len(mcs[0]), seed)
-        elsewhere = dict.fromkeys(mcs, moved)
-    attributions = explain_subjects(methods, list(every), masks, elsewhere, {}, batch_size, display_progressbar)
+    check_range("threshold", threshold, 0, math.inf, open_low=True)
+    every = list(dict.fromkeys(subject for pair in pairs.values() for subject in pair))
+    regions = as_regions("masks", masks, every)
+    moved = dict.fromkeys(mcs, random_regions(regions, len(mcs[0]), seed)) if mcs is not None else {}
+    show = display_progressbar
+    attributions = attribute_regions(
+        methods, every, regions, elsewhere=moved, batch_size=batch_size, display_progressbar=show
+    )
     logits = {subject: subject.logits(batch_size) for subject in every}
-    if iir is not None and converged is None:
-        converged = patch_effect(logits[iir[0]], logits[iir[1]], tolerance).converged
-    overlooked = np.asarray(converged, dtype=bool) if iir is not None else np.empty(0, dtype=bool)
-    marked = marked_rows(masks, max(len(first) for first, _ in pairs.values()), batch_size)
+    if iir is None:
+        converged = np.empty(0, dtype=bool)
+    elif converged is None:
+        converged = patch_effect(logits[iir[0]], logits[iir[1]]).overlooked(tolerance)
+    else:
+        check_shape("converged", converged, ("N",), (len(iir[0]),))
+    overlooked = to_numpy(converged).astype(bool)
+    marked = marked_rows(regions, max(len(first) for first, _ in pairs.values()), batch_size)
     why = undefined_reasons(pairs, logits, overlooked, marked)
     scores = contrast_scores(attributions, pairs, why, threshold=threshold)
     return scores if per_image else contrast_table(scores, unconverged=int((~overlooked).sum()))
@@ -172,16 +159,16 @@ def undefined_reasons(
 ) -> dict[str, np.ndarray]:
     """Return, by metric, (N,) of str: why an image has no score with any method; empty where it enters."""
     why = {}
-    for metric, pair in pairs.items():
-        first, second = ((logits[subject].argmax(1) == subject.labels).numpy() for subject in pair)
-        conditions = {UNMARKED: marked[: len(first)], "the model misclassifies the image": first}
+    for metric, (first, second) in pairs.items():
+        of_first, of_second, labels = logits[first], logits[second], first.labels.numpy()
         if metric == "MCS":
-            conditions["the contrast model misclassifies the image"] = second
+            conditions = MCS.conditions(of_first, labels, of_second, second.labels.numpy())
         elif metric == "IDR":
-            conditions["the model misclassifies the counterpart"] = second
+            conditions = IDR.conditions(of_first, labels, of_second)
         else:
-            conditions[UNCONVERGED] = second & converged
-        why[metric] = first_unmet(np.ones(len(first), dtype=bool), conditions)
+            conditions = IIR.conditions(patch_effect(of_first, of_second), labels, converged)
+        unmarked = np.where(marked[: len(labels)], "", UNMARKED).astype(object)
+        why[metric] = left_out(unmarked, *conditions)
     return why
 
 
@@ -195,40 +182,35 @@ def contrast_scores(
     """Return a row for each method, metric and image from what methods attribute to the regions of pairs."""
     parts = []
     for method, attributions in by_method.items():
-        failed = f"the explanation method failed: {attributions.failure}" if attributions.failure else ""
         for metric, pair in pairs.items():
-            for name, scores in _scores_of(metric, attributions, pair, threshold):
-                broken = (attributions.inside[pair[0]].isnan() | attributions.inside[pair[1]].isnan()).numpy()
-                # A map that gives a region nothing leaves nothing to compare a change with.
-                other = np.where(broken, UNDEFINED_MAP, UNATTRIBUTED if metric == "IIR" else UNMARKED)
-                reasons = np.where(scores.isnan().numpy(), failed or other, "").astype(object)
-                left_out = why[metric] != ""
-                reasons[left_out] = why[metric][left_out]
-                parts.append(
-                    pd.DataFrame(
-                        {
-                            "method": method,
-                            "metric": name,
-                            "image": range(len(scores)),
-                            "score": scores.masked_fill(torch.from_numpy(left_out), torch.nan).numpy(),
-                            "reason": reasons,
-                        }
-                    )
-                )
+            for name, inside, compare in _variants(metric, attributions, pair, threshold):
+                first, second = (_regions(attributions, inside[subject]) for subject in pair)
+                scores, reasons = score_pair(compare, first, second, why[metric], NOTHING.get(metric, ""))
+                columns = {"method": method, "metric": name, "image": range(len(scores)), "score": scores}
+                # Of several reasons the first one.
+                parts.append(pd.DataFrame(columns | {"reason": [lines.partition("\n")[0] for lines in reasons]}))
     return pd.concat(parts, ignore_index=True)
 
 
-def _scores_of(metric: str, method: RegionAttributions, pair: Pair, threshold: float) -> Iterator[tuple[str, Tensor]]:
-    first, second = (method.inside[subject] for subject in pair)
+def _regions(attributions: RegionAttributions, inside: Tensor) -> Regions:
+    if attributions.failure:
+        return Regions(inside, np.full(len(inside), FAILED + attributions.failure, dtype=object))
+    return Regions(inside, unusable_reasons(inside.isnan()))
+
+
+def _variants(
+    metric: str, method: RegionAttributions, pair: Pair, threshold: float
+) -> Iterator[tuple[str, Mapping[Subject, Tensor], Callable[[Tensor, Tensor], Tensor]]]:
+    """Yield the names of the scores of a pair, what they compare, and how."""
     if metric == "MCS":
-        yield "MCS", mcs(first, second)
+        yield "MCS", method.inside, mcs
         if pair[0] in method.elsewhere:
-            yield BASELINE, mcs(method.elsewhere[pair[0]], method.elsewhere[pair[1]])
+            yield BASELINE, method.elsewhere, mcs
     elif metric == "IDR":
-        yield "IDR", idr(first, second)
+        yield "IDR", method.inside, idr
     else:
-        yield "IIR", iir(first, second, threshold)
-        yield PERTURBATION, perturbation(first, second)
+        yield "IIR", method.inside, partial(iir, threshold=threshold)
+        yield PERTURBATION, method.inside, perturbation
 
 
 def contrast_table(scores: pd.DataFrame, unconverged: int = 0) -> pd.DataFrame:
@@ -268,8 +250,8 @@ def _check_pairs(pairs: Mapping[str, Pair]) -> None:
         if not isinstance(pair, tuple | list) or len(pair) != 2:
             raise TypeError(f"Expected argument `{name}` to be two Subjects but got {type(pair).__name__}.")
         first, second = pair
-        SUBJECT.check(name, first, {})
-        SUBJECT.check(name, second, {})
+        for subject in pair:
+            check_kind(name, subject, Subject, "two Subjects")
         if len(first) != len(second):
             raise ValueError(
                 f"Expected the subjects of argument `{name}` to show the same images but they have {len(first)} and "
@@ -284,17 +266,6 @@ WITH, WITHOUT, DROP = "accuracy with", "accuracy without", "accuracy drop"
 RELATIVE_COLUMNS = ["method", "metric", "k", "value", "low", "high", "n", "undefined", "reason"]
 
 
-@check_arguments(
-    methods=METHODS,
-    masks=RegionMasks(),
-    models=Dictionary(Module()),
-    images=Images(),
-    without=Images(),
-    labels=CLASSES,
-    seed=Seed(),
-    batch_size=Whole(1),
-    display_progressbar=Flag(),
-)
 def score_relative(
     methods: Mapping[str, ExplainFunc],
     masks: Any,
@@ -353,20 +324,16 @@ def score_relative(
     if len(models) < 2:
         raise ValueError(f"Expected argument `models` to hold at least two models but got {len(models)}.")
     for k in models:
-        Number(0, 1, open_low=True).check("models", k, {})
-    both = isinstance(images, Tensor) and isinstance(without, Tensor)
-    if both and without.shape != images.shape:
-        raise ValueError(
-            f"Expected argument `without` to have the shape of `images`, {tuple(images.shape)}, but got "
-            f"{tuple(without.shape)}."
-        )
+        check_range("models", k, 0, 1, open_low=True)
     subjects = {k: Subject(models[k], images, labels) for k in sorted(models)}
     bare = {k: Subject(models[k], without, labels) for k in subjects}
     right = right_by_commonality(subjects, bare, batch_size)
     count = len(next(iter(subjects.values())))
-    check_masks("masks", masks, subjects.values())
-    attributions = explain_subjects(methods, list(subjects.values()), masks, {}, {}, batch_size, display_progressbar)
-    marked = marked_rows(masks, count, batch_size)
+    regions = as_regions("masks", masks, subjects.values())
+    attributions = attribute_regions(
+        methods, subjects.values(), regions, batch_size=batch_size, display_progressbar=display_progressbar
+    )
+    marked = marked_rows(regions, count, batch_size)
     scores = relative_table(attributions, subjects, right, seed, marked)
     return pd.concat([scores, accuracy_table(right, list(subjects))])
 
@@ -437,7 +404,7 @@ def _reasons(scores: Tensor, right: Tensor, usable: Tensor, failure: str) -> lis
         entering = usable & correct
         counts = {
             UNMARKED: int((~usable).sum()),
-            "the model misclassifies the image": int((usable & ~correct).sum()),
+            MISCLASSIFIED: int((usable & ~correct).sum()),
             "the model of the largest k misclassifies the image": int((entering & ~right[-1]).sum()),
             other: int((row.isnan() & entering & right[-1]).sum()),
         }

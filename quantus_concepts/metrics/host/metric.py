@@ -145,12 +145,7 @@ class Explain:
     def compute(self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray) -> tuple[np.ndarray, str]:
         """Explain any model and inputs with the method; return the attributions untreated, and why there are none."""
         assert self.func is not None
-        try:
-            attributions = self.func(model=model, inputs=x_batch, targets=y_batch, **self.keywords)
-        except Exception as error:
-            # quantus.evaluate would lose the results of every other metric.
-            return no_attributions(len(x_batch)), f"it raised {type(error).__name__}: {' '.join(str(error).split())}"
-        return as_attributions(attributions, len(x_batch))
+        return call_explain_func(self.func, model, x_batch, y_batch, **self.keywords)
 
     def rows(self, rows: slice) -> Explain:
         """Return the same for some of the samples."""
@@ -577,6 +572,18 @@ def nanmean(scores: Any) -> float:
     """Mean of the defined scores; NaN, without numpy's warning, where none is defined."""
     values = np.asarray(scores, dtype=float)
     return float(np.nanmean(values)) if np.isfinite(values).any() else float("nan")
+
+
+def call_explain_func(
+    func: Callable[..., Any], model: Any, x_batch: np.ndarray, y_batch: np.ndarray, **keywords: Any
+) -> tuple[np.ndarray, str]:
+    """Explain samples; return the attributions, and "" or why there are none."""
+    try:
+        attributions = func(model=model, inputs=x_batch, targets=y_batch, **keywords)
+    except Exception as error:
+        # A method of the user's own may raise anything, and quantus.evaluate would lose all other results.
+        return no_attributions(len(x_batch)), f"it raised {type(error).__name__}: {' '.join(str(error).split())}"
+    return as_attributions(attributions, len(x_batch))
 
 
 def no_attributions(n_samples: int) -> np.ndarray:
