@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from quantus_concepts.metrics.contrast.premises import Limits, Premise, PremiseCheck, check_premise
     from quantus_concepts.metrics.contrast.regions import RegionAttributions, Subject, attribute_regions
     from quantus_concepts.metrics.contrast.scores import score_contrasts, score_relative
-    from quantus_concepts.metrics.faithfulness.faithfulness import Faithfulness
+    from quantus_concepts.metrics.faithfulness import Faithfulness
     from quantus_concepts.metrics.host.model import shared_passes
     from quantus_concepts.metrics.pasta.explanation_scores import score_explanations
     from quantus_concepts.metrics.pasta.pasta_score import PASTAScore

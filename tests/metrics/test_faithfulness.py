@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from captum_concepts._support.running import keep_numpy_state
 from quantus_concepts import Faithfulness
-from quantus_concepts.metrics.faithfulness.perturbation import PixelPerturbation, descend, solve_system
+from quantus_concepts.metrics.faithfulness import PixelPerturbation, descend, solve_system
 from reference import faithfulness as reference
 
 WEIGHTS = np.array([[0.4, 0.3], [0.2, 0.1]])

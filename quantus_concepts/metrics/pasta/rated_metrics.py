@@ -33,8 +33,8 @@ from quantus_concepts.datasets.ratings.explanations import LazyExplanations, Map
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.functional.faithfulness import PERCENTAGES
 from quantus_concepts.functional.overlay import resize
-from quantus_concepts.metrics.faithfulness.faithfulness import THRESHOLDS, Faithfulness
-from quantus_concepts.metrics.faithfulness.perturbation import generator_of
+from quantus_concepts.metrics.faithfulness import THRESHOLDS, Faithfulness
+from quantus_concepts.metrics.faithfulness import generator_of
 from quantus_concepts.metrics.host.model import shared_passes
 from quantus_concepts.pasta.applications.correlations import sparseness
 from quantus_concepts.pasta.encoders.encoder import Denormalisation
