@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from quantus_concepts.metrics.host.model import shared_passes
     from quantus_concepts.metrics.pasta.explanation_scores import score_explanations
     from quantus_concepts.metrics.pasta.pasta_score import PASTAScore
-    from quantus_concepts.metrics.pasta.rated_metrics import Explainer, metric_values
     from quantus_concepts.metrics.ranges import score_ranges
     from quantus_concepts.metrics.streaming.api import ConceptRanges, score_concepts, score_substitutions
     from quantus_concepts.metrics.streaming.curves import intervention_curve, plot_interventions
@@ -40,7 +39,6 @@ __all__ = [
     "IIR",
     "MCS",
     "ConceptRanges",
-    "Explainer",
     "Faithfulness",
     "Limits",
     "PASTAScore",
@@ -54,7 +52,6 @@ __all__ = [
     "attribute_regions",
     "check_premise",
     "intervention_curve",
-    "metric_values",
     "optimise_patch",
     "plot_interventions",
     "score_concepts",
