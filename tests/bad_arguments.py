@@ -17,7 +17,6 @@ import torch
 
 from captum_concepts._support import constraints as rules
 from quantus_concepts.evaluation import EvaluatedModel, MetricObject, XaiMethod
-
 from quantus_concepts.metrics.host.checks import REGIONS, ClassIndices, Explainer, Masks, Numbers, Points
 from quantus_concepts.metrics.host.model import ConceptModels, Controls
 from quantus_concepts.score_tables import ScoreTable

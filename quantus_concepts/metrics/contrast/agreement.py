@@ -21,14 +21,13 @@ def disagreement(explain: Explain, least: float) -> str:
     if explain.given is None or not rows.size:
         return ""
     given = explain.given[rows]
-    inputs, classes = explain.x_batch[rows], explain.y_batch[rows]
-    again, failure = explain.compute(explain.model, inputs, classes)
+    again, failure = explain.compute(explain.model, explain.x_batch[rows], explain.y_batch[rows])
     if not failure and again.size != given.size:
         failure = f"it gave attributions of shape {again.shape[1:]} in place of {given.shape[1:]}"
     measured = correlation(given, again)
     if least <= measured < SAME:
         # A method that gives the same in another order is deterministic: it has to repeat the given explanations.
-        mirrored, _ = explain.compute(explain.model, inputs[::-1], classes[::-1])
+        mirrored, _ = explain.compute(explain.model, explain.x_batch[rows[::-1]], explain.y_batch[rows[::-1]])
         if correlation(again, mirrored[::-1]) > REPEATED:
             least = SAME
     if not failure and measured >= least:

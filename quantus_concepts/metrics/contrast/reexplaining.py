@@ -69,7 +69,8 @@ class ReExplainingMetric(ConceptMetric):
             return to_masks(name, value, usable=True)
         if name.endswith("labels"):
             return to_classes(name, value)
-        images = to_array(name, value)
+        # Torch knows no negative strides.
+        images = np.ascontiguousarray(to_array(name, value))
         check_shape(name, images, ("N", "C", "H", "W"), (None,) * 4)
         check_finite(name, images)
         return images

@@ -58,8 +58,8 @@ class Subject:
 
     def __post_init__(self) -> None:
         check_module("model", self.model)
-        object.__setattr__(self, "images", as_image_source("images", self.images))
         object.__setattr__(self, "labels", torch.as_tensor(to_classes("labels", self.labels, filled=True)))
+        object.__setattr__(self, "images", as_image_source("images", self.images))
         if isinstance(self.images, Tensor) and len(self.images) != len(self.labels):
             raise ValueError(
                 f"Expected argument `labels` to have shape (N,) = ({len(self.images)},), a class for each image, "
