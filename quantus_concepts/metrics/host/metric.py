@@ -674,3 +674,7 @@ def _equal(first: Any, second: Any) -> bool:
     if isinstance(first, np.ndarray) and isinstance(second, np.ndarray):
         return np.array_equal(first, second, equal_nan=first.dtype.kind == "f")
     return bool(first == second)
+
+
+def _is_failure(reason: tuple[str, Counted]) -> bool:
+    return reason[0].startswith(FAILED)
