@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from quantus_concepts.metrics.pasta.explanation_scores import score_explanations
     from quantus_concepts.metrics.pasta.pasta_score import PASTAScore
     from quantus_concepts.metrics.ranges import score_ranges
-    from quantus_concepts.metrics.streaming.api import ConceptRanges, score_concepts, score_substitutions
+    from quantus_concepts.metrics.streaming.api import concept_state, score_concepts, score_substitutions
     from quantus_concepts.metrics.streaming.curves import intervention_curve, plot_interventions
+    from quantus_concepts.metrics.streaming.state import ConceptState
     from quantus_concepts.metrics.streaming.vision_language import score_vision_language
 else:
     from quantus_concepts.metrics.host.errors import with_import_advice
@@ -38,7 +39,7 @@ __all__ = [
     "IDR",
     "IIR",
     "MCS",
-    "ConceptRanges",
+    "ConceptState",
     "Faithfulness",
     "Limits",
     "PASTAScore",
@@ -51,6 +52,7 @@ __all__ = [
     "SubstitutionScore",
     "attribute_regions",
     "check_premise",
+    "concept_state",
     "intervention_curve",
     "optimise_patch",
     "plot_interventions",

@@ -209,7 +209,8 @@ class Faithfulness(ConceptMetric):
         unknown = np.full(len(x_batch), np.nan)
         return FaithfulnessScored(scores[0], unknown, why, None, attributed.explained, scores[1], scores[2])
 
-    def _keep_results(self, scored: Scored) -> None:
+    def keep_results(self, scored: Scored) -> None:
+        """Keep what else the samples have."""
         assert isinstance(scored, FaithfulnessScored)
         self.sufficiency, self.necessity = scored.sufficiency.tolist(), scored.necessity.tolist()
 

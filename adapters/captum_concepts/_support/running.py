@@ -109,32 +109,21 @@ def _parts(modules: tuple[Any, ...]) -> dict[int, nn.Module]:
     return parts
 
 
-_flags_lock = threading.Lock()
-# How many evaluations hold a module (by its id) in eval mode, and the mode it had before the first of them.
-_flags: dict[int, tuple[int, bool]] = {}
-
-
 @contextmanager
 def evaluation_mode(*modules: Any) -> Iterator[None]:
-    """Put modules into eval mode, and every part back into its own mode when the last thread has left."""
-    parts = _parts(modules)
-    with _flags_lock:
-        for key, part in parts.items():
+    """Put modules into eval mode, and every part back into its own mode afterwards."""
+    trained = []
+    for module in modules:
+        for part in module.modules() if isinstance(module, nn.Module) else ():
             # A frozen ScriptModule has no mode.
-            count, training = _flags.get(key, (0, getattr(part, "training", False)))
-            _flags[key] = count + 1, training
-            if training:
+            if getattr(part, "training", False):
                 part.training = False
+                trained.append(part)
     try:
         yield
     finally:
-        with _flags_lock:
-            for key, part in parts.items():
-                count, training = _flags.pop(key)
-                if count > 1:
-                    _flags[key] = count - 1, training
-                elif getattr(part, "training", training) != training:
-                    part.training = training
+        for part in trained:
+            part.training = True
 
 
 _turn = threading.Condition()

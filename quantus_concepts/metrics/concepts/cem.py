@@ -10,14 +10,14 @@ import torch
 from quantus.helpers.enums import EvaluationCategory, ScoreDirection
 from torch import Tensor
 
-from captum_concepts._support.checks import check_binary, check_choice, check_flag, check_shape, check_whole, to_array
+from captum_concepts._support.checks import check_binary, check_choice, check_whole, to_array
 from captum_concepts._support.running import predict_logits
 from quantus_concepts.functional.cem import ranked_presence
 from quantus_concepts.functional.ranking import first_concepts
-from quantus_concepts.metrics.concepts.importance import check_concepts, image_importance, works_on_images
+from quantus_concepts.metrics.concepts.importance import check_concepts, image_importance
 from quantus_concepts.metrics.host.checks import check_concept_order, to_classes
 from quantus_concepts.metrics.host.metric import ConceptMetric, Explain, Scored, add_reason, no_reasons
-from quantus_concepts.metrics.host.model import IMPORTANCES
+from quantus_concepts.metrics.host.model import IMPORTANCES, is_concept_model
 from quantus_concepts.metrics.host.record import QuantusArguments
 
 
@@ -27,13 +27,17 @@ def existence(importance: Tensor, present: Tensor, order: Tensor, tops: Sequence
     The concepts present (..., L) are 0 and 1, their order (..., at least max(tops)) is that of the importance (..., L).
     """
     presence = ranked_presence(importance, present, order)
-    return torch.stack([presence[..., :top].mean(-1) for top in tops], -1)
+    shares = presence.new_empty(*presence.shape[:-1], len(tops))
+    for place, top in enumerate(tops):
+        shares[..., place] = presence[..., :top].mean(-1)
+    return shares
 
 
 def to_presence(name: str, value: Any) -> np.ndarray:
     """Return which concepts images show, (N, L) of 0 and 1, or raise."""
     labels = to_array(name, value)
-    check_shape(name, labels, ("N", "L"), (None, None))
+    if labels.ndim != 2:
+        raise ValueError(f"Expected argument `{name}` to have shape (N, L) but got {labels.shape}.")
     check_binary(name, labels)
     # Torch warns of what cannot be written, as the array of a DataFrame is.
     return np.require(labels, requirements=("C", "W"))
@@ -125,7 +129,7 @@ class CEM(ConceptMetric):
         """
         super().__init__(**quantus)
         check_choice("importance", importance, IMPORTANCES)
-        self.top_l, self.only_correct = check_whole("top_l", top_l, 1), check_flag("only_correct", only_correct)
+        self.top_l, self.only_correct = check_whole("top_l", top_l, 1), only_correct
         self.importance = importance
         self._columns = getattr(concept_labels, "columns", None)
         self._bind(concept_labels=concept_labels, labels=labels)
@@ -146,7 +150,9 @@ class CEM(ConceptMetric):
         self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, truth: dict[str, Any], explain: Explain
     ) -> dict[str, Any]:
         """Raise where the labels are not those of the model's concepts."""
-        labels = self.required_truth(truth, "concept_labels")
+        if "concept_labels" not in truth:
+            raise self.lacks("concept_labels")
+        labels = truth["concept_labels"]
         if self.only_correct and model is None:
             raise ValueError("only_correct=True needs argument `model`, to know which samples are correct.")
         if self._columns is not None and labels is self.concept_labels:
@@ -167,7 +173,7 @@ class CEM(ConceptMetric):
         """Score some samples by their importances, given or computed from images."""
         logits: Tensor | None = None
         explained, n_concepts = None, concept_labels.shape[1]
-        if works_on_images(model, x_batch):
+        if x_batch.ndim in (2, 4) and is_concept_model(model):
             importance, logits = image_importance(model, x_batch, y_batch, self.importance)
             check_concepts("concept_labels", "(N, L)", importance.shape[1], n_concepts)
             why = no_reasons(len(x_batch))

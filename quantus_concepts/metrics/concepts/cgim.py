@@ -14,10 +14,10 @@ from torch import Tensor
 from captum_concepts._support.checks import check_choice
 from captum_concepts._support.running import predict_logits
 from quantus_concepts.functional.cgim import ClassSums, agreement
-from quantus_concepts.metrics.concepts.importance import check_concepts, image_importance, works_on_images
+from quantus_concepts.metrics.concepts.importance import check_concepts, image_importance
 from quantus_concepts.metrics.host.checks import check_classes, check_concept_order, to_class_concepts, to_classes
-from quantus_concepts.metrics.host.metric import ConceptMetric, Counted, Explain, Result, Scored
-from quantus_concepts.metrics.host.model import IMPORTANCES, linear_weights
+from quantus_concepts.metrics.host.metric import ConceptMetric, Counted, Explain, Result, Scored, count_reasons
+from quantus_concepts.metrics.host.model import IMPORTANCES, is_concept_model, linear_weights
 from quantus_concepts.metrics.host.record import QuantusArguments
 
 
@@ -196,7 +196,7 @@ class CGIM(ConceptMetric):
         """Sum up the importances of some samples by class; `finish` compares the means with what people say."""
         n_classes, n_concepts = self.class_concepts.shape
         theta, explained, why = None, None, np.empty(0, dtype=object)
-        if works_on_images(model, x_batch):
+        if x_batch.ndim in (2, 4) and is_concept_model(model):
             importance, logits = image_importance(model, x_batch, y_batch, self.importance)
             self._check_sizes(logits.shape[1], importance.shape[1])
             if self.importance == "weight":
@@ -238,8 +238,7 @@ class CGIM(ConceptMetric):
         theta = scored.theta if scored.has_importance else None
         means = global_importance(scored.sums.on_host(), theta, ["weight"])[0]
         scores = agreement(means, torch.as_tensor(self.class_concepts), self.per).numpy()
-        result = super().finish(scored)
-        result.scores = scores
+        result = Result(scores, {})
         n_classes, n_concepts = means.shape
         without = int(np.isnan(means.numpy()).any(1).sum())
         number, unit = (n_classes, "classes") if self.per == "class" else (n_concepts, "concepts")
@@ -251,6 +250,7 @@ class CGIM(ConceptMetric):
             result.reasons[reason] = Counted(without, n_classes, "classes")
         if zero and without < n_classes:
             result.reasons["importance or truth is zero throughout"] = Counted(zero, number, unit)
+        result.reasons |= count_reasons(scored.why, scored.n)
         return result
 
     def _check_sizes(self, n_classes: int, n_concepts: int) -> None:

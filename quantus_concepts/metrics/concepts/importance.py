@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from torch import Tensor
 
 from quantus_concepts.metrics.host.checks import SELECT, checked_classes
-from quantus_concepts.metrics.host.model import ConceptModel, concept_importances, is_concept_model, shared_outputs
-
-
-def works_on_images(model: Any, x_batch: np.ndarray) -> bool:
-    """Return whether values and importance are computed from the inputs; else explanations are evaluated."""
-    return x_batch.ndim in (2, 4) and is_concept_model(model)
+from quantus_concepts.metrics.host.model import ConceptModel, concept_importances, shared_outputs
 
 
 def image_importance(

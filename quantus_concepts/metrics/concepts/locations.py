@@ -14,9 +14,9 @@ from quantus_concepts.functional.normalisation import finite_rows
 from quantus_concepts.functional.part_specificity import own_and_other_hits
 from quantus_concepts.functional.ranking import first_concepts
 from quantus_concepts.functional.regions import hits_of_parts, pixels_of
+from quantus_concepts.metrics.concepts import names as col
+from quantus_concepts.metrics.concepts.names import Block, Score
 from quantus_concepts.metrics.host.model import ConceptModel, concept_maps, feature_norms
-from quantus_concepts.metrics.streaming import names as col
-from quantus_concepts.metrics.streaming.names import Block, Score
 
 
 def first_with_part(importance: Tensor, parts: np.ndarray, top: int) -> Tensor:

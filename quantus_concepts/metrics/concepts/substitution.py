@@ -116,9 +116,9 @@ class SubstitutionScore(ConceptMetric):
         self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, truth: dict[str, Any], explain: Explain
     ) -> dict[str, Any]:
         """Raise unless there are concepts and something that values come from."""
-        self.required_truth(truth, "added")
-        if self.score == "removed":
-            self.required_truth(truth, "removed")
+        for name in dict.fromkeys(("added", self.score)):
+            if name not in truth:
+                raise self.lacks(name)
         if x_batch.ndim != 2 and (x_batch.ndim != 4 or model is None):
             raise ValueError(
                 f"{self.name} needs images (N, C, H, W) with argument `model`, a concept model or a module that maps "

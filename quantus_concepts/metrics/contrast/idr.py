@@ -93,7 +93,8 @@ class IDR(ReExplainingMetric):
         self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, truth: dict[str, Any], explain: Explain
     ) -> dict[str, Any]:
         """Check all samples of a call together."""
-        self.required_truth(truth, "counterpart")
+        if "counterpart" not in truth:
+            raise self.lacks("counterpart")
         return super().check_call(model, x_batch, y_batch, truth, explain)
 
     def score_batch(

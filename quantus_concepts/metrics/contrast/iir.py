@@ -195,7 +195,8 @@ class IIR(ReExplainingMetric):
         # A patch that has converged leaves the class as it was.
         yield UNCONVERGED, effect.same_class & converged
 
-    def _keep_results(self, scored: Scored) -> None:
+    def keep_results(self, scored: Scored) -> None:
+        """Keep what else the samples have."""
         assert isinstance(scored, Patched)
         self.logit_distance, self.patch_size = scored.logit_distance, scored.patch_size
         self.converged = scored.converged

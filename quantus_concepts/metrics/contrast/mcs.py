@@ -116,7 +116,8 @@ class MCS(ReExplainingMetric):
         self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, truth: dict[str, Any], explain: Explain
     ) -> dict[str, Any]:
         """Check all samples of a call together, and move the masks if they are to be moved."""
-        self.required_truth(truth, "contrast_labels")
+        if "contrast_labels" not in truth:
+            raise self.lacks("contrast_labels")
         truth = super().check_call(model, x_batch, y_batch, truth, explain)
         if self.random_region:
             generator = torch.Generator().manual_seed(self.seed)

@@ -12,6 +12,7 @@ import torch
 from captum.attr import Attribution
 from quantus.helpers import asserts
 from torch import Tensor, nn
+from torch.utils.data import Subset
 
 from captum_concepts._support.checks import (
     check_binary,
@@ -27,14 +28,21 @@ from captum_concepts._support.checks import (
 )
 from captum_concepts._support.constraints import Arrays, Constraint, Dictionary, Sizes
 
+#: What data sets know of each image, with a row for each.
+OF_IMAGES = ("added", "removed", "pairs")
+
 
 def truth_lookup(loader: Any) -> Callable[..., Any]:
     """Return a function that looks up ground truth that is not given in the data set of a loader, and checks it."""
     dataset = getattr(loader, "dataset", None)
+    part = dataset if isinstance(dataset, Subset) else None
 
     def truth_of(name: str, argument: Any, check: Callable[[str, Any], Any] | None = None) -> Any:
-        truth = getattr(dataset, name, None) if argument is None else argument
-        check = getattr(check, "check_plain", check)
+        truth = argument
+        if truth is None:
+            truth = getattr(dataset if part is None else part.dataset, name, None)
+            if part is not None and truth is not None and name in OF_IMAGES:
+                truth = to_array(name, truth)[np.asarray(part.indices)]
         return truth if check is None or truth is None else check(name, truth)
 
     return truth_of
@@ -158,9 +166,6 @@ class Plain(Constraint):
         """Return the argument in its plain form, or raise."""
         return self.to(name, value)
 
-    def check_plain(self, name, value):
-        return self.to(name, value)
-
 
 @dataclass(frozen=True)
 class ClassIndices(Constraint):
@@ -172,13 +177,8 @@ class ClassIndices(Constraint):
         """Return (N,) of int, or raise."""
         return to_classes(name, value, filled=self.filled)
 
-    def check_plain(self, name, value):
-        return to_classes(name, value, filled=self.filled)
-
 
 CLASSES = ClassIndices()
-# TEMP
-CLASS_CONCEPTS, SUBSTITUTES = Plain(to=to_class_concepts), Plain(to=to_numbers)
 PARTS, POINTS, MASKS, EXPLAINER = Plain(to=to_parts), Plain(to=to_points), Plain(to=to_masks), Plain(to=to_explainer)
 REGIONS = Plain(to=partial(to_masks, usable=True))
 IMAGES = Arrays("N, C, H, W", finite=True)
@@ -343,7 +343,3 @@ def join_numbers(indices: np.ndarray) -> str:
     """Write indices for a message, the first few by number."""
     first = ", ".join(str(index) for index in indices[:SHOWN])
     return f"{first} and {len(indices) - SHOWN} more" if len(indices) > SHOWN else first
-
-
-def concepts_of(x):
-    return None

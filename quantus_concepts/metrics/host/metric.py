@@ -6,9 +6,10 @@ import difflib
 import inspect
 import logging
 import math
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import Any, ClassVar, NamedTuple, Self, Unpack
 
 import numpy as np
@@ -17,6 +18,7 @@ from quantus.helpers import utils, warn
 from quantus.helpers.enums import DataType, ModelType
 from quantus.metrics.base import Metric
 from torch import Tensor, nn
+from tqdm.auto import tqdm
 
 from captum_concepts._support.checks import check_whole, to_array, to_numpy
 from captum_concepts._support.running import evaluation_mode, predict_logits, warn_user
@@ -26,6 +28,7 @@ from quantus_concepts.metrics.host.record import DEFAULTS, QuantusArguments, Rec
 
 #: How many of the last calls a metric remembers: one evaluation of as many explanation methods.
 N_RECORDS = 256
+_COUNT = itemgetter(0)
 #: How the reasons begin for which the explanation method is to blame.
 FAILED = "the explanation method failed: "
 
@@ -54,7 +57,7 @@ class Scored:
     def join(self, *others: Self) -> Self:
         """Return the scores of these samples and, after them, of others."""
         joined: dict[str, Any] = {}
-        for name in (each.name for each in fields(self)):
+        for name in self.__dataclass_fields__:
             values = [getattr(part, name) for part in (self, *others)]
             known = [value for value in values if value is not None]
             if name == "explained":
@@ -62,6 +65,14 @@ class Scored:
             else:
                 joined[name] = np.concatenate(known) if len(known) == len(values) else None
         return type(self)(**joined)
+
+
+def count_reasons(why: np.ndarray, n: int) -> dict[str, Counted]:
+    """Return how many of n samples have which reason, those of a failed explanation last."""
+    counts: dict[str, Counted] = {}
+    for reason in "\n".join(why[why != ""]).splitlines():
+        counts[reason] = Counted(1 + (counts[reason].count if reason in counts else 0), n)
+    return dict(sorted(counts.items(), key=_is_failure)) if len(counts) > 1 else counts
 
 
 def no_reasons(n: int) -> np.ndarray:
@@ -147,14 +158,6 @@ class Explain:
         assert self.func is not None
         return call_explain_func(self.func, model, x_batch, y_batch, **self.keywords)
 
-    def rows(self, rows: slice) -> Explain:
-        """Return the same for some of the samples."""
-        given = None if self.given is None else self.given[rows]
-        return Explain(
-            *(self.metric, self.model, self.x_batch[rows], self.y_batch[rows], given, self.failure, self.func),
-            *(self.keywords, self.predict_kwargs),
-        )
-
     def of_concepts(self, n_concepts: int, truth: str) -> Attributed:
         """Return the attributions (n, L) of concepts, as many as the ground truth of this name has; else NaN."""
         if self.x_batch.ndim == 2 and self.x_batch.shape[1] != n_concepts:
@@ -182,8 +185,9 @@ def usable(a_batch: np.ndarray, failure: str, shape: tuple[int, ...], meaning: s
         why = add_reason(no_reasons(n), np.full(n, bool(failure)), FAILED + failure)
         return Attributed(np.full((n, *shape), np.nan), why, explained=False)
     finite = np.isfinite(a_batch.reshape(n, -1)).all(axis=1)
-    why = add_reason(no_reasons(n), ~finite, FAILED + "attributions hold NaN or infinity")
+    why = no_reasons(n)
     if not finite.all():
+        why[~finite] = FAILED + "attributions hold NaN or infinity"
         a_batch = np.where(finite.reshape(n, *[1] * len(shape)), a_batch, np.nan)
     return Attributed(a_batch, why, explained=bool(a_batch.any()))
 
@@ -229,7 +233,8 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
 
     def __init__(self, **quantus: Unpack[QuantusArguments]) -> None:
         """Take Quantus's own arguments. The subclasses say what their score means."""
-        check_keywords(type(self), quantus)
+        if quantus:
+            check_keywords(type(self), quantus)
         arguments: dict[str, Any] = {**self.quantus_defaults, **quantus}
         if arguments["aggregate_func"] is None:
             arguments["aggregate_func"] = nanmean
@@ -263,9 +268,7 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
 
     def finish(self, scored: Scored) -> Result:
         """Return the scores of all batches, and why some are undefined."""
-        counts = Counter(reason for reasons in scored.why[scored.why != ""] for reason in reasons.split("\n"))
-        n = scored.n_samples
-        return Result(scored.scores, {reason: Counted(count, n) for reason, count in counts.items()})
+        return Result(scored.scores, count_reasons(scored.why, len(scored.why)))
 
     # What is the same for all.
 
@@ -294,7 +297,7 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
         if device is not None:
             # As Quantus does it; for models it is their own device that counts.
             keywords.setdefault("device", device)
-        passed = self._check_passed(custom_batch)
+        passed = {} if custom_batch is None else self._check_passed(custom_batch)
         scored = self._score(
             *(model, x_batch, y_batch, a_batch, s_batch, passed, batch_size, channel_first),
             *(explain_func, keywords, model_predict_kwargs or {}),
@@ -365,7 +368,7 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
             *(model, x_batch, y_batch, a_batch, s_batch, truth, len(x_batch), None),
             *(explain_func, explain_func_kwargs or {}, {}),
         )
-        self._add(self._updates, scored)
+        self._updates = self._joined([*self._updates, *scored])
 
     def compute(self) -> list[float]:
         """Return the scores of all batches since `reset`, as a call of the metric does, and add their record.
@@ -413,7 +416,11 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
             raise ValueError(
                 f"Expected argument `other` to have the settings of this {self.name} but `{differing[0]}` differs."
             )
-        self._add(self._updates, other._updates)
+        self._updates = self._joined([*self._updates, *other._updates])
+
+    def _joined(self, parts: list[Scored]) -> list[Scored]:
+        # Sums over samples need no more room with every batch.
+        return parts if self.of_samples or len(parts) < 2 else [parts[0].join(*parts[1:])]
 
     @property
     def get_params(self) -> dict[str, Any]:
@@ -434,14 +441,11 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
         a_batch = np.require(a_batch, requirements=("C", "W"))
         return np.abs(a_batch) if self.abs else a_batch
 
-    def required_truth(self, truth: Mapping[str, Any], name: str) -> np.ndarray:
-        """Return the ground truth of a name, or raise where there is none."""
-        if name not in truth:
-            raise ValueError(
-                f"{self.name} needs argument `{name}`: give it to the constructor, or with each call in `custom_batch`."
-            )
-        array: np.ndarray = truth[name]
-        return array
+    def lacks(self, name: str) -> ValueError:
+        """Return the error that ground truth of a name is needed."""
+        return ValueError(
+            f"{self.name} needs argument `{name}`: give it to the constructor, or with each call in `custom_batch`."
+        )
 
     def _bind(self, **truth: Any) -> None:
         """Store ground truth under the name of its argument; None if calls pass it."""
@@ -462,48 +466,43 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
         keywords: Mapping[str, Any] | None = None,
         predict_kwargs: Mapping[str, Any] | None = None,
     ) -> list[Scored]:
-        """Score samples batch by batch; CGIM joins its batches at once."""
+        """Check the arguments of a call or an update, and score the samples batch by batch."""
         x_batch, y_batch = _check_inputs(model, x_batch, y_batch)
         if not isinstance(channel_first, bool):
             channel_first = utils.infer_channel_first(x_batch)
         x_batch = utils.make_channel_first(x_batch, channel_first)
         n = len(x_batch)
-        bound = {name: getattr(self, name) for name in self.sample_truth if name not in passed}
-        truth = {name: value for name, value in bound.items() if value is not None}
-        truth |= {name: self.check_truth(name, value) for name, value in passed.items()}
-        if s_batch is not None:
-            truth["s_batch"] = to_numpy(s_batch)
-        _check_aligned_truth(truth, n)
+        truth: dict[str, Any] = {} if s_batch is None else {"s_batch": to_numpy(s_batch)}
+        for name in self.sample_truth:
+            value = self.check_truth(name, passed[name]) if name in passed else getattr(self, name)
+            if value is not None:
+                truth[name] = value
+        for name, value in truth.items():
+            if len(value) != n:
+                raise ValueError(_misaligned(name, len(value), n))
         given, failure = (None, "") if a_batch is None else as_attributions(a_batch, n)
         explain = Explain(
             self, model, x_batch, y_batch, given, failure, explain_func, keywords or {}, predict_kwargs or {}
         )
-        scored: list[Scored] = []
+        scored = []
         with evaluation_mode(model):
             truth = self.check_call(model, x_batch, y_batch, truth, explain)
-            for start in self._progress(range(0, n, batch_size), batch_size):
+            starts = range(0, n, batch_size)
+            for start in tqdm(starts, desc=self.name, unit="batch") if self.display_progressbar else starts:
                 rows = slice(start, min(start + batch_size, n))
-                batch = explain.rows(rows)
-                rows_of_truth = {name: value[rows] for name, value in truth.items()}
-                self._add(scored, [self.score_batch(model, batch.x_batch, batch.y_batch, batch, **rows_of_truth)])
+                x, y = x_batch[rows], y_batch[rows]
+                batch = replace(explain, x_batch=x, y_batch=y, given=None if given is None else given[rows])
+                batch_truth = dict(truth)
+                for name in truth:
+                    batch_truth[name] = truth[name][rows]
+                scored.append(self.score_batch(model, x, y, batch, **batch_truth))
         return scored
-
-    def _progress(self, starts: range, batch_size: int) -> Any:
-        """Show a bar over the batches if the user wants one."""
-        return utils.tqdm(starts, desc=self.name, unit="batch") if self.display_progressbar else starts
-
-    def _add(self, scored: list[Scored], further: Sequence[Scored]) -> None:
-        scored += further
-        if not self.of_samples and len(scored) > 1:
-            # What is summed over samples needs no more room with every batch.
-            scored[:] = [scored[0].join(*scored[1:])]
 
     def _conclude(self, parts: Sequence[Scored], method: str | None = None) -> list[float]:
         """Join batches, record and warn once, and return the scores as Quantus does."""
-        scored = parts[0].join(*parts[1:])
+        scored = parts[0].join(*parts[1:]) if len(parts) > 1 else parts[0]
         result = self.finish(scored)
-        failed = any(reason.startswith(FAILED) for reason in result.reasons)
-        if self.zero_says_nothing and scored.explained is False and not failed:
+        if self.zero_says_nothing and scored.explained is False and not any(map(_is_failure, result.reasons.items())):
             n = scored.n_samples
             result.scores = np.full_like(result.scores, np.nan)
             result.reasons[FAILED + "attributions are zero everywhere"] = Counted(n, n)
@@ -515,38 +514,40 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
         if result.reasons and not self._disable_warnings:
             # quantus.evaluate passes the name a method has in `xai_methods`.
             warn_user(f"{self.name}: {result.describe(method)}")
-        self.evaluation_scores = self._aggregate(result.scores.tolist())
+        scores = result.scores.tolist()
+        self.evaluation_scores = self._aggregate(scores) if self.return_aggregate else scores
         self.all_evaluation_scores.extend(self.evaluation_scores)
-        returned = tuple(np.atleast_1d(np.asarray(self.evaluation_scores, dtype=float)).tolist())
-        reasons = {reason: counted.count for reason, counted in sorted(result.reasons.items(), key=_is_failure)}
         self.records.append(
             Record(
-                *(returned, result.scores, chance, reasons, scored.clusters, self.bounds, self.of_samples),
+                tuple(np.atleast_1d(np.asarray(self.evaluation_scores, dtype=float)).tolist()),
+                result.scores,
+                chance,
+                dict(zip(result.reasons, map(_COUNT, result.reasons.values()), strict=True)),
+                *(scored.clusters, self.bounds, self.of_samples),
                 of_explanations=scored.explained is not None,
             )
         )
-        self._keep_results(scored)
+        if self.results:
+            self.keep_results(scored)
         return list(self.evaluation_scores)
 
-    def _keep_results(self, scored: Scored) -> None:
+    def keep_results(self, scored: Scored) -> None:
         """Set the attributes named in `results`."""
 
     def _aggregate(self, scores: list[float]) -> list[Any]:
-        if not self.return_aggregate:
-            return scores
+        """Return the aggregate as Quantus does: if that raises, the scores and a line in the log."""
         try:
             return [self.aggregate_func(scores)]
         except Exception as error:
             logging.getLogger(__name__).error("`aggregate_func` raised %s: %s", type(error).__name__, error)
             return scores
 
-    def _check_passed(self, custom_batch: Any) -> Mapping[str, Any]:
+    def _check_passed(self, passed: Any) -> Mapping[str, Any]:
         """Return the ground truth passed with a call, by the name of its argument, or raise for anything else."""
-        passed: Mapping[str, Any] = {} if custom_batch is None else custom_batch
         if not isinstance(passed, Mapping):
             raise TypeError(
                 f"Expected argument `custom_batch` to be a mapping from one of {list(self.sample_truth)} to an array "
-                f"but got {type(custom_batch).__name__}."
+                f"but got {type(passed).__name__}."
             )
         if unknown := passed.keys() - {*self.sample_truth}:
             raise ValueError(
@@ -662,20 +663,14 @@ def _check_inputs(model: Any, x_batch: Any, y_batch: Any) -> tuple[np.ndarray, n
     return x_batch, y_batch
 
 
-def _check_aligned_truth(truth: Mapping[str, np.ndarray], n_samples: int) -> None:
-    """Raise unless every array of ground truth has one row for each sample."""
-    for name, value in truth.items():
-        if len(value) != n_samples:
-            by_class = " Of a table by class pass `table[labels]`." if name == "concept_labels" else ""
-            raise ValueError(
-                f"Expected argument `{name}` to have one row for each sample of `x_batch`, {n_samples}, but got "
-                f"{len(value)}. What is bound in the constructor must be aligned with `x_batch`; for loops over a "
-                f'loader pass custom_batch={{"{name}": ...}} with each call.{by_class}'
-            )
-
-
-def _is_failure(reason: tuple[str, Counted]) -> bool:
-    return reason[0].startswith(FAILED)
+def _misaligned(name: str, n_rows: int, n_samples: int) -> str:
+    """Return what is wrong with ground truth that has not one row for each sample."""
+    by_class = " Of a table by class pass `table[labels]`." if name == "concept_labels" else ""
+    return (
+        f"Expected argument `{name}` to have one row for each sample of `x_batch`, {n_samples}, but got {n_rows}. What "
+        f"is bound in the constructor must be aligned with `x_batch`; for loops over a loader pass "
+        f'custom_batch={{"{name}": ...}} with each call.{by_class}'
+    )
 
 
 def _predicted_classes(model: Any, x_batch: Any) -> np.ndarray:
@@ -691,3 +686,7 @@ def _equal(first: Any, second: Any) -> bool:
     if isinstance(first, np.ndarray) and isinstance(second, np.ndarray):
         return np.array_equal(first, second, equal_nan=first.dtype.kind == "f")
     return bool(first == second)
+
+
+def _is_failure(reason: tuple[str, Counted]) -> bool:
+    return reason[0].startswith(FAILED)

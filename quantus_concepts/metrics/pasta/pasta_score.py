@@ -252,6 +252,7 @@ class PASTAScore(ConceptMetric):
         scores = answers[:, self.scorer.questions.index(self.question)]
         return Rated(scores, np.full(len(scores), np.nan), why, None, explained, answers)
 
-    def _keep_results(self, scored: Scored) -> None:
+    def keep_results(self, scored: Scored) -> None:
+        """Keep what else the samples have."""
         assert isinstance(scored, Rated)
         self.question_scores = dict(zip(self.scorer.questions, scored.answers.T, strict=True))

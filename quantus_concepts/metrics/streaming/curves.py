@@ -10,27 +10,20 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
-from captum_concepts._support.constraints import (
-    FINITE,
-    ByName,
-    Choice,
-    Flag,
-    Items,
-    Loader,
-    Seed,
-    Whole,
-    check_arguments,
-)
+from captum_concepts._support.checks import as_list, check_choice
 from captum_concepts.models.interventions import Levels
 from quantus_concepts.functional.interventions import ORDERS
 from quantus_concepts.metrics.concepts.cem import to_presence
-from quantus_concepts.metrics.host.checks import CLASSES, Plain
-from quantus_concepts.metrics.host.model import ConceptModel
+from quantus_concepts.metrics.concepts.columns import Variants
+from quantus_concepts.metrics.concepts.interventions import Interventions
+from quantus_concepts.metrics.concepts.names import CONCEPT_ACCURACY, INTERVENED, WRONG_LABELS
+from quantus_concepts.metrics.host.checks import to_classes
+from quantus_concepts.metrics.host.model import ConceptModel, check_concept_models
 from quantus_concepts.metrics.host.plotting import check_table, checked_axes
-from quantus_concepts.metrics.streaming.columns import Interventions
-from quantus_concepts.metrics.streaming.names import INTERVENED, WRONG_LABELS
-from quantus_concepts.metrics.streaming.rows import concept_table
-from quantus_concepts.metrics.streaming.stream import concept_stream
+from quantus_concepts.metrics.streaming.api import model_scorers
+from quantus_concepts.metrics.streaming.state import ConceptState
+from quantus_concepts.metrics.streaming.stream import run_models
+from quantus_concepts.metrics.streaming.table import concept_table
 
 COLUMNS = ("model", "order", "labels", "count", "value", "low", "high", "n")
 TRUE_LABELS = "true labels"
@@ -39,17 +32,6 @@ CONTROL = "#B4B4B4"
 COLOURS = dict(zip(ORDERS, ("#0072B2", "#009E73", "#D55E00"), strict=True))
 
 
-@check_arguments(
-    model=Plain(to=lambda n, v: v),
-    loader=Loader(),
-    concept_labels=Plain(to=to_presence),
-    labels=CLASSES,
-    counts=Items(Whole(), "whole numbers", least=1),
-    orders=Items(Choice(ORDERS), "names", least=1),
-    value_threshold=ByName(FINITE, gaps=True),
-    seed=Seed(),
-    display_progressbar=Flag(),
-)
 def intervention_curve(
     model: ConceptModel | Mapping[str, ConceptModel],
     loader: Iterable[Any],
@@ -113,17 +95,25 @@ def intervention_curve(
     ValueError
         If concept labels or levels are missing, or an argument is out of its range or does not go with another.
     """
-    stream = concept_stream(
-        model,
-        explanations=("value",),
-        top_l=(1,),
-        value_threshold=value_threshold,
+    models = check_concept_models("model", model)
+    for order in as_list("orders", orders):
+        check_choice("orders", order, ORDERS)
+    if not len(orders) or (counts is not None and not len(as_list("counts", counts))):
+        raise ValueError("Expected arguments `orders` and `counts` to hold at least one value but one is empty.")
+    scorers = model_scorers(
+        models,
+        ("", []),
+        Variants(("value",), accuracies={CONCEPT_ACCURACY: None}),
+        value_threshold,
         interventions=Interventions(None if counts is None else tuple(counts), tuple(orders), groups, seed),
         levels=levels,
     )
-    bound = {"labels": labels, "concept_labels": concept_labels}
-    stream.run(loader, bound, display_progressbar=display_progressbar)
-    return curves_of(concept_table(stream, None, None))
+    bound = {
+        "labels": None if labels is None else to_classes("labels", labels),
+        "concept_labels": None if concept_labels is None else to_presence("concept_labels", concept_labels),
+    }
+    states = run_models(scorers, loader, bound, display_progressbar=display_progressbar)
+    return curves_of(concept_table(ConceptState([*models], "", states), None, None))
 
 
 def curves_of(scores: pd.DataFrame) -> pd.DataFrame:
