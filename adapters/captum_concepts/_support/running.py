@@ -112,18 +112,19 @@ def _parts(modules: tuple[Any, ...]) -> dict[int, nn.Module]:
 @contextmanager
 def evaluation_mode(*modules: Any) -> Iterator[None]:
     """Put modules into eval mode, and every part back into its own mode afterwards."""
-    trained = []
-    for module in modules:
-        for part in module.modules() if isinstance(module, nn.Module) else ():
-            # A frozen ScriptModule has no mode.
-            if getattr(part, "training", False):
-                part.training = False
-                trained.append(part)
+    parts = [part for module in modules if isinstance(module, nn.Module) for part in module.modules()]
+    # A frozen ScriptModule has no mode.
+    modes = [(part, part.training) for part in parts if hasattr(part, "training")]
+    for part, training in modes:
+        if training:
+            part.training = False
     try:
         yield
     finally:
-        for part in trained:
-            part.training = True
+        # An explanation method may have changed any of them.
+        for part, training in modes:
+            if part.training != training:
+                part.training = training
 
 
 _turn = threading.Condition()

@@ -113,13 +113,13 @@ class IDR(ReExplainingMetric):
         """Score some samples: 0, 1 or NaN."""
         logits = self.predict(model, x_batch, explain, y_batch=y_batch, labels=labels)
         other_logits = self.predict(model, counterpart, explain)
-        why = left_out(unmarked, *self.conditions(logits, labels, other_logits))
+        why = left_out(unmarked, *self.conditions(logits, other_logits, labels))
         first = self.attribute(explain, masks, refused)
         second = self.attribute_again(explain, model, counterpart, y_batch, masks, refused)
         return self.scored(*score_pair(idr, first, second, why))
 
     @staticmethod
-    def conditions(logits: Tensor, labels: np.ndarray, other_logits: Tensor) -> Iterator[tuple[str, np.ndarray]]:
+    def conditions(logits: Tensor, other_logits: Tensor, labels: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
         """Return what an image needs to have a score: the model is right with the feature and without it."""
         predicted, without = predicted_classes(logits, other_logits)
         yield MISCLASSIFIED, predicted == labels

@@ -142,14 +142,14 @@ class MCS(ReExplainingMetric):
         with evaluation_mode(other):
             logits = self.predict(model, x_batch, explain, y_batch=y_batch, labels=labels)
             other_logits = self.predict(other, x_batch, explain, contrast_labels=contrast_labels)
-            why = left_out(unmarked, *self.conditions(logits, labels, other_logits, contrast_labels))
+            why = left_out(unmarked, *self.conditions(logits, other_logits, labels, contrast_labels))
             first = self.attribute(explain, masks, refused)
             second = self.attribute_again(explain, other, x_batch, contrast_labels, masks, refused)
         return self.scored(*score_pair(mcs, first, second, why))
 
     @staticmethod
     def conditions(
-        logits: Tensor, labels: np.ndarray, other_logits: Tensor, contrast_labels: np.ndarray
+        logits: Tensor, other_logits: Tensor, labels: np.ndarray, contrast_labels: np.ndarray
     ) -> Iterator[tuple[str, np.ndarray]]:
         """Return what an image needs to have a score: both models are right."""
         predicted, by_contrast = predicted_classes(logits, other_logits)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -13,20 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from captum_concepts._support.checks import check_kind, check_range, check_shape, to_numpy
-from quantus_concepts.functional import idr, iir, mcs, perturbation, random_masks, relative_contrast
+from quantus_concepts import functional
 from quantus_concepts.functional.relative import RelativeContrast
 from quantus_concepts.metrics.contrast.idr import IDR
 from quantus_concepts.metrics.contrast.iir import IIR, UNATTRIBUTED
 from quantus_concepts.metrics.contrast.mcs import MCS
-from quantus_concepts.metrics.contrast.pairs import (
-    MISCLASSIFIED,
-    UNDEFINED_MAP,
-    Regions,
-    left_out,
-    patch_effect,
-    score_pair,
-    unusable_reasons,
-)
+from quantus_concepts.metrics.contrast.pairs import Regions, left_out, patch_effect, score_pair, unusable_reasons
 from quantus_concepts.metrics.contrast.reexplaining import UNMARKED
 from quantus_concepts.metrics.contrast.regions import (
     ExplainFunc,
@@ -45,8 +37,6 @@ from quantus_concepts.metrics.host.rows import score_row
 #: Two subjects that are compared image by image.
 Pair = tuple[Subject, Subject]
 BASELINE, PERTURBATION = "MCS baseline", "perturbation"
-#: Why a map that is as it should be leaves no score.
-NOTHING = {"IIR": UNATTRIBUTED}
 CHANCE = {"MCS": MCS.chance, "IDR": IDR.chance}
 BOUNDS = {"MCS": MCS.bounds, BASELINE: MCS.bounds, "IDR": IDR.bounds, "IIR": IIR.bounds, PERTURBATION: (0.0, math.inf)}
 COLUMNS = ["method", "metric", "value", "low", "high", "n", "undefined", "reason", "chance", "control", "unconverged"]
@@ -127,69 +117,42 @@ def score_contrasts(
     every = list(dict.fromkeys(subject for pair in pairs.values() for subject in pair))
     regions = as_regions("masks", masks, every)
     moved = dict.fromkeys(mcs, random_regions(regions, len(mcs[0]), seed)) if mcs is not None else {}
-    show = display_progressbar
-    attributions = attribute_regions(
-        methods, every, regions, elsewhere=moved, batch_size=batch_size, display_progressbar=show
-    )
+    settings: dict[str, Any] = {"batch_size": batch_size, "display_progressbar": display_progressbar}
+    by_method = attribute_regions(methods, every, regions, elsewhere=moved, **settings)
     logits = {subject: subject.logits(batch_size) for subject in every}
-    if iir is None:
-        converged = np.empty(0, dtype=bool)
-    elif converged is None:
-        converged = patch_effect(logits[iir[0]], logits[iir[1]]).overlooked(tolerance)
-    else:
-        check_shape("converged", converged, ("N",), (len(iir[0]),))
-    overlooked = to_numpy(converged).astype(bool)
-    marked = marked_rows(regions, max(len(first) for first, _ in pairs.values()), batch_size)
-    why = undefined_reasons(pairs, logits, overlooked, marked)
-    scores = contrast_scores(attributions, pairs, why, threshold=threshold)
-    return scores if per_image else contrast_table(scores, unconverged=int((~overlooked).sum()))
-
-
-def marked_rows(masks: Masks, count: int, batch_size: int) -> np.ndarray:
-    """Return (N,) of bool: which images have a region that is neither empty nor the whole image."""
-    usable = [~unusable_masks(take_rows(masks, rows).numpy()) for rows in batches(count, batch_size)]
-    return np.concatenate(usable) if usable else np.empty(0, dtype=bool)
-
-
-def undefined_reasons(
-    pairs: Mapping[str, Pair],
-    logits: Mapping[Subject, Tensor],
-    converged: np.ndarray,
-    marked: np.ndarray,
-) -> dict[str, np.ndarray]:
-    """Return, by metric, (N,) of str: why an image has no score with any method; empty where it enters."""
+    overlooked = np.empty(0, dtype=bool)
     why = {}
     for metric, (first, second) in pairs.items():
-        of_first, of_second, labels = logits[first], logits[second], first.labels.numpy()
+        labels, answers = first.labels.numpy(), (logits[first], logits[second])
         if metric == "MCS":
-            conditions = MCS.conditions(of_first, labels, of_second, second.labels.numpy())
+            conditions = MCS.conditions(*answers, labels, second.labels.numpy())
         elif metric == "IDR":
-            conditions = IDR.conditions(of_first, labels, of_second)
+            conditions = IDR.conditions(*answers, labels)
         else:
-            conditions = IIR.conditions(patch_effect(of_first, of_second), labels, converged)
-        unmarked = np.where(marked[: len(labels)], "", UNMARKED).astype(object)
-        why[metric] = left_out(unmarked, *conditions)
-    return why
-
-
-def contrast_scores(
-    by_method: Mapping[str, RegionAttributions],
-    pairs: Mapping[str, Pair],
-    why: Mapping[str, np.ndarray],
-    *,
-    threshold: float = 0.1,
-) -> pd.DataFrame:
-    """Return a row for each method, metric and image from what methods attribute to the regions of pairs."""
+            effect = patch_effect(*answers)
+            overlooked = effect.overlooked(tolerance) if converged is None else to_numpy(converged).astype(bool)
+            check_shape("converged", overlooked, ("N",), (len(labels),))
+            conditions = IIR.conditions(effect, labels, overlooked)
+        why[metric] = left_out(unmarked_rows(regions, len(labels), batch_size), *conditions)
+    # The class, what its second score is called, of which masks and how, and why a good map may leave no score.
+    compared: dict[str, dict[str, tuple[str, Callable[[Tensor, Tensor], Tensor], str]]] = {
+        "MCS": {"MCS": ("inside", functional.mcs, ""), BASELINE: ("elsewhere", functional.mcs, "")},
+        "IDR": {"IDR": ("inside", functional.idr, "")},
+        "IIR": {
+            "IIR": ("inside", partial(functional.iir, threshold=threshold), UNATTRIBUTED),
+            PERTURBATION: ("inside", functional.perturbation, UNATTRIBUTED),
+        },
+    }
     parts = []
-    for method, attributions in by_method.items():
+    for method, result in by_method.items():
         for metric, pair in pairs.items():
-            for name, inside, compare in _variants(metric, attributions, pair, threshold):
-                first, second = (_regions(attributions, inside[subject]) for subject in pair)
-                scores, reasons = score_pair(compare, first, second, why[metric], NOTHING.get(metric, ""))
+            for name, (where, compare, unattributed) in compared[metric].items():
+                sides = (_regions(result, getattr(result, where)[subject]) for subject in pair)
+                scores, reasons = score_pair(compare, *sides, why[metric], unattributed)
                 columns = {"method": method, "metric": name, "image": range(len(scores)), "score": scores}
-                # Of several reasons the first one.
-                parts.append(pd.DataFrame(columns | {"reason": [lines.partition("\n")[0] for lines in reasons]}))
-    return pd.concat(parts, ignore_index=True)
+                parts.append(pd.DataFrame(columns | {"reason": first_reasons(reasons)}))
+    table = pd.concat(parts, ignore_index=True)
+    return table if per_image else contrast_table(table, unconverged=int((~overlooked).sum()))
 
 
 def _regions(attributions: RegionAttributions, inside: Tensor) -> Regions:
@@ -198,19 +161,21 @@ def _regions(attributions: RegionAttributions, inside: Tensor) -> Regions:
     return Regions(inside, unusable_reasons(inside.isnan()))
 
 
-def _variants(
-    metric: str, method: RegionAttributions, pair: Pair, threshold: float
-) -> Iterator[tuple[str, Mapping[Subject, Tensor], Callable[[Tensor, Tensor], Tensor]]]:
-    """Yield the names of the scores of a pair, what they compare, and how."""
-    if metric == "MCS":
-        yield "MCS", method.inside, mcs
-        if pair[0] in method.elsewhere:
-            yield BASELINE, method.elsewhere, mcs
-    elif metric == "IDR":
-        yield "IDR", method.inside, idr
-    else:
-        yield "IIR", method.inside, partial(iir, threshold=threshold)
-        yield PERTURBATION, method.inside, perturbation
+def unmarked_rows(masks: Masks, count: int, batch_size: int) -> np.ndarray:
+    """Return (N,) of str: why the region of an image is none, "" where it is one."""
+    bad = [unusable_masks(take_rows(masks, rows).numpy()) for rows in batches(count, batch_size)]
+    return np.where(np.concatenate(bad), UNMARKED, "").astype(object)
+
+
+def first_reasons(why: np.ndarray) -> list[str]:
+    """Return the first reason of each score."""
+    return [reasons.partition("\n")[0] for reasons in why]
+
+
+def count_reasons(reasons: Sequence[str]) -> str:
+    """Write how many scores have which reason."""
+    counts = pd.Series([reason for reason in reasons if reason], dtype=object).value_counts(sort=False)
+    return "; ".join(f"{reason} ({count})" for reason, count in counts.items())
 
 
 def contrast_table(scores: pd.DataFrame, unconverged: int = 0) -> pd.DataFrame:
@@ -218,9 +183,8 @@ def contrast_table(scores: pd.DataFrame, unconverged: int = 0) -> pd.DataFrame:
     rows = []
     for (method, metric), group in scores.groupby(["method", "metric"], sort=False):
         values = group["score"].to_numpy()
-        counts = group.loc[group["score"].isna(), "reason"].value_counts(sort=False)
         row = score_row(values, BOUNDS[str(metric)], None, method=method, metric=metric) | {
-            "reason": "; ".join(f"{reason} ({count})" for reason, count in counts.items()),
+            "reason": count_reasons(group["reason"]),
             "chance": CHANCE.get(str(metric), math.nan),
             "unconverged": unconverged if metric in ("IIR", PERTURBATION) else 0,
         }
@@ -239,7 +203,9 @@ def random_regions(masks: Masks, count: int, seed: int) -> Masks:
 def _move_masks(masks: Masks, seeds: Sequence[int], rows: list[int]) -> Tensor:
     generators = (torch.Generator().manual_seed(seeds[row]) for row in rows)
     regions = take_rows(masks, rows)
-    return torch.cat([random_masks(region[None], draw) for region, draw in zip(regions, generators, strict=True)])
+    return torch.cat(
+        [functional.random_masks(region[None], draw) for region, draw in zip(regions, generators, strict=True)]
+    )
 
 
 def _check_pairs(pairs: Mapping[str, Pair]) -> None:
@@ -262,8 +228,6 @@ def _check_pairs(pairs: Mapping[str, Pair]) -> None:
 
 
 RELATIVE, CORRELATION = "relative MCS", "correlation"
-WITH, WITHOUT, DROP = "accuracy with", "accuracy without", "accuracy drop"
-RELATIVE_COLUMNS = ["method", "metric", "k", "value", "low", "high", "n", "undefined", "reason"]
 
 
 def score_relative(
@@ -326,90 +290,39 @@ def score_relative(
     for k in models:
         check_range("models", k, 0, 1, open_low=True)
     subjects = {k: Subject(models[k], images, labels) for k in sorted(models)}
-    bare = {k: Subject(models[k], without, labels) for k in subjects}
-    right = right_by_commonality(subjects, bare, batch_size)
-    count = len(next(iter(subjects.values())))
     regions = as_regions("masks", masks, subjects.values())
-    attributions = attribute_regions(
-        methods, subjects.values(), regions, batch_size=batch_size, display_progressbar=display_progressbar
-    )
-    marked = marked_rows(regions, count, batch_size)
-    scores = relative_table(attributions, subjects, right, seed, marked)
-    return pd.concat([scores, accuracy_table(right, list(subjects))])
-
-
-def right_by_commonality(
-    subjects: Mapping[float, Subject], bare: Mapping[float, Subject], batch_size: int
-) -> tuple[Tensor, Tensor]:
-    """Return (R, N) of bool, with the feature and without it: which images each model classifies correctly."""
-    with_, without = (
-        torch.stack([subject.correct(batch_size) for subject in group.values()]) for group in (subjects, bare)
-    )
-    return with_, without
-
-
-def accuracy_table(right: tuple[Tensor, Tensor], levels: list[float]) -> pd.DataFrame:
-    """Return accuracy with and without the feature and their difference, by commonality."""
-    with_, without = (correct.double().mean(1).numpy() for correct in right)
-    parts = [(WITH, with_), (WITHOUT, without), (DROP, with_ - without)]
-    tables = [pd.DataFrame({"method": "", "metric": metric, "k": levels, "value": value}) for metric, value in parts]
-    return pd.concat(tables, ignore_index=True).assign(n=right[0].shape[1], reason="").reindex(columns=RELATIVE_COLUMNS)
-
-
-def relative_table(
-    by_method: Mapping[str, RegionAttributions],
-    subjects: Mapping[float, Subject],
-    right: tuple[Tensor, Tensor],
-    seed: int,
-    marked: np.ndarray,
-) -> pd.DataFrame:
-    """Return the curve of each method and its correlation with the accuracy drop."""
+    settings: dict[str, Any] = {"batch_size": batch_size, "display_progressbar": display_progressbar}
+    by_method = attribute_regions(methods, subjects.values(), regions, **settings)
     *levels, last = subjects
-    right_with, right_without = right
-    usable = torch.from_numpy(marked)
-    rows: list[dict[str, Any]] = []
-    for method, attributions in by_method.items():
-        inside = [mcs(attributions.inside[subjects[k]], attributions.inside[subjects[last]]) for k in levels]
-        scores = torch.stack(inside).masked_fill(~(right_with[:-1] & right_with[-1] & usable), torch.nan)
-        result = relative_contrast(scores, right_with[:-1], right_without[:-1], seed=seed)
+    logits = {k: subject.logits(batch_size) for k, subject in subjects.items()}
+    truth = subjects[last].labels
+    right = torch.stack([answers.argmax(1) == truth for answers in logits.values()])
+    right_without = torch.stack([Subject(models[k], without, labels).correct(batch_size) for k in subjects])
+    unmarked, classes = unmarked_rows(regions, len(truth), batch_size), truth.numpy()
+    why = [left_out(unmarked, *MCS.conditions(logits[k], logits[last], classes, classes)) for k in levels]
+    rows: list[list[Any]] = []
+    for method, result in by_method.items():
+        inside = {k: _regions(result, result.inside[subjects[k]]) for k in subjects}
+        of_levels = [
+            score_pair(functional.mcs, inside[k], inside[last], reasons) for k, reasons in zip(levels, why, strict=True)
+        ]
+        scores = torch.from_numpy(np.stack([scores for scores, _ in of_levels]))
+        contrast = functional.relative_contrast(scores, right[:-1], right_without[:-1], seed=seed)
         defined = ~scores.isnan()
         # An image is what the bootstrap of the correlation draws.
         counts = [*defined.sum(1).tolist(), int(defined.any(0).sum())]
-        reasons = [*_reasons(scores, right_with, usable, attributions.failure), _no_correlation(result, levels)]
-        numbers = np.concatenate([torch.stack(list(result.score)).numpy(), np.array([result.correlation]).T], axis=1)
-        rows += [
-            {
-                "method": method,
-                "metric": CORRELATION if math.isnan(k) else RELATIVE,
-                "k": k,
-                "value": value,
-                "low": low,
-                "high": high,
-                "n": n,
-                "undefined": scores.shape[1] - n,
-                "reason": reason,
-            }
-            for k, value, low, high, n, reason in zip(
-                [*levels, math.nan], *numbers.tolist(), counts, reasons, strict=True
-            )
-        ]
-    return pd.DataFrame(rows, columns=RELATIVE_COLUMNS)
-
-
-def _reasons(scores: Tensor, right: Tensor, usable: Tensor, failure: str) -> list[str]:
-    """Return for each row of scores (R, N) why some are NaN, and how many."""
-    parts = []
-    other = f"the explanation method failed: {failure}" if failure else UNDEFINED_MAP
-    for row, correct in zip(scores, right, strict=False):
-        entering = usable & correct
-        counts = {
-            UNMARKED: int((~usable).sum()),
-            MISCLASSIFIED: int((usable & ~correct).sum()),
-            "the model of the largest k misclassifies the image": int((entering & ~right[-1]).sum()),
-            other: int((row.isnan() & entering & right[-1]).sum()),
-        }
-        parts.append("; ".join(f"{reason} ({count})" for reason, count in counts.items() if count))
-    return parts
+        reasons = [*(count_reasons(first_reasons(why)) for _, why in of_levels), _no_correlation(contrast, levels)]
+        numbers = np.concatenate([torch.stack(list(contrast.score)), np.array([contrast.correlation]).T], axis=1)
+        names = [RELATIVE] * len(levels) + [CORRELATION]
+        for *row, n, reason in zip(names, [*levels, math.nan], *numbers.tolist(), counts, reasons, strict=True):
+            rows.append([method, *row, n, len(truth) - n, reason])
+    accuracy, bare = (correct.double().mean(1).tolist() for correct in (right, right_without))
+    drop = (right.double().mean(1) - right_without.double().mean(1)).tolist()
+    for name, values in (("accuracy with", accuracy), ("accuracy without", bare), ("accuracy drop", drop)):
+        for k, value in zip(subjects, values, strict=True):
+            rows.append(["", name, k, value, math.nan, math.nan, len(truth), math.nan, ""])
+    columns = ["method", "metric", "k", "value", "low", "high", "n", "undefined", "reason"]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def _no_correlation(result: RelativeContrast, levels: list[float]) -> str:
