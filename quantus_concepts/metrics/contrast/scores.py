@@ -202,10 +202,8 @@ def random_regions(masks: Masks, count: int, seed: int) -> Masks:
 
 def _move_masks(masks: Masks, seeds: Sequence[int], rows: list[int]) -> Tensor:
     generators = (torch.Generator().manual_seed(seeds[row]) for row in rows)
-    regions = take_rows(masks, rows)
-    return torch.cat(
-        [functional.random_masks(region[None], draw) for region, draw in zip(regions, generators, strict=True)]
-    )
+    pairs = zip(take_rows(masks, rows), generators, strict=True)
+    return torch.cat([functional.random_masks(region[None], draw) for region, draw in pairs])
 
 
 def _check_pairs(pairs: Mapping[str, Pair]) -> None:
