@@ -387,7 +387,8 @@ def run_pictures(device: torch.device, n: int) -> Any:
 
 def embed_explanations(device: torch.device, n: int) -> Any:
     embedder = Embedder(tiny_open_clip(device=device), size=32, batch_size=BATCH)
-    return embedder.embed(list(rated(n).explanations))
+    pairs = zip(PICTURES[:n], MAPS[:n], strict=True)
+    return embedder.embed([MapExplanation(*map(torch.from_numpy, pair)) for pair in pairs])
 
 
 def embed_concepts(device: torch.device, n: int) -> Any:

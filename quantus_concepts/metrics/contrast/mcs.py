@@ -35,8 +35,8 @@ class MCS(ReExplainingMetric):
     ----------
     contrast_model : nn.Module
         The model to which the region does not matter; it stays on its own device.
-    contrast_labels : array_like
-        (N,) of int: the classes that `contrast_model` has to find, and explains.
+    contrast_labels : array_like, optional
+        (N,) of int: the classes that `contrast_model` has to find, and explains; None where calls or updates give them.
     masks : array_like, optional
         (N, 1, H, W) or (N, H, W) of 0 and 1, in place of ``s_batch``.
     labels : array_like, optional
@@ -93,7 +93,7 @@ class MCS(ReExplainingMetric):
     def __init__(
         self,
         contrast_model: nn.Module,
-        contrast_labels: Any,
+        contrast_labels: Any = None,
         masks: Any = None,
         labels: Any = None,
         random_region: bool = False,

@@ -363,5 +363,5 @@ def check_methods(methods: Mapping[str, ExplainFunc]) -> None:
     """Raise unless there are explanation methods, all of them functions of a model."""
     if not methods:
         raise ValueError("Expected argument `methods` to hold at least one explanation method but it is empty.")
-    for method in methods.values():
-        to_explainer("methods", method)
+    for name, method in methods.items():
+        to_explainer(f"methods[{name!r}]", method)

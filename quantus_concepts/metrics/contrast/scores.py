@@ -28,6 +28,7 @@ from quantus_concepts.metrics.contrast.regions import (
     as_regions,
     attribute_regions,
     batches,
+    check_methods,
     take_rows,
 )
 from quantus_concepts.metrics.host.checks import unusable_masks
@@ -112,6 +113,7 @@ def score_contrasts(
         fewer masks than images, all masks are empty or full, or a number is out of its range.
     """
     pairs = {name: pair for name, pair in (("MCS", mcs), ("IDR", idr), ("IIR", iir)) if pair is not None}
+    check_methods(methods)
     _check_pairs(pairs)
     check_range("threshold", threshold, 0, math.inf, open_low=True)
     every = list(dict.fromkeys(subject for pair in pairs.values() for subject in pair))
