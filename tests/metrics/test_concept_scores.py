@@ -17,7 +17,7 @@ from quantus_concepts import CEM, CGIM, CLM, score_concepts, summarise
 from quantus_concepts.datasets.base import ConceptSample
 from quantus_concepts.functional import point_hits
 from quantus_concepts.functional.intervals import interval
-from quantus_concepts.metrics.streaming.batches import EarlierPoints
+from quantus_concepts.metrics.streaming.loader import EarlierPoints
 from quantus_concepts.metrics.concepts.locations import GaussianRegion
 from reference import clm as reference_clm
 from reference import part_specificity as reference_specificity
