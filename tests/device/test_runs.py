@@ -82,7 +82,7 @@ from quantus_concepts import (
     score_relative,
     score_substitutions,
 )
-from quantus_concepts.datasets.ratings.explanations import ConceptExplanation
+from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, MapExplanation
 from quantus_concepts.metrics import attribute_regions
 from quantus_concepts.metrics.pasta.rated_metrics import measure_maps
 from quantus_concepts.pasta import Embedder, TrainingSettings, score_masks, train_scorer

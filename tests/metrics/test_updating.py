@@ -149,7 +149,8 @@ def test_wrong_batches_and_metrics_are_refused() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize("case", CASES)
+# The other two do not run the model of a method that fails.
+@pytest.mark.parametrize("case", [case for case in CASES if case not in ("Faithfulness", "PASTAScore")])
 def test_a_batch_that_fails_leaves_those_before_it(case: str) -> None:
     make, truth = CASES[case]
     metric = updated(make(), truth)

@@ -175,7 +175,7 @@ class CEM(ConceptMetric):
         explained, n_concepts = None, concept_labels.shape[1]
         if x_batch.ndim in (2, 4) and is_concept_model(model):
             importance, logits = image_importance(model, x_batch, y_batch, self.importance)
-            check_concepts("concept_labels", "(N, L)", importance.shape[1], n_concepts)
+            check_concepts("concept_labels", "(N, L)", concept_labels, importance.shape[1])
             why = no_reasons(len(x_batch))
         else:
             attributions, why, explained = explain.of_concepts(n_concepts, "concept_labels")

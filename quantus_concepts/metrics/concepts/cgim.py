@@ -14,8 +14,14 @@ from torch import Tensor
 from captum_concepts._support.checks import check_choice
 from captum_concepts._support.running import predict_logits
 from quantus_concepts.functional.cgim import ClassSums, agreement
-from quantus_concepts.metrics.concepts.importance import check_concepts, image_importance
-from quantus_concepts.metrics.host.checks import check_classes, check_concept_order, to_class_concepts, to_classes
+from quantus_concepts.metrics.concepts.importance import image_importance
+from quantus_concepts.metrics.host.checks import (
+    SELECT,
+    check_classes,
+    check_concept_order,
+    to_class_concepts,
+    to_classes,
+)
 from quantus_concepts.metrics.host.metric import ConceptMetric, Counted, Explain, Result, Scored, count_reasons
 from quantus_concepts.metrics.host.model import IMPORTANCES, is_concept_model, linear_weights
 from quantus_concepts.metrics.host.record import QuantusArguments
@@ -257,15 +263,10 @@ class CGIM(ConceptMetric):
         shape = self.class_concepts.shape
         if (n_classes, n_concepts) == shape:
             return
-        if (n_concepts, n_classes) == shape:
-            raise ValueError(
-                f"Expected argument `class_concepts` to have shape (K, L) = ({n_classes}, {n_concepts}) but got "
-                f"{shape}. Transpose it: a row is a class."
-            )
-        check_concepts("class_concepts", "(K, L)", n_concepts, shape[1])
+        wrong = f"L = {n_concepts} concepts" if n_concepts != shape[1] else f"K = {n_classes} classes"
+        turned = " Transpose it: a row is a class." if (n_concepts, n_classes) == shape else f" {SELECT}"
         raise ValueError(
-            f"Expected argument `class_concepts` to have shape (K, L) with the model's K = {n_classes} classes but got "
-            f"{shape}."
+            f"Expected argument `class_concepts` to have shape (K, L) with the model's {wrong} but got {shape}.{turned}"
         )
 
 

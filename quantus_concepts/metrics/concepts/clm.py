@@ -256,29 +256,40 @@ class CLM(ConceptMetric):
             hidden = np.isnan(points[np.arange(len(part)), part]).any(-1) | (part < 0)[:, None]
             why = add_reason(why, part < 0, "the explained concept has no part")
             why = add_reason(why, (part >= 0) & hidden.all(1), "the part is not visible")
-        scores = self._hits(maps, pixels_of(points, size), torch.as_tensor(part), size).numpy().astype(float)
-        return Scored(scores, self._chance(hidden[:, None]), why, None, explained)
+        pixels = pixels_of(points, size)
+        if self.specificity:
+            # Concepts without a part score NaN.
+            own = torch.as_tensor(part)
+            hits = self._differences(maps, pixels, own.clamp(min=0), size).masked_fill(own < 0, torch.nan)
+        else:
+            own = pixels[torch.arange(len(part)), torch.as_tensor(part)]
+            hits = self._hits(maps, own.masked_fill(torch.as_tensor(part)[:, None] < 0, -1), size)
+        return Scored(hits.numpy().astype(float), self._chance(hidden[:, None]), why, None, explained)
 
     def _score_images(self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, points: np.ndarray) -> Scored:
         """Score the maps of the most important concepts that have a part, Equation 11."""
         features, parts = shared_features(model, x_batch), self._parts
         importance, _ = image_importance(model, x_batch, y_batch, self.importance, features)
-        check_concepts("part_of_concept", "(L,)", importance.shape[1], len(parts))
+        check_concepts("part_of_concept", "(L,)", parts, importance.shape[1])
         ranked = first_with_part(importance, parts, self.top_l)
         maps = concept_maps(model, features, x_batch, ranked).flatten(0, 1)
         size = (x_batch.shape[2], x_batch.shape[3])
-        pixels = pixels_of(points, size).to(maps.device).repeat_interleave(self.top_l, 0)
-        part = torch.as_tensor(parts, device=maps.device)[ranked]
-        hits = self._hits(maps, pixels, part.flatten(), size).view(ranked.shape)
-        means = running_means(hits[..., None], (self.top_l,))[:, 0]
+        pixels = pixels_of(points, size)
+        if self.specificity:
+            part = torch.as_tensor(parts, device=maps.device)[ranked].flatten()
+            hits = self._differences(maps, pixels.to(maps.device).repeat_interleave(self.top_l, 0), part, size)
+        else:
+            of_concepts = pixels[:, parts].to(maps.device)
+            own = of_concepts.gather(1, ranked[..., None].expand(-1, -1, pixels.shape[2]))
+            hits = self._hits(maps, own.flatten(0, 1), size)
         # One transfer from the device for each batch; infinity or NaN among the importances shows in their norm.
         norms = torch.linalg.vector_norm(importance, torch.inf, 1, keepdim=True)
-        norms_of_images, scores_of_images, parts_of_images = np.split(
-            torch.cat([norms, means, part], 1).cpu().numpy(), [1, 2], 1
-        )
-        unknown = ~np.isfinite(norms_of_images[:, 0])
-        scores = np.where(unknown, np.nan, scores_of_images[:, 0]).astype(float)
-        hidden = np.isnan(points[np.arange(len(points))[:, None], parts_of_images.astype(int)]).any(-1)
+        numbers = torch.cat([norms, hits.view(ranked.shape), ranked], 1).cpu()
+        norms, hits, ranked = numbers.split([1, self.top_l, self.top_l], 1)
+        means = running_means(hits[..., None], (self.top_l,))[:, 0, 0]
+        unknown = ~np.isfinite(norms[:, 0].numpy())
+        scores = np.where(unknown, np.nan, means.numpy()).astype(float)
+        hidden = np.isnan(points[np.arange(len(points))[:, None], parts[ranked.long().numpy()]]).any(-1)
         unseen = ~unknown & hidden.all((1, 2))
         why = add_reason(no_reasons(len(scores)), unknown, "the model's importances are not finite")
         why = add_reason(why, unseen, f"no part of the first {self.top_l} concepts is visible")
@@ -290,20 +301,17 @@ class CLM(ConceptMetric):
         """(L,): the part of each concept; none where no points are bound."""
         return np.empty(0, dtype=int) if self.part_of_concept is None else self.part_of_concept
 
-    def _hits(self, maps: Tensor, pixels: Tensor, part: Tensor, size: tuple[int, int]) -> Tensor:
-        """Return the hits (n,) of maps at their own of the parts whose places are pixels (n, P, Q); NaN for part -1."""
-        own = part.clamp(min=0)
-        if self.specificity:
-            weights = concepts_by_part(self._parts, pixels.shape[1])
-            here, there = own_and_other_hits(hits_of_parts(maps, pixels, size, (self.alpha,)), own, weights)
-            hits = (here - there)[:, 0]
-        else:
-            places = pixels.gather(1, own[:, None, None].expand(-1, 1, pixels.shape[2]))[:, 0]
-            if self.threshold is None:
-                hits = hits_of_pixels(maps, places, size, (self.alpha,))[:, 0]
-            else:
-                hits = threshold_hits_of_pixels(maps, places, size, self.threshold)
-        return hits.masked_fill(part < 0, torch.nan)
+    def _hits(self, maps: Tensor, own: Tensor, size: tuple[int, int]) -> Tensor:
+        """Return the hits (n,) of maps at the best of their own pixels (n, Q)."""
+        if self.threshold is not None:
+            return threshold_hits_of_pixels(maps, own, size, self.threshold)
+        return hits_of_pixels(maps, own, size, (self.alpha,))[:, 0]
+
+    def _differences(self, maps: Tensor, pixels: Tensor, part: Tensor, size: tuple[int, int]) -> Tensor:
+        """Return the part specificity (n,) of maps about parts (n,), in images with pixels (n, P, Q)."""
+        weights = concepts_by_part(self._parts, pixels.shape[1])
+        here, there = own_and_other_hits(hits_of_parts(maps, pixels, size, (self.alpha,)), part, weights)
+        return (here - there)[:, 0]
 
     def _chance(self, hidden: np.ndarray) -> np.ndarray:
         """Return the mean chance (n,) of white noise at the best of the places (n, T, Q) that are not hidden."""

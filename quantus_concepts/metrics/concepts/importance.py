@@ -18,10 +18,10 @@ def image_importance(
     return concept_importances(model, outputs.values, classes, (kind,))[kind], outputs.logits
 
 
-def check_concepts(name: str, shape: str, n_model: int, n_truth: int) -> None:
-    """Raise where ground truth is about other concepts than the model's."""
-    if n_model != n_truth:
+def check_concepts(name: str, axes: str, truth: np.ndarray, n_concepts: int) -> None:
+    """Raise where ground truth (..., L) is about other concepts than the model's."""
+    if truth.shape[-1] != n_concepts:
         raise ValueError(
-            f"Expected argument `{name}` to have shape {shape} with the model's L = {n_model} concepts but got "
-            f"{n_truth}. {SELECT}"
+            f"Expected argument `{name}` to have shape {axes} with the model's L = {n_concepts} concepts but got "
+            f"{truth.shape}. {SELECT}"
         )

@@ -22,6 +22,7 @@ from tqdm.auto import tqdm
 
 from captum_concepts._support.checks import check_whole, to_array, to_numpy
 from captum_concepts._support.running import evaluation_mode, predict_logits, warn_user
+from quantus_concepts.metrics.host.checks import to_explainer
 from quantus_concepts.metrics.host.model import concept_outputs, is_concept_model, no_concept_model
 from quantus_concepts.metrics.host.plotting import DrawsScores
 from quantus_concepts.metrics.host.record import DEFAULTS, QuantusArguments, Record
@@ -292,6 +293,8 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
         """Evaluate a batch of explanations; the keywords are those of every Quantus metric."""
         warn.check_kwargs(kwargs)
         batch_size = check_whole("batch_size", batch_size, 1)
+        if explain_func is not None and not inspect.isfunction(explain_func):
+            to_explainer("explain_func", explain_func)
         keywords = dict(explain_func_kwargs or {})
         method = keywords.get("method")
         if device is not None:

@@ -59,8 +59,7 @@ class ModelState:
     def tensors(self) -> dict[str, Tensor]:
         """Return what `merge` adds and tables need, by name."""
         sums = {} if self.sums is None else {"sums": self.sums.sums, "counts": self.sums.counts}
-        kept = {"rows": self.rows, "theta": self.theta, "class_concepts": self.class_concepts, **sums}
-        return {name: tensor.contiguous() for name, tensor in kept.items() if tensor is not None}
+        return {"rows": self.rows, **sums} | ({} if self.theta is None else {"theta": self.theta})
 
 
 class ConceptState:
@@ -140,6 +139,10 @@ class ConceptState:
         about["models"] = [(state.scores, state.shape, state.explanations) for state in self.columns]
         text = json.dumps(about).encode()
         tensors = {"about": torch.tensor(list(text), dtype=torch.uint8)}
+        # Once: it is the same for all models, and a file may not hold the same memory twice.
+        table = self.columns[0].class_concepts
+        if table is not None:
+            tensors["class_concepts"] = table
         for number, state in enumerate(self.columns):
             tensors |= {f"{number}/{name}": tensor for name, tensor in state.tensors().items()}
         return tensors
@@ -148,19 +151,17 @@ class ConceptState:
     def from_tensors(cls, tensors: Mapping[str, Tensor]) -> Self:
         """Return the state that `tensors` gave."""
         about = json.loads(bytes(tensors["about"].tolist()))
-        columns = []
+        columns, table = [], tensors.get("class_concepts")
         for number, (scores, shape, explanations) in enumerate(about["models"]):
-            rows, theta, class_concepts, sums, counts = (
-                tensors.get(f"{number}/{name}") for name in ("rows", "theta", "class_concepts", "sums", "counts")
-            )
+            rows = tensors[f"{number}/rows"]
+            theta, sums, counts = (tensors.get(f"{number}/{name}") for name in ("theta", "sums", "counts"))
             class_sums = None
             if sums is not None and counts is not None:
                 class_sums = ClassSums(*sums.shape)
                 class_sums.sums, class_sums.counts = sums.clone(), counts.clone()
-            assert rows is not None
             named = [Score(*fields) for fields in scores]
             state = ModelState(
-                named, rows, (shape[0], shape[1]), tuple(explanations), class_concepts, class_sums, theta
+                named, rows, (shape[0], shape[1]), tuple(explanations), table, class_sums, theta
             )
             columns.append(state)
         return cls(about["names"], about["control"], columns, about["class_names"], about["concept_names"])
