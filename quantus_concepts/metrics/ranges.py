@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import warnings
@@ -201,7 +202,7 @@ def _score_on_ray(make_scorer: Callable[[], Scorer], ranges: Sequence[Range], nu
             ray.cloudpickle.register_pickle_by_value(module)
     ours = not ray.is_initialized()
     if ours:
-        ray.init(logging_level="ERROR")
+        ray.init(logging_level=logging.ERROR)
     waiting: dict[Any, Range] = {}
     try:
         # In a list it arrives as a reference, and is fetched once for each worker.

@@ -70,6 +70,7 @@ class IDR(ReExplainingMetric):
     bounds = (0.0, 1.0)
     sample_truth = ("counterpart", "masks", "labels")
     settings = ("agreement",)
+    needed = ("counterpart",)
     other_side = "on the counterpart"
     paired = ("counterpart", "it still has the feature")
     chance = 0.5
@@ -89,34 +90,15 @@ class IDR(ReExplainingMetric):
         super().__init__(**quantus)
         self._bind_shared(agreement, counterpart=counterpart, masks=masks, labels=labels)
 
-    def check_call(
-        self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, truth: dict[str, Any], explain: Explain
-    ) -> dict[str, Any]:
-        """Check all samples of a call together."""
-        if "counterpart" not in truth:
-            raise self.lacks("counterpart")
-        return super().check_call(model, x_batch, y_batch, truth, explain)
-
     def score_batch(
-        self,
-        model: nn.Module,
-        x_batch: np.ndarray,
-        y_batch: np.ndarray,
-        explain: Explain,
-        *,
-        labels: np.ndarray,
-        counterpart: np.ndarray,
-        masks: np.ndarray,
-        unmarked: np.ndarray,
-        refused: np.ndarray,
+        self, model: nn.Module, x_batch: np.ndarray, y_batch: np.ndarray, explain: Explain, **truth: Any
     ) -> Scored:
         """Score some samples: 0, 1 or NaN."""
+        labels, counterpart = truth["labels"], truth["counterpart"]
         logits = self.predict(model, x_batch, explain, y_batch=y_batch, labels=labels)
         other_logits = self.predict(model, counterpart, explain)
-        why = left_out(unmarked, *self.conditions(logits, other_logits, labels))
-        first = self.attribute(explain, masks, refused)
-        second = self.attribute_again(explain, model, counterpart, y_batch, masks, refused)
-        return self.scored(*score_pair(idr, first, second, why))
+        why = left_out(truth["unmarked"], *self.conditions(logits, other_logits, labels))
+        return self.scored(*score_pair(idr, *self.attribute(explain, truth, model, counterpart, y_batch), why))
 
     @staticmethod
     def conditions(logits: Tensor, other_logits: Tensor, labels: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:

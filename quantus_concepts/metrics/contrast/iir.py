@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar, Unpack
@@ -161,32 +161,19 @@ class IIR(ReExplainingMetric):
         return super().check_call(model, x_batch, y_batch, truth, explain)
 
     def score_batch(
-        self,
-        model: nn.Module,
-        x_batch: np.ndarray,
-        y_batch: np.ndarray,
-        explain: Explain,
-        *,
-        labels: np.ndarray,
-        masks: np.ndarray,
-        unmarked: np.ndarray,
-        refused: np.ndarray,
-        patched: np.ndarray | None = None,
-        init: np.ndarray | None = None,
-    ) -> Scored:
+        self, model: nn.Module, x_batch: np.ndarray, y_batch: np.ndarray, explain: Explain, **truth: Any
+    ) -> Patched:
         """Score some samples, with the patches given or made."""
-        logits = self.predict(model, x_batch, explain, y_batch=y_batch, labels=labels)
-        if patched is None:
-            patched = self._make_patches(model, x_batch, masks, init)
+        logits = self.predict(model, x_batch, explain, y_batch=y_batch, labels=truth["labels"])
+        patched = truth["patched"] if "patched" in truth else self._make_patches(model, x_batch, truth)
         effect = patch_effect(logits, self.predict(model, patched, explain))
         converged = effect.overlooked(self.tolerance)
-        why = left_out(unmarked, *self.conditions(effect, labels, converged))
-        first = self.attribute(explain, masks, refused)
-        second = self.attribute_again(explain, model, patched, y_batch, masks, refused)
+        why = left_out(truth["unmarked"], *self.conditions(effect, truth["labels"], converged))
+        regions = self.attribute(explain, truth, model, patched, y_batch)
         compare = perturbation if self.average else partial(iir, threshold=self.threshold)
-        scored = self.scored(*score_pair(compare, first, second, why, UNATTRIBUTED))
-        size = distances(patched, x_batch)
-        return Patched(**vars(scored), logit_distance=effect.distance, patch_size=size, converged=converged)
+        scored = self.scored(*score_pair(compare, *regions, why, UNATTRIBUTED))
+        measured = {"logit_distance": effect.distance, "patch_size": distances(patched, x_batch)}
+        return Patched(**vars(scored), **measured, converged=converged)
 
     @staticmethod
     def conditions(effect: PatchEffect, labels: np.ndarray, converged: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
@@ -201,13 +188,10 @@ class IIR(ReExplainingMetric):
         self.logit_distance, self.patch_size = scored.logit_distance, scored.patch_size
         self.converged = scored.converged
 
-    def _make_patches(
-        self, model: nn.Module, x_batch: np.ndarray, masks: np.ndarray, init: np.ndarray | None
-    ) -> np.ndarray:
+    def _make_patches(self, model: nn.Module, x_batch: np.ndarray, truth: Mapping[str, np.ndarray]) -> np.ndarray:
         """Return images with their patches, made once for several explanation methods inside `shared_passes`."""
-        patch = self.patch
+        patch, masks, init = self.patch, truth["masks"], truth["init"]
         assert patch is not None
-        assert init is not None
 
         def make() -> np.ndarray:
             patched = x_batch.astype(np.result_type(x_batch, np.float32))

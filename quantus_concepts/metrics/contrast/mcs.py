@@ -87,6 +87,7 @@ class MCS(ReExplainingMetric):
     bounds = (-1.0, 1.0)
     sample_truth = ("contrast_labels", "masks", "labels")
     settings = ("random_region", "seed", "agreement")
+    needed = ("contrast_labels",)
     other_side = "under the contrast model"
     chance = 0.0
 
@@ -116,8 +117,6 @@ class MCS(ReExplainingMetric):
         self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, truth: dict[str, Any], explain: Explain
     ) -> dict[str, Any]:
         """Check all samples of a call together, and move the masks if they are to be moved."""
-        if "contrast_labels" not in truth:
-            raise self.lacks("contrast_labels")
         truth = super().check_call(model, x_batch, y_batch, truth, explain)
         if self.random_region:
             generator = torch.Generator().manual_seed(self.seed)
@@ -125,27 +124,16 @@ class MCS(ReExplainingMetric):
         return truth
 
     def score_batch(
-        self,
-        model: nn.Module,
-        x_batch: np.ndarray,
-        y_batch: np.ndarray,
-        explain: Explain,
-        *,
-        labels: np.ndarray,
-        contrast_labels: np.ndarray,
-        masks: np.ndarray,
-        unmarked: np.ndarray,
-        refused: np.ndarray,
+        self, model: nn.Module, x_batch: np.ndarray, y_batch: np.ndarray, explain: Explain, **truth: Any
     ) -> Scored:
         """Score some samples under the two models."""
-        other = self.contrast_model
+        other, labels, contrast_labels = self.contrast_model, truth["labels"], truth["contrast_labels"]
         with evaluation_mode(other):
             logits = self.predict(model, x_batch, explain, y_batch=y_batch, labels=labels)
             other_logits = self.predict(other, x_batch, explain, contrast_labels=contrast_labels)
-            why = left_out(unmarked, *self.conditions(logits, other_logits, labels, contrast_labels))
-            first = self.attribute(explain, masks, refused)
-            second = self.attribute_again(explain, other, x_batch, contrast_labels, masks, refused)
-        return self.scored(*score_pair(mcs, first, second, why))
+            why = left_out(truth["unmarked"], *self.conditions(logits, other_logits, labels, contrast_labels))
+            regions = self.attribute(explain, truth, other, x_batch, contrast_labels)
+        return self.scored(*score_pair(mcs, *regions, why))
 
     @staticmethod
     def conditions(

@@ -150,7 +150,8 @@ def optimise_patch(
         out of its range.
     """
     check_module("model", model)
-    check_settings(pixel_range, steps, step_size, eta1, eta2, squared, tolerance, chunk_size)
+    numbers = {"steps": steps, "step_size": step_size, "eta1": eta1, "eta2": eta2}
+    check_settings(pixel_range, squared, **numbers, tolerance=tolerance, chunk_size=chunk_size)
     x, inside, start = _checked_tensors(images, masks, init, pixel_range)
     step_size = STEP_SIZE if step_size is None else step_size
     if chunk_size is None:
@@ -309,28 +310,16 @@ def as_tensor(name: str, value: Any) -> Tensor:
     return torch.as_tensor(np.require(to_array(name, value), requirements=("C", "W")))
 
 
-def check_settings(
-    pixel_range: Any,
-    steps: int,
-    step_size: float | None,
-    eta1: float,
-    eta2: float,
-    squared: bool,
-    tolerance: float,
-    chunk_size: int | None,
-) -> None:
+def check_settings(pixel_range: tuple[float, float], squared: bool, **numbers: Any) -> None:
     """Raise if a setting of the descent is out of its range, or `squared` comes without a `step_size`."""
-    low, high = pixel_range
-    if not low < high:
+    if not pixel_range[0] < pixel_range[1]:
         raise ValueError(f"Expected argument `pixel_range` to be the lower end first but got {pixel_range}.")
-    check_whole("steps", steps, 1)
-    if chunk_size is not None:
-        check_whole("chunk_size", chunk_size, 1)
-    for name, value in (("step_size", 1 if step_size is None else step_size), ("tolerance", tolerance)):
-        check_range(name, value, 0, math.inf, open_low=True, open_high=True)
-    for name, value in (("eta1", eta1), ("eta2", eta2)):
-        check_range(name, value, 0, math.inf, open_high=True)
-    if squared and step_size is None:
+    for name, value in numbers.items():
+        if name in ("steps", "chunk_size") and value is not None:
+            check_whole(name, value, 1)
+        elif value is not None:
+            check_range(name, value, 0, math.inf, open_low=name in ("step_size", "tolerance"), open_high=True)
+    if squared and numbers["step_size"] is None:
         raise ValueError(
             "Expected argument `step_size` with squared=True but got None: the release's 500 makes squared norms "
             "diverge. Start with 1 or less."

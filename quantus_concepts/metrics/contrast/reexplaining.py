@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,8 @@ class ReExplainingMetric(ConceptMetric):
     data_applicability = {DataType.IMAGE}  # noqa: RUF012 - a plain set is the host's contract
     zero_says_nothing = False
     quantus_defaults = OF_REGIONS
+    # Names of the truth without which there is no score.
+    needed: tuple[str, ...] = ()
     # The second thing that is explained, as the reasons name it.
     other_side: str
     # Name of the second versions of the images, and what is wrong with one that is the image itself.
@@ -79,6 +82,9 @@ class ReExplainingMetric(ConceptMetric):
         self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, truth: dict[str, Any], explain: Explain
     ) -> dict[str, Any]:
         """Check the masks, the second images and the method; a row of ``refused`` says why it is another method."""
+        for name in self.needed:
+            if name not in truth:
+                raise self.lacks(name)
         if model is None:
             raise ValueError(
                 f"{self.name} needs argument `model`, to explain it again and to know which images are right."
@@ -135,26 +141,17 @@ class ReExplainingMetric(ConceptMetric):
             check_classes(name, indices, logits.shape[1])
         return logits
 
-    def attribute(self, explain: Explain, masks: np.ndarray, refused: np.ndarray) -> Regions:
-        """Return what the explanations of the batch give to the regions."""
+    def attribute(
+        self, explain: Explain, truth: Mapping[str, Any], model: nn.Module, images: np.ndarray, classes: np.ndarray
+    ) -> tuple[Regions, Regions]:
+        """Return what the batch's explanations give to the regions, and those of another model or of other images."""
+        refused, masks = truth["refused"], torch.as_tensor(truth["masks"])
         if refused[0]:
-            return Regions(torch.full((len(masks),), torch.nan, dtype=torch.float64), refused)
-        return attribute_region(*explain(), torch.as_tensor(masks))
-
-    def attribute_again(
-        self,
-        explain: Explain,
-        model: nn.Module,
-        images: np.ndarray,
-        classes: np.ndarray,
-        masks: np.ndarray,
-        refused: np.ndarray,
-    ) -> Regions:
-        """Explain another model or other images with the same method."""
-        if refused[0]:
-            return Regions(torch.full((len(masks),), torch.nan, dtype=torch.float64), no_reasons(len(masks)))
+            nan = torch.full((len(masks),), torch.nan, dtype=torch.float64)
+            return Regions(nan, refused), Regions(nan, no_reasons(len(masks)))
+        first = attribute_region(*explain(), masks)
         attributions, failure = explain.compute(model, images, classes)
-        return attribute_region(self.treat(attributions), failure, torch.as_tensor(masks), f"{self.other_side}, ")
+        return first, attribute_region(self.treat(attributions), failure, masks, f"{self.other_side}, ")
 
     def scored(self, scores: np.ndarray, why: np.ndarray) -> Scored:
         """Return the scores of a batch with their reasons."""

@@ -347,7 +347,7 @@ def as_image_source(name: str, images: Any) -> Any:
 def as_regions(name: str, masks: Any, subjects: Iterable[Subject]) -> Masks:
     """Return a function as it is and masks as a tensor of bool; raise if they do not suit the images."""
     if callable(masks):
-        return masks  # type: ignore[no-any-return]
+        return masks
     regions = to_masks(name, masks, usable=True)
     for subject in subjects:
         if len(regions) < len(subject):
@@ -355,7 +355,7 @@ def as_regions(name: str, masks: Any, subjects: Iterable[Subject]) -> Masks:
                 f"Expected argument `{name}` to have a mask for each of {len(subject)} images but got {len(regions)}."
             )
         if isinstance(subject.images, Tensor):
-            check_mask_size(name, regions[: len(subject)], subject.images)
+            check_mask_size(name, regions[: len(subject)], subject.images.numpy())
     return torch.from_numpy(regions)
 
 

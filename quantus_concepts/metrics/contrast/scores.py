@@ -124,10 +124,10 @@ def score_contrasts(
     logits = {subject: subject.logits(batch_size) for subject in every}
     overlooked = np.empty(0, dtype=bool)
     why = {}
-    for metric, (first, second) in pairs.items():
-        labels, answers = first.labels.numpy(), (logits[first], logits[second])
+    for metric, pair in pairs.items():
+        labels, answers = pair[0].labels.numpy(), (logits[pair[0]], logits[pair[1]])
         if metric == "MCS":
-            conditions = MCS.conditions(*answers, labels, second.labels.numpy())
+            conditions = MCS.conditions(*answers, labels, pair[1].labels.numpy())
         elif metric == "IDR":
             conditions = IDR.conditions(*answers, labels)
         else:
@@ -149,8 +149,8 @@ def score_contrasts(
     for method, result in by_method.items():
         for metric, pair in pairs.items():
             for name, (where, compare, unattributed) in compared[metric].items():
-                sides = (_regions(result, getattr(result, where)[subject]) for subject in pair)
-                scores, reasons = score_pair(compare, *sides, why[metric], unattributed)
+                first, second = (_regions(result, getattr(result, where)[subject]) for subject in pair)
+                scores, reasons = score_pair(compare, first, second, why[metric], unattributed)
                 columns = {"method": method, "metric": name, "image": range(len(scores)), "score": scores}
                 parts.append(pd.DataFrame(columns | {"reason": first_reasons(reasons)}))
     table = pd.concat(parts, ignore_index=True)

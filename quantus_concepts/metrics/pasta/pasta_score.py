@@ -220,7 +220,7 @@ class PASTAScore(ConceptMetric):
         return np.full(len(y_batch), UNLABELLED)
 
     def score_batch(
-        self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, explain: Explain, *, labels: np.ndarray
+        self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, explain: Explain, **truth: Any
     ) -> Rated:
         """Score some samples, with the answers to every question."""
         a_batch, failure = explain()
@@ -247,7 +247,7 @@ class PASTAScore(ConceptMetric):
         answers = np.full((len(x_batch), len(self.scorer.questions)), np.nan)
         good = why == ""
         if good.any():
-            label_numbers = None if self.scorer.labels is None else torch.as_tensor(labels[good])
+            label_numbers = None if self.scorer.labels is None else torch.as_tensor(truth["labels"][good])
             answers[good] = self.scorer.score(embed(good), label_numbers, clip=self.clip).cpu().numpy()
         scores = answers[:, self.scorer.questions.index(self.question)]
         return Rated(scores, np.full(len(scores), np.nan), why, None, explained, answers)

@@ -75,7 +75,10 @@ def measure_maps(
                 metric = MaxSensitivity(
                     nr_samples=n_samples, perturb_func=perturb, normalise=False, disable_warnings=True
                 )
-                explain = {"explain_func": explain_func, "explain_func_kwargs": dict(explain_func_kwargs or {})}
+                explain: dict[str, Any] = {
+                    "explain_func": explain_func,
+                    "explain_func_kwargs": dict(explain_func_kwargs or {}),
+                }
                 try:
                     with np.errstate(invalid="ignore", divide="ignore"):
                         scores = metric(model, x, y, channel_first=True, batch_size=len(x), **explain)
