@@ -15,9 +15,9 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from concept_ranges import BATCH, OnSimulatedDevice, Samples, check_concepts
 
 import shard_scorers
-from concept_ranges import BATCH, OnSimulatedDevice, Samples, check_concepts
 from explanation_folders import write_folders
 from quantus_concepts import score_concepts, score_shards
 from quantus_concepts.metrics import ConceptRanges

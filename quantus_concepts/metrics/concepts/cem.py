@@ -113,6 +113,7 @@ class CEM(ConceptMetric):
     bounds = (0.0, 1.0)
     sample_truth = ("concept_labels", "labels")
     settings = ("top_l", "only_correct", "importance")
+    concept_labels: np.ndarray | None
 
     def __init__(
         self,

@@ -72,7 +72,7 @@ def count_reasons(why: np.ndarray, n: int) -> dict[str, Counted]:
     """Return how many of n samples have which reason, those of a failed explanation last."""
     counts: dict[str, Counted] = {}
     for reason in "\n".join(why[why != ""]).splitlines():
-        counts[reason] = Counted(1 + (counts[reason].count if reason in counts else 0), n)
+        counts[reason] = Counted(1 + (counts[reason].n if reason in counts else 0), n)
     return dict(sorted(counts.items(), key=_is_failure)) if len(counts) > 1 else counts
 
 
@@ -89,7 +89,7 @@ def add_reason(why: np.ndarray, rows: np.ndarray, reason: str) -> np.ndarray:
 class Counted(NamedTuple):
     """How many of `total` samples, concepts or classes have a reason."""
 
-    count: int
+    n: int
     total: int
     unit: str = "samples"
 
@@ -108,7 +108,7 @@ class Result:
         parts = []
         for prefix, start in (("", ""), (FAILED, f"the explanation method{name} failed: ")):
             counted = [
-                f"{reason.removeprefix(prefix)} ({of.count} of {of.total} {of.unit})"
+                f"{reason.removeprefix(prefix)} ({of.n} of {of.total} {of.unit})"
                 for reason, of in self.reasons.items()
                 if reason.startswith(FAILED) == bool(prefix)
             ]
@@ -251,12 +251,10 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
 
     # What a subclass implements.
 
-    def score_batch(
-        self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, explain: Explain, **truth: Any
-    ) -> Scored:
-        """Score the samples of a batch, channels first, with its rows of the ground truth; changes nothing.
+    def score_batch(self, *batch: Any, **truth: Any) -> Scored:
+        """Score a batch, ``score_batch(model, x_batch, y_batch, explain, **truth)``, and change nothing.
 
-        ``explain()`` gives the attributions of the batch.
+        Images have channels first, `truth` the rows of the batch; ``explain()``, an `Explain`, gives its attributions.
         """
         raise NotImplementedError
 

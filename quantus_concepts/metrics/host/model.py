@@ -318,13 +318,13 @@ def _open_block(size: int) -> Iterator[None]:
         _OPEN.reset(token)
 
 
-def recall(what: Hashable, model: nn.Module, array: Any, rows: Hashable, make: Callable[[], R]) -> R:
+def recall(what: Hashable, model: Any, array: Any, rows: Hashable, make: Callable[[], R]) -> R:
     """Return what `make` returns; inside a block, what it returned for the same model, array and rows."""
     block = _OPEN.get()
     return make() if block is None else block.recall(what, model, array, rows, make)
 
 
-def share(what: Hashable, model: nn.Module, array: np.ndarray, make: Callable[[], R]) -> R:
+def share(what: Hashable, model: Any, array: np.ndarray, make: Callable[[], R]) -> R:
     """Return what `make` returns; inside a block, what it returned for the same model and the same rows of an array."""
     # Where the numbers lie says whose rows they are: a batch is a view of the array that the caller passed, and what is
     # kept holds the array, so that its memory is not used again.
