@@ -22,7 +22,6 @@ from quantus_concepts.functional.regions import (
     pixels_of,
     threshold_hits_of_pixels,
 )
-from quantus_concepts.metrics.concepts.importance import check_concepts, image_importance
 from quantus_concepts.metrics.concepts.locations import chance_at_places, concepts_by_part, first_with_part
 from quantus_concepts.metrics.host.checks import (
     check_images,
@@ -35,7 +34,9 @@ from quantus_concepts.metrics.host.checks import (
 from quantus_concepts.metrics.host.metric import ConceptMetric, Explain, Scored, add_reason, no_reasons, usable
 from quantus_concepts.metrics.host.model import (
     IMPORTANCES,
+    check_concepts,
     concept_maps,
+    image_importance,
     is_concept_model,
     no_concept_model,
     shared_features,

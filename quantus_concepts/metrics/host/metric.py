@@ -143,16 +143,19 @@ class Explain:
 
     def __call__(self) -> tuple[np.ndarray, str]:
         """Return the attributions, as the metric is set to treat them, and "" or why there are none."""
-        if self.given is not None:
-            return self.metric.treat(self.given), self.failure
-        if self.func is None:
+        attributions, failure = self.given, self.failure
+        if attributions is None and self.func is None:
             wrong = no_concept_model(self.metric.name, self.model, self.x_batch)
             raise ValueError(
                 f"{self.metric.name} needs explanations here: pass `a_batch` or `explain_func`. With images and a "
                 f"concept model as `model` it computes what it needs by itself{', but ' + wrong if wrong else ''}."
             )
-        attributions, failure = self.compute(self.model, self.x_batch, self.y_batch)
-        return self.metric.treat(attributions), failure
+        if attributions is None:
+            attributions, failure = self.compute(self.model, self.x_batch, self.y_batch)
+        if self.metric.normalise or self.metric.abs:
+            attributions = self.metric.treat(attributions)
+        # Torch takes neither negative strides nor, without a warning, what cannot be written.
+        return np.require(attributions, requirements=("C", "W")), failure
 
     def compute(self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray) -> tuple[np.ndarray, str]:
         """Explain any model and inputs with the method; return the attributions untreated, and why there are none."""
@@ -270,7 +273,8 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
 
     def finish(self, scored: Scored) -> Result:
         """Return the scores of all batches, and why some are undefined."""
-        return Result(scored.scores, count_reasons(scored.why, len(scored.why)))
+        undefined = (scored.why != "").any()
+        return Result(scored.scores, count_reasons(scored.why, len(scored.why)) if undefined else {})
 
     # What is the same for all.
 
@@ -441,8 +445,6 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
         """Return attributions normalised and made absolute, as the metric is set to do."""
         if self.normalise and self.normalise_func is not None and a_batch.size:
             a_batch = normalise_each(a_batch, self.normalise_func)
-        # Torch takes neither negative strides nor, without a warning, what cannot be written.
-        a_batch = np.require(a_batch, requirements=("C", "W"))
         return np.abs(a_batch) if self.abs else a_batch
 
     def lacks(self, name: str) -> ValueError:
