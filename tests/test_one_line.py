@@ -84,7 +84,6 @@ def test_metrics_and_results() -> None:
     premise = metrics.Premise("removed", 1 / 3, 0.02, True)
     check = metrics.PremiseCheck("the model", LONG, *[1 / 3] * 8, 6)
     examples: dict[str, Any] = METRICS | {
-        "ConceptRanges": metrics.ConceptRanges(CBM, [0] * 6, class_names=[LONG]),
         "Limits": metrics.Limits(),
         "Patch": metrics.Patch(IMAGES[0]),
         "PatchResult": metrics.PatchResult(*[WIDE] * 5),

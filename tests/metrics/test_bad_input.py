@@ -93,7 +93,7 @@ VALUES: dict[str, tuple[Callable[[World], object], str]] = {
     ),
     "labels for other concepts": (
         lambda w: CEM(w.labels[:, :3])(w.model, w.images, w.classes),
-        r"model's L = 5 concepts but got 3",
+        r"model's L = 5 concepts but got \(6, 3\)",
     ),
     "class concepts of other classes": (
         lambda w: CGIM(w.class_concepts[:3])(w.model, w.images, np.zeros(N, int)),

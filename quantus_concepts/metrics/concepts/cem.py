@@ -14,10 +14,9 @@ from captum_concepts._support.checks import check_binary, check_choice, check_wh
 from captum_concepts._support.running import predict_logits
 from quantus_concepts.functional.cem import ranked_presence
 from quantus_concepts.functional.ranking import first_concepts
-from quantus_concepts.metrics.concepts.importance import check_concepts, image_importance
 from quantus_concepts.metrics.host.checks import check_concept_order, to_classes
 from quantus_concepts.metrics.host.metric import ConceptMetric, Explain, Scored, add_reason, no_reasons
-from quantus_concepts.metrics.host.model import IMPORTANCES, is_concept_model
+from quantus_concepts.metrics.host.model import IMPORTANCES, check_concepts, image_importance, is_concept_model
 from quantus_concepts.metrics.host.record import QuantusArguments
 
 
@@ -113,6 +112,7 @@ class CEM(ConceptMetric):
     bounds = (0.0, 1.0)
     sample_truth = ("concept_labels", "labels")
     settings = ("top_l", "only_correct", "importance")
+    concept_labels: np.ndarray | None
 
     def __init__(
         self,

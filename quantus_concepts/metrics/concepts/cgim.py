@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Self, Unpack
 
 import numpy as np
@@ -14,7 +14,6 @@ from torch import Tensor
 from captum_concepts._support.checks import check_choice
 from captum_concepts._support.running import predict_logits
 from quantus_concepts.functional.cgim import ClassSums, agreement
-from quantus_concepts.metrics.concepts.importance import image_importance
 from quantus_concepts.metrics.host.checks import (
     SELECT,
     check_classes,
@@ -23,7 +22,7 @@ from quantus_concepts.metrics.host.checks import (
     to_classes,
 )
 from quantus_concepts.metrics.host.metric import ConceptMetric, Counted, Explain, Result, Scored, count_reasons
-from quantus_concepts.metrics.host.model import IMPORTANCES, is_concept_model, linear_weights
+from quantus_concepts.metrics.host.model import IMPORTANCES, image_importance, is_concept_model, linear_weights
 from quantus_concepts.metrics.host.record import QuantusArguments
 
 
@@ -50,8 +49,6 @@ def global_importance(sums: ClassSums, theta: Tensor | None, kinds: Sequence[str
 class ClassScored(Scored):
     """Class sums of the samples of some batches, from which scores are made at the end."""
 
-    scores: np.ndarray = field(default_factory=lambda: np.empty(0))
-    chance: np.ndarray = field(default_factory=lambda: np.empty(0))
     sums: ClassSums
     #: Weights of a linear head, if the explanations so far are these or cannot be used.
     theta: Tensor | None
@@ -71,6 +68,8 @@ class ClassScored(Scored):
             sums = joined.sums.to(joined.sums.sums.device)
             sums.add_sums(other.sums)
             joined = type(self)(
+                scores=joined.scores,
+                chance=joined.chance,
                 why=np.concatenate([joined.why, other.why]),
                 explained=other.explained if joined.explained is None else joined.explained or bool(other.explained),
                 sums=sums,
@@ -227,7 +226,10 @@ class CGIM(ConceptMetric):
         classes = torch.as_tensor(np.where(y_batch == labels, labels, -1), dtype=torch.int64, device=importance.device)
         correct = logits.argmax(1).to(classes) == classes
         finite = torch.linalg.vector_norm(importance, torch.inf, 1) < torch.inf
+        none = np.empty(0)
         return ClassScored(
+            scores=none,
+            chance=none,
             why=why[why != ""],
             explained=explained,
             sums=class_sums(importance[None], classes, correct & finite, n_classes),

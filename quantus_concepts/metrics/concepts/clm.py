@@ -22,7 +22,6 @@ from quantus_concepts.functional.regions import (
     pixels_of,
     threshold_hits_of_pixels,
 )
-from quantus_concepts.metrics.concepts.importance import check_concepts, image_importance
 from quantus_concepts.metrics.concepts.locations import chance_at_places, concepts_by_part, first_with_part
 from quantus_concepts.metrics.host.checks import (
     check_images,
@@ -35,7 +34,9 @@ from quantus_concepts.metrics.host.checks import (
 from quantus_concepts.metrics.host.metric import ConceptMetric, Explain, Scored, add_reason, no_reasons, usable
 from quantus_concepts.metrics.host.model import (
     IMPORTANCES,
+    check_concepts,
     concept_maps,
+    image_importance,
     is_concept_model,
     no_concept_model,
     shared_features,
@@ -255,7 +256,7 @@ class CLM(ConceptMetric):
             part = self._parts[y_batch]
             hidden = np.isnan(points[np.arange(len(part)), part]).any(-1) | (part < 0)[:, None]
             why = add_reason(why, part < 0, "the explained concept has no part")
-            why = add_reason(why, (part >= 0) & hidden.all(1), "the part is not visible")
+            why = add_reason(why, np.asarray((part >= 0) & hidden.all(1)), "the part is not visible")
         pixels = pixels_of(points, size)
         if self.specificity:
             # Concepts without a part score NaN.
@@ -290,10 +291,10 @@ class CLM(ConceptMetric):
         unknown = ~np.isfinite(norms[:, 0].numpy())
         scores = np.where(unknown, np.nan, means.numpy()).astype(float)
         hidden = np.isnan(points[np.arange(len(points))[:, None], parts[ranked.long().numpy()]]).any(-1)
-        unseen = ~unknown & hidden.all((1, 2))
+        unseen = np.asarray(~unknown & hidden.all((1, 2)))
         why = add_reason(no_reasons(len(scores)), unknown, "the model's importances are not finite")
         why = add_reason(why, unseen, f"no part of the first {self.top_l} concepts is visible")
-        why = add_reason(why, np.isnan(scores) & (why == ""), "the model's maps are not finite")
+        why = add_reason(why, np.isnan(scores) & ~unknown & ~unseen, "the model's maps are not finite")
         return Scored(scores, self._chance(hidden), why, y_batch)
 
     @property

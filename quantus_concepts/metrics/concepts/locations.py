@@ -46,14 +46,12 @@ class Locations:
         self, explanations: Sequence[str], tops: Sequence[int], alphas: Sequence[float], parts: np.ndarray
     ) -> None:
         self._explanations, self._tops, self._alphas, self._parts = explanations, tops, tuple(alphas), parts
-        self._device = torch.device("cpu")
         self._region = GaussianRegion(self._alphas)
         #: The number of concepts whose part specificity is computed.
         self._first = min(tops, default=1)
 
     def rank(self, importance: Tensor) -> Tensor:
         """Return the first concepts (B, E, T) that have a part, by the importances (E, B, L)."""
-        self._device = importance.device
         return first_with_part(importance, self._parts, max(self._tops)).transpose(0, 1)
 
     def scores(self, *, baselines: bool, several: bool) -> list[Score]:
@@ -91,11 +89,12 @@ class Locations:
     ) -> list[Block]:
         """Return the columns of a batch: `ranks` (B, E, T), and places (B, P, Q, 2) of its parts and of another's."""
         size = (int(images.shape[-2]), int(images.shape[-1]))
+        device = images.device if features is None else features.device
         pairs = _Pairs(ranks, self._parts)
         if elsewhere is None:
-            finite, hits = self._hits(model, images, features, pairs, points, size)
+            finite, hits = self._hits(model, images, features, device, pairs, points, size)
         else:
-            finite, hits = self._hits_with_baselines(model, images, features, pairs, points, elsewhere, size)
+            finite, hits = self._hits_with_baselines(model, images, features, device, pairs, points, elsewhere, size)
         if several := points.shape[2] > 1:
             hits = torch.cat([hits, self._all_chances(pairs, points, elsewhere).to(hits)], 1)
         # (B, rows, tops, A): the rows of CLM, those of part specificity, and those of chance.
@@ -112,6 +111,7 @@ class Locations:
         model: ConceptModel,
         images: Tensor,
         features: Tensor | None,
+        device: torch.device,
         pairs: _Pairs,
         points: np.ndarray,
         size: tuple[int, int],
@@ -119,7 +119,7 @@ class Locations:
         """Return which maps are finite, and hits (B, 2 E, T, A): at the own part, and less those at the other parts."""
         where = self._places(pairs, pixels_of(points, size).numpy(), pairs.place[:, :, : self._first])
         slots, chosen, lookup, parts, places = _to_device(
-            self._device,
+            device,
             *(pairs.slots, pairs.flat, np.concatenate([pairs.place, len(pairs.image) + pairs.place], 1)),
             *(pairs.part, where),
         )
@@ -134,6 +134,7 @@ class Locations:
         model: ConceptModel,
         images: Tensor,
         features: Tensor | None,
+        device: torch.device,
         pairs: _Pairs,
         points: np.ndarray,
         elsewhere: np.ndarray,
@@ -154,7 +155,7 @@ class Locations:
         rows = [pairs.place, elsewhere_hits + last, at_others + last, by_norm + last, by_centre + last]
         rows += [difference + pairs.place, difference + by_norm + last, difference + by_centre + last]
         slots, chosen, lookup, whose, parts, places = _to_device(
-            self._device,
+            device,
             *(pairs.slots, np.concatenate([pairs.flat, pairs.slots.size + np.arange(len(points))])),
             *(np.concatenate(rows, 1), pairs.image, np.tile(pairs.part, 3), where),
         )

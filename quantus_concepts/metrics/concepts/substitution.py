@@ -153,7 +153,8 @@ class SubstitutionScore(ConceptMetric):
         if self.score == "removed":
             unchanged = ((removed < 0) | (removed == added)) & ~unknown
             why = add_reason(why, unchanged, "no concept was taken out")
-        why = add_reason(why, np.isnan(scores) & (why == ""), "the model's values are NaN")
+            unknown |= unchanged
+        why = add_reason(why, np.isnan(scores) & ~unknown, "the model's values are NaN")
         if pairs is None:
             # A number for each pair that is the same in every batch.
             pairs = (y_batch.astype(np.int64) << 32) + added

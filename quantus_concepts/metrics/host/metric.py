@@ -72,7 +72,7 @@ def count_reasons(why: np.ndarray, n: int) -> dict[str, Counted]:
     """Return how many of n samples have which reason, those of a failed explanation last."""
     counts: dict[str, Counted] = {}
     for reason in "\n".join(why[why != ""]).splitlines():
-        counts[reason] = Counted(1 + (counts[reason].count if reason in counts else 0), n)
+        counts[reason] = Counted(1 + (counts[reason].n if reason in counts else 0), n)
     return dict(sorted(counts.items(), key=_is_failure)) if len(counts) > 1 else counts
 
 
@@ -89,7 +89,7 @@ def add_reason(why: np.ndarray, rows: np.ndarray, reason: str) -> np.ndarray:
 class Counted(NamedTuple):
     """How many of `total` samples, concepts or classes have a reason."""
 
-    count: int
+    n: int
     total: int
     unit: str = "samples"
 
@@ -108,7 +108,7 @@ class Result:
         parts = []
         for prefix, start in (("", ""), (FAILED, f"the explanation method{name} failed: ")):
             counted = [
-                f"{reason.removeprefix(prefix)} ({of.count} of {of.total} {of.unit})"
+                f"{reason.removeprefix(prefix)} ({of.n} of {of.total} {of.unit})"
                 for reason, of in self.reasons.items()
                 if reason.startswith(FAILED) == bool(prefix)
             ]
@@ -143,16 +143,19 @@ class Explain:
 
     def __call__(self) -> tuple[np.ndarray, str]:
         """Return the attributions, as the metric is set to treat them, and "" or why there are none."""
-        if self.given is not None:
-            return self.metric.treat(self.given), self.failure
-        if self.func is None:
+        attributions, failure = self.given, self.failure
+        if attributions is None and self.func is None:
             wrong = no_concept_model(self.metric.name, self.model, self.x_batch)
             raise ValueError(
                 f"{self.metric.name} needs explanations here: pass `a_batch` or `explain_func`. With images and a "
                 f"concept model as `model` it computes what it needs by itself{', but ' + wrong if wrong else ''}."
             )
-        attributions, failure = self.compute(self.model, self.x_batch, self.y_batch)
-        return self.metric.treat(attributions), failure
+        if attributions is None:
+            attributions, failure = self.compute(self.model, self.x_batch, self.y_batch)
+        if self.metric.normalise or self.metric.abs:
+            attributions = self.metric.treat(attributions)
+        # Torch takes neither negative strides nor, without a warning, what cannot be written.
+        return np.require(attributions, requirements=("C", "W")), failure
 
     def compute(self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray) -> tuple[np.ndarray, str]:
         """Explain any model and inputs with the method; return the attributions untreated, and why there are none."""
@@ -248,12 +251,10 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
 
     # What a subclass implements.
 
-    def score_batch(
-        self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, explain: Explain, **truth: Any
-    ) -> Scored:
-        """Score the samples of a batch, channels first, with its rows of the ground truth; changes nothing.
+    def score_batch(self, *batch: Any, **truth: Any) -> Scored:
+        """Score a batch, ``score_batch(model, x_batch, y_batch, explain, **truth)``, and change nothing.
 
-        ``explain()`` gives the attributions of the batch.
+        Images have channels first, `truth` the rows of the batch; ``explain()``, an `Explain`, gives its attributions.
         """
         raise NotImplementedError
 
@@ -269,7 +270,8 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
 
     def finish(self, scored: Scored) -> Result:
         """Return the scores of all batches, and why some are undefined."""
-        return Result(scored.scores, count_reasons(scored.why, len(scored.why)))
+        undefined = (scored.why != "").any()
+        return Result(scored.scores, count_reasons(scored.why, len(scored.why)) if undefined else {})
 
     # What is the same for all.
 
@@ -440,8 +442,6 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
         """Return attributions normalised and made absolute, as the metric is set to do."""
         if self.normalise and self.normalise_func is not None and a_batch.size:
             a_batch = normalise_each(a_batch, self.normalise_func)
-        # Torch takes neither negative strides nor, without a warning, what cannot be written.
-        a_batch = np.require(a_batch, requirements=("C", "W"))
         return np.abs(a_batch) if self.abs else a_batch
 
     def lacks(self, name: str) -> ValueError:

@@ -25,6 +25,7 @@ from captum_concepts._support.running import (
     without_autocast,
 )
 from captum_concepts.models.chain import ConceptChain, linear_part
+from quantus_concepts.metrics.host.checks import SELECT, checked_classes
 
 R = TypeVar("R")
 
@@ -75,7 +76,8 @@ REMEDY = (
 
 def is_concept_model(model: Any) -> TypeGuard[ConceptModel]:
     """Return whether a model has the members of `ConceptModel`."""
-    return not missing_members(model)
+    # Most models that are none lack the first member.
+    return isinstance(model, ConceptChain) or (hasattr(model, "concept_predictor") and not missing_members(model))
 
 
 def missing_members(model: Any) -> str:
@@ -239,6 +241,24 @@ def concept_importances(
     return dict(zip(names, map(importances.__getitem__, names), strict=True))
 
 
+def image_importance(
+    model: ConceptModel, x_batch: np.ndarray, y_batch: np.ndarray, kind: str, features: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Return the importance (n, L) of the concepts of images for their explained classes, and the logits (n, K)."""
+    outputs = shared_outputs(model, x_batch, features)
+    classes = checked_classes(y_batch, outputs.logits)
+    return concept_importances(model, outputs.values, classes, (kind,))[kind], outputs.logits
+
+
+def check_concepts(name: str, axes: str, truth: np.ndarray, n_concepts: int) -> None:
+    """Raise where ground truth (..., L) is about other concepts than the model's."""
+    if truth.shape[-1] != n_concepts:
+        raise ValueError(
+            f"Expected argument `{name}` to have shape {axes} with the model's L = {n_concepts} concepts but got "
+            f"{truth.shape}. {SELECT}"
+        )
+
+
 def _head_gradient(model: ConceptModel, values: Tensor, classes: Tensor) -> Tensor:
     """Return the gradient (N, L) of the logit of one class each by the concept values."""
     with torch.enable_grad(), full_precision(model):
@@ -318,13 +338,13 @@ def _open_block(size: int) -> Iterator[None]:
         _OPEN.reset(token)
 
 
-def recall(what: Hashable, model: nn.Module, array: Any, rows: Hashable, make: Callable[[], R]) -> R:
+def recall(what: Hashable, model: Any, array: Any, rows: Hashable, make: Callable[[], R]) -> R:
     """Return what `make` returns; inside a block, what it returned for the same model, array and rows."""
     block = _OPEN.get()
     return make() if block is None else block.recall(what, model, array, rows, make)
 
 
-def share(what: Hashable, model: nn.Module, array: np.ndarray, make: Callable[[], R]) -> R:
+def share(what: Hashable, model: Any, array: np.ndarray, make: Callable[[], R]) -> R:
     """Return what `make` returns; inside a block, what it returned for the same model and the same rows of an array."""
     # Where the numbers lie says whose rows they are: a batch is a view of the array that the caller passed, and what is
     # kept holds the array, so that its memory is not used again.

@@ -303,7 +303,8 @@ def concept_state(
 
     if concept_labels is None:
         loader = with_concepts_of([*models.values()], loader)
-    data, number = getattr(loader, "dataset", None), 0
+    data: Any = getattr(loader, "dataset", None)
+    number = 0
     if start is not None:
         data, number = whole_data(loader, start), start
     truth_of = truth_lookup(loader)

@@ -160,9 +160,7 @@ class ConceptState:
                 class_sums = ClassSums(*sums.shape)
                 class_sums.sums, class_sums.counts = sums.clone(), counts.clone()
             named = [Score(*fields) for fields in scores]
-            state = ModelState(
-                named, rows, (shape[0], shape[1]), tuple(explanations), table, class_sums, theta
-            )
+            state = ModelState(named, rows, (shape[0], shape[1]), tuple(explanations), table, class_sums, theta)
             columns.append(state)
         return cls(about["names"], about["control"], columns, about["class_names"], about["concept_names"])
 

@@ -12,14 +12,14 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from concept_ranges import check_concepts
+from quantus_concepts.metrics.streaming.columns import ModelColumns
 from torch import nn
 
-from concept_ranges import check_concepts
 from fixtures_commands import NETWORK
 from fixtures_cub import write_cub
 from quantus_concepts.datasets import CUB200, PaintedBirds
 from quantus_concepts.datasets.birds.cub200 import CBM_ATTRIBUTES, GROUP_OF_ATTRIBUTE
-from quantus_concepts.metrics.streaming.columns import ModelColumns
 from quantus_concepts.studies._kit.run import Run
 from quantus_concepts.studies._models import loading
 from quantus_concepts.studies._models.loading import KeptImages
