@@ -81,8 +81,10 @@ def no_reasons(n: int) -> np.ndarray:
     return np.full(n, "", dtype=object)
 
 
-def add_reason(why: np.ndarray, rows: np.ndarray, reason: str) -> np.ndarray:
+def add_reason(why: np.ndarray, rows: np.ndarray | np.bool_, reason: str) -> np.ndarray:
     """Return `why` (n,) with a further reason in the rows (n,) of bool."""
+    # A line each: errors of users' methods may have several.
+    reason = " ".join(reason.split())
     return np.where(rows, np.where(why == "", reason, why + "\n" + reason), why) if rows.any() else why
 
 
