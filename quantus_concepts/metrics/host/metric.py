@@ -196,9 +196,8 @@ def usable(a_batch: np.ndarray, failure: str, shape: tuple[int, ...], meaning: s
         why = add_reason(no_reasons(n), np.full(n, bool(failure)), FAILED + failure)
         return Attributed(np.full((n, *shape), np.nan), why, explained=False)
     finite = np.isfinite(a_batch.reshape(n, -1)).all(axis=1)
-    why = no_reasons(n)
+    why = np.where(finite, "", FAILED + "attributions hold NaN or infinity").astype(object)
     if not finite.all():
-        why[~finite] = FAILED + "attributions hold NaN or infinity"
         a_batch = np.where(finite.reshape(n, *[1] * len(shape)), a_batch, np.nan)
     return Attributed(a_batch, why, explained=bool(a_batch.any()))
 
