@@ -11,12 +11,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import captum.attr
 import numpy as np
 import torch
 
 from captum_concepts._support import constraints as rules
-from quantus_concepts.evaluation import EvaluatedModel, MetricObject, XaiMethod
 from quantus_concepts.metrics.host.checks import ClassIndices, Plain
 from quantus_concepts.score_tables import ScoreTable
 
@@ -325,18 +323,6 @@ BAD: dict[type, Callable[[Any, Any, dict[str, int]], Bad]] = {
         "too many": [f"name {j}" for j in range(99)],
     },
     Plain: lambda rule, good, sizes: {},
-    MetricObject: lambda rule, good, sizes: {"a text": "CEM", "a class": Other, "None": None},
-    XaiMethod: lambda rule, good, sizes: {
-        "a text": "Saliency",
-        "a number": 3,
-        "None": None,
-        "an attribution": captum.attr.Saliency,
-    },
-    EvaluatedModel: lambda rule, good, sizes: {
-        "a text": "resnet18",
-        "a class": torch.nn.Linear,
-        "without weights": torch.nn.Linear(3, 2, device="meta"),
-    },
     ScoreTable: lambda rule, good, sizes: {
         "a text": "scores.csv",
         "a dict": {"value": [1.0]},

@@ -84,6 +84,7 @@ def test_metrics_and_results() -> None:
     premise = metrics.Premise("removed", 1 / 3, 0.02, True)
     check = metrics.PremiseCheck("the model", LONG, *[1 / 3] * 8, 6)
     examples: dict[str, Any] = METRICS | {
+        "ConceptState": metrics.concept_state({LONG: MODEL}, [(torch.as_tensor(IMAGES), torch.zeros(6, dtype=int))]),
         "Limits": metrics.Limits(),
         "Patch": metrics.Patch(IMAGES[0]),
         "PatchResult": metrics.PatchResult(*[WIDE] * 5),

@@ -145,6 +145,19 @@ def test_quantised_models_have_scores_but_no_gradients(model, images):
         explain_func(Saliency)(flat, images, 0)
 
 
+def test_models_without_weights_are_refused(model, images):
+    meta = small_network().to("meta")
+    for call in (
+        lambda: explain_func(Saliency)(meta, images, 0),
+        lambda: build_method("Grad-CAM")(meta, images, 0),
+        lambda: tcav(meta, images),
+        lambda: embed(meta, [torch.from_numpy(images)]),
+        lambda: SteeredRISE(meta).attribute(torch.from_numpy(images), 0, lam=0),
+    ):
+        with pytest.raises(ValueError, match=r"to have weights but it is on the meta device"):
+            call()
+
+
 @pytest.mark.parametrize("targets", [np.array([0, 1, 3, 2]), np.array([0, 1, -1, 2])])
 def test_targets_out_of_range(targets, model, images):
     wrong = int(targets[2])

@@ -172,8 +172,8 @@ class IIR(ReExplainingMetric):
         regions = self.attribute(explain, truth, model, patched, y_batch)
         compare = perturbation if self.average else partial(iir, threshold=self.threshold)
         scored = self.scored(*score_pair(compare, *regions, why, UNATTRIBUTED))
-        measured = {"logit_distance": effect.distance, "patch_size": distances(patched, x_batch)}
-        return Patched(**vars(scored), **measured, converged=converged)
+        size = distances(patched, x_batch)
+        return Patched(**vars(scored), logit_distance=effect.distance, patch_size=size, converged=converged)
 
     @staticmethod
     def conditions(effect: PatchEffect, labels: np.ndarray, converged: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:

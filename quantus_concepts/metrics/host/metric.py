@@ -81,8 +81,10 @@ def no_reasons(n: int) -> np.ndarray:
     return np.full(n, "", dtype=object)
 
 
-def add_reason(why: np.ndarray, rows: np.ndarray, reason: str) -> np.ndarray:
+def add_reason(why: np.ndarray, rows: np.ndarray | np.bool_, reason: str) -> np.ndarray:
     """Return `why` (n,) with a further reason in the rows (n,) of bool."""
+    # A line each: errors of users' methods may have several.
+    reason = " ".join(reason.split())
     return np.where(rows, np.where(why == "", reason, why + "\n" + reason), why) if rows.any() else why
 
 
@@ -189,9 +191,8 @@ def usable(a_batch: np.ndarray, failure: str, shape: tuple[int, ...], meaning: s
         why = add_reason(no_reasons(n), np.full(n, bool(failure)), FAILED + failure)
         return Attributed(np.full((n, *shape), np.nan), why, explained=False)
     finite = np.isfinite(a_batch.reshape(n, -1)).all(axis=1)
-    why = no_reasons(n)
+    why = np.where(finite, "", FAILED + "attributions hold NaN or infinity").astype(object)
     if not finite.all():
-        why[~finite] = FAILED + "attributions hold NaN or infinity"
         a_batch = np.where(finite.reshape(n, *[1] * len(shape)), a_batch, np.nan)
     return Attributed(a_batch, why, explained=bool(a_batch.any()))
 
