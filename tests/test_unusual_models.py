@@ -12,6 +12,7 @@ from torch import nn
 
 from captum_concepts import SteeredRISE, build_method, explain_func, tcav_score
 from captum_concepts._support.running import evaluation_mode
+from captum_concepts.backbones.embedding import embed
 from quantus_concepts import CEM, IDR, MCS, Faithfulness
 from tiny_models import small_network
 
