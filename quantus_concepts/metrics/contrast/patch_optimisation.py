@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from tqdm.auto import tqdm
 
 from captum_concepts._support.checks import (
-    check_binary,
     check_finite,
     check_module,
     check_range,
@@ -24,7 +23,7 @@ from captum_concepts._support.checks import (
 from captum_concepts._support.running import evaluation_mode, tensor_output, to_host, to_model
 from captum_concepts._support.shown import one_line
 from quantus_concepts.functional.patch_objective import patch_objective
-from quantus_concepts.metrics.host.checks import check_outputs, join_numbers
+from quantus_concepts.metrics.host.checks import check_outputs, join_numbers, to_masks
 
 #: Step size and weight of the patch's size in the authors' release.
 STEP_SIZE, ETA1 = 500.0, 0.01
@@ -287,9 +286,7 @@ def _checked_tensors(
     check_shape("images", x, ("N", "C", "H", "W"), (None,) * 4)
     start = start.expand(len(x), *start.shape) if start.ndim == 3 else start
     check_shape("init", start, ("N", "C", "H", "W"), tuple(x.shape))
-    check_binary("masks", masks)
-    regions = as_tensor("masks", masks).cpu().bool()
-    regions = regions[:, None] if regions.ndim == 3 else regions
+    regions = torch.from_numpy(to_masks("masks", masks))
     check_shape("masks", regions, ("N", "1", "H", "W"), (len(x), 1, *x.shape[2:]))
     empty = np.flatnonzero(~regions.flatten(1).any(1).numpy())
     if empty.size:
