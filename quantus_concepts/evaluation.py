@@ -15,17 +15,16 @@ from quantus.evaluation import evaluate as quantus_evaluate
 from quantus.functions.explanation_func import explain
 from quantus.helpers.constants import AVAILABLE_XAI_METHODS_CAPTUM as QUANTUS_METHODS
 
-from captum_concepts._support.checks import as_list, check_materialised
-from captum_concepts._support.constraints import Arrays, Constraint, Dictionary, Flag, Function, Sizes, check_arguments
+from captum_concepts._support.checks import as_list, check_mapping, to_array
 from captum_concepts._support.running import evaluation_mode, warn_user
 from captum_concepts._support.shown import one_line
 from captum_concepts.attributions.controls import RandomAttribution
 from captum_concepts.attributions.explain import explain_func
 from quantus_concepts.functional.intervals import N_DRAWS
-from quantus_concepts.metrics.host.base import ConceptMetric
-from quantus_concepts.metrics.host.call import Record
-from quantus_concepts.metrics.host.checks import EXPLAINER
+from quantus_concepts.metrics.host.checks import to_explainer
 from quantus_concepts.metrics.host.model import one_block, random_models
+from quantus_concepts.metrics.host.plotting import DrawsScores
+from quantus_concepts.metrics.host.record import Record
 from quantus_concepts.summary import COLUMNS, summary_row, with_control
 
 
@@ -54,59 +53,6 @@ class Evaluation(NamedTuple):
         return str(filled.to_html(index=False, border=0, float_format="{:.3f}".format, na_rep=""))
 
 
-@dataclass(frozen=True)
-class MetricObject(Constraint):
-    """A metric that can be called."""
-
-    def check(self, name: str, value: Any, sizes: Sizes) -> Any:
-        """Return it as it is, or raise."""
-        if isinstance(value, type) or not callable(value):
-            write = f" Write {value.__name__}(...)." if isinstance(value, type) else ""
-            raise TypeError(f"Expected argument `{name}` to be a metric but got {value!r:.80}.{write}")
-        return value
-
-
-@dataclass(frozen=True)
-class XaiMethod(Constraint):
-    """Arguments of `quantus.explain`, a function or an array."""
-
-    def check(self, name: str, value: Any, sizes: Sizes) -> Any:
-        """Return it as it is, or raise."""
-        if value is None or isinstance(value, str | int | float):
-            raise TypeError(
-                f"Expected argument `{name}` to be a dict, a function or an array but got {value!r}. The method of "
-                'Quantus is named in a dict: {"method": "Saliency"}.'
-            )
-        if not isinstance(value, Mapping) and (callable(value) or hasattr(value, "attribute")):
-            EXPLAINER.check(name, value, sizes)
-        return value
-
-
-@dataclass(frozen=True)
-class EvaluatedModel(Constraint):
-    """A model with weights that can be called, or None."""
-
-    def check(self, name: str, value: Any, sizes: Sizes) -> Any:
-        """Return it as it is, or raise."""
-        if isinstance(value, type) or not callable(value):
-            kind = value.__name__ if isinstance(value, type) else type(value).__name__
-            raise TypeError(f"Expected argument `{name}` to be a torch.nn.Module but got {kind}.")
-        check_materialised(name, value)
-        return value
-
-
-@check_arguments(
-    metrics=Dictionary(MetricObject(), filled=True, remedy='Write {"CEM": CEM(...)}.'),
-    xai_methods=Dictionary(XaiMethod(), filled=True, remedy='Write {"Saliency": {"method": "Saliency"}}.'),
-    model=EvaluatedModel(optional=True),
-    x_batch=Arrays("N, ...", filled=True, kind="same"),
-    y_batch=Arrays("N", kind="same"),
-    s_batch=Arrays("N, ...", kind="same"),
-    agg_func=Function(),
-    explain_func_kwargs=Dictionary(),
-    call_kwargs=Dictionary(Dictionary(), filled=True),
-    baselines=Flag(),
-)
 def evaluate(
     metrics: Mapping[str, Any],
     xai_methods: Mapping[str, Any],
@@ -204,6 +150,17 @@ def evaluate(
     >>> result.summary[["method", "metric", "n"]].values.tolist()
     [['brightness', 'Sparseness', 4]]
     """
+    _check_subjects(metrics, xai_methods, model)
+    x_batch = to_array("x_batch", x_batch)
+    y_batch, s_batch = to_array("y_batch", y_batch), None if s_batch is None else to_array("s_batch", s_batch)
+    for name, array in (("y_batch", y_batch), ("s_batch", s_batch)):
+        if array is not None and (not array.ndim or len(array) != len(x_batch)):
+            raise ValueError(
+                f"Expected argument `{name}` to have a row for each of the {len(x_batch)} samples of `x_batch` but got "
+                f"shape {array.shape}."
+            )
+    if call_kwargs is not None and not check_mapping("call_kwargs", call_kwargs):
+        raise ValueError("Expected argument `call_kwargs` to hold at least one entry but it is empty.")
     _check_control(control, xai_methods)
     if baselines and control is not None:
         raise ValueError("Expected either `control` or `baselines=True` but got both.")
@@ -274,7 +231,7 @@ def _evaluate_method(
         warn_user(f"{method}: {failure}")
         # Quantus refuses maps that are constant or nowhere positive; the metrics of this package score them.
         for guard in guards.values():
-            for keywords in call_kwargs.values() if isinstance(guard.metric, ConceptMetric) else ():
+            for keywords in call_kwargs.values() if isinstance(guard.metric, DrawsScores) else ():
                 guard(**data, **_explainer(method, value, explain_func_kwargs), **keywords)
         return failure
     return ""
@@ -433,6 +390,31 @@ def _method_kwargs(value: Any, keywords: Mapping[str, Any] | None) -> dict[str, 
     if _names_method(value):
         return {}
     return None if isinstance(value, Mapping) else dict(keywords or {})
+
+
+def _check_subjects(metrics: Any, xai_methods: Any, model: Any) -> None:
+    """Raise for metrics, methods or a model that nothing can be evaluated with."""
+    for name, named, remedy in (
+        ("metrics", metrics, 'Write {"CEM": CEM(...)}.'),
+        ("xai_methods", xai_methods, 'Write {"Saliency": {"method": "Saliency"}}.'),
+    ):
+        if not check_mapping(name, named, remedy):
+            raise ValueError(f"Expected argument `{name}` to hold at least one entry but it is empty.")
+    for name, metric in metrics.items():
+        if isinstance(metric, type) or not callable(metric):
+            write = f" Write {metric.__name__}(...)." if isinstance(metric, type) else ""
+            raise TypeError(f"Expected argument `metrics[{name!r}]` to be a metric but got {metric!r:.80}.{write}")
+    for name, method in xai_methods.items():
+        if method is None or isinstance(method, str | int | float):
+            raise TypeError(
+                f"Expected argument `xai_methods[{name!r}]` to be a dict, a function or an array but got {method!r}. "
+                'The method of Quantus is named in a dict: {"method": "Saliency"}.'
+            )
+        if not isinstance(method, Mapping) and (callable(method) or hasattr(method, "attribute")):
+            to_explainer(f"xai_methods[{name!r}]", method)
+    if model is not None and (isinstance(model, type) or not callable(model)):
+        kind = model.__name__ if isinstance(model, type) else type(model).__name__
+        raise TypeError(f"Expected argument `model` to be a torch.nn.Module but got {kind}.")
 
 
 def _check_control(control: Any, xai_methods: Mapping[str, Any]) -> None:

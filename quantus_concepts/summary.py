@@ -12,7 +12,7 @@ import pandas as pd
 from captum_concepts._support.checks import as_list
 from captum_concepts._support.constraints import Dictionary, check_arguments
 from quantus_concepts.functional.intervals import baseline_coverage, distribution
-from quantus_concepts.metrics.host.call import Record
+from quantus_concepts.metrics.host.record import Record
 from quantus_concepts.metrics.host.rows import score_row
 
 COLUMNS = ["method", "metric", "value", "low", "high", "n", "undefined", "reason", "chance", "control"]

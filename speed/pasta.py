@@ -33,7 +33,7 @@ from torch import Tensor, nn
 from quantus_concepts import Faithfulness, PASTAScore
 from quantus_concepts.datasets.ratings.explanations import QUESTIONS, MapExplanation
 from quantus_concepts.functional.faithfulness import percentages
-from quantus_concepts.metrics.faithfulness.faithfulness import THRESHOLDS
+from quantus_concepts.metrics.faithfulness import THRESHOLDS
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.encoders.open_clip_encoder import OpenClipEncoder
 from quantus_concepts.pasta.labels import RELEASED_LABELS

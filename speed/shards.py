@@ -20,7 +20,6 @@ from typing import Any
 
 import measuring
 import numpy as np
-import pandas as pd
 import torch
 import torchvision
 from measuring import SEED, Row, ratios, row, spread
@@ -30,7 +29,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from captum_concepts import ConceptBank, PostHocCBM, from_torchvision
 from captum_concepts._support.images import load_image
-from quantus_concepts import score_concepts, score_shards
+from quantus_concepts import score_concepts, score_ranges
 from quantus_concepts.datasets import default_transform
 from quantus_concepts.datasets.ratings.explanations import MapExplanation
 from quantus_concepts.pasta.embedder import Embedder
@@ -77,66 +76,56 @@ def concept_model(name: str) -> PostHocCBM:
 
 @dataclass(frozen=True)
 class Timed:
-    """A factory of scorers whose rows tell when a range began and ended."""
+    """A factory of scorers whose states tell when a range began and ended."""
 
     sizes: Sizes
 
-    def __call__(self) -> Callable[[int, int], pd.DataFrame]:
+    def __call__(self) -> Callable[[int, int], dict[str, Tensor]]:
         model = concept_model("resnet18")
         shape = (self.sizes.batch_size, 3, self.sizes.image_size, self.sizes.image_size)
         images = torch.rand(shape, generator=torch.Generator().manual_seed(SEED))
 
-        def score(start: int, stop: int) -> pd.DataFrame:
+        def score(start: int, stop: int) -> dict[str, Tensor]:
             began = time.time()
             with torch.no_grad():
                 for _ in range(start, stop, self.sizes.batch_size):
                     model(images)
-            return pd.DataFrame({"began": [began], "ended": [time.time()]})
+            return {"times": torch.tensor([began, time.time()], dtype=torch.float64)}
 
         score(0, 2 * self.sizes.batch_size)
         return score
 
 
-def run_once(sizes: Sizes, n_workers: int) -> tuple[float, float]:
-    """Return the seconds of the ranges, first to last, and those before the first."""
+def run_once(sizes: Sizes) -> tuple[float, float]:
+    """Return the seconds of the ranges but the first, which is scored alone, and those before them."""
     size = sizes.batches_per_range * sizes.batch_size
-    with tempfile.TemporaryDirectory() as folder:
-        start = time.time()
-        table = score_shards(
-            Timed(sizes),
-            sizes.n_ranges * size,
-            folder,
-            fingerprint={"workers": n_workers},
-            shard_size=size,
-            batch_size=sizes.batch_size,
-            engine="ray",
-            n_workers=n_workers,
-        )
-    return table["ended"].max() - table["began"].min(), table["began"].min() - start
+    start = time.time()
+    states = score_ranges(Timed(sizes), (1 + sizes.n_ranges) * size, size=size, engine="ray")
+    times = torch.stack([state["times"] for state in states[1:]])
+    began, ended = float(times[:, 0].min()), float(times[:, 1].max())
+    return ended - began, began - start
 
 
 def measure_workers(sizes: Sizes) -> list[Row]:
-    """Two workers against one, one thread each, on a cluster of two processors."""
+    """Two workers against one, one thread each, on clusters of two processors and of one."""
     import ray
 
-    start = time.perf_counter()
-    ray.init("local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-    cluster = time.perf_counter() - start
     times: dict[int, list[float]] = {1: [], 2: []}
     starts: dict[int, list[float]] = {1: [], 2: []}
     for repeat in range(sizes.repeats):
         for n_workers in (1, 2)[:: -1 if repeat % 2 else 1]:
-            seconds, before = run_once(sizes, n_workers)
+            ray.init("local", num_cpus=n_workers, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+            seconds, before = run_once(sizes)
+            ray.shutdown()
             times[n_workers].append(seconds)
             starts[n_workers].append(before)
-    ray.shutdown()
     ratio = ratios(times[1], times[2])
     n_images = sizes.n_ranges * sizes.batches_per_range * sizes.batch_size
     return [
         row(
             f"Two workers of Ray against one, one thread each, {n_images} images of {sizes.image_size} px in "
-            f"{sizes.n_ranges} ranges, ResNet-18 with {N_CONCEPTS} concepts. Not counted: {cluster:.1f} s to start the "
-            f"cluster, {spread(starts[1]):.1f} s until one worker begins, {spread(starts[2]):.1f} s until two do",
+            f"{sizes.n_ranges} ranges, ResNet-18 with {N_CONCEPTS} concepts. Not counted: {spread(starts[1]):.1f} s "
+            f"until one worker begins, {spread(starts[2]):.1f} s until two do, with the first range",
             f"{spread(times[2]):.1f} s",
             f"{spread(times[1]):.1f} s",
             f"{ratio:.2f} x faster",

@@ -11,15 +11,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import captum.attr
 import numpy as np
 import torch
 
 from captum_concepts._support import constraints as rules
-from quantus_concepts.evaluation import EvaluatedModel, MetricObject, XaiMethod
-from quantus_concepts.metrics.contrast.regions import Images, RegionMasks
-from quantus_concepts.metrics.host.checks import REGIONS, ClassIndices, Explainer, Masks, Numbers, Points
-from quantus_concepts.metrics.host.model import ConceptModels, Controls
+from quantus_concepts.metrics.host.checks import ClassIndices, Plain
 from quantus_concepts.score_tables import ScoreTable
 
 NAN, INF = math.nan, math.inf
@@ -264,40 +260,6 @@ def _(rule: ClassIndices, good: Any, sizes: dict[str, int]) -> Bad:
     return NO_ARRAY | wrong | {"negative": -good - 1, "bools": good > 1, "of rank 2": good[:, None]}
 
 
-@bad_values.register
-def _(rule: Numbers, good: Any, sizes: dict[str, int]) -> Bad:
-    good = np.asarray(good)
-    wrong = {"names": ["red"] * len(good), "fractions": good / 2, "bools": good > 1, "below -1": good - 99}
-    return NO_ARRAY | wrong | {"unsigned": good.astype(np.uint8), "of rank 2": good[:, None]}
-
-
-@bad_values.register
-def _(rule: Masks, good: Any, sizes: dict[str, int]) -> Bad:
-    all_alike = {"empty": good * 0, "full": good * 0 + 1} if rule.usable else {}
-    wrong = {"negative": -good, "NaN": good * NAN, "probabilities": good / 2, "levels of a picture": good * 255}
-    return NO_ARRAY | wrong | all_alike | {"of rank 2": good[0, 0], "of three channels": np.repeat(good, 3, 1)}
-
-
-@bad_values.register
-def _(rule: Images, good: Any, sizes: dict[str, int]) -> Bad:
-    good = np.asarray(good)
-    generator = (model for model in [good])
-    damaged = {"NaN": good * NAN, "infinite": good + INF} if rule.finite else {}
-    return NO_ARRAY | damaged | {"of rank 1": good[:, 0, 0, 0], "a generator": generator}
-
-
-@bad_values.register
-def _(rule: ConceptModels, good: Any, sizes: dict[str, int]) -> Bad:
-    network = torch.nn.Linear(1, 1)
-    return {"a text": "a", "a plain network": network, "none": {}, "by name": {"a": "b"}, "a class": torch.nn.Linear}
-
-
-@bad_values.register
-def _(rule: Controls, good: Any, sizes: dict[str, int]) -> Bad:
-    two = {"a": [], "b": []}
-    return {"a number": 3, "no concept models": [torch.nn.Linear(1, 1)], "by name": {"a": ["b"]}, "two names": two}
-
-
 def good_values(function: Any, arguments: Mapping[str, Any], sizes: dict[str, int]) -> dict[str, Any]:
     """Return good arguments: the given ones, and what the constraints make for the others that are required."""
     completed = dict(arguments)
@@ -360,23 +322,7 @@ BAD: dict[type, Callable[[Any, Any, dict[str, int]], Bad]] = {
         "twice the same": ["a", "a"],
         "too many": [f"name {j}" for j in range(99)],
     },
-    Points: lambda rule, good, sizes: (
-        NO_ARRAY | {"of rank 2": good[0], "of three coordinates": np.concatenate([good, good], -1)}
-    ),
-    RegionMasks: lambda rule, good, sizes: bad_values(REGIONS, good, sizes),
-    Explainer: lambda rule, good, sizes: {"a text": "Saliency", "a number": 3, "an attribution": captum.attr.Saliency},
-    MetricObject: lambda rule, good, sizes: {"a text": "CEM", "a class": Other, "None": None},
-    XaiMethod: lambda rule, good, sizes: {
-        "a text": "Saliency",
-        "a number": 3,
-        "None": None,
-        "an attribution": captum.attr.Saliency,
-    },
-    EvaluatedModel: lambda rule, good, sizes: {
-        "a text": "resnet18",
-        "a class": torch.nn.Linear,
-        "without weights": torch.nn.Linear(3, 2, device="meta"),
-    },
+    Plain: lambda rule, good, sizes: {},
     ScoreTable: lambda rule, good, sizes: {
         "a text": "scores.csv",
         "a dict": {"value": [1.0]},

@@ -81,11 +81,10 @@ def test_attributions_and_banks() -> None:
 
 def test_metrics_and_results() -> None:
     mine = metrics.Subject(MODEL, IMAGES, np.zeros(6, int))
-    premise = metrics.Premise("removed", 1 / 3, 0.02, True, LONG)
+    premise = metrics.Premise("removed", 1 / 3, 0.02, True)
     check = metrics.PremiseCheck("the model", LONG, *[1 / 3] * 8, 6)
     examples: dict[str, Any] = METRICS | {
-        "ConceptRanges": metrics.ConceptRanges(CBM, [0] * 6, class_names=[LONG]),
-        "Explainer": metrics.Explainer(MODEL),
+        "ConceptState": metrics.concept_state({LONG: MODEL}, [(torch.as_tensor(IMAGES), torch.zeros(6, dtype=int))]),
         "Limits": metrics.Limits(),
         "Patch": metrics.Patch(IMAGES[0]),
         "PatchResult": metrics.PatchResult(*[WIDE] * 5),

@@ -29,7 +29,7 @@ def summary() -> pd.DataFrame:
 
 
 def _record(scores: list[float]) -> Any:
-    from quantus_concepts.metrics.host.call import Record
+    from quantus_concepts.metrics.host.record import Record
 
     return Record(tuple(scores), np.array(scores), 0.25, {"a | b": 1}, None, (0.0, 1.0), True)
 

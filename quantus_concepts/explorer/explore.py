@@ -31,7 +31,8 @@ from captum_concepts.models.chain import linear_part
 from captum_concepts.pictures.views import ClassViews, as_pictures, check_images, class_labels, concept_views
 from quantus_concepts.functional import cem
 from quantus_concepts.functional.regions import point_hits
-from quantus_concepts.metrics.host.checks import CLASSES, PARTS, POINTS, PRESENCE, truth_lookup
+from quantus_concepts.metrics.concepts.cem import to_presence
+from quantus_concepts.metrics.host.checks import CLASSES, PARTS, POINTS, Plain, to_parts, truth_lookup
 
 _MEGABYTE = 1_000_000
 #: Largest page, which a browser still opens at once.
@@ -103,7 +104,7 @@ class Explorer:
 @check_arguments(
     out=Location(),
     labels=CLASSES,
-    concept_labels=PRESENCE,
+    concept_labels=Plain(to=to_presence),
     points=POINTS,
     part_of_concept=PARTS,
     title=TEXT,
@@ -210,7 +211,7 @@ def explore(
         fields.get("labels"),
         fields.get("concept_labels"),
         fields.get("points"),
-        of_data_set("part_of_concept", part_of_concept, PARTS),
+        of_data_set("part_of_concept", part_of_concept, to_parts),
     )
     content = {
         "classes": class_labels(names, views.logits.shape[1]),

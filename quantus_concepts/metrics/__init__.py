@@ -8,7 +8,9 @@ if TYPE_CHECKING:
     from quantus_concepts.metrics.concepts.cem import CEM
     from quantus_concepts.metrics.concepts.cgim import CGIM
     from quantus_concepts.metrics.concepts.clm import CLM
+    from quantus_concepts.metrics.concepts.interventions import plot_interventions
     from quantus_concepts.metrics.concepts.substitution import SubstitutionScore
+    from quantus_concepts.metrics.concepts.vision_language import score_vision_language
     from quantus_concepts.metrics.contrast.idr import IDR
     from quantus_concepts.metrics.contrast.iir import IIR
     from quantus_concepts.metrics.contrast.mcs import MCS
@@ -17,15 +19,14 @@ if TYPE_CHECKING:
     from quantus_concepts.metrics.contrast.premises import Limits, Premise, PremiseCheck, check_premise
     from quantus_concepts.metrics.contrast.regions import RegionAttributions, Subject, attribute_regions
     from quantus_concepts.metrics.contrast.scores import score_contrasts, score_relative
-    from quantus_concepts.metrics.distributed import score_shards
-    from quantus_concepts.metrics.faithfulness.faithfulness import Faithfulness
+    from quantus_concepts.metrics.faithfulness import Faithfulness
     from quantus_concepts.metrics.host.model import shared_passes
     from quantus_concepts.metrics.pasta.explanation_scores import score_explanations
     from quantus_concepts.metrics.pasta.pasta_score import PASTAScore
-    from quantus_concepts.metrics.pasta.rated_metrics import Explainer, metric_values
-    from quantus_concepts.metrics.streaming.api import ConceptRanges, score_concepts, score_substitutions
-    from quantus_concepts.metrics.streaming.curves import intervention_curve, plot_interventions
-    from quantus_concepts.metrics.streaming.vision_language import score_vision_language
+    from quantus_concepts.metrics.ranges import score_ranges
+    from quantus_concepts.metrics.streaming.api import concept_state, score_concepts, score_substitutions
+    from quantus_concepts.metrics.streaming.curves import intervention_curve
+    from quantus_concepts.metrics.streaming.state import ConceptState
 else:
     from quantus_concepts.metrics.host.errors import with_import_advice
 
@@ -39,8 +40,7 @@ __all__ = [
     "IDR",
     "IIR",
     "MCS",
-    "ConceptRanges",
-    "Explainer",
+    "ConceptState",
     "Faithfulness",
     "Limits",
     "PASTAScore",
@@ -53,15 +53,15 @@ __all__ = [
     "SubstitutionScore",
     "attribute_regions",
     "check_premise",
+    "concept_state",
     "intervention_curve",
-    "metric_values",
     "optimise_patch",
     "plot_interventions",
     "score_concepts",
     "score_contrasts",
     "score_explanations",
+    "score_ranges",
     "score_relative",
-    "score_shards",
     "score_substitutions",
     "score_vision_language",
     "shared_passes",

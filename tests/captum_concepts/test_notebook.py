@@ -18,7 +18,7 @@ from torch import nn
 from captum_concepts import BottleneckCBM, ConceptBank, LayerFeatures, PostHocCBM
 from captum_concepts._support.shown import sample_html
 from quantus_concepts.datasets import PaintedBirds, PaintedSubstitutions
-from quantus_concepts.metrics.host.call import Record
+from quantus_concepts.metrics.host.record import Record
 
 TAGS = {"body", "div", "strong", "table", "thead", "tbody", "tr", "th", "td"}
 HOSTILE = ["<script>alert(1)</script>", '"><img src=x onerror=1>', "&amp; $x$", "a\x00\u202eb", "x" * 500]

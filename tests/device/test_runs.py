@@ -57,7 +57,6 @@ from device_inputs import (
     QUARTERS,
     REGION,
     SIZE,
-    VOTES,
     cbm,
     concept_model,
     predicted,
@@ -84,8 +83,8 @@ from quantus_concepts import (
     score_substitutions,
 )
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, MapExplanation
-from quantus_concepts.datasets.ratings.rated import RatedExplanations
-from quantus_concepts.metrics import Explainer, attribute_regions, metric_values
+from quantus_concepts.metrics import attribute_regions
+from quantus_concepts.metrics.pasta.rated_metrics import measure_maps
 from quantus_concepts.pasta import Embedder, TrainingSettings, score_masks, train_scorer
 from tiny_encoders import PoolingEncoder, tiny_open_clip
 from tiny_models import N_CLASSES, N_CONCEPTS, TinyConceptModel
@@ -243,23 +242,10 @@ def run_premise(device: torch.device, n: int) -> Any:
     return check_premise(TinyConceptModel().to(device), *arrays, name="f", feature="scene", batch_size=BATCH)
 
 
-def rated(n: int) -> RatedExplanations:
-    explanations = [MapExplanation(torch.from_numpy(PICTURES[i]), torch.from_numpy(MAPS[i])) for i in range(n)]
-    return RatedExplanations(
-        explanations,
-        np.repeat(VOTES[:n, None, :1], 6, 2),
-        np.arange(n).astype(str),
-        np.array(["a"] * n),
-        np.array(["cat"] * n),
-        np.array(["set"] * n),
-        np.array(["map"] * n),
-        "made up",
-    )
-
-
 def run_rated_metrics(device: torch.device, n: int) -> Any:
-    explainer = Explainer(TinyConceptModel().to(device), explain_func(Saliency, channels="sum"))
-    return metric_values(rated(n), {"a": explainer}, thresholds=(6,), n_samples=2, batch_size=BATCH)
+    model, explain = TinyConceptModel().to(device), explain_func(Saliency, channels="sum")
+    arrays = (torch.from_numpy(PICTURES[:n]), torch.from_numpy(MAPS[:n]))
+    return measure_maps(model, *arrays, explain, thresholds=(6,), n_samples=2, batch_size=BATCH)
 
 
 def patches(device: torch.device, n: int) -> Any:
@@ -275,7 +261,7 @@ COLLECTORS: dict[str, Run] = {
     "score_relative": run_relative,
     "attribute_regions": run_regions,
     "check_premise": run_premise,
-    "metric_values": run_rated_metrics,
+    "measure_maps": run_rated_metrics,
     "optimise_patch": patches,
 }
 
@@ -401,7 +387,8 @@ def run_pictures(device: torch.device, n: int) -> Any:
 
 def embed_explanations(device: torch.device, n: int) -> Any:
     embedder = Embedder(tiny_open_clip(device=device), size=32, batch_size=BATCH)
-    return embedder.embed(list(rated(n).explanations))
+    pairs = zip(PICTURES[:n], MAPS[:n], strict=True)
+    return embedder.embed([MapExplanation(*map(torch.from_numpy, pair)) for pair in pairs])
 
 
 def embed_concepts(device: torch.device, n: int) -> Any:
@@ -435,12 +422,12 @@ VIEWS = {
     "score_contrasts": 5,
     "score_relative": 4,
     "check_premise": 3,
-    "metric_values": 10,
+    "measure_maps": 10,
     "optimise_patch": 3,
 }
 
 #: Whose own loop asks for numbers: Captum's, and conjugate gradients, every sixteen steps, whether they are there.
-ASKING = ("KernelShap", "Faithfulness by ROAD", "metric_values")
+ASKING = ("KernelShap", "Faithfulness by ROAD", "measure_maps")
 
 #: Captum draws their noise on the device, whose numbers at random are its own.
 DRAWN = ("GradientShap", "NoiseTunnel", "SmoothGrad", "IG + SmoothGrad")

@@ -18,7 +18,6 @@ from metric_inputs import (
     OTHER,
     PARTS,
     POINTS,
-    SAMPLES,
     SCORER,
     TRUTH,
     named_arguments,
@@ -26,13 +25,12 @@ from metric_inputs import (
 from quantus_concepts import AVAILABLE_METRICS
 from quantus_concepts import metrics as package
 from quantus_concepts.datasets import simulated_ratings
-from quantus_concepts.metrics import ConceptRanges, Subject
+from quantus_concepts.metrics import Subject
 from tiny_encoders import PoolingEncoder
 
 PACKAGE = package
 SUBJECT = Subject(OTHER, IMAGES, CLASSES)
 CHECK = {"model": OTHER, "with_feature": IMAGES, "without_feature": IMAGES, "only_feature": IMAGES, "labels": CLASSES}
-RANGES = ConceptRanges(OTHER, SAMPLES, batch_size=2, top_l=(1,))
 SUBSTITUTED = {"added": CLASSES, "removed": CLASSES, "labels": CLASSES}
 RATINGS = simulated_ratings(2, 1, 32, n_classes=2, n_concepts=26)
 
@@ -41,7 +39,7 @@ def explain(model: Any, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray:
     return np.ones_like(inputs)
 
 
-OBJECTS: Mapping[str, Callable[[], Any]] = {"ConceptRanges": lambda: RANGES, "Subject": lambda: SUBJECT}
+OBJECTS: Mapping[str, Callable[[], Any]] = {"Subject": lambda: SUBJECT}
 #: Arguments that metrics can do without.
 OPTIONAL = {"labels": CLASSES, "masks": MASKS, "removed": CLASSES, "pairs": CLASSES}
 GOOD: Mapping[str, Mapping[str, Any]] = {
@@ -50,24 +48,18 @@ GOOD: Mapping[str, Mapping[str, Any]] = {
         for metric in AVAILABLE_METRICS["Concepts"].values()
     },
     "PASTAScore": {"scorer": SCORER, "encoder": PoolingEncoder()},
-    "ConceptRanges": {"model": OTHER, "data": SAMPLES, "top_l": (1,)},
-    "ConceptRanges.rows": {"start": 0, "stop": 2},
-    "ConceptRanges.table": {"rows": RANGES.rows(0, len(SAMPLES))},
-    "Explainer": {"model": OTHER},
     "Patch": {"init": IMAGES[0]},
     "Subject": {"model": OTHER, "images": IMAGES, "labels": CLASSES},
     "attribute_regions": {"methods": {"a": explain}, "subjects": [SUBJECT], "masks": MASKS},
     "check_premise": CHECK,
     "intervention_curve": {"model": OTHER, "loader": LOADER, "concept_labels": LABELS, "labels": CLASSES},
     "optimise_patch": {"model": OTHER, "images": IMAGES, "masks": MASKS, "init": IMAGES[0], "steps": 1},
-    "metric_values": {"ratings": RATINGS},
     "score_concepts": {
         **{"model": OTHER, "loader": LOADER, "class_concepts": TRUTH, "part_of_concept": PARTS, "points": POINTS},
         **{"top_l": (1,), "concept_labels": LABELS, "value_threshold": 0.5, **SUBSTITUTED},
     },
     "score_contrasts": {"methods": {"a": explain}, "masks": MASKS, "mcs": (SUBJECT, SUBJECT)},
     "score_explanations": {"scorer": SCORER, "loader": [], "encoder": PoolingEncoder()},
-    "score_shards": {"make_scorer": list, "n_items": 8, "out": "out", "fingerprint": {"run": 1}},
     "score_relative": {
         **{"methods": {"a": explain}, "models": {0.5: OTHER, 1.0: OTHER}, "images": IMAGES, "without": IMAGES},
         **{"masks": MASKS, "labels": CLASSES},
@@ -80,4 +72,4 @@ GOOD: Mapping[str, Mapping[str, Any]] = {
     "shared_passes": {"memory": 1.0},
 }
 #: They need explanations of the scorer's labels, and a scorer.
-NOT_RUN = {"score_explanations", "score_shards"}
+NOT_RUN = {"score_explanations"}

@@ -93,7 +93,7 @@ VALUES: dict[str, tuple[Callable[[World], object], str]] = {
     ),
     "labels for other concepts": (
         lambda w: CEM(w.labels[:, :3])(w.model, w.images, w.classes),
-        r"model's L = 5 concepts but got 3",
+        r"model's L = 5 concepts but got \(6, 3\)",
     ),
     "class concepts of other classes": (
         lambda w: CGIM(w.class_concepts[:3])(w.model, w.images, np.zeros(N, int)),
@@ -152,7 +152,7 @@ VALUES: dict[str, tuple[Callable[[World], object], str]] = {
     ),
     "fewer regions passed": (
         lambda w: w.iir(call={"s_batch": w.masks[:4]}),
-        r"`s_batch` to have 6 masks, one for each image, but got 4",
+        r"`s_batch` to have one row for each sample of `x_batch`, 6, but got 4",
     ),
     "all regions empty": (lambda w: w.mcs(masks=w.masks * 0), r"`masks` .* all 6 masks are empty"),
     "all regions full": (lambda w: w.idr(call={"s_batch": w.masks * 0 + 1}), r"`s_batch` .* all 6 masks are full"),
@@ -243,11 +243,11 @@ VALUES: dict[str, tuple[Callable[[World], object], str]] = {
     ),
     "a mean without a deviation": (
         lambda w: Patch(w.photographs[0], mean=[0.5] * 3),
-        r"`mean` and `std` to be given together",
+        r"`mean` and `std` together but got `mean` without `std`",
     ),
     "a deviation of 0": (
         lambda w: Patch(w.photographs[0], mean=[0.5] * 3, std=[0.5, 0, 0.5]),
-        r"`std` to hold finite numbers above 0",
+        r"`std` to be positive",
     ),
     "a normalisation of other channels": (
         lambda w: w.iir_of_photographs(mean=[0.0] * 2, std=[1.0] * 2),

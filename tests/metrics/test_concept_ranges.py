@@ -1,37 +1,113 @@
-"""Concept models scored by ranges of a data set: the numbers of one pass."""
+"""Concept models scored by ranges of a data set: merged states give the table of one pass."""
 
 from __future__ import annotations
 
+import itertools
+import warnings
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 import torch
-from torch.utils.data import DataLoader
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset, Subset
 
-from concept_ranges import N, Samples
+from captum_concepts import PostHocCBM
 from quantus_concepts import score_concepts
-from quantus_concepts.metrics import ConceptRanges
-from tiny_models import SharingConceptModel
+from quantus_concepts.datasets.base import ConceptSample
+from quantus_concepts.metrics import ConceptState, concept_state
+from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel, TinyConceptModel
+
+N, BATCH, CUTS = 11, 2, (0, 2, 8, 11)
 
 
-class Pairs(Samples):
-    """The same images, with something put in and taken out; of the last two ranges nothing that is known."""
+class Samples(Dataset[ConceptSample]):
+    """Images of which all is drawn; something is put into the first four and taken out."""
 
+    part_of_concept = torch.tensor([2, 0, -1, 1, 0])
     added = torch.tensor([0, 1, 2, 3, *[-1] * (N - 4)])
     removed = torch.tensor([1, 2, 3, 0, *[-1] * (N - 4)])
+    class_names = [*"KLMN"]  # noqa: RUF012
+
+    def __init__(self) -> None:
+        def rand(*shape: int) -> Tensor:
+            return torch.rand(*shape, generator=random)
+
+        random = torch.Generator().manual_seed(5)
+        self.images, self.concepts = rand(N, 3, 12, 15), (rand(N, N_CONCEPTS) < 0.4).float()
+        self.points = (12 * rand(N, 3, 2, 2)).masked_fill(rand(N, 3, 2, 1) < 0.3, torch.nan)
+        self.labels = (N_CLASSES * rand(N)).long()
+        self.class_concepts = rand(N_CLASSES, N_CONCEPTS)
+
+    def __len__(self) -> int:
+        return N
+
+    def __getitem__(self, index: int) -> ConceptSample:
+        """Return one image and what is known of it."""
+        return ConceptSample(self.images[index], int(self.labels[index]), self.concepts[index], self.points[index])
 
 
-@pytest.mark.parametrize("per_image", [False, True])
+DATA = Samples()
+MODELS = {"one": SharingConceptModel(0), "of its own": TinyConceptModel(3)}
+
+
+def loader_of(data: Any) -> DataLoader[Any]:
+    # Without a generator of its own a loader draws from the global one.
+    return DataLoader(data, BATCH, generator=torch.Generator())
+
+
+def range_state(model: Any, start: int, stop: int, **settings: Any) -> ConceptState:
+    return concept_state(model, loader_of(Subset(DATA, range(start, stop))), start=start, **settings)
+
+
+def merged(model: Any, folder: Path, **settings: Any) -> ConceptState:
+    """Return the state of all ranges, each of which went through a file."""
+    states = []
+    for start, stop in itertools.pairwise(CUTS):
+        save_file(range_state(model, start, stop, **settings).tensors(), folder / "state.safetensors")
+        states.append(ConceptState.from_tensors(load_file(folder / "state.safetensors")))
+    first, *others = states
+    for other in others:
+        first.merge(other)
+    return first
+
+
 @pytest.mark.parametrize("baselines", [False, True])
-def test_rows_of_ranges_give_the_table_of_one_pass(baselines: bool, per_image: bool) -> None:
-    model, data = SharingConceptModel(0), Pairs()
-    settings: dict[str, Any] = {"baselines": baselines, "value_threshold": 0.1, "top_l": (1, 2), "seed": 3}
-    ranges = ConceptRanges(model, data, batch_size=2, **settings)
-    rows = pd.concat([ranges.rows(0, 2), ranges.rows(2, 8), ranges.rows(8, 11)], ignore_index=True)
-    loader = DataLoader(data, 2, generator=torch.Generator())
-    expected = score_concepts(model, loader, **settings, per_image=per_image)
-    pd.testing.assert_frame_equal(ranges.table(rows, per_image=per_image), expected, check_exact=True)
-    assert {"CLM", "CEM", "S+"} <= {*expected["metric"]}
-    with pytest.raises(ValueError, match=r"all 11 images and 1 models and controls, 11 rows, but got 9"):
-        ranges.table(rows[:9])
+def test_ranges_give_the_tables_of_one_pass(baselines: bool, tmp_path: Path) -> None:
+    settings: dict[str, Any] = {
+        "baselines": baselines,
+        "value_threshold": {"one": 0.1},
+        "top_l": (1, 2),
+        "seed": 3,
+        "controls": {"random": [SharingConceptModel(seed) for seed in (7, 8, 9)]},
+        "control_stride": 3,
+        "interventions": (0, 1, 3),
+    }
+    state = merged(MODELS, tmp_path, **settings)
+    expected = score_concepts(MODELS, loader_of(DATA), **settings)
+    pd.testing.assert_frame_equal(state.table(), expected, check_exact=True)
+    assert {"CLM", "CEM", "S+", "CGIM", "accuracy after interventions"} <= {*expected["metric"]}
+    images = score_concepts(MODELS, loader_of(DATA), **settings, per_image=True)
+    pd.testing.assert_frame_equal(state.images(), images, check_exact=True)
+
+
+def test_random_banks_of_a_model_are_scored_over_ranges(tmp_path: Path) -> None:
+    backbone = nn.Sequential(nn.Conv2d(3, 6, 3, stride=3), nn.ReLU()).eval()
+    with torch.random.fork_rng(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.manual_seed(0)
+        model = PostHocCBM.fit(backbone, loader_of(DATA), random_banks=3, min_images=1)
+    table = merged(model, tmp_path).table()
+    pd.testing.assert_frame_equal(table, score_concepts(model, loader_of(DATA)), check_exact=True)
+    assert {*table["model"]} == {"model", "random banks"}
+
+
+def test_other_ranges_and_states_raise() -> None:
+    with pytest.raises(ValueError, match=r"`loader` to be over Subset\(data, range\(start, stop\)\) with `start` = 4"):
+        concept_state(MODELS, loader_of(Subset(DATA, range(2, 6))), start=4)
+    with pytest.raises(ValueError, match="`other` to have the models"):
+        range_state(MODELS, 0, 2).merge(range_state(MODELS["one"], 2, 4))
+    with pytest.raises(ValueError, match="`other` to have the columns"):
+        range_state(MODELS, 0, 2).merge(range_state(MODELS, 2, 4, top_l=(1,)))

@@ -7,18 +7,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-import quantus
 import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from captum_concepts import ConceptBank, PostHocCBM, embed
-from quantus_concepts import CEM, CGIM, CLM, score_concepts, summarise
+from quantus_concepts import CLM, score_concepts, summarise
 from quantus_concepts.datasets.base import ConceptSample
 from quantus_concepts.functional import point_hits
 from quantus_concepts.functional.intervals import interval
-from quantus_concepts.metrics.streaming.batches import EarlierPoints
-from quantus_concepts.metrics.streaming.locations import GaussianRegion
+from quantus_concepts.metrics.concepts.locations import GaussianRegion
+from quantus_concepts.metrics.streaming.loader import EarlierPoints
 from reference import clm as reference_clm
 from reference import part_specificity as reference_specificity
 from reference.evaluation import evaluate
@@ -103,73 +102,6 @@ def test_every_variant_agrees_with_the_formulas(kind: type[nn.Module]) -> None:
     absent = values[np.arange(N), (chosen * values).argmax(1)] < 0
     np.testing.assert_array_equal(columns["negative first", "contribution", 1, 0, ""], absent)
     assert 0 < absent.sum() < N
-
-
-@pytest.fixture(scope="module")
-def float32() -> tuple[SharingConceptModel, dict[str, np.ndarray], pd.DataFrame]:
-    """A model, the arrays Quantus is given, and the table of the same images."""
-    model = SharingConceptModel()
-    samples = make_samples(torch.float32)
-    arrays = [tensor.numpy() for tensor in next(iter(DataLoader(samples, N)))]
-    predicted = model(torch.as_tensor(arrays[0])).argmax(1).numpy()
-    data = dict(zip(("images", "labels", "concepts", "points"), arrays, strict=True)) | {"predicted": predicted}
-    return model, data, run(model, samples)
-
-
-def metrics_for(data: dict[str, np.ndarray]) -> dict[tuple[Any, ...], quantus.Metric]:
-    """Each metric class, by the fields of its row."""
-    labels = data["labels"]
-    metrics: dict[tuple[Any, ...], quantus.Metric] = {}
-    for name in EXPLANATIONS:
-        for top in TOPS:
-            for which in ("all", "correct"):
-                metrics["CEM", name, which, top, 0.0, ""] = CEM(
-                    data["concepts"], top, only_correct=which == "correct", labels=labels, importance=name
-                )
-            for alpha in ALPHAS:
-                metrics["CLM", name, "all", top, alpha, ""] = CLM(
-                    alpha, points=data["points"], part_of_concept=PARTS, top_l=top, importance=name
-                )
-        for per in ("concept", "class"):
-            metrics["CGIM", name, "correct", 0, 0.0, per] = CGIM(CLASS_CONCEPTS, per, labels, importance=name)
-    return metrics
-
-
-@pytest.mark.filterwarnings("ignore::UserWarning")
-def test_every_row_is_what_the_metric_class_gives_in_quantus(float32: Any) -> None:
-    """To the bit, in one stock call of `quantus.evaluate`."""
-    model, data, table = float32
-    metrics = metrics_for(data)
-    results = quantus.evaluate(
-        metrics={str(key): metric for key, metric in metrics.items()},
-        xai_methods={"any": np.ones_like(data["images"])},
-        model=model,
-        x_batch=data["images"],
-        y_batch=data["predicted"],
-        call_kwargs={"call": {"batch_size": 4}},
-    )["any"]
-    table = table[table["baseline"] == ""].copy()
-    table[["l", "alpha"]] = table[["l", "alpha"]].astype(float).fillna(0)
-    rows = {
-        key: group
-        for key, group in table.groupby(["metric", "explanation", "set", "l", "alpha", "item_kind"])
-        if key[0] in ("CEM", "CLM", "CGIM")
-    }
-    assert set(rows) == set(metrics)
-    for key, metric in metrics.items():
-        scores = np.array(results[str(key)])
-        scores = scores if scores.ndim == 1 else scores[0]
-        defined = scores[~np.isnan(scores)]
-        mean = rows[key].iloc[0]
-        assert mean["value"] == defined.mean() or (not len(defined) and np.isnan(mean["value"]))
-        assert (mean["n"], mean["undefined"]) == (len(defined), len(scores) - len(defined))
-        # CGIM has scores of concepts, which are not independent: no interval.
-        ends = (np.nan, np.nan) if key[0] == "CGIM" else interval(scores, metric.bounds, data["predicted"])
-        np.testing.assert_array_equal((mean["low"], mean["high"]), ends)
-        if key[0] == "CGIM":
-            np.testing.assert_array_equal(rows[key]["value"].iloc[1:], scores)
-        if key[0] != "CGIM" and len(defined):
-            assert mean["chance"] == pytest.approx(metric.records[-1].chance, abs=1e-7)
 
 
 def test_intervals_of_clm_are_those_of_summarise() -> None:

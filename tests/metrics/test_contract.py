@@ -32,7 +32,7 @@ from metric_inputs import (
 )
 from quantus_concepts import CEM, CGIM, IDR, IIR, MCS
 from quantus_concepts.functional import positive_percentile
-from quantus_concepts.metrics.host.call import DEFAULTS, QuantusArguments
+from quantus_concepts.metrics.host.record import DEFAULTS, QuantusArguments
 from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel, TinyConceptModel
 
 N, SIZE = 12, 12

@@ -16,10 +16,11 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from captum_concepts import build_method
 from quantus_concepts import IDR, IIR, MCS, Subject, score_contrasts, score_relative, summarise
-from quantus_concepts.functional import relative_contrast
-from quantus_concepts.metrics import RegionAttributions, attribute_regions
+from quantus_concepts.functional import idr, iir, mcs, perturbation, relative_contrast
+from quantus_concepts.metrics import attribute_regions
+from quantus_concepts.metrics.contrast.pairs import Regions, left_out, score_pair
 from quantus_concepts.metrics.contrast.regions import batches
-from quantus_concepts.metrics.contrast.scores import contrast_scores, contrast_table, random_regions, undefined_reasons
+from quantus_concepts.metrics.contrast.scores import contrast_table, first_reasons, random_regions
 from reference import attribution as reference
 
 N, SIZE, N_CLASSES = 24, 12, 3
@@ -74,9 +75,16 @@ def world() -> World:
     return World()
 
 
-@pytest.mark.parametrize("name", ["vanilla gradient", "Grad-CAM", "SmoothGrad"])
+def nothing_or_nan(model, inputs, targets, **kwargs):
+    """Maps of which some are zero, and some not finite."""
+    maps, kinds = inputs.copy(), (1000 * inputs[:, 0, 0, 0]).astype(int) % 5
+    maps[kinds == 0], maps[kinds == 1, 0, 0, 0] = 0, np.nan
+    return maps
+
+
+@pytest.mark.parametrize("name", ["vanilla gradient", "Grad-CAM", "SmoothGrad", "nothing or NaN"])
 def test_each_column_is_what_the_metric_gives_in_stock_quantus(world, name):
-    method = build_method(name, n_samples=2)
+    method = nothing_or_nan if name == "nothing or NaN" else build_method(name, n_samples=2)
     # One batch, as Quantus explains: sums of floats depend on it.
     settings = {"threshold": THRESHOLD, "seed": 3, "batch_size": N}
     table = score_contrasts({name: method}, world.masks, **world.pairs, **settings).set_index("metric")
@@ -110,11 +118,16 @@ def test_each_column_is_what_the_metric_gives_in_stock_quantus(world, name):
         np.testing.assert_array_equal(ours, results[name][metric])
         # Some images are wrong, and some are right, or nothing is tested.
         assert 0 < np.isnan(ours).sum() < N - 5
+        given = images.loc[images["metric"] == metric, "reason"]
+        assert ((given != "") == np.isnan(ours)).all()
+        # A class counts every reason of an image, a table the first one.
+        assert set(given) - {""} <= set(scorer.records[-1].reasons)
         row = table.loc[metric]
         # An interval of `perturbation` may reach beyond 1, where that of the class is cut.
         same = ["value", "low", "n", "undefined"] + ["high"] * (metric != "perturbation")
         pd.testing.assert_series_equal(row[same], settings[same], check_exact=True, check_names=False)
-        assert _reasons(row["reason"]) == _reasons(settings["reason"])
+        if name != "nothing or NaN":
+            assert _reasons(row["reason"]) == _reasons(settings["reason"])
         assert row["chance"] == settings["chance"] or (np.isnan(row["chance"]) and metric.startswith(("I", "p", "M")))
     assert table.loc["MCS", "control"] == table.loc["MCS baseline", "value"]
     assert np.isnan(table.loc["IDR", "control"])
@@ -135,38 +148,44 @@ def test_each_subject_is_explained_once(world):
     assert batch_sizes == [N] * 5
 
 
+def regions(*values: float) -> Regions:
+    return Regions(torch.tensor(values).double(), np.full(len(values), "", dtype=object))
+
+
 def test_by_hand():
-    model, labels = network(0), torch.zeros(3)
-    image = torch.zeros(3, 3, 4, 4)
-    object_model, scene, bare = (Subject(model, image, labels) for _ in range(3))
-    plain, patched = (Subject(model, torch.zeros(4, 3, 4, 4), torch.zeros(4)) for _ in range(2))
-    attributions = {
-        object_model: [0.8, 0.6, 0.9],
-        scene: [0.2, 0.4, 0.1],
-        bare: [0.3, 0.4, 0.0],
-        plain: [0.5, 0.0, 0.4, 1.0],
-        patched: [0.52, 0.3, 0.2, 1.0],
+    pairs = {
+        "MCS": (mcs, regions(0.8, 0.6, 0.9), regions(0.2, 0.4, 0.1), ["", "", "wrong"]),
+        "MCS baseline": (mcs, regions(0.4, 0.3, 0.45), regions(0.1, 0.2, 0.05), ["", "", "wrong"]),
+        "IDR": (idr, regions(0.2, 0.4, 0.1), regions(0.3, 0.4, 0.0), ["", "", ""]),
+        "IIR": (iir, regions(0.5, 0.0, 0.4, 1.0), regions(0.52, 0.3, 0.2, 1.0), ["", "", "", "seen"]),
+        "perturbation": (perturbation, regions(0.5, 0.0, 0.4, 1.0), regions(0.52, 0.3, 0.2, 1.0), ["", "", "", "seen"]),
     }
-    inside = {subject: torch.tensor(values).double() for subject, values in attributions.items()}
-    elsewhere = {subject: inside[subject] / 2 for subject in (object_model, scene)}
-    pairs = {"MCS": (object_model, scene), "IDR": (scene, bare), "IIR": (plain, patched)}
-    why = {"MCS": np.array(["", "", "wrong"], object), "IDR": np.array(["", "", ""], object)}
-    why["IIR"] = np.array(["", "", "", "seen"], object)
-    scores = contrast_scores({"m": RegionAttributions(inside, elsewhere)}, pairs, why)
-    table = contrast_table(scores, unconverged=1).set_index("metric")
+    parts = []
+    for metric, (compare, first, second, why) in pairs.items():
+        scores, reasons = score_pair(compare, first, second, np.array(why, object), "nothing there")
+        columns = {"method": "m", "metric": metric, "score": scores, "reason": first_reasons(reasons)}
+        parts.append(pd.DataFrame(columns))
+    table = contrast_table(pd.concat(parts), unconverged=1).set_index("metric")
     assert table["value"].tolist() == pytest.approx([0.4, 0.2, 1 / 3, 0.5, (0.04 + 0.5) / 2])
     assert table.loc["MCS", "control"] == pytest.approx(0.2)
     assert table["n"].tolist() == [2, 2, 3, 2, 2]
     assert table["undefined"].tolist() == [1, 1, 0, 2, 2]
     assert table["unconverged"].tolist() == [0, 0, 0, 1, 1]
     assert table.loc["MCS", "reason"] == "wrong (1)"
-    assert "attributions are 0 inside the mask" in table.loc["IIR", "reason"]
+    assert table.loc["IIR", "reason"] == "the explanation method failed: nothing there (1); seen (1)"
+
+
+def test_an_image_is_left_out_for_the_first_condition_that_it_does_not_meet():
+    unmarked = np.array(["no mask", "", "", ""], object)
+    first, second = np.array([False, False, False, True]), np.array([False, False, True, True])
+    why = left_out(unmarked, ("first", first), ("second", second))
+    assert why.tolist() == ["no mask", "first", "first", ""]
+    assert left_out(unmarked, ("second", second)).tolist() == ["no mask", "second", "", ""]
 
 
 def test_misclassified_images_have_a_reason(world):
-    pairs = {"MCS": world.pairs["mcs"]}
-    logits = {subject: subject.logits(7) for subject in pairs["MCS"]}
-    why = undefined_reasons(pairs, logits, np.empty(0), np.ones(N, dtype=bool))["MCS"]
+    scores = score_contrasts({"pixels": pixels}, world.masks, mcs=world.pairs["mcs"], batch_size=7, per_image=True)
+    why = scores.loc[scores["metric"] == "MCS", "reason"].to_numpy()
     assert set(why[::3]) == {"the model misclassifies the image"}
     assert why[5] == "the contrast model misclassifies the image"
 
@@ -232,7 +251,8 @@ def test_relative_mcs_leaves_out_an_image_without_a_region_and_a_broken_map(worl
     table = score_relative({"m": gives_one_nan}, regions, models, world.full, world.bare, labels, batch_size=7)
     row = table[table["metric"] == "relative MCS"].iloc[0]
     assert (row["n"], row["undefined"]) == (N - 3, 3)
-    assert row["reason"] == "masks are empty or full (2); attributions hold NaN or infinity (1)"
+    failed = "the explanation method failed: attributions hold NaN or infinity (1)"
+    assert row["reason"] == f"masks are empty or full (2); {failed}"
 
 
 @pytest.mark.parametrize(
@@ -382,12 +402,12 @@ def gives_nan(model, inputs, targets):
 
 BAD = {
     "raises": (fails, "RuntimeError: out of luck"),
-    "raises later": (fails_on_the_second_subject, "KeyError: 'layer'"),
-    "another size": (lambda model, inputs, targets: inputs[:, :, 1:], r"\(3, 3, 11, 12\)"),
+    "raises later": (fails_on_the_second_subject, "it raised KeyError: 'layer'"),
+    "another size": (lambda model, inputs, targets: inputs[:, :, 1:], r"shape \(1, 11, 12\), expected a map"),
     "another number": (lambda model, inputs, targets: inputs[:1], r"\(1, 3, 12, 12\)"),
-    "flat": (lambda model, inputs, targets: inputs.reshape(len(inputs), -1), r"\(3, 432\)"),
-    "nothing": (lambda model, inputs, targets: None, "but got"),
-    "text": (lambda model, inputs, targets: np.full(inputs.shape, "x"), "ValueError"),
+    "flat": (lambda model, inputs, targets: inputs.reshape(len(inputs), -1), r"shape \(432,\), expected a map"),
+    "nothing": (lambda model, inputs, targets: None, "it gave an array of shape"),
+    "text": (lambda model, inputs, targets: np.full(inputs.shape, "x"), "not numeric"),
 }
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from captum_concepts._support.running import keep_numpy_state
 from quantus_concepts import Faithfulness
-from quantus_concepts.metrics.faithfulness.perturbation import PixelPerturbation, descend, solve_system
+from quantus_concepts.metrics.faithfulness import PixelPerturbation, descend, solve_system
 from reference import faithfulness as reference
 
 WEIGHTS = np.array([[0.4, 0.3], [0.2, 0.1]])
@@ -394,7 +394,7 @@ class TestExplanations:
 
 VALUES: dict[str, tuple[Any, str]] = {
     "noise for black": (lambda: Faithfulness("black", noise=0.1), r"no argument `noise` with .*black"),
-    "no noise": (lambda: Faithfulness("uniform", noise=0), "`noise` to lie above 0"),
+    "no noise": (lambda: Faithfulness("uniform", noise=0), r"`noise` to lie in \(0, inf\)"),
     "half a normalisation": (lambda: Faithfulness(mean=[0.5]), r"`mean` and `std` together"),
     "two normalisations": (
         lambda: Faithfulness(mean=[0.5], std=[1], pixel_range=(0, 1)),

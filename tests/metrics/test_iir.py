@@ -221,7 +221,7 @@ class TestPatches:
             scores(model=Pixels(1).eval())
             assert patch_calls == [3, 3, 2] * 2
             np.testing.assert_equal(scores(masks=np.roll(world.masks, 1, 3)), scores(masks=np.roll(world.masks, 1, 3)))
-            assert patch_calls == [3, 3, 2] * 8
+            assert patch_calls == [3, 3, 2] * 3
 
     def test_an_image_without_a_mask_has_no_patch(
         self, model: Pixels, normalised: np.ndarray, classes: np.ndarray, world: World

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 import sys
-import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -414,40 +412,12 @@ def test_a_normalisation_that_cannot_be(name: str, value: Any) -> None:
         Patch(np.zeros((3, 8, 8)), **{"mean": [0.0], "std": [1.0], name: value})
 
 
-def test_long_work_shows_progress(
+def test_progress(
     net: Any, images: Tensor, masks: Tensor, objects: Tensor, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    monkeypatch.setattr("quantus_concepts.metrics.host.call.LONG", 0)
-    optimise_patch(net, images, masks, objects, steps=1, display_progressbar=False)
-    assert capsys.readouterr().err == ""
-    optimise_patch(net, images, masks, objects, steps=1)
+    for show in (False, None):
+        optimise_patch(net, images, masks, objects, steps=1, display_progressbar=show)
+        assert capsys.readouterr().err == ""
+    optimise_patch(net, images, masks, objects, steps=1, display_progressbar=True)
     assert "optimising patches" in capsys.readouterr().err
-
-
-class TestLongWork:
-    """Without a visible bar a warning says how long it takes; the test sets the clock."""
-
-    @pytest.fixture(autouse=True)
-    def slow(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        ticks = itertools.count(step=20.0)
-        monkeypatch.setattr("quantus_concepts.metrics.host.call.clock", lambda: next(ticks))
-
-    def run(self, net: Any, images: Tensor, masks: Tensor, objects: Tensor, **settings: Any) -> list[str]:
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            optimise_patch(net, images, masks, objects, early_stop=False, **settings)
-        return [str(warning.message) for warning in caught]
-
-    def test_one_warning_says_how_long(self, net: Any, images: Tensor, masks: Tensor, objects: Tensor) -> None:
-        n = len(images)
-        # 20 s for three steps of n images.
-        (message,) = self.run(net, images, masks, objects, steps=40, chunk_size=n, display_progressbar=False)
-        assert f"{n} patches of up to 40 steps each takes up to 4 min" in message
-
-    def test_none_where_a_bar_is_seen_or_little_is_left(
-        self, net: Any, images: Tensor, masks: Tensor, objects: Tensor, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        assert self.run(net, images, masks, objects, steps=8, chunk_size=len(images)) == []
-        monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-        assert self.run(net, images, masks, objects, steps=40, chunk_size=len(images)) == []

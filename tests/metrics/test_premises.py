@@ -116,20 +116,9 @@ def test_a_model_that_needs_both_is_not_verified():
     failed = {premise.name: premise for premise in check.premises if not premise.holds}
     assert set(failed) == {"removed", "remain correct"}
     assert failed["removed"].value == pytest.approx(2 / 3)
-    assert failed["removed"].sentence == "Removing the scene costs f_o 66.7 points, more than the 2 allowed."
-    assert failed["remain correct"].sentence == (
-        "33.3 % of the correct predictions of f_o stay correct without the scene, fewer than the 95 % required."
-    )
+    assert failed["remain correct"].value == pytest.approx(1 / 3)
     assert check.median_kl_changed > 0.5
     assert not check.verified
-
-
-def test_a_model_that_the_common_feature_misleads_is_said_to_be():
-    check = check_model(Looks("sum"), TwoHalves())
-    removed = check.premises[0]
-    assert removed.value < -0.02
-    assert removed.sentence.startswith("Removing the scene costs f_o nothing: its accuracy rises by ")
-    assert removed.sentence.endswith(", so the scene misleads it.")
 
 
 def test_a_common_feature_that_gives_the_label_away_is_found():
@@ -139,9 +128,7 @@ def test_a_common_feature_that_gives_the_label_away_is_found():
     alone = check.premises[2]
     assert alone.name == "alone"
     assert not alone.holds
-    assert alone.sentence == (
-        "From the scene alone f_o is 66.7 points better than chance (33.3 %), more than the 5 allowed."
-    )
+    assert alone.value == pytest.approx(2 / 3)
 
 
 def test_a_model_that_has_learned_nothing_is_not_verified():
@@ -149,7 +136,6 @@ def test_a_model_that_has_learned_nothing_is_not_verified():
     check = checked(np.zeros((3, 9, 3)), np.arange(9) % 3)
     assert [premise.name for premise in check.premises if not premise.holds] == ["learned"]
     assert not check.verified
-    assert "has not learned" in check.premises[3].sentence
 
 
 def test_without_a_correct_prediction_its_premises_fail():
@@ -159,7 +145,6 @@ def test_without_a_correct_prediction_its_premises_fail():
     assert math.isnan(check.remains_correct)
     remain = check.premises[1]
     assert not remain.holds
-    assert remain.sentence == "f_o is right on no image, so none can stay right without the scene."
     assert not check.verified
 
 
@@ -186,12 +171,6 @@ def test_each_limit_is_kept_to_the_last_digit(changed, fails):
     assert check.verified == (fails is None)
     failed = [premise.name for premise in check.premises if not premise.holds]
     assert failed[:1] == ([] if fails is None else [fails])
-
-
-def test_a_value_just_past_its_limit_is_not_written_as_the_limit():
-    check = replace(PASSING, accuracy_without=0.8899, remains_correct=0.9499)
-    assert check.premises[0].sentence == "Removing the scene costs f_o 2.01 points, more than the 2 allowed."
-    assert check.premises[1].sentence.startswith("94.99 % of the correct predictions")
 
 
 def test_the_limits_are_arguments():

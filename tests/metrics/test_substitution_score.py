@@ -35,7 +35,7 @@ def test_threshold_and_a_call_that_brings_its_concepts() -> None:
 
 def test_chance_pairs_and_reasons_are_remembered() -> None:
     metric = SubstitutionScore([0, 0, 1, -1], [1, -1, 1, 0], "removed")
-    message = r"put in is none of the model's \(1 of 4 samples\); no concept was taken out \(2 of 4 samples\)"
+    message = r"taken out \(2 of 4 samples\); the concept put in is none of the model's \(1 of 4 samples\)"
     with pytest.warns(UserWarning, match=message):
         metric(MODEL, IMAGES, CLASSES)
     record = metric.records[-1]

@@ -109,32 +109,22 @@ def _parts(modules: tuple[Any, ...]) -> dict[int, nn.Module]:
     return parts
 
 
-_flags_lock = threading.Lock()
-# How many evaluations hold a module (by its id) in eval mode, and the mode it had before the first of them.
-_flags: dict[int, tuple[int, bool]] = {}
-
-
 @contextmanager
 def evaluation_mode(*modules: Any) -> Iterator[None]:
-    """Put modules into eval mode, and every part back into its own mode when the last thread has left."""
-    parts = _parts(modules)
-    with _flags_lock:
-        for key, part in parts.items():
-            # A frozen ScriptModule has no mode.
-            count, training = _flags.get(key, (0, getattr(part, "training", False)))
-            _flags[key] = count + 1, training
-            if training:
-                part.training = False
+    """Put modules into eval mode, and every part back into its own mode afterwards."""
+    parts = [part for module in modules if isinstance(module, nn.Module) for part in module.modules()]
+    # A frozen ScriptModule has no mode.
+    modes = [(part, part.training) for part in parts if hasattr(part, "training")]
+    for part, training in modes:
+        if training:
+            part.training = False
     try:
         yield
     finally:
-        with _flags_lock:
-            for key, part in parts.items():
-                count, training = _flags.pop(key)
-                if count > 1:
-                    _flags[key] = count - 1, training
-                elif getattr(part, "training", training) != training:
-                    part.training = training
+        # An explanation method may have changed any of them.
+        for part, training in modes:
+            if part.training != training:
+                part.training = training
 
 
 _turn = threading.Condition()

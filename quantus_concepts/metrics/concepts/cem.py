@@ -2,31 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Unpack
 
 import numpy as np
 import torch
 from quantus.helpers.enums import EvaluationCategory, ScoreDirection
+from torch import Tensor
 
-from captum_concepts._support.constraints import Choice, Flag, Whole, check_arguments
+from captum_concepts._support.checks import check_binary, check_choice, check_whole, to_array
 from captum_concepts._support.running import predict_logits
 from quantus_concepts.functional.cem import ranked_presence
 from quantus_concepts.functional.ranking import first_concepts
-from quantus_concepts.metrics.host.base import UpdatedMetric
-from quantus_concepts.metrics.host.call import QuantusArguments
-from quantus_concepts.metrics.host.checks import (
-    CLASSES,
-    PRESENCE,
-    SELECT,
-    check_concept_order,
-    check_concept_values,
-    checked_classes,
-    concepts_of,
-)
-from quantus_concepts.metrics.host.model import IMPORTANCES, concept_importances, is_concept_model
+from quantus_concepts.metrics.host.checks import check_concept_order, to_classes
+from quantus_concepts.metrics.host.metric import ConceptMetric, Explain, Scored, add_reason, no_reasons
+from quantus_concepts.metrics.host.model import IMPORTANCES, check_concepts, image_importance, is_concept_model
+from quantus_concepts.metrics.host.record import QuantusArguments
 
 
-class CEM(UpdatedMetric):
+def existence(importance: Tensor, present: Tensor, order: Tensor, tops: Sequence[int]) -> Tensor:
+    """Return the share of the first l concepts that images show, for each l: (..., len(tops)); Equations 9 and 10.
+
+    The concepts present (..., L) are 0 and 1, their order (..., at least max(tops)) is that of the importance (..., L).
+    """
+    presence = ranked_presence(importance, present, order)
+    shares = presence.new_empty(*presence.shape[:-1], len(tops))
+    for place, top in enumerate(tops):
+        shares[..., place] = presence[..., :top].mean(-1)
+    return shares
+
+
+def to_presence(name: str, value: Any) -> np.ndarray:
+    """Return which concepts images show, (N, L) of 0 and 1, or raise."""
+    labels = to_array(name, value)
+    if labels.ndim != 2:
+        raise ValueError(f"Expected argument `{name}` to have shape (N, L) but got {labels.shape}.")
+    check_binary(name, labels)
+    # Torch warns of what cannot be written, as the array of a DataFrame is.
+    return np.require(labels, requirements=("C", "W"))
+
+
+class CEM(ConceptMetric):
     """Concept existence metric: share of the `top_l` most important concepts that the image shows.
 
     Aysel et al. (2025), Equations 9 and 10. Concepts are ranked by *signed* importance for the explained
@@ -98,9 +114,6 @@ class CEM(UpdatedMetric):
     settings = ("top_l", "only_correct", "importance")
     concept_labels: np.ndarray | None
 
-    @check_arguments(
-        concept_labels=PRESENCE, labels=CLASSES, top_l=Whole(1), only_correct=Flag(), importance=Choice(IMPORTANCES)
-    )
     def __init__(
         self,
         concept_labels: Any = None,
@@ -115,76 +128,69 @@ class CEM(UpdatedMetric):
         A score of 0 says that none is.
         """
         super().__init__(**quantus)
-        self.top_l, self.only_correct, self.importance = top_l, only_correct, importance
-        self._columns = concepts_of(concept_labels)
+        check_choice("importance", importance, IMPORTANCES)
+        self.top_l, self.only_correct = check_whole("top_l", top_l, 1), only_correct
+        self.importance = importance
+        self._columns = getattr(concept_labels, "columns", None)
         self._bind(concept_labels=concept_labels, labels=labels)
 
-    def _truth_array(self, name: str, value: Any) -> np.ndarray:
-        # Torch warns of what cannot be written, as the array of a DataFrame is.
-        array = np.require(value, requirements=("C", "W"))
-        if name == "concept_labels" and self.top_l > array.shape[1]:
+    def check_truth(self, name: str, value: Any) -> np.ndarray:
+        """Return labels of concepts (N, L) or of classes (N,), or raise."""
+        if name == "labels":
+            return to_classes(name, value)
+        labels = to_presence(name, value)
+        if self.top_l > labels.shape[1]:
             raise ValueError(
-                f"Expected argument `top_l` to be at most the number of concepts, {array.shape[1]}, but got "
+                f"Expected argument `top_l` to be at most the number of concepts, {labels.shape[1]}, but got "
                 f"{self.top_l}."
             )
-        return array
+        return labels
 
-    def _works_on_images(self, model: Any, x_batch: np.ndarray) -> bool:
-        return x_batch.ndim in (2, 4) and is_concept_model(model)
-
-    def _check_call(
-        self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, s_batch: np.ndarray | None
-    ) -> dict[str, np.ndarray]:
-        concept_labels = self._required_truth("concept_labels")
-        self.call.clusters = y_batch
-        self.call.chances = concept_labels.mean(1).tolist()
-        if not self.call.on_images:
-            check_concept_values("concept_labels", concept_labels.shape[1], x_batch)
+    def check_call(
+        self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, truth: dict[str, Any], explain: Explain
+    ) -> dict[str, Any]:
+        """Raise where the labels are not those of the model's concepts."""
+        if "concept_labels" not in truth:
+            raise self.lacks("concept_labels")
+        labels = truth["concept_labels"]
         if self.only_correct and model is None:
             raise ValueError("only_correct=True needs argument `model`, to know which samples are correct.")
-        if concept_labels is self.concept_labels:
+        if self._columns is not None and labels is self.concept_labels:
             check_concept_order("concept_labels", self._columns, model)
-        return {}
+        return truth
 
-    def evaluate_batch(
+    def score_batch(
         self,
         model: Any,
         x_batch: np.ndarray,
         y_batch: np.ndarray,
-        a_batch: np.ndarray,
-        rows_batch: np.ndarray,
-        concept_labels_batch: np.ndarray,
-        labels_batch: np.ndarray | None = None,
-        **kwargs: Any,
-    ) -> list[float]:
+        explain: Explain,
+        *,
+        concept_labels: np.ndarray,
+        labels: np.ndarray | None = None,
+        **truth: Any,
+    ) -> Scored:
         """Score some samples by their importances, given or computed from images."""
-        module: Any = None if model is None else model.get_model()
-        n_concepts, logits = concept_labels_batch.shape[1], None
-        if self.call.on_images:
-            _, values, logits = self.concept_outputs(module, x_batch, rows_batch)
-            if values.shape[1] != n_concepts:
-                raise ValueError(
-                    "Expected argument `concept_labels` to have shape (N, L) with the model's "
-                    f"L = {values.shape[1]} concepts but got {n_concepts} columns. {SELECT}"
-                )
-            classes = checked_classes(y_batch, logits)
-            importance = concept_importances(module, values, classes, (self.importance,))[self.importance]
+        logits: Tensor | None = None
+        explained, n_concepts = None, concept_labels.shape[1]
+        if x_batch.ndim in (2, 4) and is_concept_model(model):
+            importance, logits = image_importance(model, x_batch, y_batch, self.importance)
+            check_concepts("concept_labels", "(N, L)", concept_labels, importance.shape[1])
+            why = no_reasons(len(x_batch))
         else:
-            importance = self.concept_attributions(module, x_batch, a_batch, n_concepts)
+            attributions, why, explained = explain.of_concepts(n_concepts, "concept_labels")
+            importance = torch.as_tensor(attributions)
             if self.only_correct:
-                logits = predict_logits(module, x_batch, **model.model_predict_kwargs)
-        # Equations 9 and 10: how many of the first concepts of each sample it shows.
-        labels = torch.as_tensor(concept_labels_batch, device=importance.device)
-        order = first_concepts(importance, self.top_l)
-        shares = ranked_presence(importance, labels, order).mean(1).double()
+                logits = predict_logits(model, x_batch, **explain.predict_kwargs)
+        present = torch.as_tensor(concept_labels, device=importance.device)
+        shares = existence(importance, present, first_concepts(importance, self.top_l), (self.top_l,))[:, 0].double()
         # One transfer from the device for each batch.
         predicted = shares if logits is None else logits.argmax(1).to(shares)
         scores, predicted_classes = torch.stack([shares, predicted]).cpu().numpy()
-        if self.call.on_images:
-            self.leave_out("the model's importances are NaN", int(np.isnan(scores).sum()))
+        if explained is None:
+            why = add_reason(why, np.isnan(scores), "the model's importances are NaN")
         if self.only_correct:
-            truth = y_batch if labels_batch is None else labels_batch
-            wrong = predicted_classes != truth
-            self.leave_out("they are misclassified", int(wrong.sum()))
+            wrong = predicted_classes != (y_batch if labels is None else labels)
+            why = add_reason(why, wrong, "they are misclassified")
             scores[wrong] = np.nan
-        return scores.tolist()
+        return Scored(scores, concept_labels.mean(1), why, y_batch, explained)

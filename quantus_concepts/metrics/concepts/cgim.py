@@ -2,39 +2,85 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Unpack
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Self, Unpack
 
 import numpy as np
 import torch
 from quantus.helpers.enums import EvaluationCategory, ScoreDirection
 from torch import Tensor
 
-from captum_concepts._support.constraints import Choice, check_arguments
+from captum_concepts._support.checks import check_choice
 from captum_concepts._support.running import predict_logits
 from quantus_concepts.functional.cgim import ClassSums, agreement
-from quantus_concepts.metrics.host.base import UpdatedMetric
-from quantus_concepts.metrics.host.call import Call, QuantusArguments
 from quantus_concepts.metrics.host.checks import (
-    CLASS_CONCEPTS,
-    CLASSES,
     SELECT,
+    check_classes,
     check_concept_order,
-    check_concept_values,
-    checked_classes,
-    concepts_of,
+    to_class_concepts,
+    to_classes,
 )
-from quantus_concepts.metrics.host.model import IMPORTANCES, concept_importances, is_concept_model, linear_weights
+from quantus_concepts.metrics.host.metric import ConceptMetric, Counted, Explain, Result, Scored, count_reasons
+from quantus_concepts.metrics.host.model import IMPORTANCES, image_importance, is_concept_model, linear_weights
+from quantus_concepts.metrics.host.record import QuantusArguments
 
 
-class _State(NamedTuple):
-    """Sums over the samples so far, the weights of a linear head, and whether explanations are these weights."""
+def class_sums(importance: Tensor, classes: Tensor, enters: Tensor, n_classes: int) -> ClassSums:
+    """Return the sums (K, E L) over the samples of each class that enter (n,), of importances (E, n, L)."""
+    sums = ClassSums(n_classes, len(importance) * importance.shape[2], importance.device)
+    sums.add(importance.transpose(0, 1).flatten(1), classes, enters)
+    return sums
 
-    sums: ClassSums | None
+
+def global_importance(sums: ClassSums, theta: Tensor | None, kinds: Sequence[str]) -> Tensor:
+    """Return A (E, K, L), Equations 3 to 8: the class means of the importances of E kinds, on the host.
+
+    A row without a sample is NaN, except by weight: a linear head's theta needs no image of its class.
+    """
+    means = sums.compute().unflatten(1, (len(kinds), -1)).transpose(0, 1)
+    if theta is not None and "weight" in kinds:
+        means = means.contiguous()
+        means[kinds.index("weight")] = theta.to(means)
+    return means
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassScored(Scored):
+    """Class sums of the samples of some batches, from which scores are made at the end."""
+
+    sums: ClassSums
+    #: Weights of a linear head, if the explanations so far are these or cannot be used.
     theta: Tensor | None
-    explained: bool
+    #: Whether an explanation could be used.
+    has_importance: bool
+    n: int
+
+    @property
+    def n_samples(self) -> int:
+        """How many samples there are."""
+        return self.n
+
+    def join(self, *others: Self) -> Self:
+        """Return the sums over these samples and others."""
+        joined = self
+        for other in others:
+            sums = joined.sums.to(joined.sums.sums.device)
+            sums.add_sums(other.sums)
+            joined = type(self)(
+                scores=joined.scores,
+                chance=joined.chance,
+                why=np.concatenate([joined.why, other.why]),
+                explained=other.explained if joined.explained is None else joined.explained or bool(other.explained),
+                sums=sums,
+                theta=_same(joined, other),
+                has_importance=joined.has_importance or other.has_importance,
+                n=joined.n + other.n,
+            )
+        return joined
 
 
-class CGIM(UpdatedMetric):
+class CGIM(ConceptMetric):
     """Concept global importance metric: agreement of concept importance with what people say of the classes.
 
     Aysel et al. (2025), Equations 3 to 8: the cosine between A and V, for every concept over the classes or
@@ -102,12 +148,6 @@ class CGIM(UpdatedMetric):
     sample_truth = ("labels",)
     settings = ("class_concepts", "per", "importance")
 
-    @check_arguments(
-        class_concepts=CLASS_CONCEPTS,
-        labels=CLASSES,
-        per=Choice(("concept", "class")),
-        importance=Choice(IMPORTANCES),
-    )
     def __init__(
         self,
         class_concepts: Any,
@@ -121,91 +161,105 @@ class CGIM(UpdatedMetric):
         A score of 0 says that the two have nothing in common, a negative one that they are opposed.
         """
         super().__init__(**quantus)
-        self.class_concepts = np.array(class_concepts, dtype=float)
-        self._columns = concepts_of(class_concepts)
-        self.per = per
-        self.importance = importance
+        check_choice("per", per, ("concept", "class"))
+        check_choice("importance", importance, IMPORTANCES)
+        self.class_concepts = to_class_concepts("class_concepts", class_concepts)
+        self._columns = getattr(class_concepts, "columns", None)
+        self.per, self.importance = per, importance
         self._bind(labels=labels)
-        self._sums: ClassSums | None = None
-        # Weights of a linear head; None for other heads, and as soon as an explanation is something else.
-        self._theta: Tensor | None = None
-        self._explained = False
 
-    def _truth_array(self, name: str, value: Any) -> np.ndarray:
-        n_classes = len(self.class_concepts)
-        if (value >= n_classes).any():
+    def check_truth(self, name: str, value: Any) -> np.ndarray:
+        """Return classes (N,), or raise where `class_concepts` has no such row."""
+        labels, n_classes = to_classes(name, value), len(self.class_concepts)
+        if (labels >= n_classes).any():
             raise ValueError(
                 f"Expected argument `{name}` to hold classes 0 to {n_classes - 1}, the rows of `class_concepts`, but "
-                f"got {value.max()}. Classes are counted from 0."
+                f"got {labels.max()}. Classes are counted from 0."
             )
-        return np.asarray(value, order="C")
+        return labels
 
-    def _works_on_images(self, model: Any, x_batch: np.ndarray) -> bool:
-        return x_batch.ndim in (2, 4) and is_concept_model(model)
-
-    def _check_call(
-        self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, s_batch: np.ndarray | None
-    ) -> dict[str, np.ndarray]:
+    def check_call(
+        self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, truth: dict[str, Any], explain: Explain
+    ) -> dict[str, Any]:
+        """Raise without a model, or where the concepts are in another order."""
         if model is None:
             raise ValueError("CGIM needs argument `model`, to know which samples are correctly predicted.")
-        if not self.call.on_images:
-            check_concept_values("class_concepts", self.class_concepts.shape[1], x_batch)
-        if "labels" not in self.call.truth:
-            self._truth_array("y_batch", y_batch)
-        check_concept_order("class_concepts", self._columns, model)
-        self._sums = None
-        head = model.head if self.call.on_images else model
-        theta = None if self.call.on_images and self.importance != "weight" else linear_weights(head)
-        self._theta = None if theta is None else theta.to("cpu", torch.float64)
-        self._explained = self.call.on_images
-        return {}
+        if self._columns is not None:
+            check_concept_order("class_concepts", self._columns, model)
+        return truth if "labels" in truth else truth | {"labels": self.check_truth("y_batch", y_batch)}
 
-    def evaluate_batch(
+    def score_batch(
         self,
         model: Any,
         x_batch: np.ndarray,
         y_batch: np.ndarray,
-        a_batch: np.ndarray,
-        rows_batch: np.ndarray,
-        labels_batch: np.ndarray | None = None,
-        **kwargs: Any,
-    ) -> list[float]:
-        """Add some samples to the sums of their classes; the scores are made when all samples are in."""
-        module = model.get_model()
-        if self.call.on_images:
-            _, values, logits = self.concept_outputs(module, x_batch, rows_batch)
-            self._check_sizes(logits.shape[1], values.shape[1])
-            classes = checked_classes(y_batch, logits)
-            importance = concept_importances(module, values, classes, (self.importance,))[self.importance]
-        else:
-            importance = self.concept_attributions(module, x_batch, a_batch, self.class_concepts.shape[1])
-            logits = predict_logits(module, x_batch, **model.model_predict_kwargs)
-            checked_classes(y_batch, logits)
+        explain: Explain,
+        *,
+        labels: np.ndarray,
+        **truth: Any,
+    ) -> ClassScored:
+        """Sum up the importances of some samples by class; `finish` compares the means with what people say."""
+        n_classes, n_concepts = self.class_concepts.shape
+        theta, explained, why = None, None, np.empty(0, dtype=object)
+        if x_batch.ndim in (2, 4) and is_concept_model(model):
+            importance, logits = image_importance(model, x_batch, y_batch, self.importance)
             self._check_sizes(logits.shape[1], importance.shape[1])
-            self._compare_with_theta(importance, y_batch)
-        truth = y_batch if labels_batch is None else labels_batch
+            if self.importance == "weight":
+                theta = linear_weights(model.head)
+            has_importance = True
+        else:
+            attributions, why, explained = explain.of_concepts(n_concepts, "class_concepts")
+            importance = torch.as_tensor(attributions)
+            logits = predict_logits(model, x_batch, **explain.predict_kwargs)
+            self._check_sizes(logits.shape[1], n_concepts)
+            check_classes("y_batch", y_batch, n_classes)
+            theta = linear_weights(model)
+            usable = importance.isfinite().all(1)
+            has_importance = bool(usable.any())
+            if theta is not None and has_importance:
+                expected = theta.to(importance.device, torch.float64)[y_batch]
+                # Explanations that are theta in every sample are type 1.
+                is_theta = torch.allclose(importance[usable].double(), expected[usable], rtol=1e-5)
+                theta = theta if is_theta else None
         # A(k, :) is the mean over the samples that are explained for their class k and predicted as it. A sample whose
         # explanation failed is left out; otherwise it would void its whole class.
-        device = importance.device
-        classes = torch.as_tensor(np.where(y_batch == truth, truth, -1), dtype=torch.int64, device=device)
-        correct = logits.argmax(1).to(device) == classes
+        classes = torch.as_tensor(np.where(y_batch == labels, labels, -1), dtype=torch.int64, device=importance.device)
+        correct = logits.argmax(1).to(classes) == classes
         finite = torch.linalg.vector_norm(importance, torch.inf, 1) < torch.inf
-        if self._sums is None:
-            n_classes, n_concepts = self.class_concepts.shape
-            self._sums = ClassSums(n_classes, n_concepts, device)
-            if self.call.is_update and self._updates:
-                # Added to a copy, in case this update fails.
-                self._sums.add_sums(self._updates[-1].state.sums)
-        self._sums.add(importance, classes, correct & finite)
-        return []
+        none = np.empty(0)
+        return ClassScored(
+            scores=none,
+            chance=none,
+            why=why[why != ""],
+            explained=explained,
+            sums=class_sums(importance[None], classes, correct & finite, n_classes),
+            # A copy: the model may be trained further before `compute`.
+            theta=None if theta is None else theta.to("cpu", torch.float64, copy=True),
+            has_importance=has_importance,
+            n=len(x_batch),
+        )
 
-    def _compare_with_theta(self, importance: Tensor, y_batch: np.ndarray) -> None:
-        """Note whether the explanations of a linear head are its weights."""
-        usable = importance.isfinite().all(1)
-        if self._theta is not None and usable.any():
-            self._explained = True
-            if not torch.allclose(importance[usable].double(), self._theta[y_batch][usable], rtol=1e-5):
-                self._theta = None
+    def finish(self, scored: Scored) -> Result:
+        """Compare the class means of all samples with what people say."""
+        assert isinstance(scored, ClassScored)
+        # The one transfer from the device.
+        theta = scored.theta if scored.has_importance else None
+        means = global_importance(scored.sums.on_host(), theta, ["weight"])[0]
+        scores = agreement(means, torch.as_tensor(self.class_concepts), self.per).numpy()
+        result = Result(scores, {})
+        n_classes, n_concepts = means.shape
+        without = int(np.isnan(means.numpy()).any(1).sum())
+        number, unit = (n_classes, "classes") if self.per == "class" else (n_concepts, "concepts")
+        zero = int(np.isnan(scores).sum()) - (without if self.per == "class" else 0)
+        if self.per == "concept" and 0 < without < n_classes:
+            result.outcome = "scores are over fewer classes, or NaN,"
+        if without:
+            reason = "a class has no correctly predicted sample with an explanation"
+            result.reasons[reason] = Counted(without, n_classes, "classes")
+        if zero and without < n_classes:
+            result.reasons["importance or truth is zero throughout"] = Counted(zero, number, unit)
+        result.reasons |= count_reasons(scored.why, scored.n)
+        return result
 
     def _check_sizes(self, n_classes: int, n_concepts: int) -> None:
         shape = self.class_concepts.shape
@@ -217,40 +271,10 @@ class CGIM(UpdatedMetric):
             f"Expected argument `class_concepts` to have shape (K, L) with the model's {wrong} but got {shape}.{turned}"
         )
 
-    def _collect_scores(self, scores: np.ndarray) -> np.ndarray:
-        """Compare the class means with what people say, once all samples are in."""
-        # The one transfer from the device.
-        sums = None if self._sums is None else self._sums.on_host()
-        state, self._sums, self._theta = _State(sums, self._theta, self._explained), None, None
-        if not self.call.is_update:
-            return self._compare(state)
-        if self._updates:
-            self._updates[-1].state = self._updates[-1].state._replace(sums=None)
-        self.call.state = state
-        return np.empty(0)
 
-    def _scores_of_updates(self, calls: list[Call]) -> np.ndarray:
-        sums = ClassSums(*self.class_concepts.shape)
-        for call in calls:
-            if call.state.sums is not None:
-                sums.add_sums(call.state.sums)
-        weights = [call.state.theta for call in calls if call.state.explained]
-        same = all(theta is not None and torch.equal(theta, weights[0]) for theta in weights)
-        return self._compare(_State(sums, weights[0] if weights and same else None, bool(weights)))
-
-    def _compare(self, state: _State) -> np.ndarray:
-        sums = state.sums or ClassSums(*self.class_concepts.shape)
-        means = state.theta if state.theta is not None and state.explained else sums.compute()
-        compared = agreement(means, torch.as_tensor(self.class_concepts), self.per)
-        n_classes, n_concepts = means.shape
-        scores, without = compared.numpy(), int(np.isnan(means.numpy()).any(1).sum())
-        number, unit = (n_classes, "classes") if self.per == "class" else (n_concepts, "concepts")
-        zero = int(np.isnan(scores).sum()) - (without if self.per == "class" else 0)
-        if self.per == "concept" and 0 < without < n_classes:
-            self.call.outcome = "scores are over fewer classes, or NaN,"
-        reason = "a class has no correctly predicted sample with an explanation"
-        if without:
-            self.leave_out(reason, without, n_classes, "classes")
-        if zero and without < n_classes:
-            self.leave_out("importance or truth is zero throughout", zero, number, unit)
-        return scores
+def _same(first: ClassScored, second: ClassScored) -> Tensor | None:
+    """Return the weights that the explanations of both are; None if one of them is something else."""
+    if not (first.has_importance and second.has_importance):
+        return first.theta if first.has_importance else second.theta
+    both = first.theta is not None and second.theta is not None and torch.equal(first.theta, second.theta)
+    return first.theta if both else None

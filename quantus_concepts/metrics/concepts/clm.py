@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+import math
 from typing import Any, Unpack
 
 import numpy as np
@@ -10,11 +10,11 @@ import torch
 from quantus.helpers.enums import DataType, EvaluationCategory, ScoreDirection
 from torch import Tensor
 
-from captum_concepts._support.constraints import FINITE, Choice, Flag, Number, Whole, check_arguments
+from captum_concepts._support.checks import check_choice, check_flag, check_range, check_whole
 from quantus_concepts.functional import mask_centres, mask_shares, mask_threshold_shares
+from quantus_concepts.functional.clm import running_means
 from quantus_concepts.functional.normalisation import finite_rows
 from quantus_concepts.functional.part_specificity import own_and_other_hits
-from quantus_concepts.functional.ranking import first_concepts
 from quantus_concepts.functional.regions import (
     check_places,
     hits_of_parts,
@@ -22,30 +22,31 @@ from quantus_concepts.functional.regions import (
     pixels_of,
     threshold_hits_of_pixels,
 )
-from quantus_concepts.metrics.host.base import UpdatedMetric
-from quantus_concepts.metrics.host.call import QuantusArguments
+from quantus_concepts.metrics.concepts.locations import chance_at_places, concepts_by_part, first_with_part
 from quantus_concepts.metrics.host.checks import (
-    MASKS,
-    PARTS,
-    POINTS,
-    SELECT,
     check_images,
     check_mask_size,
     check_parts,
-    checked_classes,
+    to_masks,
+    to_parts,
+    to_points,
 )
+from quantus_concepts.metrics.host.metric import ConceptMetric, Explain, Scored, add_reason, no_reasons, usable
 from quantus_concepts.metrics.host.model import (
     IMPORTANCES,
-    concept_importances,
+    check_concepts,
     concept_maps,
+    image_importance,
     is_concept_model,
     no_concept_model,
+    shared_features,
 )
+from quantus_concepts.metrics.host.record import QuantusArguments
 
 MASK_HITS = ("centre", "share")
 
 
-class CLM(UpdatedMetric):
+class CLM(ConceptMetric):
     """Concept location metric: does the most active region of a concept's map hold the concept's part?
 
     Aysel et al. (2025), Equation 11. The region is the ``alpha / 12`` of the image with the largest map values
@@ -132,17 +133,6 @@ class CLM(UpdatedMetric):
     sample_truth = ("points", "masks")
     settings = ("alpha", "threshold", "top_l", "mask_hit", "importance", "part_of_concept", "specificity")
 
-    @check_arguments(
-        points=POINTS,
-        part_of_concept=PARTS,
-        masks=MASKS,
-        alpha=Number(0, 12, open_low=True),
-        threshold=FINITE,
-        top_l=Whole(1),
-        mask_hit=Choice(MASK_HITS),
-        importance=Choice(IMPORTANCES),
-        specificity=Flag(),
-    )
     def __init__(
         self,
         alpha: float = 1.0,
@@ -161,218 +151,189 @@ class CLM(UpdatedMetric):
         A constant map scores alpha / 12.
         """
         super().__init__(**quantus)
-        if specificity:
+        check_range("alpha", alpha, 0, 12, open_low=True)
+        if threshold is not None:
+            check_range("threshold", threshold, -math.inf, math.inf, open_low=True, open_high=True)
+        check_choice("mask_hit", mask_hit, MASK_HITS)
+        check_choice("importance", importance, IMPORTANCES)
+        if check_flag("specificity", specificity):
             if threshold is not None or masks is not None:
                 raise ValueError("Expected argument `specificity` without `threshold` and `masks`: it compares parts.")
             self.bounds = (-1.0, 1.0)
         if points is not None and part_of_concept is None:
             raise ValueError("Argument `points` also needs `part_of_concept`, the part of each concept.")
-        self.alpha = alpha
-        self.threshold = threshold
-        self.top_l = top_l
-        self.mask_hit = mask_hit
-        self.importance = importance
-        self.specificity = specificity
-        self.part_of_concept = part_of_concept
-        localisable = int((self._parts >= 0).sum())
-        if part_of_concept is not None and top_l > localisable:
-            raise ValueError(
-                f"Expected argument `top_l` to be at most the number of concepts with a part, {localisable}, but got "
-                f"{top_l}."
-            )
+        self.alpha, self.threshold, self.mask_hit, self.importance = alpha, threshold, mask_hit, importance
+        self.top_l, self.specificity = check_whole("top_l", top_l, 1), specificity
+        self.part_of_concept = None if part_of_concept is None else to_parts("part_of_concept", part_of_concept)
+        if self.part_of_concept is not None:
+            localisable = int((self.part_of_concept >= 0).sum())
+            if top_l > localisable:
+                raise ValueError(
+                    f"Expected argument `top_l` to be at most the number of concepts with a part, {localisable}, but "
+                    f"got {top_l}."
+                )
         self._bind(points=points, masks=masks)
 
-    def _truth_array(self, name: str, value: Any) -> np.ndarray:
-        if name == "points":
-            if self.part_of_concept is None:
-                raise ValueError("Argument `points` needs `part_of_concept` in the constructor.")
-            check_parts(self.part_of_concept, value)
-        return super()._truth_array(name, value)
+    def check_truth(self, name: str, value: Any) -> np.ndarray:
+        """Return places (N, P, Q, 2) or masks (N, 1, H, W), or raise."""
+        if name != "points":
+            return to_masks(name, value)
+        if self.part_of_concept is None:
+            raise ValueError("Argument `points` needs `part_of_concept` in the constructor.")
+        points = to_points(name, value)
+        check_parts(self.part_of_concept, points)
+        return points
 
-    def _works_on_images(self, model: Any, x_batch: np.ndarray) -> bool:
-        return is_concept_model(model) and "points" in self.call.truth
-
-    def _check_call(
-        self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, s_batch: np.ndarray | None
-    ) -> dict[str, np.ndarray]:
+    def check_call(
+        self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, truth: dict[str, Any], explain: Explain
+    ) -> dict[str, Any]:
+        """Return the places of parts, or else the masks, of a call; raise where there are none."""
         check_images(x_batch)
-        size = (x_batch.shape[2], x_batch.shape[3])
-        if "points" in self.call.truth:
-            check_places(self.call.truth["points"], size, ("sample", "part", "place"))
+        has_points = "points" in truth
+        if has_points:
+            check_places(truth["points"], (x_batch.shape[2], x_batch.shape[3]), ("sample", "part", "place"))
+            if is_concept_model(model):
+                return {"points": truth["points"]}
         elif self.specificity:
             raise ValueError("Argument `specificity` needs `points` and `part_of_concept`.")
-        if self.call.on_images:
-            self.call.clusters = y_batch
-            return {}
-        if "masks" not in self.call.truth and "points" in self.call.truth:
-            return {"places": self._places_of_concepts(model, x_batch, y_batch)}
-        masks = self._masks(x_batch, s_batch)
-        self.leave_out("nothing is marked", int((~masks.any((1, 2))).sum()))
-        if self.mask_hit == "share":
-            density = masks.mean((1, 2))
-            self.call.chances = np.where(density > 0, density, np.nan).tolist()
-            return {"masks": masks}
-        places = mask_centres(masks).numpy()
-        self._note_chance(places[..., 0])
-        return {"places": places}
-
-    def _masks(self, x_batch: np.ndarray, s_batch: np.ndarray | None) -> np.ndarray:
-        """Return (N, H, W) of bool, bound or passed."""
-        if "masks" in self.call.truth:
-            name, masks = "masks", self.call.truth["masks"]
-        elif s_batch is not None:
-            name, masks = "s_batch", MASKS.check("s_batch", s_batch, {})
-        else:
+        if has_points and "masks" not in truth:
+            self._check_explained(model, x_batch, y_batch)
+            return {"points": truth["points"]}
+        name, masks = ("masks", truth["masks"]) if "masks" in truth else ("s_batch", truth.get("s_batch"))
+        if masks is None:
             raise ValueError(
                 "CLM needs to know where concepts are: pass `s_batch` (N, 1, H, W), or bind `masks`, or `points` and "
                 "`part_of_concept`, in the constructor."
             )
+        masks = to_masks(name, masks)
         check_mask_size(name, masks, x_batch)
-        return masks[:, 0]
+        return {"masks": masks[:, 0]}
 
-    def _places_of_concepts(self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray) -> np.ndarray:
-        """Return the places (N, Q, 2) of the part of each explained concept."""
-        parts = self._parts
-        outside = (y_batch < 0) | (y_batch >= len(parts))
+    def _check_explained(self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray) -> None:
+        """Raise where the explained concepts are none of those with a part."""
+        n_concepts = len(self._parts)
+        outside = (y_batch < 0) | (y_batch >= n_concepts)
         if outside.any():
             wrong = no_concept_model(self.name, model, x_batch)
             raise ValueError(
-                f"Expected argument `y_batch` to hold concepts 0 to {len(parts) - 1}, as many as `part_of_concept` "
+                f"Expected argument `y_batch` to hold concepts 0 to {n_concepts - 1}, as many as `part_of_concept` "
                 f"has, but got {int(y_batch[outside][0])}. Where `y_batch` holds classes, pass a concept model"
                 f"{'; but ' + wrong if wrong else ' as `model`'}."
             )
-        points = self.call.truth["points"]
-        has_part = parts[y_batch] >= 0
-        places = np.where(has_part[:, None, None], points[np.arange(len(points)), parts[y_batch]], np.nan)
-        visible = ~np.isnan(places).any(-1)
-        self.leave_out("the explained concept has no part", int((~has_part).sum()))
-        self.leave_out("the part is not visible", int((has_part & ~visible.any(1)).sum()))
-        self._note_chance(places[..., 0] + places[..., 1])
-        return places
+
+    def score_batch(
+        self,
+        model: Any,
+        x_batch: np.ndarray,
+        y_batch: np.ndarray,
+        explain: Explain,
+        *,
+        points: np.ndarray | None = None,
+        masks: np.ndarray | None = None,
+        **truth: Any,
+    ) -> Scored:
+        """Score some maps, or some images with a concept model."""
+        if points is not None and is_concept_model(model):
+            return self._score_images(model, x_batch, y_batch, points)
+        size = (x_batch.shape[2], x_batch.shape[3])
+        a_batch, failure = explain()
+        if a_batch.ndim == 4:
+            channel_last = a_batch.shape[1:3] == size != a_batch.shape[2:]
+            a_batch = a_batch.sum(axis=3 if channel_last else 1)
+        shape = a_batch.shape[1:] if a_batch.ndim == 3 else size
+        attributions, why, explained = usable(a_batch, failure, shape, "a map (H, W)")
+        maps = torch.as_tensor(attributions.astype(float))
+        if masks is not None and self.mask_hit == "share":
+            scores, chance, why = self._score_shares(maps, masks, why)
+            return Scored(scores, chance, why, None, explained)
+        if masks is not None:
+            # The middle of a mask stands for it, as the one part that there is.
+            why = add_reason(why, ~masks.any((1, 2)), "nothing is marked")
+            part, points = np.zeros(len(masks), int), mask_centres(masks).numpy()[:, None]
+            hidden = np.isnan(points[:, 0]).any(-1)
+        else:
+            assert points is not None
+            part = self._parts[y_batch]
+            hidden = np.isnan(points[np.arange(len(part)), part]).any(-1) | (part < 0)[:, None]
+            why = add_reason(why, part < 0, "the explained concept has no part")
+            why = add_reason(why, np.asarray((part >= 0) & hidden.all(1)), "the part is not visible")
+        pixels = pixels_of(points, size)
+        if self.specificity:
+            # Concepts without a part score NaN.
+            own = torch.as_tensor(part)
+            hits = self._differences(maps, pixels, own.clamp(min=0), size).masked_fill(own < 0, torch.nan)
+        else:
+            own = pixels[torch.arange(len(part)), torch.as_tensor(part)]
+            hits = self._hits(maps, own.masked_fill(torch.as_tensor(part)[:, None] < 0, -1), size)
+        return Scored(hits.numpy().astype(float), self._chance(hidden[:, None]), why, None, explained)
+
+    def _score_images(self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, points: np.ndarray) -> Scored:
+        """Score the maps of the most important concepts that have a part, Equation 11."""
+        features, parts = shared_features(model, x_batch), self._parts
+        importance, _ = image_importance(model, x_batch, y_batch, self.importance, features)
+        check_concepts("part_of_concept", "(L,)", parts, importance.shape[1])
+        ranked = first_with_part(importance, parts, self.top_l)
+        maps = concept_maps(model, features, x_batch, ranked).flatten(0, 1)
+        size = (x_batch.shape[2], x_batch.shape[3])
+        pixels = pixels_of(points, size)
+        if self.specificity:
+            part = torch.as_tensor(parts, device=maps.device)[ranked].flatten()
+            hits = self._differences(maps, pixels.to(maps.device).repeat_interleave(self.top_l, 0), part, size)
+        else:
+            of_concepts = pixels[:, parts].to(maps.device)
+            own = of_concepts.gather(1, ranked[..., None].expand(-1, -1, pixels.shape[2]))
+            hits = self._hits(maps, own.flatten(0, 1), size)
+        # One transfer from the device for each batch; infinity or NaN among the importances shows in their norm.
+        norms = torch.linalg.vector_norm(importance, torch.inf, 1, keepdim=True)
+        numbers = torch.cat([norms, hits.view(ranked.shape), ranked], 1).cpu()
+        norms, hits, ranked = numbers.split([1, self.top_l, self.top_l], 1)
+        means = running_means(hits[..., None], (self.top_l,))[:, 0, 0]
+        unknown = ~np.isfinite(norms[:, 0].numpy())
+        scores = np.where(unknown, np.nan, means.numpy()).astype(float)
+        hidden = np.isnan(points[np.arange(len(points))[:, None], parts[ranked.long().numpy()]]).any(-1)
+        unseen = np.asarray(~unknown & hidden.all((1, 2)))
+        why = add_reason(no_reasons(len(scores)), unknown, "the model's importances are not finite")
+        why = add_reason(why, unseen, f"no part of the first {self.top_l} concepts is visible")
+        why = add_reason(why, np.isnan(scores) & ~unknown & ~unseen, "the model's maps are not finite")
+        return Scored(scores, self._chance(hidden), why, y_batch)
 
     @property
     def _parts(self) -> np.ndarray:
         """(L,): the part of each concept; none where no points are bound."""
         return np.empty(0, dtype=int) if self.part_of_concept is None else self.part_of_concept
 
-    def _note_chance(self, places: np.ndarray) -> None:
-        """Note the chance of white noise at the best of Q places (n, ..., Q), averaged over the axes between."""
+    def _hits(self, maps: Tensor, own: Tensor, size: tuple[int, int]) -> Tensor:
+        """Return the hits (n,) of maps at the best of their own pixels (n, Q)."""
         if self.threshold is not None:
-            return
-        count = (~np.isnan(places)).sum(-1)
-        chance = np.where(count > 0, 1 - (1 - self.alpha / 12) ** count, 0.0).reshape(len(places), -1)
-        defined = (count > 0).reshape(len(places), -1).sum(1)
-        means = np.zeros(len(places)) if self.specificity else chance.sum(1) / np.maximum(defined, 1)
-        self.call.chances += np.where(defined > 0, means, np.nan).tolist()
+            return threshold_hits_of_pixels(maps, own, size, self.threshold)
+        return hits_of_pixels(maps, own, size, (self.alpha,))[:, 0]
 
-    def evaluate_batch(
-        self,
-        model: Any,
-        x_batch: np.ndarray,
-        y_batch: np.ndarray,
-        a_batch: np.ndarray,
-        rows_batch: np.ndarray,
-        masks_batch: np.ndarray | None = None,
-        points_batch: np.ndarray | None = None,
-        places_batch: np.ndarray | None = None,
-        **kwargs: Any,
-    ) -> list[float]:
-        """Score some maps, or some images with a concept model."""
-        if self.call.on_images and points_batch is not None:
-            return self._score_images(model.get_model(), x_batch, y_batch, rows_batch, points_batch).tolist()
-        if self.specificity and points_batch is not None:
-            maps, size = self._maps(x_batch, a_batch), (x_batch.shape[2], x_batch.shape[3])
-            # Concepts without a part have part -1 and score NaN.
-            parts = torch.as_tensor(self._parts[y_batch])
-            scores = self._differences(maps, pixels_of(points_batch, size), parts.clamp(min=0), size)
-            return scores.masked_fill(parts < 0, torch.nan).tolist()
-        return self._score_maps(x_batch, a_batch, masks_batch, places_batch).numpy().astype(float).tolist()
+    def _differences(self, maps: Tensor, pixels: Tensor, part: Tensor, size: tuple[int, int]) -> Tensor:
+        """Return the part specificity (n,) of maps about parts (n,), in images with pixels (n, P, Q)."""
+        weights = concepts_by_part(self._parts, pixels.shape[1])
+        here, there = own_and_other_hits(hits_of_parts(maps, pixels, size, (self.alpha,)), part, weights)
+        return (here - there)[:, 0]
 
-    def _score_images(
-        self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, rows: np.ndarray, points: np.ndarray
-    ) -> np.ndarray:
-        # The key holds all that scores depend on besides the images, so that the methods of one evaluation share them.
-        settings = self.alpha, self.threshold, self.top_l, self.importance, self.specificity, points.shape
-        arrays = (array.tobytes() for array in (self._parts, y_batch, points))
-        make = partial(self._score_located, model, x_batch, y_batch, rows, points)
-        scores, unknown, parts = self.recall((type(self), *settings, *arrays), model, rows, make)
-        unseen = np.isnan(points[np.arange(len(points))[:, None], parts]).any(-1)
-        hidden = ~unknown & unseen.reshape(len(unseen), -1).all(1)
-        self.leave_out("the model's importances are not finite", int(unknown.sum()))
-        self.leave_out(f"no part of the first {self.top_l} concepts is visible", int(hidden.sum()))
-        self.leave_out("the model's maps are not finite", int((np.isnan(scores) & ~unknown & ~hidden).sum()))
-        self._note_chance(np.where(unseen, np.nan, 0.0))
-        return scores
+    def _chance(self, hidden: np.ndarray) -> np.ndarray:
+        """Return the mean chance (n,) of white noise at the best of the places (n, T, Q) that are not hidden."""
+        if self.threshold is not None:
+            return np.full(len(hidden), np.nan)
+        chance = chance_at_places(hidden, (self.alpha,))[..., 0]
+        defined = (~np.isnan(chance)).sum(1)
+        means = np.zeros(len(chance)) if self.specificity else np.nansum(chance, 1) / np.maximum(defined, 1)
+        return np.where(defined > 0, means, np.nan)
 
-    def _score_located(
-        self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, rows: np.ndarray, points: np.ndarray
+    def _score_shares(
+        self, maps: Tensor, masks: np.ndarray, why: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return scores (n,), which importances are not finite (n,), and the parts (n, l) of the concepts ranked."""
-        features = self.concept_features(model, x_batch, rows)
-        _, values, logits = self.concept_outputs(model, x_batch, rows, features)
-        parts = self._parts
-        if len(parts) != values.shape[1]:
-            raise ValueError(
-                f"Expected argument `part_of_concept` to have shape (L,) with the model's L = {values.shape[1]} "
-                f"concepts but got {parts.shape}. {SELECT}"
-            )
-        classes = checked_classes(y_batch, logits)
-        importance = concept_importances(model, values, classes, (self.importance,))[self.importance]
-        # Equation 11: whether the maps of the first concepts that have a part are largest at that part.
-        with_part = torch.as_tensor(np.flatnonzero(parts >= 0), device=importance.device)
-        ranked = with_part[first_concepts(importance[:, with_part], self.top_l)]
-        maps = concept_maps(model, features, x_batch, ranked)
-        size = (x_batch.shape[2], x_batch.shape[3])
-        pixels = pixels_of(points, size)[:, parts].to(maps.device)
-        places = pixels.gather(1, ranked[..., None].expand(*ranked.shape, pixels.shape[2]))
-        flat = maps.flatten(0, 1)
-        if self.specificity:
-            every = pixels_of(points, size).to(maps.device).repeat_interleave(ranked.shape[1], 0)
-            parts_of_maps = torch.as_tensor(parts, device=maps.device)[ranked].flatten()
-            hits = self._differences(flat, every, parts_of_maps, size).view(ranked.shape)
-        else:
-            hits = self._hits(flat, places.flatten(0, 1), size).view(ranked.shape)
-        # One transfer from the device for each batch; infinity or NaN among the importances shows in their norm.
-        norms = torch.linalg.vector_norm(importance, torch.inf, 1)
-        table = torch.cat([norms[:, None], hits, ranked], 1).cpu().numpy()
-        unknown, hits_of_images, ranks = np.split(table, [1, 1 + self.top_l], 1)
-        unknown = ~np.isfinite(unknown[:, 0])
-        defined = ~np.isnan(hits_of_images)
-        with np.errstate(invalid="ignore"):
-            scores = np.where(defined, hits_of_images, 0).sum(1) / defined.sum(1).astype(table.dtype)
-        return np.where(unknown, np.nan, scores).astype(float), unknown, parts[ranks.astype(int)]
-
-    def _differences(self, maps: Tensor, pixels: Tensor, parts: Tensor, size: tuple[int, int]) -> Tensor:
-        """Return the part specificity (n,) of maps of concepts about these parts, in images with pixels (n, P, Q)."""
-        weights = torch.as_tensor(np.bincount(self._parts[self._parts >= 0], minlength=pixels.shape[1]))
-        own_hits, other_hits = own_and_other_hits(hits_of_parts(maps, pixels, size, (self.alpha,)), parts, weights)
-        return (own_hits - other_hits)[:, 0]
-
-    def _hits(self, maps: Tensor, pixels: Tensor, size: tuple[int, int]) -> Tensor:
-        if self.threshold is not None:
-            return threshold_hits_of_pixels(maps, pixels, size, self.threshold)
-        return hits_of_pixels(maps, pixels, size, (self.alpha,))[:, 0]
-
-    def _maps(self, x_batch: np.ndarray, a_batch: np.ndarray) -> Tensor:
-        """Return explanations as maps (n, h, w), summed over channels; NaN where one cannot be used."""
-        size = x_batch.shape[2:]
-        channel_last = a_batch.ndim == 4 and a_batch.shape[1:3] == size != a_batch.shape[2:]
-        if a_batch.ndim == 4:
-            a_batch = a_batch.sum(axis=3 if channel_last else 1)
-        usable, _ = self.usable(a_batch, a_batch.shape[1:] if a_batch.ndim == 3 else size, "a map (H, W)")
-        return torch.as_tensor(usable.astype(float))
-
-    def _score_maps(
-        self, x_batch: np.ndarray, a_batch: np.ndarray, masks: np.ndarray | None, places: np.ndarray | None
-    ) -> Tensor:
-        size = (x_batch.shape[2], x_batch.shape[3])
-        maps = self._maps(x_batch, a_batch)
-        if places is not None:
-            return self._hits(maps, pixels_of(places, size), size)
+        """Return which share of each region is marked, its chance, and why some are undefined."""
         marked = torch.as_tensor(masks)
+        why = add_reason(why, ~masks.any((1, 2)), "nothing is marked")
         if self.threshold is None:
-            return mask_shares(maps, marked, (self.alpha,))[:, 0]
-        shares = mask_threshold_shares(maps, marked, self.threshold)
-        marked_map = finite_rows(maps) & marked.flatten(1).any(1)
-        self.leave_out("no pixel of the map reaches `threshold`", int((marked_map & shares.isnan()).sum()))
-        return shares
+            shares = mask_shares(maps, marked, (self.alpha,))[:, 0]
+        else:
+            shares = mask_threshold_shares(maps, marked, self.threshold)
+            nowhere = finite_rows(maps) & marked.flatten(1).any(1) & shares.isnan()
+            why = add_reason(why, nowhere.numpy(), "no pixel of the map reaches `threshold`")
+        density = masks.mean((1, 2))
+        return shares.numpy().astype(float), np.where(density > 0, density, np.nan), why

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Unpack
 
 import numpy as np
@@ -9,19 +10,19 @@ import torch
 from quantus.helpers.enums import EvaluationCategory, ScoreDirection
 from torch import Tensor
 
-from captum_concepts._support.constraints import FINITE, Choice, check_arguments
+from captum_concepts._support.checks import check_choice, check_range
 from captum_concepts._support.running import predict_logits
 from quantus_concepts.functional import substitution
-from quantus_concepts.metrics.host.base import UpdatedMetric
-from quantus_concepts.metrics.host.call import QuantusArguments
-from quantus_concepts.metrics.host.checks import CLASSES, SUBSTITUTES, checked_classes
-from quantus_concepts.metrics.host.model import is_concept_model
+from quantus_concepts.metrics.host.checks import checked_classes, to_classes, to_numbers
+from quantus_concepts.metrics.host.metric import ConceptMetric, Explain, Scored, add_reason, no_reasons
+from quantus_concepts.metrics.host.model import is_concept_model, share, shared_outputs
+from quantus_concepts.metrics.host.record import QuantusArguments
 
 SCORES = ("added", "removed")
 CHANCE = 0.5
 
 
-class SubstitutionScore(UpdatedMetric):
+class SubstitutionScore(ConceptMetric):
     """Substitution score: is the concept put into an image predicted present, or the one taken out absent?
 
     Bader et al. (2025), "SUB: Benchmarking CBM Generalization via Synthetic Attribute Substitutions", Section 5.5: the
@@ -88,7 +89,6 @@ class SubstitutionScore(UpdatedMetric):
     sample_truth = ("added", "removed", "pairs")
     settings = ("score", "threshold")
 
-    @check_arguments(added=SUBSTITUTES, removed=SUBSTITUTES, score=Choice(SCORES), threshold=FINITE, pairs=CLASSES)
     def __init__(
         self,
         added: Any = None,
@@ -103,72 +103,74 @@ class SubstitutionScore(UpdatedMetric):
         A score of 0 says that it does not.
         """
         super().__init__(**quantus)
+        check_choice("score", score, SCORES)
+        check_range("threshold", threshold, -math.inf, math.inf, open_low=True, open_high=True)
         self.score, self.threshold = score, float(threshold)
         self._bind(added=added, removed=removed, pairs=pairs)
 
-    def _works_on_images(self, model: Any, x_batch: np.ndarray) -> bool:
-        # Neither do explanations say anything about values.
-        return True
+    def check_truth(self, name: str, value: Any) -> np.ndarray:
+        """Return concepts or pairs (N,), or raise."""
+        return to_classes(name, value) if name == "pairs" else to_numbers(name, value)
 
-    def _check_call(
-        self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, s_batch: np.ndarray | None
-    ) -> dict[str, np.ndarray]:
-        added = self._required_truth("added")
-        if self.score == "removed":
-            self._required_truth("removed")
+    def check_call(
+        self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, truth: dict[str, Any], explain: Explain
+    ) -> dict[str, Any]:
+        """Raise unless there are concepts and something that values come from."""
+        for name in dict.fromkeys(("added", self.score)):
+            if name not in truth:
+                raise self.lacks(name)
         if x_batch.ndim != 2 and (x_batch.ndim != 4 or model is None):
             raise ValueError(
                 f"{self.name} needs images (N, C, H, W) with argument `model`, a concept model or a module that maps "
                 f"images to concept values, or concept values (N, L) as `x_batch`, but got `x_batch` of shape "
                 f"{x_batch.shape} and {'no model' if model is None else type(model).__name__}."
             )
-        pairs = self.call.truth.get("pairs")
-        if pairs is None:
-            # A number for each pair that is the same in every batch.
-            pairs = (y_batch.astype(np.int64) << 32) + added
-        self.call.clusters, self.call.chance = pairs, CHANCE
-        return {}
+        return truth
 
-    def evaluate_batch(
+    def score_batch(
         self,
         model: Any,
         x_batch: np.ndarray,
         y_batch: np.ndarray,
-        rows_batch: np.ndarray,
-        added_batch: np.ndarray,
-        removed_batch: np.ndarray | None = None,
-        **kwargs: Any,
-    ) -> list[float]:
+        explain: Explain,
+        *,
+        added: np.ndarray,
+        removed: np.ndarray | None = None,
+        pairs: np.ndarray | None = None,
+        **truth: Any,
+    ) -> Scored:
         """Score some samples by their concept values, given or computed from images."""
         if x_batch.ndim == 4:
-            values = self._values(model.get_model(), x_batch, y_batch, rows_batch)
+            values = _values(model, x_batch, y_batch)
         else:
             values = torch.as_tensor(x_batch.astype(np.promote_types(x_batch.dtype, np.float32)))
-        added = torch.as_tensor(added_batch)
-        removed = torch.full_like(added, -1) if removed_batch is None else torch.as_tensor(removed_batch)
-        both_scores = substitution(values, added, removed, self.threshold)
+        removed = np.full_like(added, -1) if removed is None else removed
+        both_scores = substitution(values, torch.as_tensor(added), torch.as_tensor(removed), self.threshold)
         # One transfer from the device for each batch.
-        scores_by_name = torch.stack(both_scores).double().cpu().numpy()
-        unknown = (added < 0).numpy()
-        self.leave_out("the concept put in is none of the model's", int(unknown.sum()))
-        scores = scores_by_name[SCORES.index(self.score)]
+        scores = torch.stack(both_scores).double().cpu().numpy()[SCORES.index(self.score)]
+        unknown = added < 0
+        why = add_reason(no_reasons(len(added)), unknown, "the concept put in is none of the model's")
         if self.score == "removed":
-            unchanged = ((removed < 0) | (removed == added)).numpy() & ~unknown
-            self.leave_out("no concept was taken out", int(unchanged.sum()))
+            unchanged = ((removed < 0) | (removed == added)) & ~unknown
+            why = add_reason(why, unchanged, "no concept was taken out")
             unknown |= unchanged
-        self.leave_out("the model's values are NaN", int((np.isnan(scores) & ~unknown).sum()))
-        return scores.tolist()
+        why = add_reason(why, np.isnan(scores) & ~unknown, "the model's values are NaN")
+        if pairs is None:
+            # A number for each pair that is the same in every batch.
+            pairs = (y_batch.astype(np.int64) << 32) + added
+        return Scored(scores, np.full(len(added), CHANCE), why, pairs)
 
-    def _values(self, module: Any, images: np.ndarray, y_batch: np.ndarray, rows: np.ndarray) -> Tensor:
-        """Return the concept values (n, L) that a concept model or a plain module gives for images."""
-        if is_concept_model(module):
-            _, values, logits = self.concept_outputs(module, images, rows)
-            checked_classes(y_batch, logits)
-            return values
-        values = self.recall("logits", module, rows, lambda: predict_logits(module, images))
-        if values.ndim != 2 or len(values) != len(images):
-            raise ValueError(
-                f"Expected argument `model` to map images to concept values (N, L) = ({len(images)}, *) but "
-                f"{type(module).__name__} gives {tuple(values.shape)}."
-            )
-        return values
+
+def _values(model: Any, images: np.ndarray, y_batch: np.ndarray) -> Tensor:
+    """Return the concept values (n, L) that a concept model or a plain module gives for images."""
+    if is_concept_model(model):
+        outputs = shared_outputs(model, images)
+        checked_classes(y_batch, outputs.logits)
+        return outputs.values
+    values = share("logits", model, images, lambda: predict_logits(model, images))
+    if values.ndim != 2 or len(values) != len(images):
+        raise ValueError(
+            f"Expected argument `model` to map images to concept values (N, L) = ({len(images)}, *) but "
+            f"{type(model).__name__} gives {tuple(values.shape)}."
+        )
+    return values

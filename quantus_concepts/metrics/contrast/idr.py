@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Unpack
 
 import numpy as np
 from quantus.helpers.enums import EvaluationCategory, ScoreDirection
-from torch import nn
+from torch import Tensor, nn
 
-from captum_concepts._support.constraints import check_arguments
 from quantus_concepts.functional import idr
-from quantus_concepts.metrics.contrast.reexplaining import AGREEMENT, ReExplainingMetric
-from quantus_concepts.metrics.host.call import QuantusArguments
-from quantus_concepts.metrics.host.checks import CLASSES, IMAGES, REGIONS
+from quantus_concepts.metrics.contrast.pairs import MISCLASSIFIED, left_out, predicted_classes, score_pair
+from quantus_concepts.metrics.contrast.reexplaining import ReExplainingMetric
+from quantus_concepts.metrics.host.metric import Explain, Scored
+from quantus_concepts.metrics.host.record import QuantusArguments
 
 
 class IDR(ReExplainingMetric):
@@ -68,11 +69,12 @@ class IDR(ReExplainingMetric):
     evaluation_category = EvaluationCategory.FAITHFULNESS
     bounds = (0.0, 1.0)
     sample_truth = ("counterpart", "masks", "labels")
+    settings = ("agreement",)
+    needed = ("counterpart",)
     other_side = "on the counterpart"
     paired = ("counterpart", "it still has the feature")
     chance = 0.5
 
-    @check_arguments(counterpart=IMAGES, masks=REGIONS, labels=CLASSES, agreement=AGREEMENT)
     def __init__(
         self,
         counterpart: Any = None,
@@ -88,37 +90,19 @@ class IDR(ReExplainingMetric):
         super().__init__(**quantus)
         self._bind_shared(agreement, counterpart=counterpart, masks=masks, labels=labels)
 
-    def _check_call(
-        self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, s_batch: np.ndarray | None
-    ) -> dict[str, np.ndarray]:
-        self._required_truth("counterpart")
-        return super()._check_call(model, x_batch, y_batch, s_batch)
-
-    def _score(
-        self,
-        model: nn.Module,
-        *,
-        x_batch: np.ndarray,
-        y_batch: np.ndarray,
-        a_batch: np.ndarray,
-        masks_batch: np.ndarray,
-        labels_batch: np.ndarray,
-        counterpart_batch: np.ndarray,
-        rows_batch: np.ndarray,
-        **kwargs: Any,
-    ) -> np.ndarray:
+    def score_batch(
+        self, model: nn.Module, x_batch: np.ndarray, y_batch: np.ndarray, explain: Explain, **truth: Any
+    ) -> Scored:
         """Score some samples: 0, 1 or NaN."""
-        predicted, predicted_without = self._predicted_classes(
-            self._predict(model, x_batch, rows_batch),
-            self._predict(model, counterpart_batch, rows_batch, self.call.truth["counterpart"]),
-        )
-        correct = self._select_defined(
-            masks_batch,
-            {
-                "the model misclassifies the image": predicted == labels_batch,
-                "the model misclassifies the counterpart": predicted_without == labels_batch,
-            },
-        )
-        without = self._attributed_again(model, counterpart_batch, y_batch, masks_batch)
-        scores = idr(self._attribute_region(a_batch, masks_batch), without).numpy()
-        return np.where(correct, scores, np.nan)
+        labels, counterpart = truth["labels"], truth["counterpart"]
+        logits = self.predict(model, x_batch, explain, y_batch=y_batch, labels=labels)
+        other_logits = self.predict(model, counterpart, explain)
+        why = left_out(truth["unmarked"], *self.conditions(logits, other_logits, labels))
+        return self.scored(*score_pair(idr, *self.attribute(explain, truth, model, counterpart, y_batch), why))
+
+    @staticmethod
+    def conditions(logits: Tensor, other_logits: Tensor, labels: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+        """Return what an image needs to have a score: the model is right with the feature and without it."""
+        predicted, without = predicted_classes(logits, other_logits)
+        yield MISCLASSIFIED, predicted == labels
+        yield "the model misclassifies the counterpart", without == labels

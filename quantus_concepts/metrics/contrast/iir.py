@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar, NamedTuple, Unpack
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
-import torch
 from quantus.helpers.enums import EvaluationCategory, ScoreDirection
-from torch import Tensor, nn
+from torch import nn
 
-from captum_concepts._support.checks import to_array, to_numpy
-from captum_concepts._support.constraints import POSITIVE, Flag, Instance, check_arguments
-from captum_concepts._support.running import to_host
+from captum_concepts._support.checks import check_kind, check_range, to_numpy
 from quantus_concepts.functional import iir, perturbation
+from quantus_concepts.metrics.contrast.pairs import MISCLASSIFIED, PatchEffect, left_out, patch_effect, score_pair
 from quantus_concepts.metrics.contrast.patch import Patch
-from quantus_concepts.metrics.contrast.patch_optimisation import patch_progress
-from quantus_concepts.metrics.contrast.reexplaining import AGREEMENT, ReExplainingMetric
-from quantus_concepts.metrics.host.call import OF_REGIONS, QuantusArguments, WholeProgress
-from quantus_concepts.metrics.host.checks import CLASSES, IMAGES, REGIONS, check_same_shape
+from quantus_concepts.metrics.contrast.reexplaining import ReExplainingMetric
+from quantus_concepts.metrics.host.metric import Explain, Scored
+from quantus_concepts.metrics.host.model import share
+from quantus_concepts.metrics.host.record import OF_REGIONS, QuantusArguments
 
 #: Why a score is undefined whose patch was not made well enough.
 UNCONVERGED = "the model sees the patch (`converged` is false)"
@@ -59,9 +60,7 @@ class IIR(ReExplainingMetric):
         `abs`, `normalise` and what else every Quantus metric takes, by keyword. By default maps are normalised by
         `positive_percentile`, each by itself. ``abs`` is applied before. Only positive attributions count, with every
         normalisation. The default aggregate is the mean of the defined scores. With ``display_progressbar=None`` the
-        making of patches shows its progress once it takes longer than two seconds; True shows that of all work, and
-        False none. If no bar is visible, one warning says how long it will take, once the first steps show that it will
-        be more than a minute.
+        making of patches shows its progress once it takes longer than two seconds.
 
     Attributes
     ----------
@@ -105,20 +104,12 @@ class IIR(ReExplainingMetric):
     evaluation_category = EvaluationCategory.ROBUSTNESS
     bounds = (0.0, 1.0)
     sample_truth = ("patched", "masks", "labels")
+    settings = ("threshold", "average", "tolerance", "agreement")
+    results = ("logit_distance", "patch_size", "converged")
     other_side = "on the patched images"
     paired = ("patched", "it has no patch")
     quantus_defaults: ClassVar[QuantusArguments] = {**OF_REGIONS, "display_progressbar": None}
 
-    @check_arguments(
-        patched=IMAGES,
-        masks=REGIONS,
-        labels=CLASSES,
-        patch=Instance(Patch, "a quantus_concepts.Patch (images with their patches go into `patched`)"),
-        threshold=POSITIVE,
-        average=Flag(),
-        tolerance=POSITIVE,
-        agreement=AGREEMENT,
-    )
     def __init__(
         self,
         patched: Any = None,
@@ -138,6 +129,9 @@ class IIR(ReExplainingMetric):
         super().__init__(**quantus)
         if patched is not None and patch is not None:
             raise ValueError("Expected one of arguments `patched` and `patch` but got both.")
+        if patch is not None:
+            check_kind("patch", patch, Patch, "a quantus_concepts.Patch (images with their patches go into `patched`)")
+        check_range("threshold", threshold, 0, math.inf, open_low=True)
         self.patch = patch
         self.threshold = threshold
         self.average = average
@@ -146,140 +140,84 @@ class IIR(ReExplainingMetric):
             self.bounds = (0.0, math.inf)
         self.tolerance = tolerance if tolerance is not None else 0.05 if patch is None else patch.tolerance
         self._bind_shared(agreement, patched=patched, masks=masks, labels=labels)
-        self._measured: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
-
-    @property
-    def logit_distance(self) -> np.ndarray:
-        """(N,): distance of the logits with and without the patch, as a share of their norm without it."""
-        return self._join_measured(0)
-
-    @property
-    def patch_size(self) -> np.ndarray:
-        """(N,): norm of the difference the patch makes, in the units of ``x_batch``."""
-        return self._join_measured(1)
-
-    @property
-    def converged(self) -> np.ndarray:
-        """(N,) of bool: whether the model overlooks the patch."""
-        return self._join_measured(2)
+        self.logit_distance, self.patch_size, self.converged = np.empty(0), np.empty(0), np.empty(0, dtype=bool)
 
     @property
     def converged_share(self) -> float:
         """Share of the patches that the model overlooks; NaN before a call."""
         return float(self.converged.mean()) if self.converged.size else float("nan")
 
-    def _join_measured(self, index: int) -> np.ndarray:
-        return np.concatenate([part[index] for part in self._measured]) if self._measured else np.empty(0)
-
-    def _check_call(
-        self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, s_batch: np.ndarray | None
-    ) -> dict[str, np.ndarray]:
-        self._measured = []
-        if "patched" in self.call.truth:
-            return super()._check_call(model, x_batch, y_batch, s_batch)
-        if self.patch is None:
+    def check_call(
+        self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, truth: dict[str, Any], explain: Explain
+    ) -> dict[str, Any]:
+        """Check all samples of a call together; add the objects that patches start from, a row for each sample."""
+        if "patched" not in truth and self.patch is None:
             raise ValueError(
                 "IIR needs one of arguments `patched` (images with their patches) and `patch` (how to make them): give "
                 'it to the constructor, or the images with each call as custom_batch={"patched": ...}.'
             )
-        init = to_array("init", self.patch.init)
-        if init.ndim == 3:
-            init = np.broadcast_to(init, (len(x_batch), *init.shape))
-        check_same_shape("init", init, x_batch)
-        self.patch.check(x_batch, init)
-        return {"init": init} | super()._check_call(model, x_batch, y_batch, s_batch)
+        if "patched" not in truth and self.patch is not None:
+            truth = {**truth, "init": self.patch.objects(x_batch)}
+        return super().check_call(model, x_batch, y_batch, truth, explain)
 
-    def _progress(self, masks: np.ndarray) -> WholeProgress:
-        """Return the progress of a call; nearly all of its time goes into patches, where there are some to make."""
-        if self.patch is None or "patched" in self.call.truth:
-            return super()._progress(masks)
-        n_patches = int(masks.any((1, 2, 3)).sum())
-        return patch_progress(n_patches, self.patch.steps, self._display_progressbar, len(masks))
-
-    def _score(
-        self,
-        model: nn.Module,
-        *,
-        x_batch: np.ndarray,
-        y_batch: np.ndarray,
-        a_batch: np.ndarray,
-        masks_batch: np.ndarray,
-        labels_batch: np.ndarray,
-        rows_batch: np.ndarray,
-        patched_batch: np.ndarray | None = None,
-        init_batch: np.ndarray | None = None,
-        **kwargs: Any,
-    ) -> np.ndarray:
+    def score_batch(
+        self, model: nn.Module, x_batch: np.ndarray, y_batch: np.ndarray, explain: Explain, **truth: Any
+    ) -> Patched:
         """Score some samples, with the patches given or made."""
-        logits = self._predict(model, x_batch, rows_batch)
-        if patched_batch is None:
-            patched_batch = self._patches(model, x_batch, masks_batch, init_batch, rows_batch)
-            logits_patched = self._predict(model, patched_batch)
-        else:
-            logits_patched = self._predict(model, patched_batch, rows_batch, self.call.truth["patched"])
+        logits = self.predict(model, x_batch, explain, y_batch=y_batch, labels=truth["labels"])
+        patched = truth["patched"] if "patched" in truth else self._make_patches(model, x_batch, truth)
+        effect = patch_effect(logits, self.predict(model, patched, explain))
+        converged = effect.overlooked(self.tolerance)
+        why = left_out(truth["unmarked"], *self.conditions(effect, truth["labels"], converged))
+        regions = self.attribute(explain, truth, model, patched, y_batch)
+        compare = perturbation if self.average else partial(iir, threshold=self.threshold)
+        scored = self.scored(*score_pair(compare, *regions, why, UNATTRIBUTED))
+        size = distances(patched, x_batch)
+        return Patched(**vars(scored), logit_distance=effect.distance, patch_size=size, converged=converged)
+
+    @staticmethod
+    def conditions(effect: PatchEffect, labels: np.ndarray, converged: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
+        """Return what an image needs to have a score: the model is right, and overlooks the patch."""
+        yield MISCLASSIFIED, effect.classes == labels
         # A patch that has converged leaves the class as it was.
-        effect = patch_effect(logits, logits_patched, self.tolerance)
-        self._measure(x_batch, patched_batch, effect)
-        usable = self._select_defined(
-            masks_batch,
-            {"the model misclassifies the image": effect.classes == labels_batch, UNCONVERGED: effect.converged},
-        )
-        after = self._attributed_again(model, patched_batch, y_batch, masks_batch)
-        before = self._attribute_region(a_batch, masks_batch)
-        if unattributed := int((usable & (before == 0).numpy()).sum()):
-            self.fail(UNATTRIBUTED, unattributed)
-        scores = perturbation(before, after) if self.average else iir(before, after, self.threshold)
-        return np.where(usable, scores.numpy(), np.nan)
+        yield UNCONVERGED, effect.same_class & converged
 
-    def _patches(
-        self, model: nn.Module, x_batch: np.ndarray, masks: np.ndarray, init: np.ndarray | None, rows: np.ndarray
-    ) -> np.ndarray:
+    def keep_results(self, scored: Scored) -> None:
+        """Keep what else the samples have."""
+        assert isinstance(scored, Patched)
+        self.logit_distance, self.patch_size = scored.logit_distance, scored.patch_size
+        self.converged = scored.converged
+
+    def _make_patches(self, model: nn.Module, x_batch: np.ndarray, truth: Mapping[str, np.ndarray]) -> np.ndarray:
         """Return images with their patches, made once for several explanation methods inside `shared_passes`."""
-        if self.patch is None:
-            raise RuntimeError("There is no patch to make.")
-        patch, made_now = self.patch, []
+        patch, masks, init = self.patch, truth["masks"], truth["init"]
+        assert patch is not None
 
-        def make() -> tuple[np.ndarray, np.ndarray]:
-            made_now.append(True)
+        def make() -> np.ndarray:
             patched = x_batch.astype(np.result_type(x_batch, np.float32))
             # An image without a mask has no patch, and a NaN for a score.
-            marked = masks.reshape(len(masks), -1).any(1)
+            marked = masks.any((1, 2, 3))
             if marked.any():
-                objects = None if init is None else init[marked]
-                result = patch.make(model, x_batch[marked], masks[marked], objects, whole=self._call_progress)
+                result = patch.make(model, x_batch[marked], masks[marked], init[marked], self._display_progressbar)
                 # The model's precision may be another.
                 patched[marked] = np.where(masks[marked], to_numpy(result.images.double()), patched[marked])
-            return patched, masks
+            return patched
 
-        # Masks may differ between calls with the same images; `init` belongs to `self.patch`.
-        patched, masks_then = self.recall(("patches", patch), model, rows, make)
-        if not np.array_equal(masks_then, masks):
-            patched, _ = make()
-        elif not made_now:
-            self._advance(patch.steps * int(masks.any((1, 2, 3)).sum()))
-        return patched
-
-    def _measure(self, x_batch: np.ndarray, patched: np.ndarray, effect: PatchEffect) -> None:
-        """Note how well the model overlooks the patches."""
-        # One image at a time stays in the cache; a table of all in double precision would take longer than a forward.
-        squares = (np.square(np.subtract(a, b, dtype=float)) for a, b in zip(patched, x_batch, strict=True))
-        size = np.sqrt(np.concatenate([square.reshape(1, -1).sum(axis=1) for square in squares]))
-        self._measured.append((effect.distance, size, effect.converged))
+        # Masks may differ between calls with the same images; `init` belongs to the patch.
+        return share(("patches", patch, masks.tobytes()), model, x_batch, make)
 
 
-class PatchEffect(NamedTuple):
-    """The effect of patches on a model's logits, by image."""
+@dataclass(frozen=True)
+class Patched(Scored):
+    """Scores of `IIR`, with the distance of the logits, the size of the patch, and whether it has converged."""
 
-    #: Distance as a share of ||f(x)||, whether the model overlooks the patch, and the class without it; (n,) each.
-    distance: np.ndarray
-    converged: np.ndarray
-    classes: np.ndarray
+    logit_distance: np.ndarray = field(default_factory=partial(np.empty, 0))
+    patch_size: np.ndarray = field(default_factory=partial(np.empty, 0))
+    converged: np.ndarray = field(default_factory=partial(np.empty, 0))
 
 
-def patch_effect(logits: Tensor, patched: Tensor, tolerance: float) -> PatchEffect:
-    """Return what patches change, from logits (n, K) without and with them, in one transfer from the device."""
-    change = torch.linalg.vector_norm((patched - logits).double(), dim=1)
-    share = change / torch.linalg.vector_norm(logits.double(), dim=1)
-    on_host = to_host(share, logits.argmax(1), patched.argmax(1))
-    distance, classes, patched_classes = (part.numpy() for part in on_host)
-    return PatchEffect(distance, (classes == patched_classes) & (distance <= tolerance), classes)
+def distances(patched: np.ndarray, x_batch: np.ndarray) -> np.ndarray:
+    """Return the norm (n,) of the difference that each patch makes."""
+    # One image at a time stays in the cache; a table of all in double precision would take longer than a forward.
+    squares = (np.square(np.subtract(a, b, dtype=float)) for a, b in zip(patched, x_batch, strict=True))
+    return np.sqrt(np.concatenate([square.reshape(1, -1).sum(axis=1) for square in squares]))

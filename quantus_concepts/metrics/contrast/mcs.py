@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Unpack
 
 import numpy as np
 import torch
 from quantus.helpers.enums import EvaluationCategory, ScoreDirection
-from torch import nn
+from torch import Tensor, nn
 
-from captum_concepts._support.checks import check_materialised
-from captum_concepts._support.constraints import Flag, Module, Seed, check_arguments
+from captum_concepts._support.checks import check_module
 from captum_concepts._support.running import evaluation_mode
 from quantus_concepts.functional import mcs, random_masks
-from quantus_concepts.metrics.contrast.reexplaining import AGREEMENT, ReExplainingMetric
-from quantus_concepts.metrics.host.call import QuantusArguments
-from quantus_concepts.metrics.host.checks import CLASSES, REGIONS, ClassIndices
-
-#: None where every call passes them.
-CONTRAST_LABELS = ClassIndices(optional=True)
+from quantus_concepts.metrics.contrast.pairs import MISCLASSIFIED, left_out, predicted_classes, score_pair
+from quantus_concepts.metrics.contrast.reexplaining import ReExplainingMetric
+from quantus_concepts.metrics.host.metric import Explain, Scored
+from quantus_concepts.metrics.host.record import QuantusArguments
 
 
 class MCS(ReExplainingMetric):
@@ -37,8 +35,8 @@ class MCS(ReExplainingMetric):
     ----------
     contrast_model : nn.Module
         The model to which the region does not matter; it stays on its own device.
-    contrast_labels : array_like
-        (N,) of int: the classes that `contrast_model` has to find, and explains.
+    contrast_labels : array_like, optional
+        (N,) of int: the classes that `contrast_model` has to find, and explains; None where calls or updates give them.
     masks : array_like, optional
         (N, 1, H, W) or (N, H, W) of 0 and 1, in place of ``s_batch``.
     labels : array_like, optional
@@ -46,7 +44,7 @@ class MCS(ReExplainingMetric):
     random_region : bool
         Whether each mask is moved to a random place: the baseline a score has to beat.
     seed : int
-        Random seed of these places.
+        Random seed of these places, drawn anew for each call or update.
     agreement : float
         Correlation, in [-1, 1], of two explanations given as ``a_batch`` and those that ``explain_func`` gives for the
         same samples; below it all scores are NaN. Methods that draw at random without a seed may need less; those that
@@ -88,22 +86,15 @@ class MCS(ReExplainingMetric):
     evaluation_category = EvaluationCategory.FAITHFULNESS
     bounds = (-1.0, 1.0)
     sample_truth = ("contrast_labels", "masks", "labels")
+    settings = ("random_region", "seed", "agreement")
+    needed = ("contrast_labels",)
     other_side = "under the contrast model"
     chance = 0.0
 
-    @check_arguments(
-        contrast_model=Module(),
-        contrast_labels=CONTRAST_LABELS,
-        masks=REGIONS,
-        labels=CLASSES,
-        random_region=Flag(),
-        seed=Seed(),
-        agreement=AGREEMENT,
-    )
     def __init__(
         self,
         contrast_model: nn.Module,
-        contrast_labels: Any,
+        contrast_labels: Any = None,
         masks: Any = None,
         labels: Any = None,
         random_region: bool = False,
@@ -116,48 +107,39 @@ class MCS(ReExplainingMetric):
         A score of 0 says that the method sees no difference between them.
         """
         super().__init__(**quantus)
-        check_materialised("contrast_model", contrast_model)
+        check_module("contrast_model", contrast_model)
         self.contrast_model = contrast_model
         self.random_region = random_region
         self.seed = seed
         self._bind_shared(agreement, contrast_labels=contrast_labels, masks=masks, labels=labels)
 
-    def _check_call(
-        self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, s_batch: np.ndarray | None
-    ) -> dict[str, np.ndarray]:
-        contrast_labels = self._required_truth("contrast_labels")
-        extra = super()._check_call(model, x_batch, y_batch, s_batch)
-        with evaluation_mode(self.contrast_model):
-            self._check_classes({"contrast_labels": contrast_labels}, self.contrast_model, x_batch)
+    def check_call(
+        self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, truth: dict[str, Any], explain: Explain
+    ) -> dict[str, Any]:
+        """Check all samples of a call together, and move the masks if they are to be moved."""
+        truth = super().check_call(model, x_batch, y_batch, truth, explain)
         if self.random_region:
             generator = torch.Generator().manual_seed(self.seed)
-            extra["masks"] = random_masks(torch.as_tensor(extra["masks"]), generator).numpy()
-        return extra
+            truth["masks"] = random_masks(torch.as_tensor(truth["masks"]), generator).numpy()
+        return truth
 
-    def _score(
-        self,
-        model: nn.Module,
-        *,
-        x_batch: np.ndarray,
-        a_batch: np.ndarray,
-        masks_batch: np.ndarray,
-        labels_batch: np.ndarray,
-        contrast_labels_batch: np.ndarray,
-        rows_batch: np.ndarray,
-        **kwargs: Any,
-    ) -> np.ndarray:
+    def score_batch(
+        self, model: nn.Module, x_batch: np.ndarray, y_batch: np.ndarray, explain: Explain, **truth: Any
+    ) -> Scored:
         """Score some samples under the two models."""
-        with evaluation_mode(self.contrast_model):
-            predicted, predicted_by_contrast = self._predicted_classes(
-                self._predict(model, x_batch, rows_batch), self._predict(self.contrast_model, x_batch, rows_batch)
-            )
-            correct = self._select_defined(
-                masks_batch,
-                {
-                    "the model misclassifies the image": predicted == labels_batch,
-                    "the contrast model misclassifies the image": predicted_by_contrast == contrast_labels_batch,
-                },
-            )
-            contrast = self._attributed_again(self.contrast_model, x_batch, contrast_labels_batch, masks_batch)
-        scores = mcs(self._attribute_region(a_batch, masks_batch), contrast).numpy()
-        return np.where(correct, scores, np.nan)
+        other, labels, contrast_labels = self.contrast_model, truth["labels"], truth["contrast_labels"]
+        with evaluation_mode(other):
+            logits = self.predict(model, x_batch, explain, y_batch=y_batch, labels=labels)
+            other_logits = self.predict(other, x_batch, explain, contrast_labels=contrast_labels)
+            why = left_out(truth["unmarked"], *self.conditions(logits, other_logits, labels, contrast_labels))
+            regions = self.attribute(explain, truth, other, x_batch, contrast_labels)
+        return self.scored(*score_pair(mcs, *regions, why))
+
+    @staticmethod
+    def conditions(
+        logits: Tensor, other_logits: Tensor, labels: np.ndarray, contrast_labels: np.ndarray
+    ) -> Iterator[tuple[str, np.ndarray]]:
+        """Return what an image needs to have a score: both models are right."""
+        predicted, by_contrast = predicted_classes(logits, other_logits)
+        yield MISCLASSIFIED, predicted == labels
+        yield "the contrast model misclassifies the image", by_contrast == contrast_labels

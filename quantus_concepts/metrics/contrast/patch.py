@@ -10,26 +10,23 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from captum_concepts._support.checks import to_array, to_numpy
-from captum_concepts._support.constraints import Arrays, check_arguments
+from captum_concepts._support.checks import check_finite, check_normalisation, to_array, to_numpy
 from captum_concepts._support.running import to_host, to_model
 from captum_concepts._support.shown import one_line
+from quantus_concepts.metrics.contrast.checks import check_same_shape
 from quantus_concepts.metrics.contrast.patch_optimisation import (
     ETA1,
-    SETTINGS,
     PatchResult,
     as_tensor,
     check_pixel_range,
-    check_step_size,
+    check_settings,
     optimise_patch,
 )
-from quantus_concepts.metrics.host.call import WholeProgress
 
 #: Fields that describe the images, not the descent.
 OF_IMAGES = ("init", "mean", "std")
 
 
-@check_arguments(init=Arrays(finite=True, kind="same"), **SETTINGS)
 @dataclass(frozen=True, eq=False)
 class Patch:
     """How `IIR` makes its patches: arguments of `optimise_patch` for images that are already normalised.
@@ -74,14 +71,11 @@ class Patch:
         return one_line(self)
 
     def __post_init__(self) -> None:
-        if (self.mean is None) != (self.std is None):
-            raise ValueError("Expected arguments `mean` and `std` to be given together but got only one of them.")
-        for name, values, least in (("mean", self.mean, -np.inf), ("std", self.std, 0)):
-            numbers = to_array(name, 0.5 if values is None else values).astype(float)
-            if not (np.isfinite(numbers) & (numbers > least)).all():
-                above = " above 0" if name == "std" else ""
-                raise ValueError(f"Expected argument `{name}` to hold finite numbers{above} but got {values}.")
-        check_step_size(self.squared, self.step_size)
+        check_normalisation(self.mean, self.std)
+        settings = self._settings
+        del settings["early_stop"]
+        check_settings(**settings)
+        check_finite("init", self.init)
         shape = np.shape(self.init)
         if len(shape) not in (3, 4):
             raise ValueError(f"Expected argument `init` to have shape (N, C, H, W) or (C, H, W) but got {shape}.")
@@ -91,27 +85,35 @@ class Patch:
         """The arguments of `optimise_patch` that are fields here, by name."""
         return {setting.name: getattr(self, setting.name) for setting in fields(self) if setting.name not in OF_IMAGES}
 
-    def check(self, x_batch: np.ndarray, init: np.ndarray) -> None:
-        """Raise where images cannot be what the settings say, before any patch is made.
+    def objects(self, x_batch: np.ndarray) -> np.ndarray:
+        """Return the objects, an image for each of ``x_batch``; raise where images cannot be what the settings say.
 
         Parameters
         ----------
         x_batch : np.ndarray
             (N, C, H, W) normalised images.
-        init : np.ndarray
-            (N, C, H, W) the objects.
+
+        Returns
+        -------
+        np.ndarray
+            (N, C, H, W).
 
         Raises
         ------
         ValueError
-            If the normalisation is of another number of channels, or the images contradict `pixel_range`.
+            If shapes differ, the normalisation is of another number of channels, or the images contradict
+            `pixel_range`.
         """
+        init = to_array("init", self.init)
+        init = np.broadcast_to(init, (len(x_batch), *init.shape)) if init.ndim == 3 else init
+        check_same_shape("init", init, x_batch)
         for name, images in (("x_batch", x_batch), ("init", init)):
             mean, std = self._normalisation(torch.empty(0, images.shape[1], 1, 1, dtype=torch.float64))
             # The extremes of all, and one image to see whether pixels are whole numbers.
             extremes = np.stack([images.min((0, 2, 3)), images.max((0, 2, 3))])[:, :, None, None]
             parts = (torch.as_tensor(part.astype(float)) * std + mean for part in (extremes, images[:1]))
             check_pixel_range(torch.cat([part.flatten() for part in parts]), name, self.pixel_range)
+        return init
 
     def _normalisation(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return mean and deviation (1, C, 1, 1) for images of C channels."""
@@ -135,7 +137,6 @@ class Patch:
         masks: Any,
         init: Any = None,
         display_progressbar: bool | None = None,
-        whole: WholeProgress | None = None,
     ) -> PatchResult:
         """Optimise the patches of some images.
 
@@ -150,8 +151,6 @@ class Patch:
         init : array_like, optional
             The objects of these images; `self.init` if None.
         display_progressbar : bool, optional
-            As in `optimise_patch`.
-        whole : WholeProgress, optional
             As in `optimise_patch`.
 
         Returns
@@ -180,7 +179,6 @@ class Patch:
                 objects,
                 preprocess=lambda pixels: (pixels - mean) / std,
                 display_progressbar=display_progressbar,
-                whole=whole,
                 **self._settings,
             )
             region = torch.as_tensor(to_numpy(masks).astype(bool), device=x.device).view(len(x), 1, *x.shape[2:])

@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from tqdm.auto import tqdm
 
-from captum_concepts._support.checks import check_shape, to_array, to_tensor
-from captum_concepts._support.constraints import (
-    POSITIVE,
-    WEIGHT,
-    Arrays,
-    Constraint,
-    Ends,
-    Flag,
-    Function,
-    Module,
-    Whole,
-    check_arguments,
+from captum_concepts._support.checks import (
+    check_finite,
+    check_module,
+    check_range,
+    check_shape,
+    check_whole,
+    to_array,
+    to_tensor,
 )
-from captum_concepts._support.running import alone_with, evaluation_mode, tensor_output, to_host, to_model
+from captum_concepts._support.running import evaluation_mode, tensor_output, to_host, to_model
 from captum_concepts._support.shown import one_line
 from quantus_concepts.functional.patch_objective import patch_objective
-from quantus_concepts.metrics.host.call import WholeProgress
-from quantus_concepts.metrics.host.checks import MASKS, check_outputs, join_numbers
+from quantus_concepts.metrics.host.checks import check_outputs, join_numbers, to_masks
 
 #: Step size and weight of the patch's size in the authors' release.
 STEP_SIZE, ETA1 = 500.0, 0.01
@@ -68,28 +64,6 @@ class PatchResult(NamedTuple):
         return one_line(self)
 
 
-#: Constraints of the descent.
-SETTINGS: dict[str, Constraint] = {
-    "pixel_range": Ends(),
-    "steps": Whole(1),
-    "step_size": POSITIVE,
-    "eta1": WEIGHT,
-    "eta2": WEIGHT,
-    "squared": Flag(),
-    "tolerance": POSITIVE,
-    "early_stop": Flag(),
-    "chunk_size": Whole(1),
-}
-
-
-@check_arguments(
-    model=Module(),
-    images=Arrays("N, C, H, W", filled=True, finite=True, kind="same"),
-    masks=MASKS,
-    init=Arrays(finite=True, kind="same"),
-    preprocess=Function(),
-    **SETTINGS,
-)
 def optimise_patch(
     model: nn.Module,
     images: Any,
@@ -107,7 +81,6 @@ def optimise_patch(
     early_stop: bool = True,
     chunk_size: int | None = None,
     display_progressbar: bool | None = None,
-    whole: WholeProgress | None = None,
 ) -> PatchResult:
     """Change an object inside each mask until the model's logits are those of the image without it.
 
@@ -160,10 +133,7 @@ def optimise_patch(
     chunk_size : int, optional
         Images optimised together; None for as many as suit the device. No result depends on it but by rounding.
     display_progressbar : bool, optional
-        Whether to show progress; None for once it takes longer than two seconds. If no bar is visible, and the first
-        steps show that it will take more than a minute, one warning says how long.
-    whole : WholeProgress, optional
-        The progress of several calls as one, in place of a bar of its own; `patch_progress` makes one.
+        Whether to show progress; None for once it takes longer than two seconds.
 
     Returns
     -------
@@ -178,7 +148,9 @@ def optimise_patch(
         If a shape is wrong, values are not finite or contradict `pixel_range`, a mask is empty, or an argument is
         out of its range.
     """
-    check_step_size(squared, step_size)
+    check_module("model", model)
+    numbers = {"steps": steps, "step_size": step_size, "eta1": eta1, "eta2": eta2}
+    check_settings(pixel_range, squared, **numbers, tolerance=tolerance, chunk_size=chunk_size)
     x, inside, start = _checked_tensors(images, masks, init, pixel_range)
     step_size = STEP_SIZE if step_size is None else step_size
     if chunk_size is None:
@@ -190,13 +162,13 @@ def optimise_patch(
 
     def logits_of(pixels: Tensor) -> Tensor:
         images = low + pixels * scale
-        # Not while another thread has hooks on the model.
-        with alone_with(model):
-            outputs = model(images if preprocess is None else preprocess(images))
+        outputs = model(images if preprocess is None else preprocess(images))
         return check_outputs(tensor_output(outputs), len(images))
 
     results = []
-    bar = patch_progress(len(x), steps, display_progressbar) if whole is None else nullcontext(whole)
+    hidden, delay = display_progressbar is False or None, 0 if display_progressbar else 2
+    total = len(x) * steps
+    bar = tqdm(desc="optimising patches", total=total, unit="step", leave=False, disable=hidden, delay=delay)
     # Metrics may be called from within inference mode.
     with evaluation_mode(model), torch.inference_mode(False), torch.enable_grad(), bar as shown_progress:
         for first in range(0, len(x), chunk_size):
@@ -208,15 +180,6 @@ def optimise_patch(
             # Outside the masks to the bit: there and back again would round.
             results.append(result._replace(images=torch.where(region.bool(), low + result.images * scale, originals)))
     return PatchResult(*(torch.cat(parts) for parts in zip(*results, strict=True)))
-
-
-def patch_progress(n_images: int, steps: int, show: bool | None, more: int = 0) -> WholeProgress:
-    """Return the progress of making patches, and of what else is counted as a step."""
-    tell = (
-        f"Making {n_images} patches of up to {steps} steps each takes up to {{duration}} here, as the first steps say. "
-        "Take fewer images, or a GPU; with display_progressbar=True, on a terminal, the time left is shown."
-    )
-    return WholeProgress("optimising patches", n_images * steps + more, "step", show, tell=tell)
 
 
 class _Descent(NamedTuple):
@@ -236,7 +199,7 @@ def _descend(
     delta: Tensor,
     region: Tensor,
     settings: _Descent,
-    bar: WholeProgress,
+    bar: Any,
 ) -> Tensor:
     """Return the patches of a chunk; one that has converged is set aside, and the others go on without it."""
     with torch.no_grad():
@@ -316,22 +279,24 @@ def _measure(
 
 
 def _checked_tensors(
-    images: Any, masks: np.ndarray, init: Any, pixel_range: tuple[float, float]
+    images: Any, masks: Any, init: Any, pixel_range: tuple[float, float]
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return images, masks and objects as tensors (N, ., H, W), or raise if they do not go together."""
     x, start = to_host(as_tensor("images", images), as_tensor("init", init))
-    if start.ndim == 3:
-        start = start.expand(len(x), *start.shape)
+    check_shape("images", x, ("N", "C", "H", "W"), (None,) * 4)
+    start = start.expand(len(x), *start.shape) if start.ndim == 3 else start
     check_shape("init", start, ("N", "C", "H", "W"), tuple(x.shape))
-    check_shape("masks", masks, ("N", "1", "H", "W"), (len(x), 1, *x.shape[2:]))
-    empty = np.flatnonzero(~masks.reshape(len(masks), -1).any(1))
+    regions = torch.from_numpy(to_masks("masks", masks))
+    check_shape("masks", regions, ("N", "1", "H", "W"), (len(x), 1, *x.shape[2:]))
+    empty = np.flatnonzero(~regions.flatten(1).any(1).numpy())
     if empty.size:
         raise ValueError(
             f"Expected argument `masks` to say where each patch goes but it is empty for image {join_numbers(empty)}."
         )
-    check_pixel_range(x, "images", pixel_range)
-    check_pixel_range(start, "init", pixel_range)
-    return x, as_tensor("masks", masks), start
+    for name, pixels in (("images", x), ("init", start)):
+        check_finite(name, pixels)
+        check_pixel_range(pixels, name, pixel_range)
+    return x, regions, start
 
 
 def as_tensor(name: str, value: Any) -> Tensor:
@@ -342,9 +307,16 @@ def as_tensor(name: str, value: Any) -> Tensor:
     return torch.as_tensor(np.require(to_array(name, value), requirements=("C", "W")))
 
 
-def check_step_size(squared: bool, step_size: float | None) -> None:
-    """Raise if `squared` comes without a `step_size`."""
-    if squared and step_size is None:
+def check_settings(pixel_range: tuple[float, float], squared: bool, **numbers: Any) -> None:
+    """Raise if a setting of the descent is out of its range, or `squared` comes without a `step_size`."""
+    if not pixel_range[0] < pixel_range[1]:
+        raise ValueError(f"Expected argument `pixel_range` to be the lower end first but got {pixel_range}.")
+    for name, value in numbers.items():
+        if name in ("steps", "chunk_size") and value is not None:
+            check_whole(name, value, 1)
+        elif value is not None:
+            check_range(name, value, 0, math.inf, open_low=name in ("step_size", "tolerance"), open_high=True)
+    if squared and numbers["step_size"] is None:
         raise ValueError(
             "Expected argument `step_size` with squared=True but got None: the release's 500 makes squared norms "
             "diverge. Start with 1 or less."

@@ -9,21 +9,18 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from tqdm.auto import tqdm
 
-from captum_concepts._support.checks import check_finite, check_materialised
-from captum_concepts._support.constraints import SHARE, TEXT, Flag, Instance, Module, Whole, check_arguments
-from captum_concepts._support.progress import progress
+from captum_concepts._support.checks import check_finite, check_range
 from captum_concepts._support.running import evaluation_mode, predict_logits
 from captum_concepts._support.shown import one_line
-from quantus_concepts.metrics.contrast.regions import Images, Subject, batches
-from quantus_concepts.metrics.host.checks import ClassIndices, check_classes, check_outputs
+from quantus_concepts.metrics.contrast.regions import Subject, batches
+from quantus_concepts.metrics.host.checks import check_classes, check_outputs
 
-FINITE_IMAGES = Images(finite=True, batches=False)
 # Accuracies are quotients: a drop of exactly the limit must not exceed it by rounding.
 _ROUNDING = 1e-9
 
 
-@check_arguments(drop=SHARE, remain=SHARE, above_chance=SHARE)
 @dataclass(frozen=True)
 class Limits:
     """How far from ideal a model may be for its ground truth to count as verified.
@@ -47,6 +44,10 @@ class Limits:
     remain: float = 0.95
     above_chance: float = 0.05
 
+    def __post_init__(self) -> None:
+        for name, limit in vars(self).items():
+            check_range(name, limit, 0, 1)
+
 
 @dataclass(frozen=True)
 class Premise:
@@ -55,22 +56,20 @@ class Premise:
     Attributes
     ----------
     name : str
-        "removed", "remain correct", "alone" or "learned".
+        "removed" (accuracy that removing the feature costs), "remain correct" (share of the correct predictions that
+        stay correct without it), "alone" and "learned" (accuracy above chance from the feature alone, and with it).
     value : float
         Measured share; NaN if unknown.
     limit : float
         Limit of the value.
     holds : bool
         Whether it does.
-    sentence : str
-        The same in words.
     """
 
     name: str
     value: float
     limit: float
     holds: bool
-    sentence: str
 
     def __repr__(self) -> str:
         return one_line(self)
@@ -127,87 +126,24 @@ class PremiseCheck:
     @property
     def premises(self) -> list[Premise]:
         """The premises, each with its verdict."""
+        drop, alone = self.accuracy_with - self.accuracy_without, self.accuracy_only - self.chance
+        remain, learned = self.remains_correct, self.accuracy_with - self.chance
+        limits = self.limits
         # The first three are the paper's. The last is ours: a model that has learned nothing ignores the common
         # feature, but does not look at anything else either.
-        return [self._removed(), self._remain_correct(), self._alone(), self._learned()]
+        return [
+            Premise("removed", drop, limits.drop, drop <= limits.drop + _ROUNDING),
+            Premise("remain correct", remain, limits.remain, remain >= limits.remain - _ROUNDING),
+            Premise("alone", alone, limits.above_chance, alone <= limits.above_chance + _ROUNDING),
+            Premise("learned", learned, limits.above_chance, learned > limits.above_chance + _ROUNDING),
+        ]
 
     @property
     def verified(self) -> bool:
         """Whether all premises hold."""
         return all(premise.holds for premise in self.premises)
 
-    def _removed(self) -> Premise:
-        drop, limit = self.accuracy_with - self.accuracy_without, self.limits.drop
-        holds = drop <= limit + _ROUNDING
-        start = f"Removing the {self.feature}"
-        if math.isnan(drop):
-            sentence = f"What removing the {self.feature} costs {self.model} is not known."
-        elif drop < -_ROUNDING:
-            # By more than the limit: the feature matters after all, if not in favour of the model.
-            misled = f", so the {self.feature} misleads it" if -drop > limit + _ROUNDING else ""
-            sentence = f"{start} costs {self.model} nothing: its accuracy rises by {_points(-drop)}{misled}."
-        else:
-            verdict = "no more" if holds else "more"
-            sentence = (
-                f"{start} costs {self.model} {_points(drop, limit)}, {verdict} than the {_number(limit)} allowed."
-            )
-        return Premise("removed", drop, limit, holds, sentence)
 
-    def _remain_correct(self) -> Premise:
-        share, limit = self.remains_correct, self.limits.remain
-        holds = share >= limit - _ROUNDING
-        if math.isnan(share):
-            sentence = f"{self.model} is right on no image, so none can stay right without the {self.feature}."
-        else:
-            verdict = "at least" if holds else "fewer than"
-            sentence = (
-                f"{_number(share, limit)} % of the correct predictions of {self.model} stay correct without the "
-                f"{self.feature}, {verdict} the {_number(limit)} % required."
-            )
-        return Premise("remain correct", share, limit, holds, sentence)
-
-    def _alone(self) -> Premise:
-        above, limit = self.accuracy_only - self.chance, self.limits.above_chance
-        holds = above <= limit + _ROUNDING
-        start = f"From the {self.feature} alone {self.model}"
-        if math.isnan(above):
-            sentence = f"What {self.model} tells from the {self.feature} alone is not known."
-        elif above <= _ROUNDING:
-            sentence = f"{start} does no better than chance ({_number(self.chance)} %)."
-        else:
-            verdict = "no more" if holds else "more"
-            sentence = (
-                f"{start} is {_points(above, limit)} better than chance ({_number(self.chance)} %), {verdict} than "
-                f"the {_number(limit)} allowed."
-            )
-        return Premise("alone", above, limit, holds, sentence)
-
-    def _learned(self) -> Premise:
-        above, limit = self.accuracy_with - self.chance, self.limits.above_chance
-        holds = above > limit + _ROUNDING
-        accuracy = f"{self.model} is right on {_number(self.accuracy_with)} % of the images"
-        chance = f"chance is {_number(self.chance)} %"
-        if math.isnan(above):
-            sentence = f"The accuracy of {self.model} is not known."
-        elif holds:
-            sentence = f"{accuracy}; {chance}."
-        else:
-            sentence = f"{accuracy} and {chance}: it has not learned what it should look at."
-        return Premise("learned", above, limit, holds, sentence)
-
-
-@check_arguments(
-    model=Module(),
-    with_feature=FINITE_IMAGES,
-    without_feature=FINITE_IMAGES,
-    only_feature=FINITE_IMAGES,
-    labels=ClassIndices(filled=True),
-    name=TEXT,
-    feature=TEXT,
-    limits=Instance(Limits, "Limits"),
-    batch_size=Whole(1),
-    display_progressbar=Flag(),
-)
 def check_premise(
     model: nn.Module,
     with_feature: Any,
@@ -240,9 +176,9 @@ def check_premise(
     labels : array_like
         (N,) of int: the classes that the model has to find.
     name : str
-        Name of the model, for the sentences.
+        Name of the model.
     feature : str
-        Name of the feature, for the sentences.
+        Name of the feature.
     limits : Limits, optional
         How much may be missing; 2 points, 95 % and 5 points if None.
     batch_size : int
@@ -262,14 +198,18 @@ def check_premise(
     ValueError
         If images and labels differ in number, a label names no class, or the logits are not finite.
     """
-    check_materialised("model", model)
-    sets = [Subject(model, images, labels) for images in (with_feature, without_feature, only_feature)]
+    sources = {"with_feature": with_feature, "without_feature": without_feature, "only_feature": only_feature}
+    for source, images in sources.items():
+        if not callable(images):
+            check_finite(source, images)
+    sets = [Subject(model, images, labels) for images in sources.values()]
     labels = sets[0].labels
     n = len(labels)
     predicted = np.empty((3, n), dtype=np.int64)
     divergence = np.empty(n)
     chance = math.nan
-    premises_bar = progress(description=f"premises of {name}", total=n, unit="image", show=display_progressbar)
+    hidden = None if display_progressbar else True
+    premises_bar = tqdm(desc=f"premises of {name}", total=n, unit="image", disable=hidden, leave=False)
     # Divergences are computed in float64: those of a model that ignores the feature are about 1e-8.
     with evaluation_mode(model), premises_bar as bar:
         for rows in batches(n, batch_size):
@@ -312,19 +252,3 @@ def _share(right: np.ndarray) -> float:
 
 def _median(values: np.ndarray) -> float:
     return float(np.median(values)) if values.size else math.nan
-
-
-def _number(share: float, limit: float | None = None) -> str:
-    """Write a share in percent, with as many digits as it takes to tell it from a limit."""
-    if abs(share) < _ROUNDING:
-        return "0"
-    for digits in (1, 2, 3, 4):
-        text = f"{100 * share:.{digits}f}"
-        if limit is None or abs(share - limit) < _ROUNDING or float(text) != round(100 * limit, 9):
-            break
-    return text.rstrip("0").rstrip(".")
-
-
-def _points(share: float, limit: float | None = None) -> str:
-    text = _number(share, limit)
-    return f"{text} point" if text == "1" else f"{text} points"

@@ -10,64 +10,19 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset, IterableDataset, RandomSampler
+from tqdm.auto import tqdm
 
-from captum_concepts._support.checks import (
-    as_list,
-    check_finite,
-    check_shape,
-    check_whole,
-    to_array,
-    to_numpy,
-    to_tensor,
-)
-from captum_concepts._support.constraints import (
-    Constraint,
-    Dictionary,
-    Flag,
-    Instance,
-    Items,
-    Module,
-    Sizes,
-    Whole,
-    check_arguments,
-)
-from captum_concepts._support.progress import progress
+from captum_concepts._support.checks import check_module, check_shape, to_array, to_tensor
 from captum_concepts._support.running import evaluation_mode, floating_images, predict_logits
 from captum_concepts._support.shown import one_line
 from captum_concepts.backbones.embedding import read_batch
-from quantus_concepts.functional import concept_attribution, positive_percentile
-from quantus_concepts.metrics.host.checks import METHODS, REGIONS, ClassIndices, check_mask_size
+from quantus_concepts.functional import positive_percentile
+from quantus_concepts.metrics.contrast.pairs import attribute_region
+from quantus_concepts.metrics.host.checks import check_mask_size, to_classes, to_explainer, to_masks
+from quantus_concepts.metrics.host.metric import call_explain_func
 from quantus_concepts.metrics.host.rows import RowBuffer
 
 
-@dataclass(frozen=True)
-class Images(Constraint):
-    """Images (N, C, H, W), a function from rows to them, or batches of them that can be gone through again."""
-
-    finite: bool = False
-    batches: bool = True
-
-    def check(self, name: str, value: Any, sizes: Sizes) -> Any:
-        """Return an array as a tensor and anything else as it is, or raise."""
-        if callable(value) or (self.batches and gives_batches(name, value)):
-            return value
-        images = torch.as_tensor(to_array(name, value))
-        check_shape(name, images, ("N", "C", "H", "W"), (None,) * 4)
-        if self.finite:
-            check_finite(name, images)
-        return images
-
-
-@dataclass(frozen=True)
-class RegionMasks(Constraint):
-    """Masks (N, 1, H, W) or (N, H, W) of which not all are empty or full, or a function from rows to such."""
-
-    def check(self, name: str, value: Any, sizes: Sizes) -> Masks:
-        """Return a function as it is and anything else as a tensor of bool, or raise."""
-        return value if callable(value) else torch.from_numpy(REGIONS.check(name, value, sizes))
-
-
-@check_arguments(model=Module(), labels=ClassIndices(filled=True), images=Images())
 @dataclass(frozen=True, eq=False)
 class Subject:
     """A model, and the images and classes it is explained for; one object is explained once.
@@ -102,7 +57,9 @@ class Subject:
         return one_line(self)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "labels", torch.as_tensor(self.labels).long())
+        check_module("model", self.model)
+        object.__setattr__(self, "labels", torch.as_tensor(to_classes("labels", self.labels, filled=True)))
+        object.__setattr__(self, "images", as_image_source("images", self.images))
         if isinstance(self.images, Tensor) and len(self.images) != len(self.labels):
             raise ValueError(
                 f"Expected argument `labels` to have shape (N,) = ({len(self.images)},), a class for each image, "
@@ -138,7 +95,6 @@ class Subject:
             )
         return floating_images(take_rows(self.images, rows))
 
-    @check_arguments(batch_size=Whole(1))
     def batches(self, batch_size: int = 64) -> Iterator[tuple[list[int], Tensor]]:
         """Go through all images.
 
@@ -169,18 +125,14 @@ class Subject:
                 continue
             rows = list(range(count, count + len(images)))
             count += len(images)
-            self._check_count(count, count > len(self))
-            yield rows, floating_images(images)
-        self._check_count(count, count < len(self))
-
-    def _check_count(self, count: int, wrong: bool) -> None:
-        if wrong:
+            if count <= len(self):
+                yield rows, floating_images(images)
+        if count != len(self):
             raise ValueError(
-                f"Expected argument `labels` to hold a class for each image that `images` gives, {count} so far, but "
-                f"got {len(self)}."
+                f"Expected argument `labels` to hold a class for each image that `images` gives, {count}, but got "
+                f"{len(self)}."
             )
 
-    @check_arguments(batch_size=Whole(1))
     def logits(self, batch_size: int = 64) -> Tensor:
         """Return what the model answers.
 
@@ -200,7 +152,6 @@ class Subject:
                 logits.add(predict_logits(self.model, images).cpu())
         return logits.rows
 
-    @check_arguments(batch_size=Whole(1))
     def correct(self, batch_size: int = 64) -> Tensor:
         """Tell which images the model classifies correctly.
 
@@ -280,15 +231,6 @@ class RegionAttributions:
         return one_line(self)
 
 
-@check_arguments(
-    methods=METHODS,
-    subjects=Items(Instance(Subject, "a Subject"), "Subjects"),
-    masks=RegionMasks(),
-    elsewhere=Dictionary(),
-    keep=Dictionary(),
-    batch_size=Whole(1),
-    display_progressbar=Flag(),
-)
 def attribute_regions(
     methods: Mapping[str, ExplainFunc],
     subjects: Iterable[Subject],
@@ -336,102 +278,51 @@ def attribute_regions(
     ValueError
         If there are fewer masks than images or of another size, or they hold something else than 0 and 1.
     """
-    subjects, keep = list(dict.fromkeys(subjects)), keep or {}
-    for subject, rows in keep.items():
-        if subject not in subjects:
-            raise ValueError("Expected the keys of argument `keep` to be among `subjects` but got another.")
-        for row in as_list("keep", rows, "rows"):
-            check_whole("keep", row, 0, len(subject) - 1)
-    check_masks("masks", masks, subjects)
-    other_regions = {}
-    for subject, regions in (elsewhere or {}).items():
-        if subject not in subjects:
-            raise ValueError("Expected the keys of argument `elsewhere` to be among `subjects` but got another.")
-        other_regions[subject] = RegionMasks().check("elsewhere", regions, {})
-        check_masks("elsewhere", other_regions[subject], [subject])
-    return explain_subjects(methods, subjects, masks, other_regions, keep, batch_size, display_progressbar)
-
-
-def explain_subjects(
-    methods: Mapping[str, ExplainFunc],
-    subjects: Sequence[Subject],
-    masks: Masks,
-    elsewhere: Mapping[Subject, Masks],
-    keep: Mapping[Subject, Sequence[int]],
-    batch_size: int,
-    display_progressbar: bool,
-) -> dict[str, RegionAttributions]:
-    """Return what `attribute_regions` returns; its arguments are checked."""
+    subjects, keep, elsewhere = list(dict.fromkeys(subjects)), keep or {}, elsewhere or {}
+    check_methods(methods)
+    for name, chosen in (("keep", keep), ("elsewhere", elsewhere)):
+        if not set(chosen) <= set(subjects):
+            raise ValueError(f"Expected the keys of argument `{name}` to be among `subjects` but got another.")
+    regions = as_regions("masks", masks, subjects)
+    other = {subject: as_regions("elsewhere", part, [subject]) for subject, part in elsewhere.items()}
     by_method = {name: _undefined_attributions(subjects, elsewhere) for name in methods}
     total = sum(len(subject) for subject in subjects) * len(methods)
-    with progress(description="explaining", total=total, unit="image", show=display_progressbar) as bar:
+    hidden = None if display_progressbar else True
+    with tqdm(desc="explaining", total=total, unit="image", disable=hidden, leave=False) as bar:
         for subject in subjects:
             kept_rows = list(keep.get(subject, ()))
-            kept_maps: dict[str, dict[int, Tensor]] = {name: {} for name in methods}
+            kept_maps: dict[str, dict[int, np.ndarray]] = {name: {} for name in methods}
             # Methods within batches, so that an image is composed once for all of them.
             for rows, images in subject.batches(batch_size):
-                regions = take_rows(masks, rows)
-                other_regions = take_rows(elsewhere[subject], rows) if subject in elsewhere else None
+                masks_here = take_rows(regions, rows)
+                other_masks = take_rows(other[subject], rows) if subject in other else None
                 for name, explain in methods.items():
                     result = by_method[name]
-                    bar.set_postfix_str(name)
                     bar.update(len(rows))
                     if result.failure:
                         continue
-                    try:
-                        maps = _explain(explain, subject, images, rows)
-                    except Exception as error:  # a method of the user's own may raise anything
-                        reason = f"{type(error).__name__}: {' '.join(str(error).split())}"
-                        by_method[name] = _undefined_attributions(subjects, elsewhere, reason)
+                    maps, failure = _explain(explain, subject, images, rows)
+                    inside = attribute_region(maps, failure, masks_here)
+                    if inside.failure:
+                        by_method[name] = _undefined_attributions(subjects, elsewhere, inside.failure)
                         continue
-                    result.inside[subject][rows] = region_attribution(maps, regions)
-                    if other_regions is not None:
-                        result.elsewhere[subject][rows] = region_attribution(maps, other_regions)
-                    kept_maps[name] |= {row: maps[row - rows[0], 0] for row in kept_rows if row in rows}
+                    result.inside[subject][rows] = inside.inside
+                    if other_masks is not None:
+                        result.elsewhere[subject][rows] = attribute_region(maps, "", other_masks).inside
+                    kept_maps[name] |= {row: maps[row - rows[0]].squeeze(0) for row in kept_rows if row in rows}
             for name, result in by_method.items():
                 if kept_rows and not result.failure:
-                    result.maps[subject] = torch.stack([kept_maps[name][row] for row in kept_rows]).numpy()
+                    result.maps[subject] = np.stack([kept_maps[name][row] for row in kept_rows])
     return by_method
 
 
-def region_attribution(maps: Tensor, regions: Tensor) -> Tensor:
-    """Return (n,) g_c of normalised maps, in float64 so that differences are not rounded."""
-    return concept_attribution(maps, regions).double()
-
-
-def check_masks(name: str, masks: Masks, subjects: Iterable[Subject]) -> None:
-    """Raise if there are fewer masks than images of a subject, or of another size."""
-    if callable(masks):
-        return
-    for subject in subjects:
-        count = len(subject)
-        if len(masks) < count:
-            raise ValueError(
-                f"Expected argument `{name}` to have a mask for each of {count} images but got {len(masks)}."
-            )
-        if isinstance(subject.images, Tensor):
-            check_mask_size(name, masks[:count].numpy(), subject.images.numpy())
-
-
-def _explain(explain: ExplainFunc, subject: Subject, images: Tensor, rows: list[int]) -> Tensor:
+def _explain(explain: ExplainFunc, subject: Subject, images: Tensor, rows: list[int]) -> tuple[np.ndarray, str]:
+    """Return the normalised maps of some images, and "" or why there are none."""
     # Copies, since a method may write into its inputs; and it may leave the model in another mode.
+    inputs, classes = images.numpy().copy(), subject.labels[rows].numpy()
     with evaluation_mode(subject.model):
-        raw = explain(model=subject.model, inputs=images.numpy().copy(), targets=subject.labels[rows].numpy())
-    return _normalise_maps(to_numpy(raw), images)
-
-
-def _normalise_maps(raw: np.ndarray, images: Tensor) -> Tensor:
-    raw = raw[:, None] if raw.ndim == 3 else raw
-    if raw.ndim != 4 or len(raw) != len(images) or raw.shape[2:] != images.shape[2:]:
-        raise ValueError(
-            f"Expected the method to return attributions (N, C, H, W) for images {tuple(images.shape)} but got "
-            f"{raw.shape}."
-        )
-    # A copy: torch knows no negative strides, and warns of arrays that cannot be written.
-    maps = np.array(raw, dtype=np.float64 if raw.dtype == np.float64 else np.float32)
-    # A map that is not finite has no g_c; the others of the batch do.
-    maps[~np.isfinite(maps).reshape(len(maps), -1).all(1)] = np.nan
-    return positive_percentile(torch.from_numpy(maps))
+        raw, failure = call_explain_func(explain, subject.model, inputs, classes)
+    return (raw, failure) if raw.ndim not in (3, 4) else (positive_percentile(raw), failure)
 
 
 def _undefined_attributions(
@@ -442,3 +333,35 @@ def _undefined_attributions(
         for group in (subjects, elsewhere)
     )
     return RegionAttributions(inside, outside, failure=reason)
+
+
+def as_image_source(name: str, images: Any) -> Any:
+    """Return an array as a tensor (N, C, H, W), and a function of rows or batches as they are; or raise."""
+    if callable(images) or gives_batches(name, images):
+        return images
+    tensor = torch.as_tensor(to_array(name, images))
+    check_shape(name, tensor, ("N", "C", "H", "W"), (None,) * 4)
+    return tensor
+
+
+def as_regions(name: str, masks: Any, subjects: Iterable[Subject]) -> Masks:
+    """Return a function as it is and masks as a tensor of bool; raise if they do not suit the images."""
+    if callable(masks):
+        return masks
+    regions = to_masks(name, masks, usable=True)
+    for subject in subjects:
+        if len(regions) < len(subject):
+            raise ValueError(
+                f"Expected argument `{name}` to have a mask for each of {len(subject)} images but got {len(regions)}."
+            )
+        if isinstance(subject.images, Tensor):
+            check_mask_size(name, regions[: len(subject)], subject.images.numpy())
+    return torch.from_numpy(regions)
+
+
+def check_methods(methods: Mapping[str, ExplainFunc]) -> None:
+    """Raise unless there are explanation methods, all of them functions of a model."""
+    if not methods:
+        raise ValueError("Expected argument `methods` to hold at least one explanation method but it is empty.")
+    for name, method in methods.items():
+        to_explainer(f"methods[{name!r}]", method)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -12,62 +12,37 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from captum_concepts._support.checks import check_shape
-from captum_concepts._support.constraints import (
-    POSITIVE,
-    Arrays,
-    Dictionary,
-    Flag,
-    Instance,
-    Module,
-    Number,
-    Seed,
-    Whole,
-    check_arguments,
-)
-from quantus_concepts.functional import idr, iir, mcs, perturbation, random_masks, relative_contrast
+from captum_concepts._support.checks import check_kind, check_range, check_shape, to_numpy
+from quantus_concepts import functional
 from quantus_concepts.functional.relative import RelativeContrast
 from quantus_concepts.metrics.contrast.idr import IDR
-from quantus_concepts.metrics.contrast.iir import IIR, UNATTRIBUTED, UNCONVERGED, patch_effect
+from quantus_concepts.metrics.contrast.iir import IIR, UNATTRIBUTED
 from quantus_concepts.metrics.contrast.mcs import MCS
-from quantus_concepts.metrics.contrast.reexplaining import first_unmet
+from quantus_concepts.metrics.contrast.pairs import Regions, left_out, patch_effect, score_pair, unusable_reasons
+from quantus_concepts.metrics.contrast.reexplaining import UNMARKED
 from quantus_concepts.metrics.contrast.regions import (
     ExplainFunc,
-    Images,
     Masks,
     RegionAttributions,
-    RegionMasks,
     Subject,
+    as_regions,
+    attribute_regions,
     batches,
-    check_masks,
-    explain_subjects,
+    check_methods,
     take_rows,
 )
-from quantus_concepts.metrics.host.checks import CLASSES, METHODS, unusable_masks
+from quantus_concepts.metrics.host.checks import unusable_masks
+from quantus_concepts.metrics.host.metric import FAILED
 from quantus_concepts.metrics.host.rows import score_row
 
-SUBJECT = Instance(Subject, "two Subjects")
 #: Two subjects that are compared image by image.
 Pair = tuple[Subject, Subject]
-UNMARKED = "masks are empty or full"
-UNDEFINED_MAP = "attributions hold NaN or infinity"
 BASELINE, PERTURBATION = "MCS baseline", "perturbation"
 CHANCE = {"MCS": MCS.chance, "IDR": IDR.chance}
 BOUNDS = {"MCS": MCS.bounds, BASELINE: MCS.bounds, "IDR": IDR.bounds, "IIR": IIR.bounds, PERTURBATION: (0.0, math.inf)}
 COLUMNS = ["method", "metric", "value", "low", "high", "n", "undefined", "reason", "chance", "control", "unconverged"]
 
 
-@check_arguments(
-    methods=METHODS,
-    masks=RegionMasks(),
-    converged=Arrays("N", binary=True),
-    tolerance=POSITIVE,
-    threshold=Number(0, open_low=True),
-    seed=Seed(),
-    batch_size=Whole(1),
-    per_image=Flag(),
-    display_progressbar=Flag(),
-)
 def score_contrasts(
     methods: Mapping[str, ExplainFunc],
     masks: Any,
@@ -138,97 +113,71 @@ def score_contrasts(
         fewer masks than images, all masks are empty or full, or a number is out of its range.
     """
     pairs = {name: pair for name, pair in (("MCS", mcs), ("IDR", idr), ("IIR", iir)) if pair is not None}
+    check_methods(methods)
     _check_pairs(pairs)
-    if converged is not None and iir is not None:
-        check_shape("converged", converged, ("N",), (len(iir[0]),))
-    every = dict.fromkeys(subject for pair in pairs.values() for subject in pair)
-    check_masks("masks", masks, every)
-    elsewhere = {}
-    if mcs is not None:
-        moved = random_regions(masks, len(mcs[0]), seed)
-        elsewhere = dict.fromkeys(mcs, moved)
-    attributions = explain_subjects(methods, list(every), masks, elsewhere, {}, batch_size, display_progressbar)
+    check_range("threshold", threshold, 0, math.inf, open_low=True)
+    every = list(dict.fromkeys(subject for pair in pairs.values() for subject in pair))
+    regions = as_regions("masks", masks, every)
+    moved = dict.fromkeys(mcs, random_regions(regions, len(mcs[0]), seed)) if mcs is not None else {}
+    settings: dict[str, Any] = {"batch_size": batch_size, "display_progressbar": display_progressbar}
+    by_method = attribute_regions(methods, every, regions, elsewhere=moved, **settings)
     logits = {subject: subject.logits(batch_size) for subject in every}
-    if iir is not None and converged is None:
-        converged = patch_effect(logits[iir[0]], logits[iir[1]], tolerance).converged
-    overlooked = np.asarray(converged, dtype=bool) if iir is not None else np.empty(0, dtype=bool)
-    marked = marked_rows(masks, max(len(first) for first, _ in pairs.values()), batch_size)
-    why = undefined_reasons(pairs, logits, overlooked, marked)
-    scores = contrast_scores(attributions, pairs, why, threshold=threshold)
-    return scores if per_image else contrast_table(scores, unconverged=int((~overlooked).sum()))
-
-
-def marked_rows(masks: Masks, count: int, batch_size: int) -> np.ndarray:
-    """Return (N,) of bool: which images have a region that is neither empty nor the whole image."""
-    usable = [~unusable_masks(take_rows(masks, rows).numpy()) for rows in batches(count, batch_size)]
-    return np.concatenate(usable) if usable else np.empty(0, dtype=bool)
-
-
-def undefined_reasons(
-    pairs: Mapping[str, Pair],
-    logits: Mapping[Subject, Tensor],
-    converged: np.ndarray,
-    marked: np.ndarray,
-) -> dict[str, np.ndarray]:
-    """Return, by metric, (N,) of str: why an image has no score with any method; empty where it enters."""
+    overlooked = np.empty(0, dtype=bool)
     why = {}
     for metric, pair in pairs.items():
-        first, second = ((logits[subject].argmax(1) == subject.labels).numpy() for subject in pair)
-        conditions = {UNMARKED: marked[: len(first)], "the model misclassifies the image": first}
+        labels, answers = pair[0].labels.numpy(), (logits[pair[0]], logits[pair[1]])
         if metric == "MCS":
-            conditions["the contrast model misclassifies the image"] = second
+            conditions = MCS.conditions(*answers, labels, pair[1].labels.numpy())
         elif metric == "IDR":
-            conditions["the model misclassifies the counterpart"] = second
+            conditions = IDR.conditions(*answers, labels)
         else:
-            conditions[UNCONVERGED] = second & converged
-        why[metric] = first_unmet(np.ones(len(first), dtype=bool), conditions)
-    return why
-
-
-def contrast_scores(
-    by_method: Mapping[str, RegionAttributions],
-    pairs: Mapping[str, Pair],
-    why: Mapping[str, np.ndarray],
-    *,
-    threshold: float = 0.1,
-) -> pd.DataFrame:
-    """Return a row for each method, metric and image from what methods attribute to the regions of pairs."""
+            effect = patch_effect(*answers)
+            overlooked = effect.overlooked(tolerance) if converged is None else to_numpy(converged).astype(bool)
+            check_shape("converged", overlooked, ("N",), (len(labels),))
+            conditions = IIR.conditions(effect, labels, overlooked)
+        why[metric] = left_out(unmarked_rows(regions, len(labels), batch_size), *conditions)
+    # The class, what its second score is called, of which masks and how, and why a good map may leave no score.
+    compared: dict[str, dict[str, tuple[str, Callable[[Tensor, Tensor], Tensor], str]]] = {
+        "MCS": {"MCS": ("inside", functional.mcs, ""), BASELINE: ("elsewhere", functional.mcs, "")},
+        "IDR": {"IDR": ("inside", functional.idr, "")},
+        "IIR": {
+            "IIR": ("inside", partial(functional.iir, threshold=threshold), UNATTRIBUTED),
+            PERTURBATION: ("inside", functional.perturbation, UNATTRIBUTED),
+        },
+    }
     parts = []
-    for method, attributions in by_method.items():
-        failed = f"the explanation method failed: {attributions.failure}" if attributions.failure else ""
+    for method, result in by_method.items():
         for metric, pair in pairs.items():
-            for name, scores in _scores_of(metric, attributions, pair, threshold):
-                broken = (attributions.inside[pair[0]].isnan() | attributions.inside[pair[1]].isnan()).numpy()
-                # A map that gives a region nothing leaves nothing to compare a change with.
-                other = np.where(broken, UNDEFINED_MAP, UNATTRIBUTED if metric == "IIR" else UNMARKED)
-                reasons = np.where(scores.isnan().numpy(), failed or other, "").astype(object)
-                left_out = why[metric] != ""
-                reasons[left_out] = why[metric][left_out]
-                parts.append(
-                    pd.DataFrame(
-                        {
-                            "method": method,
-                            "metric": name,
-                            "image": range(len(scores)),
-                            "score": scores.masked_fill(torch.from_numpy(left_out), torch.nan).numpy(),
-                            "reason": reasons,
-                        }
-                    )
-                )
-    return pd.concat(parts, ignore_index=True)
+            for name, (where, compare, unattributed) in compared[metric].items():
+                first, second = (_regions(result, getattr(result, where)[subject]) for subject in pair)
+                scores, reasons = score_pair(compare, first, second, why[metric], unattributed)
+                columns = {"method": method, "metric": name, "image": range(len(scores)), "score": scores}
+                parts.append(pd.DataFrame(columns | {"reason": first_reasons(reasons)}))
+    table = pd.concat(parts, ignore_index=True)
+    return table if per_image else contrast_table(table, unconverged=int((~overlooked).sum()))
 
 
-def _scores_of(metric: str, method: RegionAttributions, pair: Pair, threshold: float) -> Iterator[tuple[str, Tensor]]:
-    first, second = (method.inside[subject] for subject in pair)
-    if metric == "MCS":
-        yield "MCS", mcs(first, second)
-        if pair[0] in method.elsewhere:
-            yield BASELINE, mcs(method.elsewhere[pair[0]], method.elsewhere[pair[1]])
-    elif metric == "IDR":
-        yield "IDR", idr(first, second)
-    else:
-        yield "IIR", iir(first, second, threshold)
-        yield PERTURBATION, perturbation(first, second)
+def _regions(attributions: RegionAttributions, inside: Tensor) -> Regions:
+    if attributions.failure:
+        return Regions(inside, np.full(len(inside), FAILED + attributions.failure, dtype=object))
+    return Regions(inside, unusable_reasons(inside.isnan()))
+
+
+def unmarked_rows(masks: Masks, count: int, batch_size: int) -> np.ndarray:
+    """Return (N,) of str: why the region of an image is none, "" where it is one."""
+    bad = [unusable_masks(take_rows(masks, rows).numpy()) for rows in batches(count, batch_size)]
+    return np.where(np.concatenate(bad), UNMARKED, "").astype(object)
+
+
+def first_reasons(why: np.ndarray) -> list[str]:
+    """Return the first reason of each score."""
+    return [reasons.partition("\n")[0] for reasons in why]
+
+
+def count_reasons(reasons: Sequence[str]) -> str:
+    """Write how many scores have which reason."""
+    counts = pd.Series([reason for reason in reasons if reason], dtype=object).value_counts(sort=False)
+    return "; ".join(f"{reason} ({count})" for reason, count in counts.items())
 
 
 def contrast_table(scores: pd.DataFrame, unconverged: int = 0) -> pd.DataFrame:
@@ -236,9 +185,8 @@ def contrast_table(scores: pd.DataFrame, unconverged: int = 0) -> pd.DataFrame:
     rows = []
     for (method, metric), group in scores.groupby(["method", "metric"], sort=False):
         values = group["score"].to_numpy()
-        counts = group.loc[group["score"].isna(), "reason"].value_counts(sort=False)
         row = score_row(values, BOUNDS[str(metric)], None, method=method, metric=metric) | {
-            "reason": "; ".join(f"{reason} ({count})" for reason, count in counts.items()),
+            "reason": count_reasons(group["reason"]),
             "chance": CHANCE.get(str(metric), math.nan),
             "unconverged": unconverged if metric in ("IIR", PERTURBATION) else 0,
         }
@@ -256,8 +204,8 @@ def random_regions(masks: Masks, count: int, seed: int) -> Masks:
 
 def _move_masks(masks: Masks, seeds: Sequence[int], rows: list[int]) -> Tensor:
     generators = (torch.Generator().manual_seed(seeds[row]) for row in rows)
-    regions = take_rows(masks, rows)
-    return torch.cat([random_masks(region[None], draw) for region, draw in zip(regions, generators, strict=True)])
+    pairs = zip(take_rows(masks, rows), generators, strict=True)
+    return torch.cat([functional.random_masks(region[None], draw) for region, draw in pairs])
 
 
 def _check_pairs(pairs: Mapping[str, Pair]) -> None:
@@ -268,8 +216,8 @@ def _check_pairs(pairs: Mapping[str, Pair]) -> None:
         if not isinstance(pair, tuple | list) or len(pair) != 2:
             raise TypeError(f"Expected argument `{name}` to be two Subjects but got {type(pair).__name__}.")
         first, second = pair
-        SUBJECT.check(name, first, {})
-        SUBJECT.check(name, second, {})
+        for subject in pair:
+            check_kind(name, subject, Subject, "two Subjects")
         if len(first) != len(second):
             raise ValueError(
                 f"Expected the subjects of argument `{name}` to show the same images but they have {len(first)} and "
@@ -280,21 +228,8 @@ def _check_pairs(pairs: Mapping[str, Pair]) -> None:
 
 
 RELATIVE, CORRELATION = "relative MCS", "correlation"
-WITH, WITHOUT, DROP = "accuracy with", "accuracy without", "accuracy drop"
-RELATIVE_COLUMNS = ["method", "metric", "k", "value", "low", "high", "n", "undefined", "reason"]
 
 
-@check_arguments(
-    methods=METHODS,
-    masks=RegionMasks(),
-    models=Dictionary(Module()),
-    images=Images(),
-    without=Images(),
-    labels=CLASSES,
-    seed=Seed(),
-    batch_size=Whole(1),
-    display_progressbar=Flag(),
-)
 def score_relative(
     methods: Mapping[str, ExplainFunc],
     masks: Any,
@@ -353,96 +288,41 @@ def score_relative(
     if len(models) < 2:
         raise ValueError(f"Expected argument `models` to hold at least two models but got {len(models)}.")
     for k in models:
-        Number(0, 1, open_low=True).check("models", k, {})
-    both = isinstance(images, Tensor) and isinstance(without, Tensor)
-    if both and without.shape != images.shape:
-        raise ValueError(
-            f"Expected argument `without` to have the shape of `images`, {tuple(images.shape)}, but got "
-            f"{tuple(without.shape)}."
-        )
+        check_range("models", k, 0, 1, open_low=True)
     subjects = {k: Subject(models[k], images, labels) for k in sorted(models)}
-    bare = {k: Subject(models[k], without, labels) for k in subjects}
-    right = right_by_commonality(subjects, bare, batch_size)
-    count = len(next(iter(subjects.values())))
-    check_masks("masks", masks, subjects.values())
-    attributions = explain_subjects(methods, list(subjects.values()), masks, {}, {}, batch_size, display_progressbar)
-    marked = marked_rows(masks, count, batch_size)
-    scores = relative_table(attributions, subjects, right, seed, marked)
-    return pd.concat([scores, accuracy_table(right, list(subjects))])
-
-
-def right_by_commonality(
-    subjects: Mapping[float, Subject], bare: Mapping[float, Subject], batch_size: int
-) -> tuple[Tensor, Tensor]:
-    """Return (R, N) of bool, with the feature and without it: which images each model classifies correctly."""
-    with_, without = (
-        torch.stack([subject.correct(batch_size) for subject in group.values()]) for group in (subjects, bare)
-    )
-    return with_, without
-
-
-def accuracy_table(right: tuple[Tensor, Tensor], levels: list[float]) -> pd.DataFrame:
-    """Return accuracy with and without the feature and their difference, by commonality."""
-    with_, without = (correct.double().mean(1).numpy() for correct in right)
-    parts = [(WITH, with_), (WITHOUT, without), (DROP, with_ - without)]
-    tables = [pd.DataFrame({"method": "", "metric": metric, "k": levels, "value": value}) for metric, value in parts]
-    return pd.concat(tables, ignore_index=True).assign(n=right[0].shape[1], reason="").reindex(columns=RELATIVE_COLUMNS)
-
-
-def relative_table(
-    by_method: Mapping[str, RegionAttributions],
-    subjects: Mapping[float, Subject],
-    right: tuple[Tensor, Tensor],
-    seed: int,
-    marked: np.ndarray,
-) -> pd.DataFrame:
-    """Return the curve of each method and its correlation with the accuracy drop."""
+    regions = as_regions("masks", masks, subjects.values())
+    settings: dict[str, Any] = {"batch_size": batch_size, "display_progressbar": display_progressbar}
+    by_method = attribute_regions(methods, subjects.values(), regions, **settings)
     *levels, last = subjects
-    right_with, right_without = right
-    usable = torch.from_numpy(marked)
-    rows: list[dict[str, Any]] = []
-    for method, attributions in by_method.items():
-        inside = [mcs(attributions.inside[subjects[k]], attributions.inside[subjects[last]]) for k in levels]
-        scores = torch.stack(inside).masked_fill(~(right_with[:-1] & right_with[-1] & usable), torch.nan)
-        result = relative_contrast(scores, right_with[:-1], right_without[:-1], seed=seed)
+    logits = {k: subject.logits(batch_size) for k, subject in subjects.items()}
+    truth = subjects[last].labels
+    right = torch.stack([answers.argmax(1) == truth for answers in logits.values()])
+    right_without = torch.stack([Subject(models[k], without, labels).correct(batch_size) for k in subjects])
+    unmarked, classes = unmarked_rows(regions, len(truth), batch_size), truth.numpy()
+    why = [left_out(unmarked, *MCS.conditions(logits[k], logits[last], classes, classes)) for k in levels]
+    rows: list[list[Any]] = []
+    for method, result in by_method.items():
+        inside = {k: _regions(result, result.inside[subjects[k]]) for k in subjects}
+        of_levels = [
+            score_pair(functional.mcs, inside[k], inside[last], reasons) for k, reasons in zip(levels, why, strict=True)
+        ]
+        scores = torch.from_numpy(np.stack([scores for scores, _ in of_levels]))
+        contrast = functional.relative_contrast(scores, right[:-1], right_without[:-1], seed=seed)
         defined = ~scores.isnan()
         # An image is what the bootstrap of the correlation draws.
         counts = [*defined.sum(1).tolist(), int(defined.any(0).sum())]
-        reasons = [*_reasons(scores, right_with, usable, attributions.failure), _no_correlation(result, levels)]
-        numbers = np.concatenate([torch.stack(list(result.score)).numpy(), np.array([result.correlation]).T], axis=1)
-        rows += [
-            {
-                "method": method,
-                "metric": CORRELATION if math.isnan(k) else RELATIVE,
-                "k": k,
-                "value": value,
-                "low": low,
-                "high": high,
-                "n": n,
-                "undefined": scores.shape[1] - n,
-                "reason": reason,
-            }
-            for k, value, low, high, n, reason in zip(
-                [*levels, math.nan], *numbers.tolist(), counts, reasons, strict=True
-            )
-        ]
-    return pd.DataFrame(rows, columns=RELATIVE_COLUMNS)
-
-
-def _reasons(scores: Tensor, right: Tensor, usable: Tensor, failure: str) -> list[str]:
-    """Return for each row of scores (R, N) why some are NaN, and how many."""
-    parts = []
-    other = f"the explanation method failed: {failure}" if failure else UNDEFINED_MAP
-    for row, correct in zip(scores, right, strict=False):
-        entering = usable & correct
-        counts = {
-            UNMARKED: int((~usable).sum()),
-            "the model misclassifies the image": int((usable & ~correct).sum()),
-            "the model of the largest k misclassifies the image": int((entering & ~right[-1]).sum()),
-            other: int((row.isnan() & entering & right[-1]).sum()),
-        }
-        parts.append("; ".join(f"{reason} ({count})" for reason, count in counts.items() if count))
-    return parts
+        reasons = [*(count_reasons(first_reasons(why)) for _, why in of_levels), _no_correlation(contrast, levels)]
+        numbers = np.concatenate([torch.stack(list(contrast.score)), np.array([contrast.correlation]).T], axis=1)
+        names = [RELATIVE] * len(levels) + [CORRELATION]
+        for *row, n, reason in zip(names, [*levels, math.nan], *numbers.tolist(), counts, reasons, strict=True):
+            rows.append([method, *row, n, len(truth) - n, reason])
+    accuracy, bare = (correct.double().mean(1).tolist() for correct in (right, right_without))
+    drop = (right.double().mean(1) - right_without.double().mean(1)).tolist()
+    for name, values in (("accuracy with", accuracy), ("accuracy without", bare), ("accuracy drop", drop)):
+        for k, value in zip(subjects, values, strict=True):
+            rows.append(["", name, k, value, math.nan, math.nan, len(truth), math.nan, ""])
+    columns = ["method", "metric", "k", "value", "low", "high", "n", "undefined", "reason"]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def _no_correlation(result: RelativeContrast, levels: list[float]) -> str:

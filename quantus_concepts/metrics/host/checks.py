@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 from captum.attr import Attribution
 from quantus.helpers import asserts
 from torch import Tensor, nn
+from torch.utils.data import Subset
 
 from captum_concepts._support.checks import (
     check_binary,
@@ -27,16 +28,22 @@ from captum_concepts._support.checks import (
 )
 from captum_concepts._support.constraints import Arrays, Constraint, Dictionary, Sizes
 
+#: What data sets know of each image, with a row for each.
+OF_IMAGES = ("added", "removed", "pairs")
+
 
 def truth_lookup(loader: Any) -> Callable[..., Any]:
     """Return a function that looks up ground truth that is not given in the data set of a loader, and checks it."""
     dataset = getattr(loader, "dataset", None)
+    part = dataset if isinstance(dataset, Subset) else None
 
-    def truth_of(name: str, argument: Any, constraint: Constraint | None = None) -> Any:
-        if argument is not None:
-            return argument
-        truth = getattr(dataset, name, None)
-        return truth if constraint is None or truth is None else constraint.check(name, truth, {})
+    def truth_of(name: str, argument: Any, check: Callable[[str, Any], Any] | None = None) -> Any:
+        truth = argument
+        if truth is None:
+            truth = getattr(dataset if part is None else part.dataset, name, None)
+            if part is not None and truth is not None and name in OF_IMAGES:
+                truth = to_array(name, truth)[np.asarray(part.indices)]
+        return truth if check is None or truth is None else check(name, truth)
 
     return truth_of
 
@@ -47,135 +54,134 @@ def model_names(model: Any) -> tuple[Any, Any]:
     return getattr(first, "class_names", None), getattr(getattr(first, "concept_layer", None), "names", None)
 
 
+def to_classes(name: str, value: Any, *, filled: bool = False) -> np.ndarray:
+    """Return class indices (N,) of int, at least one if `filled`, or raise; floats that are whole are such."""
+    labels = to_array(name, value)
+    check_shape(name, labels, ("N",), (None,))
+    if filled and not len(labels):
+        raise ValueError(f"Expected argument `{name}` to hold the class of at least one image but it is empty.")
+    # Infinity, too, is its own floor.
+    are_indices = labels.dtype.kind in "iu" or (
+        labels.dtype.kind == "f" and bool((np.isfinite(labels) & (labels == np.floor(labels))).all())
+    )
+    if not are_indices or (labels < 0).any():
+        raise ValueError(f"Expected argument `{name}` to hold class indices 0, 1, 2, ... but got {labels[:5]}...")
+    return labels.astype(int)
+
+
+def to_class_concepts(name: str, value: Any) -> np.ndarray:
+    """Return how far concepts belong to classes, (K, L) of float64 in [0, 1], or raise."""
+    table = to_array(name, value)
+    check_shape(name, table, ("K", "L"), (None, None))
+    if not table.size:
+        raise ValueError(f"Expected argument `{name}` to hold at least one class and concept but got {table.shape}.")
+    check_finite(name, table)
+    if table.min() < 0 or table.max() > 1:
+        raise ValueError(
+            f"Expected argument `{name}` to lie in [0, 1] but got values from {table.min():g} to {table.max():g}. "
+            "Divide percentages by 100."
+        )
+    return np.array(table, dtype=float)
+
+
+def to_numbers(name: str, value: Any, axis: str = "N") -> np.ndarray:
+    """Return numbers of parts or concepts, one for each item of an axis, -1 for none, as int64; or raise."""
+    numbers = to_array(name, value)
+    if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
+        raise ValueError(
+            f"Expected argument `{name}` to have shape ({axis},) and whole numbers but got shape {numbers.shape} and "
+            f"dtype {numbers.dtype}."
+        )
+    if numbers.dtype.kind == "u":
+        raise ValueError(
+            f"Expected argument `{name}` to have a signed dtype, in which -1 means none, but got {numbers.dtype}, in "
+            "which -1 becomes a large number. Pass whole numbers as int64."
+        )
+    if (numbers < -1).any():
+        raise ValueError(
+            f"Expected argument `{name}` to hold numbers from 0, or -1 for none, but got {int(numbers.min())}."
+        )
+    return numbers.astype(np.int64)
+
+
+def to_parts(name: str, value: Any) -> np.ndarray:
+    """Return the part of each concept, (L,) of int64, -1 for none; or raise."""
+    return to_numbers(name, value, "L")
+
+
+def to_points(name: str, value: Any) -> np.ndarray:
+    """Return places (x, y) of parts, (N, P, Q, 2) of float64 with NaN where not visible, or raise."""
+    array = to_array(name, value)
+    if array.ndim == 3:
+        array = array[:, :, None]
+    if array.ndim != 4 or array.shape[-1] != 2:
+        raise ValueError(
+            f"Expected argument `{name}` to have shape (N, P, 2) or (N, P, Q, 2), x and y of each part with NaN where "
+            f"it is not visible, but got {np.shape(value)}."
+        )
+    return array.astype(float)
+
+
+def to_masks(name: str, value: Any, *, usable: bool = False) -> np.ndarray:
+    """Return masks (N, 1, H, W) of bool, with `usable` not all of them empty or full; or raise."""
+    array = to_array(name, value)
+    masks = array[:, None] if array.ndim == 3 else array
+    if masks.ndim != 4 or masks.shape[1] != 1:
+        raise ValueError(
+            f"Expected argument `{name}` to have shape (N, 1, H, W) or (N, H, W), one mask for each image, but got "
+            f"{array.shape}."
+        )
+    check_binary(name, masks)
+    masks = masks.astype(bool)
+    if usable and len(masks) and unusable_masks(masks).all():
+        kind = "full" if masks.all() else "empty" if not masks.any() else "empty or full"
+        raise ValueError(
+            f"Expected argument `{name}` to mark the pixels of the region the metric asks about but all {len(masks)} "
+            f"masks are {kind}."
+        )
+    return masks
+
+
+def to_explainer(name: str, value: Any) -> Any:
+    """Return a function that explains any model it is given, or raise; a Captum attribution is none by itself."""
+    # The method of an attribution is bound to one model.
+    owner = getattr(value, "__self__", None) if getattr(value, "__name__", "") == "attribute" else value
+    attribution = owner if isinstance(owner, type) else type(owner)
+    if issubclass(attribution, Attribution) and (attribution is value or owner is not value or not callable(value)):
+        raise TypeError(
+            f"Expected argument `{name}` to be a function (model, inputs, targets, **kwargs) but got Captum's "
+            f"{attribution.__name__}. Wrap the class: captum_concepts.explain_func({attribution.__name__})."
+        )
+    check_callable(name, value)
+    return value
+
+
+@dataclass(frozen=True)
+class Plain(Constraint):
+    """A plain check in place of a constraint, for callers that still have decorators."""
+
+    to: Callable[[str, Any], Any] = to_array
+
+    def check(self, name: str, value: Any, sizes: Sizes) -> Any:
+        """Return the argument in its plain form, or raise."""
+        return self.to(name, value)
+
+
 @dataclass(frozen=True)
 class ClassIndices(Constraint):
-    """Class indices 0, 1, 2, ... of N samples, at least one if `filled`; floats that are whole are such."""
+    """Class indices, at least one if `filled`."""
 
     filled: bool = False
 
     def check(self, name: str, value: Any, sizes: Sizes) -> np.ndarray:
         """Return (N,) of int, or raise."""
-        labels = to_array(name, value)
-        check_shape(name, labels, ("N",), (None,))
-        if self.filled and not len(labels):
-            raise ValueError(f"Expected argument `{name}` to hold the class of at least one image but it is empty.")
-        # Infinity, too, is its own floor.
-        are_indices = labels.dtype.kind in "iu" or (
-            labels.dtype.kind == "f" and bool((np.isfinite(labels) & (labels == np.floor(labels))).all())
-        )
-        if not are_indices or (labels < 0).any():
-            raise ValueError(f"Expected argument `{name}` to hold class indices 0, 1, 2, ... but got {labels[:5]}...")
-        return labels.astype(int)
-
-
-@dataclass(frozen=True)
-class ConceptTable(Arrays):
-    """Numbers by concept, a column each; a DataFrame is returned as it is, for the names of its columns."""
-
-    def check(self, name: str, value: Any, sizes: Sizes) -> Any:
-        """Return an array or the DataFrame, or raise."""
-        array = super().check(name, value, sizes)
-        return value if isinstance(value, pd.DataFrame) else array
-
-
-@dataclass(frozen=True)
-class Numbers(Constraint):
-    """Whole numbers from 0 of parts or concepts, one for each item of an axis; -1 stands for none."""
-
-    axis: str = "N"
-
-    def check(self, name: str, value: Any, sizes: Sizes) -> np.ndarray:
-        """Return an array of int64, or raise."""
-        numbers = to_array(name, value)
-        if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
-            raise ValueError(
-                f"Expected argument `{name}` to have shape ({self.axis},) and whole numbers but got shape "
-                f"{numbers.shape} and dtype {numbers.dtype}."
-            )
-        if numbers.dtype.kind == "u":
-            raise ValueError(
-                f"Expected argument `{name}` to have a signed dtype, in which -1 means none, but got {numbers.dtype}, "
-                "in which -1 becomes a large number. Pass whole numbers as int64."
-            )
-        if (numbers < -1).any():
-            raise ValueError(
-                f"Expected argument `{name}` to hold numbers from 0, or -1 for none, but got {int(numbers.min())}."
-            )
-        return numbers.astype(np.int64)
-
-
-@dataclass(frozen=True)
-class Points(Constraint):
-    """Places (x, y) of P parts in N images, or up to Q places of each part; NaN where not visible."""
-
-    def check(self, name: str, value: Any, sizes: Sizes) -> np.ndarray:
-        """Return (N, P, Q, 2) of float64, or raise."""
-        array = to_array(name, value)
-        if array.ndim == 3:
-            array = array[:, :, None]
-        if array.ndim != 4 or array.shape[-1] != 2:
-            raise ValueError(
-                f"Expected argument `{name}` to have shape (N, P, 2) or (N, P, Q, 2), x and y of each part with NaN "
-                f"where it is not visible, but got {np.shape(value)}."
-            )
-        return array.astype(float)
-
-
-@dataclass(frozen=True)
-class Masks(Constraint):
-    """Masks (N, 1, H, W) or (N, H, W) of 0 and 1; with `usable`, of which not all are empty or full."""
-
-    usable: bool = False
-
-    def check(self, name: str, value: Any, sizes: Sizes) -> np.ndarray:
-        """Return (N, 1, H, W) of bool, or raise."""
-        array = to_array(name, value)
-        masks = array[:, None] if array.ndim == 3 else array
-        if masks.ndim != 4 or masks.shape[1] != 1:
-            raise ValueError(
-                f"Expected argument `{name}` to have shape (N, 1, H, W) or (N, H, W), one mask for each image, but got "
-                f"{array.shape}."
-            )
-        check_binary(name, masks)
-        masks = masks.astype(bool)
-        if self.usable and len(masks) and unusable_masks(masks).all():
-            kind = "full" if masks.all() else "empty" if not masks.any() else "empty or full"
-            raise ValueError(
-                f"Expected argument `{name}` to mark the pixels of the region the metric asks about but all "
-                f"{len(masks)} masks are {kind}."
-            )
-        return masks
-
-
-@dataclass(frozen=True)
-class Explainer(Constraint):
-    """A function that explains any model it is given, as a Captum attribution does not by itself."""
-
-    def check(self, name: str, value: Any, sizes: Sizes) -> Any:
-        """Return it as it is, or raise."""
-        # The method of an attribution is bound to one model.
-        owner = getattr(value, "__self__", None) if getattr(value, "__name__", "") == "attribute" else value
-        attribution = owner if isinstance(owner, type) else type(owner)
-        if issubclass(attribution, Attribution) and (attribution is value or owner is not value or not callable(value)):
-            raise TypeError(
-                f"Expected argument `{name}` to be a function (model, inputs, targets, **kwargs) but got Captum's "
-                f"{attribution.__name__}. Wrap the class: captum_concepts.explain_func({attribution.__name__})."
-            )
-        check_callable(name, value)
-        return value
+        return to_classes(name, value, filled=self.filled)
 
 
 CLASSES = ClassIndices()
-#: How far concepts belong to classes, and which concepts images show.
-CLASS_CONCEPTS = ConceptTable("K, L", finite=True, filled=True, low=0, high=1, remedy="Divide percentages by 100.")
-PRESENCE = ConceptTable("N, L", binary=True)
-#: The part of each concept, and the concept put into, or taken out of, each image.
-PARTS, SUBSTITUTES = Numbers("L"), Numbers()
-POINTS = Points()
-MASKS, REGIONS = Masks(), Masks(usable=True)
+PARTS, POINTS, MASKS, EXPLAINER = Plain(to=to_parts), Plain(to=to_points), Plain(to=to_masks), Plain(to=to_explainer)
+REGIONS = Plain(to=partial(to_masks, usable=True))
 IMAGES = Arrays("N, C, H, W", finite=True)
-EXPLAINER = Explainer()
-#: Explanation methods by name.
 METHODS = Dictionary(EXPLAINER, filled=True)
 
 
@@ -186,11 +192,6 @@ def check_parts(parts: np.ndarray, points: np.ndarray) -> None:
             f"Expected argument `part_of_concept` to name parts below P = {points.shape[1]}, the parts in `points`, "
             f"but got {parts.max()}."
         )
-
-
-def concepts_of(table: Any) -> list[str] | None:
-    """Return the names of the columns of a DataFrame; None for anything else."""
-    return [str(name) for name in table.columns] if isinstance(table, pd.DataFrame) else None
 
 
 #: Remedy for truth of other concepts than the model's.
@@ -208,16 +209,6 @@ def check_concept_order(name: str, columns: Sequence[str] | None, model: Any) ->
                 f"Expected argument `{name}` to have the concepts of the model in their order but column {place} is "
                 f"{column!r}, the model's concept {concepts.index(column)}. Pass `table[model.bank.names]`."
             )
-
-
-def check_concept_values(truth: str, n_concepts: int, x_batch: np.ndarray) -> None:
-    """Raise where rows (N, L) of concept values have other concepts than the ground truth."""
-    if x_batch.ndim == 2 and x_batch.shape[1] != n_concepts:
-        raise ValueError(
-            f"Expected argument `x_batch` to hold the values of {n_concepts} concepts, as many as `{truth}` has, but "
-            f"got shape {x_batch.shape}. Pass a head as `model` with the values, or a concept model "
-            "(captum_concepts.BottleneckCBM) with its own inputs."
-        )
 
 
 def checked_classes(y_batch: np.ndarray, logits: Tensor) -> Tensor:
@@ -352,70 +343,3 @@ def join_numbers(indices: np.ndarray) -> str:
     """Write indices for a message, the first few by number."""
     first = ", ".join(str(index) for index in indices[:SHOWN])
     return f"{first} and {len(indices) - SHOWN} more" if len(indices) > SHOWN else first
-
-
-#: Pixels of a side that are compared to check the alignment of images.
-COMPARED = 32
-#: Distance of the pixels that show for most images that they differ.
-FEW = 8
-
-
-def check_same_shape(name: str, images: np.ndarray, x_batch: np.ndarray) -> None:
-    """Raise unless images have the shape of ``x_batch``."""
-    if images.shape != x_batch.shape:
-        raise ValueError(
-            f"Expected argument `{name}` to have the shape of `x_batch`, (N, C, H, W) = {x_batch.shape}, but got "
-            f"{images.shape}. It is taken channel first, in the units the model takes."
-        )
-
-
-def check_aligned(name: str, images: np.ndarray, x_batch: np.ndarray, masks: np.ndarray) -> None:
-    """Raise where images are other pictures than those of ``x_batch``: the order of the samples differs."""
-    # Outside the mask the two show the same. They are not aligned where on average they differ there at least half
-    # as much as neighbours do, or where one resembles a neighbour at least twice as much as its own. Differences
-    # below 5 % of the pixels' standard deviation (compression, for instance) do not count.
-    if len(images) < 2:
-        return
-    # Every few pixels suffice in large images.
-    step = max(1, min(x_batch.shape[2:]) // COMPARED)
-    images, x_batch, masks = (array[:, :, ::step, ::step] for array in (images, x_batch, masks))
-    # Identical outside the masks, as in images that are composed: nothing to measure.
-    if not ((images != x_batch) & ~masks).any():
-        return
-    n_outside = np.maximum((~masks).sum((1, 2, 3)), 1) * x_batch.shape[1]
-
-    def difference(shift: int) -> np.ndarray:
-        # One image at a time: the whole difference would be as large as the images.
-        shifted = (images[(i + shift) % len(images)] for i in range(len(images)))
-        pairs = zip(x_batch, shifted, masks, strict=True)
-        return np.array([(np.abs(x.astype(float) - other) * ~mask).sum() for x, other, mask in pairs]) / n_outside
-
-    marked = masks.any((1, 2, 3))
-    if not marked.any():
-        return
-    # Without a mask nothing says what may differ.
-    at_own = difference(0) * marked
-    noticeable = 0.05 * float(x_batch.std(dtype=float))
-    if not (at_own > noticeable).any():
-        return
-    after, before = (difference(shift) * marked for shift in (1, -1))
-    at_other = (at_own > noticeable) & (np.minimum(after, before) < at_own / 2)
-    if at_other.any() or at_own.mean() > max(after.mean() / 2, noticeable):
-        numbers = join_numbers(np.flatnonzero(at_other if at_other.any() else at_own > noticeable))
-        raise ValueError(
-            f"Expected argument `{name}` to show the images of `x_batch`, in their order, but outside the masks image "
-            f"{numbers} is another picture. Align it with `x_batch`; if it is aligned, the masks are too small."
-        )
-
-
-def check_differs(name: str, images: np.ndarray, x_batch: np.ndarray, masks: np.ndarray, meaning: str) -> None:
-    """Raise where images with a mask are those of ``x_batch`` to the bit; `meaning` says what is wrong with them."""
-    # A few pixels show that most differ; the others are compared whole.
-    few = np.s_[:, :, ::FEW, ::FEW]
-    alike = np.flatnonzero(masks.any((1, 2, 3)) & (images[few] == x_batch[few]).all((1, 2, 3)))
-    same = np.array([row for row in alike if np.array_equal(images[row], x_batch[row])], dtype=int)
-    if same.size:
-        raise ValueError(
-            f"Expected argument `{name}` to differ from `x_batch` but image {join_numbers(same)} is identical: "
-            f"{meaning}."
-        )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import math
 import warnings
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
-from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeGuard, TypeVar
 
 import numpy as np
@@ -15,9 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from captum_concepts._support import checks
-from captum_concepts._support.constraints import WEIGHT, Constraint, Sizes, check_arguments
 from captum_concepts._support.running import (
-    alone_with,
     at_least_float32,
     device_of,
     first_floating,
@@ -26,6 +25,7 @@ from captum_concepts._support.running import (
     without_autocast,
 )
 from captum_concepts.models.chain import ConceptChain, linear_part
+from quantus_concepts.metrics.host.checks import SELECT, checked_classes
 
 R = TypeVar("R")
 
@@ -76,7 +76,8 @@ REMEDY = (
 
 def is_concept_model(model: Any) -> TypeGuard[ConceptModel]:
     """Return whether a model has the members of `ConceptModel`."""
-    return not missing_members(model)
+    # Most models that are none lack the first member.
+    return isinstance(model, ConceptChain) or (hasattr(model, "concept_predictor") and not missing_members(model))
 
 
 def missing_members(model: Any) -> str:
@@ -93,42 +94,29 @@ def missing_members(model: Any) -> str:
     return f"without {', '.join(absent)}" if absent else ""
 
 
-def _check_concept_model(name: str, model: Any) -> None:
-    if wrong := missing_members(model):
-        raise TypeError(
-            f"Expected argument `{name}` to be a concept model, with modules `features`, `concept_predictor` and "
-            f"`head`, and `concept_maps`, but got {type(model).__name__} {wrong}. {REMEDY}."
-        )
+def check_concept_models(name: str, value: Any) -> dict[str, ConceptModel]:
+    """Return concept models by name, one alone under "model"; or raise where one is none."""
+    models = {str(key): model for key, model in value.items()} if isinstance(value, Mapping) else {"model": value}
+    if not models:
+        raise ValueError(f"Expected argument `{name}` to hold at least one model but it is empty.")
+    for model in models.values():
+        if wrong := missing_members(model):
+            raise TypeError(
+                f"Expected argument `{name}` to be a concept model, with modules `features`, `concept_predictor` and "
+                f"`head`, and `concept_maps`, but got {type(model).__name__} {wrong}. {REMEDY}."
+            )
+    return models
 
 
-@dataclass(frozen=True)
-class ConceptModels(Constraint):
-    """A concept model, or several by name."""
-
-    def check(self, name: str, value: Any, sizes: Sizes) -> Any:
-        """Return them as they are, or raise."""
-        models = list(value.values()) if isinstance(value, Mapping) else [value]
-        if not models:
-            raise ValueError(f"Expected argument `{name}` to hold at least one model but it is empty.")
-        for model in models:
-            _check_concept_model(name, model)
-        return value
-
-
-@dataclass(frozen=True)
-class Controls(Constraint):
-    """Concept models of one name: a sequence of them, or a dict from the name to one."""
-
-    def check(self, name: str, value: Any, sizes: Sizes) -> Any:
-        """Return a list, or a dict of one, or raise."""
-        groups = value if isinstance(value, Mapping) else {"": value}
-        if len(groups) > 1:
-            raise ValueError(f"Expected argument `{name}` to hold models of one name but got {list(groups)}.")
-        groups = {group: checks.as_list(name, models, "concept models") for group, models in groups.items()}
-        for models in groups.values():
-            for model in models:
-                _check_concept_model(name, model)
-        return groups if isinstance(value, Mapping) else groups[""]
+def check_controls(value: Any) -> tuple[str, list[ConceptModel]]:
+    """Return the name of baseline models and the models, or raise where there are several names."""
+    groups = value if isinstance(value, Mapping) else {"control": value}
+    if len(groups) > 1:
+        raise ValueError(f"Expected argument `controls` to hold models of one name but got {list(groups)}.")
+    models = [model for group in groups.values() for model in checks.as_list("controls", group, "concept models")]
+    if models:
+        check_concept_models("controls", dict(enumerate(models)))
+    return (str(next(iter(groups))) if models else ""), models
 
 
 def shares_features(model: Any) -> TypeGuard[FeatureSharing]:
@@ -156,14 +144,14 @@ class ConceptOutputs(NamedTuple):
 
 def backbone_features(model: FeatureSharing, images: Any) -> Tensor:
     """Run the backbone of a concept model once over images (N, C, H, W)."""
-    with torch.no_grad(), alone_with(model):
+    with torch.no_grad():
         return model.features(to_model(model.features, images))
 
 
 def concept_outputs(model: ConceptModel, images: Any, features: Tensor | None = None) -> ConceptOutputs:
     """Run a concept model once over images (N, C, H, W), or over their `features` where it shares them."""
     # Under autocast only the backbone runs in half precision: what is compared afterwards would tie.
-    with torch.no_grad(), alone_with(model):
+    with torch.no_grad():
         if shares_features(model):
             features = backbone_features(model, images) if features is None else features
             with full_precision(model):
@@ -175,9 +163,28 @@ def concept_outputs(model: ConceptModel, images: Any, features: Tensor | None = 
             return ConceptOutputs(None, values, tensor_output(model.head(in_precision_of(model.head, values))))
 
 
+def shared_features(model: ConceptModel, images: np.ndarray) -> Tensor | None:
+    """Return what the backbone gives for images, once inside a block; None if the model takes no features."""
+    if not shares_features(model):
+        return None
+    # Models of one backbone, as those of random banks, share it.
+    return share("features", model.features, images, partial(backbone_features, model, images))
+
+
+def shared_outputs(model: ConceptModel, images: np.ndarray, features: Tensor | None = None) -> ConceptOutputs:
+    """Return the concept values (n, L) and logits (n, K) of images, once inside a block."""
+
+    def run() -> tuple[Tensor, Tensor]:
+        outputs = concept_outputs(model, images, shared_features(model, images) if features is None else features)
+        return outputs.values, outputs.logits
+
+    # Kept without the features: they find room where the features of many images do not.
+    return ConceptOutputs(features, *share("values and logits", model, images, run))
+
+
 def concept_maps(model: ConceptModel, features: Tensor | None, images: Any, concepts: Tensor) -> Tensor:
     """Return the maps (N, k, h, w) of the concepts (N, k) of each image, from the `features` of `concept_outputs`."""
-    with torch.no_grad(), alone_with(model):
+    with torch.no_grad():
         if shares_features(model) and features is not None:
             with full_precision(model):
                 return model.maps_from_features(in_precision_of(model, features), concepts.to(device_of(model)))
@@ -190,7 +197,7 @@ def feature_norms(model: ConceptModel, features: Tensor | None) -> Tensor | None
     feature_maps = getattr(model, "feature_maps", None)
     if features is None or feature_maps is None:
         return None
-    with torch.no_grad(), alone_with(model), full_precision(model):
+    with torch.no_grad(), full_precision(model):
         norms: Tensor = feature_maps(in_precision_of(model, features)).norm(dim=1)
     return norms
 
@@ -215,7 +222,7 @@ def linear_weights(head: nn.Module) -> Tensor | None:
 
 def class_logits(model: ConceptModel, values: Tensor) -> Tensor:
     """Return the class logits (N, K) of concept values (N, L) of any origin."""
-    with torch.no_grad(), alone_with(model), full_precision(model):
+    with torch.no_grad(), full_precision(model):
         return tensor_output(model.head(in_precision_of(model.head, values)))
 
 
@@ -234,9 +241,27 @@ def concept_importances(
     return dict(zip(names, map(importances.__getitem__, names), strict=True))
 
 
+def image_importance(
+    model: ConceptModel, x_batch: np.ndarray, y_batch: np.ndarray, kind: str, features: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Return the importance (n, L) of the concepts of images for their explained classes, and the logits (n, K)."""
+    outputs = shared_outputs(model, x_batch, features)
+    classes = checked_classes(y_batch, outputs.logits)
+    return concept_importances(model, outputs.values, classes, (kind,))[kind], outputs.logits
+
+
+def check_concepts(name: str, axes: str, truth: np.ndarray, n_concepts: int) -> None:
+    """Raise where ground truth (..., L) is about other concepts than the model's."""
+    if truth.shape[-1] != n_concepts:
+        raise ValueError(
+            f"Expected argument `{name}` to have shape {axes} with the model's L = {n_concepts} concepts but got "
+            f"{truth.shape}. {SELECT}"
+        )
+
+
 def _head_gradient(model: ConceptModel, values: Tensor, classes: Tensor) -> Tensor:
     """Return the gradient (N, L) of the logit of one class each by the concept values."""
-    with torch.enable_grad(), alone_with(model), full_precision(model):
+    with torch.enable_grad(), full_precision(model):
         leaf = values.detach().clone().requires_grad_(True)
         chosen = tensor_output(model.head(in_precision_of(model.head, leaf))).gather(1, classes[:, None]).sum()
         gradient = torch.autograd.grad(chosen, leaf, allow_unused=True)[0] if chosen.requires_grad else None
@@ -253,7 +278,6 @@ def _head_gradient(model: ConceptModel, values: Tensor, classes: Tensor) -> Tens
 _OPEN: ContextVar[_Block | None] = ContextVar("shared_passes", default=None)
 
 
-@check_arguments(memory=WEIGHT)
 def shared_passes(memory: float = 256.0) -> AbstractContextManager[None]:
     """Let the metrics called inside the block share what a model gives for the same images.
 
@@ -296,6 +320,7 @@ def shared_passes(memory: float = 256.0) -> AbstractContextManager[None]:
         with quantus_concepts.shared_passes():
             results = quantus.evaluate(metrics, xai_methods, model, x_batch, y_batch)
     """
+    checks.check_range("memory", memory, 0, math.inf, open_high=True)
     return _open_block(int(memory * 2**20))
 
 
@@ -313,10 +338,18 @@ def _open_block(size: int) -> Iterator[None]:
         _OPEN.reset(token)
 
 
-def recall(what: Hashable, model: nn.Module, array: Any, rows: Hashable, make: Callable[[], R]) -> R:
+def recall(what: Hashable, model: Any, array: Any, rows: Hashable, make: Callable[[], R]) -> R:
     """Return what `make` returns; inside a block, what it returned for the same model, array and rows."""
     block = _OPEN.get()
     return make() if block is None else block.recall(what, model, array, rows, make)
+
+
+def share(what: Hashable, model: Any, array: np.ndarray, make: Callable[[], R]) -> R:
+    """Return what `make` returns; inside a block, what it returned for the same model and the same rows of an array."""
+    # Where the numbers lie says whose rows they are: a batch is a view of the array that the caller passed, and what is
+    # kept holds the array, so that its memory is not used again.
+    where = array.__array_interface__["data"][0], array.shape, array.strides, array.dtype.str
+    return recall(what, model, array, where, make)
 
 
 class _Block:
@@ -332,7 +365,7 @@ class _Block:
 
     def recall(self, what: Hashable, model: nn.Module, array: Any, rows: Hashable, make: Callable[[], R]) -> R:
         self._drop_if_changed(model)
-        key = what, id(model), id(array), rows
+        key = what, id(model), rows
         if key in self.results:
             result, versions = self.results[key]
             # A model may write to its own output, for instance by an in-place ReLU behind the features.

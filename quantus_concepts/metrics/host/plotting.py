@@ -18,7 +18,7 @@ from quantus.helpers.enums import ScoreDirection
 from captum_concepts._support.checks import as_list, check_kind, to_array
 from captum_concepts._support.shown import describe
 from quantus_concepts.functional.intervals import baseline_coverage, distribution
-from quantus_concepts.metrics.host.call import DEFAULTS, QuantusArguments, Record
+from quantus_concepts.metrics.host.record import DEFAULTS, QuantusArguments, Record
 
 SCORES, CHANCE, CONTROL = "#3b6ea5", "#777777", "#c4522f"
 #: Largest number of concepts or classes that are all drawn; of more, only the highest and the lowest.

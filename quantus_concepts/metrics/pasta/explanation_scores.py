@@ -9,11 +9,10 @@ import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
+from tqdm.auto import tqdm
 
 from captum_concepts._support.checks import check_shape, to_tensor
-from captum_concepts._support.constraints import Arrays, Flag, Function, Loader, check_arguments
 from captum_concepts._support.files import shorten
-from captum_concepts._support.progress import progress
 from captum_concepts._support.running import floating_images, warn_user
 from quantus_concepts.datasets.ratings.explanations import MODALITIES, ConceptExplanation, Explanation, MapExplanation
 from quantus_concepts.functional.normalisation import finite_rows
@@ -43,14 +42,6 @@ class _Batch(NamedTuple):
     labels: Any
 
 
-@check_arguments(
-    loader=Loader(),
-    mean=Arrays("C"),
-    std=Arrays("C"),
-    denormalise=Function(),
-    clip=Flag(),
-    display_progressbar=Flag(),
-)
 def score_explanations(
     scorer: Any,
     encoder: Any,
@@ -116,7 +107,7 @@ def score_explanations(
     embedder = embedder_for(scorer, encoder, cache=cache)
     denormalisation = Denormalisation(mean, std, denormalise)
     rows = RowBuffer()
-    for raw_batch in progress(loader, "scoring", unit="batch", show=display_progressbar):
+    for raw_batch in tqdm(loader, "scoring", unit="batch", disable=None if display_progressbar else True, leave=False):
         batch = _check_batch(raw_batch, denormalisation)
         labels = _label_places(scorer, batch)
         votes = torch.full((len(labels), len(scorer.questions)), torch.nan)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from pathlib import Path
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Unpack
 
 import numpy as np
@@ -13,21 +14,27 @@ from quantus.helpers.enums import EvaluationCategory, ScoreDirection
 from torch import Tensor
 
 from captum_concepts._support.checks import as_list, check_choice, different_names, to_numpy
-from captum_concepts._support.constraints import NAMES, Arrays, Flag, Function, Instance, check_arguments
 from captum_concepts._support.files import shorten
-from captum_concepts._support.running import device_of, to_model
+from captum_concepts._support.running import to_model
 from quantus_concepts.datasets.ratings.explanations import question_named
-from quantus_concepts.metrics.host.base import ConceptMetric
-from quantus_concepts.metrics.host.call import QuantusArguments
-from quantus_concepts.pasta.cache import EmbeddingCache
+from quantus_concepts.metrics.host.metric import FAILED, ConceptMetric, Explain, Scored, add_reason, usable
+from quantus_concepts.metrics.host.record import QuantusArguments
 from quantus_concepts.pasta.embedder import Embedder, embedder_for
 from quantus_concepts.pasta.encoders.encoder import Denormalisation
 from quantus_concepts.pasta.labels import UNLABELLED, label_indices
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import scorer_from
 
+CONSTANT = "maps are constant, so that there is nothing to see"
 #: Images whose range is checked together.
 CHECKED_AT_ONCE = 64
+
+
+@dataclass(frozen=True)
+class Rated(Scored):
+    """Scores with the answers (n, Q) to every question."""
+
+    answers: np.ndarray = field(default_factory=partial(np.empty, (0, 0)))
 
 
 class PASTAScore(ConceptMetric):
@@ -113,18 +120,11 @@ class PASTAScore(ConceptMetric):
     evaluation_category = EvaluationCategory.NONE
     bounds = (1.0, 5.0)
     sample_truth = ("labels",)
+    settings = ("question", "encoder", "clip", "class_names", "concept_names")
     results = ("question_scores",)
 
     question_scores: dict[str, np.ndarray]
 
-    @check_arguments(
-        class_names=NAMES,
-        mean=Arrays("C", finite=True),
-        std=Arrays("C", finite=True),
-        denormalise=Function(),
-        cache=Instance(str | Path | EmbeddingCache, "an EmbeddingCache or the path of one"),
-        clip=Flag(),
-    )
     def __init__(
         self,
         scorer: Any,
@@ -162,12 +162,11 @@ class PASTAScore(ConceptMetric):
         if labels is not None and class_names is not None:
             raise ValueError("Expected either argument `labels` or argument `class_names` but got both.")
         self.class_names = class_names
-        self._class_labels = None if class_names is None else self._truth_array("class_names", class_names)
+        self._class_labels = None if class_names is None else self.check_truth("class_names", class_names)
         self._bind(labels=labels)
         self.question_scores = {}
-        self._scores: list[np.ndarray] = []
 
-    def _truth_array(self, name: str, value: Any) -> np.ndarray:
+    def check_truth(self, name: str, value: Any) -> np.ndarray:
         """Return labels, by name or index, as indices among the scorer's."""
         if self.scorer.labels is None:
             raise ValueError(
@@ -179,13 +178,12 @@ class PASTAScore(ConceptMetric):
         except (TypeError, ValueError, RuntimeError) as error:
             raise ValueError(f"Expected argument `{name}` to hold labels of the scorer: {error}") from error
 
-    def _check_call(
-        self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, s_batch: np.ndarray | None
-    ) -> dict[str, np.ndarray]:
-        call = self.call
-        attributions = call.attributions
+    def check_call(
+        self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, truth: dict[str, Any], explain: Explain
+    ) -> dict[str, Any]:
+        """Check all samples of a call together; return the label of each."""
         # Explanations that could not be used have two axes and no value.
-        shape = (0, 0) if attributions is None else attributions.shape
+        shape = (0, 0) if explain.given is None else explain.given.shape
         concepts = x_batch.ndim == 2 or (len(shape) == 2 and shape[1] > 0)
         if concepts and self.concept_names is None:
             raise ValueError(
@@ -201,8 +199,7 @@ class PASTAScore(ConceptMetric):
             # Check all ranges before anything is embedded; a few images at a time, for the memory.
             for start in range(0, len(x_batch), CHECKED_AT_ONCE):
                 self.denormalisation.check(torch.as_tensor(x_batch[start : start + CHECKED_AT_ONCE]))
-        self._scores = []
-        return {"labels": call.truth["labels"] if "labels" in call.truth else self._labels_of(y_batch)}
+        return {"labels": truth["labels"] if "labels" in truth else self._labels_of(y_batch)}
 
     def _labels_of(self, y_batch: np.ndarray) -> np.ndarray:
         """Return (N,) label indices by the names of the classes; -1 where there are none."""
@@ -222,58 +219,40 @@ class PASTAScore(ConceptMetric):
             )
         return np.full(len(y_batch), UNLABELLED)
 
-    def evaluate_batch(
-        self,
-        model: Any,
-        x_batch: np.ndarray,
-        y_batch: np.ndarray,
-        a_batch: np.ndarray,
-        labels_batch: np.ndarray,
-        **kwargs: Any,
-    ) -> list[float]:
-        """Score some samples; keep what the scorer says to every question."""
-        scores = np.full((len(x_batch), len(self.scorer.questions)), np.nan)
+    def score_batch(
+        self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, explain: Explain, **truth: Any
+    ) -> Rated:
+        """Score some samples, with the answers to every question."""
+        a_batch, failure = explain()
+        embed: Callable[[np.ndarray], Tensor]
         # An explanation of an image that is not there has two axes too, and no value.
         if x_batch.ndim == 2 or (a_batch.ndim == 2 and a_batch.shape[1]):
             names = self.concept_names or []
-            values, good = self.usable(a_batch, (len(names),), "concepts (L,)")
-            if good.any():
-                embedded = self.embedder.embed_concepts(torch.as_tensor(values[good]), names)
-                scores[good] = self._rate(embedded, labels_batch[good])
+            values, why, explained = usable(a_batch, failure, (len(names),), "concepts (L,)")
+
+            def embed(good: np.ndarray) -> Tensor:
+                return self.embedder.embed_concepts(torch.as_tensor(values[good]), names)
         else:
-            maps, good = self._maps(a_batch, x_batch.shape[2:])
-            if good.any():
-                module = None if model is None else model.get_model()
-                if module is None:
-                    images = torch.as_tensor(x_batch[good]).to(device_of(self.scorer))
-                else:
-                    images = to_model(module, x_batch[good])
-                images = self.denormalisation.of_checked(images)
-                heats = torch.as_tensor(maps[good]).to(images.device)
-                embedded = self.embedder.embed_maps(images, heats, checked=True)
-                scores[good] = self._rate(embedded, labels_batch[good])
-        self._scores.append(scores)
-        return scores[:, self.scorer.questions.index(self.question)].tolist()
+            maps = a_batch.sum(1) if a_batch.ndim == 4 and a_batch.shape[1] else a_batch
+            values, why, explained = usable(maps, failure, x_batch.shape[2:], "a map (H, W) of the images' size")
+            # NaN where a map is not finite, which has its reason already.
+            with np.errstate(invalid="ignore"):
+                why = add_reason(why, np.ptp(values, axis=(1, 2)) == 0, FAILED + CONSTANT)
 
-    def _maps(self, a_batch: np.ndarray, size: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-        """Return (n, H, W) maps, and which of them show anything; the reason is noted where one does not."""
-        if a_batch.ndim == 4 and a_batch.shape[1]:
-            a_batch = a_batch.sum(1)
-        maps, usable = self.usable(a_batch, size, "a map (H, W) of the images' size")
-        # NaN where a map is not finite, which is noted already.
-        with np.errstate(invalid="ignore"):
-            constant = np.ptp(maps, axis=(1, 2)) == 0
-        if constant.any():
-            self.fail("maps are constant, so that there is nothing to see", int(constant.sum()))
-        return maps, usable & ~constant
+            def embed(good: np.ndarray) -> Tensor:
+                images = to_model(self.scorer if model is None else model, x_batch[good])
+                heats = torch.as_tensor(values[good]).to(images.device)
+                return self.embedder.embed_maps(self.denormalisation.of_checked(images), heats, checked=True)
 
-    def _rate(self, embedded: Tensor, labels: np.ndarray) -> np.ndarray:
-        label_numbers = None if self.scorer.labels is None else torch.as_tensor(labels)
-        return self.scorer.score(embedded, label_numbers, clip=self.clip).cpu().numpy()
+        answers = np.full((len(x_batch), len(self.scorer.questions)), np.nan)
+        good = why == ""
+        if good.any():
+            label_numbers = None if self.scorer.labels is None else torch.as_tensor(truth["labels"][good])
+            answers[good] = self.scorer.score(embed(good), label_numbers, clip=self.clip).cpu().numpy()
+        scores = answers[:, self.scorer.questions.index(self.question)]
+        return Rated(scores, np.full(len(scores), np.nan), why, None, explained, answers)
 
-    def custom_postprocess(self, **kwargs: Any) -> None:
-        """Keep what the scorer says to its other questions."""
-        super().custom_postprocess(**kwargs)
-        scores = np.concatenate(self._scores)
-        self.question_scores = dict(zip(self.scorer.questions, scores.T, strict=True))
-        self._scores = []
+    def keep_results(self, scored: Scored) -> None:
+        """Keep what else the samples have."""
+        assert isinstance(scored, Rated)
+        self.question_scores = dict(zip(self.scorer.questions, scored.answers.T, strict=True))

@@ -2,100 +2,61 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
-from torch import Tensor
-from torch.utils.data import DataLoader, Subset
 
-from captum_concepts._support.constraints import (
-    FINITE,
-    ByName,
-    Choice,
-    Constraint,
-    Flag,
-    Instance,
-    Items,
-    Loader,
-    Number,
-    Seed,
-    Whole,
-    check_arguments,
-    data_frame,
-)
-from captum_concepts._support.shown import describe
-from captum_concepts.backbones.embedding import FIELDS
+from captum_concepts._support.checks import as_list, check_choice, check_range, check_whole
 from captum_concepts.models.interventions import Levels
+from quantus_concepts.metrics.concepts import names as col
+from quantus_concepts.metrics.concepts.cem import to_presence
+from quantus_concepts.metrics.concepts.columns import ModelScorer, Variants
+from quantus_concepts.metrics.concepts.interventions import Interventions, interventions_after
 from quantus_concepts.metrics.host.checks import (
-    CLASS_CONCEPTS,
-    CLASSES,
-    PARTS,
-    POINTS,
-    PRESENCE,
-    SUBSTITUTES,
+    check_concept_order,
     check_parts,
     model_names,
+    to_class_concepts,
+    to_classes,
+    to_numbers,
+    to_parts,
+    to_points,
     truth_lookup,
 )
 from quantus_concepts.metrics.host.model import (
     IMPORTANCES,
     RANDOM_BANKS,
     ConceptModel,
-    ConceptModels,
-    Controls,
+    check_concept_models,
+    check_controls,
     random_models,
 )
-from quantus_concepts.metrics.streaming.batches import ADDED_REQUIRED, EarlierPoints, with_concepts_of
-from quantus_concepts.metrics.streaming.columns import interventions_after
-from quantus_concepts.metrics.streaming.rows import (
-    SUBSTITUTED,
+from quantus_concepts.metrics.streaming.loader import (
+    ADDED_REQUIRED,
+    SEEN_REQUIRED,
+    EarlierPoints,
+    points_lookup,
+    whole_data,
+    with_concepts_of,
+)
+from quantus_concepts.metrics.streaming.state import ConceptState
+from quantus_concepts.metrics.streaming.stream import control_levels, model_levels, run_models, threshold_of
+from quantus_concepts.metrics.streaming.table import (
     about_images,
     bound_substitutions,
-    concept_images,
-    concept_table,
     substitution_images,
     substitution_table,
 )
-from quantus_concepts.metrics.streaming.stream import ConceptStream, concept_stream, substitution_stream
 
 #: On how many images each random bank of a model is scored for CLM.
 RANDOM_MAPS = 200
-_NAMES = ("class_names", "concept_names")
-NAMED = Items(Instance(object, "a name"), "names")
-#: Constraints of the arguments that are the same for all images.
-SETTINGS: dict[str, Constraint] = {
-    "class_concepts": CLASS_CONCEPTS,
-    "part_of_concept": PARTS,
-    "explanations": Items(Choice(IMPORTANCES), "names", least=1),
-    "top_l": Items(Whole(1), "whole numbers", least=1),
-    "alphas": Items(Number(0, 12, open_low=True), "sizes of the region", least=1),
-    "value_threshold": ByName(FINITE, gaps=True),
-    "controls": Controls(),
-    "control_stride": Whole(1),
-    "interventions": Items(Whole(0), "whole numbers"),
-    "concept_names": NAMED,
-    "class_names": NAMED,
-}
 
 
-@check_arguments(
-    model=ConceptModels(),
-    loader=Loader(),
-    concept_labels=PRESENCE,
-    labels=CLASSES,
-    points=POINTS,
-    added=SUBSTITUTES,
-    removed=SUBSTITUTES,
-    baselines=Flag(),
-    per_image=Flag(),
-    seed=Seed(),
-    n_threads=Whole(1),
-    display_progressbar=Flag(),
-    **SETTINGS,
-)
 def score_concepts(
     model: ConceptModel | Mapping[str, ConceptModel],
     loader: Iterable[Any],
@@ -120,7 +81,6 @@ def score_concepts(
     class_names: Sequence[str] | None = None,
     per_image: bool = False,
     seed: int = 0,
-    n_threads: int = 1,
     display_progressbar: bool = False,
 ) -> pd.DataFrame:
     """Score concept models on images: every variant of CGIM, CEM and CLM in one pass, as one tidy table.
@@ -200,10 +160,6 @@ def score_concepts(
         Whether to return the scores of the images, of the models alone, in place of their means.
     seed : int
         Random seed of the other-image baseline.
-    n_threads : int
-        How many models and controls that share their features are scored at the same time, where all are on the CPU.
-        Each computes with as many threads as PyTorch is set to: more than one helps with ``torch.set_num_threads(1)``,
-        and then more than PyTorch's own threads do. The numbers are the same to the bit.
     display_progressbar : bool
         Whether a bar shows the batches, where the output is a terminal or a notebook.
 
@@ -245,55 +201,200 @@ def score_concepts(
     >>> sorted(table["metric"].unique())
     ['CEM', 'accuracy', 'negative first']
     """
-    if concept_labels is None:
-        loader = with_concepts_of([*model.values()] if isinstance(model, Mapping) else [model], loader)
-    truth_of = truth_lookup(loader)
-    own_controls = [] if controls or per_image or isinstance(model, Mapping) else random_models(model)
-    if own_controls:
-        # Scores vary more between banks than between images, and maps take most of the time.
-        dataset: Any = getattr(loader, "dataset", ())
-        n_images = len(dataset) if hasattr(dataset, "__len__") else 0
-        controls, control_stride = {RANDOM_BANKS: own_controls}, max(control_stride, n_images // RANDOM_MAPS)
-    stream = concept_stream(
+    state = concept_state(
         model,
-        class_concepts=truth_of("class_concepts", class_concepts, CLASS_CONCEPTS),
-        part_of_concept=truth_of("part_of_concept", part_of_concept, PARTS),
+        loader,
+        class_concepts=class_concepts,
+        concept_labels=concept_labels,
+        labels=labels,
+        points=points,
+        added=added,
+        removed=removed,
+        part_of_concept=part_of_concept,
         explanations=explanations,
         top_l=top_l,
         alphas=alphas,
         value_threshold=value_threshold,
-        controls=controls,
+        baselines=baselines,
+        # Scores of the images are those of the models alone.
+        controls=None if per_image and not controls else controls,
         control_stride=control_stride,
-        interventions=interventions_after(interventions, seed),
+        interventions=interventions,
         levels=levels,
+        concept_names=concept_names,
+        class_names=class_names,
+        seed=seed,
+        display_progressbar=display_progressbar,
     )
+    return state.images() if per_image else state.table()
+
+
+def concept_state(
+    model: ConceptModel | Mapping[str, ConceptModel],
+    loader: Iterable[Any],
+    *,
+    start: int | None = None,
+    class_concepts: Any = None,
+    concept_labels: Any = None,
+    labels: Any = None,
+    points: Any = None,
+    added: Any = None,
+    removed: Any = None,
+    part_of_concept: Any = None,
+    explanations: Sequence[str] = IMPORTANCES,
+    top_l: Sequence[int] = (1, 3, 5),
+    alphas: Sequence[float] = (1.0, 3.0, 6.0),
+    value_threshold: float | Mapping[str, float | None] | None = None,
+    baselines: bool = True,
+    controls: Sequence[ConceptModel] | Mapping[str, Sequence[ConceptModel]] | None = (),
+    control_stride: int = 1,
+    interventions: Sequence[int] = (),
+    levels: Levels | Mapping[str, Any] | None = None,
+    concept_names: Sequence[str] | None = None,
+    class_names: Sequence[str] | None = None,
+    seed: int = 0,
+    display_progressbar: bool = False,
+) -> ConceptState:
+    """Score concept models on some images of a data set, for `score_concepts` over ranges or processes.
+
+    The states of ranges that follow one another merge into that of one pass: `ConceptState.merge`, then
+    `ConceptState.table`. A state becomes tensors and comes back from them.
+
+    Parameters
+    ----------
+    model : ConceptModel or dict
+        As in `score_concepts`, like all arguments that are not listed here.
+    loader : iterable
+        As in `score_concepts`; of a range, a `torch.utils.data.DataLoader` over
+        ``torch.utils.data.Subset(data, range(start, stop))`` without shuffling, where ``start`` is a multiple of the
+        batch size. What `data` knows of all images is read from it.
+    start : int, optional
+        Number of a range's first image in the data set, 0 for the first range; None for no range.
+    controls : sequence, dict or None
+        As in `score_concepts`; None for no baseline models, those that a model was fitted with included.
+
+    Returns
+    -------
+    ConceptState
+        What tables are made of: 4 bytes for each image and number, and sums by class.
+
+    Raises
+    ------
+    TypeError
+        As `score_concepts`.
+    ValueError
+        As `score_concepts`, or if `start` is not that of the loader's range.
+    """
+    models = check_concept_models("model", model)
+    for name, values, least in (("explanations", explanations, 1), ("top_l", top_l, 1), ("alphas", alphas, 1)):
+        if len(as_list(name, values)) < least:
+            raise ValueError(f"Expected argument `{name}` to hold at least one value but it is empty.")
+    for explanation in explanations:
+        check_choice("explanations", explanation, IMPORTANCES)
+    tops = tuple(check_whole("top_l", top, 1) for top in top_l)
+    for alpha in alphas:
+        check_range("alphas", alpha, 0, 12, open_low=True)
+    check_whole("control_stride", control_stride, 1)
+    check_whole("seed", seed, 0)
+    counts = [check_whole("interventions", count, 0) for count in as_list("interventions", interventions)]
+    _check_threshold("value_threshold", value_threshold)
     if value_threshold is None and not (added is None and removed is None):
         raise ValueError("Expected argument `value_threshold` with `added` and `removed` but it is None.")
-    bound: dict[str, Any] = {"labels": labels, "concept_labels": concept_labels, "points": points}
+
+    if concept_labels is None:
+        loader = with_concepts_of([*models.values()], loader)
+    data: Any = getattr(loader, "dataset", None)
+    number = 0
+    if start is not None:
+        data, number = whole_data(loader, start), start
+    truth_of = truth_lookup(loader)
+    control, control_models = ("", []) if controls is None else check_controls(controls)
+    if controls is not None and not control_models and not isinstance(model, Mapping):
+        control_models = random_models(model)
+        if control_models:
+            # Scores vary more between banks than between images, and maps take most of the time.
+            n_images = len(data) if hasattr(data, "__len__") else 0
+            control, control_stride = RANDOM_BANKS, max(control_stride, n_images // RANDOM_MAPS)
+
+    columns = getattr(truth_of("class_concepts", class_concepts), "columns", None)
+    for concept_model in models.values():
+        check_concept_order("class_concepts", columns, concept_model)
+    parts = truth_of("part_of_concept", part_of_concept, to_parts)
+    variants = Variants(
+        tuple(explanations),
+        tops,
+        tuple(alphas),
+        truth_of("class_concepts", class_concepts, to_class_concepts),
+        np.empty(0, int) if parts is None else parts,
+        accuracies={col.CONCEPT_ACCURACY: None},
+    )
+    scorers = model_scorers(
+        models,
+        (control, control_models),
+        variants,
+        value_threshold,
+        stride=control_stride,
+        interventions=interventions_after(counts, seed),
+        levels=levels,
+    )
+    bound: dict[str, Any] = {
+        "labels": None if labels is None else to_classes("labels", labels),
+        "concept_labels": None if concept_labels is None else to_presence("concept_labels", concept_labels),
+        "points": None if points is None else to_points("points", points),
+    }
     if points is not None:
-        check_parts(stream.variants.parts, points)
+        check_parts(variants.parts, bound["points"])
     if value_threshold is not None:
-        bound |= {"added": truth_of("added", added, SUBSTITUTES), "removed": truth_of("removed", removed, SUBSTITUTES)}
-    elsewhere = EarlierPoints(seed) if baselines else None
-    stream.run(loader, bound, elsewhere, n_threads=n_threads, display_progressbar=display_progressbar)
-    if per_image:
-        return concept_images(stream)
+        bound |= {"added": truth_of("added", added, to_numbers), "removed": truth_of("removed", removed, to_numbers)}
+    elsewhere = EarlierPoints(seed, number, None if start is None else points_lookup(data)) if baselines else None
+    states = run_models(scorers, loader, bound, elsewhere, start=number, display_progressbar=display_progressbar)
     classes, concepts = truth_of("class_names", class_names), truth_of("concept_names", concept_names)
     own_classes, own_concepts = model_names(model)
-    return concept_table(
-        stream, own_classes if classes is None else classes, own_concepts if concepts is None else concepts
+    return ConceptState(
+        [*models],
+        control,
+        states,
+        _names(own_classes if classes is None else classes),
+        _names(own_concepts if concepts is None else concepts),
     )
 
 
-@check_arguments(
-    model=ConceptModels(),
-    loader=Loader(),
-    **SUBSTITUTED,
-    class_concepts=CLASS_CONCEPTS,
-    threshold=ByName(FINITE),
-    controls=Controls(),
-    concept_names=NAMED,
-)
+def model_scorers(
+    models: Mapping[str, ConceptModel],
+    controls: tuple[str, Sequence[ConceptModel]],
+    variants: Variants,
+    threshold: Any,
+    *,
+    default: float | None = None,
+    stride: int = 1,
+    interventions: Interventions | None = None,
+    levels: Any = None,
+) -> list[ModelScorer]:
+    """Return the scorers of models and, after them, of baseline models of one name."""
+    control, control_models = controls
+    scorers = []
+    for name, model in models.items():
+        own_levels = None if interventions is None else model_levels(levels, name, model)
+        scorers.append(
+            ModelScorer(
+                *(model, replace(variants, interventions=interventions), threshold_of(threshold, name, default)),
+                levels=own_levels,
+            )
+        )
+    for place, (model, own_levels) in enumerate(
+        zip(control_models, control_levels(levels, control, len(control_models)), strict=True), len(models)
+    ):
+        intervened = None if interventions is None or own_levels is None else interventions.of_controls()
+        scorers.append(
+            ModelScorer(
+                *(model, replace(variants, interventions=intervened), threshold_of(threshold, control, default)),
+                *(stride, place, own_levels),
+                baselines=False,
+            )
+        )
+    return scorers
+
+
 def score_substitutions(
     model: ConceptModel | Mapping[str, ConceptModel],
     loader: Iterable[Any],
@@ -379,173 +480,35 @@ def score_substitutions(
         If it is not known what was put in, no concept is the model's, an argument is out of its range, shapes do not go
         together, or an image or a value is not finite.
     """
+    models, control = check_concept_models("model", model), check_controls(controls)
+    _check_threshold("threshold", threshold)
     truth_of = truth_lookup(loader)
-    class_table = truth_of("class_concepts", class_concepts, CLASS_CONCEPTS)
-    stream = substitution_stream(model, class_concepts=class_table, threshold=threshold, controls=controls)
     bound = bound_substitutions(truth_of, added, removed, labels)
-    stream.run(loader, bound, required=ADDED_REQUIRED, display_progressbar=display_progressbar)
+    class_table = truth_of("class_concepts", class_concepts, to_class_concepts)
+    scorers = model_scorers(
+        models, control, Variants(class_concepts=class_table, moves=True), threshold, default=col.CHANCE
+    )
+    show = display_progressbar
+    states = run_models(scorers, loader, bound, required=ADDED_REQUIRED, display_progressbar=show)
+    state = ConceptState([*models], control[0], states)
     names = truth_of("class_names", class_names), truth_of("concept_names", concept_names)
-    about = about_images(stream, truth_of("pairs", pairs, CLASSES), *names)
+    about = about_images(state, truth_of("pairs", pairs, to_classes), *names)
     if per_image:
-        return substitution_images(stream, about)
-    return substitution_table(stream, about, seen, display_progressbar)
+        return substitution_images(state, about)
+    accuracies = {col.ACCURACY_ADDED: torch.as_tensor(about.put_in), col.ACCURACY_ALL: None}
+    of_seen = []
+    if seen is not None:
+        variants = Variants(class_concepts=class_table, accuracies=accuracies)
+        scorers = [ModelScorer(scorer.model, variants, scorer.threshold) for scorer in scorers]
+        of_seen = run_models(scorers, seen, {}, required=SEEN_REQUIRED, display_progressbar=show)
+    return substitution_table(state, about, of_seen, [*accuracies])
 
 
-class ConceptRanges:
-    """`score_concepts` by ranges of a data set: the rows of a range, and the table of the rows of all ranges.
+def _check_threshold(name: str, threshold: Any) -> None:
+    for number in threshold.values() if isinstance(threshold, Mapping) else [threshold]:
+        if number is not None:
+            check_range(name, number, -math.inf, math.inf, open_low=True, open_high=True)
 
-    For `score_shards`: CGIM and all intervals need all images together, so a row holds, besides the scores
-    of an image by one model, the importance of its concepts (12 bytes a concept), and `table` adds them up in the order
-    of one pass. The numbers are those of `score_concepts` to the bit.
 
-    Parameters
-    ----------
-    model : ConceptModel or dict
-        As in `score_concepts`.
-    data : Dataset
-        Samples by number, as the loader of `score_concepts` reads them: tuples of image, class, concept labels and part
-        points, or dicts. Truth about all images (``class_concepts``, ``part_of_concept``, ``added``, ...) is read from
-        its attributes. With points and `baselines`, samples of other ranges are read for their points.
-    batch_size : int
-        Images of a batch; ranges begin where a batch does.
-    num_workers : int
-        Processes that read the images of a range, 0 for none.
-    baselines : bool
-        As in `score_concepts`.
-    seed : int
-        As in `score_concepts`.
-    **settings : Any
-        Further arguments of `score_concepts`: `class_concepts`, `part_of_concept`, `explanations`, `top_l`, `alphas`,
-        `value_threshold`, `controls`, `control_stride`, `interventions`, `levels`, `class_names`, `concept_names`.
-
-    Raises
-    ------
-    TypeError
-        If a model is no concept model, `data` has no length, or an argument is unknown or of the wrong kind.
-    ValueError
-        If an argument is out of its range, or `data` is empty.
-    """
-
-    @check_arguments(model=ConceptModels(), batch_size=Whole(1), num_workers=Whole(), baselines=Flag(), seed=Seed())
-    def __init__(
-        self,
-        model: ConceptModel | Mapping[str, ConceptModel],
-        data: Any,
-        *,
-        batch_size: int = 64,
-        num_workers: int = 0,
-        baselines: bool = True,
-        seed: int = 0,
-        **settings: Any,
-    ) -> None:
-        if not (hasattr(data, "__getitem__") and hasattr(data, "__len__")):
-            raise TypeError(
-                f"Expected argument `data` to be a data set with samples by number but got {type(data).__name__}."
-            )
-        if not len(data):
-            raise ValueError("Expected argument `data` to hold at least one image but it is empty.")
-        further = [*SETTINGS, "levels"]
-        if unknown := sorted(settings.keys() - set(further)):
-            raise TypeError(f"Expected further arguments among {further} but got `{unknown[0]}`.")
-        self.model, self.data = model, data
-        self.batch_size, self.num_workers = batch_size, num_workers
-        self.baselines, self.seed = baselines, seed
-        truth_of_data = {name: getattr(data, name, None) for name in ("class_concepts", "part_of_concept", *_NAMES)}
-        arguments: dict[str, Any] = {
-            name: SETTINGS[name].check(name, value, {}) if name in SETTINGS else value
-            for name, value in (truth_of_data | settings).items()
-            if value is not None
-        }
-        self._names = {name: arguments.pop(name, None) for name in _NAMES}
-        self._arguments = arguments | {"interventions": interventions_after(arguments.get("interventions", ()), seed)}
-        # Validate the settings now.
-        self._stream()
-
-    def __repr__(self) -> str:
-        return describe(self, f"{len(self.data)} images", model=self.model, batch_size=self.batch_size)
-
-    @check_arguments(lambda self: {"N": len(self.data)}, start=Whole(), stop=Whole(1, "N", "images"))
-    def rows(self, start: int, stop: int) -> pd.DataFrame:
-        """Score some images.
-
-        Parameters
-        ----------
-        start : int
-            Number of the first image, a multiple of the batch size.
-        stop : int
-            Number of the image after the last.
-
-        Returns
-        -------
-        DataFrame
-            A row for each model or control and image, for `table`; not to be read otherwise.
-
-        Raises
-        ------
-        ValueError
-            If there is no such range, or `score_concepts` would refuse the images.
-        """
-        if start % self.batch_size:
-            raise ValueError(
-                f"Expected argument `start` to be a multiple of the batch size, {self.batch_size}, so that batches are "
-                f"those of a single pass, but got {start}. Pass the same `batch_size` to `score_shards`."
-            )
-        if stop <= start:
-            raise ValueError(f"Expected argument `stop` to lie above `start`, {start}, but got {stop}.")
-        images = range(start, stop)
-        loader: DataLoader[Any] = DataLoader(
-            Subset(self.data, images), self.batch_size, num_workers=self.num_workers, generator=torch.Generator()
-        )
-        elsewhere = EarlierPoints(self.seed, start, self._points_of) if self.baselines else None
-        stream = self._stream(start=start, record=True)
-        stream.run(loader, {name: concepts[start:stop] for name, concepts in self._substitutes().items()}, elsewhere)
-        return stream.rows()
-
-    @check_arguments(rows=Instance(data_frame, "a pandas.DataFrame"), per_image=Flag())
-    def table(self, rows: pd.DataFrame, *, per_image: bool = False) -> pd.DataFrame:
-        """Put the rows of all images together.
-
-        Parameters
-        ----------
-        rows : DataFrame
-            Joined results of `rows` for all ranges: the result of `score_shards`.
-        per_image : bool
-            As in `score_concepts`.
-
-        Returns
-        -------
-        DataFrame
-            As `score_concepts` returns it.
-
-        Raises
-        ------
-        TypeError
-            If `rows` is no DataFrame.
-        ValueError
-            If `rows` is not of all images, or of other models.
-        """
-        stream = self._stream()
-        counts = rows["model"].value_counts() if {"model", "columns", "shape"} <= {*rows} else pd.Series(dtype=int)
-        expected = dict.fromkeys(range(len(stream.columns)), len(self.data))
-        if counts.to_dict() != expected:
-            raise ValueError(
-                f"Expected argument `rows` to hold what `rows` gave for all {len(self.data)} images and "
-                f"{len(stream.columns)} models and controls, {sum(expected.values())} rows, but got {len(rows)}."
-            )
-        stream.load(rows, self.batch_size)
-        return concept_images(stream) if per_image else concept_table(stream, **self._names)
-
-    def _stream(self, **settings: Any) -> ConceptStream:
-        return concept_stream(self.model, **self._arguments, **settings)
-
-    def _substitutes(self) -> dict[str, np.ndarray]:
-        if self._arguments.get("value_threshold") is None:
-            return {}
-        names = [name for name in ("added", "removed") if getattr(self.data, name, None) is not None]
-        return {name: SUBSTITUTES.check(name, getattr(self.data, name), {}) for name in names}
-
-    def _points_of(self, images: Sequence[int]) -> Tensor:
-        samples = (self.data[image] for image in images)
-        place = FIELDS.index("points")
-        points = (sample["points"] if isinstance(sample, Mapping) else sample[place] for sample in samples)
-        return torch.stack([*map(torch.as_tensor, points)])
+def _names(names: Any) -> list[str] | None:
+    return None if names is None else [str(name) for name in names]

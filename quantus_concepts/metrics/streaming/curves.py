@@ -6,49 +6,24 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
-from matplotlib import pyplot as plt
-from matplotlib.axes import Axes
-from matplotlib.ticker import NullLocator
 
-from captum_concepts._support.constraints import (
-    FINITE,
-    ByName,
-    Choice,
-    Flag,
-    Items,
-    Loader,
-    Seed,
-    Whole,
-    check_arguments,
-)
+from captum_concepts._support.checks import as_list, check_choice
 from captum_concepts.models.interventions import Levels
 from quantus_concepts.functional.interventions import ORDERS
-from quantus_concepts.metrics.host.checks import CLASSES, PRESENCE
-from quantus_concepts.metrics.host.model import ConceptModel, ConceptModels
-from quantus_concepts.metrics.host.plotting import check_table, checked_axes
-from quantus_concepts.metrics.streaming.columns import Interventions
-from quantus_concepts.metrics.streaming.names import INTERVENED, WRONG_LABELS
-from quantus_concepts.metrics.streaming.rows import concept_table
-from quantus_concepts.metrics.streaming.stream import concept_stream
+from quantus_concepts.metrics.concepts.cem import to_presence
+from quantus_concepts.metrics.concepts.columns import Variants
+from quantus_concepts.metrics.concepts.interventions import COLUMNS, Interventions
+from quantus_concepts.metrics.concepts.names import CONCEPT_ACCURACY, INTERVENED
+from quantus_concepts.metrics.host.checks import to_classes
+from quantus_concepts.metrics.host.model import ConceptModel, check_concept_models
+from quantus_concepts.metrics.streaming.api import model_scorers
+from quantus_concepts.metrics.streaming.state import ConceptState
+from quantus_concepts.metrics.streaming.stream import run_models
+from quantus_concepts.metrics.streaming.table import concept_table
 
-COLUMNS = ("model", "order", "labels", "count", "value", "low", "high", "n")
 TRUE_LABELS = "true labels"
-CONTROL = "#B4B4B4"
-#: Okabe and Ito's, which colour-blind readers tell apart.
-COLOURS = dict(zip(ORDERS, ("#0072B2", "#009E73", "#D55E00"), strict=True))
 
 
-@check_arguments(
-    model=ConceptModels(),
-    loader=Loader(),
-    concept_labels=PRESENCE,
-    labels=CLASSES,
-    counts=Items(Whole(), "whole numbers", least=1),
-    orders=Items(Choice(ORDERS), "names", least=1),
-    value_threshold=ByName(FINITE, gaps=True),
-    seed=Seed(),
-    display_progressbar=Flag(),
-)
 def intervention_curve(
     model: ConceptModel | Mapping[str, ConceptModel],
     loader: Iterable[Any],
@@ -112,17 +87,25 @@ def intervention_curve(
     ValueError
         If concept labels or levels are missing, or an argument is out of its range or does not go with another.
     """
-    stream = concept_stream(
-        model,
-        explanations=("value",),
-        top_l=(1,),
-        value_threshold=value_threshold,
+    models = check_concept_models("model", model)
+    for order in as_list("orders", orders):
+        check_choice("orders", order, ORDERS)
+    if not len(orders) or (counts is not None and not len(as_list("counts", counts))):
+        raise ValueError("Expected arguments `orders` and `counts` to hold at least one value but one is empty.")
+    scorers = model_scorers(
+        models,
+        ("", []),
+        Variants(("value",), accuracies={CONCEPT_ACCURACY: None}),
+        value_threshold,
         interventions=Interventions(None if counts is None else tuple(counts), tuple(orders), groups, seed),
         levels=levels,
     )
-    bound = {"labels": labels, "concept_labels": concept_labels}
-    stream.run(loader, bound, display_progressbar=display_progressbar)
-    return curves_of(concept_table(stream, None, None))
+    bound = {
+        "labels": None if labels is None else to_classes("labels", labels),
+        "concept_labels": None if concept_labels is None else to_presence("concept_labels", concept_labels),
+    }
+    states = run_models(scorers, loader, bound, display_progressbar=display_progressbar)
+    return curves_of(concept_table(ConceptState([*models], "", states), None, None))
 
 
 def curves_of(scores: pd.DataFrame) -> pd.DataFrame:
@@ -131,80 +114,3 @@ def curves_of(scores: pd.DataFrame) -> pd.DataFrame:
     answers = rows["baseline"].where(rows["baseline"] != "", TRUE_LABELS)
     rows = rows.assign(labels=answers, order=rows["explanation"], count=rows["l"].astype(int))
     return rows[list(COLUMNS)].reset_index(drop=True)
-
-
-def plot_interventions(table: pd.DataFrame, ax: Any = None, *, control: pd.DataFrame | None = None) -> tuple[Any, Any]:
-    """Draw intervention curves: a panel for each model, a line for each order, and dashed the control.
-
-    Parameters
-    ----------
-    table : DataFrame
-        Result of `intervention_curve`.
-    ax : matplotlib Axes or array of them, optional
-        One for each model; a new figure if None.
-    control : DataFrame, optional
-        Rows with the same columns, of baseline models: the range of 95 % of them is a grey band in every panel.
-
-    Returns
-    -------
-    tuple
-        Figure and array of axes, one for each model. Nothing is shown or saved.
-
-    Raises
-    ------
-    TypeError
-        If `ax` holds something else than Axes.
-    ValueError
-        If `table` or `control` lacks a column or holds nothing, or there are too few axes.
-    """
-    check_table("table", table, COLUMNS, "intervention_curve")
-    if control is not None:
-        check_table("control", control, COLUMNS, "intervention_curve")
-    models = list(dict.fromkeys(table["model"]))
-    if ax is None:
-        size = (2.8 + 2.6 * len(models), 3.4)
-        _, ax = plt.subplots(1, len(models), figsize=size, sharey=True, squeeze=False, layout="constrained")
-    axes = checked_axes(ax, len(models), "model")
-    for panel, model in zip(axes, models, strict=False):
-        if control is not None:
-            _draw_control(panel, control.sort_values("count"))
-        _draw(panel, table[table["model"] == model])
-        panel.set_title(model, fontsize=10, parse_math=False)
-    axes[0].set_ylabel("class accuracy in %")
-    # Beside the panels: curves go through every corner of them.
-    axes[len(models) - 1].legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, fontsize=9)
-    return axes[0].figure, axes[: len(models)]
-
-
-def _draw_control(panel: Axes, rows: pd.DataFrame) -> None:
-    low, high, mean = (100 * rows[name] for name in ("low", "high", "value"))
-    panel.fill_between(
-        rows["count"], low, high, color=CONTROL, alpha=0.5, lw=0, label=f"95 % of {rows['model'].iloc[0]}"
-    )
-    panel.plot(rows["count"], mean, color=CONTROL, lw=1.2, zorder=1.5)
-
-
-def _draw(panel: Axes, rows: pd.DataFrame) -> None:
-    for (order, labels), line in rows.groupby(["order", "labels"], sort=False):
-        line = line.sort_values("count")
-        wrong = labels == WRONG_LABELS
-        colour = COLOURS.get(order, "#555555")
-        panel.plot(
-            line["count"],
-            100 * line["value"],
-            color=colour,
-            linestyle="--" if wrong else "-",
-            marker="x" if wrong else "o",
-            markersize=4,
-            label=f"{order}{', wrong labels' if wrong else ''}",
-        )
-        if not wrong:
-            panel.fill_between(line["count"], 100 * line["low"], 100 * line["high"], color=colour, alpha=0.15, lw=0)
-    counts = sorted(set(rows["count"]))
-    # Doubling the answers is a step of the same width; 0 is next to 1.
-    panel.set_xscale("symlog", base=2, linthresh=1)
-    panel.set_xticks(counts, [str(count) for count in counts], fontsize=8)
-    panel.xaxis.set_minor_locator(NullLocator())
-    panel.set_ylim(-2, 102)
-    panel.set_xlabel("concepts answered by people")
-    panel.grid(axis="y", color="#E4E4E4", linewidth=0.8)

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-import torch
 
 from captum_concepts._support.checks import to_numpy
-from captum_concepts._support.constraints import Constraint, Flag, Instance, Items, Loader
 from quantus_concepts.functional.intervals import distribution
 from quantus_concepts.functional.substitution import pair_numbers
-from quantus_concepts.metrics.host.call import nanmean
-from quantus_concepts.metrics.host.checks import CLASSES, SUBSTITUTES
+from quantus_concepts.metrics.concepts import names as col
+from quantus_concepts.metrics.concepts.names import Score
+from quantus_concepts.metrics.host.checks import to_numbers
+from quantus_concepts.metrics.host.metric import nanmean
 from quantus_concepts.metrics.host.rows import Row, score_row
-from quantus_concepts.metrics.streaming import names as col
-from quantus_concepts.metrics.streaming.batches import SEEN_REQUIRED
-from quantus_concepts.metrics.streaming.columns import ModelColumns, Variants
-from quantus_concepts.metrics.streaming.names import Score
-from quantus_concepts.metrics.streaming.stream import ConceptStream
+
+if TYPE_CHECKING:
+    from quantus_concepts.metrics.streaming.state import ConceptState, ModelState
 
 #: Columns of the tables, with the value of a row that does not set them.
 COLUMNS: dict[str, Any] = {
@@ -69,21 +67,21 @@ def item_rows(scores: Any, names: Sequence[str], **fields: Any) -> list[Row]:
 
 
 def concept_table(
-    stream: ConceptStream, class_names: Sequence[str] | None, concept_names: Sequence[str] | None
+    state: ConceptState, class_names: Sequence[str] | None, concept_names: Sequence[str] | None
 ) -> pd.DataFrame:
     """Return a row for each number, models in their order and controls after them."""
-    names = _names(stream, class_names, concept_names)
-    tables = [score_table(model_rows(columns, *names, model=name)) for name, columns in stream.models]
-    if stream.control:
-        of_control = partial(model_rows, classes=names[0], concepts=names[1], model=stream.control, intervals=False)
-        tables.append(control_table([*map(of_control, stream.controls)]))
+    names = _names(state, class_names, concept_names)
+    tables = [score_table(model_rows(columns, *names, model=name)) for name, columns in state.models]
+    if state.control:
+        of_control = partial(model_rows, classes=names[0], concepts=names[1], model=state.control, intervals=False)
+        tables.append(control_table([*map(of_control, state.controls)]))
     return pd.concat(tables, ignore_index=True)
 
 
 def _names(
-    stream: ConceptStream, class_names: Sequence[str] | None, concept_names: Sequence[str] | None
+    state: ConceptState, class_names: Sequence[str] | None, concept_names: Sequence[str] | None
 ) -> tuple[list[str], list[str]]:
-    n_classes, n_concepts = stream.columns[0].shape
+    n_classes, n_concepts = state.columns[0].shape
     classes = _named_or_numbered("class_names", class_names, n_classes)
     return classes, _named_or_numbered("concept_names", concept_names, n_concepts)
 
@@ -95,7 +93,7 @@ def _named_or_numbered(argument: str, names: Sequence[str] | None, count: int) -
 
 
 def model_rows(
-    model_columns: ModelColumns, classes: Sequence[str], concepts: Sequence[str], *, model: str, intervals: bool = True
+    model_columns: ModelState, classes: Sequence[str], concepts: Sequence[str], *, model: str, intervals: bool = True
 ) -> list[Row]:
     """Return the rows of one model; for a control without intervals, which take most of the time."""
     columns = model_columns.columns()
@@ -137,7 +135,7 @@ def model_rows(
         row(score, column, predicted, chance=0.0)
         for score, column in sorted(specific.items(), key=lambda item: bool(item[0].baseline))
     ]
-    if model_columns.variants.class_concepts is not None:
+    if model_columns.class_concepts is not None:
         for kind, names in (("concept", concepts), ("class", classes)):
             for explanation, scores in model_columns.agreement(kind).items():
                 fields = {"metric": col.CGIM, "item_kind": kind, "explanation": explanation, "set": "correct"}
@@ -162,12 +160,12 @@ def control_table(controls: Sequence[Sequence[Row]]) -> pd.DataFrame:
     )
 
 
-def concept_images(stream: ConceptStream) -> pd.DataFrame:
+def concept_images(state: ConceptState) -> pd.DataFrame:
     """Return a row for each image and score of the models."""
-    return pd.concat([_image_table(columns, name) for name, columns in stream.models], ignore_index=True)
+    return pd.concat([_image_table(columns, name) for name, columns in state.models], ignore_index=True)
 
 
-def _image_table(model_columns: ModelColumns, model: str) -> pd.DataFrame:
+def _image_table(model_columns: ModelState, model: str) -> pd.DataFrame:
     columns = {
         score: column
         for score, column in model_columns.columns().items()
@@ -182,30 +180,17 @@ def _image_table(model_columns: ModelColumns, model: str) -> pd.DataFrame:
     return table
 
 
-#: Arguments of both functions that score images with a substitution.
-SUBSTITUTED: dict[str, Constraint] = {
-    "added": SUBSTITUTES,
-    "removed": SUBSTITUTES,
-    "labels": CLASSES,
-    "pairs": CLASSES,
-    "class_names": Items(Instance(object, "a name"), "names"),
-    "seen": Loader(),
-    "per_image": Flag(),
-    "display_progressbar": Flag(),
-}
-
-
 def bound_substitutions(
     truth_of: Callable[..., Any], added: Any, removed: Any, labels: np.ndarray | None
 ) -> dict[str, np.ndarray | None]:
     """Return arrays with a row for each image that go before those of the loader's batches."""
-    put_in = truth_of("added", added, SUBSTITUTES)
+    put_in = truth_of("added", added, to_numbers)
     if put_in is not None and not (put_in >= 0).any():
         raise ValueError(
             "Expected argument `added` to hold a concept of the model but all are -1: what was put in and the model's "
             "concepts have nothing in common. Name the concepts as the data set does."
         )
-    return {"added": put_in, "removed": truth_of("removed", removed, SUBSTITUTES), "labels": labels}
+    return {"added": put_in, "removed": truth_of("removed", removed, to_numbers), "labels": labels}
 
 
 class AboutImages:
@@ -276,19 +261,19 @@ class AboutImages:
 
 
 def about_images(
-    stream: ConceptStream,
+    state: ConceptState,
     pairs: np.ndarray | None,
     class_names: Sequence[str] | None,
     concept_names: Sequence[str] | None,
 ) -> AboutImages:
     """Return pair, class and concepts of the images of a stream of substitutions."""
-    return AboutImages(stream.columns[0].columns(), pairs, *_names(stream, class_names, concept_names))
+    return AboutImages(state.columns[0].columns(), pairs, *_names(state, class_names, concept_names))
 
 
-def substitution_images(stream: ConceptStream, about: AboutImages) -> pd.DataFrame:
+def substitution_images(state: ConceptState, about: AboutImages) -> pd.DataFrame:
     """Return a row for each image and score of the models."""
     tables = []
-    for name, model_columns in stream.models:
+    for name, model_columns in state.models:
         columns = model_columns.columns()
         predicted = about.class_names[columns[col.PREDICTED].astype(np.int64)]
         tables.append(about.images(_substitution_scores(columns), name, predicted))
@@ -296,40 +281,34 @@ def substitution_images(stream: ConceptStream, about: AboutImages) -> pd.DataFra
 
 
 def substitution_table(
-    stream: ConceptStream, about: AboutImages, unsubstituted: Iterable[Any] | None, display_progressbar: bool
+    state: ConceptState, about: AboutImages, accuracies: Sequence[ModelState], scores: Sequence[Score]
 ) -> pd.DataFrame:
-    """Return a row for each number, those of images without substitution too, models in order and controls last."""
-    accuracies = stream.with_variants(
-        Variants(
-            class_concepts=stream.variants.class_concepts,
-            accuracies={col.ACCURACY_ADDED: torch.as_tensor(about.put_in), col.ACCURACY_ALL: None},
-        )
-    )
-    if unsubstituted is not None:
-        accuracies.run(unsubstituted, {}, required=SEEN_REQUIRED, display_progressbar=display_progressbar)
+    """Return a row for each number, models in order and controls last.
+
+    With `accuracies` also those of images without substitution, whose `scores` are named.
+    """
     half = dict.fromkeys((col.PLUS.metric, col.MINUS.metric), np.full(len(about.labels), col.CHANCE))
     tables: list[list[Row]] = []
-    for place, (columns_of_model, accuracy) in enumerate(zip(stream.columns, accuracies.columns, strict=True)):
+    for place, columns_of_model in enumerate(state.columns):
         # Intervals of controls come from their spread, not from images.
-        intervals = place < len(stream.names)
+        intervals = place < len(state.names)
         rows = about.rows(_substitution_scores(columns_of_model.columns()), half, intervals=intervals)
-        if unsubstituted is not None:
-            accuracy_columns = accuracy.columns()
+        if accuracies:
+            accuracy = accuracies[place].columns()
             rows += [
                 mean_row(
-                    accuracy_columns[score],
-                    accuracy_columns[col.LABEL],
+                    *(accuracy[score], accuracy[col.LABEL]),
                     chances=col.CHANCE,
                     intervals=intervals,
                     metric=score.metric,
                 )
-                for score in accuracies.variants.accuracies
+                for score in scores
             ]
-        name = stream.names[place] if intervals else stream.control
+        name = state.names[place] if intervals else state.control
         tables.append([row | {"model": name} for row in rows])
-    n_models = len(stream.names)
+    n_models = len(state.names)
     frames = [score_table(rows) for rows in tables[:n_models]]
-    if stream.control:
+    if state.control:
         frames.append(control_table(tables[n_models:]))
     return pd.concat(frames, ignore_index=True)
 

@@ -10,16 +10,15 @@ import pandas as pd
 import torch
 from torch import Tensor
 from torch.nn.functional import normalize
+from tqdm.auto import tqdm
 
-from captum_concepts._support.checks import check_shape, to_numpy
-from captum_concepts._support.constraints import NAMES, Instance, Loader, check_arguments
-from captum_concepts._support.progress import progress
+from captum_concepts._support.checks import check_shape, different_names, to_numpy
 from quantus_concepts.functional.substitution import group_choice
-from quantus_concepts.metrics.host.checks import CLASSES, truth_lookup
+from quantus_concepts.metrics.concepts.names import ADDED, LABEL, MINUS, PLUS, REMOVED
+from quantus_concepts.metrics.host.checks import to_classes, truth_lookup
 from quantus_concepts.metrics.host.rows import Row, RowBuffer
-from quantus_concepts.metrics.streaming.batches import ADDED_REQUIRED, SEEN_REQUIRED, ConceptBatches
-from quantus_concepts.metrics.streaming.names import ADDED, LABEL, MINUS, PLUS, REMOVED
-from quantus_concepts.metrics.streaming.rows import SUBSTITUTED, AboutImages, bound_substitutions, mean_row, score_table
+from quantus_concepts.metrics.streaming.loader import ADDED_REQUIRED, SEEN_REQUIRED, ConceptBatches
+from quantus_concepts.metrics.streaming.table import AboutImages, bound_substitutions, mean_row, score_table
 from quantus_concepts.pasta.encoders.encoder import Encoder
 from quantus_concepts.pasta.encoders.object_encoder import as_encoder
 
@@ -28,14 +27,6 @@ WITH_NONE, WITHOUT_NONE = "with none", "without none"
 TEMPLATE, NONE = "a bird with {}", "none"
 
 
-@check_arguments(
-    loader=Loader(),
-    **SUBSTITUTED,
-    concept_names=NAMES,
-    options=NAMES,
-    prompts=Instance((str, Iterable), "a text or texts"),
-    none=Instance(str, "a text", optional=True),
-)
 def score_vision_language(
     encoder: Encoder | str | Any,
     loader: Iterable[Any],
@@ -116,12 +107,12 @@ def score_vision_language(
     """
     truth_of = truth_lookup(loader)
     bound = bound_substitutions(truth_of, added, removed, labels)
-    recipes = truth_of("pairs", pairs, CLASSES)
+    recipes = truth_of("pairs", pairs, to_classes)
     concept_names = truth_of("concept_names", concept_names)
     if concept_names is None:
         raise ValueError("Expected argument `concept_names` to tell what the concepts are called but it is None.")
-    of_concepts = list(concept_names)
-    options = truth_of("options", options)
+    of_concepts = different_names("concept_names", concept_names)
+    options = truth_of("options", options, different_names)
     asker = _Asker(as_encoder(encoder), of_concepts, of_concepts if options is None else options, prompts, none)
     rows_of_images = RowBuffer()
     for batch in _batches(loader, bound, len(of_concepts), ADDED_REQUIRED, display_progressbar):
@@ -251,7 +242,7 @@ def _batches(
     batches = ConceptBatches(
         loader, bound, n_classes=None, n_concepts=n_concepts, last_part=-1, elsewhere=None, required=required
     )
-    return progress(batches, "evaluating", unit="batch", show=show)
+    return tqdm(batches, "evaluating", unit="batch", disable=None if show else True)
 
 
 def _texts(options: Sequence[str], prompts: Any) -> list[str]:

@@ -14,9 +14,26 @@ from quantus_concepts.functional.normalisation import finite_rows
 from quantus_concepts.functional.part_specificity import own_and_other_hits
 from quantus_concepts.functional.ranking import first_concepts
 from quantus_concepts.functional.regions import hits_of_parts, pixels_of
+from quantus_concepts.metrics.concepts import names as col
+from quantus_concepts.metrics.concepts.names import Block, Score
 from quantus_concepts.metrics.host.model import ConceptModel, concept_maps, feature_norms
-from quantus_concepts.metrics.streaming import names as col
-from quantus_concepts.metrics.streaming.names import Block, Score
+
+
+def first_with_part(importance: Tensor, parts: np.ndarray, top: int) -> Tensor:
+    """Return the first concepts (..., top) that have a part (L,), by importances (..., L)."""
+    with_part = torch.as_tensor(np.flatnonzero(parts >= 0), device=importance.device)
+    return with_part[first_concepts(importance[..., with_part], top)]
+
+
+def concepts_by_part(parts: np.ndarray, n_parts: int) -> Tensor:
+    """Return the number of concepts about each part, (P,)."""
+    return torch.as_tensor(np.bincount(parts[parts >= 0], minlength=n_parts))
+
+
+def chance_at_places(hidden: np.ndarray, alphas: Sequence[float]) -> np.ndarray:
+    """Return (..., A): how often white noise hits the best of places (..., Q) that are not hidden; NaN for none."""
+    count = (~hidden).sum(-1, keepdims=True)
+    return np.where(count > 0, 1 - (1 - np.asarray(alphas) / 12) ** count, np.nan)
 
 
 class Locations:
@@ -29,17 +46,13 @@ class Locations:
         self, explanations: Sequence[str], tops: Sequence[int], alphas: Sequence[float], parts: np.ndarray
     ) -> None:
         self._explanations, self._tops, self._alphas, self._parts = explanations, tops, tuple(alphas), parts
-        self._with_part = torch.as_tensor(np.flatnonzero(parts >= 0))
         self._region = GaussianRegion(self._alphas)
         #: The number of concepts whose part specificity is computed.
         self._first = min(tops, default=1)
 
     def rank(self, importance: Tensor) -> Tensor:
         """Return the first concepts (B, E, T) that have a part, by the importances (E, B, L)."""
-        if self._with_part.device != importance.device:
-            self._with_part = self._with_part.to(importance.device)
-        ranked = first_concepts(importance[..., self._with_part], max(self._tops))
-        return self._with_part[ranked].transpose(0, 1)
+        return first_with_part(importance, self._parts, max(self._tops)).transpose(0, 1)
 
     def scores(self, *, baselines: bool, several: bool) -> list[Score]:
         """Return the names of the columns; `several` if parts have several places."""
@@ -76,11 +89,12 @@ class Locations:
     ) -> list[Block]:
         """Return the columns of a batch: `ranks` (B, E, T), and places (B, P, Q, 2) of its parts and of another's."""
         size = (int(images.shape[-2]), int(images.shape[-1]))
+        device = images.device if features is None else features.device
         pairs = _Pairs(ranks, self._parts)
         if elsewhere is None:
-            finite, hits = self._hits(model, images, features, pairs, points, size)
+            finite, hits = self._hits(model, images, features, device, pairs, points, size)
         else:
-            finite, hits = self._hits_with_baselines(model, images, features, pairs, points, elsewhere, size)
+            finite, hits = self._hits_with_baselines(model, images, features, device, pairs, points, elsewhere, size)
         if several := points.shape[2] > 1:
             hits = torch.cat([hits, self._all_chances(pairs, points, elsewhere).to(hits)], 1)
         # (B, rows, tops, A): the rows of CLM, those of part specificity, and those of chance.
@@ -97,6 +111,7 @@ class Locations:
         model: ConceptModel,
         images: Tensor,
         features: Tensor | None,
+        device: torch.device,
         pairs: _Pairs,
         points: np.ndarray,
         size: tuple[int, int],
@@ -104,14 +119,14 @@ class Locations:
         """Return which maps are finite, and hits (B, 2 E, T, A): at the own part, and less those at the other parts."""
         where = self._places(pairs, pixels_of(points, size).numpy(), pairs.place[:, :, : self._first])
         slots, chosen, lookup, parts, places = _to_device(
-            self._with_part.device,
+            device,
             *(pairs.slots, pairs.flat, np.concatenate([pairs.place, len(pairs.image) + pairs.place], 1)),
             *(pairs.part, where),
         )
         maps = concept_maps(model, features, images, slots).flatten(0, 1)
         finite = finite_rows(maps)
         hits = hits_of_parts(maps[chosen], places, size, self._alphas, finite[chosen])
-        here, there = own_and_other_hits(hits, parts, self._weights(points.shape[1]))
+        here, there = own_and_other_hits(hits, parts, concepts_by_part(self._parts, points.shape[1]))
         return finite, torch.cat([here, here - there])[lookup]
 
     def _hits_with_baselines(
@@ -119,6 +134,7 @@ class Locations:
         model: ConceptModel,
         images: Tensor,
         features: Tensor | None,
+        device: torch.device,
         pairs: _Pairs,
         points: np.ndarray,
         elsewhere: np.ndarray,
@@ -139,7 +155,7 @@ class Locations:
         rows = [pairs.place, elsewhere_hits + last, at_others + last, by_norm + last, by_centre + last]
         rows += [difference + pairs.place, difference + by_norm + last, difference + by_centre + last]
         slots, chosen, lookup, whose, parts, places = _to_device(
-            self._with_part.device,
+            device,
             *(pairs.slots, np.concatenate([pairs.flat, pairs.slots.size + np.arange(len(points))])),
             *(np.concatenate(rows, 1), pairs.image, np.tile(pairs.part, 3), where),
         )
@@ -153,7 +169,7 @@ class Locations:
         hits = hits_of_parts(maps[chosen], places, size, self._alphas, finite[chosen])
         centre = torch.as_tensor(self._region.hits(points, size)).to(hits)
         at_parts = torch.cat([hits[:n_pairs, :n_parts], hits[n_pairs:, :n_parts][whose], centre[whose]])
-        here, other_hits = own_and_other_hits(at_parts, parts, self._weights(n_parts))
+        here, other_hits = own_and_other_hits(at_parts, parts, concepts_by_part(self._parts, n_parts))
         blocks = torch.cat([here, other_hits, hits[:n_pairs, n_parts], here - other_hits])
         return finite[: pairs.slots.size], blocks[lookup]
 
@@ -166,10 +182,6 @@ class Locations:
             looked_up[pairs_at_all_parts] = True
         return np.where(looked_up[..., None], pixels[pairs.image], -1)
 
-    def _weights(self, n_parts: int) -> Tensor:
-        """Return the number of concepts about each part, (P,)."""
-        return torch.as_tensor(np.bincount(self._parts[self._parts >= 0], minlength=n_parts))
-
     def _all_chances(self, pairs: _Pairs, points: np.ndarray, elsewhere: np.ndarray | None) -> Tensor:
         """Return the chances (B, rows, T, A) of the rows of CLM, where parts have several places."""
         own_chances = self._chances(points[pairs.image, pairs.part])[pairs.place]
@@ -177,16 +189,15 @@ class Locations:
             return torch.as_tensor(own_chances)
         last = pairs.place[:, -1:]
         every = torch.as_tensor(self._chances(points[pairs.image]))
-        _, other_chances = own_and_other_hits(every, torch.as_tensor(pairs.part), self._weights(points.shape[1]))
+        _, other_chances = own_and_other_hits(
+            every, torch.as_tensor(pairs.part), concepts_by_part(self._parts, points.shape[1])
+        )
         there = self._chances(elsewhere[pairs.image, pairs.part])
         rows = [own_chances, there[last], other_chances.numpy()[last], own_chances[:, -1:], own_chances[:, -1:]]
         return torch.as_tensor(np.concatenate(rows, 1))
 
     def _chances(self, places: np.ndarray) -> np.ndarray:
-        """Return (..., A): how often white noise hits the best of places (..., Q, 2)."""
-        count = (~np.isnan(places).any(-1)).sum(-1, keepdims=True)
-        missed = 1 - np.asarray(self._alphas) / 12
-        return np.where(count > 0, 1 - missed**count, np.nan)
+        return chance_at_places(np.isnan(places).any(-1), self._alphas)
 
 
 class GaussianRegion:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import RandomSampler
+from torch.utils.data import RandomSampler, Subset
 
 from captum_concepts._support.checks import check_binary, check_shape, to_numpy, to_tensor
 from captum_concepts._support.running import floating_images
 from captum_concepts.backbones.embedding import FIELDS, read_batch
 from quantus_concepts.functional.regions import check_places
 from quantus_concepts.functional.substitution import NO_CONCEPT
+from quantus_concepts.metrics.concepts.columns import ConceptBatch
 from quantus_concepts.metrics.host.rows import RowBuffer
 
 #: Errors for fields that a table needs.
@@ -23,21 +24,6 @@ ADDED_REQUIRED = {
     "loader over a data set that has it, as PaintedSubstitutions and SUB do."
 }
 SEEN_REQUIRED = {"concept_labels": "Expected argument `seen` to give batches with concept labels but they have none."}
-
-
-class ConceptBatch(NamedTuple):
-    """Images (B, C, H, W) or rows (B, F), classes (B,), and where known concept labels (B, L), points (B, P, Q, 2)."""
-
-    images: Tensor
-    labels: Tensor
-    concepts: Tensor | None
-    points: Tensor | None
-    #: Part points of other images, for a baseline.
-    elsewhere: Tensor | None = None
-    #: The images without their substitution (B, C, H, W), and the concepts put in and taken out (B,), -1 for none.
-    before: Tensor | None = None
-    added: Tensor | None = None
-    removed: Tensor | None = None
 
 
 class EarlierPoints:
@@ -175,15 +161,40 @@ class ConceptBatches:
                 )
 
 
+def whole_data(loader: Any, start: int) -> Any:
+    """Return the data set of which a loader gives the range from `start` on, or raise for anything else."""
+    part = getattr(loader, "dataset", None)
+    if not isinstance(part, Subset) or list(part.indices) != list(range(start, start + len(part))):
+        raise ValueError(
+            f"Expected argument `loader` to be over Subset(data, range(start, stop)) with `start` = {start}, since "
+            "`start` names a range of a data set, but it is not."
+        )
+    return part.dataset
+
+
+def points_lookup(data: Any) -> Callable[[Sequence[int]], Tensor]:
+    """Return a function that looks up the part points of images by number."""
+    place = FIELDS.index("points")
+
+    def look_up(images: Sequence[int]) -> Tensor:
+        samples = (data[image] for image in images)
+        points = (sample["points"] if isinstance(sample, Mapping) else sample[place] for sample in samples)
+        return torch.stack([*map(torch.as_tensor, points)])
+
+    return look_up
+
+
 class SelectedConcepts:
     """A loader whose batches have some of the concepts of its data set."""
 
-    def __init__(self, loader: Any, names: Sequence[str]) -> None:
+    def __init__(self, loader: Any, data: Any, names: Sequence[str]) -> None:
         self._loader = loader
-        self.dataset = loader.dataset.select(names)
+        self.dataset = data.select(names)
+        if isinstance(loader.dataset, Subset):
+            self.dataset = Subset(self.dataset, loader.dataset.indices)
         #: What `ConceptBatches` reads of a loader.
         self.sampler = getattr(loader, "sampler", None)
-        self._columns = [loader.dataset.concept_names.index(name) for name in names]
+        self._columns = [data.concept_names.index(name) for name in names]
 
     def __len__(self) -> int:
         return len(self._loader)
@@ -199,6 +210,7 @@ class SelectedConcepts:
 def with_concepts_of(models: Sequence[Any], loader: Any) -> Any:
     """Return a loader with the concepts of the models' banks, if these are some of those that its data set names."""
     data = getattr(loader, "dataset", None)
+    data = data.dataset if isinstance(data, Subset) else data
     data_names = getattr(data, "concept_names", None)
     banks = [list(getattr(getattr(model, "bank", None), "names", ())) for model in models]
     names = banks[0] if banks else []
@@ -206,7 +218,7 @@ def with_concepts_of(models: Sequence[Any], loader: Any) -> Any:
     if not isinstance(data_names, list) or not hasattr(data, "select") or not same_bank:
         return loader
     some = names and len(names) < len(data_names) and {*names} <= {*data_names}
-    return SelectedConcepts(loader, names) if some else loader
+    return SelectedConcepts(loader, data, names) if some else loader
 
 
 def _check_finite(images: Tensor, n_seen: int) -> None:

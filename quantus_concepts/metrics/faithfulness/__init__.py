@@ -1,1 +1,0 @@
-"""Faithfulness: the effect of removing important pixels."""

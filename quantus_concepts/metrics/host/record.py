@@ -1,0 +1,64 @@
+"""The arguments that metrics take from Quantus, and the record of a finished call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypedDict
+
+import numpy as np
+
+from captum_concepts._support.shown import one_line, record_html
+from quantus_concepts.functional.normalisation import positive_percentile
+
+
+class QuantusArguments(TypedDict, total=False):
+    """Keyword arguments of `quantus.metrics.base.Metric`, of the same names and meaning."""
+
+    abs: bool
+    normalise: bool
+    normalise_func: Callable[..., np.ndarray] | None
+    normalise_func_kwargs: dict[str, Any] | None
+    return_aggregate: bool
+    aggregate_func: Callable[..., Any] | None
+    default_plot_func: Callable[..., Any] | None
+    disable_warnings: bool
+    # Quantus takes None for no; `IIR` for yes, where it takes long.
+    display_progressbar: bool | None
+
+
+#: Defaults, unless a metric sets others.
+DEFAULTS: QuantusArguments = {
+    "abs": False,
+    "normalise": False,
+    "normalise_func": None,
+    "normalise_func_kwargs": None,
+    "return_aggregate": False,
+    "aggregate_func": None,
+    "default_plot_func": None,
+    "disable_warnings": False,
+    "display_progressbar": False,
+}
+#: Defaults of the metrics that average attributions over a region.
+OF_REGIONS: QuantusArguments = {**DEFAULTS, "normalise": True, "normalise_func": positive_percentile}
+
+
+@dataclass(frozen=True, repr=False)
+class Record:
+    """Record of a finished call of a metric: everything but its scores."""
+
+    scores: tuple[float, ...]
+    values: np.ndarray
+    chance: float
+    reasons: dict[str, int]
+    clusters: np.ndarray | None
+    bounds: tuple[float, float]
+    of_samples: bool
+    #: Whether the scores would be others with another explanation method.
+    of_explanations: bool = True
+
+    def __repr__(self) -> str:
+        return one_line(self)
+
+    def _repr_html_(self) -> str:
+        return record_html(self)
