@@ -17,7 +17,6 @@ import pytest
 import torch
 
 from kills import contents, needs_fork
-from quantus_concepts.metrics.host.call import DurationWarning
 from quantus_concepts.studies._kit import folder as folders
 from quantus_concepts.studies._kit.folder import LOCK, PROGRAM, REPORT, RUN, RunFolder
 
@@ -441,7 +440,6 @@ def test_a_cached_frame_comes_back_to_the_bit_with_its_notes(tmp_path):
     def make():
         folder.note("a note")
         warnings.warn("weak  concepts", UserWarning, stacklevel=1)
-        warnings.warn("This takes 15 min.", DurationWarning, stacklevel=1)
         return frame
 
     read = []

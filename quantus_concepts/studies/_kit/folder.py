@@ -159,6 +159,16 @@ class RunFolder:
         read_again: Any = _READERS[suffix](self._place(stem + suffix))
         return read_again
 
+    def load(self, key: str) -> dict[str, Tensor] | None:
+        """Return tensors of the cache, as a store of `score_ranges`."""
+        name = f"{CACHE}/{key}.safetensors"
+        return _read_tensors(self.path / name) if self._is_ours(name) else None
+
+    def save(self, key: str, tensors: dict[str, Tensor]) -> None:
+        """Keep tensors in the cache, as a store of `score_ranges`."""
+        with self.file(f"{CACHE}/{key}.safetensors") as path:
+            _write(tensors, path)
+
     def _new_folder(self) -> Path:
         if self._root.is_symlink():
             raise ValueError(f"{self._root} is a link. Name the folder to write to (--out).")
@@ -331,12 +341,9 @@ def _is_folder(path: Path) -> bool:
 @contextmanager
 def warnings_as_notes(folder: RunFolder) -> Iterator[None]:
     """Turn warnings inside the block into notes of the report."""
-    from quantus_concepts.metrics.host.call import DurationWarning  # not for a refusal
-
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("default")
-        for no_note in (DeprecationWarning, DurationWarning):
-            warnings.filterwarnings("ignore", category=no_note)
+        warnings.filterwarnings("ignore", category=DeprecationWarning)
         yield
     folder.note(*(" ".join(str(warning.message).split()) for warning in caught))
 

@@ -16,8 +16,7 @@ from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from captum_concepts._support.visualise import gallery
-from quantus_concepts.metrics.streaming.curves import TRUE_LABELS
-from quantus_concepts.metrics.streaming.names import (
+from quantus_concepts.metrics.concepts.names import (
     BOUNDS,
     FEATURE_NORM,
     GAUSSIAN,
@@ -27,6 +26,7 @@ from quantus_concepts.metrics.streaming.names import (
     PART_SPECIFICITY,
     WRONG_LABELS,
 )
+from quantus_concepts.metrics.streaming.curves import TRUE_LABELS
 from quantus_concepts.studies._kit.plots import BAND, INK, PALETTE, WIDTH, add_legend, dots, lines, new_axes
 from quantus_concepts.studies._kit.report import (
     Picture,

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,8 +15,9 @@ import torch
 import typer
 from matplotlib.figure import Figure
 from torch import Tensor, nn
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Subset
 
+from captum_concepts._support.fingerprints import fingerprint_of
 from captum_concepts._support.progress import hide_bars, progress
 from captum_concepts._support.running import alone_with, device_of, to_model
 from captum_concepts.backbones import Backbone
@@ -31,9 +31,9 @@ from captum_concepts.models.random_banks import RandomBank
 from quantus_concepts.datasets.base import ConceptSample
 from quantus_concepts.explorer.explore import explore
 from quantus_concepts.functional import intervention_counts, rank_concepts
-from quantus_concepts.metrics import ConceptRanges, score_concepts, score_shards
+from quantus_concepts.metrics import ConceptState, concept_state, score_concepts, score_ranges
 from quantus_concepts.metrics.host.model import ConceptModel, concept_importances, concept_outputs
-from quantus_concepts.metrics.streaming.rows import item_rows, mean_row, score_table
+from quantus_concepts.metrics.streaming.table import item_rows, mean_row, score_table
 from quantus_concepts.studies._kit.folder import RunFolder
 from quantus_concepts.studies._models.loading import batch_labels, better_normalised, collate, sample_loader
 from quantus_concepts.studies._models.networks import Network, cut_network, load_network
@@ -167,7 +167,6 @@ class OneSeed:
     ) -> None:
         self.folder, self.settings, self.network, self.data = folder, settings, network, data
         self.seed, self.first = seed, first
-        self.n_cores = torch.get_num_threads() if network is None else 1
         # The folder's settings are all options that matter, with hashes of the files that they name.
         where = [str(settings.device), settings.bfloat16]
         self.key = {"settings": folder.settings, "where": where, "seed": seed, "data": data.fingerprint}
@@ -274,12 +273,11 @@ class OneSeed:
         loader = self._loader()
         images = loader if self.network is None else _ClassifiedImages(loader, self.network.module, data.n_classes)
         if settings.engine == "ray":
-            out = self.folder.path / "cache" / f"ranges {self.seed}"
-            scores = score_in_ranges(fitted.models, data, self.seed, arguments, out=out, settings=settings)
+            scores = score_in_ranges(fitted.models, data, self.seed, arguments, folder=self.folder, settings=settings)
             self.test_features = embed(fitted.backbone, images, display_progressbar=settings.progress).features
         else:
             names: dict[str, Any] = {"concept_names": data.concept_names, "class_names": data.class_names}
-            shown: dict[str, Any] = {"n_threads": self.n_cores, "display_progressbar": settings.progress}
+            shown: dict[str, Any] = {"display_progressbar": settings.progress}
             with _recorded(fitted.post_hoc.concept_layer) as embeddings:
                 scores = score_concepts(fitted.models, images, **arguments, **names, seed=self.seed, **shown)
             self.test_features = torch.cat(embeddings)
@@ -403,26 +401,31 @@ def score_in_ranges(
     seed: int,
     arguments: Mapping[str, Any],
     *,
-    out: Path,
+    folder: RunFolder,
     settings: Settings,
 ) -> pd.DataFrame:
     """Return what `score_concepts` does with these arguments, to the bit; ranges are of whole batches."""
-    size, n_images = settings.batch_size, len(data.test)
+    size = settings.batch_size
     names: dict[str, Any] = {"class_names": data.class_names, "concept_names": data.concept_names}
-    ranges = ConceptRanges(models, data.test, batch_size=size, seed=seed, **arguments, **names)
-    starts = range(0, n_images, size)
+
+    def score(start: int, stop: int) -> dict[str, Tensor]:
+        loader = sample_loader(Subset(data.test, range(start, stop)), size)
+        return concept_state(models, loader, start=start, seed=seed, **arguments, **names).tensors()
+
     controls = itertools.chain(*arguments["controls"].values())
-    rows = score_shards(
-        lambda: lambda start, stop: ranges.rows(start * size, min(stop * size, n_images)),
-        len(starts),
-        out,
-        fingerprint={"seed": seed, "data": data.fingerprint, "models": [*models.values(), *controls]},
-        shard_size=BATCHES,
-        names=[f"image {start} ... {min(start + size, n_images) - 1}" for start in starts],
-        display_progressbar=settings.progress,
+    states = score_ranges(
+        lambda: score,
+        len(data.test),
+        store=folder,
+        key=f"ranges-{fingerprint_of(seed, data.fingerprint, [*models.values(), *controls])[:16]}",
+        size=BATCHES * size,
         engine=settings.engine,
+        display_progressbar=settings.progress,
     )
-    return ranges.table(rows)
+    first, *others = map(ConceptState.from_tensors, states)
+    for other in others:
+        first.merge(other)
+    return first.table()
 
 
 @contextmanager

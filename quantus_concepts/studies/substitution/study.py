@@ -26,7 +26,7 @@ from quantus_concepts.datasets import CUB200, SUB, PaintedBirds, PaintedSubstitu
 from quantus_concepts.datasets.base import ConceptDataset
 from quantus_concepts.datasets.transforms import default_transform
 from quantus_concepts.metrics import score_substitutions, score_vision_language
-from quantus_concepts.metrics.streaming.rows import mean_row, score_table
+from quantus_concepts.metrics.streaming.table import mean_row, score_table
 from quantus_concepts.pasta.encoders.object_encoder import as_encoder
 from quantus_concepts.studies._kit.folder import RunFolder
 from quantus_concepts.studies._models.concept_models import Known, Recital

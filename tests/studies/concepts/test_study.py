@@ -11,13 +11,11 @@ import pytest
 import torch
 from torch import nn
 
-from concept_ranges import check_concepts
 from fixtures_commands import NETWORK
 from fixtures_cub import write_cub
 from quantus_concepts.datasets import CUB200, PaintedBirds
 from quantus_concepts.datasets.birds.cub200 import CBM_ATTRIBUTES, GROUP_OF_ATTRIBUTE
 from quantus_concepts.functional.intervals import N_DRAWS
-from quantus_concepts.metrics.streaming.columns import ModelColumns
 from quantus_concepts.studies._kit.folder import RunFolder
 from quantus_concepts.studies._models import loading
 from quantus_concepts.studies._models.loading import KeptImages
@@ -45,19 +43,6 @@ def test_each_seed_paints_other_birds_of_the_same_classes(monkeypatch):
     assert torch.equal(together.train.images, birds.images)
     assert torch.equal(together.train.labels, birds.labels)
     assert torch.equal(together.class_concepts, later.class_concepts)
-
-
-def test_ranges_give_the_numbers_of_one_pass_and_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    again = check_concepts(tmp_path)
-    files = sorted(tmp_path.rglob("*.safetensors"))
-    assert len(files) == 3
-    files[1].unlink()
-    scored = []
-    add = ModelColumns.add
-    monkeypatch.setattr(ModelColumns, "add", lambda self, batch, *args: (scored.append(batch), add(self, batch, *args)))
-    again()
-    # Two batches, each by two models and three controls.
-    assert len(scored) == 10
 
 
 class Counting(nn.ReLU):
