@@ -33,6 +33,7 @@ from fixtures_attribution import write_folders as write_sources
 from fixtures_commands import COMMANDS
 from fixtures_pasta import write_pasta_release
 from golden.every_metric import evaluate_every_metric
+from quantus_concepts.studies._kit.folder import RunFolder
 from quantus_concepts.studies._kit.results import NUMBERS
 from quantus_concepts.studies._models.subjects import random_models
 from quantus_concepts.studies.app import COMMANDS as EXPORTED
@@ -387,7 +388,21 @@ def interrupted(count: int) -> Iterator[None]:
         if next(counter) == count:
             raise KeyboardInterrupt
 
-    with mock.patch.object(DiskCache, "put", putting):
+    cached = RunFolder.cached
+
+    def caching(self: RunFolder, name: str, key: Any, make: Callable[[], Any]) -> Any:
+        made = []
+
+        def making() -> Any:
+            made.append(name)
+            return make()
+
+        content = cached(self, name, key, making)
+        if made and next(counter) == count:
+            raise KeyboardInterrupt
+        return content
+
+    with mock.patch.object(DiskCache, "put", putting), mock.patch.object(RunFolder, "cached", caching):
         yield
 
 
@@ -404,7 +419,8 @@ def write_digests(folder: Path) -> None:
     """Write what files hold, without what depends on how they are packed: pixels, arrays, JSON, text."""
     digests = {}
     for path in sorted(folder.rglob("*")):
-        if path.is_file() and path.name not in (".quantus-concepts.json", "settings.json"):
+        own = {"run.json", ".lock", "cache", "settings.json"} & {*path.relative_to(folder).parts}
+        if path.is_file() and not own:
             digests[path.relative_to(folder).as_posix()] = hashlib.sha256(_content(path)).hexdigest()[:16]
     frame = pd.DataFrame(sorted(digests.items()), columns=["file", "digest"])
     frame.to_csv(folder / "files.csv", index=False)

@@ -75,11 +75,11 @@ def test_lines_have_a_place_for_each_number_and_a_band():
 
 
 def test_any_name_is_drawn_as_it_is():
-    names = ["$\\frac$", "$_{$", "a_b", "<svg>&amp;"]
+    names = ["$\\frac$", "$_{$", "a_b", "<svg>&amp;", "two\nlines"]
     with report_style():
         figure, _ = dots(pd.DataFrame({"name": names, "value": 0.5, "low": 0.4, "high": 0.6}), "name", label="$x")
     drawn = [element.text for element in ElementTree.fromstring(svg(figure)).iter("{http://www.w3.org/2000/svg}text")]
-    assert {*names, "$x"} <= {*drawn}
+    assert {*names[:-1], "two lines", "$x"} <= {*drawn}
 
 
 def test_a_figure_is_a_png_and_an_svg_whose_ink_is_light_on_a_dark_page():

@@ -117,7 +117,8 @@ def dots(
         ax.axvline(scale * reference, color=MUTED, linewidth=1, linestyle=(0, (4, 3)), zorder=0)
     # A band ends where it ends, not at the edge of the axes.
     ax.use_sticky_edges = False
-    ax.set_yticks(range(len(groups)), [str(group) for group in groups])
+    # A name is on one line, or it overlaps the next.
+    ax.set_yticks(range(len(groups)), [" ".join(str(group).split()) for group in groups])
     ax.set_ylim(len(groups) - 0.45, -0.55)
     ax.tick_params(axis="y", length=0)
     ax.grid(axis="x")

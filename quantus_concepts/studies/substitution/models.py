@@ -116,8 +116,7 @@ class Point:
             if state is None:
                 more: dict[str, Any] = {"description": f"training {name}", "display_progressbar": self.progress}
                 more |= {"loss": loss, "position": position, "stop": stop, **settings}
-                if not fit(network, KeptSamples(images, targets), **more):
-                    return  # another training failed, and its error is raised
+                fit(network, KeptSamples(images, targets), **more)
                 with lock:
                     state = self._weights(name, network.state_dict())
             load_trained(network, state or {})

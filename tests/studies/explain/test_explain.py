@@ -168,6 +168,26 @@ def test_a_network_that_is_trained_is_not_trained_again(tmp_path: Path, monkeypa
     assert Path("out/results.csv").read_bytes() == Path("whole/results.csv").read_bytes()
 
 
+@pytest.mark.parametrize("name", ["cache", "figures", "run.json", ".lock"])
+def test_a_link_in_the_folder_is_refused_before_anything_is_computed(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("home").mkdir()
+    Path("home/photo.jpg").write_text("mine")
+    words = ["explain", "--n-train", "40", "--random-banks", "2", "--no-progress", "--device", "cpu", "--out", "run"]
+    run = Path("run")
+    run.mkdir()
+    (run / "run.json").write_text(json.dumps({"program": "quantus-concepts", "command": "explain", "files": {}}))
+    (run / name).unlink(missing_ok=True)
+    (run / name).symlink_to(tmp_path / "home" if "." not in name else tmp_path / "home" / "photo.jpg")
+    monkeypatch.setattr(study, "painted_birds", raising(AssertionError("computed")))
+    for more in ([], ["--overwrite"]):
+        assert main([*words, *more]) == 2
+        assert "Remove it" in capsys.readouterr().err.splitlines()[-1]
+    assert contents(Path("home"), read=Path.read_text) == {"photo.jpg": "mine"}
+
+
 def test_a_classifier_is_split_without_changing_its_logits() -> None:
     generator = torch.Generator().manual_seed(0)
     with torch.random.fork_rng(devices=[]):
