@@ -15,7 +15,6 @@ import numpy as np
 import torch
 
 from captum_concepts._support import constraints as rules
-from quantus_concepts.metrics.host.checks import ClassIndices, Plain
 from quantus_concepts.score_tables import ScoreTable
 
 NAN, INF = math.nan, math.inf
@@ -253,13 +252,6 @@ def _(rule: rules.Arrays, good: Any, sizes: dict[str, int]) -> Bad:
     return bad
 
 
-@bad_values.register
-def _(rule: ClassIndices, good: Any, sizes: dict[str, int]) -> Bad:
-    good = np.asarray(good)
-    wrong = {"names": ["cat"] * len(good), "fractions": good / 2 + 0.1, "NaN": good * NAN, "infinite": good + INF}
-    return NO_ARRAY | wrong | {"negative": -good - 1, "bools": good > 1, "of rank 2": good[:, None]}
-
-
 def good_values(function: Any, arguments: Mapping[str, Any], sizes: dict[str, int]) -> dict[str, Any]:
     """Return good arguments: the given ones, and what the constraints make for the others that are required."""
     completed = dict(arguments)
@@ -322,7 +314,6 @@ BAD: dict[type, Callable[[Any, Any, dict[str, int]], Bad]] = {
         "twice the same": ["a", "a"],
         "too many": [f"name {j}" for j in range(99)],
     },
-    Plain: lambda rule, good, sizes: {},
     ScoreTable: lambda rule, good, sizes: {
         "a text": "scores.csv",
         "a dict": {"value": [1.0]},

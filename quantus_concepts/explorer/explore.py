@@ -32,7 +32,7 @@ from captum_concepts.pictures.views import ClassViews, as_pictures, check_images
 from quantus_concepts.functional import cem
 from quantus_concepts.functional.regions import point_hits
 from quantus_concepts.metrics.concepts.cem import to_presence
-from quantus_concepts.metrics.host.checks import CLASSES, PARTS, POINTS, Plain, to_parts, truth_lookup
+from quantus_concepts.metrics.host.checks import to_classes, to_parts, to_points, truth_lookup
 
 _MEGABYTE = 1_000_000
 #: Largest page, which a browser still opens at once.
@@ -103,10 +103,6 @@ class Explorer:
 
 @check_arguments(
     out=Location(),
-    labels=CLASSES,
-    concept_labels=Plain(to=to_presence),
-    points=POINTS,
-    part_of_concept=PARTS,
     title=TEXT,
     n_images=Whole(1),
     picture_size=Whole(32),
@@ -193,9 +189,17 @@ def explore(
     'explore.html'
     """
     target = None if out is None else check_target(out, "the page")
-    truth = {"labels": labels, "concept_labels": concept_labels, "points": points}
+    truth = {}
+    for name, value, check in (
+        ("labels", labels, to_classes),
+        ("concept_labels", concept_labels, to_presence),
+        ("points", points, to_points),
+    ):
+        if value is not None:
+            truth[name] = check(name, value)
     of_data_set = truth_lookup(images)
-    fields = _collect_fields(images, {name: value for name, value in truth.items() if value is not None}, n_images)
+    parts = of_data_set("part_of_concept", part_of_concept, to_parts)
+    fields = _collect_fields(images, truth, n_images)
     views = concept_views(model, fields["images"], batch_size)
     n = len(views.values)
     for names in (class_names, getattr(model, "class_names", None), of_data_set("class_names", None)):
@@ -211,7 +215,7 @@ def explore(
         fields.get("labels"),
         fields.get("concept_labels"),
         fields.get("points"),
-        of_data_set("part_of_concept", part_of_concept, to_parts),
+        parts,
     )
     content = {
         "classes": class_labels(names, views.logits.shape[1]),

@@ -103,26 +103,3 @@ def test_a_pass_in_the_middle_of_another(
     for output, expected_output in zip(outputs, expected, strict=True):
         assert torch.equal(output, expected_output)
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in net.modules())
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_many_concurrent_calls_in_train_mode(net: nn.Sequential, batches: list[Tensor], name: str) -> None:
-    run = runs(net)[name]
-    expected = [run(batch) for batch in batches]
-    state = {key: value.clone() for key, value in net.state_dict().items()}
-    # CoAM and the search for a layer go to eval mode by themselves; what is a plain pass needs it.
-    alone = name.startswith("CoAM") or name == "last spatial layer"
-    net.train(alone)
-    modes = [module.training for module in net.modules()]
-    start = threading.Barrier(2)
-
-    def work(i: int) -> int:
-        start.wait(PATIENCE)
-        return sum(not torch.equal(run(batches[i]), expected[i]) for _ in range(40))
-
-    with ThreadPoolExecutor(2) as pool:
-        assert list(pool.map(work, range(2))) == [0, 0]
-    assert [module.training for module in net.modules()] == modes
-    for key, value in net.state_dict().items():
-        assert torch.equal(value, state[key])
-    assert not any(module._forward_hooks or module._forward_pre_hooks for module in net.modules())

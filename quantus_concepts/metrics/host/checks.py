@@ -1,32 +1,23 @@
-"""Constraints of a metric's ground truth, and checks of its call: images, labels, masks, counterparts."""
+"""Checks of the metrics' ground truth: classes, concepts, points, masks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from captum.attr import Attribution
-from quantus.helpers import asserts
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.data import Subset
 
 from captum_concepts._support.checks import (
     check_binary,
     check_callable,
-    check_device,
     check_finite,
-    check_flag,
-    check_mapping,
-    check_materialised,
-    check_module,
     check_shape,
     to_array,
 )
-from captum_concepts._support.constraints import Arrays, Constraint, Dictionary, Sizes
 
 #: What data sets know of each image, with a row for each.
 OF_IMAGES = ("added", "removed", "pairs")
@@ -156,35 +147,6 @@ def to_explainer(name: str, value: Any) -> Any:
     return value
 
 
-@dataclass(frozen=True)
-class Plain(Constraint):
-    """A plain check in place of a constraint, for callers that still have decorators."""
-
-    to: Callable[[str, Any], Any] = to_array
-
-    def check(self, name: str, value: Any, sizes: Sizes) -> Any:
-        """Return the argument in its plain form, or raise."""
-        return self.to(name, value)
-
-
-@dataclass(frozen=True)
-class ClassIndices(Constraint):
-    """Class indices, at least one if `filled`."""
-
-    filled: bool = False
-
-    def check(self, name: str, value: Any, sizes: Sizes) -> np.ndarray:
-        """Return (N,) of int, or raise."""
-        return to_classes(name, value, filled=self.filled)
-
-
-CLASSES = ClassIndices()
-PARTS, POINTS, MASKS, EXPLAINER = Plain(to=to_parts), Plain(to=to_points), Plain(to=to_masks), Plain(to=to_explainer)
-REGIONS = Plain(to=partial(to_masks, usable=True))
-IMAGES = Arrays("N, C, H, W", finite=True)
-METHODS = Dictionary(EXPLAINER, filled=True)
-
-
 def check_parts(parts: np.ndarray, points: np.ndarray) -> None:
     """Raise if a concept is about a part that the points (N, P, Q, 2) do not have."""
     if parts.max(initial=-1) >= points.shape[1]:
@@ -237,84 +199,10 @@ def check_outputs(outputs: Tensor, n_images: int) -> Tensor:
     return outputs
 
 
-def check_inputs(
-    model: nn.Module | None,
-    x_batch: np.ndarray,
-    y_batch: np.ndarray,
-    explain_func: Callable[..., np.ndarray] | None,
-) -> None:
-    """Raise for arguments no metric can work with, before anything is computed."""
-    if model is not None:
-        check_module("model", model)
-    check_materialised("model", model)
-    if x_batch.ndim < 2:
-        raise ValueError(f"Expected argument `x_batch` to have shape (N, ...) but got {x_batch.shape}.")
-    if len(x_batch) == 0:
-        raise ValueError("Expected argument `x_batch` to hold at least one sample but it is empty.")
-    if y_batch.shape != (len(x_batch),):
-        if y_batch.ndim == 0:
-            remedy = " One sample is a batch of one: `x_batch[None]`, `y_batch[None]`."
-        elif y_batch.ndim == 2:
-            remedy = f" It holds class indices: `y_batch{'.argmax(1)' if y_batch.shape[1] > 1 else '[:, 0]'}`."
-        else:
-            remedy = ""
-        raise ValueError(
-            f"Expected argument `y_batch` to have shape (N,) = ({len(x_batch)},) but got {y_batch.shape}.{remedy}"
-        )
-    if y_batch.dtype.kind not in "iu":
-        raise TypeError(
-            f"Expected argument `y_batch` to hold whole numbers but got dtype {y_batch.dtype}. It holds class indices: "
-            "`y_batch.astype(int)`."
-        )
-    if explain_func is not None:
-        EXPLAINER.check("explain_func", explain_func, {})
-        asserts.assert_explain_func(explain_func=explain_func)
-    check_finite("x_batch", x_batch)
-
-
-def check_options(explain_func_kwargs: Any, model_predict_kwargs: Any, channel_first: Any, device: Any) -> None:
-    """Raise for an option of a call that is neither None nor of its kind."""
-    if explain_func_kwargs is not None:
-        check_mapping("explain_func_kwargs", explain_func_kwargs)
-    if model_predict_kwargs is not None:
-        check_mapping("model_predict_kwargs", model_predict_kwargs)
-    if channel_first is not None:
-        check_flag("channel_first", channel_first)
-    check_device("device", device)
-
-
 def check_images(x_batch: np.ndarray) -> None:
     """Raise unless inputs are images."""
     if x_batch.ndim != 4:
         raise ValueError(f"Expected argument `x_batch` to be images (N, C, H, W) but got shape {x_batch.shape}.")
-
-
-def check_passed(custom_batch: Any, names: Sequence[str]) -> Mapping[str, Any]:
-    """Return the ground truth passed with a call, by the name of its argument, or raise for anything else."""
-    passed: Mapping[str, Any] = {} if custom_batch is None else custom_batch
-    if not isinstance(passed, Mapping):
-        raise TypeError(
-            f"Expected argument `custom_batch` to be a mapping from one of {list(names)} to an array but got "
-            f"{type(custom_batch).__name__}."
-        )
-    unknown = set(passed) - set(names)
-    if unknown:
-        raise ValueError(
-            f"Expected the keys of argument `custom_batch` to be among {list(names)} but got {sorted(unknown)}."
-        )
-    return passed
-
-
-def check_aligned_truth(truth: Mapping[str, np.ndarray], n_samples: int) -> None:
-    """Raise unless every array of ground truth has one row for each sample."""
-    for name, value in truth.items():
-        if len(value) != n_samples:
-            by_class = " Of a table by class pass `table[labels]`." if name == "concept_labels" else ""
-            raise ValueError(
-                f"Expected argument `{name}` to have one row for each sample of `x_batch`, {n_samples}, but got "
-                f"{len(value)}. What is bound in the constructor must be aligned with `x_batch`; for loops over a "
-                f'loader pass custom_batch={{"{name}": ...}} with each call.{by_class}'
-            )
 
 
 SHOWN = 5
