@@ -1,4 +1,4 @@
-"""Constraints of a metric's ground truth, and checks of its call: images, labels, masks, counterparts."""
+"""Checks of the metrics' ground truth: classes, concepts, points, masks."""
 
 from __future__ import annotations
 
