@@ -12,6 +12,7 @@ from torch import Tensor
 
 from captum_concepts._support.checks import to_numpy
 from captum_concepts._support.constraints import Arrays, Choice, Flag, Floats, check_arguments
+from captum_concepts._support.shown import one_line
 from quantus_concepts.functional.cgim import agreement
 from quantus_concepts.functional.intervals import CONFIDENCE, cluster_estimate
 
@@ -47,6 +48,12 @@ class Difference(NamedTuple):
     n: int
     undefined: int
     p: float
+
+    def __repr__(self) -> str:
+        return one_line(self)
+
+
+_UNDEFINED = Difference(math.nan, math.nan, math.nan, math.nan, math.nan, 0, 0, math.nan)
 
 
 @check_arguments(first=Arrays("N"), second=Arrays("N"))
@@ -97,7 +104,7 @@ def paired_difference(first: Any, second: Any, clusters: Any = None) -> Differen
     paired = ~np.isnan(a - b)
     n, undefined = int(paired.sum()), int((~paired).sum())
     if not n:
-        return Difference(*[math.nan] * 5, n, undefined, math.nan)
+        return _UNDEFINED._replace(undefined=undefined)
     differences, groups = (a - b)[paired], groups[paired]
     estimate = cluster_estimate(differences, groups)
     if estimate.n_clusters > 1 and estimate.has_equal_means and np.ptp(differences) > 0:
@@ -182,11 +189,11 @@ def cgim_difference(
     defined = ~scores.isnan().any(0)
     n, undefined = int(defined.sum()), int((~defined).sum()) + (int((~scored).sum()) if per == "class" else 0)
     if not n:
-        return Difference(*[math.nan] * 5, n, undefined, math.nan)
-    means = scores[:, defined].mean(1).tolist()
-    difference = means[0] - means[1]
+        return _UNDEFINED._replace(undefined=undefined)
+    a, b = scores[:, defined].mean(1).tolist()
+    difference = a - b
     if n_classes < 3:
-        return Difference(*means, difference, math.nan, math.nan, n, undefined, math.nan)
+        return _UNDEFINED._replace(first=a, second=b, difference=difference, n=n, undefined=undefined)
     rest = [[row for row in range(n_classes) if row != deleted] for deleted in range(n_classes)]
     # (K, 2, K - 1, L): without each class in turn.
     left_out = torch.stack([agreement(pair[:, rows], truth[rows], per, centred) for rows in rest])
@@ -195,4 +202,4 @@ def cgim_difference(
     estimates = estimates[~np.isnan(estimates)]
     variance = (n_classes - 1) / n_classes * float(((estimates - estimates.mean()) ** 2).sum())
     low, high, p = _t_test(difference, variance, n_classes - 1, n_classes, 8 * np.finfo(float).eps)
-    return Difference(*means, difference, low, high, n, undefined, p)
+    return Difference(a, b, difference, low, high, n, undefined, p)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from captum_concepts._support.constraints import Arrays, Number, check_arguments
+from captum_concepts._support.shown import one_line
 from captum_concepts.tcav.p_values import adjust_p_values
 from quantus_concepts.functional.intervals import baseline_coverage, baseline_range
 
@@ -41,6 +42,9 @@ class Discoveries(NamedTuple):
     n_below: int
     n_by_luck: float
     fewest: int
+
+    def __repr__(self) -> str:
+        return one_line(self)
 
 
 @check_arguments(scores=Arrays("L"), draws=Arrays("n, L"), alpha=Number(0, 1, open_low=True))

@@ -174,7 +174,7 @@ class ClusterEstimate(NamedTuple):
     @property
     def has_equal_means(self) -> bool:
         """Whether the clusters' means differ by rounding at most."""
-        return self.variance <= np.finfo(float).eps ** 2 * self.mean**2
+        return self.variance <= (float(np.finfo(float).eps) * self.mean) ** 2
 
 
 def cluster_estimate(values: np.ndarray, clusters: np.ndarray | None) -> ClusterEstimate:
