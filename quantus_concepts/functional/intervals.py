@@ -60,7 +60,7 @@ def interval(scores: Any, bounds: tuple[float, float] = (0.0, 1.0), clusters: An
     variance is (G - 1) / G sum w_g^2 (y_g - m)^2 = y' A y, and the degrees of freedom are tr(A S)^2 / tr(A S A S) with
     S = diag(1 / n_g) (Bell and McCaffrey, 2002). The pseudo-clusters are the idea of Agresti and Coull (1998) for
     clusters: m and the variance are then those of G + 2 clusters, the degrees of freedom those of the G real ones, and
-    the interval is not centred at the mean of the scores. `docs/coverage.md` has its coverage. If all scores are at
+    the interval is not centred at the mean of the scores. ``docs/coverage.md`` has its coverage. If all scores are at
     one end of [0, 1] it is Wilson's interval of G scores; if all clusters have the same mean, which leaves no variance
     between them, it is the interval without clusters.
 
