@@ -34,9 +34,9 @@ def seeds_interval(scores: Any, clusters: Any = None, bounds: tuple[float, float
     Returns
     -------
     tuple of float
-        Low and high. Simulated coverage is .92 to .97 for 3 to 10 seeds, .89 to .97 for two (``docs/coverage.md``). With
-        one seed it is `interval`, which holds within that seed only: it says nothing about another training. NaN for
-        fewer than two images or clusters.
+        Low and high. Simulated coverage is .92 to .97 for 3 to 10 seeds and .89 to .97 for two
+        (``docs/coverage.md``). With one seed it is `interval`, which holds within that seed only: it says nothing about
+        another training. NaN for fewer than two images or clusters.
 
     Raises
     ------
