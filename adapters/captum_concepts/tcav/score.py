@@ -180,14 +180,14 @@ def tcav_score(
     The test is a permutation test against random images: `n_random` times the images without the concept are divided at
     random into sides of the same sizes, which gives a random direction, and p is the share of all directions, the
     concept's included, whose mean derivative is at least as far from 0. If the images with the concept are of the same
-    kind as those without it, 5 % of all tests have a p of at most .05, whatever the network (``docs/coverage.md``). The
+    kind as those without it, 4 to 6 % of all tests had a p of at most .05 in simulations (``docs/coverage.md``). The
     p-values are corrected by Holm for the number of layers, and a layer passes with an adjusted p of at most `alpha`.
     `p_score` is the same for the distance of the score from .5: where random directions reach 0 and 1, as in front of a
     linear head, no score is far from theirs.
 
     ``test="t"`` is the original's: `n_random` draws of the images give as many directions, other images without the
     concept as many random ones, and Welch's t-test compares the scores. It takes the draws as independent although they
-    share their images, and rejects 12 to 22 % of true hypotheses at .01: do not report its p-values. Captum's `TCAV`
+    share their images, and rejects 12 to 29 % of true hypotheses at .01: do not report its p-values. Captum's `TCAV`
     computes these scores, with `ConceptBankClassifier` and the gradients of `LayerGradientXActivation`, from
     coordinates of the activations in their own span, which are as many numbers as there are images.
 
