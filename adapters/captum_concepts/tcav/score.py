@@ -180,7 +180,7 @@ def tcav_score(
     The test is a permutation test against random images: `n_random` times the images without the concept are divided at
     random into sides of the same sizes, which gives a random direction, and p is the share of all directions, the
     concept's included, whose mean derivative is at least as far from 0. If the images with the concept are of the same
-    kind as those without it, 4 to 6 % of all tests had a p of at most .05 in simulations (``docs/coverage.md``). The
+    kind as those without it, 3 to 6 % of all tests had a p of at most .05 in simulations (``docs/coverage.md``). The
     p-values are corrected by Holm for the number of layers, and a layer passes with an adjusted p of at most `alpha`.
     `p_score` is the same for the distance of the score from .5: where random directions reach 0 and 1, as in front of a
     linear head, no score is far from theirs.
