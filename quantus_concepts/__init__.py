@@ -18,6 +18,7 @@ except PackageNotFoundError:  # a checkout that was never installed
 if TYPE_CHECKING:
     from quantus_concepts import datasets, functional, metrics, pasta
     from quantus_concepts.available import AVAILABLE_METRICS
+    from quantus_concepts.comparison import compare, plot_comparison
     from quantus_concepts.evaluation import Evaluation, evaluate
     from quantus_concepts.explorer.explore import Explorer, explore
     from quantus_concepts.functional import positive_percentile
@@ -39,6 +40,7 @@ __all__ = [
     "Explorer",
     "PaintedSubject",
     "__version__",
+    "compare",
     "datasets",
     "evaluate",
     "explore",
@@ -46,6 +48,7 @@ __all__ = [
     "metrics",
     "painted_subject",
     "pasta",
+    "plot_comparison",
     "plot_summary",
     "positive_percentile",
     "read_scores",

@@ -114,6 +114,8 @@ def test_mathematics() -> None:
     estimate = functional.Estimate(*[WIDE] * 3)
     examples = {
         "ClassMeans": functional.ClassMeans(3, 4),
+        "Difference": functional.paired_difference([1.0, 0.5, 0.3], [0.1, 0.2, 1 / 3]),
+        "Discoveries": functional.find_discoveries(WIDE[0], WIDE),
         "Estimate": estimate,
         "FaithfulnessScores": functional.FaithfulnessScores(*[WIDE] * 3),
         "Movement": functional.Movement(*[WIDE] * len(functional.Movement._fields)),

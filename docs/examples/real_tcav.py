@@ -3,7 +3,8 @@
 python docs/examples/real_tcav.py photographs striped CUB_200_2011 model
 
 The photographs of ImageNet are named INDEX_name.jpg, by the index of their class, and sorted into the folders that
-`tcav_folders` takes; `untrained` in place of `model` gives the network with random weights.
+`tcav_folders` takes; `untrained` in place of `model` gives the network with random weights. P-values of TCAV are those
+of the mean derivative, corrected for the folders and layers of a class.
 """
 
 import shutil
@@ -24,7 +25,7 @@ LAYERS = [f"0.network._blocks.{number}" for number in (4, 10, 14)]
 
 
 def main(photographs: str, textures: str, cub: str, network: str) -> None:
-    """Print the accuracy of each folder's direction, then its TCAV score for each class, with p-values."""
+    """Print each folder's accuracy, then for each class its TCAV score, mean derivative and adjusted p-value."""
     torch.set_num_threads(1)
     draw = np.random.default_rng(0)
     files = sorted(Path(photographs).glob("*.jpg"))
@@ -95,7 +96,7 @@ def main(photographs: str, textures: str, cub: str, network: str) -> None:
             )
             for folder, score in tcav.items():
                 for layer, at in score.layers.items():
-                    text = f"{np.mean(at.scores):.2f}, {at.p_value:.2f}"
+                    text = f"{at.score:.2f}, {at.derivative:.2g}, {at.p_adjusted:.3f}"
                     scores.append((name, folder, layer, text))
         print(pivot(scores, ["class", "folder"]))
 

@@ -1,10 +1,14 @@
 """The papers' mathematics on tensors: no models, no files, any device."""
 
+from captum_concepts.tcav.p_values import adjust_p_values as adjust_p_values
 from quantus_concepts.functional.cem import cem
-from quantus_concepts.functional.cgim import ClassMeans, cgim
+from quantus_concepts.functional.cem_gain import cem_gain, class_recital, commonest_concept
+from quantus_concepts.functional.cgim import ClassMeans, cgim, cgim_reasons
 from quantus_concepts.functional.clm import clm
 from quantus_concepts.functional.concept_attribution import concept_attribution, random_masks
 from quantus_concepts.functional.contrast import idr, iir, mcs, perturbation
+from quantus_concepts.functional.differences import Difference, cgim_difference, paired_difference
+from quantus_concepts.functional.discoveries import Discoveries, find_discoveries
 from quantus_concepts.functional.faithfulness import FaithfulnessScores, faithfulness, relevance_ranks
 from quantus_concepts.functional.intervals import baseline_range, interval
 from quantus_concepts.functional.interventions import intervene_values, intervention_counts, intervention_ranks
@@ -13,9 +17,10 @@ from quantus_concepts.functional.part_masks import mask_centres, mask_shares, ma
 from quantus_concepts.functional.part_specificity import part_specificity
 from quantus_concepts.functional.patch_objective import patch_objective
 from quantus_concepts.functional.random_banks import RandomBank, random_bank_scores, random_banks
-from quantus_concepts.functional.ranking import rank_concepts
+from quantus_concepts.functional.ranking import is_ranked, rank_concepts
 from quantus_concepts.functional.regions import point_hits, threshold_hits
 from quantus_concepts.functional.relative import Estimate, RelativeContrast, relative_contrast
+from quantus_concepts.functional.seeds import seeds_interval
 from quantus_concepts.functional.substitution import (
     Movement,
     SubstitutionScores,
@@ -28,18 +33,27 @@ from quantus_concepts.functional.upsampling import upsample
 
 __all__ = [
     "ClassMeans",
+    "Difference",
+    "Discoveries",
     "Estimate",
     "FaithfulnessScores",
     "Movement",
     "RandomBank",
     "RelativeContrast",
     "SubstitutionScores",
+    "adjust_p_values",
     "baseline_range",
     "cem",
+    "cem_gain",
     "cgim",
+    "cgim_difference",
+    "cgim_reasons",
+    "class_recital",
     "clm",
+    "commonest_concept",
     "concept_attribution",
     "faithfulness",
+    "find_discoveries",
     "group_choice",
     "idr",
     "iir",
@@ -47,11 +61,13 @@ __all__ = [
     "intervene_values",
     "intervention_counts",
     "intervention_ranks",
+    "is_ranked",
     "mask_centres",
     "mask_shares",
     "mask_threshold_shares",
     "mcs",
     "movement",
+    "paired_difference",
     "part_specificity",
     "patch_objective",
     "perturbation",
@@ -64,6 +80,7 @@ __all__ = [
     "recital",
     "relative_contrast",
     "relevance_ranks",
+    "seeds_interval",
     "substitution",
     "threshold_hits",
     "upsample",

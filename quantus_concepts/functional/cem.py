@@ -7,7 +7,7 @@ from torch import Tensor
 
 from captum_concepts._support.constraints import Floats, Whole, ZeroOne, check_arguments
 from captum_concepts._support.running import at_least_float32
-from quantus_concepts.functional.ranking import first_concepts
+from quantus_concepts.functional.ranking import first_concepts, ranks_concepts
 
 
 @check_arguments(importance=Floats("N, L"), concept_labels=ZeroOne("N, L"), top_l=Whole(1, "L", "concepts"))
@@ -32,7 +32,7 @@ def cem(importance: Tensor, concept_labels: Tensor, top_l: int = 1) -> Tensor:
     -------
     Tensor
         (N,) in [0, 1], of the dtype of `importance` (float32 for narrower ones); NaN for a sample whose
-        importance holds NaN.
+        importance holds NaN or is zero throughout, which ranks no concept (`is_ranked`).
 
     Raises
     ------
@@ -55,9 +55,9 @@ def cem(importance: Tensor, concept_labels: Tensor, top_l: int = 1) -> Tensor:
 
 
 def ranked_presence(importance: Tensor, present: Tensor, order: Tensor) -> Tensor:
-    """Return whether each sample shows its most important concepts, (..., top) of 0 and 1; NaN if its importance is.
+    """Return whether each sample shows its most important concepts, (..., top) of 0 and 1; NaN if none is ranked.
 
     Importance and `present` (..., L), and the `order` (..., top) of `first_concepts`, are on one device.
     """
     presence = at_least_float32(present.gather(-1, order).to(importance.dtype))
-    return presence.masked_fill(importance.isnan().any(-1, keepdim=True), torch.nan)
+    return presence.masked_fill(~ranks_concepts(importance).unsqueeze(-1), torch.nan)

@@ -182,15 +182,19 @@ class ClassMeans(ClassSums):
     importance=Floats("K, L"),
     class_concepts=Floats("K, L", low=0, high=1, remedy="Divide percentages by 100."),
     per=Choice(("concept", "class")),
+    centred=Flag(),
 )
 @torch.no_grad()
-def cgim(importance: Tensor, class_concepts: Tensor, per: str = "concept") -> Tensor:
+def cgim(importance: Tensor, class_concepts: Tensor, per: str = "concept", centred: bool = False) -> Tensor:
     """Cosine similarity between importance and what people say, of each concept or of each class.
 
     Aysel et al. (2025), "Concept-Based Explainable AI: Metrics and Benchmarks", Equations 3 to 5 (concepts)
     and 6 to 8 (classes): type 1 with the weights theta as `importance`, type 2 with the class means U* of the
-    concept values, type 3 with their product. 1 is best, 0 no relation. Matrices are the transposes of the
-    paper's, which have concepts in rows.
+    concept values, type 3 with their product. 1 is best. 0 does not mean "no relation": the truth is never negative,
+    so that a matrix that gives every concept the same importance for every class has a large cosine (.67 on birds of
+    CUB). With `centred` the means over classes (per class: over concepts) are subtracted from both sides first, which
+    is Pearson's correlation: there 0 is no relation, and the same matrix is undefined. Matrices are the transposes of
+    the paper's, which have concepts in rows.
 
     Parameters
     ----------
@@ -201,12 +205,14 @@ def cgim(importance: Tensor, class_concepts: Tensor, per: str = "concept") -> Te
         (K, L) in [0, 1], the paper's V transposed.
     per : str
         "concept" or "class".
+    centred : bool
+        Whether to correlate, in place of the paper's cosine.
 
     Returns
     -------
     Tensor
         (L,) or (K,) in [-1, 1], of the dtype of `importance` (float32 for narrower ones); NaN where either
-        side is zero throughout.
+        side is zero throughout or, with `centred`, does not vary; `cgim_reasons` says why.
 
     Raises
     ------
@@ -223,19 +229,97 @@ def cgim(importance: Tensor, class_concepts: Tensor, per: str = "concept") -> Te
     >>> class_concepts = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
     >>> cgim(importance, class_concepts).tolist()
     [1.0, -1.0]
+    >>> constant = torch.ones(2, 2)
+    >>> (
+    ...     cgim(constant, class_concepts)[0].item(),
+    ...     cgim(constant, class_concepts, centred=True)[0].item(),
+    ... )
+    (0.7071067690849304, nan)
     """
-    return agreement(importance, class_concepts, per)
+    return agreement(importance, class_concepts, per, centred)
 
 
-def agreement(importance: Tensor, class_concepts: Tensor, per: str) -> Tensor:
+def agreement(importance: Tensor, class_concepts: Tensor, per: str, centred: bool = False) -> Tensor:
     """Return `cgim` of checked arguments; `importance` (..., K, L) may be several."""
     importance = at_least_float32(importance)
-    undefined = importance.isnan().any(-1, keepdim=True)
-    fill, dim = (torch.nan, -1) if per == "class" else (0.0, -2)
-    a = importance.masked_fill(undefined, fill)
-    b = class_concepts.to(importance).masked_fill(undefined, fill)
+    missing = importance.isnan().any(-1, keepdim=True)
+    dim = -1 if per == "class" else -2
+    a = _compared(importance, missing, dim, centred)
+    b = _compared(class_concepts.to(importance), missing, dim, centred)
     # Scaled to a largest entry of 1 first: squares of small importances underflow, those of large ones overflow.
     a = a / a.abs().amax(dim, keepdim=True)
     b = b / b.abs().amax(dim, keepdim=True)
     norms = a.square().sum(dim).sqrt() * b.square().sum(dim).sqrt()
     return ((a * b).sum(dim) / norms).clamp(-1, 1)
+
+
+def _compared(matrix: Tensor, missing: Tensor, dim: int, centred: bool) -> Tensor:
+    """Return one side of the comparison, without its means if it is centred; `missing` are (..., K, 1) classes."""
+    # Scores of missing classes are NaN; concepts are compared over the other classes.
+    matrix = matrix.masked_fill(missing, torch.nan if dim == -1 else 0.0)
+    if not centred:
+        return matrix
+    count = matrix.shape[-1] if dim == -1 else (~missing).sum(dim, keepdim=True)
+    differences = matrix - matrix.sum(dim, keepdim=True) / count
+    # What is left of a side that does not vary is rounding.
+    limit = 8 * torch.finfo(matrix.dtype).eps * matrix.abs().amax(dim, keepdim=True)
+    differences = differences.masked_fill(missing, torch.nan if dim == -1 else 0.0)
+    return differences * (differences.abs().amax(dim, keepdim=True) > limit)
+
+
+#: Why a class has no score.
+NO_CLASS = "no correctly predicted sample"
+#: What is said of a side that cannot be compared, by whether it is centred.
+SAME_EVERYWHERE = {False: "is zero throughout", True: "does not vary"}
+
+
+@check_arguments(
+    importance=Floats("K, L"),
+    class_concepts=Floats("K, L", low=0, high=1, remedy="Divide percentages by 100."),
+    per=Choice(("concept", "class")),
+    centred=Flag(),
+)
+@torch.no_grad()
+def cgim_reasons(importance: Tensor, class_concepts: Tensor, per: str = "concept", centred: bool = False) -> list[str]:
+    """Say why scores of `cgim` are undefined.
+
+    Parameters
+    ----------
+    importance : Tensor
+        (K, L), as in `cgim`, like the others.
+    class_concepts : Tensor
+        (K, L) in [0, 1].
+    per : str
+        "concept" or "class".
+    centred : bool
+        Whether the score is the correlation.
+
+    Returns
+    -------
+    list of str
+        One for each score, "" where it is defined: "no correctly predicted sample", "importance is zero throughout"
+        ("does not vary" if centred), or the same of "truth".
+
+    Raises
+    ------
+    TypeError, ValueError
+        As `cgim`.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from quantus_concepts.functional import cgim_reasons
+    >>> cgim_reasons(torch.ones(2, 2), torch.eye(2), centred=True)
+    ['importance does not vary', 'importance does not vary']
+    """
+    importance = at_least_float32(importance)
+    dim = -1 if per == "class" else -2
+    missing = importance.isnan().any(-1, keepdim=True)
+    sides = [_compared(side.to(importance), missing, dim, centred) for side in (importance, class_concepts)]
+    nothing, no_truth = ((side == 0).all(dim).tolist() for side in sides)
+    classless = missing[:, 0].tolist() if per == "class" else [bool(missing.all())] * len(nothing)
+    same = SAME_EVERYWHERE[centred]
+    return [
+        NO_CLASS if gone else f"importance {same}" if empty else f"truth {same}" if untrue else ""
+        for gone, empty, untrue in zip(classless, nothing, no_truth, strict=True)
+    ]

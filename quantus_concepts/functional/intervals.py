@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 from scipy import stats
 
 from captum_concepts._support.checks import to_array, to_numpy
@@ -26,7 +27,10 @@ def interval(scores: Any, bounds: tuple[float, float] = (0.0, 1.0), clusters: An
     Without `clusters` the samples are independent: Wilson's interval if every score is 0 or 1, else Student's t
     interval. With `clusters` only the clusters are independent, as for images of one predicted class, which share the
     ranking of the concepts. The variance is then the leave-one-cluster-out (CR3, jackknife) variance, with
-    Satterthwaite degrees of freedom under a working model of independent observations.
+    Satterthwaite degrees of freedom under a working model of independent observations. For scores in [0, 1] two
+    pseudo-clusters are added first, one of zeros and one of ones, each of a third of the mean cluster size: without
+    them the interval of a mean of .95 or .98 covers 30 to 90 % in place of 95 %. Differences and unbounded scores
+    take no pseudo-clusters.
 
     Parameters
     ----------
@@ -54,9 +58,11 @@ def interval(scores: Any, bounds: tuple[float, float] = (0.0, 1.0), clusters: An
     -----
     With cluster sizes n_g, shares a_g = n_g / N, cluster means y_g, m = sum a_g y_g and w_g = a_g / (1 - a_g) the
     variance is (G - 1) / G sum w_g^2 (y_g - m)^2 = y' A y, and the degrees of freedom are tr(A S)^2 / tr(A S A S) with
-    S = diag(1 / n_g) (Bell and McCaffrey, 2002). If all scores are at one end of [0, 1] it is Wilson's interval of G
-    scores; if all clusters have the same mean, which leaves no variance between them, it is the interval without
-    clusters.
+    S = diag(1 / n_g) (Bell and McCaffrey, 2002). The pseudo-clusters are the idea of Agresti and Coull (1998) for
+    clusters: m and the variance are then those of G + 2 clusters, the degrees of freedom those of the G real ones, and
+    the interval is not centred at the mean of the scores. ``docs/coverage.md`` has its coverage. If all scores are at
+    one end of [0, 1] it is Wilson's interval of G scores; if all clusters have the same mean, which leaves no variance
+    between them, it is the interval without clusters.
 
     Examples
     --------
@@ -140,25 +146,67 @@ def _wilson(successes: float, n: int) -> tuple[float, float]:
 
 def _cluster_interval(values: np.ndarray, clusters: np.ndarray, bounds: tuple[float, float]) -> tuple[float, float]:
     """Return the leave-one-cluster-out interval of a mean."""
-    names, members, counts = np.unique(clusters, return_inverse=True, return_counts=True)
-    n_clusters, n = names.size, values.size
-    if n_clusters < 2:
+    estimate = cluster_estimate(values, clusters)
+    if math.isnan(estimate.variance):
         return math.nan, math.nan
-    mean = values.mean()
+    mean, variance = estimate.mean, estimate.variance
     if bounds == (0.0, 1.0) and mean in (0.0, 1.0):
         # No spread: G independent clusters tell how far the mean may be from the end.
-        return _wilson(mean * n_clusters, n_clusters)
-    means = np.bincount(members, weights=values) / counts
-    squares = (counts / (n - counts)) ** 2
-    variance = (n_clusters - 1) / n_clusters * float((squares * (means - mean) ** 2).sum())
-    if variance <= np.finfo(float).eps ** 2 * mean**2:
+        return _wilson(mean * estimate.n_clusters, estimate.n_clusters)
+    if estimate.has_equal_means:
         return interval(values, bounds)
+    if bounds == (0.0, 1.0):
+        means, counts = _cluster_means(values, clusters)
+        pseudo_count = counts.mean() / 3
+        mean, variance = _leave_one_out([*means, 0.0, 1.0], [*counts, pseudo_count, pseudo_count])
+    half = stats.t.ppf((1 + CONFIDENCE) / 2, estimate.freedom) * math.sqrt(variance)
+    return float(max(bounds[0], mean - half)), float(min(bounds[1], mean + half))
+
+
+class ClusterEstimate(NamedTuple):
+    """A mean with its leave-one-cluster-out (CR3) variance and Satterthwaite degrees of freedom."""
+
+    mean: float
+    variance: float
+    freedom: float
+    n_clusters: int
+
+    @property
+    def has_equal_means(self) -> bool:
+        """Whether the clusters' means differ by rounding at most."""
+        return self.variance <= (float(np.finfo(float).eps) * self.mean) ** 2
+
+
+def cluster_estimate(values: np.ndarray, clusters: np.ndarray | None) -> ClusterEstimate:
+    """Return mean, variance and degrees of freedom of values (N,); each is a cluster by itself if `clusters` is None.
+
+    Variance and degrees of freedom are NaN for fewer than two clusters.
+    """
+    means, counts = _cluster_means(values, np.arange(values.size) if clusters is None else clusters)
+    if means.size < 2:
+        return ClusterEstimate(float(values.mean()) if values.size else math.nan, math.nan, math.nan, means.size)
+    n = values.size
+    mean, variance = _leave_one_out(means, counts)
     # B S B' of the docstring's A = (G - 1) / G B'B is diag(w) (diag(1 / n_g) - 1 / N) diag(w).
-    diagonal = 1 / counts - 1 / n
+    squares, diagonal = (counts / (n - counts)) ** 2, 1 / counts - 1 / n
     trace = float((squares * diagonal).sum())
     trace_of_square = float((squares**2 * (diagonal**2 - 1 / n**2)).sum()) + float(squares.sum()) ** 2 / n**2
-    half = stats.t.ppf((1 + CONFIDENCE) / 2, trace**2 / trace_of_square) * math.sqrt(variance)
-    return float(max(bounds[0], mean - half)), float(min(bounds[1], mean + half))
+    return ClusterEstimate(mean, variance, trace**2 / trace_of_square, means.size)
+
+
+def _cluster_means(values: np.ndarray, clusters: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return mean and size of each cluster."""
+    _, members, counts = np.unique(clusters, return_inverse=True, return_counts=True)
+    return np.bincount(members, weights=values) / counts, counts
+
+
+def _leave_one_out(means: npt.ArrayLike, counts: npt.ArrayLike) -> tuple[float, float]:
+    """Return the mean over clusters of these means and sizes, and its leave-one-cluster-out variance."""
+    means, counts = np.asarray(means, dtype=np.float64), np.asarray(counts, dtype=np.float64)
+    n_clusters, n = means.size, counts.sum()
+    mean = float((counts * means).sum() / n)
+    squares = (counts / (n - counts)) ** 2
+    return mean, (n_clusters - 1) / n_clusters * float((squares * (means - mean) ** 2).sum())
 
 
 def t_interval(values: np.ndarray, bounds: tuple[float, float]) -> tuple[float, float]:

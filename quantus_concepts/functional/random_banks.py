@@ -11,6 +11,7 @@ from captum_concepts.models.random_banks import N_BANKS
 from captum_concepts.models.random_banks import RandomBank as RandomBank
 from captum_concepts.models.random_banks import random_banks as random_banks
 from quantus_concepts.functional.cem import cem
+from quantus_concepts.functional.cem_gain import cem_gain
 from quantus_concepts.functional.cgim import ClassMeans, cgim
 
 
@@ -76,8 +77,8 @@ def random_bank_scores(
     Returns
     -------
     dict
-        ("CEM" or "CGIM", "weight" or "value" or "contribution") to (n_banks,) means: of CEM over the images, of CGIM
-        over the concepts; NaN where nothing is defined.
+        From metric ("CEM", "CEM gain", "CGIM", "CGIM correlation") and importance ("weight", "value", "contribution")
+        to (n_banks,) means: of CEM over the images, of CGIM over the concepts; NaN where nothing is defined.
 
     Raises
     ------
@@ -105,13 +106,16 @@ def random_bank_scores(
         theta = bank.head.weight
         importances = {"weight": theta[predicted], "value": u, "contribution": theta[predicted] * u}
         for name, importance in importances.items():
-            scores = cem(importance, concept_labels, top_l)
-            mean = scores[correct].mean() if only_correct else scores.mean()
-            scores_by_metric.setdefault(("CEM", name), []).append(mean)
+            chosen = correct if only_correct else torch.ones_like(correct)
+            present = concept_labels.to(importance.device)[chosen]
+            for metric, score in (("CEM", cem), ("CEM gain", cem_gain)):
+                mean = score(importance[chosen], present, top_l).nanmean()
+                scores_by_metric.setdefault((metric, name), []).append(mean)
             means = ClassMeans(n_classes, n_concepts, importance.device)
             means.update(importance, predicted, correct)
             # The weights of a linear head are known without an image.
             by_class = theta.double() if name == "weight" else means.compute()
-            mean = cgim(by_class, class_concepts.to(by_class)).nanmean()
-            scores_by_metric.setdefault(("CGIM", name), []).append(mean)
+            for metric, centred in (("CGIM", False), ("CGIM correlation", True)):
+                mean = cgim(by_class, class_concepts.to(by_class), centred=centred).nanmean()
+                scores_by_metric.setdefault((metric, name), []).append(mean)
     return {key: torch.stack(numbers) for key, numbers in scores_by_metric.items()}

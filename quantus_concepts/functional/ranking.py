@@ -20,7 +20,8 @@ def rank_concepts(importance: Tensor, top: int, eligible: Tensor | None = None) 
     Parameters
     ----------
     importance : Tensor
-        (N, L), of a floating-point dtype. A row that holds NaN gets an order without meaning; callers mask it.
+        (N, L), of a floating-point dtype. A row that holds NaN, or only zeros, gets an order without meaning; callers
+        mask it (`is_ranked`).
     top : int
         How many to return, from 1 to L, or to the number of eligible concepts.
     eligible : Tensor, optional
@@ -60,3 +61,41 @@ def rank_concepts(importance: Tensor, top: int, eligible: Tensor | None = None) 
 def first_concepts(importance: Tensor, top: int) -> Tensor:
     """Return the indices (..., top) of the largest importances (..., L) along the last axis, the largest first."""
     return importance.argsort(dim=-1, descending=True, stable=True)[..., :top]
+
+
+@check_arguments(importance=Floats("N, L"))
+@torch.no_grad()
+def is_ranked(importance: Tensor) -> Tensor:
+    """Return whether importance ranks the concepts of a sample: it holds no NaN, and is not zero throughout.
+
+    An explanation that is zero throughout prefers no concept: its first concept would be the first of the list.
+
+    Parameters
+    ----------
+    importance : Tensor
+        (N, L).
+
+    Returns
+    -------
+    Tensor
+        (N,) of bool.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `importance` is no floating-point tensor (N, L).
+
+    Examples
+    --------
+    >>> import torch
+    >>> from quantus_concepts.functional import is_ranked
+    >>> is_ranked(torch.tensor([[0.0, -1.0], [0.0, 0.0], [float("nan"), 1.0]])).tolist()
+    [True, False, False]
+    """
+    return ranks_concepts(importance)
+
+
+def ranks_concepts(importance: Tensor) -> Tensor:
+    """Return `is_ranked` of importance (..., L)."""
+    # The largest absolute value is NaN if any is.
+    return torch.linalg.vector_norm(importance, torch.inf, -1) > 0

@@ -184,19 +184,17 @@ def test_p_values_by_hand() -> None:
     np.testing.assert_allclose(p_values, [0.5, 0.0918], atol=1e-4)
 
 
-@pytest.mark.parametrize("directed", [False, True])
 @pytest.mark.parametrize(("n_sets", "scale"), [(4, 1.0), (10, 0.0)])
-def test_random_sets_as_concepts_are_significant_at_the_nominal_rate(n_sets: int, scale: float, directed: bool) -> None:
+def test_random_sets_as_concepts_are_significant_at_the_nominal_rate(n_sets: int, scale: float) -> None:
     # Accuracies vary with the set, with the pair, or both; among 1500 sets 5 % are 75 +- 8.
     rng = np.random.default_rng(0)
     p_values = []
     for _ in range(1500):
         part = scale * rng.normal(size=n_sets + 1)
         pair = np.triu(rng.normal(size=(n_sets + 1, n_sets + 1)), 1)
-        # Directed scores are those of the other direction with the other sign.
-        table = part[:, None] - part + pair - pair.T if directed else part[:, None] + part + pair + pair.T
+        table = part[:, None] + part + pair + pair.T
         np.fill_diagonal(table, np.nan)
-        p_values.append(set_p_values(table[:1, 1:], table[1:, 1:], directed=directed)[0])
+        p_values.append(set_p_values(table[:1, 1:], table[1:, 1:])[0])
     assert np.mean(np.array(p_values) < 0.05) < 0.065
 
 

@@ -2,8 +2,9 @@ import numpy as np
 import pytest
 import torch
 
-from quantus_concepts.functional import ClassMeans, cgim
+from quantus_concepts.functional import ClassMeans, cgim, cgim_reasons, interval
 from reference import cgim as reference
+from reference.comparisons import centred_cgim
 
 NAN = float("nan")
 
@@ -112,3 +113,70 @@ def test_float32_values_are_summed_in_float64():
     for _ in range(3):
         means.update(torch.full((1000, 1), 0.1), torch.zeros(1000, dtype=torch.int64))
     assert means.compute().item() == pytest.approx(torch.tensor(0.1).double().item(), abs=1e-14)
+
+
+def test_correlation_by_hand():
+    importance = torch.tensor([[3.0, 0.5, 7.0], [4.0, 0.5, 8.0], [8.0, 0.5, 7.0]])
+    truth = torch.tensor([[0.0, 0.5, 0.3], [0.5, 0.1, 0.3], [1.0, 0.0, 0.3]])
+    # (-2, -1, 3).(-.5, 0, .5) / (sqrt 14 sqrt .5); importance, then truth, that does not vary.
+    expected = [2.5 / 7**0.5, NAN, NAN]
+    np.testing.assert_allclose(cgim(importance, truth, centred=True), expected, atol=1e-6)
+    assert cgim_reasons(importance, truth, centred=True) == ["", "importance does not vary", "truth does not vary"]
+    assert cgim_reasons(importance, truth) == [""] * 3
+    # Classes: (1, 0, -1).(-.25, .25, 0) / (sqrt 2 sqrt .125) of the first, without its mean.
+    importance, truth = torch.tensor([[3.0, 2.0, 1.0], [NAN, 1, 1]]), torch.tensor([[0.0, 0.5, 0.25], [1.0, 0.0, 0.0]])
+    np.testing.assert_allclose(cgim(importance, truth, "class", True), [-0.5, NAN], atol=1e-6)
+    assert cgim_reasons(importance, truth, "class", True) == ["", "no correctly predicted sample"]
+    assert cgim_reasons(torch.full((2, 2), NAN), truth[:, :2]) == ["no correctly predicted sample"] * 2
+    assert cgim_reasons(torch.zeros(2, 2), truth[:, :2]) == ["importance is zero throughout"] * 2
+    assert cgim_reasons(torch.ones(2, 2), torch.zeros(2, 2), "class") == ["truth is zero throughout"] * 2
+
+
+@pytest.mark.parametrize("per", ["concept", "class"])
+@pytest.mark.parametrize("shape", [(2, 7), (20, 3), (13, 40)])
+@pytest.mark.parametrize("offset", [0.0, 100.0])
+def test_correlation_agrees_with_the_reference(per, shape, offset):
+    generator = torch.Generator().manual_seed(sum(shape))
+    importance = torch.randn(shape, generator=generator, dtype=torch.float64) + offset
+    truth = torch.rand(shape, generator=generator, dtype=torch.float64)
+    if shape[0] > 2:
+        importance[1] = NAN
+        importance[:, 2] = 0.1  # a third of which is no float
+        importance[1, 2] = NAN
+    scores = cgim(importance, truth, per, centred=True)
+    # The reference divides by a length of rounding errors where the importance does not vary.
+    constant = [per == "concept" and shape[0] > 2 and j == 2 for j in range(len(scores))]
+    expected = np.where(constant, NAN, centred_cgim(importance, truth, per))
+    np.testing.assert_allclose(scores, expected, atol=1e-6)
+    assert [bool(reason) for reason in cgim_reasons(importance, truth, per, True)] == scores.isnan().tolist()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_constant_matrix_has_its_cosine_and_no_correlation(dtype):
+    truth = torch.rand(25, 8, generator=torch.Generator().manual_seed(0), dtype=dtype)
+    for constant in (1.0, 0.1, 1e-20):
+        same = torch.full_like(truth, constant)
+        cosine = truth.sum(0) / truth.norm(dim=0) / 5
+        torch.testing.assert_close(cgim(same, truth), cosine)
+        assert cosine.min() > 0.7
+        assert cgim(same, truth, centred=True).isnan().all()
+        assert cgim(same, truth, "class", centred=True).isnan().all()
+
+
+def test_correlation_of_an_oracle_and_of_permuted_classes():
+    generator = torch.Generator().manual_seed(0)
+    truth = torch.rand(25, 8, generator=generator)
+    for per in ("concept", "class"):
+        np.testing.assert_allclose(cgim(3 * truth - 2, truth, per, centred=True), 1, atol=1e-6)
+        np.testing.assert_allclose(cgim(1 - truth, truth, per, centred=True), -1, atol=1e-6)
+    importance = truth + 0.2 * torch.randn(25, 8, generator=generator)
+    assert cgim(importance, truth, centred=True).mean() > 0.7
+    permuted = torch.stack(
+        [cgim(importance[torch.randperm(25, generator=generator)], truth, centred=True).mean() for _ in range(400)]
+    )
+    low, high = interval(permuted, (-1, 1))
+    assert low <= 0 <= high
+    assert high - low < 0.03
+    # The cosine of the same permuted matrices is far above 0.
+    cosines = [cgim(importance[torch.randperm(25, generator=generator)], truth).mean() for _ in range(20)]
+    assert min(cosines) > 0.5

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from quantus_concepts.functional import cem, random_bank_scores, random_banks
 from quantus_concepts.functional.intervals import distribution, interval
+from reference.comparisons import cem_gain, centred_cgim
 
 N_CLASSES, N_CONCEPTS, WIDTH = 10, 20, 64
 
@@ -70,6 +71,7 @@ def slow_scores(bank, data: dict[str, Tensor], top: int) -> dict[tuple[str, str]
     cavs, intercepts = bank.cavs.double().numpy(), bank.intercepts.double().numpy()
     theta, bias = bank.head.weight.detach().double().numpy(), bank.head.bias.detach().double().numpy()
     hits: dict[str, list[float]] = {}
+    rows: dict[str, list[np.ndarray]] = {}
     sums = {name: np.zeros_like(theta) for name in ("value", "contribution")}
     counts = np.zeros(len(theta))
     for x, y, present in zip(
@@ -79,15 +81,19 @@ def slow_scores(bank, data: dict[str, Tensor], top: int) -> dict[tuple[str, str]
         k = int(np.argmax(theta @ u + bias))
         for name, importance in {"weight": theta[k], "value": u, "contribution": theta[k] * u}.items():
             order = sorted(range(len(u)), key=lambda j: -importance[j])[:top]
+            rows.setdefault(name, []).append(importance)
             hits.setdefault(name, []).append(float(np.mean([present[j] for j in order])))
             if k == int(y) and name in sums:
                 sums[name][k] += importance
         counts[k] += k == int(y)
     out = {("CEM", name): float(np.mean(column)) for name, column in hits.items()}
+    for name, importances in rows.items():
+        out["CEM gain", name] = float(np.nanmean(cem_gain(importances, data["concept_labels"], top)))
     truth = data["class_concepts"].double().numpy()
     for name in ("weight", "value", "contribution"):
         defined = np.ones(len(theta), bool) if name == "weight" else counts > 0
         matrix = theta if name == "weight" else sums[name][defined] / counts[defined, None]
+        out["CGIM correlation", name] = float(np.nanmean(centred_cgim(matrix, truth[defined], "concept")))
         cosines = []
         for j in range(theta.shape[1]):
             a, b = matrix[:, j], truth[defined, j]

@@ -22,13 +22,19 @@ GOOD: Mapping[str, Mapping[str, Any]] = {
     "ClassMeans.merge": {"other": ClassMeans(2, 3)},
     "faithfulness": {"irrelevant": torch.zeros(4, 5), "relevant": torch.zeros(4, 5), "thresholds": [10]},
     "intervention_ranks": {"groups": [0, 1, 1], "boundary": 0.5, "weights": torch.ones(4, 3)},
+    "adjust_p_values": {"p_values": [0.01, 0.5, 0.2]},
+    "class_recital": {"classes": CLASSES},
     "random_masks": {"generator": torch.Generator()},
     "random_banks": {"labels": CLASSES, "n_classes": 2},
     "random_bank_scores": {"labels": CLASSES, "n_banks": 1},
     "relevance_ranks": {"order": torch.arange(16).expand(4, 16)},
 }
 #: Arguments without a constraint, which the function itself checks; see `functional/test_relations.py`.
-OWN: Mapping[str, set[str]] = {"interval": {"bounds", "clusters"}}
+OWN: Mapping[str, set[str]] = {
+    "interval": {"bounds", "clusters"},
+    "paired_difference": {"clusters"},
+    "seeds_interval": {"bounds", "clusters"},
+}
 #: For streams, which have checked what they hand over.
 UNCHECKED = {"ClassMeans.add", "ClassMeans.add_sums", "ClassMeans.to"}
 #: Functions that cannot run here.

@@ -23,7 +23,7 @@ def cem(importance, labels, top_l):
     importance = np.asarray(importance, dtype=np.float64)
     scores = []
     for row, present in zip(importance, np.asarray(labels), strict=True):
-        if any(math.isnan(value) for value in row):
+        if any(math.isnan(value) for value in row) or all(value == 0 for value in row):
             scores.append(math.nan)
             continue
         count = 0

@@ -289,22 +289,17 @@ def _score_sets(sets: list[Tensor], fitting: Fitting, display_progressbar: bool)
     return table
 
 
-def set_p_values(concepts: np.ndarray, among_sets: np.ndarray, *, directed: bool = False) -> np.ndarray:
-    """Return one-sided p-values (L,) of accuracies (L, R) against R random sets, given those (R, R) among the sets.
-
-    Directed are scores of the direction from one set to another, as of TCAV; their p-values are two-sided.
-    """
+def set_p_values(concepts: np.ndarray, among_sets: np.ndarray) -> np.ndarray:
+    """Return one-sided p-values (L,) of accuracies (L, R) against R random sets, given those (R, R) among the sets."""
     # Each random set in turn takes the place of a concept. With a set's own part b_k in its accuracies, its mean over
     # the others varies by b_k (R - 2) / (R - 1), for b_k is also in theirs: undone, or p-values came out too small.
-    # Of directed scores it enters theirs the other way round: b_k R / (R - 1).
     # A concept that is a random set itself is one more draw, hence the prediction interval's 1 + 1 / R.
     n_sets = len(among_sets)
     if n_sets < 3:
         return np.full(len(concepts), math.nan)
     means = np.nanmean(among_sets, axis=1)
-    shared = (n_sets - 1) / (n_sets if directed else n_sets - 2)
-    spread = means.std(ddof=1) * shared * math.sqrt(1 + 1 / n_sets)
+    spread = means.std(ddof=1) * (n_sets - 1) / (n_sets - 2) * math.sqrt(1 + 1 / n_sets)
     if not spread:
         return np.full(len(concepts), math.nan)
     distance = (concepts.mean(axis=1) - means.mean()) / spread
-    return np.asarray(2 * stats.t.sf(abs(distance), n_sets - 1) if directed else stats.t.sf(distance, n_sets - 1))
+    return np.asarray(stats.t.sf(distance, n_sets - 1))

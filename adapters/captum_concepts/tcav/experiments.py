@@ -72,6 +72,8 @@ class ConceptBankClassifier(Classifier):
 # Activations enter the products in float64, so many columns at a time.
 _COLUMNS = 65536
 
+#: Rows of images with a concept, and of images without it.
+Split = tuple[np.ndarray, np.ndarray]
 NEGLIGIBLE = 1e-6
 """Share of the longest axis, or of the longest activation, below which an axis or a direction is rounding."""
 
@@ -219,8 +221,7 @@ class Experiments(NamedTuple):
             )
             results = tcav.interpret(self.inputs, experiments, target=self.targets)
         n = len(self.inputs)
-        rounding = max(NEGLIGIBLE, torch.finfo(activations.dtype).eps)
-        limit = rounding * float(torch.linalg.vector_norm(coordinates, dim=1).max())
+        limit = _shortest(activations, coordinates)
         means = [rows.mean(0) for rows in members]
         scores = np.full((len(pairs), 2), math.nan)
         for row, (first, second) in zip(scores, pairs, strict=True):
@@ -230,6 +231,28 @@ class Experiments(NamedTuple):
                 row[:] = [round(float(share) * n) / n for share in shares]
         return scores
 
+    def statistics(self, name: str, activations: Tensor, splits: Sequence[Split]) -> np.ndarray:
+        """Return (P, 2): share of positive derivatives and mean derivative along the unit direction of each split.
+
+        NaN where the means of its two sides are the same up to rounding.
+        """
+        coordinates, mixing = span_coordinates(activations)
+        explainer = SpanGradient(self.model, find_layer(self.model, name), activations, mixing, self.batches)
+        gradients = explainer.attribute(self.inputs, self.targets)
+        limit = _shortest(activations, coordinates)
+        method, C = self.classifier.method, self.classifier.C
+        statistics = np.full((len(splits), 2), math.nan)
+        for row, (positive, negative) in zip(statistics, splits, strict=True):
+            sides = [coordinates[torch.from_numpy(rows)] for rows in (positive, negative)]
+            if float(torch.linalg.vector_norm(sides[0].mean(0) - sides[1].mean(0))) <= limit:
+                continue
+            present = np.arange(len(positive) + len(negative))[:, None] < len(positive)
+            fitting = Fitting(method, len(positive), len(negative), C, seed=0, hold_back=0)
+            direction = fit_drawn(torch.cat(sides), present, fitting).cavs[0]
+            derivatives = gradients @ (direction / torch.linalg.vector_norm(direction))
+            row[:] = float((derivatives > 0).double().mean()), float(derivatives.mean())
+        return statistics
+
     def _check_outputs(self) -> None:
         """Raise early if the model does not return the outputs that `targets` index."""
         with torch.no_grad():
@@ -238,6 +261,12 @@ class Experiments(NamedTuple):
         if outputs.ndim != 2:
             raise ValueError(f"Expected the model to return logits (N, K) but got shape {tuple(outputs.shape)}.")
         check_targets(self.targets, outputs.shape[1], "target")
+
+
+def _shortest(activations: Tensor, coordinates: Tensor) -> float:
+    """Return the distance of two means up to which they are the same."""
+    rounding = max(NEGLIGIBLE, torch.finfo(activations.dtype).eps)
+    return rounding * float(torch.linalg.vector_norm(coordinates, dim=1).max())
 
 
 def prepare_experiments(

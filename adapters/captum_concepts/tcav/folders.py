@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import combinations
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 import numpy as np
@@ -18,16 +20,22 @@ from captum_concepts._support.constraints import AXES, Function, Location, Whole
 from captum_concepts._support.progress import progress
 from captum_concepts._support.shown import clip_text, describe
 from captum_concepts._support.visualise import figure_of
-from captum_concepts.bank.folders import (
-    LEAST_SETS,
-    find_concept_folders,
-    image_loader,
-    set_p_values,
-    warn_few_sets,
-    warn_without_transform,
-)
+from captum_concepts.bank.folders import find_concept_folders, image_loader, warn_without_transform
 from captum_concepts.tcav.experiments import Experiments, mean_of, prepare_experiments
-from captum_concepts.tcav.score import SHARED, LayerScore, TCAVScore, layer_score, summarise_layers
+from captum_concepts.tcav.score import (
+    SHARED,
+    LayerScore,
+    TCAVScore,
+    judge,
+    needed_directions,
+    permutation_score,
+    random_splits,
+    summarise_layers,
+    t_score,
+)
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _RANDOM = "#9a9a9a"
 
@@ -36,14 +44,33 @@ class TCAVScores(dict[str, TCAVScore]):
     """TCAV of several concepts for a class, by concept, as `tcav_folders` returns it."""
 
     def __repr__(self) -> str:
-        return describe(self, **{name: score.score for name, score in self.items()})
+        return describe(self, *(_verdict(name, score) for name, score in self.items()))
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return a table with a row for each concept and layer.
+
+        Returns
+        -------
+        DataFrame
+            ``concept``, ``layer``, ``score``, ``random_mean``, ``derivative``, ``p_score``, ``p_value``, ``p_adjusted``
+            and ``passed``, as in `TCAVScore`.
+        """
+        import pandas as pd
+
+        columns = ("score", "random_mean", "derivative", "p_score", "p_value", "p_adjusted", "passed")
+        rows = [
+            {"concept": concept, "layer": name, **{column: getattr(layer, column) for column in columns}}
+            for concept, score in self.items()
+            for name, layer in score.layers.items()
+        ]
+        return pd.DataFrame(rows, columns=["concept", "layer", *columns])
 
     @check_arguments(ax=AXES)
     def plot(self, ax: Axes | None = None) -> tuple[Figure, Axes]:
         """Draw the scores as bars: a group for each concept, a bar for each layer, and the random images at the end.
 
-        A bar is the mean over the random sets, its line reaches from the smallest to the largest. A star marks a layer
-        that passed its test. The dashed line is chance, 0.5.
+        A bar is the mean score, its line reaches from the smallest to the largest. A star marks a layer that passed its
+        test. The dashed line is chance, 0.5.
 
         Parameters
         ----------
@@ -91,6 +118,13 @@ class TCAVScores(dict[str, TCAVScore]):
         return figure, ax
 
 
+def _verdict(name: str, score: TCAVScore) -> str:
+    """Return a concept with its score, if a layer passed, and the smallest p-value of its layers."""
+    decided = [layer.shown_p for layer in score.layers.values() if not math.isnan(layer.shown_p)]
+    p = f"p = {min(decided):.2g}" if decided else "no p-value"
+    return f"{name}: {p}" if math.isnan(score.score) else f"{name}: {score.score:.2f} with {p}"
+
+
 def _random_scores(layer: Mapping[str, LayerScore]) -> tuple[float, ...]:
     """Return the scores of random sets, which are the same for each concept that was compared with them."""
     return max((score.random_scores for score in layer.values()), key=len)
@@ -123,6 +157,8 @@ def tcav_folders(
     *,
     transform: Callable[[Any], Any] | None = None,
     random: str = "random",
+    test: str = "permutation",
+    n_random: int | None = None,
     alpha: float = 0.05,
     method: str = "svm",
     C: float = 1.0,
@@ -134,16 +170,18 @@ def tcav_folders(
 ) -> TCAVScores:
     r"""Score the concepts in a folder for a class by TCAV, as users of Captum's `TCAV` keep them.
 
-    The folder is that of `ConceptBank.from_folders`: a folder of images for each concept, and at least five of random
-    images. At each layer the images of a concept against each random set give a direction, and so do random sets
-    against each other; the TCAV score of a direction is the share of inputs whose logit rises along it.
+    The folder is that of `ConceptBank.from_folders`: a folder of images for each concept, and one or more of random
+    images. At each layer the images of a concept against all random images give a direction. Its TCAV score is the
+    share of inputs whose logit rises along it, and its mean directional derivative is how much the logit rises.
 
-    A layer passes if the mean score of the concept lies as far from the mean scores of random sets in its place as
-    chance would not bring it: the test of `ConceptBank.from_folders`, two-sided, for a class may also avoid a concept.
-    Captum's practice of Welch's test over repetitions takes those as independent, though all share the images of the
-    concept: of 96 random sets in the place of a concept, against seven others, it passed a third at .05, this test
-    none. The price: scores end at 0 and 1, and where random sets score 0 or 1 themselves, as in front of a linear head,
-    no concept can pass, whatever its score.
+    The test is the permutation test of `tcav_score`, in which random images are divided at random in place of concept
+    and random images (of a concept with `negative` images of its own these). It is two-sided, for a class may also
+    avoid a concept. The p-values are corrected by Holm for all concepts and layers of the call.
+
+    ``test="t"`` is the practice of the original and of Captum: the scores of a concept against each random set and
+    those of random sets against each other are compared by Welch's t-test. It takes directions as independent that
+    share their images: of 96 random sets in the place of a concept it passed a third at .05. Do not report its
+    p-values.
 
     Parameters
     ----------
@@ -152,8 +190,7 @@ def tcav_folders(
     layers : sequence of str
         Dotted names, as in `tcav_score`.
     root : path
-        The folder. Concepts that have images without them of their own (`positive` and `negative`) get one score and
-        no test.
+        The folder.
     inputs : Tensor
         (N, C, H, W), the images whose logits are explained, as `transform` gives them.
     target : int or Tensor
@@ -162,8 +199,12 @@ def tcav_folders(
         As in `ConceptBank.from_folders`, like the next.
     random : str
         Name of the folders of random images, with numbers after it.
+    test : str
+        "permutation" or "t", which needs at least two sets of random images.
+    n_random : int, optional
+        Random directions: by default 99, or as many more as Holm's correction needs for one concept to pass at `alpha`.
     alpha : float
-        A layer passes with a p-value of at most this.
+        A layer passes with an adjusted p-value of at most this; with ``test="t"`` with a p-value of at most this.
     method : str
         "svm" or "mean", as in `ConceptBank.fit`. All images of both sets are used.
     C : float
@@ -175,16 +216,14 @@ def tcav_folders(
     device : torch.device or str, optional
         Device if the model has neither parameters nor buffers.
     seed : int
-        Random seed of the solver; nothing is drawn.
+        Random seed of the random directions.
     display_progressbar : bool
         Whether to show progress over the layers.
 
     Returns
     -------
     TCAVScores
-        A dict from concept to `TCAVScore`, with a method `plot`. Of each layer `scores` has one for each random set,
-        `random_scores` the mean of each random set against the others; `p_value` is NaN, with a warning, for fewer
-        than five sets.
+        A dict from concept to `TCAVScore`, with the methods `plot` and `to_frame`.
 
     Raises
     ------
@@ -215,31 +254,64 @@ def tcav_folders(
     paths = folders.paths()
     rows = {path: row for row, path in enumerate(paths)}
     loader = image_loader(paths, transform, batch_size, num_workers)
-    sets = [side for concept in folders.concepts for side in (concept.positive, concept.negative or [])]
-    first_set, n_sets = len(sets), len(folders.random_sets)
-    sets += folders.random_sets.values()
-    groups = [np.array([rows[path] for path in members], dtype=int) for members in sets]
-    random_pairs = list(combinations(range(first_set, len(groups)), 2))
-    pairs = {
-        concept.name: [(2 * j, 2 * j + 1)] if concept.negative else [(2 * j, k) for k in range(first_set, len(groups))]
-        for j, concept in enumerate(folders.concepts)
-    }
-    all_pairs = [*random_pairs, *(pair for concept_pairs in pairs.values() for pair in concept_pairs)]
-    if 0 < n_sets < LEAST_SETS:
-        warn_few_sets(n_sets)
 
-    by_concept: dict[str, dict[str, LayerScore]] = {name: {} for name in pairs}
+    def rows_of(members: Iterable[Path]) -> np.ndarray:
+        return np.array([rows[path] for path in members], dtype=int)
+
     with explained.hold_model():
-        for layer in progress(explained.layers, "TCAV layers", show=display_progressbar, leave=True):
-            activations = torch.cat([_activations(explained, layer, images) for images in loader])
-            scores = dict(zip(all_pairs, explained.scores(layer, activations, groups, all_pairs), strict=True))
-            table = np.full((n_sets, n_sets), np.nan)
-            for i, k in random_pairs:
-                table[i - first_set, k - first_set], table[k - first_set, i - first_set] = scores[i, k]
-            for name, concept_pairs in pairs.items():
-                concept_scores = np.array([scores[pair][0] for pair in concept_pairs])
-                by_concept[name][layer] = _test_concept(concept_scores, table, alpha)
-    return TCAVScores({name: summarise_layers(layers) for name, layers in by_concept.items()})
+        layers_of_images = (
+            (layer, torch.cat([_activations(explained, layer, images) for images in loader]))
+            for layer in progress(explained.layers, "TCAV layers", show=display_progressbar, leave=True)
+        )
+        if test == "t":
+            sides = {concept.name: [rows_of(concept.positive)] for concept in folders.concepts}
+            for concept in folders.concepts:
+                sides[concept.name] += [rows_of(concept.negative)] if concept.negative else []
+            sets = [rows_of(members) for members in folders.random_sets.values()]
+            return TCAVScores(_t_scores(explained, dict(layers_of_images), sides, sets, alpha))
+        everywhere = dict.fromkeys(path for members in folders.random_sets.values() for path in members)
+        splits = {
+            concept.name: (
+                rows_of(concept.positive),
+                rows_of(concept.negative or (path for path in everywhere if path not in {*concept.positive})),
+            )
+            for concept in folders.concepts
+        }
+        n_random = n_random or needed_directions(len(splits) * len(explained.layers), alpha)
+        by_concept = [random_splits(*split, None, n_random, seed) for split in splits.values()]
+        tested: dict[str, dict[str, LayerScore]] = {name: {} for name in splits}
+        for layer, activations in layers_of_images:
+            statistics = explained.statistics(layer, activations, [split for group in by_concept for split in group])
+            for name, of_concept in zip(splits, np.split(statistics, len(splits)), strict=True):
+                tested[name][layer] = permutation_score(of_concept)
+    return TCAVScores(judge(tested, alpha))
+
+
+def _t_scores(
+    explained: Experiments,
+    activations: Mapping[str, Tensor],
+    sides: Mapping[str, list[np.ndarray]],
+    sets: list[np.ndarray],
+    alpha: float,
+) -> dict[str, TCAVScore]:
+    """Compare the scores of concepts against random sets with those of the sets against each other by t-tests."""
+    groups = [*sets, *(rows for both in sides.values() for rows in both)]
+    random_pairs = list(combinations(range(len(sets)), 2))
+    place, pairs = len(sets), {}
+    for name, both in sides.items():
+        pairs[name] = [(place, place + 1)] if len(both) == 2 else [(place, k) for k in range(len(sets))]
+        place += len(both)
+    all_pairs = [*random_pairs, *(pair for concept_pairs in pairs.values() for pair in concept_pairs)]
+    by_concept: dict[str, dict[str, LayerScore]] = {name: {} for name in pairs}
+    for layer, values in activations.items():
+        scores = dict(zip(all_pairs, explained.scores(layer, values, groups, all_pairs), strict=True))
+        table = np.full((len(sets), len(sets)), np.nan)
+        for i, k in random_pairs:
+            table[i, k], table[k, i] = scores[i, k]
+        random_scores = [mean_of(row) for row in table]
+        for name, concept_pairs in pairs.items():
+            by_concept[name][layer] = t_score([float(scores[pair][0]) for pair in concept_pairs], random_scores, alpha)
+    return {name: summarise_layers(layers) for name, layers in by_concept.items()}
 
 
 def _activations(explained: Experiments, layer: str, images: Tensor) -> Tensor:
@@ -250,11 +322,3 @@ def _activations(explained: Experiments, layer: str, images: Tensor) -> Tensor:
             f"{shape}."
         )
     return explained.activations(layer, images)
-
-
-def _test_concept(scores: np.ndarray, table: np.ndarray, alpha: float) -> LayerScore:
-    """Return the score of a concept against random sets, given those (R, R) of the sets against each other."""
-    n_sets = len(table)
-    decided = len(scores) == n_sets >= LEAST_SETS and np.isnan(table).sum() == n_sets
-    p_value = float(set_p_values(scores[None], table, directed=True)[0]) if decided else np.nan
-    return layer_score(scores.tolist(), [mean_of(row) for row in table], p_value, alpha)

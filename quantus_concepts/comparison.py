@@ -1,0 +1,397 @@
+"""Paired comparison of models, methods or baselines that are scored on the same images."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import torch
+
+from captum_concepts._support.checks import to_numpy
+from captum_concepts._support.constraints import AXES, TEXT, Choice, Instance, check_arguments
+from captum_concepts._support.visualise import figure_of
+from captum_concepts.tcav.p_values import ADJUSTMENTS, adjust_p_values
+from quantus_concepts.functional.differences import Difference, cgim_difference, paired_difference
+
+#: Rows of a table that have no image: importance (K, L) of a model by class and concept, and the truth about it.
+CLASS_IMPORTANCE, CLASS_CONCEPTS = "class importance", "class concepts"
+#: Columns of what is compared, the first with several values.
+COMPARED = ("model", "method")
+#: Columns that are no variant of a metric.
+FACTS = frozenset({"image", "label", "class", "predicted", "value", "reason", "item"})
+#: A metric that is the same for all models.
+_DENSITY = "density"
+NUMBERS = ["value_a", "value_b", "difference", "low", "high", "n", "undefined", "p", "p_adjusted"]
+
+
+@check_arguments(by=TEXT, adjust=Choice(ADJUSTMENTS))
+def compare(
+    a: Any,
+    b: Any = None,
+    *,
+    reference: Any = None,
+    by: str | None = None,
+    clusters: Any = "class",
+    adjust: str = "holm",
+) -> pd.DataFrame:
+    """Compare models, methods or baselines that are scored on the same images, image by image.
+
+    Two numbers from the same images must not be compared by whether their intervals overlap: what makes an image easy
+    or hard for both cancels in the paired difference, which is often far more precise than either number.
+
+    Parameters
+    ----------
+    a : DataFrame or Evaluation
+        Scores of images: `score_concepts` or `score_contrasts` with ``per_image=True``, or any table with the columns
+        ``metric``, ``image`` and ``value``, in which other columns are variants of the metric, unless they have one
+        value for each image; or the result of `evaluate`, whose methods are compared.
+    b : DataFrame or Evaluation, optional
+        Scores of the same images by another model or method. All rows must match. If None the models (or methods) of
+        `a` are compared with each other; metrics and variants that only one of the two has are left out.
+    reference : str, optional
+        One model or method of `a` with which all others are compared, in place of all pairs.
+    by : str, optional
+        The column of what is compared: "baseline" for instance, with ``reference=""``, compares maps with their
+        baselines. By default "model" or "method".
+    clusters : str, array_like or None
+        Images that depend on each other: "class" takes the true classes (column ``label`` or ``class``), another text
+        the column of this name, an array (N,) the cluster of image 0, 1, ...; with None all images are independent.
+    adjust : str
+        Correction of the p-values for the number of rows: "holm", "bh" or "none" (`functional.adjust_p_values`). It
+        counts all rows of the result: select the rows of `a` that answer your question first.
+
+    Returns
+    -------
+    DataFrame
+        A row for each metric, variant and pair: ``metric``, the columns of its variant, the names ``a`` and ``b``,
+        ``value_a`` and ``value_b``, means over the ``n`` images in which both are defined, ``difference``, the first
+        less the second, with its 95 % interval ``low`` to ``high``, ``undefined`` images, ``p`` and ``p_adjusted``.
+        Intervals and p-values are those of `functional.paired_difference`. If the table has the rows "class importance"
+        and "class concepts", there are rows of "CGIM" and "CGIM correlation" by `functional.cgim_difference`.
+
+    Raises
+    ------
+    TypeError
+        If an argument is no table.
+    ValueError
+        If rows of the two do not match (the message says how many), images have other labels, a row is there twice,
+        there are no two models or methods, or a cluster or column is missing.
+
+    Notes
+    -----
+    Rows of "class importance" have ``label`` (the number of a class), ``item`` (a concept) and ``explanation``; rows
+    of "class concepts" the same without an explanation. NaN marks a class without a correctly predicted image.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from quantus_concepts import compare
+    >>> scores = {"ours": [1, 1, 0, 1, 1, 1], "theirs": [1, 0, 0, 1, 0, 1]}
+    >>> images = {"metric": "CEM", "image": range(6), "label": [0, 0, 1, 1, 2, 2]}
+    >>> table = pd.concat(
+    ...     pd.DataFrame({"model": name, **images, "value": scores[name]}) for name in scores
+    ... )
+    >>> result = compare(table)
+    >>> result[["a", "b", "difference", "low", "high", "p"]].round(2).values.tolist()
+    [['ours', 'theirs', 0.33, -0.38, 1.05, 0.18]]
+    """
+    first = _as_table("a", a, clusters)
+    if b is not None:
+        if reference is not None:
+            raise ValueError("Expected either argument `b` or `reference` but got both.")
+        pairs = [_two_tables(first, _as_table("b", b, clusters), by)]
+    else:
+        pairs = list(_pairs_of_table(first, by, reference))
+    rows = [row for pair in pairs for row in _compare_pair(pair, clusters, strict=b is not None)]
+    if not rows:
+        raise ValueError("Expected metrics and variants that both sides have but there is none.")
+    result = pd.DataFrame(rows)
+    result["p_adjusted"] = adjust_p_values(result["p"].to_numpy(), adjust)
+    variants = [name for name in result if name not in ("metric", "a", "b", *NUMBERS)]
+    filled = [name for name in variants if (result[name].notna() & (result[name].astype(str) != "")).any()]
+    result[filled] = result[filled].apply(lambda column: column.fillna("") if column.dtype == object else column)
+    return result[["metric", *filled, "a", "b", *NUMBERS]]
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """Two tables that are compared, with the names of what they hold."""
+
+    a: str
+    b: str
+    first: pd.DataFrame
+    second: pd.DataFrame
+
+
+def _as_table(argument: str, scores: Any, clusters: Any) -> pd.DataFrame:
+    """Return scores as a table with a column `value`, without the metrics that no model changes, or raise."""
+    if isinstance(scores, pd.DataFrame):
+        if not {"metric", "image"} <= {*scores} or {"value", "score"}.isdisjoint(scores) or scores.empty:
+            raise ValueError(
+                f"Expected argument `{argument}` to have rows, and columns `metric`, `image` and `value`, but got "
+                f"{len(scores)} rows with columns {[str(column) for column in scores]}. A comparison needs the scores "
+                "of the images: `score_concepts(..., per_image=True)`."
+            )
+        table = scores if "value" in scores else scores.rename(columns={"score": "value"})
+        return table[table["metric"] != _DENSITY].reset_index(drop=True)
+    if not (hasattr(scores, "results") and hasattr(scores, "summary")):
+        raise TypeError(
+            f"Expected argument `{argument}` to be a DataFrame or what `evaluate` returns but got "
+            f"{type(scores).__name__}."
+        )
+    results = scores.results.to_dict() if isinstance(scores.results, pd.DataFrame) else scores.results
+    rows = [
+        (method, metric, call, values)
+        for method, of_method in results.items()
+        for metric, of_metric in of_method.items()
+        for call, values in (of_metric.items() if isinstance(of_metric, Mapping) else [("", of_metric)])
+    ]
+    lengths = Counter(np.size(values) for *_, values in rows)
+    is_array = clusters is not None and not isinstance(clusters, str)
+    n_images = len(to_numpy(clusters).ravel()) if is_array else lengths.most_common(1)[0][0]
+    summary = scores.summary
+    # CGIM and others have a score for each concept, and no interval.
+    of_items = {*summary.loc[summary["low"].isna() & (summary["n"] > 1), "metric"]}
+    parts = [
+        pd.DataFrame({"method": method, "metric": metric, "call": call, "image": range(n_images), "value": values})
+        for method, metric, call, values in rows
+        if np.shape(values) == (n_images,) and metric not in of_items
+    ]
+    if not parts:
+        raise ValueError(f"Expected the evaluation to have metrics with a score for each of {n_images} images.")
+    return pd.concat(parts, ignore_index=True)
+
+
+def _names(table: pd.DataFrame, column: str) -> list[Any]:
+    """Return what a column holds, the truth about classes apart, which belongs to no model."""
+    return list(table.loc[table["metric"] != CLASS_CONCEPTS, column].unique())
+
+
+def _two_tables(first: pd.DataFrame, second: pd.DataFrame, by: str | None) -> _Pair:
+    """Return two tables with the names of what each holds; "a" and "b" where that is not one thing."""
+    candidates = [name for name in ([by] if by else COMPARED) if name in first and name in second]
+    for column in candidates:
+        names = [_names(table, column) for table in (first, second)]
+        if all(len(of_table) == 1 for of_table in names) and names[0] != names[1]:
+            tables = (table.drop(columns=column) for table in (first, second))
+            return _Pair(str(names[0][0]), str(names[1][0]), *tables)
+    if by:
+        raise ValueError(f"Expected argument `by` to be a column with one name in each of the tables but got {by!r}.")
+    return _Pair("a", "b", first, second)
+
+
+def _pairs_of_table(table: pd.DataFrame, by: str | None, reference: Any) -> Iterator[_Pair]:
+    """Yield the pairs of one table."""
+    several = [name for name in ([by] if by else COMPARED) if name in table and len(_names(table, name)) > 1]
+    if not several:
+        expected = f"a column {by!r}" if by else "a column `model` or `method`"
+        raise ValueError(
+            f"Expected argument `a` to have {expected} with at least two names. Pass another table as `b`, or the "
+            "column of what is compared as `by`."
+        )
+    column = several[0]
+    names = _names(table, column)
+    if reference is not None and reference not in names:
+        raise ValueError(f"Expected argument `reference` to be one of {names} but got {reference!r}.")
+    pairs = combinations(names, 2) if reference is None else ((name, reference) for name in names if name != reference)
+    for a, b in pairs:
+        chosen = (table[(table[column] == name) | (table["metric"] == CLASS_CONCEPTS)] for name in (a, b))
+        yield _Pair(str(a), str(b), *(rows.drop(columns=column) for rows in chosen))
+
+
+def _compare_pair(pair: _Pair, clusters: Any, *, strict: bool) -> Iterator[dict[str, Any]]:
+    """Yield the rows of one pair."""
+    variants = [name for name in pair.first if name in pair.second and name not in FACTS | _image_facts(pair.first)]
+    of_classes = [table["metric"].isin((CLASS_IMPORTANCE, CLASS_CONCEPTS)) for table in (pair.first, pair.second)]
+    first, second = pair.first[~of_classes[0]], pair.second[~of_classes[1]]
+    if len(first) or len(second):
+        matched = _match(pair, first, second, variants, strict)
+        groups = _clusters_of(matched, clusters)
+        for _, rows in matched.groupby(variants, sort=False, dropna=False):
+            members = None if groups is None else groups[rows.index]
+            result = paired_difference(rows["value_a"].to_numpy(), rows["value_b"].to_numpy(), members)
+            yield {**rows[variants].iloc[0].to_dict(), **_numbers(pair, result)}
+    if of_classes[0].any() or of_classes[1].any():
+        yield from _compare_classes(pair, pair.first[of_classes[0]], pair.second[of_classes[1]])
+
+
+def _image_facts(table: pd.DataFrame) -> set[str]:
+    """Return the columns that differ between images but not within one: the name of its file, its bird."""
+    others = [name for name in table if name not in FACTS and name != "metric"]
+    by_image = table.groupby("image")[others].nunique(dropna=False).max()
+    return {name for name in others if by_image[name] == 1 and table[name].nunique(dropna=False) > 1}
+
+
+def _numbers(pair: _Pair, result: Difference) -> dict[str, Any]:
+    fields = result._asdict()
+    return {"a": pair.a, "b": pair.b, "value_a": fields.pop("first"), "value_b": fields.pop("second"), **fields}
+
+
+def _match(pair: _Pair, first: pd.DataFrame, second: pd.DataFrame, variants: list[str], strict: bool) -> pd.DataFrame:
+    """Return the rows of both tables side by side, or raise where they do not match."""
+    keys = [*variants, "image"]
+    for name, table in ((pair.a, first), (pair.b, second)):
+        if doubled := int(table.duplicated(keys).sum()):
+            raise ValueError(
+                f"Expected one row of {name!r} for each image, metric and variant but {doubled} rows are there again. "
+                "Which column tells them apart? It must be in both tables."
+            )
+    if not strict:
+        shared = first[variants].drop_duplicates().merge(second[variants].drop_duplicates())
+        first, second = first.merge(shared), second.merge(shared)
+    kept = [name for name in second if name in (*keys, "value", "label")]
+    both = first.merge(second[kept], on=keys, how="outer", suffixes=("_a", "_b"), indicator=True)
+    alone = both[both["_merge"] != "both"]
+    if len(alone):
+        only_a = int((alone["_merge"] == "left_only").sum())
+        example = ", ".join(f"{name} {alone.iloc[0][name]}" for name in keys if not _is_empty(alone.iloc[0][name]))
+        raise ValueError(
+            f"Expected scores of the same images, metrics and variants but {only_a} rows of {pair.a!r} and "
+            f"{len(alone) - only_a} rows of {pair.b!r} have no counterpart: {example}. Score the same images, and "
+            "select the rows that both tables have."
+        )
+    if "label_a" in both:
+        different = both["label_a"] != both["label_b"]
+        if different.any():
+            n_images = both.loc[different, "image"].nunique()
+            raise ValueError(
+                f"Expected scores of the same images but {n_images} of {both['image'].nunique()} images have other "
+                "classes in the second table. Are they in the same order?"
+            )
+        both = both.rename(columns={"label_a": "label"})
+    # An outer join sorts.
+    order = {variant: place for place, variant in enumerate(map(tuple, first[variants].astype(str).to_numpy()))}
+    place = [order[variant] for variant in map(tuple, both[variants].astype(str).to_numpy())]
+    return both.iloc[np.argsort(place, kind="stable")].reset_index(drop=True)
+
+
+def _is_empty(value: Any) -> bool:
+    return bool(pd.isna(value)) or value == ""
+
+
+def _clusters_of(rows: pd.DataFrame, clusters: Any) -> np.ndarray | None:
+    """Return the cluster of each row, or None if images are independent."""
+    if clusters is None:
+        return None
+    if isinstance(clusters, str):
+        for name in ("label", "class") if clusters == "class" else (clusters,):
+            if name in rows:
+                return rows[name].to_numpy()
+        raise ValueError(
+            f"Expected a column {'`label` or `class`' if clusters == 'class' else repr(clusters)} for `clusters` but "
+            f"there is none. Pass `clusters` as an array (N,) of the images' classes, or None for independent images."
+        )
+    groups = to_numpy(clusters).ravel()
+    last = int(rows["image"].max())
+    if last >= len(groups):
+        raise ValueError(
+            f"Expected argument `clusters` to hold one cluster for each image, 0 to {last}, but got {len(groups)}."
+        )
+    return np.asarray(groups[rows["image"].to_numpy(int)])
+
+
+def _compare_classes(pair: _Pair, first: pd.DataFrame, second: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    """Yield the rows of CGIM."""
+    truths = [_matrices(table[table["metric"] == CLASS_CONCEPTS]).get("") for table in (first, second)]
+    truth = truths[0] if truths[0] is not None else truths[1]
+    if truth is None:
+        raise ValueError(f"Expected rows of {CLASS_CONCEPTS!r} with those of {CLASS_IMPORTANCE!r} but there are none.")
+    theirs, others = (_matrices(table[table["metric"] == CLASS_IMPORTANCE]) for table in (first, second))
+    for explanation in (name for name in theirs if name in others):
+        pairs = [truth, theirs[explanation], others[explanation]]
+        if any(not matrix.index.equals(truth.index) or not matrix.columns.equals(truth.columns) for matrix in pairs):
+            raise ValueError(
+                f"Expected rows of {CLASS_IMPORTANCE!r} for the same classes and concepts as those of "
+                f"{CLASS_CONCEPTS!r}, {truth.shape}, but got {pairs[1].shape} and {pairs[2].shape}."
+            )
+        class_concepts, a, b = (torch.tensor(matrix.to_numpy(float)) for matrix in pairs)
+        for metric, centred in (("CGIM", False), ("CGIM correlation", True)):
+            for per in ("concept", "class"):
+                result = cgim_difference(a, b, class_concepts, per, centred)
+                yield {"metric": metric, "explanation": explanation, "item_kind": per, **_numbers(pair, result)}
+
+
+def _matrices(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """Return the matrix (K, L) of each explanation."""
+    explanations = rows["explanation"].fillna("") if "explanation" in rows else pd.Series("", rows.index)
+    return {
+        str(name): rows.loc[explanations == name].pivot(index="label", columns="item", values="value")
+        for name in explanations.unique()
+    }
+
+
+@check_arguments(result=Instance(pd.DataFrame, "what `compare` returns"), ax=AXES)
+def plot_comparison(result: pd.DataFrame, ax: Any = None) -> tuple[Any, Any]:
+    """Draw the differences of a comparison with their intervals; a filled point has an adjusted p of at most .05.
+
+    Parameters
+    ----------
+    result : DataFrame
+        Result of `compare`, or some of its rows.
+    ax : Axes, optional
+        Where to draw; a new figure if None.
+
+    Returns
+    -------
+    tuple of Figure and Axes
+        Nothing is shown or saved.
+
+    Raises
+    ------
+    TypeError
+        If `result` is no DataFrame, or `ax` no Axes.
+    ValueError
+        If `result` has no rows, or lacks a column.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from quantus_concepts import compare, plot_comparison
+    >>> scores = {"ours": [1, 1, 0, 1, 1, 1], "theirs": [1, 0, 0, 1, 0, 1]}
+    >>> images = {"metric": "CEM", "image": range(6), "label": [0, 0, 1, 1, 2, 2]}
+    >>> table = pd.concat(
+    ...     pd.DataFrame({"model": name, **images, "value": scores[name]}) for name in scores
+    ... )
+    >>> figure, ax = plot_comparison(compare(table))
+    >>> ax.get_yticklabels()[0].get_text()
+    'CEM: ours - theirs'
+    """
+    missing = {"metric", "a", "b", *NUMBERS} - {*result}
+    if missing or result.empty:
+        raise ValueError(
+            f"Expected argument `result` to be what `compare` returns, with rows, but got {len(result)} rows without "
+            f"the columns {sorted(missing)}."
+        )
+    labels = [_label(row) for row in result.to_dict("records")]
+    if ax is None:
+        width = 3.5 + 0.075 * max(map(len, labels))
+        _, ax = plt.subplots(figsize=(width, 0.9 + 0.3 * len(labels)), layout="constrained")
+    places = np.arange(len(labels))
+    values = result["difference"].to_numpy(float)
+    reach = np.stack([values - result["low"].to_numpy(float), result["high"].to_numpy(float) - values])
+    ax.axvline(0, color="black", linewidth=0.8)
+    ax.errorbar(values, places, xerr=np.nan_to_num(reach).clip(min=0), fmt="none", ecolor="tab:blue", capsize=3)
+    differs = result["p_adjusted"].to_numpy(float) <= 0.05
+    for chosen, face in ((differs, "tab:blue"), (~differs, "white")):
+        ax.plot(values[chosen], places[chosen], "o", color="tab:blue", markerfacecolor=face, zorder=3)
+    ax.set_yticks(places, labels, fontsize="small", parse_math=False)
+    ax.set_ylim(len(labels) - 0.5, -0.5)
+    ax.set_xlabel("paired difference, 95 % interval (filled: adjusted p at most .05)", fontsize="small")
+    ax.spines[["top", "right"]].set_visible(False)
+    return figure_of(ax), ax
+
+
+def _label(row: Mapping[str, Any]) -> str:
+    """Return what a row of the result compares."""
+    variant = [
+        value if isinstance(value, str) else f"{name} = {value:g}"
+        for name, value in row.items()
+        if name not in ("metric", "a", "b", *NUMBERS) and not _is_empty(value)
+    ]
+    return f"{' '.join([str(row['metric']), *variant])}: {row['a'] or 'itself'} - {row['b'] or 'itself'}"

@@ -1,0 +1,86 @@
+"""The interval of a mean over several trainings on the same images."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from captum_concepts._support.checks import to_numpy
+from captum_concepts._support.constraints import Arrays, check_arguments
+from quantus_concepts.functional.intervals import CONFIDENCE, cluster_estimate, interval
+
+
+@check_arguments(scores=Arrays("S, N"))
+def seeds_interval(scores: Any, clusters: Any = None, bounds: tuple[float, float] = (0.0, 1.0)) -> tuple[float, float]:
+    """Return the 95 % interval of the mean score of several seeds on the *same* images.
+
+    More seeds average the trainings but not the images: an interval over the seeds' means alone shrinks as if the
+    images were drawn anew for each seed, and covers .53 in place of .95 with ten seeds. The variance is the sum of two
+    parts: v1, the leave-one-cluster-out variance of the scores averaged over seeds by image, and v2, the variance of
+    the seeds' means divided by S. Satterthwaite's degrees of freedom are (v1 + v2)^2 / (v1^2 / df1 + v2^2 / (S - 1)).
+
+    Parameters
+    ----------
+    scores : array_like
+        (S, N): the score of each image with each seed; NaN are left out.
+    clusters : array_like, optional
+        (N,) the cluster of each image, its true class for instance; each image is one by itself if None.
+    bounds : tuple of float
+        Smallest and largest score possible; the interval is clipped to them.
+
+    Returns
+    -------
+    tuple of float
+        Low and high. Simulated coverage is .92 to .97 for 3 to 10 seeds and .89 to .97 for two
+        (``docs/coverage.md``). With one seed it is `interval`, which holds within that seed only: it says nothing about
+        another training. NaN for fewer than two images or clusters.
+
+    Raises
+    ------
+    TypeError
+        If `scores` are no numbers.
+    ValueError
+        If `scores` is not (S, N), or `clusters` not (N,).
+
+    Notes
+    -----
+    If the images are drawn anew for each seed, as painted data are, the seeds alone are right: `interval` of their
+    means.
+
+    Examples
+    --------
+    >>> from quantus_concepts.functional import interval, seeds_interval
+    >>> scores = [
+    ...     [0.2, 0.4, 0.9, 0.7, 0.3],
+    ...     [0.3, 0.4, 0.8, 0.8, 0.3],
+    ...     [0.2, 0.5, 0.9, 0.6, 0.3],
+    ... ]
+    >>> low, high = seeds_interval(scores)
+    >>> round(low, 2), round(high, 2)  # the five images differ more than the three seeds
+    (0.17, 0.84)
+    """
+    values = np.asarray(scores, dtype=np.float64)
+    groups = np.arange(values.shape[1]) if clusters is None else to_numpy(clusters).ravel()
+    if len(groups) != values.shape[1]:
+        raise ValueError(
+            f"Expected argument `clusters` to have shape (N,) = ({values.shape[1]},), one for each image, but got "
+            f"{groups.shape}."
+        )
+    if len(values) == 1:
+        return interval(values[0], bounds, clusters)
+    defined = ~np.isnan(values)
+    images, seeds = defined.any(0), defined.any(1)
+    by_image, by_seed = np.nanmean(values[:, images], 0), np.nanmean(values[seeds], 1)
+    estimate = cluster_estimate(by_image, groups[images])
+    if len(by_seed) < 2 or math.isnan(estimate.variance):
+        return math.nan, math.nan
+    of_images, of_seeds = estimate.variance, float(by_seed.var(ddof=1)) / len(by_seed)
+    if of_images + of_seeds == 0:
+        # All scores are equal: no seed says more than another.
+        return interval(by_image, bounds, groups[images])
+    freedom = (of_images + of_seeds) ** 2 / (of_images**2 / estimate.freedom + of_seeds**2 / (len(by_seed) - 1))
+    half = stats.t.ppf((1 + CONFIDENCE) / 2, freedom) * math.sqrt(of_images + of_seeds)
+    return float(max(bounds[0], estimate.mean - half)), float(min(bounds[1], estimate.mean + half))

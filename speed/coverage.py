@@ -1,0 +1,265 @@
+"""Count how often the intervals of the package hold the truth, and how often its tests reject what is true.
+
+python speed/coverage.py            # some minutes on one core
+python speed/coverage.py --quick    # a twentieth of the replicates
+
+Prints the table of docs/coverage.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import product
+from typing import Any
+
+import numpy as np
+import torch
+from scipy import stats
+
+from captum_concepts.bank.directions import Fitting, fit_drawn
+from captum_concepts.bank.folders import set_p_values
+from captum_concepts.tcav.score import permutation_score, random_splits
+from quantus_concepts.functional import (
+    baseline_range,
+    cgim_difference,
+    find_discoveries,
+    interval,
+    paired_difference,
+    seeds_interval,
+)
+
+UNBOUNDED = (-math.inf, math.inf)
+Rng = np.random.Generator
+#: What was counted, in which data, what it should be, and the share for each setting.
+Row = tuple[str, str, str, list[float]]
+
+
+def count(replicate: Callable[..., float], settings: Sequence[Any], n: int, *key: int) -> list[float]:
+    """Return the mean of n replicates for each setting; draws depend on the key and the place of the setting."""
+    counted = []
+    for place, setting in enumerate(settings):
+        rng = np.random.default_rng([*key, place])
+        counted.append(float(np.mean([replicate(rng, setting) for _ in range(n)])))
+    return counted
+
+
+def holds(ends: tuple[float, float], truth: float) -> bool:
+    """Return whether an interval holds the truth."""
+    return ends[0] <= truth <= ends[1]
+
+
+def clusters_of(rng: Rng, n_clusters: int, size: int = 20) -> np.ndarray:
+    """Return the cluster of each image; sizes are unequal."""
+    return np.repeat(np.arange(n_clusters), rng.geometric(1 / size, n_clusters))
+
+
+def dependent(rng: Rng, clusters: np.ndarray, rho: float) -> np.ndarray:
+    """Return scores of mean 0 and variance 1 with a correlation of rho within a cluster."""
+    effects = rng.normal(size=clusters.max() + 1)
+    return math.sqrt(rho) * effects[clusters] + math.sqrt(1 - rho) * rng.normal(size=len(clusters))
+
+
+def zeros_and_ones(rng: Rng, clusters: np.ndarray, mean: float, rho: float) -> np.ndarray:
+    """Return scores of 0 and 1 with a correlation of rho within a cluster."""
+    chances = np.full(clusters.max() + 1, mean)
+    if rho:
+        chances = rng.beta(mean * (1 / rho - 1), (1 - mean) * (1 / rho - 1), len(chances))
+    return (rng.random(len(clusters)) < chances[clusters]).astype(float)
+
+
+def intervals(n: int) -> Iterator[Row]:
+    """Count the coverage of `interval`, `seeds_interval` and `paired_difference`."""
+
+    def plain(rng: Rng, size: int) -> bool:
+        return holds(interval(rng.normal(size=size), UNBOUNDED), 0)
+
+    def clustered(rng: Rng, n_clusters: int) -> bool:
+        clusters = clusters_of(rng, n_clusters)
+        return holds(interval(dependent(rng, clusters, rho), UNBOUNDED, clusters), 0)
+
+    def wilson(rng: Rng, size: int) -> bool:
+        return holds(interval((rng.random(size) < mean).astype(float)), mean)
+
+    def bounded(rng: Rng, n_clusters: int, bounds: tuple[float, float] = (0.0, 1.0)) -> bool:
+        clusters = clusters_of(rng, n_clusters)
+        return holds(interval(zeros_and_ones(rng, clusters, mean, rho), bounds, clusters), mean)
+
+    def over_seeds(rng: Rng, n_seeds: int, *, alone: bool = False) -> bool:
+        clusters = clusters_of(rng, n_classes)
+        scores = dependent(rng, clusters, 0.2) + 0.15 * rng.normal(size=(n_seeds, 1))
+        scores = scores + 0.5 * rng.normal(size=scores.shape)
+        ends = interval(scores.mean(1), UNBOUNDED) if alone else seeds_interval(scores, clusters, UNBOUNDED)
+        return holds(ends, 0)
+
+    def paired(rng: Rng, n_classes: int) -> bool:
+        clusters = clusters_of(rng, n_classes)
+        second = dependent(rng, clusters, 0.3)
+        result = paired_difference(second + dependent(rng, clusters, rho), second, clusters)
+        return holds((result.low, result.high), 0)
+
+    sizes, groups, seeds, classes = (5, 20, 200), (4, 10, 25, 100), (2, 3, 4, 5, 10), (5, 10, 30)
+    of_sizes, of_groups = "5 / 20 / 200 scores", "4 / 10 / 25 / 100 clusters"
+    of_seeds, of_classes = "2 / 3 / 4 / 5 / 10 seeds", "5 / 10 / 30 classes"
+    yield "`interval`, independent scores (t)", f"normal; {of_sizes}", ".95", count(plain, sizes, n, 1)
+    for mean in (0.5, 0.95):
+        counted = count(wilson, sizes, n, 2, int(100 * mean))
+        yield "`interval`, independent 0 and 1 (Wilson)", f"mean {mean}; {of_sizes}", ".95", counted
+    for rho in (0.0, 0.1, 0.3):
+        counted = count(clustered, groups, n, 3, int(10 * rho))
+        yield "`interval(clusters=)`, unbounded (CR3)", f"rho {rho}; {of_groups}", ".95", counted
+    for mean, rho in product((0.5, 0.8, 0.95, 0.98), (0.0, 0.1, 0.3)):
+        counted = count(bounded, groups, n, 4, int(100 * mean), int(10 * rho))
+        yield "`interval(clusters=)` in [0, 1]", f"mean {mean}, rho {rho}; {of_groups}", ".95", counted
+    mean, rho = 0.95, 0.3
+    counted = count(partial(bounded, bounds=UNBOUNDED), groups, n, 4, 95, 3)
+    yield "the same without pseudo-clusters", f"mean {mean}, rho {rho}; {of_groups}", ".95", counted
+    for n_classes in (10, 30):
+        counted = count(over_seeds, seeds, n, 5, n_classes)
+        yield "`seeds_interval`", f"the same images, {n_classes} classes; {of_seeds}", ".95", counted
+        counted = count(partial(over_seeds, alone=True), seeds, n, 5, n_classes)
+        yield "`interval` of the seeds' means (do not use)", "the same", ".95", counted
+    for rho in (0.0, 0.1, 0.3):
+        counted = count(paired, classes, n, 6, int(10 * rho))
+        yield "`compare` (its test rejects the others)", f"rho {rho}; {of_classes}", ".95", counted
+
+
+def of_classes(n: int) -> Iterator[Row]:
+    """Count the coverage of the jackknife of CGIM: two models of unequal noise, classes drawn from a population."""
+
+    def draw(rng: Rng, n_classes: int) -> tuple[torch.Tensor, ...]:
+        # Concepts go together, as those of birds do.
+        kinds = rng.random((n_classes, 3))
+        truth = (0.6 * kinds[:, np.arange(12) % 3] + 0.4 * rng.random((n_classes, 12))) ** 2
+        noise = rng.normal(size=(2, n_classes, 12))
+        return *(torch.tensor(truth + s * e) for s, e in zip((0.4, 0.2), noise, strict=True)), torch.tensor(truth)
+
+    for centred, per in product((True, False), ("concept", "class")):
+        counted = []
+        for n_classes in (10, 25, 100):
+            rng = np.random.default_rng(n_classes)
+            # The truth is the mean difference of as many classes.
+            results = [cgim_difference(*draw(rng, n_classes), per, centred) for _ in range(n)]
+            truth = np.mean([cgim_difference(*draw(rng, n_classes), per, centred).difference for _ in range(n)])
+            counted.append(float(np.mean([holds((result.low, result.high), truth) for result in results])))
+        name = "CGIM correlation" if centred else "CGIM"
+        yield (f"`cgim_difference`, {name}", f"per {per}; 10 / 25 / 100 classes", ".95", counted)
+
+
+def of_draws(n: int) -> Iterator[Row]:
+    """Count what random ranges and discoveries enclose."""
+
+    def enclosed(rng: Rng, n_draws: int) -> bool:
+        return holds(baseline_range(rng.exponential(size=n_draws)), rng.exponential())
+
+    counted = count(enclosed, (5, 20, 39, 79), 4 * n, 8)
+    yield "`baseline_range`", "one further draw; 5 / 20 / 39 / 79 draws", ".67 / .90 / .95 / .95", counted
+
+    def false_ones(rng: Rng, n_planted: int) -> float:
+        scores = rng.normal(size=100)
+        scores[:n_planted] += 5
+        passed = find_discoveries(scores, rng.normal(size=(799, 100))).passed
+        return passed[n_planted:].sum() / max(1, passed.sum())
+
+    counted = count(false_ones, (0, 10, 50), max(50, n // 10), 9)
+    yield (
+        "`find_discoveries`, share of false ones",
+        "100 concepts, 799 draws; 0 / 10 / 50 planted",
+        "at most .05",
+        counted,
+    )
+
+    def folders(rng: Rng, n_sets: int) -> bool:
+        part, pair = rng.normal(size=n_sets + 1), np.triu(rng.normal(size=(n_sets + 1, n_sets + 1)), 1)
+        table = part[:, None] + part + pair + pair.T
+        np.fill_diagonal(table, np.nan)
+        return bool(set_p_values(table[:1, 1:], table[1:, 1:])[0] <= 0.05)
+
+    data = "a random set as the concept; 5 / 10 / 20 random sets"
+    yield "`ConceptBank.from_folders`, test of a concept", data, ".05", count(folders, (5, 10, 20), n, 10)
+
+
+def of_tcav(n: int) -> Iterator[Row]:
+    """Count how often TCAV's tests reject, and pass, concepts of 20 images; embeddings of 16 numbers."""
+
+    def derivatives(rng: Rng, n_images: int, method: str, planted: float) -> np.ndarray:
+        gradients = 0.5 * rng.normal(size=(40, 16)) + rng.normal(size=16) / 4
+        images = torch.tensor(rng.exponential(size=(20 + n_images, 16)))
+        images[:20] += planted * torch.tensor(gradients.mean(0) / np.linalg.norm(gradients.mean(0)))
+        splits = random_splits(np.arange(20), np.arange(20, 20 + n_images), None, 99, int(rng.integers(2**31)))
+        directions = np.array([_direction(images, *split, method) for split in splits])
+        along = gradients @ (directions / np.linalg.norm(directions, axis=1, keepdims=True)).T
+        return np.stack([(along > 0).mean(0), along.mean(0)], 1)
+
+    def _direction(images: torch.Tensor, positive: np.ndarray, negative: np.ndarray, method: str) -> np.ndarray:
+        if method == "mean":
+            return (images[positive].mean(0) - images[negative].mean(0)).numpy()
+        present = np.arange(len(positive) + len(negative))[:, None] < len(positive)
+        fitting = Fitting(method, len(positive), len(negative), 1.0, 0, 0)
+        return fit_drawn(images[np.concatenate([positive, negative])], present, fitting).cavs[0].numpy()
+
+    def p_values(method: str, n_images: int, planted: float, replicates: int) -> np.ndarray:
+        rng = np.random.default_rng([len(method), n_images, int(planted)])
+        layers = [permutation_score(derivatives(rng, n_images, method, planted)) for _ in range(replicates)]
+        return np.array([(layer.p_value, layer.p_score) for layer in layers])
+
+    for method, replicates in (("mean", n), ("svm", max(20, n // 16))):
+        null = [p_values(method, size, 0, replicates) for size in (60, 160)]
+        for level in (0.05, 0.01):
+            for column, statistic in enumerate(("mean derivative", "score")):
+                yield (
+                    f"TCAV, permutation test of the {statistic}",
+                    f"concept from the random images, {method}; 60 / 160 random images",
+                    f"{level:g}"[1:],
+                    [float((p[:, column] <= level).mean()) for p in null],
+                )
+    planted = [p_values("mean", 160, size, max(20, n // 40)) for size in (1, 2)]
+    yield (
+        "the same, planted concept passes at .05",
+        "mean, 160 random images; shift of 1 / 2 deviations",
+        "",
+        [float((p[:, 0] <= 0.05).mean()) for p in planted],
+    )
+
+    def t_test(rng: Rng, n_images: int) -> bool:
+        gradients = 0.5 * rng.normal(size=(40, 16)) + rng.normal(size=16) / 4
+        concept, random = rng.exponential(size=(n_images, 16)), rng.exponential(size=(160, 16))
+        scores = []
+        for _ in range(20):
+            order = rng.permutation(160)
+            with_it, without, others = rng.permutation(n_images)[:40], order[:40], order[40:80]
+            for side in (concept[with_it], random[others]):
+                scores.append((gradients @ (side.mean(0) - random[without].mean(0)) > 0).mean())
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return bool(stats.ttest_ind(scores[::2], scores[1::2], equal_var=False).pvalue <= 0.01)
+
+    data = "concept from the random images; 20 draws of 40 of 60 / 160 images"
+    yield 'TCAV, `test="t"` (do not use)', data, ".01", count(t_test, (60, 160), n // 4, 12)
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """Return the rows as a table."""
+    lines = ["| interval or test | data | should be | counted |", "| --- | --- | --- | --- |"]
+    for name, data, expected, counted in rows:
+        numbers = " / ".join(f"{number:.3f}".removeprefix("0") for number in counted)
+        lines.append(f"| {name} | {data} | {expected} | {numbers} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="A twentieth of the replicates.")
+    n = 80 if parser.parse_args().quick else 1600
+    torch.set_num_threads(1)
+    rows = [*intervals(n), *of_classes(max(40, n // 5)), *of_draws(n), *of_tcav(2 * n)]
+    print(markdown(rows))
+    print(f"\nReplicates: {n:,}; a fifth for CGIM, twice as many for TCAV (an eighth by SVM).")
+
+
+if __name__ == "__main__":
+    main()

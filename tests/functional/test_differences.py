@@ -1,0 +1,169 @@
+"""Paired differences, CGIM's jackknife, corrections and discoveries: by hand, by the reference, by their coverage."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from quantus_concepts.functional import (
+    adjust_p_values,
+    cgim,
+    cgim_difference,
+    find_discoveries,
+    paired_difference,
+)
+from reference import comparisons
+
+
+def test_by_hand() -> None:
+    # Two clusters with differences 0 and 1, as in test_intervals: standard error 1/2, 1 degree of freedom, t = 1.
+    result = paired_difference([1.0, 1.0, 1.0, 1.0], [1.0, 1.0, 0.0, 0.0], ["a", "a", "b", "b"])
+    assert (result.first, result.second, result.difference, result.n, result.undefined) == (1, 0.5, 0.5, 4, 0)
+    assert (result.low, result.high) == pytest.approx((0.5 - 12.7062 / 2, 0.5 + 12.7062 / 2), rel=1e-4)
+    assert result.p == pytest.approx(0.5)  # arctan(1) is an eighth of the circle
+
+
+@pytest.mark.parametrize("n_clusters", [2, 3, 7, 40])
+def test_against_the_reference(n_clusters: int) -> None:
+    rng = np.random.default_rng(n_clusters)
+    clusters = rng.permutation(np.repeat(np.arange(n_clusters), rng.integers(1, 9, n_clusters)))
+    first, second = rng.normal(size=(2, len(clusters))) + clusters % 3
+    result = paired_difference(first, second, clusters)
+    expected = comparisons.paired_difference(first.tolist(), second.tolist(), clusters.tolist())
+    assert (result.difference, result.low, result.high, result.p) == pytest.approx(expected, rel=1e-9)
+    assert result.first - result.second == pytest.approx(result.difference)
+    turned = paired_difference(second, first, clusters)
+    assert (turned.difference, turned.low, turned.high) == pytest.approx(
+        (-result.difference, -result.high, -result.low)
+    )
+    # A pair of which one side is undefined is left out of both means.
+    further = paired_difference([*first, 3.0], [*second, math.nan], [*clusters, 99])
+    assert further == result._replace(undefined=1)
+
+
+def test_a_copy_differs_by_nothing() -> None:
+    scores = np.random.default_rng(0).random(30)
+    result = paired_difference(scores, scores.copy(), np.arange(30) % 5)
+    assert (result.difference, result.low, result.high, result.p) == (0, 0, 0, 1)
+    matrix, truth = torch.randn(2, 6, 4, generator=torch.Generator().manual_seed(0))
+    result = cgim_difference(matrix, matrix.clone(), truth.sigmoid())
+    assert (result.difference, result.low, result.high, result.p) == (0, 0, 0, 1)
+
+
+def test_ends() -> None:
+    # Five clusters with one sign: two of the 32 equally likely patterns.
+    same = paired_difference(np.ones(10), np.zeros(10), np.arange(10) % 5)
+    assert (same.low, same.high, same.p) == (1, 1, 2 / 32)
+    # The clusters' means are equal; the images differ.
+    alternating = paired_difference([0.0, 1.0] * 4, [0.5] * 8, np.arange(8) // 2)
+    assert alternating == paired_difference([0.0, 1.0] * 4, [0.5] * 8)
+    assert alternating.p == 1
+    assert alternating.low == -alternating.high < 0
+    for few in (paired_difference([1.0], [0.0]), paired_difference([1.0, 0.5], [0.0, 0.0], [1, 1])):
+        assert np.isnan([few.low, few.high, few.p]).all()
+        assert few.difference > 0
+    nothing = paired_difference([math.nan], [1.0])
+    assert np.isnan(nothing[:5]).all()
+    assert nothing[5:7] == (0, 1)
+    with pytest.raises(ValueError, match=r"`clusters` to have shape \(N,\) = \(2,\)"):
+        paired_difference([1.0, 0.0], [0.0, 0.0], [1])
+
+
+@pytest.mark.parametrize("n_classes", [5, 10, 30])
+@pytest.mark.parametrize("rho", [0.0, 0.1, 0.3])
+def test_coverage_under_dependence(n_classes: int, rho: float) -> None:
+    rng = np.random.default_rng([n_classes, int(10 * rho)])
+    truth, covered, small = 0.1, [], []
+    for _ in range(600):
+        clusters = np.repeat(np.arange(n_classes), rng.geometric(1 / 15, n_classes))
+        # Both models find the same images hard; the difference depends on the class.
+        hard = rng.normal(size=len(clusters))
+        effect = math.sqrt(rho) * rng.normal(size=n_classes)[clusters]
+        first = hard + truth + effect + math.sqrt(1 - rho) * rng.normal(size=len(clusters))
+        result = paired_difference(first, hard, clusters)
+        covered.append(result.low <= truth <= result.high)
+        null = paired_difference(first - truth, hard, clusters)
+        small.append(null.p <= 0.05)
+    # Two standard errors of a count of 600 are 1.8 %.
+    assert 0.93 - 0.018 <= np.mean(covered) <= 0.97 + 0.018
+    assert np.mean(small) == pytest.approx(1 - np.mean(covered))
+
+
+@pytest.mark.parametrize("per", ["concept", "class"])
+@pytest.mark.parametrize("centred", [True, False])
+def test_jackknife_against_the_reference(per: str, centred: bool) -> None:
+    generator = torch.Generator().manual_seed(3)
+    first, second = torch.randn(2, 7, 5, generator=generator)
+    truth = torch.rand(7, 5, generator=generator)
+    first[2, 0] = torch.nan
+    truth[:, 4] = 0
+    result = cgim_difference(first, second, truth, per, centred)
+    kept = [0, 1, 3, 4, 5, 6]
+    expected = comparisons.cgim_difference(*(m.double().numpy()[kept] for m in (first, second, truth)), per, centred)
+    assert (result.difference, result.low, result.high, result.p) == pytest.approx(expected, rel=1e-6)
+    assert (result.n, result.undefined) == ((4, 1) if per == "concept" else (6, 1))
+    scores = cgim(first.double()[kept], truth.double()[kept], per, centred)
+    assert result.first == pytest.approx(scores.nanmean().item())
+    assert math.isnan(cgim_difference(first[:3], second[:3], truth[:3], per, centred).p)
+
+
+def test_coverage_of_the_jackknife() -> None:
+    covered = []
+    rng = np.random.default_rng(0)
+
+    def draw(n: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        truth = rng.random((n, 6))
+        noise = rng.normal(size=(2, n, 6))
+        return *(torch.as_tensor(truth + s * e) for s, e in zip((0.5, 0.3), noise, strict=True)), torch.as_tensor(truth)
+
+    expected = np.mean([cgim_difference(*draw(20)).difference for _ in range(150)])
+    for _ in range(300):
+        result = cgim_difference(*draw(20))
+        covered.append(result.low <= expected <= result.high)
+    assert 0.92 <= np.mean(covered) <= 0.985
+
+
+@pytest.mark.parametrize(("adjust", "reference"), [("holm", comparisons.holm), ("bh", comparisons.benjamini_hochberg)])
+def test_corrections(adjust: str, reference) -> None:
+    # By hand, m = 3: Holm 3 x .01, 2 x .02, max(.04, .03); Benjamini-Hochberg 3 x .01, 1.5 x .02, .03.
+    by_hand = {"holm": [0.03, 0.04, 0.04], "bh": [0.03, 0.03, 0.03]}[adjust]
+    np.testing.assert_allclose(adjust_p_values([0.01, 0.02, 0.03], adjust), by_hand)
+    p = np.random.default_rng(0).random(40).round(2)
+    np.testing.assert_allclose(adjust_p_values(p, adjust), reference(p.tolist()))
+    np.testing.assert_allclose(adjust_p_values([*p, math.nan], adjust), [*reference(p.tolist()), math.nan])
+    np.testing.assert_array_equal(adjust_p_values(p, "none"), p)
+    assert adjust_p_values([], adjust).shape == (0,)
+
+
+def test_discoveries_by_hand() -> None:
+    draws = np.arange(1.0, 40)[:, None] + np.zeros(4)
+    found = find_discoveries([0.0, 40.0, 20.5, math.nan], draws)
+    # Nothing is as low as 0 or as high as 40: 2 (1 + 0) / 40. 19 draws are above 20.5.
+    np.testing.assert_allclose(found.p, [0.05, 0.05, 2 * 20 / 40, math.nan])
+    np.testing.assert_allclose(found.p_adjusted, [0.075, 0.075, 1, math.nan])
+    assert not found.passed.any()
+    assert (found.n_above, found.n_below, found.fewest) == (1, 1, 3)
+    assert found.n_by_luck == pytest.approx(3 / 40)
+    assert find_discoveries([0.0, 40.0, 20.5, math.nan], draws, alpha=0.1).passed.tolist() == [True, True, False, False]
+
+
+def test_discoveries_under_the_null_and_with_planted_concepts() -> None:
+    false, among, outside = 0, [], []
+    rng = np.random.default_rng(1)
+    for _ in range(100):
+        draws, scores = rng.normal(size=(399, 40)), rng.normal(size=40)
+        null = find_discoveries(scores, draws)
+        false += null.passed.any()
+        outside.append(null.n_above + null.n_below)
+        scores[:10] += 5
+        planted = find_discoveries(scores, draws)
+        assert planted.passed[:10].sum() >= 8
+        among.append(planted.passed[10:].sum() / max(1, planted.passed.sum()))
+    assert false <= stats.binom.ppf(0.999, 100, 0.05)
+    assert np.mean(among) <= 0.05
+    assert np.mean(outside) == pytest.approx(2 * null.n_by_luck, rel=0.3)
+    assert 2 * null.n_by_luck == pytest.approx(0.05 * 40)

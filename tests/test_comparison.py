@@ -1,0 +1,236 @@
+"""`compare`: matching of rows, clusters, pairs, corrections, CGIM; on tables by hand and on what the package gives."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import nn
+
+from captum_concepts import ConceptBank, PostHocCBM
+from quantus_concepts import CEM, CGIM, Subject, compare, evaluate, plot_comparison, score_concepts, score_contrasts
+from quantus_concepts.functional import adjust_p_values, cgim_difference, paired_difference
+
+RNG = np.random.default_rng(0)
+CLASSES = np.arange(20) % 4
+SCORES = {name: RNG.random(20) for name in ("x", "y", "z")}
+
+
+def table(*models: str, metric: str = "CEM", **columns: object) -> pd.DataFrame:
+    images = {"metric": metric, "image": range(20), "label": CLASSES, **columns}
+    return pd.concat([pd.DataFrame({"model": name, **images, "value": SCORES[name]}) for name in models])
+
+
+def test_two_tables_are_matched_by_image() -> None:
+    first, second = table("x"), table("y").sample(frac=1, random_state=0)
+    (row,) = compare(first, second).to_dict("records")
+    expected = paired_difference(SCORES["x"], SCORES["y"], CLASSES)
+    assert (row["a"], row["b"], row["metric"]) == ("x", "y", "CEM")
+    assert row["difference"] == pytest.approx(expected.difference)
+    assert (row["low"], row["high"], row["p"]) == pytest.approx((expected.low, expected.high, expected.p))
+    assert (row["value_a"], row["value_b"]) == pytest.approx((SCORES["x"].mean(), SCORES["y"].mean()))
+    assert (row["n"], row["undefined"], row["p_adjusted"]) == (20, 0, row["p"])
+
+
+def test_a_model_and_its_copy() -> None:
+    (row,) = compare(table("x"), table("x")).to_dict("records")
+    assert (row["a"], row["b"], row["difference"], row["low"], row["high"], row["p"]) == ("a", "b", 0, 0, 0, 1)
+
+
+def test_pairs_of_one_table_and_their_correction() -> None:
+    models = table("x", "y", "z")
+    result = compare(models)
+    assert result[["a", "b"]].values.tolist() == [["x", "y"], ["x", "z"], ["y", "z"]]
+    np.testing.assert_allclose(result["p_adjusted"], adjust_p_values(result["p"]))
+    reference = compare(models, reference="z", adjust="none")
+    assert reference[["a", "b"]].values.tolist() == [["x", "z"], ["y", "z"]]
+    assert reference["difference"].tolist() == result["difference"][1:].tolist()
+    assert reference["p_adjusted"].equals(reference["p"])
+
+
+def test_variants_are_rows_in_their_order() -> None:
+    variants = [
+        {"metric": "CLM", "l": 3.0, "explanation": "weight"},
+        {"metric": "CEM", "l": math.nan, "explanation": ""},
+        {"metric": "CEM", "l": 1.0, "explanation": "value"},
+    ]
+    tables = [pd.concat([table(name, **variant) for variant in variants]) for name in ("x", "y")]
+    result = compare(*tables)
+    assert result["metric"].tolist() == ["CLM", "CEM", "CEM"]
+    assert result["explanation"].tolist() == ["weight", "", "value"]
+    assert result["l"].fillna(0).tolist() == [3, 0, 1]
+    # Empty columns are left out.
+    assert "explanation" not in compare(table("x", explanation=""), table("y", explanation=""))
+
+
+def test_baselines_are_compared_with_the_maps_themselves() -> None:
+    parts = [
+        table("x", baseline=name).assign(value=SCORES[key]) for name, key in (("", "x"), ("norm", "y"), ("c", "z"))
+    ]
+    other = table("x", metric="CEM", baseline="")
+    clm = pd.concat([part.assign(metric="CLM") for part in parts])
+    result = compare(pd.concat([clm, other]), by="baseline", reference="")
+    assert result[["metric", "a", "b"]].values.tolist() == [["CLM", "norm", ""], ["CLM", "c", ""]]
+    assert result["difference"][0] == pytest.approx(SCORES["y"].mean() - SCORES["x"].mean())
+
+
+def test_clusters() -> None:
+    first, second = table("x", bird=CLASSES // 2), table("y", bird=CLASSES // 2)
+    for clusters, expected in ((None, None), ("bird", CLASSES // 2), (CLASSES % 3, CLASSES % 3)):
+        (low,) = compare(first, second, clusters=clusters)["low"]
+        assert low == pytest.approx(paired_difference(SCORES["x"], SCORES["y"], expected).low)
+    bare = [part.drop(columns="label") for part in (first, second)]
+    with pytest.raises(ValueError, match=r"a column `label` or `class` for `clusters`"):
+        compare(*bare)
+    with pytest.raises(ValueError, match=r"one cluster for each image, 0 to 19, but got 3"):
+        compare(*bare, clusters=[0, 1, 2])
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "keywords", "message"),
+    [
+        (table("x"), table("y")[:17], {}, "3 rows of 'x' and 0 rows of 'y' have no counterpart: metric CEM, image 17"),
+        (table("x"), table("y", metric="CLM"), {}, "20 rows of 'x' and 20 rows of 'y'"),
+        (pd.concat([table("x")] * 2), table("y"), {}, "20 rows are there again"),
+        (table("x"), table("y", label=(CLASSES + (np.arange(20) < 5)) % 4), {}, "5 of 20 images have other classes"),
+        (table("x"), None, {}, "`model` or `method` with at least two names"),
+        (table("x", "y"), None, {"reference": "w"}, r"`reference` to be one of \['x', 'y'\] but got 'w'"),
+        (table("x"), table("y"), {"reference": "x"}, "either argument `b` or `reference`"),
+        (table("x"), table("y"), {"by": "metric"}, "`by` to be a column with one name"),
+        (
+            table("x").drop(columns="image"),
+            table("y"),
+            {},
+            "`a` to have rows, and columns `metric`, `image`",
+        ),
+    ],
+)
+def test_refused(first: pd.DataFrame, second: pd.DataFrame | None, keywords: dict[str, str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        compare(first, second, **keywords)
+
+
+def test_what_is_no_table_is_refused() -> None:
+    with pytest.raises(TypeError, match="`b` to be a DataFrame or what `evaluate` returns but got dict"):
+        compare(table("x"), {"y": SCORES["y"]})
+
+
+def test_cgim_is_compared_by_classes() -> None:
+    truth, x, y = torch.rand(3, 6, 4, generator=torch.Generator().manual_seed(0)).double()
+    x[2, 1] = math.nan
+
+    def rows(model: str, metric: str, explanation: str, matrix: torch.Tensor) -> pd.DataFrame:
+        label, item = np.indices(matrix.shape).reshape(2, -1)
+        columns = {"model": model, "metric": metric, "explanation": explanation, "image": -1, "label": label}
+        return pd.DataFrame({**columns, "item": [f"concept {j}" for j in item], "value": matrix.flatten()})
+
+    both = pd.concat(
+        [
+            rows("x", "class importance", "weight", x),
+            rows("y", "class importance", "weight", y),
+            rows("", "class concepts", "", truth),
+            table("x", "y"),
+        ]
+    )
+    result = compare(both)
+    assert result["metric"].tolist() == ["CEM", *["CGIM"] * 2, *["CGIM correlation"] * 2]
+    for row, (centred, per) in zip(
+        result[1:].to_dict("records"), [(c, per) for c in (False, True) for per in ("concept", "class")], strict=True
+    ):
+        expected = cgim_difference(x, y, truth, per, centred)
+        assert (row["item_kind"], row["explanation"]) == (per, "weight")
+        assert (row["difference"], row["low"], row["p"]) == pytest.approx(
+            (expected.difference, expected.low, expected.p)
+        )
+        assert (row["n"], row["undefined"]) == (expected.n, expected.undefined)
+    with pytest.raises(ValueError, match="'class concepts' with those of 'class importance'"):
+        compare(both[both["metric"] != "class concepts"])
+    with pytest.raises(ValueError, match="for the same classes and concepts"):
+        compare(both[~((both["metric"] == "class importance") & (both["label"] == 5))])
+
+
+def small_cbm(seed: int) -> PostHocCBM:
+    generator = torch.Generator().manual_seed(seed)
+    cbm = PostHocCBM(nn.Conv2d(3, 4, 3), ConceptBank(torch.randn(4, 4, generator=generator)), nn.Linear(4, 2))
+    with torch.no_grad():
+        for parameter in cbm.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator))
+    return cbm
+
+
+IMAGES = torch.rand(12, 3, 16, 16, generator=torch.Generator().manual_seed(0))
+LABELS = torch.arange(12) % 2
+PRESENT = (torch.rand(12, 4, generator=torch.Generator().manual_seed(1)) < 0.5).int()
+
+
+def test_tables_of_score_concepts() -> None:
+    models = {"one": small_cbm(0), "two": small_cbm(1)}
+    loader = [(IMAGES, LABELS, PRESENT)]
+    scores = score_concepts(models, loader, top_l=[1], per_image=True)
+    result = compare(scores)
+    assert "density" not in set(result["metric"])
+    means = score_concepts(models, loader, top_l=[1])
+    of_cem = means[(means["metric"] == "CEM") & (means["set"] == "all")].set_index(["model", "explanation"])["value"]
+    rows = result[result["metric"] == "CEM"]
+    assert len(rows) == 3
+    for row in rows.itertuples():
+        assert row.value_a == pytest.approx(of_cem["one", row.explanation])
+        assert row.value_b == pytest.approx(of_cem["two", row.explanation])
+    again = compare(scores[scores["model"] == "one"], scores[scores["model"] == "two"])
+    pd.testing.assert_frame_equal(again, result)
+
+
+def test_tables_of_score_contrasts() -> None:
+    networks = [nn.Sequential(nn.Flatten(), nn.Linear(768, 2)) for _ in range(2)]
+    masks = torch.zeros(12, 1, 16, 16)
+    masks[..., :5, :5] = 1
+    methods = {
+        "bright": lambda model, inputs, targets, **kwargs: inputs,
+        "dark": lambda model, inputs, targets, **kwargs: 1 - inputs,
+    }
+    subjects = tuple(Subject(network.eval(), IMAGES, network(IMAGES).argmax(1)) for network in networks)
+    scores = score_contrasts(methods, masks, mcs=subjects, per_image=True)
+    result = compare(scores, clusters=LABELS)
+    assert result[["a", "b"]].values.tolist() == [["bright", "dark"]] * 2
+    assert set(result["metric"]) == {"MCS", "MCS baseline"}
+    assert (result["difference"] == 0).all()
+
+
+def test_evaluations() -> None:
+    head = nn.Linear(4, 2)
+    values = torch.randn(12, 4, generator=torch.Generator().manual_seed(2)).numpy()
+    methods = {"values": values, "opposite": -values}
+    metrics = {"CEM": CEM(PRESENT), "CGIM": CGIM(PRESENT[:2] * 0.9 + 0.05)}
+    evaluation = evaluate(metrics, methods, head, values, LABELS.numpy())
+    (row,) = compare(evaluation, clusters=LABELS).to_dict("records")
+    first, second = (evaluation.results[name]["CEM"] for name in methods)
+    expected = paired_difference(first, second, LABELS)
+    assert (row["a"], row["b"], row["metric"]) == ("values", "opposite", "CEM")
+    assert row["difference"] == pytest.approx(expected.difference)
+    assert row["p"] == pytest.approx(expected.p)
+    with pytest.raises(ValueError, match="Pass `clusters` as an array"):
+        compare(evaluation)
+    twice = compare(evaluation, evaluation, clusters=None)
+    assert twice["p"].tolist() == [1, 1]
+    assert set(twice["method"]) == {"values", "opposite"}
+
+
+def test_a_plot_shows_each_difference_and_zero() -> None:
+    result = compare(table("x", "y", "z", l=1.0))
+    result.loc[0, "p_adjusted"] = 0.01
+    figure, ax = plot_comparison(result)
+    assert [label.get_text() for label in ax.get_yticklabels()][1] == "CEM l = 1: x - z"
+    filled, hollow = (line for line in ax.lines if line.get_marker() == "o")
+    assert filled.get_xdata().tolist() == [result["difference"][0]]
+    assert hollow.get_xdata().tolist() == result["difference"][1:].tolist()
+    assert any(set(line.get_xdata()) == {0} for line in ax.lines)
+    (bars,) = ax.containers[0].lines[2]
+    ends = np.array([segment[:, 0] for segment in bars.get_segments()])
+    np.testing.assert_allclose(ends, result[["low", "high"]])
+    assert plot_comparison(result, ax)[1] is ax
+    figure.canvas.draw()
+    with pytest.raises(ValueError, match="`result` to be what `compare` returns"):
+        plot_comparison(result.drop(columns="low"))
