@@ -69,14 +69,24 @@ _EXPLAINED = "--images images --explanations explanations"
 _MADE = "--generated made"
 #: What good arguments name of the place that is written here, for the commands that need files.
 FILES = {
-    "pasta train": "--data rated --encoder embedded --seeds 1 --epochs 1 --learning-rate 0.001",
-    "pasta score": f"{_EXPLAINED} --scorer scorer.safetensors",
-    "pasta sheet": _EXPLAINED,
-    "pasta join": "votes.json --data rated",
     "substitute generate": "--out out --model empty --birds Blue_Jay --n-per-pair 1",
     "substitute filter": f"--model empty {_MADE}",
     "substitute sheet": f"--filtered filtered {_MADE}",
     "substitute export": f"--filtered filtered {_MADE}",
+}
+
+#: Good arguments of commands that are plain functions; the others have theirs in their options.
+SMALL = {
+    "benchmark pasta": "--n-per-image 12 --image-size 32 --no-uses --n-images 20 --seeds 1 --epochs 1 --no-progress "
+    "--device cpu",
+    "pasta ablate": "--tables labels --n-images 20 --seeds 1 --epochs 1 --no-progress --device cpu",
+    "pasta sizes": "--no-classifiers --n-images 20 --seeds 1 --epochs 1 --no-progress --device cpu",
+    "pasta metrics": "--n-images 20 --n-explained 4 --n-train 20 --classifier-epochs 1 --no-progress --device cpu",
+    "pasta train": "--data rated --encoder embedded --seeds 1 --epochs 1 --learning-rate 0.001 --no-progress "
+    "--device cpu",
+    "pasta score": f"{_EXPLAINED} --scorer scorer.safetensors --no-progress --device cpu",
+    "pasta sheet": f"{_EXPLAINED} --no-progress",
+    "pasta join": "votes.json --data rated",
 }
 
 
@@ -86,8 +96,11 @@ def _small(words: str, options: type[Options]) -> str:
     return " ".join([FILES.get(words, options.quick), *(text for name, text in shared.items() if name in names)])
 
 
-#: For each command its options, and good arguments of a run that is as small as can be.
-COMMANDS = {words: (options, _small(words, options)) for words, (options, _) in EXPORTED.items()}
+#: For each command its options, None for those of a plain function, and good arguments of a small run.
+COMMANDS = {
+    words: (None, SMALL[words]) if callable(command) else (command[0], _small(words, command[0]))
+    for words, command in EXPORTED.items()
+}
 
 
 def write_own_images(root: Path, names: Sequence[str] = ("apple", "pear"), counts: tuple[int, int] = (8, 4)) -> Path:

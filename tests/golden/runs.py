@@ -37,9 +37,9 @@ from quantus_concepts.studies._kit.results import NUMBERS
 from quantus_concepts.studies._models.subjects import random_models
 from quantus_concepts.studies.app import COMMANDS as EXPORTED
 from quantus_concepts.studies.app import EXIT_INTERRUPTED, main
+from quantus_concepts.studies.pasta.material import RatedBirds
 from quantus_concepts.studies.pasta.metrics import with_control
-from quantus_concepts.studies.pasta.preparing import RatedBirds
-from quantus_concepts.studies.pasta.study import subset_correlations
+from quantus_concepts.studies.pasta.uses import subset_correlations
 
 #: In the runs that draw none.
 NO_FIGURES: dict[str, Any] = {
@@ -73,10 +73,10 @@ FEWER = {
     # Dots per inch.
     "quantus_concepts.studies._kit.charts.DPI": 30,
     "quantus_concepts.studies.attribution.global_method.tcav_score": partial(tcav_score, n_random=5),
-    "quantus_concepts.studies.pasta.study.RatedBirds": partial(RatedBirds, n_train=200),
-    "quantus_concepts.studies.pasta.study.N_CORRELATED": 12,
-    "quantus_concepts.studies.pasta.study.build_methods": few_steps,
-    "quantus_concepts.studies.pasta.study.subset_correlations": partial(subset_correlations, n_runs=10),
+    "quantus_concepts.studies.pasta.training.RatedBirds": partial(RatedBirds, n_train=200),
+    "quantus_concepts.studies.pasta.uses.N_CORRELATED": 12,
+    "quantus_concepts.studies.pasta.uses.build_methods": few_steps,
+    "quantus_concepts.studies.pasta.uses.subset_correlations": partial(subset_correlations, n_runs=10),
     "quantus_concepts.studies.pasta.metrics.with_control": partial(with_control, n=12),
 }
 RATED = ("0", "3", "6", "9", "12", "15", "39", "40", "41", "46")
@@ -302,7 +302,7 @@ RUNS |= {
     )
     for words, (options, small) in COMMANDS.items()
     # Other commands write no results.
-    if options.quick and EXPORTED[words][1].endswith(":STUDY")
+    if options is not None and options.quick and EXPORTED[words][1].endswith(":STUDY")
     if not any(command.startswith(f"{words} ") for run in RUNS.values() for command in run.commands)
 }
 
@@ -402,7 +402,7 @@ def write_digests(folder: Path) -> None:
     """Write what files hold, without what depends on how they are packed: pixels, arrays, JSON, text."""
     digests = {}
     for path in sorted(folder.rglob("*")):
-        if path.is_file() and path.name != ".quantus-concepts.json":
+        if path.is_file() and path.name not in (".quantus-concepts.json", "run.json", ".lock"):
             digests[path.relative_to(folder).as_posix()] = hashlib.sha256(_content(path)).hexdigest()[:16]
     frame = pd.DataFrame(sorted(digests.items()), columns=["file", "digest"])
     frame.to_csv(folder / "files.csv", index=False)

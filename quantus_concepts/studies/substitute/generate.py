@@ -15,8 +15,7 @@ from captum_concepts._support.files import clear_abandoned, read_json, write_ato
 from captum_concepts._support.lazy import check_extra
 from captum_concepts._support.progress import progress
 from quantus_concepts.pasta.encoders.downloads import first_line
-from quantus_concepts.studies.rating.options import words
-from quantus_concepts.studies.substitute.options import GenerateOptions
+from quantus_concepts.studies.substitute.options import GenerateOptions, words
 from quantus_concepts.studies.substitute.pairs import Pair, choose_pairs, write_pair
 
 SETTINGS = "generation.json"

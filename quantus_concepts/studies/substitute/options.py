@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from quantus_concepts.studies._kit.command import (
     AUTO,
@@ -17,7 +17,6 @@ from quantus_concepts.studies._kit.command import (
     option,
     redeclared,
 )
-from quantus_concepts.studies.rating.options import PAGE, PageOptions, words
 
 if TYPE_CHECKING:
     import torch
@@ -29,6 +28,24 @@ VERIFY, CHOOSE = "verify", "choose"
 #: Names of the questions in files of answers, and the answers to the first two.
 ATTRIBUTE, BIRD, CHOICE = "attribute_there", "still_the_bird", "choice"
 YES, SOMEWHAT, NO = "yes", "somewhat", "no"
+PAGE = "Page"
+
+
+def words(text: str | None) -> list[str]:
+    """Split what was given with commas."""
+    return [word.strip() for word in (text or "").split(",") if word.strip()]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PageOptions(ProgressOptions, OutOptions, SeedOptions):
+    """A page on which people answer questions about pictures."""
+
+    late: ClassVar[int] = 1
+
+    picture_size: int = option(384, "Longer side of the pictures in pixels.", panel=PAGE, bounds=(32, 2048))
+    max_megabytes: float = option(
+        50.0, "Maximum size of the page in megabytes.", panel=PAGE, bounds=(0, 2000), open_low=True
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

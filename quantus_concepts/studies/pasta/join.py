@@ -1,4 +1,4 @@
-"""The command `pasta join`: the files of several annotators become one folder of ratings."""
+"""`pasta join`: the files of several annotators become one folder of ratings."""
 
 from __future__ import annotations
 
@@ -9,15 +9,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import typer
+
 from captum_concepts._support.files import check_plain_file, printable, read_json
 from quantus_concepts.datasets.folders import list_some
 from quantus_concepts.datasets.ratings.annotations import as_vote, read_records
 from quantus_concepts.datasets.ratings.explanations import QUESTIONS
 from quantus_concepts.datasets.ratings.files import CONCEPT_SUFFIX, MAP_SUFFIX, attribution_path
 from quantus_concepts.datasets.ratings.released import ANNOTATIONS, PastaRatings
-from quantus_concepts.studies._kit.output import OutputFolder
-from quantus_concepts.studies.rating.options import MODALITY, VOTES, JoinOptions
+from quantus_concepts.studies._kit.folder import RunFolder
 
+#: Keys of a record of the release: its votes, and the kind of an explanation without values, a drawing.
+VOTES, MODALITY = "Annotation", "modality"
 #: Key of a file of the page: the annotator, who is left out of the joined file.
 ANNOTATOR = "annotator"
 
@@ -42,22 +45,15 @@ class JoinedRatings:
         ]
 
 
-def join(options: JoinOptions) -> str:
-    """Write a folder that `PastaRatings` reads, and return a summary."""
-    joined = join_ratings(options.files)
-    with OutputFolder("pasta-ratings", options.out, options.identity(), overwrite=options.overwrite) as folder:
-        for name in _rated_files(joined, options.data):
-            check_plain_file(options.data / name, "File")
-            folder.write_bytes(name, (options.data / name).read_bytes())
-        records = json.dumps(joined.as_records(), ensure_ascii=False, indent=1)
-        folder.write_text(ANNOTATIONS, records.encode("utf-8", "backslashreplace").decode("utf-8"))
-    ratings = PastaRatings(folder.path, name="joined ratings")
-    lines = [
-        f"{len(joined.annotators)} annotators: {printable(', '.join(joined.annotators))}.",
-        *ratings.notes,
-        str(folder.path),
-    ]
-    return "\n".join(lines)
+def write_ratings(folder: RunFolder, joined: JoinedRatings, data: Path) -> None:
+    """Write a folder that `PastaRatings` reads, and print what it holds."""
+    for name in _rated_files(joined, data):
+        check_plain_file(data / name, "File")
+        folder.write(name, (data / name).read_bytes())
+    folder.write(ANNOTATIONS, json.dumps(joined.as_records(), ensure_ascii=False, indent=1))
+    typer.echo(printable(f"{len(joined.annotators)} annotators: {', '.join(joined.annotators)}."))
+    for note in PastaRatings(folder.path, name="joined ratings").notes:
+        typer.echo(printable(note))
 
 
 def join_ratings(files: Sequence[Path]) -> JoinedRatings:
