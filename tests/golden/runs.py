@@ -72,6 +72,7 @@ FEWER = {
     "quantus_concepts.studies.substitution.evaluation.random_models": few_random_models,
     # Dots per inch.
     "quantus_concepts.studies._kit.charts.DPI": 30,
+    "quantus_concepts.studies._kit.plots.DPI": 30,
     "quantus_concepts.studies.attribution.global_method.tcav_score": partial(tcav_score, n_random=5),
     "quantus_concepts.studies.pasta.training.RatedBirds": partial(RatedBirds, n_train=200),
     "quantus_concepts.studies.pasta.uses.N_CORRELATED": 12,

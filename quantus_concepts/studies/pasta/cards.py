@@ -30,7 +30,7 @@ from quantus_concepts.studies._kit.report import readable, render
 N_CONCEPTS = 15
 #: JPEG quality; with full colour resolution, since maps are red on blue.
 QUALITY = 86
-FOR, AGAINST = "#b34700", "#3b6ea5"
+FOR, AGAINST, LABELS = "#b34700", "#3b6ea5", "#333333"
 MEGABYTE = 1_000_000
 #: The page on which people answer.
 RATING_PAGE = "rate.html"
@@ -125,10 +125,10 @@ def plot_concepts(explanation: ConceptExplanation, n: int = N_CONCEPTS) -> Figur
     axes = figure.add_subplot()
     values = [value for _, value in top]
     axes.barh(range(len(top)), values, color=[FOR if value >= 0 else AGAINST for value in values], height=0.62)
-    axes.set_yticks(range(len(top)), [name for name, _ in top], color=INK, fontsize=9)
+    axes.set_yticks(range(len(top)), [name for name, _ in top], color=LABELS, fontsize=9)
     axes.invert_yaxis()
-    axes.axvline(0, color=INK, linewidth=0.8)
-    axes.tick_params(length=0, labelsize=8.5, colors=INK)
+    axes.axvline(0, color=LABELS, linewidth=0.8)
+    axes.tick_params(length=0, labelsize=8.5, colors=LABELS)
     axes.spines[:].set_visible(False)
     return figure
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import typer
+from matplotlib.style import context
 
 from captum_concepts._support.files import printable
 from captum_concepts._support.progress import progress as bar
@@ -200,10 +201,11 @@ def _write_release(folder: RunFolder, files: Sequence[ExplanationFile], picture_
             folder.write(f"{PICTURES}/{stem}.png", file.path.read_bytes())
             continue
         explanation = file.read()
-        picture = (
-            png(plot_concepts(explanation))
-            if isinstance(explanation, ConceptExplanation)
-            else encode_image(shown_picture(explanation, picture_size), "PNG")
-        )
+        if isinstance(explanation, ConceptExplanation):
+            # What people rated looks alike, whatever a matplotlibrc or the look of reports says.
+            with context("default"):
+                picture = png(plot_concepts(explanation))
+        else:
+            picture = encode_image(shown_picture(explanation, picture_size), "PNG")
         folder.write(f"{PICTURES}/{stem}.png", picture)
         folder.write(f"{ACTIVATIONS}/{stem}{file.path.suffix.lower()}", file.path.read_bytes())
