@@ -159,12 +159,7 @@ def table_names(text: str) -> tuple[str, ...]:
 
 
 def run_ablations(
-    folder: RunFolder,
-    ablations: Sequence[str],
-    embedder: Embedder,
-    plan: Plan,
-    data: Path | None,
-    n_images: int | None,
+    folder: RunFolder, ablations: Sequence[str], embedder: Embedder, plan: Plan, data: Path | None, n_images: int | None
 ) -> None:
     """Train and test every variant, and write all of it; the paper's numbers are rows of the model "paper"."""
     with warnings_as_notes(folder):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -28,86 +28,38 @@ if TYPE_CHECKING:
 RATINGS, TRAINING, EMBEDDING, BIRDS = "Ratings", "Training", "Embedding", "Painted birds and simulated raters"
 USES = "What the score is used for"
 
-Question = Annotated[
-    str, typer.Option(help="Q1 to Q6, some with commas, or all in one training.", rich_help_panel=TRAINING)
-]
-Splits = Annotated[int, typer.Option(min=1, max=MANY, help="Splits to train and test on.", rich_help_panel=TRAINING)]
-ScorerEpochs = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        max=MANY,
-        help="Passes over the training explanations; if none are given 20 with the embedded encoder, else 600.",
-        rich_help_panel=TRAINING,
-    ),
-]
-LearningRate = Annotated[
-    float | None,
-    typer.Option(
-        min=0,
-        max=1000,
-        help="Learning rate (Adam); if none is given 0.003 with the embedded encoder, else 2e-6.",
-        rich_help_panel=TRAINING,
-    ),
-]
-TrainShare = Annotated[
-    float,
-    typer.Option(min=0, max=1, help="Share of images, and of explainers, to train on.", rich_help_panel=TRAINING),
-]
-Regressors = Annotated[bool, typer.Option("--regressors", help="Also ridge, lasso and SVM.", rich_help_panel=TRAINING)]
-Data = Annotated[
-    Path | None,
-    typer.Option(
-        exists=True,
-        file_okay=False,
-        help="Folder with human_annotations.json; by default simulated raters of painted birds.",
-        rich_help_panel=RATINGS,
-    ),
-]
-NImages = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        max=MANY,
-        help="Number of painted birds, if no folder is given; by default 120.",
-        rich_help_panel=RATINGS,
-    ),
-]
-Cache = Annotated[
-    Path | None,
-    typer.Option(file_okay=False, help="Folder that keeps embeddings for the next run.", rich_help_panel=EMBEDDING),
-]
-Encoder = Annotated[
-    str,
-    typer.Option(
-        help="siglip, clip, eva02, embedded (untrained, to try things), or MODEL/TAG of open_clip.",
-        rich_help_panel=EMBEDDING,
-    ),
-]
-EncoderWeights = Annotated[
-    Path | None,
-    typer.Option(
-        exists=True,
-        dir_okay=False,
-        help="File of the encoder's weights; by default open_clip downloads them.",
-        rich_help_panel=EMBEDDING,
-    ),
-]
-EncoderTokenizer = Annotated[
-    Path | None,
-    typer.Option(
-        exists=True,
-        file_okay=False,
-        help="Folder of the encoder's tokenizer, if it is from transformers.",
-        rich_help_panel=EMBEDDING,
-    ),
-]
-NTrain = Annotated[int, typer.Option(min=2, max=MANY, help="Birds each network learns from.")]
-NExplained = Annotated[int, typer.Option(min=1, max=MANY, help="Birds that are explained.", rich_help_panel=USES)]
-NMasks = Annotated[int, typer.Option(min=1, max=MANY, help="Masks of RISE.", rich_help_panel=USES)]
-ClassifierEpochs = Annotated[
-    int, typer.Option(min=1, max=MANY, help="Epochs of each small network that is explained.", rich_help_panel=USES)
-]
+
+def option(help: str, panel: str | None = None, *flags: str, **settings: Any) -> Any:
+    """Declare an option with its help, the panel it stands in, and typer's settings."""
+    return typer.Option(*flags, help=help, rich_help_panel=panel, **settings)
+
+
+#: Settings of whole numbers, of folders and of files that are there.
+ONE: dict[str, Any] = {"min": 1, "max": MANY}
+FOLDER: dict[str, Any] = {"exists": True, "file_okay": False}
+FILE: dict[str, Any] = {"exists": True, "dir_okay": False}
+Question = Annotated[str, option("Q1 to Q6, some with commas, or all in one training.", TRAINING)]
+Splits = Annotated[int, option("Splits to train and test on.", TRAINING, **ONE)]
+_EPOCHS = "Passes over the training explanations; if none are given 20 with the embedded encoder, else 600."
+ScorerEpochs = Annotated[int | None, option(_EPOCHS, TRAINING, **ONE)]
+_RATE = "Learning rate (Adam); if none is given 0.003 with the embedded encoder, else 2e-6."
+LearningRate = Annotated[float | None, option(_RATE, TRAINING, min=0, max=1000)]
+TrainShare = Annotated[float, option("Share of images, and of explainers, to train on.", TRAINING, min=0, max=1)]
+Regressors = Annotated[bool, option("Also ridge, lasso and SVM.", TRAINING, "--regressors")]
+_DATA = "Folder with human_annotations.json; by default simulated raters of painted birds."
+Data = Annotated[Path | None, option(_DATA, RATINGS, **FOLDER)]
+NImages = Annotated[int | None, option("Painted birds, if no folder is given; by default 120.", RATINGS, **ONE)]
+Cache = Annotated[Path | None, option("Folder that keeps embeddings for the next run.", EMBEDDING, file_okay=False)]
+_ENCODERS = "siglip, clip, eva02, embedded (untrained, to try things), or MODEL/TAG of open_clip."
+Encoder = Annotated[str, option(_ENCODERS, EMBEDDING)]
+_WEIGHTS = "File of the encoder's weights; by default open_clip downloads them."
+EncoderWeights = Annotated[Path | None, option(_WEIGHTS, EMBEDDING, **FILE)]
+_TOKENIZER = "Folder of the encoder's tokenizer, if it is from transformers."
+EncoderTokenizer = Annotated[Path | None, option(_TOKENIZER, EMBEDDING, **FOLDER)]
+NTrain = Annotated[int, option("Birds each network learns from.", USES, min=2, max=MANY)]
+NExplained = Annotated[int, option("Birds that are explained.", USES, **ONE)]
+NMasks = Annotated[int, option("Masks of RISE.", USES, **ONE)]
+ClassifierEpochs = Annotated[int, option("Epochs of each small network that is explained.", USES, **ONE)]
 
 
 @contextmanager
@@ -143,19 +95,10 @@ def benchmark_pasta(
     learning_rate: LearningRate = 3e-3,
     train_share: TrainShare = 0.7,
     regressors: Regressors = False,
-    n_images: Annotated[
-        int,
-        typer.Option(min=1, max=MANY, help="Painted birds whose explanations are rated.", rich_help_panel=BIRDS),
-    ] = 240,
-    n_per_image: Annotated[
-        int, typer.Option(min=1, max=MANY, help="Explanations of each that are rated.", rich_help_panel=BIRDS)
-    ] = 21,
-    image_size: Annotated[
-        int, typer.Option(min=32, max=512, help="Height and width in pixels.", rich_help_panel=BIRDS)
-    ] = 64,
-    uses: Annotated[
-        bool, typer.Option(help="Mixture, steered RISE, robustness, other metrics.", rich_help_panel=USES)
-    ] = True,
+    n_images: Annotated[int, option("Painted birds whose explanations are rated.", BIRDS, **ONE)] = 240,
+    n_per_image: Annotated[int, option("Explanations of each that are rated.", BIRDS, **ONE)] = 21,
+    image_size: Annotated[int, option("Height and width in pixels.", BIRDS, min=32, max=512)] = 64,
+    uses: Annotated[bool, option("Mixture, steered RISE, robustness, other metrics.", USES)] = True,
     n_explained: NExplained = 48,
     n_masks: NMasks = 400,
     classifier_epochs: ClassifierEpochs = 6,
@@ -208,49 +151,37 @@ def benchmark_pasta(
 def pasta_train(
     data: Annotated[
         Path,
-        typer.Option(
-            exists=True,
-            file_okay=False,
-            help="Folder with human_annotations.json, as published (ENSTA-U2IS/PASTA) or made with `pasta sheet`.",
-            rich_help_panel=RATINGS,
+        option(
+            "Folder with human_annotations.json, as published (ENSTA-U2IS/PASTA) or made with `pasta sheet`.",
+            RATINGS,
+            **FOLDER,
         ),
     ],
-    datasets: Annotated[
-        str | None, typer.Option(help="Only these data sets, with commas.", rich_help_panel=RATINGS)
-    ] = None,
+    datasets: Annotated[str | None, option("Only these data sets, with commas.", RATINGS)] = None,
     modality: Annotated[
         Literal["map", "drawing", "concepts"] | None,
-        typer.Option(
-            help="Only explanations of this kind: drawing, concepts, or map (drawn anew from its values).",
-            rich_help_panel=RATINGS,
-        ),
+        option("Only explanations of this kind: drawing, concepts, or map (drawn anew from its values).", RATINGS),
     ] = None,
     drawings: Annotated[
         bool,
-        typer.Option(
+        option(
+            "Show maps by the pictures people rated, or draw them anew from their values.",
+            RATINGS,
             "--drawings/--redraw",
-            help="Show maps by the pictures people rated, or draw them anew from their values.",
-            rich_help_panel=RATINGS,
         ),
     ] = True,
     labels: Annotated[
         Literal["predicted", "image-name"],
-        typer.Option(
-            help="predicted: the class predicted. image-name: the one in the name of the image's file, as the release.",
-            rich_help_panel=RATINGS,
+        option(
+            "predicted: the class predicted. image-name: the one in the name of the image's file, as the release.",
+            RATINGS,
         ),
     ] = "predicted",
     votes: Annotated[
-        Literal["mode", "mean", "median"],
-        typer.Option(help="How the votes on one explanation are joined.", rich_help_panel=RATINGS),
+        Literal["mode", "mean", "median"], option("How the votes on one explanation are joined.", RATINGS)
     ] = "mode",
     sparseness: Annotated[
-        bool,
-        typer.Option(
-            "--sparseness",
-            help="Also correlate the votes with the sparseness of the maps (Table 9).",
-            rich_help_panel=RATINGS,
-        ),
+        bool, option("Also correlate the votes with the sparseness of the maps (Table 9).", RATINGS, "--sparseness")
     ] = False,
     question: Question = "all",
     seeds: Splits = 5,
@@ -258,39 +189,25 @@ def pasta_train(
     learning_rate: LearningRate = 2e-6,
     train_share: TrainShare = 0.7,
     regressors: Regressors = False,
-    loss: Annotated[
-        Literal["paper", "release"],
-        typer.Option(help="As in the paper, or as in its release.", rich_help_panel=TRAINING),
-    ] = "paper",
-    labelled: Annotated[bool, typer.Option(help="Whether the scorer sees the class.", rich_help_panel=TRAINING)] = True,
+    loss: Annotated[Literal["paper", "release"], option("As in the paper, or as in its release.", TRAINING)] = "paper",
+    labelled: Annotated[bool, option("Whether the scorer sees the class.", TRAINING)] = True,
     encoder: Encoder = "siglip",
     encoder_weights: EncoderWeights = None,
     encoder_tokenizer: EncoderTokenizer = None,
     cache: Cache = None,
     saliency: Annotated[
         Literal["overlay", "masked"],
-        typer.Option(help="overlay: the map laid over the image. masked: image times map.", rich_help_panel=EMBEDDING),
+        option("overlay: the map laid over the image. masked: image times map.", EMBEDDING),
     ] = "overlay",
-    n_top: Annotated[
-        int, typer.Option(min=1, max=MANY, help="Concepts named in the sentence.", rich_help_panel=EMBEDDING)
-    ] = 15,
-    template: Annotated[
-        str,
-        typer.Option(help="A sentence with {} where the names of the concepts go.", rich_help_panel=EMBEDDING),
-    ] = "",
+    n_top: Annotated[int, option("Concepts named in the sentence.", EMBEDDING, **ONE)] = 15,
+    template: Annotated[str, option("A sentence with {} where the names of the concepts go.", EMBEDDING)] = "",
     concepts: Annotated[
         Literal["sentence", "weighted"],
-        typer.Option(
-            help="sentence: of the top concepts. weighted: mean of all concepts' embeddings.",
-            rich_help_panel=EMBEDDING,
-        ),
+        option("sentence: of the top concepts. weighted: mean of all concepts' embeddings.", EMBEDDING),
     ] = "sentence",
     sentence: Annotated[
         Literal["ours", "release"],
-        typer.Option(
-            help="Sentence of the concepts: ours, or release for exactly that of the released code.",
-            rich_help_panel=EMBEDDING,
-        ),
+        option("Sentence of the concepts: ours, or release for exactly that of the released code.", EMBEDDING),
     ] = "ours",
     progress: Progress = True,
     out: Out = None,
@@ -353,8 +270,7 @@ def pasta_train(
 
 def pasta_ablate(
     tables: Annotated[
-        str,
-        typer.Option(help="all, or some of votes, labels, scorers, saliency, n-top, concepts, losses, with commas."),
+        str, option("all, or some of votes, labels, scorers, saliency, n-top, concepts, losses, with commas.")
     ] = "all",
     encoder: Encoder = "embedded",
     encoder_weights: EncoderWeights = None,
@@ -406,17 +322,14 @@ def pasta_ablate(
 
 def pasta_sizes(
     encoders: Annotated[
-        str | None,
-        typer.Option(help="Encoders to compare, separated by commas: siglip, clip, eva02, embedded, MODEL/TAG."),
+        str | None, option("Encoders to compare, separated by commas: siglip, clip, eva02, embedded, MODEL/TAG.")
     ] = None,
     widths: Annotated[
-        str, typer.Option(help="Widths of the embedded encoder (untrained), if no encoders are given.")
+        str, option("Widths of the embedded encoder (untrained), if no encoders are given.")
     ] = "8,32,128,512",
-    classifiers: Annotated[
-        bool, typer.Option(help="Also explain networks of several sizes; only with simulated raters.")
-    ] = True,
-    channels: Annotated[str, typer.Option(help="Channels of the networks that are explained.")] = "8,16,32,64",
-    n_networks: Annotated[int, typer.Option(min=1, max=MANY, help="Networks trained of each size.")] = 3,
+    classifiers: Annotated[bool, option("Also explain networks of several sizes; only with simulated raters.")] = True,
+    channels: Annotated[str, option("Channels of the networks that are explained.")] = "8,16,32,64",
+    n_networks: Annotated[int, option("Networks trained of each size.", **ONE)] = 3,
     n_train: NTrain = 2000,
     n_explained: NExplained = 32,
     classifier_epochs: ClassifierEpochs = 4,
@@ -472,9 +385,7 @@ def pasta_metrics(
     n_train: NTrain = 2000,
     classifier_epochs: ClassifierEpochs = 4,
     n_masks: NMasks = 100,
-    n_samples: Annotated[
-        int, typer.Option(min=1, max=MANY, help="Draws of noise for each MaxSensitivity.", rich_help_panel=USES)
-    ] = 5,
+    n_samples: Annotated[int, option("Draws of noise for each MaxSensitivity.", USES, **ONE)] = 5,
     data: Data = None,
     n_images: NImages = None,
     progress: Progress = True,

@@ -160,8 +160,7 @@ def training_settings(encoder: str, epochs: int | None, learning_rate: float | N
     """Return how scorers are trained on an encoder, whose own epochs and learning rate are the default."""
     own = (EMBEDDED_EPOCHS, EMBEDDED_LEARNING_RATE) if encoder.startswith(EMBEDDED) else (600, 2e-6)
     return TrainingSettings(
-        epochs=own[0] if epochs is None else epochs,
-        learning_rate=own[1] if learning_rate is None else learning_rate,
+        epochs=own[0] if epochs is None else epochs, learning_rate=own[1] if learning_rate is None else learning_rate
     )
 
 

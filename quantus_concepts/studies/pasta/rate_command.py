@@ -21,59 +21,47 @@ from quantus_concepts.studies._kit.options import (
 )
 from quantus_concepts.studies.pasta.command import (
     EMBEDDING,
+    FOLDER,
+    ONE,
     Cache,
     EncoderTokenizer,
     EncoderWeights,
     check_encoder_files,
+    option,
     run_folder,
 )
 
 SCORER, PAGE, PERTURBED = "Scorer", "Page", "For Q5 and Q6"
-FILE_NAME, IMAGE_NAME, NO_LABELS = "file-name", "image-name", "none"
+FROM_FILE_NAME, FROM_IMAGE_NAME, NO_LABELS = "file-name", "image-name", "none"
 LABELS = (
     "file-name (of the explanation), image-name, none, or a CSV file with the columns image, label and, if wanted, "
     "true_label"
 )
 
-Images = Annotated[
-    Path,
-    typer.Option(
-        exists=True, file_okay=False, help="Folder of images called {dataset}_{image id}_{label}.png or .jpg."
-    ),
-]
-Explanations = Annotated[
-    Path,
-    typer.Option(
-        exists=True,
-        file_okay=False,
-        help="Folder of .npy maps, .png drawings and .json concepts called like their images, or with one such folder "
-        "for each explainer.",
-    ),
-]
-Ascending = Annotated[str | None, typer.Option(help="Explainers whose small values mean important, with commas.")]
-PictureSize = Annotated[
-    int, typer.Option(min=32, max=2048, help="Longer side of the pictures in pixels.", rich_help_panel=PAGE)
-]
-MaxMegabytes = Annotated[
-    float, typer.Option(min=0, max=2000, help="Maximum size of the page in megabytes.", rich_help_panel=PAGE)
-]
-Changed = Annotated[
-    Path | None,
-    typer.Option(
-        exists=True,
-        file_okay=False,
-        help="Folder with the folders images and explanations of the same images: --light lightly perturbed, --strong "
-        "until the prediction changed, with the new prediction as the label of their names.",
-        rich_help_panel=PERTURBED,
-    ),
-]
+_IMAGES = "Folder of images called {dataset}_{image id}_{label}.png or .jpg."
+Images = Annotated[Path, option(_IMAGES, **FOLDER)]
+_EXPLANATIONS = (
+    "Folder of .npy maps, .png drawings and .json concepts called like their images, or with one such folder for each "
+    "explainer."
+)
+Explanations = Annotated[Path, option(_EXPLANATIONS, **FOLDER)]
+Ascending = Annotated[str | None, option("Explainers whose small values mean important, with commas.")]
+PictureSize = Annotated[int, option("Longer side of the pictures in pixels.", PAGE, min=32, max=2048)]
+MaxMegabytes = Annotated[float, option("Maximum size of the page in megabytes.", PAGE, min=0, max=2000)]
+_LIGHT = "Folder with the folders images and explanations of the same images, lightly perturbed."
+_STRONG = "The same, perturbed until the prediction changed; the label of their names is the new prediction."
+_SCORER = (
+    "File or folder: PASTA_Q1.pth, ... of ENSTA-U2IS/PASTA_weights, what `pasta train` wrote, or the demonstration of "
+    "`benchmark pasta`."
+)
+_ENCODER = "siglip, clip, eva02, embedded or MODEL/TAG of open_clip; by default what the scorer was trained on."
 
 
 def _check_labels(labels_from: str | None) -> None:
     from captum_concepts._support.checks import check_file
 
-    if labels_from not in (None, FILE_NAME, IMAGE_NAME, NO_LABELS):
-        check_file("--labels-from", labels_from, f"{FILE_NAME}, {IMAGE_NAME}, {NO_LABELS} or a file")
+    if labels_from not in (None, FROM_FILE_NAME, FROM_IMAGE_NAME, NO_LABELS):
+        check_file("--labels-from", labels_from, f"{FROM_FILE_NAME}, {FROM_IMAGE_NAME}, {NO_LABELS} or a file")
 
 
 def pasta_score(
@@ -81,36 +69,16 @@ def pasta_score(
     explanations: Explanations,
     labels_from: Annotated[
         str | None,
-        typer.Option(
-            help=f"{LABELS}; by default image-name for scorers trained so, as the released ones, else file-name."
-        ),
+        option(f"{LABELS}; by default image-name for scorers trained so, as the released ones, else file-name."),
     ] = None,
     ascending: Ascending = None,
-    scorer: Annotated[
-        Path | None,
-        typer.Option(
-            exists=True,
-            help="File or folder: PASTA_Q1.pth, ... of ENSTA-U2IS/PASTA_weights, what `pasta train` wrote, or the "
-            "demonstration of `benchmark pasta`.",
-            rich_help_panel=SCORER,
-        ),
-    ] = None,
-    question: Annotated[
-        str, typer.Option(help="all, or some with commas; the first is sorted by.", rich_help_panel=SCORER)
-    ] = "all",
-    clip: Annotated[
-        bool, typer.Option(help="Set scores above 5 to 5; the release leaves them.", rich_help_panel=SCORER)
-    ] = True,
+    scorer: Annotated[Path | None, option(_SCORER, SCORER, exists=True)] = None,
+    question: Annotated[str, option("all, or some with commas; the first is sorted by.", SCORER)] = "all",
+    clip: Annotated[bool, option("Set scores above 5 to 5; the release leaves them.", SCORER)] = True,
     n_shown: Annotated[
-        int, typer.Option(min=0, max=MANY, help="Number of the best, and of the worst, explanations on the page.")
+        int, option("Number of the best, and of the worst, explanations on the page.", min=0, max=MANY)
     ] = 12,
-    encoder: Annotated[
-        str | None,
-        typer.Option(
-            help="siglip, clip, eva02, embedded or MODEL/TAG of open_clip; by default what the scorer was trained on.",
-            rich_help_panel=EMBEDDING,
-        ),
-    ] = None,
+    encoder: Annotated[str | None, option(_ENCODER, EMBEDDING)] = None,
     encoder_weights: EncoderWeights = None,
     encoder_tokenizer: EncoderTokenizer = None,
     cache: Cache = None,
@@ -145,7 +113,7 @@ def pasta_score(
     from quantus_concepts.studies.pasta.score import make_embedder, read_scorer, run_score
 
     chosen = read_scorer(scorer, question)
-    labels = labels_from or (IMAGE_NAME if chosen.labelled_by == IMAGE_NAME else FILE_NAME)
+    labels = labels_from or (FROM_IMAGE_NAME if chosen.labelled_by == FROM_IMAGE_NAME else FROM_FILE_NAME)
     build = partial(
         make_embedder,
         chosen,
@@ -167,23 +135,17 @@ def pasta_score(
 def pasta_sheet(
     images: Images,
     explanations: Explanations,
-    labels_from: Annotated[str, typer.Option(help=f"{LABELS}.")] = FILE_NAME,
+    labels_from: Annotated[str, option(f"{LABELS}.")] = FROM_FILE_NAME,
     ascending: Ascending = None,
     questions: Annotated[
         str | None,
-        typer.Option(
-            help="Questions, separated by commas; by default Q1 to Q4, and Q5 and Q6 with --light and --strong.",
-            rich_help_panel=PAGE,
-        ),
+        option("Questions, separated by commas; by default Q1 to Q4, and Q5 and Q6 with --light and --strong.", PAGE),
     ] = None,
     n_items: Annotated[
-        int | None,
-        typer.Option(
-            min=1, max=MANY, help="Explanations to take, drawn with --seed; by default all.", rich_help_panel=PAGE
-        ),
+        int | None, option("Explanations to take, drawn with --seed; by default all.", PAGE, **ONE)
     ] = None,
-    light: Changed = None,
-    strong: Changed = None,
+    light: Annotated[Path | None, option(_LIGHT, PERTURBED, **FOLDER)] = None,
+    strong: Annotated[Path | None, option(_STRONG, PERTURBED, **FOLDER)] = None,
     picture_size: PictureSize = 384,
     max_megabytes: MaxMegabytes = 50.0,
     progress: Progress = True,
@@ -205,9 +167,9 @@ def pasta_sheet(
     from quantus_concepts.studies.pasta.sheet import page_questions, write_sheet
 
     changes = {"Q5": light, "Q6": strong}
-    for option, root in (("--light", light), ("--strong", strong)):
+    for flag, root in (("--light", light), ("--strong", strong)):
         for part in ("images", "explanations") if root is not None else ():
-            check_folder(option, root / part)
+            check_folder(flag, root / part)
     asked = page_questions(questions, changes)
     with run_folder("pasta sheet", settings, out, overwrite) as folder:
         write_sheet(
@@ -229,7 +191,7 @@ def pasta_sheet(
 
 def pasta_join(
     files: Annotated[list[Path], typer.Argument(exists=True, dir_okay=False, help="Files that the annotators saved.")],
-    data: Annotated[Path, typer.Option(exists=True, file_okay=False, help="The folder that `pasta sheet` wrote.")],
+    data: Annotated[Path, option("The folder that `pasta sheet` wrote.", **FOLDER)],
     out: Out = None,
     overwrite: Overwrite = False,
 ) -> Path:

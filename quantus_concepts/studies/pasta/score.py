@@ -11,8 +11,10 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
+import typer
 from markupsafe import Markup
 
+from captum_concepts._support.files import printable
 from captum_concepts._support.fingerprints import file_state
 from captum_concepts._support.images import load_image
 from quantus_concepts.datasets.ratings.explanation_files import (
@@ -32,16 +34,7 @@ from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import load_scorer
 from quantus_concepts.studies._kit.folder import RunFolder, warnings_as_notes
 from quantus_concepts.studies._kit.plots import dots
-from quantus_concepts.studies._kit.report import (
-    Picture,
-    Report,
-    Section,
-    Table,
-    Verdict,
-    number,
-    render,
-    write_report,
-)
+from quantus_concepts.studies._kit.report import Picture, Report, Section, Table, Verdict, number, render, write_report
 from quantus_concepts.studies._kit.results import pick
 from quantus_concepts.studies.pasta.cards import data_url, listed_concepts, resize_image, shown_picture
 from quantus_concepts.studies.pasta.material import ALL, EMBEDDED, load_encoder, words
@@ -93,7 +86,9 @@ def run_score(
         mixture = mixture_of(scores.sort_index(), scorer.questions[0])
         texts = {name: scores[name].map("{:.4f}".format, na_action="ignore") for name in scorer.questions}
         folder.write("scores.csv", for_spreadsheets(scores.assign(**texts)).to_csv(index=False))
-        folder.note(*_remarks(files, usable, scorer))
+        for remark in _remarks(files, usable, scorer):
+            folder.note(remark)
+            typer.echo(f"Note: {printable(remark)}", err=True)
         means = by_explainer(scores.sort_index(), scorer.questions, mixture)
     settings = {
         name.replace("_", " "): str(value) for name, value in embedder.settings.items() if value not in ("", None)

@@ -113,6 +113,8 @@ def embed_by_ranges(
     for kind in dict.fromkeys(modalities):
         places = [place for place, modality in enumerate(modalities) if modality == kind]
         batches += [places[start : start + key["batch size"]] for start in range(0, len(places), key["batch size"])]
+    # The ranges' own files are not listed: a run that is interrupted here leaves a folder that is known as its own.
+    folder.write("cache/embeddings.txt", fingerprint_of(key))
     rows = score_shards(
         partial(_range_embedder, make_embedder, explanations, batches),
         len(batches),
@@ -378,11 +380,7 @@ def best_split(results: Sequence[SplitResult]) -> SplitResult:
 
 
 def train_on_ratings(
-    folder: RunFolder,
-    ratings: RatedExplanations,
-    embedder: Embedder,
-    plan: Plan,
-    expected: np.ndarray | None = None,
+    folder: RunFolder, ratings: RatedExplanations, embedder: Embedder, plan: Plan, expected: np.ndarray | None = None
 ) -> tuple[pd.DataFrame, list[SplitResult]]:
     """Embed ratings, and train and test scorers on every split."""
     folder.note(*ratings.notes)

@@ -100,9 +100,6 @@ def run_training(
 def _sparseness(folder: RunFolder, maps: PastaRatings, plan: Plan) -> pd.DataFrame:
     """Correlate votes with the one metric that needs neither a classifier nor its explainers: the paper's Table 9."""
     values = cached_arrays(
-        folder,
-        "sparseness",
-        identity_of_ratings(maps),
-        lambda: metric_values(maps, display_progressbar=plan.progress),
+        folder, "sparseness", identity_of_ratings(maps), lambda: metric_values(maps, display_progressbar=plan.progress)
     )
     return pd.DataFrame(rating_correlations(values, maps.targets(plan.votes)[:, plan.columns], plan.questions))

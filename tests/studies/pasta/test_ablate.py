@@ -8,6 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from quantus_concepts.studies.pasta.evaluation import Plan, variant_figures
+from quantus_concepts.studies.pasta.options import ABLATIONS, SCORER, SHUFFLED, AblateOptions, Variant, table_names
 
 from fixtures_pasta import write_pasta_release
 from golden.runs import smaller
@@ -21,8 +23,6 @@ from quantus_concepts.studies._kit.results import pick
 from quantus_concepts.studies._kit.run import Run
 from quantus_concepts.studies.app import main
 from quantus_concepts.studies.pasta.ablate import answers, differences, finding, train_variants
-from quantus_concepts.studies.pasta.evaluation import Plan, variant_figures
-from quantus_concepts.studies.pasta.options import ABLATIONS, SCORER, SHUFFLED, AblateOptions, Variant, table_names
 
 QUICK = ["--no-progress", "--device", "cpu", "--epochs", "2"]
 EXPLAINERS = ("0", "3", "6", "9", "12", "15", "40", "41", "46")

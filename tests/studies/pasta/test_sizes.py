@@ -6,10 +6,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
-
-from quantus_concepts.pasta.encoders.embedded_encoder import EmbeddedEncoder
 from quantus_concepts.studies.pasta.options import SCORER, SHUFFLED
 from quantus_concepts.studies.pasta.preparing import METHODS
+
+from quantus_concepts.pasta.encoders.embedded_encoder import EmbeddedEncoder
 from quantus_concepts.studies.pasta.sizes import answer_of, finding, slopes
 
 

@@ -10,6 +10,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from quantus_concepts.studies.pasta.applications import PERTURBED
+from quantus_concepts.studies.pasta.options import CEILING, SCORER, SHUFFLED, SIMULATED_HUMAN
+from quantus_concepts.studies.pasta.preparing import RatedBirds, train_classifier
 
 from golden.record import RECORDED
 from golden.runs import smaller
@@ -22,9 +25,6 @@ from quantus_concepts.studies._kit.charts import png
 from quantus_concepts.studies._kit.pictures import PictureGrid
 from quantus_concepts.studies.app import main
 from quantus_concepts.studies.pasta import study
-from quantus_concepts.studies.pasta.applications import PERTURBED
-from quantus_concepts.studies.pasta.options import CEILING, SCORER, SHUFFLED, SIMULATED_HUMAN
-from quantus_concepts.studies.pasta.preparing import RatedBirds, train_classifier
 
 #: As the run that is recorded.
 TINY = [
