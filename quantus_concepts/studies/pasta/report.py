@@ -149,7 +149,6 @@ def training_report(
     means = with_baseline(over_splits(frame, BY).reset_index(drop=True), None if trained else shuffled_ranges(results))
     of_all = pick(means, modality="all")
     rater = next((name for name in (HUMAN, SIMULATED_HUMAN) if name in set(frame["model"])), "")
-    compared = rater_differences(frame, rater)
     scc = ordered(pick(of_all, measure="SCC", model=[SCORER, rater, CEILING]), question=questions)
     scc[["random_low", "random_high"]] = scc.groupby("question", sort=False)[["random_low", "random_high"]].transform(
         "first"
@@ -158,7 +157,7 @@ def training_report(
     sections = [
         Section(
             "Agreement with the votes",
-            [table_1(pd.concat([of_all, compared]), questions, None if ratings.simulated else encoder, rater)],
+            [table_1(of_all, questions, None if ratings.simulated else encoder)],
             [orientation_table(questions), splits_table(results)],
         ),
         *kind_sections(means, results, ratings, questions),
@@ -172,7 +171,7 @@ def training_report(
         sections.append(Section("Other metrics", [correlation_table(correlations)]))
     return Report(
         title,
-        [*agreement_verdicts(of_all, questions), *rater_verdicts(compared, rater), *use_verdicts(used)],
+        [*agreement_verdicts(of_all, questions), *use_verdicts(used)],
         Picture(
             "agreement",
             dots(scc, "question", "model", label="Spearman's correlation with the votes", percent=False, reference=0)[
@@ -200,35 +199,9 @@ def agreement_verdicts(of_all: pd.DataFrame, questions: Sequence[str]) -> list[V
     return verdicts
 
 
-def rater_differences(frame: pd.DataFrame, rater: str) -> pd.DataFrame:
-    """Return how far the scorer's kappa is above that of one rater, split by split."""
-    on = ["question", "measure", "modality", "seed"]
-    ours, theirs = (pick(frame, model=model, measure="QWK", modality="all") for model in (SCORER, rater))
-    pairs = ours.merge(theirs, on=on, suffixes=("", " of rater"))
-    if pairs.empty:
-        return pd.DataFrame()
-    rows = pairs.assign(value=pairs["value"] - pairs["value of rater"], model=f"{SCORER} minus {rater}")
-    # A difference of two kappas is not a kappa: Student's interval.
-    return over_splits(rows.assign(measure="difference"), BY).assign(measure="QWK")
-
-
-def rater_verdicts(compared: pd.DataFrame, rater: str) -> list[Verdict]:
-    """Ask of the first question whether the scorer agrees better with the joined vote than one rater does."""
-    return [
-        Verdict.of(
-            f"{row['question']}: closer to the joined vote than {rater}? (QWK, difference)",
-            row,
-            write=number,
-            text=difference_text(row),
-        )
-        for row in compared.head(1).to_dict("records")
-    ]
-
-
-def table_1(means: pd.DataFrame, questions: Sequence[str], encoder: str | None, rater: str) -> Table:
+def table_1(means: pd.DataFrame, questions: Sequence[str], encoder: str | None) -> Table:
     """Return ours in the form of the paper's Table 1 and, of the models of Table 17, the paper's where comparable."""
-    order = [*MODELS[:-2], f"{SCORER} minus {rater}", CEILING, SHUFFLED]
-    parts = [means]
+    parts = [means.assign(label=means["model"])]
     if encoder is not None:
         printed = pick(paper_table(1), row=["human", *([encoder] if encoder in PRESETS else [])])
         parts.append(printed.assign(label="paper, " + printed["row"]))
@@ -237,9 +210,8 @@ def table_1(means: pd.DataFrame, questions: Sequence[str], encoder: str | None, 
             regressors = regressors[regressors["row"] != SCORER]
             parts.append(regressors.assign(label="paper, " + regressors["row"]))
     frame = pd.concat([part for part in parts if len(part)], ignore_index=True)
-    frame["label"] = frame.get("label", pd.Series(np.nan, frame.index)).fillna(frame["model"])
     frame = pick(frame, question=list(questions), measure=list(MEASURES))
-    frame = ordered(frame, measure=list(MEASURES), label=[*order, *frame["label"]], question=questions)
+    frame = ordered(frame, measure=list(MEASURES), label=[*MODELS, *frame["label"]], question=questions)
     return Table(
         "table-1",
         "Table 1: agreement with the votes on unseen images and explainers",
