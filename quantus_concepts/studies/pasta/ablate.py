@@ -25,10 +25,9 @@ from quantus_concepts.studies.pasta.report import (
     TRAINED_RANGE,
     banner_of,
     difference_text,
-    ordered,
     paper_table,
+    table,
     three,
-    with_texts,
 )
 from quantus_concepts.studies.pasta.scorers import (
     PAPER_MEASURES,
@@ -106,8 +105,9 @@ ABLATIONS = {
     ),
     "saliency": Ablation(
         "How maps are shown",
-        "Laid over the image (Eq. 1), the image times the map (Eq. 14) or, where there are some, the drawings that people "
-        "saw. The embedded encoder is scaled to pictures laid over: the others fall outside of what it tells apart.",
+        "Laid over the image (Eq. 1), the image times the map (Eq. 14) or, where there are some, the drawings that "
+        "people saw. The embedded encoder is scaled to pictures laid over: the others fall outside of what it tells "
+        "apart.",
         (*_variants("saliency", "overlay", "masked", drawn=False), Variant(DRAWING)),
         18,
         "map",
@@ -174,9 +174,9 @@ def run_ablations(
         splits = train_variants(folder, ablations, ratings, embedder, plan, maps)
         means = over_splits(splits, KEYS)
         printed = [
-            paper_table(table).rename(columns={"row": "variant"}).assign(ablation=name, modality="all", splits=5)
+            paper_table(number_).rename(columns={"row": "variant"}).assign(ablation=name, modality="all", splits=5)
             for name in ablations
-            if (table := ABLATIONS[name].table) is not None
+            if (number_ := ABLATIONS[name].table) is not None
         ]
         frame = pd.concat([means, *printed], ignore_index=True)[[*means.columns]]
         folder.write("splits.csv", splits.to_csv(index=False))
@@ -272,9 +272,9 @@ def variant_figures(
 def differences(splits: pd.DataFrame, name: str, question: str) -> pd.DataFrame:
     """Return how far each variant (row) of an ablation is above its default in SCC: mean, interval, splits."""
     chosen = pick(splits, ablation=name, model=SCORER, question=question, modality="all", measure="SCC")
-    table = chosen.pivot(index="seed", columns="variant", values="value")
-    default, *variants = (variant.name for variant in ABLATIONS[name].variants if variant.name in table)
-    change = table[variants].sub(table[default], axis=0).melt(var_name="variant")
+    wide = chosen.pivot(index="seed", columns="variant", values="value")
+    default, *variants = (variant.name for variant in ABLATIONS[name].variants if variant.name in wide)
+    change = wide[variants].sub(wide[default], axis=0).melt(var_name="variant")
     # A difference of two correlations is not a correlation: Student's interval.
     return over_splits(change.assign(measure="difference"), ("variant", "measure"))
 
@@ -308,8 +308,8 @@ def report(frame: pd.DataFrame, splits: pd.DataFrame, banner: str) -> Report:
         verdicts[:8],
         Picture("choices", figure, "Every choice with the same splits; the first of each group is the default."),
         sections,
-        lead=f"Scorers trained and tested on the same {splits['seed'].nunique()} splits with one choice changed; the one "
-        "that changes most stands here.",
+        lead=f"Scorers trained and tested on the same {splits['seed'].nunique()} splits with one choice changed; the "
+        "one that changes most stands here.",
         reading={
             **READING,
             "Random range": TRAINED_RANGE,
@@ -335,19 +335,18 @@ def ablation_table(name: str, frame: pd.DataFrame, splits: pd.DataFrame, questio
     parts.append(pick(of_all, model=SHUFFLED, measure="SCC").assign(head=f"SCC, {SHUFFLED}"))
     parts.append(pick(of_all, model=PAPER).assign(head=lambda part: "paper, " + part["measure"]))
     cells = pd.concat([part for part in parts if len(part)], ignore_index=True)
-    heads = [*PAPER_MEASURES, *names(cells, "head")]
-    cells = ordered(cells, variant=[variant.name for variant in ablation.variants], head=heads)
     note = (
-        f"As the paper's Table {ablation.table}, whose numbers are of its own data and encoder."
+        f"As the paper's Table {ablation.table}; its numbers are of its own data and encoder. "
         if ablation.table
         else ""
     )
-    return Table(
+    return table(
         f"{name}-{question}",
         f"{ablation.title}, {question}",
-        with_texts(cells),
-        ["variant"],
-        ["head"],
-        three,
-        f"{note} {SHUFFLED}: the baseline, trained on the votes of other explanations.".strip(),
+        cells,
+        "variant",
+        "head",
+        f"{note}{SHUFFLED}: the baseline, trained on the votes of other explanations.",
+        variant=[variant.name for variant in ablation.variants],
+        head=[*PAPER_MEASURES, *names(cells, "head")],
     )

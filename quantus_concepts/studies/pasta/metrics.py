@@ -39,7 +39,7 @@ from quantus_concepts.studies.pasta.material import (
     train_classifier,
     training_settings,
 )
-from quantus_concepts.studies.pasta.report import banner_of, is_release, ordered, paper_table, three, with_texts
+from quantus_concepts.studies.pasta.report import banner_of, is_release, paper_table, table, with_texts
 from quantus_concepts.studies.pasta.scorers import (
     SCORER,
     Plan,
@@ -78,7 +78,8 @@ def run_metrics(
     """Measure rated explanations, relate the measures to the votes, and write all of it; the paper's numbers last."""
     with warnings_as_notes(folder):
         if ratings is not None:
-            key, more = identity_of_ratings(ratings), dict[str, np.ndarray]()
+            key: Any = identity_of_ratings(ratings)
+            more: dict[str, np.ndarray] = {}
             values = cached_arrays(
                 folder, "metrics", key, partial(metric_values, ratings, display_progressbar=progress)
             )
@@ -339,13 +340,13 @@ def report(frame: pd.DataFrame, explanations: pd.DataFrame, ratings: RatedExplan
         reading={
             "Random range": f"Where 95 % of {N_DRAWN} correlations lie with the votes (or scores) shuffled among all "
             "explanations.",
-            "Intervals": "95 % over resampled images with all their explanations. P-values, which take explanations for "
-            "independent, are not given.",
-            "Marked pixels": "As the paper's Table 2: here the bird's pixels stand for what people would mark. The paper "
-            "calls its two rankings consistent; by the numbers it prints RISE is first of three in one and second in the "
-            "other.",
-            "The paper's explainers": "The published ratings name explainers by number, of which the paper gives no list; "
-            "its Tables 10 and 11 are in results.csv.",
+            "Intervals": "95 % over resampled images with all their explanations. P-values, which take explanations "
+            "for independent, are not given.",
+            "Marked pixels": "As the paper's Table 2: here the bird's pixels stand for what people would mark. The "
+            "paper calls its two rankings consistent; by the numbers it prints RISE is first of three in one and "
+            "second in the other.",
+            "The paper's explainers": "The published ratings name explainers by number, of which the paper gives no "
+            "list; its Tables 10 and 11 are in results.csv.",
             **{name: QUESTIONS[name].text for name in questions},
         },
         banner=banner_of(ratings),
@@ -355,14 +356,11 @@ def report(frame: pd.DataFrame, explanations: pd.DataFrame, ratings: RatedExplan
 
 def correlation_table(related: pd.DataFrame) -> Table:
     """Return metrics (rows) against questions (columns)."""
-    return Table(
-        "correlations",
-        "Correlation of metrics and votes",
-        related,
-        ["metric", "measure"],
-        ["question"],
-        number,
-        "As the paper's Tables 7 to 9. SCC: Spearman's, with 95 % intervals; PCC: Pearson's. Random ranges are in the CSV.",
+    caption = (
+        "As the paper's Tables 7 to 9. SCC: Spearman's, with 95 % intervals; PCC: Pearson's. The CSV has random ranges."
+    )
+    return table(
+        "correlations", "Correlation of metrics and votes", related, "metric measure", "question", caption, number
     )
 
 
@@ -372,35 +370,25 @@ def vote_table(frame: pd.DataFrame, ratings: RatedExplanations) -> Table:
     parts = [votes.assign(question=votes["measure"])]
     if is_release(ratings):
         printed = pick(paper_table("text"), measure="vote", question=names(parts[0], "question"))
-        parts.append(with_texts(printed, number).assign(explainer="paper, all"))
-    shares = pick(frame, measure=SHARE)
-    texts = [
-        f"{percent(row['value'])} % (shuffled: to {percent(row['random_high'])} %)" for row in shares.to_dict("records")
+        parts.append(printed.assign(explainer="paper, all"))
+    shares = pick(frame, measure=SHARE).assign(explainer="share of the variance between explainers", low=math.nan)
+    ends = shares["random_high"].map(percent)
+    parts = [
+        with_texts(pd.concat(parts), number),
+        shares.assign(text=shares["value"].map(percent) + " % (shuffled: to " + ends + " %)"),
     ]
-    nothing = dict.fromkeys(("low", "high"), math.nan)
-    parts.append(shares.assign(explainer="share of the variance between explainers", text=texts, **nothing))
-    return Table(
-        "votes-by-explainer",
-        "Mean of the joined votes, 1 to 5, by explainer",
-        pd.concat(parts, ignore_index=True),
-        [EXPLAINER],
-        ["question"],
-        number,
-        "As the paper's Table 11. Small numbers are 95 % intervals over images. Low is good in Q5.",
-    )
+    caption = "As the paper's Table 11. Small numbers are 95 % intervals over images. Low is good in Q5."
+    title = "Mean of the joined votes, 1 to 5, by explainer"
+    return table("votes-by-explainer", title, pd.concat(parts), EXPLAINER, "question", caption, number)
 
 
 def raw_table(frame: pd.DataFrame) -> Table:
     """Return the mean of each metric (column) by explainer (row)."""
     means = pick(frame, table="10, 11", measure=list(RAW_METRICS))
-    return Table(
-        "metrics-by-explainer",
-        "Mean of the metrics by explainer",
-        ordered(means, explainer=names(means, EXPLAINER), measure=RAW_METRICS),
-        [EXPLAINER],
-        ["measure"],
-        three,
-        "As the paper's Table 10. Empty: not defined, as for a method whose maps do not depend on the image.",
+    caption = "As the paper's Table 10. Empty: not defined, as for a method whose maps do not depend on the image."
+    orders = {"explainer": names(means, EXPLAINER), "measure": RAW_METRICS}
+    return table(
+        "metrics-by-explainer", "Mean of the metrics by explainer", means, EXPLAINER, "measure", caption, **orders
     )
 
 
@@ -408,13 +396,8 @@ def human_table(frame: pd.DataFrame) -> Table:
     """Return the distance of maps to the marked pixels, the score and the votes by method."""
     heads = {MASK_ERROR: "MAE (low is good)", SCORER: SCORER, "Q1": "votes, Q1"}
     rows = pick(frame, table="10, 11", measure=list(heads))
-    rows = ordered(rows[rows[EXPLAINER] != "all"], explainer=names(rows, EXPLAINER), measure=list(heads))
-    return Table(
-        "marked-pixels",
-        "Difference of the map, in [0, 1], from the bird's mask; mean predicted and given rating",
-        rows.assign(measure=rows["measure"].map(heads)),
-        [EXPLAINER],
-        ["measure"],
-        number,
-        "As the paper's Table 2. Small numbers are 95 % intervals over images.",
-    )
+    rows = rows[rows[EXPLAINER] != "all"].assign(measure=rows["measure"].map(heads))
+    title = "Difference of the map, in [0, 1], from the bird's mask; mean predicted and given rating"
+    caption = "As the paper's Table 2. Small numbers are 95 % intervals over images."
+    orders = {"explainer": names(rows, EXPLAINER), "measure": [*heads.values()]}
+    return table("marked-pixels", title, rows, EXPLAINER, "measure", caption, number, **orders)

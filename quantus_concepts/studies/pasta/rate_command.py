@@ -168,8 +168,9 @@ def pasta_sheet(
 
     changes = {"Q5": light, "Q6": strong}
     for flag, root in (("--light", light), ("--strong", strong)):
-        for part in ("images", "explanations") if root is not None else ():
-            check_folder(flag, root / part)
+        if root is not None:
+            check_folder(flag, root / "images")
+            check_folder(flag, root / "explanations")
     asked = page_questions(questions, changes)
     with run_folder("pasta sheet", settings, out, overwrite) as folder:
         write_sheet(

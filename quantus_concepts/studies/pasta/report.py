@@ -58,17 +58,17 @@ N_RANKED, N_NAMED, RANKED_SIZE = 6, 6, 224
 EPOCHS, ACROSS = 20, 3
 CHOICE, AVERAGE = "mixture", "average of explainers"
 READING = {
-    "Score": "Predicted rating from 1 to 5. A scorer learns from votes on maps, drawings and lists of concepts alike, and "
-    "is tested on explanations whose image and explainer are both new to it.",
+    "Score": "Predicted rating from 1 to 5. A scorer learns from votes on maps, drawings and lists of concepts alike, "
+    "and is tested on explanations whose image and explainer are both new to it.",
     "MSE": "Mean squared error between score and joined vote; lower is better.",
     "QWK": "Quadratic weighted kappa of rounded scores and votes: 1 is agreement, 0 is chance.",
-    "SCC": "Spearman's rank correlation of scores and votes: are better explanations scored higher? Rounded: of rounded "
-    "scores, as the release computes it.",
+    "SCC": "Spearman's rank correlation of scores and votes: are better explanations scored higher? Rounded: of "
+    "rounded scores, as the release computes it.",
     "Ceiling": "The same measure of a scorer that knew what the raters agree on; no scorer can know the rest. With "
     "simulated raters it is exact, else estimated from how far raters agree.",
-    "Intervals": "Student's 95 % intervals over splits, of SCC and QWK on Fisher's z; none below 3 splits. Splits share "
-    "explanations, so intervals show how much the choice of images and explainers matters. Nothing is corrected for the "
-    "number of comparisons.",
+    "Intervals": "Student's 95 % intervals over splits, of SCC and QWK on Fisher's z; none below 3 splits. Splits "
+    "share explanations, so intervals show how much the choice of images and explainers matters. Nothing is corrected "
+    "for the number of comparisons.",
 }
 TRAINED_RANGE = "The 95 % interval over the same splits of scorers that were trained on shuffled votes."
 SHUFFLED_RANGE = "Where 95 % of the means over splits lie when the votes on the test explanations are shuffled."
@@ -117,11 +117,26 @@ def difference_text(row: Mapping[str, Any]) -> str:
     return words[relation((row["low"], row["high"]), (0.0, 0.0))]
 
 
-def ordered(frame: pd.DataFrame, **orders: Sequence[str]) -> pd.DataFrame:
-    """Sort rows by columns, each in an order given; names that are not in it come last."""
-    places = {name: frame[name].map({key: place for place, key in enumerate(order)}) for name, order in orders.items()}
-    index = pd.DataFrame(places).sort_values(list(orders), kind="stable").index
-    return frame.loc[index]
+def table(
+    name: str,
+    title: str,
+    frame: pd.DataFrame,
+    rows: str,
+    columns: str,
+    caption: str = "",
+    write: Any = three,
+    **orders: Any,
+) -> Table:
+    """Declare a table with its rows in the orders given by column; names that are not in an order come last."""
+    if orders:
+        places = {
+            key: frame[key].map({value: place for place, value in enumerate(order)}) for key, order in orders.items()
+        }
+        frame = frame.reset_index(drop=True).loc[
+            pd.DataFrame(places).reset_index(drop=True).sort_values([*orders], kind="stable").index
+        ]
+    frame = frame if "text" in frame else with_texts(frame, write)
+    return Table(name, title, frame, rows.split(), [columns], write, caption)
 
 
 def with_baseline(means: pd.DataFrame, ranges: pd.DataFrame | None = None) -> pd.DataFrame:
@@ -149,7 +164,7 @@ def training_report(
     means = with_baseline(over_splits(frame, BY).reset_index(drop=True), None if trained else shuffled_ranges(results))
     of_all = pick(means, modality="all")
     rater = next((name for name in (HUMAN, SIMULATED_HUMAN) if name in set(frame["model"])), "")
-    scc = ordered(pick(of_all, measure="SCC", model=[SCORER, rater, CEILING]), question=questions)
+    scc = pick(of_all, measure="SCC", model=[SCORER, rater, CEILING]).sort_values("question", kind="stable")
     scc[["random_low", "random_high"]] = scc.groupby("question", sort=False)[["random_low", "random_high"]].transform(
         "first"
     )
@@ -177,11 +192,12 @@ def training_report(
             dots(scc, "question", "model", label="Spearman's correlation with the votes", percent=False, reference=0)[
                 0
             ],
-            f"Agreement with the joined votes (by {votes}) on explanations whose image and explainer are new, mean over "
-            f"{n_splits} split{'s' * (n_splits > 1)}. Low is good in Q5.",
+            f"Agreement with the joined votes (by {votes}) on explanations whose image and explainer are new, mean "
+            f"over {n_splits} split{'s' * (n_splits > 1)}. Low is good in Q5.",
         ),
         [section for section in sections if section.parts],
-        lead=f"Votes on {len(ratings):,} explanations of {len(set(ratings.image_ids.tolist())):,} images; encoder {encoder}.",
+        lead=f"Votes on {len(ratings):,} explanations of {len(set(ratings.image_ids.tolist())):,} images; encoder "
+        f"{encoder}.",
         reading={**READING, "Random range": TRAINED_RANGE if trained else SHUFFLED_RANGE}
         | {name: QUESTIONS[name].text for name in questions},
         banner=banner_of(ratings, encoder),
@@ -203,60 +219,39 @@ def table_1(means: pd.DataFrame, questions: Sequence[str], encoder: str | None) 
     """Return ours in the form of the paper's Table 1 and, of the models of Table 17, the paper's where comparable."""
     parts = [means.assign(label=means["model"])]
     if encoder is not None:
-        printed = pick(paper_table(1), row=["human", *([encoder] if encoder in PRESETS else [])])
-        parts.append(printed.assign(label="paper, " + printed["row"]))
+        parts.append(pick(paper_table(1), row=["human", *([encoder] if encoder in PRESETS else [])]))
         if encoder == "siglip" and set(REGRESSORS.values()) & set(means["model"]):
-            regressors = paper_table(17)
-            regressors = regressors[regressors["row"] != SCORER]
-            parts.append(regressors.assign(label="paper, " + regressors["row"]))
-    frame = pd.concat([part for part in parts if len(part)], ignore_index=True)
-    frame = pick(frame, question=list(questions), measure=list(MEASURES))
-    frame = ordered(frame, measure=list(MEASURES), label=[*MODELS, *frame["label"]], question=questions)
-    return Table(
-        "table-1",
-        "Table 1: agreement with the votes on unseen images and explainers",
-        with_texts(frame),
-        ["measure", "label"],
-        ["question"],
-        three,
+            parts.append(pick(paper_table(17), row=[*REGRESSORS.values()]))
+    parts = [parts[0], *(part.assign(label="paper, " + part["row"]) for part in parts[1:])]
+    frame = pick(pd.concat(parts, ignore_index=True), question=list(questions), measure=list(MEASURES))
+    title = "Table 1: agreement with the votes on unseen images and explainers"
+    caption = (
         "Small numbers are 95 % intervals over splits. MSE: lower is better. "
-        f"paper: {SOURCE}, Tables 1 and 17, mean ± deviation over 5 splits of its 21,110 rated explanations.",
+        f"paper: {SOURCE}, Tables 1 and 17, mean ± deviation over 5 splits of its 21,110 rated explanations."
     )
+    orders = {"measure": list(MEASURES), "label": [*MODELS, *frame["label"]], "question": questions}
+    return table("table-1", title, frame, "measure label", "question", caption, **orders)
 
 
 def orientation_table(questions: Sequence[str]) -> Table:
     """Return the paper's Table 1, where ours cannot be compared with it."""
     paper = pick(paper_table(1), measure=list(PAPER_MEASURES), question=list(questions))
-    return Table(
-        "paper",
-        "For orientation: the paper's Table 1",
-        with_texts(paper),
-        ["measure", "row"],
-        ["question"],
-        three,
-        "People's votes on explanations of photographs; not comparable with votes on other explanations.",
-    )
+    caption = "People's votes on explanations of photographs; not comparable with votes on other explanations."
+    return table("paper", "For orientation: the paper's Table 1", paper, "measure row", "question", caption)
 
 
 def splits_table(results: Sequence[SplitResult]) -> Table:
     """Return how many explanations, images and explainers each part of each split has."""
     rows = []
     for result in results:
-        split, total = result.split, sum(len(getattr(result.split, part)) for part in PARTS) + result.split.dropped
+        split = result.split
         for part in PARTS:
-            size = len(getattr(split, part))
-            small = f"{size} ({len(split.images[part])} images, {len(split.explainers[part])} explainers)"
-            rows.append((f"seed {result.seed}", part, size, small))
-        rows.append((f"seed {result.seed}", "left out", split.dropped, f"{split.dropped} of {total}"))
-    return Table(
-        "splits",
-        "Explanations in each part of each split",
-        pd.DataFrame(rows, columns=["split", "part", "value", "text"]),
-        ["split"],
-        ["part"],
-        caption="No image and no explainer is in two parts; explanations whose image and explainer fall in different "
-        "parts are left out.",
-    )
+            counts = f"{len(split.images[part])} images, {len(split.explainers[part])} explainers"
+            rows.append((f"seed {result.seed}", part, size := len(getattr(split, part)), f"{size} ({counts})"))
+        rows.append((f"seed {result.seed}", "left out", split.dropped, str(split.dropped)))
+    frame = pd.DataFrame(rows, columns=["split", "part", "value", "text"])
+    caption = "No image and no explainer is in two parts; explanations whose two fall in different parts are left out."
+    return table("splits", "Explanations in each part of each split", frame, "split", "part", caption)
 
 
 def kind_sections(
@@ -266,29 +261,17 @@ def kind_sections(
     of_kind = pick(means, measure="SCC", modality=list(KINDS), model=[SCORER, SHUFFLED])
     parts: list[Table | Picture] = []
     if len(of_kind):
-        of_kind = ordered(
-            of_kind.assign(kind=of_kind["modality"].map(KINDS) + " alone"),
-            kind=[f"{kind} alone" for kind in KINDS.values()],
-            model=MODELS,
-            question=questions,
-        )
-        caption = (
-            "An order of all explanations may come from one kind being rated higher than the other; this one does not."
-        )
+        of_kind = of_kind.assign(kind=of_kind["modality"].map(KINDS) + " alone")
+        caption = "The order of all explanations may come from one kind being rated higher; this one does not."
+        orders = {"modality": list(KINDS), "model": MODELS, "question": questions}
         title = "Correlation (SCC) with the votes within one kind"
-        parts.append(Table("kinds", title, with_texts(of_kind), ["kind", "model"], ["question"], three, caption))
+        parts.append(table("kinds", title, of_kind, "kind model", "question", caption, **orders))
     points = explainer_points(results, ratings)
-    parts.append(explainer_picture(points))
-    table = points.assign(value=points["score"], text=points["score"].map(number) + " / " + points["vote"].map(number))
-    table = table.sort_values(["kind", "question", "vote"], ascending=[False, True, False], kind="stable")
+    texts = points["score"].map(number) + " / " + points["vote"].map(number)
+    listed = points.assign(value=points["score"], text=texts).sort_values(["kind", "question", "vote"], kind="stable")
     title = "Explainers never seen in training: mean score / mean vote"
-    return [
-        Section(
-            "By kind and explainer",
-            parts,
-            [Table("explainers-seen", title, table, ["kind", "explainer"], ["question"], number)],
-        )
-    ]
+    folded = [table("explainers-seen", title, listed, "kind explainer", "question")]
+    return [Section("By kind and explainer", [*parts, explainer_picture(points)], folded)]
 
 
 def explainer_points(results: Sequence[SplitResult], ratings: RatedExplanations) -> pd.DataFrame:
@@ -396,28 +379,10 @@ def votes_picture(ratings: RatedExplanations, votes: str) -> Picture:
 
 
 def votes_table(ratings: RatedExplanations, questions: Sequence[str], votes: str) -> Table:
-    """Return mean votes by kind, and how many votes there are and are missing."""
-    voted = ~np.isnan(ratings.votes[:, :, [list(QUESTIONS).index(question) for question in questions]])
-    voters = voted.sum(1)
-    counts = {
-        "votes": voted.sum((0, 1)),
-        "missing": (~voted).sum((0, 1)),
-        "explanations without a vote": (voters == 0).sum(0),
-        "with a single vote": (voters == 1).sum(0),
-    }
-    counted = pd.DataFrame(counts, index=list(questions)).rename_axis("question").reset_index()
-    rows = counted.melt("question", var_name="kind").assign(text=lambda frame: frame["value"].map("{:,}".format))
-    means = kind_votes(ratings, votes)
-    return Table(
-        "votes-counted",
-        "Mean votes by kind, and number of votes",
-        pd.concat([means[means["question"].isin(list(questions))], rows], ignore_index=True),
-        ["kind"],
-        ["question"],
-        number,
-        "Small numbers are 95 % intervals over images. maps minus concepts: of the same image. A missing vote is left "
-        "out for its question alone.",
-    )
+    """Return mean votes by kind."""
+    caption = "Small numbers are 95 % intervals over images. maps minus concepts: of the same image."
+    means = pick(kind_votes(ratings, votes), question=list(questions))
+    return table("votes-by-kind", "Mean votes by kind", means, "kind", "question", caption, number)
 
 
 def use_verdicts(used: Uses | None) -> list[Verdict]:
@@ -448,11 +413,11 @@ def ranked_rows(result: SplitResult, ratings: RatedExplanations, question: str) 
         label = f"{ratings.explainer_ids[row]}: score {scores[place]:.2f}, vote {number(votes[place])}"
         if isinstance(explanation, ConceptExplanation):
             return GalleryRow(label, ["", "\n".join(name for name, _ in top_concepts(explanation)[:N_NAMED])])
-        is_map = isinstance(explanation, MapExplanation)
-        size = max(explanation.image.shape[:2]) if is_map else RANKED_SIZE
-        return GalleryRow(
-            label, [pixels(explanation.image) if is_map else "", pixels(shown_picture(explanation, size))]
-        )
+        image: np.ndarray | str = ""
+        size = RANKED_SIZE
+        if isinstance(explanation, MapExplanation):
+            image, size = pixels(explanation.image), max(explanation.image.shape[:2])
+        return GalleryRow(label, [image, pixels(shown_picture(explanation, size))])
 
     return {"best": [row_of(place) for place in order[:n]], "worst": [row_of(place) for place in order[::-1][:n]]}
 
@@ -467,8 +432,7 @@ def use_sections(used: Uses, results: Sequence[SplitResult], ratings: RatedExpla
     ]
     faithful = used.faithfulness.assign(value=used.faithfulness["mean"])
     faithful["name"] = faithful["name"].replace({CHOICE: "chosen by the score"})
-    bars = ordered(faithful.head(2), name=faithful["name"].tolist())
-    bars = pd.concat([bars, faithful.iloc[2:].sort_values("value", ascending=False, kind="stable")])
+    bars = pd.concat([faithful.head(2), faithful.iloc[2:].sort_values("value", ascending=False, kind="stable")])
     chosen = Picture(
         "faithfulness",
         dots(bars, "name", label="faithfulness correlation (higher is better)", percent=False, reference=0)[0],
@@ -504,60 +468,47 @@ def faithfulness_table(faithful: pd.DataFrame) -> Table:
     """Return the mean faithfulness of the choice, of each explainer alone and of their average."""
     ends = {"value": "difference", "low": "difference_low", "high": "difference_high"}
     difference = faithful.assign(**{name: faithful[column] for name, column in ends.items()}, head="choice minus this")
-    printed = paper_table("text").set_index("row")["value"]
-    return Table(
-        "faithfulness-by-explainer",
-        "Faithfulness of the choice and of each explainer",
-        pd.concat([faithful.assign(head="mean"), difference], ignore_index=True),
-        ["name"],
-        ["head"],
-        three,
+    frame, printed = (
+        pd.concat([faithful.assign(head="mean"), difference]),
+        paper_table("text").set_index("row")["value"],
+    )
+    caption = (
         "Small numbers are 95 % intervals over images; the difference is paired. For orientation, the paper on its own "
-        f"images: {printed[CHOICE]:.4f} for the choice, {printed[AVERAGE]:.4f} on average.",
+        f"images: {printed[CHOICE]:.4f} for the choice, {printed[AVERAGE]:.4f} on average."
+    )
+    return table(
+        "faithfulness-by-explainer", "Faithfulness of the choice and of each explainer", frame, "name", "head", caption
     )
 
 
 def steering_table(steering: pd.DataFrame) -> Table:
     """Return mean score and faithfulness of steered explanations by the weight of the score."""
-    return Table(
-        "steered-rise",
-        "Steered RISE: mean score and faithfulness",
-        steering.assign(value=steering["mean"], weight="λ = " + steering["name"]),
-        ["measure"],
-        ["weight"],
-        three,
-        "Masks are weighted by λ · score + (1 − λ) · class probability; λ = 0 is RISE itself, the baseline. The score is "
-        "what steers: that it rises says only that steering works.",
+    frame = steering.assign(value=steering["mean"], weight="λ = " + steering["name"])
+    caption = (
+        "Masks are weighted by λ · score + (1 − λ) · class probability; λ = 0, RISE itself, is the baseline. The score "
+        "is what steers: that it rises says only that steering works."
     )
+    return table("steered-rise", "Steered RISE: mean score and faithfulness", frame, "measure", "weight", caption)
 
 
 def correlation_table(related: pd.DataFrame) -> Table:
     """Return the correlations of votes with metrics, as the paper's Tables 7 to 9, with its own next to them."""
-    printed = pd.concat([paper_table(table) for table in (7, 8, 9)])
-    parts = []
+    printed = pd.concat([paper_table(number_) for number_ in (7, 8, 9)]).assign(metric=lambda rows: rows["row"])
+    printed = pick(printed, metric=names(related, "metric"), question=names(related, "question"))
+    parts = [printed.assign(label="paper, " + printed["measure"])]
     for name, measure in (("spearman", "SCC"), ("pearson", "PCC")):
-        parts.append(related.assign(value=related[name], p=related[f"{name}_p"], measure=measure, label=measure))
-        theirs = printed[
-            printed["row"].isin(set(related["metric"])) & printed["question"].isin(set(related["question"]))
-        ]
-        parts.append(pick(theirs, measure=measure).assign(metric=lambda rows: rows["row"], label=f"paper, {measure}"))
-    frame = ordered(
-        pd.concat(parts, ignore_index=True),
-        metric=names(related, "metric"),
-        label=["SCC", "paper, SCC", "PCC", "paper, PCC"],
-        question=list(QUESTIONS),
+        parts.append(related.assign(value=related[name], p=related[f"{name}_p"], label=measure))
+    frame = pd.concat(parts, ignore_index=True)
+    p_values = ["" if math.isnan(p) else f" (p {'< 0.001' if p < 0.001 else f'= {p:.3f}'})" for p in frame["p"]]
+    frame = frame.assign(text=frame["value"].map(number) + p_values)
+    title = "Correlation of the joined votes with other metrics of the same explanations"
+    caption = (
+        "p-values take explanations for independent, which several of one image are not. Low is good in Q5. "
+        f"Explanations: {related['n'].min()} to {related['n'].max()}. paper: {SOURCE}, Tables 7 to 9."
     )
-    texts = [
-        number(value) if math.isnan(value + p) else f"{number(value)} (p {'< 0.001' if p < 0.001 else f'= {p:.3f}'})"
-        for value, p in zip(frame["value"], frame["p"], strict=True)
-    ]
-    return Table(
-        "metrics",
-        "Correlation of the joined votes with other metrics of the same explanations",
-        frame.assign(text=texts),
-        ["metric", "label"],
-        ["question"],
-        number,
-        "p-values take explanations for independent, which several of one image are not. "
-        f"paper: {SOURCE}, Tables 7 to 9. Low is good in Q5. Explanations: {related['n'].min()} to {related['n'].max()}.",
-    )
+    orders = {
+        "metric": names(related, "metric"),
+        "label": ["SCC", "paper, SCC", "PCC", "paper, PCC"],
+        "question": list(QUESTIONS),
+    }
+    return table("other-metrics", title, frame, "metric label", "question", caption, number, **orders)

@@ -88,9 +88,9 @@ def write_sheet(
     for name, root in changes.items():
         if root is not None and name in questions:
             own_name = explanations.resolve().name
-            after = find_explanations(root / "images", root / "explanations", with_images=True, own_name=own_name)
-            checked = check_explanations(after, display_progressbar=progress)
-            changed[name] = {change_key(file): file for file in checked}
+            perturbed = find_explanations(root / "images", root / "explanations", with_images=True, own_name=own_name)
+            perturbed = check_explanations(perturbed, display_progressbar=progress)
+            changed[name] = {change_key(file): file for file in perturbed}
     checked = _note_missing(check_explanations(found, display_progressbar=progress), changed)
     files = usable_files(checked)
     if n_items is not None and n_items < len(files):

@@ -33,7 +33,7 @@ from quantus_concepts.studies.pasta.material import (
     training_settings,
     words,
 )
-from quantus_concepts.studies.pasta.report import KINDS, READING, banner_of, ordered, three, with_texts
+from quantus_concepts.studies.pasta.report import KINDS, READING, banner_of, table, three
 from quantus_concepts.studies.pasta.scorers import (
     SCORER,
     SHUFFLED,
@@ -47,6 +47,7 @@ from quantus_concepts.studies.pasta.scorers import (
 )
 
 SCORE, ACCURACY, SLOPE = "score", "accuracy", "slope"
+PER_SIZE = "per tenfold size"
 
 
 def whole_numbers(text: str, option: str) -> tuple[int, ...]:
@@ -244,13 +245,14 @@ def report(frame: pd.DataFrame, banner: str, tables: Sequence[str]) -> Report:
         "explained for the true class.",
         reading={
             **READING,
-            "Per tenfold size": "How much the value rises for ten times the parameters, by a line through the sizes for "
-            "each split or network trained.",
-            "Random range": f"The 95 % interval of the same slope for scorers trained on {SHUFFLED}, and for random maps.",
+            "Per tenfold size": "How much the value rises for ten times the parameters, by a line through the sizes "
+            "for each split or network trained.",
+            "Random range": f"The 95 % interval of the same slope for scorers trained on {SHUFFLED}, and for random "
+            "maps.",
             "Embedded encoder": "Untrained: its width says how many random patterns of pictures it looks at; texts are "
             "the same at every width.",
-            "Figure 8": "The paper asks this of CLIP's ViT-B-16 to ViT-g-14, zero-shot, and finds lower scores for larger "
-            "networks; its figure prints no numbers but those of two single explanations (3.12 and 2.75).",
+            "Figure 8": "The paper asks this of CLIP's ViT-B-16 to ViT-g-14, zero-shot, and finds lower scores for "
+            "larger networks; its figure prints no numbers but those of two single explanations (3.12 and 2.75).",
         },
         banner=banner,
         links={f"{name}.csv": f"{name}.csv" for name in tables},
@@ -283,44 +285,34 @@ def sizes_picture(name: str, means: pd.DataFrame, series: str, label: str, capti
 
 def networks_table(networks: pd.DataFrame) -> Table:
     """Return the mean rating of each method (row) at each size (column)."""
-    sizes = sorted(networks["parameters"].dropna().unique())
+    heads = [f"{size:,.0f}" for size in sorted(networks["parameters"].dropna().unique())]
     means = pick(networks, measure=[ACCURACY, SCORE])
-    means = means.assign(head=means["parameters"].map({size: f"{size:,.0f}" for size in sizes}))
-    cells = pd.concat([means, pick(networks, measure=SLOPE, name=list(METHODS)).assign(head="per tenfold size")])
-    heads = [*(f"{size:,.0f}" for size in sizes), "per tenfold size"]
-    cells = ordered(cells.reset_index(drop=True), name=["network", *METHODS], head=heads)
-    cells["name"] = cells["name"].replace({"network": "share the network classifies correctly"})
-    return Table(
-        "networks-by-method",
-        "Mean predicted rating, 1 to 5, by number of parameters",
-        with_texts(cells),
-        ["name"],
-        ["head"],
-        number,
-        "Small numbers are 95 % intervals over networks trained of a size, none below 3. "
-        f"{' and '.join(CONTROLS)} do not look at the network.",
+    means = means.assign(head=means["parameters"].map("{:,.0f}".format))
+    cells = pd.concat([means, pick(networks, measure=SLOPE, name=list(METHODS)).assign(head=PER_SIZE)])
+    accuracy = "share the network classifies correctly"
+    cells["name"] = cells["name"].replace({"network": accuracy})
+    caption = (
+        f"Small numbers are 95 % intervals over networks, none below 3. {' and '.join(CONTROLS)} ignore the network."
     )
+    title = "Mean predicted rating, 1 to 5, by number of parameters"
+    orders = {"name": [accuracy, *METHODS], "head": [*heads, PER_SIZE]}
+    return table("networks-by-method", title, cells, "name", "head", caption, number, **orders)
 
 
 def encoders_table(rows: pd.DataFrame) -> Table:
     """Return the agreement with votes at each size (column): of all explanations, of each kind, and of the control."""
-    means = rows[rows["measure"] != SLOPE]
-    heads = {
-        row.name: f"{row.name}: {row.parameters:,.0f}"
-        for row in means.drop_duplicates("name").sort_values("parameters").itertuples(index=False)
-    }
-    cells = pd.concat(
-        [means.assign(head=means["name"].map(heads)), pick(rows, measure=SLOPE).assign(head="per tenfold size")]
-    )
+    means = rows[rows["measure"] != SLOPE].sort_values("parameters", kind="stable")
+    means = means.assign(head=means["name"] + ": " + means["parameters"].map("{:,.0f}".format))
+    cells = pd.concat([means, pick(rows, measure=SLOPE).assign(head=PER_SIZE)])
     kinds = cells["modality"].map({"all": "", **{kind: f", {name}" for kind, name in KINDS.items()}})
-    cells = cells.assign(row=cells["model"] + kinds).reset_index(drop=True)
     question = rows["question"].iloc[0]
-    return Table(
+    return table(
         f"encoders-{question}-by-kind",
         f"SCC of scores with votes ({question}) by number of the encoder's parameters",
-        with_texts(ordered(cells, model=[SCORER, SHUFFLED], head=[*heads.values(), "per tenfold size"])),
-        ["row"],
-        ["head"],
-        three,
+        cells.assign(row=cells["model"] + kinds),
+        "row",
+        "head",
         "Small numbers are 95 % intervals over splits, none below 3.",
+        model=[SCORER, SHUFFLED],
+        head=[*names(means, "head"), PER_SIZE],
     )
