@@ -27,8 +27,7 @@ from quantus_concepts.pasta.encoders.embedded_encoder import EmbeddedEncoder
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import save_scorer
 from quantus_concepts.studies._models.loading import sample_loader
-from quantus_concepts.studies.rating.options import ScoreOptions
-from quantus_concepts.studies.rating.score import STUDY
+from quantus_concepts.studies.pasta.rate_command import pasta_score
 from shard_scorers import STARTS, N, Noted, check_same, named, scored
 from tiny_models import SharingConceptModel
 
@@ -139,10 +138,8 @@ def test_commands_give_the_same(tmp_path: Path) -> None:
     shared = {name: tmp_path / name for name in ("images", "explanations")}
     shared |= {"scorer": tmp_path / "scorer.safetensors", "device": "cpu", "batch_size": 2, "progress": False}
     table = [
-        (
-            STUDY(ScoreOptions(**shared, out=tmp_path / engine, engine=engine, workers=workers)) / "scores.csv"
-        ).read_bytes()
-        for engine, workers in (("local", None), ("ray", 1))
+        (pasta_score(**shared, out=tmp_path / engine, engine=engine) / "scores.csv").read_bytes()
+        for engine in ("local", "ray")
     ]
     assert table[0] == table[1]
 

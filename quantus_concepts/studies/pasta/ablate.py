@@ -297,8 +297,8 @@ def report(frame: pd.DataFrame, splits: pd.DataFrame, banner: str) -> Report:
             )
             verdicts.append(Verdict.of(question, row, write=three, text=difference_text(row)))
     titles = {name: ABLATIONS[name].title for name in ablations}
-    shown = scc.assign(row=scc["ablation"].map(titles) + ": " + scc["variant"])
-    figure, _ = dots(shown, "row", label=f"Spearman's correlation with the votes ({first})", percent=False, reference=0)
+    shown = scc.assign(row=scc["ablation"] + ": " + scc["variant"])
+    figure, _ = dots(shown, "row", label=f"SCC with the votes ({first})", percent=False, reference=0)
     sections = [
         Section(titles[name], [ablation_table(name, frame, splits, question) for question in questions])
         for name in ablations
@@ -347,6 +347,6 @@ def ablation_table(name: str, frame: pd.DataFrame, splits: pd.DataFrame, questio
         "variant",
         "head",
         f"{note}{SHUFFLED}: the baseline, trained on the votes of other explanations.",
-        variant=[variant.name for variant in ablation.variants],
         head=[*PAPER_MEASURES, *names(cells, "head")],
+        variant=[variant.name for variant in ablation.variants],
     )

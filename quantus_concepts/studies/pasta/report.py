@@ -55,7 +55,7 @@ SOURCE = "Kazmierczak et al., Benchmarking XAI Explanations with Human-Aligned E
 #: Explanations on either end of the galleries by score, names of concepts among them, and pixels of a drawing.
 N_RANKED, N_NAMED, RANKED_SIZE = 6, 6, 224
 #: Epochs of a learning curve that are drawn, at most, and panels in a row.
-EPOCHS, ACROSS = 20, 3
+EPOCHS, ACROSS = 20, 2
 CHOICE, AVERAGE = "mixture", "average of explainers"
 READING = {
     "Score": "Predicted rating from 1 to 5. A scorer learns from votes on maps, drawings and lists of concepts alike, "
@@ -125,6 +125,7 @@ def table(
     columns: str,
     caption: str = "",
     write: Any = three,
+    /,
     **orders: Any,
 ) -> Table:
     """Declare a table with its rows in the orders given by column; names that are not in an order come last."""
@@ -312,7 +313,7 @@ def explainer_picture(points: pd.DataFrame) -> Picture:
         panel.label_outer()
     add_legend(panels[0], handles)
     caption = "Explainers never seen in training: mean score against mean vote. On the dashed line they are the same."
-    return Picture("explainers", figure, caption, wide=len(questions) > 1)
+    return Picture("explainers", figure, caption)
 
 
 def curves_picture(results: Sequence[SplitResult]) -> Picture:
@@ -337,7 +338,7 @@ def curves_picture(results: Sequence[SplitResult]) -> Picture:
     for legend in list(figure.legends):
         legend.remove()
     caption = "Quadratic weighted kappa on the validation explanations by epoch: mean over splits with 95 % intervals."
-    return Picture("curves", figure, caption, wide=len(questions) > 1)
+    return Picture("curves", figure, caption)
 
 
 def image_means(ratings: RatedExplanations, question: str, kinds: Sequence[str], votes: str) -> pd.Series:
