@@ -31,6 +31,7 @@ from quantus_concepts.studies.pasta.report import (
 )
 from quantus_concepts.studies.pasta.scorers import (
     PAPER_MEASURES,
+    REGRESSORS,
     SCORER,
     SHUFFLED,
     Cache,
@@ -74,10 +75,13 @@ class Ablation:
     modality: str = ""
 
 
-def _variants(argument: str, *values: Any, drawn: bool = True) -> tuple[Variant, ...]:
+def _one_by_one(argument: str, *values: Any, drawn: bool = True) -> tuple[Variant, ...]:
     return tuple(Variant(str(value), ((argument, value),), drawn=drawn) for value in values)
 
 
+_REGRESSED = tuple(Variant(name, regressor=kind) for kind, name in REGRESSORS.items())
+_WEIGHTS = {"cosine": (0.0, 0.001, 0.01), "squared": (1.0, 0.0, 0.01), "ranking": (1.0, 0.001, 0.0)}
+_LOSSES = tuple(Variant(f"without {name}", training=(("weights", weights),)) for name, weights in _WEIGHTS.items())
 #: By the name that `--tables` takes; numbers are the paper's.
 ABLATIONS = {
     "votes": Ablation(
@@ -95,27 +99,21 @@ ABLATIONS = {
     "scorers": Ablation(
         "Scoring functions",
         "The network and three regressors on the same inputs.",
-        (
-            Variant(SCORER),
-            Variant("SVM", regressor="svm"),
-            Variant("ridge", regressor="ridge"),
-            Variant("lasso", regressor="lasso"),
-        ),
+        (Variant(SCORER), *_REGRESSED),
         17,
     ),
     "saliency": Ablation(
         "How maps are shown",
         "Laid over the image (Eq. 1), the image times the map (Eq. 14) or, where there are some, the drawings that "
-        "people saw. The embedded encoder is scaled to pictures laid over: the others fall outside of what it tells "
-        "apart.",
-        (*_variants("saliency", "overlay", "masked", drawn=False), Variant(DRAWING)),
+        "people saw. The embedded encoder is scaled to the first: the others fall outside of what it tells apart.",
+        (*_one_by_one("saliency", "overlay", "masked", drawn=False), Variant(DRAWING)),
         18,
         "map",
     ),
     "n-top": Ablation(
         "How many concepts are named",
         "In the text of an explanation; one with fewer concepts names all it has.",
-        _variants("n_top", 15, 5, 10, 20),
+        _one_by_one("n_top", 15, 5, 10, 20),
         19,
         "concepts",
     ),
@@ -134,13 +132,7 @@ ABLATIONS = {
     "losses": Ablation(
         "The loss",
         "The paper's sum of three losses, the release's weights and losses, and the paper's without one of the three.",
-        (
-            Variant("paper"),
-            Variant("release", training=(("loss", "release"),)),
-            Variant("without cosine", training=(("weights", (0.0, 0.001, 0.01)),)),
-            Variant("without squared", training=(("weights", (1.0, 0.0, 0.01)),)),
-            Variant("without ranking", training=(("weights", (1.0, 0.001, 0.0)),)),
-        ),
+        (Variant("paper"), Variant("release", training=(("loss", "release"),)), *_LOSSES),
     ),
 }
 

@@ -118,7 +118,7 @@ def benchmark_pasta(
     Example: quantus-concepts benchmark pasta --n-images 120 --seeds 3 --no-uses
     """
     settings = given_settings(locals())
-    from quantus_concepts.studies.pasta.material import EMBEDDED, question_names, training_settings
+    from quantus_concepts.studies.pasta.material import EMBEDDED, RatedBirds, question_names, training_settings
     from quantus_concepts.studies.pasta.scorers import Plan
     from quantus_concepts.studies.pasta.training import run_benchmark
 
@@ -132,19 +132,9 @@ def benchmark_pasta(
         device=torch_device(device),
         progress=progress,
     )
+    birds = RatedBirds(n_explained, image_size=image_size, seed=seed) if uses else None
     with run_folder("benchmark pasta", settings, out, overwrite) as folder:
-        run_benchmark(
-            folder,
-            plan,
-            n_images=n_images,
-            n_per_image=n_per_image,
-            image_size=image_size,
-            batch_size=batch_size,
-            uses=uses,
-            n_explained=n_explained,
-            n_masks=n_masks,
-            classifier_epochs=classifier_epochs,
-        )
+        run_benchmark(folder, plan, n_images, n_per_image, image_size, batch_size, birds, n_masks, classifier_epochs)
     return folder.path
 
 
@@ -363,7 +353,7 @@ def pasta_sizes(
     shared = {"cache": cache, "batch_size": batch_size, "display_progressbar": progress}
     embedders = build_embedders(encoders, widths, plan.device, **shared)
     counts = whole_numbers(channels, "--channels")
-    birds = RatedBirds(n_explained, n_train, seed=seed) if classifiers and data is None else None
+    birds = RatedBirds(n_explained, n_train=n_train, seed=seed) if classifiers and data is None else None
     with run_folder("pasta sizes", settings, out, overwrite) as folder:
         run_sizes(
             folder,
@@ -405,23 +395,15 @@ def pasta_metrics(
     settings = given_settings(locals())
     check_ratings(data, n_images)
     from quantus_concepts.datasets.ratings.released import PastaRatings
-    from quantus_concepts.studies.pasta.material import RatedBirds
+    from quantus_concepts.studies.pasta.material import EMBEDDED, RatedBirds, training_settings
     from quantus_concepts.studies.pasta.metrics import run_metrics
+    from quantus_concepts.studies.pasta.scorers import Plan
 
-    chosen = torch_device(device)
     # Sparseness needs maps, not drawings of them.
     ratings = None if data is None else PastaRatings(data, drawings=False)
+    birds, chosen = RatedBirds(n_explained, n_train=n_train, seed=seed), torch_device(device)
+    how = training_settings(EMBEDDED, None, None)
+    plan = Plan(("Q1",), settings=how, seed=seed, n_splits=1, control=False, device=chosen, progress=progress)
     with run_folder("pasta metrics", settings, out, overwrite) as folder:
-        run_metrics(
-            folder,
-            ratings,
-            RatedBirds(n_explained, n_train, seed=seed),
-            n_images=n_images,
-            classifier_epochs=classifier_epochs,
-            n_masks=n_masks,
-            n_samples=n_samples,
-            device=chosen,
-            batch_size=batch_size,
-            progress=progress,
-        )
+        run_metrics(folder, ratings, birds, plan, n_images, classifier_epochs, n_masks, n_samples, batch_size)
     return folder.path

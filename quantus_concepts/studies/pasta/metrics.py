@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -37,7 +38,6 @@ from quantus_concepts.studies.pasta.material import (
     load_embedder,
     load_ratings,
     train_classifier,
-    training_settings,
 )
 from quantus_concepts.studies.pasta.report import banner_of, is_release, paper_table, table, with_texts
 from quantus_concepts.studies.pasta.scorers import (
@@ -66,26 +66,26 @@ def run_metrics(
     folder: RunFolder,
     ratings: RatedExplanations | None,
     birds: RatedBirds,
-    *,
+    plan: Plan,
     n_images: int | None,
     classifier_epochs: int,
     n_masks: int,
     n_samples: int,
-    device: torch.device,
     batch_size: int,
-    progress: bool,
 ) -> None:
-    """Measure rated explanations, relate the measures to the votes, and write all of it; the paper's numbers last."""
+    """Measure rated explanations, relate the measures to the votes, and write all of it; the paper's numbers last.
+
+    Without `ratings` methods explain a network of `birds`, and a scorer is trained by the `plan`.
+    """
     with warnings_as_notes(folder):
         if ratings is not None:
             key: Any = identity_of_ratings(ratings)
             more: dict[str, np.ndarray] = {}
-            values = cached_arrays(
-                folder, "metrics", key, partial(metric_values, ratings, display_progressbar=progress)
-            )
+            measure = partial(metric_values, ratings, display_progressbar=plan.progress)
+            values = cached_arrays(folder, "metrics", key, measure)
         else:
             seed, masks = birds.seed, birds.masks
-            classifier = train_classifier(birds, epochs=classifier_epochs, device=device, cached=folder.cached)
+            classifier = train_classifier(birds, epochs=classifier_epochs, device=plan.device, cached=folder.cached)
             rise = partial(_rise, n_masks=n_masks, seed=seed)
             methods: dict[str, Any] = {RISE: rise, **build_methods(METHODS, seed=seed)}
             ratings = rate_methods(classifier, masks, methods, seed)
@@ -98,41 +98,25 @@ def run_metrics(
                 n_samples=n_samples,
                 batch_size=batch_size,
                 seed=seed,
-                display_progressbar=progress,
+                display_progressbar=plan.progress,
             )
             key = [identity_of_ratings(ratings), classifier.model, n_masks, n_samples, batch_size, seed]
             values = cached_arrays(folder, "metrics", key, measure)
-            scores = _scores(folder, ratings, n_images, seed, device, batch_size, progress)
+            scores = _scores(folder, ratings, load_ratings(None, n_images, seed), plan, batch_size)
             more = {SCORER: scores, MASK_ERROR: mask_error(ratings, masks)}
         folder.note(*ratings.notes)
         explanations = explanation_frame(ratings, values | more)
         folder.write("explanations.csv", explanations.to_csv(index=False))
         frame = related_frame(explanations, ratings.questions, list(values), birds.seed)
-    write_report(folder, frame, report(frame, explanations, ratings), {"device": str(device)})
+    write_report(folder, frame, report(frame, explanations, ratings), {"device": str(plan.device)})
 
 
 def _scores(
-    folder: RunFolder,
-    ratings: RatedExplanations,
-    n_images: int | None,
-    seed: int,
-    device: torch.device,
-    batch_size: int,
-    progress: bool,
+    folder: RunFolder, ratings: RatedExplanations, graded: RatedExplanations, plan: Plan, batch_size: int
 ) -> np.ndarray:
-    """Train a scorer on simulated ratings, and return its scores of other explanations."""
-    graded = load_ratings(None, n_images, seed)
-    embedder = load_embedder(EMBEDDED, device=device, batch_size=batch_size, display_progressbar=progress)
-    plan = Plan(
-        ("Q1",),
-        label_names=label_names_of(graded),
-        settings=training_settings(EMBEDDED, None, None),
-        seed=seed,
-        n_splits=1,
-        control=False,
-        device=device,
-        progress=progress,
-    )
+    """Train a scorer on graded explanations, and return its scores of the others."""
+    embedder = load_embedder(EMBEDDED, device=plan.device, batch_size=batch_size, display_progressbar=plan.progress)
+    plan = replace(plan, label_names=label_names_of(graded))
     trainer = Trainer(graded, embed_ratings(folder, embedder, graded), plan, folder.cached)
     scorer = best_split(train_splits(trainer)[1]).training.scorer
     scores = scorer.score(embedder.embed(ratings.explanations).cpu(), ratings.labels.tolist())

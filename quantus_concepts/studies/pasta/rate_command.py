@@ -201,7 +201,7 @@ def pasta_join(
     Example: quantus-concepts pasta join *.json --data sheet --out ratings
     """
     settings = given_settings(locals())
-    from quantus_concepts.studies.pasta.join import join_ratings, write_ratings
+    from quantus_concepts.studies.pasta.sheet import join_ratings, write_ratings
 
     joined = join_ratings(files)
     with run_folder("pasta join", settings, out, overwrite) as folder:

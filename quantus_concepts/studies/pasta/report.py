@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -16,7 +17,7 @@ from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.datasets.ratings.split import PARTS
 from quantus_concepts.functional.intervals import relation, t_interval
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
-from quantus_concepts.pasta.applications.mixture import plot_mixture
+from quantus_concepts.pasta.applications.mixture import Mixture, plot_mixture
 from quantus_concepts.pasta.encoders.open_clip_encoder import PRESETS
 from quantus_concepts.studies._kit.plots import MUTED, PALETTE, add_legend, dots, lines
 from quantus_concepts.studies._kit.report import Picture, Report, Section, Table, Verdict, number
@@ -37,7 +38,6 @@ from quantus_concepts.studies.pasta.scorers import (
     over_splits,
     shuffled_ranges,
 )
-from quantus_concepts.studies.pasta.uses import Uses
 
 three = partial(number, decimals=3)
 #: Order of the rows.
@@ -57,6 +57,7 @@ N_RANKED, N_NAMED, RANKED_SIZE = 6, 6, 224
 #: Epochs of a learning curve that are drawn, at most, and panels in a row.
 EPOCHS, ACROSS = 20, 2
 CHOICE, AVERAGE = "mixture", "average of explainers"
+MEAN_COLUMNS = ["name", "mean", "low", "high", "n", "difference", "difference_low", "difference_high"]
 READING = {
     "Score": "Predicted rating from 1 to 5. A scorer learns from votes on maps, drawings and lists of concepts alike, "
     "and is tested on explanations whose image and explainer are both new to it.",
@@ -72,6 +73,32 @@ READING = {
 }
 TRAINED_RANGE = "The 95 % interval over the same splits of scorers that were trained on shuffled votes."
 SHUFFLED_RANGE = "Where 95 % of the means over splits lie when the votes on the test explanations are shuffled."
+
+
+@dataclass(frozen=True)
+class Uses:
+    """What came of the uses of a score: tables, and pictures of the steered RISE and of perturbed images."""
+
+    question: str
+    mixture: Mixture
+    faithfulness: pd.DataFrame
+    steering: pd.DataFrame
+    correlations: pd.DataFrame
+    steered: list[GalleryRow]
+    light: list[GalleryRow]
+    strong: list[GalleryRow]
+
+    @property
+    def frames(self) -> dict[str, pd.DataFrame]:
+        """The tables, as files have them."""
+        wins = sorted(self.mixture.wins.items(), key=lambda pair: -pair[1])
+        steering = self.steering[self.steering["measure"] == "score"].reindex(columns=MEAN_COLUMNS)
+        return {
+            "wins": pd.DataFrame(wins, columns=["explainer", "images"]),
+            "faithfulness": self.faithfulness,
+            "steering": steering,
+            "correlations": self.correlations,
+        }
 
 
 def paper_table(table: int | str) -> pd.DataFrame:

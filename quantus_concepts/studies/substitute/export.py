@@ -15,7 +15,7 @@ from quantus_concepts.datasets.substitution.sub_files import BIRD as BIRD_LABEL
 from quantus_concepts.datasets.substitution.sub_files import FOLDER, IMAGE, arrow, schema_of
 from quantus_concepts.studies._kit.output import OutputFolder
 from quantus_concepts.studies._kit.results import write_csv
-from quantus_concepts.studies.pasta.join import VOTES
+from quantus_concepts.studies.pasta.sheet import VOTES
 from quantus_concepts.studies.substitute.filtering import kept_images
 from quantus_concepts.studies.substitute.options import ATTRIBUTE, BIRD, CHOICE, YES, ExportOptions
 

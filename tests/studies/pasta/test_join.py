@@ -9,9 +9,8 @@ from PIL import Image
 from explanation_folders import write_folders
 from quantus_concepts.datasets.ratings.released import PastaRatings
 from quantus_concepts.studies.app import main
-from quantus_concepts.studies.pasta.join import join_ratings
 from quantus_concepts.studies.pasta.rate_command import pasta_join, pasta_sheet
-from quantus_concepts.studies.pasta.sheet import page_questions
+from quantus_concepts.studies.pasta.sheet import join_ratings, page_questions
 
 
 def _sheet(root, **changes):

@@ -22,7 +22,7 @@ from quantus_concepts.pasta.applications.perturbations import PERTURBATIONS
 from quantus_concepts.pasta.applications.robustness import RobustnessPairs
 from quantus_concepts.pasta.scorer_files import load_scorer
 from quantus_concepts.studies.app import main
-from quantus_concepts.studies.pasta import scorers, training, uses
+from quantus_concepts.studies.pasta import scorers, training
 from quantus_concepts.studies.pasta.material import RatedBirds, train_classifier
 from quantus_concepts.studies.pasta.report import training_report
 from quantus_concepts.studies.pasta.scorers import CEILING, SCORER, SHUFFLED, SIMULATED_HUMAN
@@ -199,7 +199,7 @@ def test_one_pair_of_each_perturbation_is_drawn() -> None:
         *("Q5", images, images.flip(0), maps, maps[::-1], classes, classes),
         *((names[1], names[0], names[1]), np.array([0.5, 1.0, 2.0]), np.arange(3), 0, 0),
     )
-    rows = uses.perturbation_rows(pairs)
+    rows = training.perturbation_rows(pairs)
     assert [row.label for row in rows] == [f"{names[0]}, 1", f"{names[1]}, 0.5"]
     np.testing.assert_array_equal(rows[1].cells[1], images[2].permute(1, 2, 0).numpy())
 
