@@ -67,40 +67,29 @@ def leaves():
 BIRDS, ATTRIBUTES = ["Blue_Jay", "Cardinal"], ["has_crown_color--black", "has_bill_shape--needle"]
 _EXPLAINED = "--images images --explanations explanations"
 _MADE = "--generated made"
-#: What good arguments name of the place that is written here, for the commands that need files.
-FILES = {
-    "pasta train": "--data rated --encoder embedded --seeds 1 --epochs 1 --learning-rate 0.001",
-    "pasta score": f"{_EXPLAINED} --scorer scorer.safetensors",
-    "pasta sheet": _EXPLAINED,
-    "pasta join": "votes.json --data rated",
-}
-
-#: Good arguments of commands that are plain functions; the others have theirs in their options.
-SMALL = {
+#: Good arguments of every command, for a run that is as small as can be, in a place that is written here.
+COMMANDS = {
     "benchmark concepts": "--n-train 60 --n-test 18 --n-classes 3 --n-concepts 8 --image-size 32 --epochs 1 --seeds 1 "
     "--no-sweep --no-progress --device cpu",
     "benchmark attribution": f"{fixtures_attribution.QUICK} --no-progress --device cpu",
     "benchmark substitution": "--n-train 30 --n-test 15 --n-classes 3 --n-concepts 8 --image-size 32 --epochs 1 "
     "--correlations none --no-progress --device cpu",
+    "benchmark pasta": "--n-per-image 12 --image-size 32 --no-uses --n-images 20 --seeds 1 --epochs 1 --no-progress "
+    "--device cpu",
+    "explain": "--n-train 40 --no-progress --device cpu",
     "compose": "--n-per-pair 2 --image-size 32 --no-progress",
     "substitute generate": "--out out --model empty --birds Blue_Jay --n-per-pair 1 --no-progress --device cpu",
     "substitute filter": f"--model empty {_MADE} --no-progress --device cpu",
     "substitute sheet": f"--filtered filtered {_MADE} --no-progress",
     "substitute export": f"--filtered filtered {_MADE} --no-progress",
-    "explain": "--n-train 40 --no-progress --device cpu",
-}
-
-
-def _small(words: str, options: type[Options]) -> str:
-    names = {field.name for field in dataclasses.fields(options)}
-    shared = {"progress": "--no-progress", "device": "--device cpu"}
-    return " ".join([FILES.get(words, options.quick), *(text for name, text in shared.items() if name in names)])
-
-
-#: For each command its options, None for those of a plain function, and good arguments of a small run.
-COMMANDS = {
-    words: (None, SMALL[words]) if callable(command) else (command[0], _small(words, command[0]))
-    for words, command in EXPORTED.items()
+    "pasta ablate": "--tables labels --n-images 20 --seeds 1 --epochs 1 --no-progress --device cpu",
+    "pasta sizes": "--no-classifiers --n-images 20 --seeds 1 --epochs 1 --no-progress --device cpu",
+    "pasta metrics": "--n-images 20 --n-explained 4 --n-train 20 --classifier-epochs 1 --no-progress --device cpu",
+    "pasta train": "--data rated --encoder embedded --seeds 1 --epochs 1 --learning-rate 0.001 --no-progress "
+    "--device cpu",
+    "pasta score": f"{_EXPLAINED} --scorer scorer.safetensors --no-progress --device cpu",
+    "pasta sheet": f"{_EXPLAINED} --no-progress",
+    "pasta join": "votes.json --data rated",
 }
 
 

@@ -12,8 +12,15 @@ from quantus_concepts.datasets.ratings.split import leak_free_split
 from quantus_concepts.functional.agreement import human_figures
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.training import Training
-from quantus_concepts.studies.pasta.evaluation import SplitResult, figure_rows
-from quantus_concepts.studies.pasta.options import CEILING, HUMAN, SCORER, SHUFFLED, SIMULATED_HUMAN
+from quantus_concepts.studies.pasta.scorers import (
+    CEILING,
+    HUMAN,
+    SCORER,
+    SHUFFLED,
+    SIMULATED_HUMAN,
+    SplitResult,
+    figure_rows,
+)
 
 ALL = tuple(QUESTIONS)
 

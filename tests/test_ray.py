@@ -17,6 +17,11 @@ import pytest
 import range_scorers
 from quantus_concepts import score_ranges
 from range_scorers import SIZE, STARTS, N, Noted, States, check_same, kill_the_worker, saved
+from explanation_folders import write_folders
+from quantus_concepts.pasta.encoders.embedded_encoder import EmbeddedEncoder
+from quantus_concepts.pasta.scorer import Scorer
+from quantus_concepts.pasta.scorer_files import save_scorer
+from quantus_concepts.studies.pasta.rate_command import pasta_score
 
 ray = pytest.importorskip("ray", reason="the extra ray is not installed")
 
@@ -115,3 +120,17 @@ assert dict(os.environ) == before
     again = Noted(tmp_path / "again")
     check_same(scored(tmp_path, again), expected)
     assert not again.calls
+
+
+def test_commands_give_the_same(tmp_path: Path) -> None:
+    write_folders(tmp_path)
+    encoder = EmbeddedEncoder(width=8)
+    scorer = Scorer(encoder.dim, ("Q1",), ["cat", "dog", "bird"], (6, 5), encoder=encoder.name, settings={"size": 16})
+    save_scorer(scorer, tmp_path / "scorer.safetensors")
+    shared = {name: tmp_path / name for name in ("images", "explanations")}
+    shared |= {"scorer": tmp_path / "scorer.safetensors", "device": "cpu", "batch_size": 2, "progress": False}
+    table = [
+        (pasta_score(**shared, out=tmp_path / engine, engine=engine) / "scores.csv").read_bytes()
+        for engine in ("local", "ray")
+    ]
+    assert table[0] == table[1]

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
 from captum_concepts._support.checks import check_choice, check_path
@@ -61,6 +61,13 @@ def save_scorer(scorer: Scorer, path: str | os.PathLike[str]) -> None:
     target = check_target(path, "a scorer")
     if target.suffix != ".safetensors":
         raise ValueError(f"Expected argument `path` to end in .safetensors but got {target.name!r}.")
+    content = scorer_bytes(scorer)
+    with write_atomically(target) as temporary:
+        temporary.write_bytes(content)
+
+
+def scorer_bytes(scorer: Scorer) -> bytes:
+    """Return what `save_scorer` writes; equal scorers give equal bytes."""
     header = {"kind": _KIND}
     for name in _FIELDS:
         try:
@@ -69,8 +76,12 @@ def save_scorer(scorer: Scorer, path: str | os.PathLike[str]) -> None:
             raise ValueError(f"Expected `{name}` of the scorer to hold what JSON can but: {error}.") from error
     # Copies: safetensors takes no memory that is shared or not contiguous.
     tensors = {name: value.detach().cpu().contiguous().clone() for name, value in scorer.state_dict().items()}
-    with write_atomically(target) as temporary:
-        save_file(tensors, temporary, header)
+    content = save(tensors, header)
+    # safetensors writes its metadata in a random order.
+    size = int.from_bytes(content[:8], "little")
+    head = json.dumps(json.loads(content[8 : 8 + size]), sort_keys=True).encode()
+    head += b" " * (-len(head) % 8)
+    return len(head).to_bytes(8, "little") + head + content[8 + size :]
 
 
 @check_arguments(dim=Whole(1), device=Device(there=True))

@@ -38,9 +38,9 @@ from quantus_concepts.studies._kit.results import NUMBERS
 from quantus_concepts.studies._models.subjects import random_models
 from quantus_concepts.studies.app import COMMANDS as EXPORTED
 from quantus_concepts.studies.app import EXIT_INTERRUPTED, main
+from quantus_concepts.studies.pasta.material import RatedBirds
 from quantus_concepts.studies.pasta.metrics import with_control
-from quantus_concepts.studies.pasta.preparing import RatedBirds
-from quantus_concepts.studies.pasta.study import subset_correlations
+from quantus_concepts.studies.pasta.training import subset_correlations
 
 #: In the runs that draw none.
 NO_FIGURES: dict[str, Any] = {
@@ -75,11 +75,12 @@ FEWER = {
     "quantus_concepts.studies.substitution.models.random_models": few_random_models,
     # Dots per inch.
     "quantus_concepts.studies._kit.charts.DPI": 30,
+    "quantus_concepts.studies._kit.plots.DPI": 30,
     "quantus_concepts.studies.attribution.global_method.tcav_score": partial(tcav_score, n_random=5),
-    "quantus_concepts.studies.pasta.study.RatedBirds": partial(RatedBirds, n_train=200),
-    "quantus_concepts.studies.pasta.study.N_CORRELATED": 12,
-    "quantus_concepts.studies.pasta.study.build_methods": few_steps,
-    "quantus_concepts.studies.pasta.study.subset_correlations": partial(subset_correlations, n_runs=10),
+    "quantus_concepts.studies.pasta.material.RatedBirds": partial(RatedBirds, n_train=200),
+    "quantus_concepts.studies.pasta.training.N_CORRELATED": 12,
+    "quantus_concepts.studies.pasta.training.build_methods": few_steps,
+    "quantus_concepts.studies.pasta.training.subset_correlations": partial(subset_correlations, n_runs=10),
     "quantus_concepts.studies.pasta.metrics.with_control": partial(with_control, n=12),
 }
 RATED = ("0", "3", "6", "9", "12", "15", "39", "40", "41", "46")

@@ -1,9 +1,10 @@
-"""The study `pasta ablate`: scorers trained for each choice of the paper's Tables 15 to 20, and of the loss."""
+"""`pasta ablate`: scorers trained for each choice of the paper's Tables 15 to 20, and of the loss."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,70 +14,171 @@ from torch import Tensor
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.datasets.ratings.released import PastaRatings
 from quantus_concepts.pasta.embedder import Embedder
-from quantus_concepts.studies._kit.command import named_as_typed
-from quantus_concepts.studies._kit.findings import Finding, said, three, with_intervals, with_noun
-from quantus_concepts.studies._kit.page import Page, Section
-from quantus_concepts.studies._kit.results import PAPER, names, pick
-from quantus_concepts.studies._kit.run import Run, Study
-from quantus_concepts.studies._kit.tables import Table
-from quantus_concepts.studies.pasta.evaluation import (
-    Plan,
-    embed_ratings,
-    over_splits,
-    splits_of,
-    variant_figures,
-)
-from quantus_concepts.studies.pasta.findings import compared_with_zero, in_cells, paper_table, stack, study_page
-from quantus_concepts.studies.pasta.options import (
-    ABLATIONS,
-    DRAWING,
+from quantus_concepts.studies._kit.folder import RunFolder, warnings_as_notes
+from quantus_concepts.studies._kit.plots import dots
+from quantus_concepts.studies._kit.report import Picture, Report, Section, Table, Verdict, number, write_report
+from quantus_concepts.studies._kit.results import PAPER, names, one, pick, with_random_range
+from quantus_concepts.studies.pasta.material import ALL, label_names_of, load_ratings, words
+from quantus_concepts.studies.pasta.report import (
     KINDS,
-    MEASURES,
+    READING,
+    TRAINED_RANGE,
+    banner_of,
+    difference_text,
+    paper_table,
+    table,
+    three,
+)
+from quantus_concepts.studies.pasta.scorers import (
     PAPER_MEASURES,
+    REGRESSORS,
     SCORER,
     SHUFFLED,
-    AblateOptions,
+    Cache,
+    Plan,
+    Trainer,
+    embed_ratings,
+    figure_rows,
+    not_cached,
+    over_splits,
+    splits_of,
 )
-from quantus_concepts.studies.pasta.preparing import study_embedder, study_plan, study_ratings
 
+#: The kind of maps in ratings with the pictures that people saw.
+DRAWING = "drawing"
 #: Columns that identify a number of one split.
 KEYS = ("ablation", "variant", "model", "question", "modality", "measure")
-KEY = (
-    "Small numbers are 95 % intervals over splits (of QWK and SCC on Fisher's z, none below 3 splits), else the "
-    "deviation. Differences are taken split by split. Splits share explanations: intervals show how much the choice of "
-    "images and explainers matters. undefined: splits in which all scores are alike; they are left out. "
-    f"{SHUFFLED}: trained on the votes of other explanations. Nothing is corrected for "
-    "the number of comparisons."
-)
 
 
-@named_as_typed(AblateOptions, weights="--encoder-weights", tokenizer="--encoder-tokenizer")
-def collect(options: AblateOptions, run: Run[AblateOptions]) -> pd.DataFrame:
-    """Train and test every variant; the paper's numbers are rows of the model "paper"."""
-    embedder = study_embedder(options, options.encoder, options.encoder_weights, options.encoder_tokenizer)
-    ratings = study_ratings(options)
-    run.note(*ratings.notes)
-    run.settings["encoder"] = embedder.name
-    run.facts["simulated"] = ratings.simulated
-    run.say(f"Embedding {len(ratings)} explanations with {embedder.name}")
-    maps = None
-    if options.data is not None and DRAWING in ratings.modalities:
-        maps = PastaRatings(options.data, drawings=False)
-    plan = study_plan(options, ratings, options.encoder)
-    # Too few images raise before the expensive training.
-    splits_of(ratings, plan)
-    splits = run.frames["splits"] = train_variants(run, ratings, embedder, plan, maps)
-    means = over_splits(splits, KEYS)
-    printed = [
-        paper_table(table).rename(columns={"row": "variant"}).assign(ablation=name, modality="all", splits=5)
-        for name in options.ablations
-        if (table := ABLATIONS[name].table) is not None
-    ]
-    return pd.concat([means, *printed], ignore_index=True)[[*means.columns]]
+@dataclass(frozen=True)
+class Variant:
+    """One choice; everything else is the default."""
+
+    name: str
+    embedding: tuple[tuple[str, Any], ...] = ()
+    votes: str = "mode"
+    labelled: bool = True
+    training: tuple[tuple[str, Any], ...] = ()
+    regressor: str = ""
+    drawn: bool = True
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """Choices to compare: the first one is the default."""
+
+    title: str
+    about: str
+    variants: tuple[Variant, ...]
+    table: int | None = None
+    #: The kind of explanation that the choice concerns; "" for all.
+    modality: str = ""
+
+
+def _one_by_one(argument: str, *values: Any, drawn: bool = True) -> tuple[Variant, ...]:
+    return tuple(Variant(str(value), ((argument, value),), drawn=drawn) for value in values)
+
+
+_REGRESSED = tuple(Variant(name, regressor=kind) for kind, name in REGRESSORS.items())
+_WEIGHTS = {"cosine": (0.0, 0.001, 0.01), "squared": (1.0, 0.0, 0.01), "ranking": (1.0, 0.001, 0.0)}
+_LOSSES = tuple(Variant(f"without {name}", training=(("weights", weights),)) for name, weights in _WEIGHTS.items())
+#: By the name that `--tables` takes; numbers are the paper's.
+ABLATIONS = {
+    "votes": Ablation(
+        "How votes are joined",
+        "Each is tested against votes joined its own way, as in the paper: the target changes as well as the training.",
+        (Variant("mode"), Variant("mean", votes="mean"), Variant("median", votes="median")),
+        15,
+    ),
+    "labels": Ablation(
+        "Whether the scorer sees the class",
+        "The class, one-hot, before the embedding, or the embedding alone.",
+        (Variant("embedding and label"), Variant("embedding alone", labelled=False)),
+        16,
+    ),
+    "scorers": Ablation(
+        "Scoring functions",
+        "The network and three regressors on the same inputs.",
+        (Variant(SCORER), *_REGRESSED),
+        17,
+    ),
+    "saliency": Ablation(
+        "How maps are shown",
+        "Laid over the image (Eq. 1), the image times the map (Eq. 14) or, where there are some, the drawings that "
+        "people saw. The embedded encoder is scaled to the first: the others fall outside of what it tells apart.",
+        (*_one_by_one("saliency", "overlay", "masked", drawn=False), Variant(DRAWING)),
+        18,
+        "map",
+    ),
+    "n-top": Ablation(
+        "How many concepts are named",
+        "In the text of an explanation; one with fewer concepts names all it has.",
+        _one_by_one("n_top", 15, 5, 10, 20),
+        19,
+        "concepts",
+    ),
+    "concepts": Ablation(
+        "How concepts are embedded",
+        "The names of the first concepts as one text, with or without a template; or the mean of all embeddings, "
+        "each name's times its value (Eq. 15).",
+        (
+            Variant("sentence"),
+            Variant("weighted", (("concepts", "weighted"),)),
+            Variant("sentence with template", (("template", "Concepts in explanation: {}"),)),
+        ),
+        20,
+        "concepts",
+    ),
+    "losses": Ablation(
+        "The loss",
+        "The paper's sum of three losses, the release's weights and losses, and the paper's without one of the three.",
+        (Variant("paper"), Variant("release", training=(("loss", "release"),)), *_LOSSES),
+    ),
+}
+
+
+def table_names(text: str) -> tuple[str, ...]:
+    """Read which ablations an option names, or numbers as the paper does."""
+    numbers = {str(ablation.table): name for name, ablation in ABLATIONS.items() if ablation.table}
+    chosen = list(ABLATIONS) if words(text) == [ALL] else [numbers.get(word, word) for word in words(text)]
+    unknown = [name for name in chosen if name not in ABLATIONS]
+    if unknown or not chosen:
+        raise ValueError(
+            f"Expected `--tables` to be {ALL}, or some of {', '.join(ABLATIONS)} or the paper's numbers "
+            f"{', '.join(numbers)} with commas between them, but got {text!r}."
+        )
+    return tuple(dict.fromkeys(chosen))
+
+
+def run_ablations(
+    folder: RunFolder, ablations: Sequence[str], embedder: Embedder, plan: Plan, data: Path | None, n_images: int | None
+) -> None:
+    """Train and test every variant, and write all of it; the paper's numbers are rows of the model "paper"."""
+    with warnings_as_notes(folder):
+        ratings = load_ratings(data, n_images, plan.seed)
+        folder.note(*ratings.notes)
+        maps = None
+        if data is not None and DRAWING in ratings.modalities:
+            maps = PastaRatings(data, drawings=False)
+        plan = replace(plan, label_names=label_names_of(ratings))
+        # Too few images raise before the expensive training.
+        splits_of(ratings, plan)
+        splits = train_variants(folder, ablations, ratings, embedder, plan, maps)
+        means = over_splits(splits, KEYS)
+        printed = [
+            paper_table(number_).rename(columns={"row": "variant"}).assign(ablation=name, modality="all", splits=5)
+            for name in ablations
+            if (number_ := ABLATIONS[name].table) is not None
+        ]
+        frame = pd.concat([means, *printed], ignore_index=True)[[*means.columns]]
+        folder.write("splits.csv", splits.to_csv(index=False))
+    more = {"encoder": embedder.name, "device": str(plan.device), "explanations": str(len(ratings))}
+    write_report(folder, frame, report(frame, splits, banner_of(ratings, embedder.encoder.name)), more)
 
 
 def train_variants(
-    run: Run[AblateOptions],
+    folder: RunFolder,
+    ablations: Sequence[str],
     ratings: RatedExplanations,
     embedder: Embedder,
     plan: Plan,
@@ -86,11 +188,11 @@ def train_variants(
 
     `maps` are the same ratings without the drawings people saw, where `ratings` has them.
     """
-    base = embed_ratings(run, embedder, ratings)
+    base = embed_ratings(folder, embedder, ratings)
     embeddings: dict[Any, Tensor] = {}
     figures: dict[Any, pd.DataFrame] = {}
     frames = []
-    for name in run.options.ablations:
+    for name in ablations:
         ablation = ABLATIONS[name]
         for variant in ablation.variants:
             if variant.name == DRAWING and maps is None:
@@ -98,21 +200,20 @@ def train_variants(
             source = ratings if maps is None or variant.drawn else maps
             changes = tuple(pair for pair in variant.embedding if embedder.settings[pair[0]] != pair[1])
             embedding = (source is ratings, changes)
-            run.say(f"{ablation.title}: {variant.name}")
             if embedding not in embeddings:
                 changed = changes or source is not ratings
                 embeddings[embedding] = (
-                    _embed_modality(run, source, embedder, base, ablation.modality, changes) if changed else base
+                    _embed_modality(folder, source, embedder, base, ablation.modality, changes) if changed else base
                 )
             content = (embedding, replace(variant, name="", embedding=(), drawn=True))
             if content not in figures:
-                figures[content] = variant_figures(ratings, embeddings[embedding], variant, plan, run.kept)
+                figures[content] = variant_figures(ratings, embeddings[embedding], variant, plan, folder.cached)
             frames.append(figures[content].assign(ablation=name, variant=variant.name))
     return pd.concat(frames, ignore_index=True)
 
 
 def _embed_modality(
-    run: Run[AblateOptions],
+    folder: RunFolder,
     source: RatedExplanations,
     embedder: Embedder,
     base: Tensor,
@@ -129,39 +230,87 @@ def _embed_modality(
     )
     rows = np.flatnonzero(source.modalities == modality)
     embeddings = base.clone()
-    embeddings[rows] = embed_ratings(run, other, source.select(rows))
+    embeddings[rows] = embed_ratings(folder, other, source.select(rows))
     return embeddings
 
 
-def page(frame: pd.DataFrame, run: Run[AblateOptions]) -> Page:
-    """Declare the page."""
-    splits = run.frames["splits"]
-    questions = names(splits, "question")
-    sections = [
-        Section(
-            ABLATIONS[name].title,
-            ABLATIONS[name].about,
-            [ablation_table(name, frame, splits, question) for question in questions],
-        )
-        for name in run.options.ablations
-    ]
-    pairs = [(name, question) for name in run.options.ablations for question in questions]
-    findings = [Finding(finding(splits, *pair), f"{ABLATIONS[pair[0]].title}, {pair[1]}") for pair in pairs]
-    title = "PASTA-score: which choices matter"
-    return study_page(title, said(*findings), sections, run.facts["simulated"], answers=answers(splits, pairs))
-
-
-STUDY = Study("pasta-ablate", collect, page)
+def variant_figures(
+    ratings: RatedExplanations, embeddings: Tensor, variant: Variant, plan: Plan, cached: Cache = not_cached
+) -> pd.DataFrame:
+    """Train one variant on every split, with the votes and with shuffled votes, and compare it with the test votes."""
+    plan = replace(plan, votes=variant.votes, label_names=plan.label_names if variant.labelled else None)
+    if variant.training:
+        # The default weights belong to the default loss.
+        plan = replace(plan, settings=replace(plan.settings, **{"weights": None, **dict(variant.training)}))
+    trainer = Trainer(ratings, embeddings, plan, cached)
+    # A drawing is of a map.
+    modalities = np.where(ratings.modalities == DRAWING, "map", ratings.modalities)
+    kinds = sorted(set(modalities.tolist()))
+    rows = []
+    for seed, split in trainer.splits.items():
+        goals, regressor = [trainer.targets, trainer.shuffled_targets(split, seed)], variant.regressor
+        if regressor:
+            predictions = [trainer.regressor_scores(regressor, goal, split, seed) for goal in goals]
+        else:
+            trainings = trainer.train(goals, split, seed)
+            predictions = [trainer.predict(training.scorer, split.test) for training in trainings]
+        targets = trainer.targets[split.test]
+        for model, scores in zip((SCORER, SHUFFLED), predictions, strict=True):
+            rows += figure_rows(model, scores, targets, plan.questions, seed, modalities[split.test], kinds)
+    frame = pd.DataFrame(rows, columns=["model", "question", "modality", "measure", "value", "n", "seed"])
+    return frame[frame["measure"].isin(PAPER_MEASURES)].reset_index(drop=True)
 
 
 def differences(splits: pd.DataFrame, name: str, question: str) -> pd.DataFrame:
     """Return how far each variant (row) of an ablation is above its default in SCC: mean, interval, splits."""
     chosen = pick(splits, ablation=name, model=SCORER, question=question, modality="all", measure="SCC")
-    table = chosen.pivot(index="seed", columns="variant", values="value")
-    default, *variants = (variant.name for variant in ABLATIONS[name].variants if variant.name in table)
-    change = table[variants].sub(table[default], axis=0).melt(var_name="variant")
+    wide = chosen.pivot(index="seed", columns="variant", values="value")
+    default, *variants = (variant.name for variant in ABLATIONS[name].variants if variant.name in wide)
+    change = wide[variants].sub(wide[default], axis=0).melt(var_name="variant")
     # A difference of two correlations is not a correlation: Student's interval.
     return over_splits(change.assign(measure="difference"), ("variant", "measure"))
+
+
+def report(frame: pd.DataFrame, splits: pd.DataFrame, banner: str) -> Report:
+    """Declare the report."""
+    questions, ablations = names(splits, "question"), names(splits, "ablation")
+    first = questions[0]
+    ours = with_random_range(frame[frame["model"] != PAPER], SHUFFLED, [key for key in KEYS if key != "model"])
+    scc = pick(ours, question=first, modality="all", measure="SCC")
+    default = one(scc, ablation=ablations[0], variant=ABLATIONS[ablations[0]].variants[0].name)
+    verdicts = [Verdict.of(f"Default choices: do scores follow the votes? (SCC, {first})", default, write=number)]
+    for name in ablations:
+        changes = differences(splits, name, first)
+        if len(changes := changes[changes["value"].notna()]):
+            # The choice that changes most, in either direction; all are in the tables.
+            row = changes.loc[changes["value"].abs().idxmax()]
+            question = (
+                f"{ABLATIONS[name].title}: {row['variant']}, not {ABLATIONS[name].variants[0].name} (SCC, difference)"
+            )
+            verdicts.append(Verdict.of(question, row, write=three, text=difference_text(row)))
+    titles = {name: ABLATIONS[name].title for name in ablations}
+    shown = scc.assign(row=scc["ablation"] + ": " + scc["variant"])
+    figure, _ = dots(shown, "row", label=f"SCC with the votes ({first})", percent=False, reference=0)
+    sections = [
+        Section(titles[name], [ablation_table(name, frame, splits, question) for question in questions])
+        for name in ablations
+    ]
+    return Report(
+        "PASTA-score: which choices matter?",
+        verdicts[:8],
+        Picture("choices", figure, "Every choice with the same splits; the first of each group is the default."),
+        sections,
+        lead=f"Scorers trained and tested on the same {splits['seed'].nunique()} splits with one choice changed; the "
+        "one that changes most stands here.",
+        reading={
+            **READING,
+            "Random range": TRAINED_RANGE,
+            "Difference": "SCC minus that of the default, split by split. Not told from 0: the interval holds 0.",
+            **{titles[name]: ABLATIONS[name].about for name in ablations},
+        },
+        banner=banner,
+        links={"splits.csv": "splits.csv"},
+    )
 
 
 def ablation_table(name: str, frame: pd.DataFrame, splits: pd.DataFrame, question: str) -> Table:
@@ -170,40 +319,26 @@ def ablation_table(name: str, frame: pd.DataFrame, splits: pd.DataFrame, questio
     rows = pick(frame, ablation=name, question=question)
     rows = rows[rows["variant"].isin(set(splits["variant"]))]
     of_all = pick(rows, modality="all")
-    parts = [
-        pick(of_all, model=SCORER, measure=measure).assign(head=MEASURES[measure], below="")
-        for measure in PAPER_MEASURES
-    ]
+    parts = [pick(of_all, model=SCORER).assign(head=lambda part: part["measure"])]
     if ablation.modality:
         of_kind = pick(rows, model=SCORER, measure="SCC", modality=ablation.modality)
-        parts.append(of_kind.assign(head="SCC ↑", below=KINDS[ablation.modality]))
-    parts.append(differences(splits, name, question).assign(head="SCC", below="less first row's"))
-    parts.append(pick(of_all, model=SHUFFLED, measure="SCC").assign(head="SCC", below=SHUFFLED))
-    parts += [
-        pick(of_all, model=PAPER, measure=measure).assign(head=PAPER, below=measure) for measure in PAPER_MEASURES
-    ]
-    note = f"Mean over {with_noun(splits['seed'].nunique(), 'split')}, "
-    note += f"as the paper's Table {ablation.table}." if ablation.table else "of which the paper has no table."
-    note += " The columns of the paper are of its own data and encoder." if PAPER in set(rows["model"]) else ""
-    cells = in_cells(stack(parts))
-    return Table(f"{ablation.title}, {question}", note, cells, ["variant"], ["head", "below"], key=KEY)
-
-
-def finding(splits: pd.DataFrame, name: str, question: str) -> str:
-    """Say which choices of an ablation change the SCC by more than the splits explain."""
-    text = f"SCC above that of {ABLATIONS[name].variants[0].name}"
-    return compared_with_zero(differences(splits, name, question), text, "variant", "difference", "splits", three)
-
-
-def answers(splits: pd.DataFrame, pairs: Sequence[tuple[str, str]]) -> list[Finding]:
-    """Return one short line: how many choices change the agreement with votes, and which the most."""
-    changes = pd.concat([differences(splits, *pair).assign(ablation=ABLATIONS[pair[0]].title) for pair in pairs])
-    changes = with_intervals(changes)
-    if changes.empty:
-        return []
-    matters = changes[(changes["low"] > 0) | (changes["high"] < 0)]
-    text = f"{len(matters)} of {len(changes)} change SCC by more than the splits explain"
-    if len(matters):
-        most = matters.loc[matters["value"].abs().idxmax()]
-        text += f", most {most['variant']} ({most['ablation'].lower()}, {three(most['value'])})"
-    return [Finding(text, "Choices that matter")]
+        parts.append(of_kind.assign(head=f"SCC, {KINDS[ablation.modality]}"))
+    parts.append(differences(splits, name, question).assign(head="SCC minus default"))
+    parts.append(pick(of_all, model=SHUFFLED, measure="SCC").assign(head=f"SCC, {SHUFFLED}"))
+    parts.append(pick(of_all, model=PAPER).assign(head=lambda part: "paper, " + part["measure"]))
+    cells = pd.concat([part for part in parts if len(part)], ignore_index=True)
+    note = (
+        f"As the paper's Table {ablation.table}; its numbers are of its own data and encoder. "
+        if ablation.table
+        else ""
+    )
+    return table(
+        f"{name}-{question}",
+        f"{ablation.title}, {question}",
+        cells,
+        "variant",
+        "head",
+        f"{note}{SHUFFLED}: the baseline, trained on the votes of other explanations.",
+        head=[*PAPER_MEASURES, *names(cells, "head")],
+        variant=[variant.name for variant in ablation.variants],
+    )

@@ -1,9 +1,10 @@
-"""The command `pasta metrics`: how other metrics agree with people's ratings."""
+"""`pasta metrics`: how other measures of explanations agree with people's ratings."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -18,40 +19,37 @@ from captum_concepts.attributions.steered_rise import SteeredRISE
 from quantus_concepts.datasets.ratings.explanations import QUESTIONS, MapExplanation
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.datasets.ratings.raters import SimulatedRaters, first_answers, map_likeness, rate_map
-from quantus_concepts.datasets.ratings.released import PastaRatings
 from quantus_concepts.functional.intervals import baseline_range, interval
 from quantus_concepts.functional.overlay import unit_maps
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
 from quantus_concepts.metrics.pasta.rated_metrics import Explainer, metric_values
 from quantus_concepts.pasta.applications.robustness import QUESTIONS_OF_CHANGE, robustness_pairs
-from quantus_concepts.studies._kit.command import named_as_typed
-from quantus_concepts.studies._kit.findings import (
-    RELATIONS,
-    Finding,
-    Row,
-    compared,
-    ends,
-    number,
-    relation_to,
-    said,
-    sentence,
-)
-from quantus_concepts.studies._kit.page import Page, Section
+from quantus_concepts.studies._kit.folder import RunFolder, warnings_as_notes
+from quantus_concepts.studies._kit.plots import dots
+from quantus_concepts.studies._kit.report import Picture, Report, Section, Table, Verdict, number, percent, write_report
 from quantus_concepts.studies._kit.results import names, pick
-from quantus_concepts.studies._kit.run import Run, Study
-from quantus_concepts.studies._kit.tables import Table, arrange
-from quantus_concepts.studies.pasta.evaluation import best_scorer, identity_of_ratings, kept_arrays, spearman
-from quantus_concepts.studies.pasta.findings import in_cells, paper_table, study_page, whole_percent
-from quantus_concepts.studies.pasta.options import CORRELATED_THRESHOLDS, SCORER, MetricsOptions
-from quantus_concepts.studies.pasta.preparing import (
-    CONTROLS,
+from quantus_concepts.studies.pasta.material import (
+    CORRELATED_THRESHOLDS,
+    EMBEDDED,
     METHODS,
     Classifier,
     RatedBirds,
-    study_embedder,
-    study_plan,
-    study_ratings,
+    label_names_of,
+    load_embedder,
+    load_ratings,
     train_classifier,
+)
+from quantus_concepts.studies.pasta.report import banner_of, is_release, paper_table, table, with_texts
+from quantus_concepts.studies.pasta.scorers import (
+    SCORER,
+    Plan,
+    Trainer,
+    best_split,
+    cached_arrays,
+    embed_ratings,
+    identity_of_ratings,
+    spearman,
+    train_splits,
 )
 
 IMAGE, EXPLAINER, MODALITY = "image", "explainer", "modality"
@@ -59,55 +57,70 @@ RISE, MASK_ERROR = "RISE", "MAE"
 #: Resamplings of the images behind an interval, and shuffles behind the range of the control.
 N_DRAWN = 200
 ENDS = ("low", "high", "control low", "control high")
+#: Metrics of the paper's Table 10.
+RAW_METRICS = ("Faithfulness (ROAD)", "MaxSensitivity (Gaussian)", "Sparseness")
+SHARE = "share between"
 
 
-@named_as_typed(MetricsOptions)
-def collect(options: MetricsOptions, run: Run[MetricsOptions]) -> pd.DataFrame:
-    """Rate and measure explanations, and relate the measures to the votes; the paper's numbers come last."""
-    if options.data is None:
-        ratings, values, more = _rate_and_measure(options, run)
-    else:
-        # Sparseness needs maps, not drawings of them.
-        ratings, more = PastaRatings(options.data, drawings=False), {}
-        make = partial(metric_values, ratings, display_progressbar=options.progress)
-        values = kept_arrays(run.kept, "metrics", {"ratings": identity_of_ratings(ratings)}, make)
-    run.note(*ratings.notes)
-    run.facts["ratings"] = ratings
-    frame = run.frames["explanations"] = explanation_frame(ratings, values | more)
-    return related_frame(frame, ratings.questions, list(values), options.seed)
+def run_metrics(
+    folder: RunFolder,
+    ratings: RatedExplanations | None,
+    birds: RatedBirds,
+    plan: Plan,
+    n_images: int | None,
+    classifier_epochs: int,
+    n_masks: int,
+    n_samples: int,
+    batch_size: int,
+) -> None:
+    """Measure rated explanations, relate the measures to the votes, and write all of it; the paper's numbers last.
+
+    Without `ratings` methods explain a network of `birds`, and a scorer is trained by the `plan`.
+    """
+    with warnings_as_notes(folder):
+        if ratings is not None:
+            key: Any = identity_of_ratings(ratings)
+            more: dict[str, np.ndarray] = {}
+            measure = partial(metric_values, ratings, display_progressbar=plan.progress)
+            values = cached_arrays(folder, "metrics", key, measure)
+        else:
+            seed, masks = birds.seed, birds.masks
+            classifier = train_classifier(birds, epochs=classifier_epochs, device=plan.device, cached=folder.cached)
+            rise = partial(_rise, n_masks=n_masks, seed=seed)
+            methods: dict[str, Any] = {RISE: rise, **build_methods(METHODS, seed=seed)}
+            ratings = rate_methods(classifier, masks, methods, seed)
+            explainers = {name: Explainer(classifier.model, explain) for name, explain in methods.items()}
+            measure = partial(
+                metric_values,
+                ratings,
+                explainers,
+                thresholds=CORRELATED_THRESHOLDS,
+                n_samples=n_samples,
+                batch_size=batch_size,
+                seed=seed,
+                display_progressbar=plan.progress,
+            )
+            key = [identity_of_ratings(ratings), classifier.model, n_masks, n_samples, batch_size, seed]
+            values = cached_arrays(folder, "metrics", key, measure)
+            scores = _scores(folder, ratings, load_ratings(None, n_images, seed), plan, batch_size)
+            more = {SCORER: scores, MASK_ERROR: mask_error(ratings, masks)}
+        folder.note(*ratings.notes)
+        explanations = explanation_frame(ratings, values | more)
+        folder.write("explanations.csv", explanations.to_csv(index=False))
+        frame = related_frame(explanations, ratings.questions, list(values), birds.seed)
+    write_report(folder, frame, report(frame, explanations, ratings), {"device": str(plan.device)})
 
 
-def _rate_and_measure(
-    options: MetricsOptions, run: Run[MetricsOptions]
-) -> tuple[RatedExplanations, dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Return rated explanations of a network, their metrics, and their scores and errors to the masks."""
-    run.say("Training the network that is explained")
-    birds = RatedBirds(options.n_explained, options.n_train, seed=options.seed)
-    epochs, device, masks = options.classifier_epochs, options.torch_device(), birds.masks
-    classifier = train_classifier(birds, epochs=epochs, device=device, keep=run.kept)
-    rise = partial(_rise, n_masks=options.n_masks, seed=options.seed)
-    methods: dict[str, Any] = {RISE: rise, **build_methods(METHODS, seed=options.seed)}
-    run.say("Explaining and rating")
-    ratings = rate_methods(classifier, masks, methods, options.seed)
-    run.say("Measuring")
-    explainers = {name: Explainer(classifier.model, explain) for name, explain in methods.items()}
-    measure = partial(
-        metric_values,
-        ratings,
-        explainers,
-        thresholds=CORRELATED_THRESHOLDS,
-        n_samples=options.n_samples,
-        batch_size=options.batch_size,
-        seed=options.seed,
-        display_progressbar=options.progress,
-    )
-    values = kept_arrays(run.kept, "metrics", {"ratings": identity_of_ratings(ratings)} | run.settings, measure)
-    run.say("Training a scorer")
-    graded, embedder = study_ratings(options), study_embedder(options)
-    plan = study_plan(options, graded, questions=("Q1",), n_splits=1, control=False)
-    scorer = best_scorer(run, graded, embedder, plan)
-    scores = scorer.score(embedder.embed(ratings.explanations).cpu(), ratings.labels.tolist())[:, 0].cpu().numpy()
-    return ratings, values, {SCORER: scores, MASK_ERROR: mask_error(ratings, masks)}
+def _scores(
+    folder: RunFolder, ratings: RatedExplanations, graded: RatedExplanations, plan: Plan, batch_size: int
+) -> np.ndarray:
+    """Train a scorer on graded explanations, and return its scores of the others."""
+    embedder = load_embedder(EMBEDDED, device=plan.device, batch_size=batch_size, display_progressbar=plan.progress)
+    plan = replace(plan, label_names=label_names_of(graded))
+    trainer = Trainer(graded, embed_ratings(folder, embedder, graded), plan, folder.cached)
+    scorer = best_split(train_splits(trainer)[1]).training.scorer
+    scores = scorer.score(embedder.embed(ratings.explanations).cpu(), ratings.labels.tolist())
+    return scores[:, 0].cpu().numpy()
 
 
 def _rise(model: torch.nn.Module, inputs: Any, targets: Any, n_masks: int, seed: int, **quantus: Any) -> np.ndarray:
@@ -244,7 +257,7 @@ def related_frame(
         ]
     )
     parts = [related.assign(table="8"), means.assign(table="10, 11")]
-    parts.append(shares.assign(table="11", measure="share between"))
+    parts.append(shares.assign(table="11", measure=SHARE))
     if MASK_ERROR in explanations:
         statistic = partial(across_explainers, first=MASK_ERROR, second=SCORER)
         human = with_control(explanations, statistic, SCORER, seed)
@@ -275,173 +288,100 @@ def _column_correlation(frame: pd.DataFrame, first: str, second: str) -> float:
     return spearman(frame[first].to_numpy(float), frame[second].to_numpy(float))
 
 
-def inside_control(row: Mapping[str, Any]) -> bool:
-    """Return whether a value lies in the range of its control."""
-    return bool(row["control low"] <= row["value"] <= row["control high"])
-
-
-#: Metrics of the paper's Table 10.
-RAW_METRICS = ("Faithfulness (ROAD)", "MaxSensitivity (Gaussian)", "Sparseness")
-#: Data sets and size of the published ratings, with which the paper's means over all explainers are comparable.
-RELEASE = ({"coco", "pascalpart", "monumai", "catsdogscars"}, 20_000)
-SHARE = "share of the variance between explainers"
-CORRELATIONS = (
-    "The rank correlation of metrics with the votes on the same explanations, as the paper's Tables 7 to 9. Several "
-    "explanations are of one image, so p-values, which take them for independent, are not given."
-)
-RAW = "As the paper's Table 10: mean and standard deviation over explanations."
-VOTES = (
-    "As the paper's Table 11: the mean of the joined votes. The published ratings name explainers by number, of which "
-    "the paper gives no list; its rows are in results.csv."
-)
-HUMAN = (
-    "As the paper's Table 2, in which people's saliency stands beside the score of three methods: here the bird's "
-    "pixels stand for what people would mark. The paper calls its two rankings consistent; by the numbers it prints "
-    "RISE is first of three in one and second in the other."
-)
-KEY = (
-    "Small numbers are 95 % intervals over resampled images with all their explanations. ≈: inside the 95 % range "
-    "with the votes shuffled among all explanations. Nothing is corrected for the number of comparisons."
-)
-
-
-def page(frame: pd.DataFrame, run: Run[Any]) -> Page:
-    """Declare the page."""
-    ratings: RatedExplanations = run.facts["ratings"]
-    ours = pick(frame, model=None)
-    related, means, shares, human = (pick(ours, table=table) for table in ("8", "10, 11", "11", "2"))
-    sections = [
-        Section("Metrics and votes", CORRELATIONS, [correlation_table(related)]),
-        Section("Metrics by explainer", RAW, [raw_table(means)]),
-        Section("Votes by explainer", VOTES, [vote_table(means, shares, ratings)]),
+def report(frame: pd.DataFrame, explanations: pd.DataFrame, ratings: RatedExplanations) -> Report:
+    """Declare the report."""
+    ranged = frame.assign(random_low=frame["control low"], random_high=frame["control high"])
+    related = pick(ranged, table="8")
+    scc = pick(related, measure="SCC")
+    scc = scc[scc["value"].notna()]
+    questions = names(related, "question")
+    verdicts = [
+        Verdict.of(f"Does {row['metric']} follow the votes? (SCC, {row['question']})", row, write=number)
+        for row in pick(scc, question=questions[:1]).to_dict("records")
     ]
-    findings = [*metric_findings(related), share_finding(shares)]
+    human = pick(ranged, measure="SCC of means")
+    for row in human.to_dict("records"):
+        text = "Do methods nearer to the marked pixels score higher? (SCC of MAE and score; below 0: yes)"
+        verdicts.append(Verdict.of(text, row, write=number))
+    figure, _ = dots(
+        scc, "metric", "question", label="Spearman's correlation with the votes", percent=False, reference=0
+    )
+    sections = [
+        Section("Metrics and votes", [correlation_table(related)]),
+        Section("Explainers", [vote_table(ranged, ratings), raw_table(frame)]),
+    ]
     if len(human):
-        sections.append(Section("Score and marked pixels", HUMAN, [human_table(means)]))
-        findings.append(human_finding(human.iloc[0], len(names(means, EXPLAINER)) - 1))
-    title = "PASTA-score: votes and other measures"
-    return study_page(title, said(*findings), sections, ratings.simulated, answers=answers(related, human))
-
-
-STUDY = Study("pasta-metrics", collect, page)
+        sections.append(Section("Score and marked pixels", [human_table(frame)]))
+    return Report(
+        "PASTA-score: do other metrics follow the votes?",
+        verdicts[:8],
+        Picture(
+            "metrics", figure, "Correlation of metrics with the votes on the same explanations; low is good in Q5."
+        ),
+        sections,
+        lead=f"{len(explanations):,} explanations of {explanations[IMAGE].nunique():,} images by "
+        f"{explanations[EXPLAINER].nunique()} explainers.",
+        reading={
+            "Random range": f"Where 95 % of {N_DRAWN} correlations lie with the votes (or scores) shuffled among all "
+            "explanations.",
+            "Intervals": "95 % over resampled images with all their explanations. P-values, which take explanations "
+            "for independent, are not given.",
+            "Marked pixels": "As the paper's Table 2: here the bird's pixels stand for what people would mark. The "
+            "paper calls its two rankings consistent; by the numbers it prints RISE is first of three in one and "
+            "second in the other.",
+            "The paper's explainers": "The published ratings name explainers by number, of which the paper gives no "
+            "list; its Tables 10 and 11 are in results.csv.",
+            **{name: QUESTIONS[name].text for name in questions},
+        },
+        banner=banner_of(ratings),
+        links={"explanations.csv": "explanations.csv"},
+    )
 
 
 def correlation_table(related: pd.DataFrame) -> Table:
     """Return metrics (rows) against questions (columns)."""
-    cells = in_cells(pick(related, measure="SCC"), small=["interval"])
-    cells["mark"] = ["≈" if inside_control(row) else "" for row in cells.to_dict("records")]
-    note = "Spearman's correlation of metric and votes. Pearson's is in results.csv."
-    return Table("Metrics and votes", note, cells, ["metric"], ["question"], key=KEY)
-
-
-def raw_table(means: pd.DataFrame) -> Table:
-    """Return the mean of each metric (column) by explainer (row)."""
-    return Table(
-        "Metrics by explainer",
-        "Mean ± standard deviation over explanations.",
-        arrange(in_cells(means, small=["deviation"]), explainer=names(means, EXPLAINER), measure=RAW_METRICS),
-        [EXPLAINER],
-        ["measure"],
-        controls=CONTROLS,
-        key="–: not defined, as for a method whose maps do not depend on the image.",
+    caption = (
+        "As the paper's Tables 7 to 9. SCC: Spearman's, with 95 % intervals; PCC: Pearson's. The CSV has random ranges."
+    )
+    return table(
+        "correlations", "Correlation of metrics and votes", related, "metric measure", "question", caption, number
     )
 
 
-def vote_table(means: pd.DataFrame, shares: pd.DataFrame, ratings: RatedExplanations) -> Table:
+def vote_table(frame: pd.DataFrame, ratings: RatedExplanations) -> Table:
     """Return the mean votes by explainer (row) and question (column), and the share of variance between explainers."""
-    votes = in_cells(means[means["measure"].isin(list(QUESTIONS))].assign(question=means["measure"]), number)
-    parts = [votes]
-    if set(ratings.datasets.tolist()) == RELEASE[0] and len(ratings) >= RELEASE[1] and not ratings.simulated:
-        printed = pick(paper_table("text"), measure="vote", question=names(votes, "question"))
-        parts.append(in_cells(printed, number).assign(explainer="paper, all"))
-    controls = [f"shuffled: to {number(high)}" for high in shares["control high"]]
-    parts.append(in_cells(shares, number).assign(explainer=SHARE, small=controls))
-    return Table(
-        "Votes by explainer",
-        "Mean of the joined votes, 1 to 5.",
-        pd.concat(parts),
-        [EXPLAINER],
-        ["question"],
-        labels={name: f"{name} {'↓' if question.low_is_good else '↑'}" for name, question in QUESTIONS.items()},
-        controls=CONTROLS,
-        key="Small numbers are 95 % intervals over images; of the last row, the end of the 95 % range with the votes "
-        "shuffled among all explanations.",
-    )
-
-
-def human_table(means: pd.DataFrame) -> Table:
-    """Return the distance of maps to the marked pixels, the score and the votes by method."""
-    heads = {MASK_ERROR: "MAE ↓", SCORER: "PASTA-score ↑", "Q1": "votes, Q1 ↑"}
-    methods = [name for name in names(means, EXPLAINER) if name != "all"]
-    return Table(
-        "Score and marked pixels",
-        "Mean absolute difference of the map, in [0, 1], from the bird's mask; mean predicted and given rating.",
-        arrange(in_cells(means, number), explainer=methods, measure=list(heads)),
-        [EXPLAINER],
-        ["measure"],
-        labels=heads,
-        controls=CONTROLS,
-        key="Small numbers are 95 % intervals over images.",
-    )
-
-
-def control_of(row: Mapping[str, Any]) -> Row:
-    """Return the range of a statistic with shuffled votes or scores."""
-    return {"value": math.nan, "low": row["control low"], "high": row["control high"]}
-
-
-def answers(related: pd.DataFrame, human: pd.DataFrame) -> list[Finding]:
-    """Return one short line on the metrics, and one on the pixels that people would mark."""
-    rows = pick(related, measure="SCC").dropna(subset=["value"])
-    answers = []
-    if len(rows):
-        outside = rows[[not inside_control(row) for row in rows.to_dict("records")]]
-        most = rows.loc[rows["value"].abs().idxmax()]
-        text = f"{outside['metric'].nunique()} of {rows['metric'].nunique()} beyond chance on some question, most "
-        answers.append(
-            Finding(f"{text}{most['metric']} on {most['question']} (SCC {number(most['value'])})", "Metrics")
-        )
-    for row in human.dropna(subset=["value"]).to_dict("records"):
-        # The smaller the error of a map, the higher its score should be.
-        verdict = (
-            "not distinguishable from chance" if inside_control(row) else "yes" if row["value"] < 0 else "the opposite"
-        )
-        answers.append(Finding(f"{verdict} (SCC {number(row['value'])})", "Score agrees with marked pixels"))
-    return answers
-
-
-def metric_findings(related: pd.DataFrame) -> list[Finding]:
-    """Say for each metric on which questions it correlates with the votes more than shuffled votes do."""
-    rows = pick(related, measure="SCC").dropna(subset=["value"])
-    # Compared by its value: the range of the control has the spread of the images.
-    rows = rows.assign(low=math.nan, high=math.nan)
-    return [
-        Finding(compared(group, control_of, "SCC above that with shuffled votes", _with_value), str(metric))
-        for metric, group in rows.groupby("metric", sort=False)
-    ]
-
-
-def _with_value(row: Mapping[str, Any]) -> str:
-    return f"{row['question']} ({number(row['value'])})"
-
-
-def share_finding(shares: pd.DataFrame) -> Finding:
-    """Say how much of the variance of votes lies between explainers."""
+    votes = pick(frame, table="10, 11", measure=list(QUESTIONS))
+    parts = [votes.assign(question=votes["measure"])]
+    if is_release(ratings):
+        printed = pick(paper_table("text"), measure="vote", question=names(parts[0], "question"))
+        parts.append(printed.assign(explainer="paper, all"))
+    shares = pick(frame, measure=SHARE).assign(explainer="share of the variance between explainers", low=math.nan)
+    ends = shares["random_high"].map(percent)
     parts = [
-        f"{row['question']} {whole_percent(row['value'])} (to {whole_percent(row['control high'])})"
-        for _, row in shares.iterrows()
+        with_texts(pd.concat(parts), number),
+        shares.assign(text=shares["value"].map(percent) + " % (shuffled: to " + ends + " %)"),
     ]
-    text = f"Share of the variance of votes that lies between explainers (shuffled): {', '.join(parts)}."
-    return Finding(text, "Explainers")
+    caption = "As the paper's Table 11. Small numbers are 95 % intervals over images. Low is good in Q5."
+    title = "Mean of the joined votes, 1 to 5, by explainer"
+    return table("votes-by-explainer", title, pd.concat(parts), EXPLAINER, "question", caption, number)
 
 
-def human_finding(row: Mapping[str, Any], n: int) -> Finding:
-    """Say whether the score orders methods as the marked pixels do."""
-    control = control_of(row)
-    chance = f"shuffled scores, 95 % of them {ends(control, number)}"
-    value_alone = {**row, "low": math.nan, "high": math.nan}
-    relation = "" if math.isnan(row["value"]) else RELATIONS[relation_to(value_alone, control)]
-    text = (
-        f"SCC over {n} methods of their difference from the marked pixels with their score: {{}}, {relation} {chance}"
+def raw_table(frame: pd.DataFrame) -> Table:
+    """Return the mean of each metric (column) by explainer (row)."""
+    means = pick(frame, table="10, 11", measure=list(RAW_METRICS))
+    caption = "As the paper's Table 10. Empty: not defined, as for a method whose maps do not depend on the image."
+    orders = {"explainer": names(means, EXPLAINER), "measure": RAW_METRICS}
+    return table(
+        "metrics-by-explainer", "Mean of the metrics by explainer", means, EXPLAINER, "measure", caption, **orders
     )
-    return Finding(sentence(text, row, write=number), "Marked pixels")
+
+
+def human_table(frame: pd.DataFrame) -> Table:
+    """Return the distance of maps to the marked pixels, the score and the votes by method."""
+    heads = {MASK_ERROR: "MAE (low is good)", SCORER: SCORER, "Q1": "votes, Q1"}
+    rows = pick(frame, table="10, 11", measure=list(heads))
+    rows = rows[rows[EXPLAINER] != "all"].assign(measure=rows["measure"].map(heads))
+    title = "Difference of the map, in [0, 1], from the bird's mask; mean predicted and given rating"
+    caption = "As the paper's Table 2. Small numbers are 95 % intervals over images."
+    orders = {"explainer": names(rows, EXPLAINER), "measure": [*heads.values()]}
+    return table("marked-pixels", title, rows, EXPLAINER, "measure", caption, number, **orders)

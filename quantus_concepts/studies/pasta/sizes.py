@@ -1,142 +1,164 @@
-"""The study `pasta sizes`: does size matter, of the network explained (Figure 8), and of the encoder of the scorer?"""
+"""`pasta sizes`: does size matter, of the network that is explained (Figure 8), and of the encoder of the scorer?"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 
 from captum_concepts.attributions.methods import build_methods
+from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.metrics.pasta.pasta_score import PASTAScore
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.encoders.embedded_encoder import EmbeddedEncoder
 from quantus_concepts.pasta.scorer import Scorer
-from quantus_concepts.studies._kit.charts import GREY, Chart, Curves
-from quantus_concepts.studies._kit.command import named_as_typed
-from quantus_concepts.studies._kit.findings import Finding, number, relation_to, said, with_intervals
-from quantus_concepts.studies._kit.page import Page, Section
-from quantus_concepts.studies._kit.results import names, pick
-from quantus_concepts.studies._kit.run import Run, Study
-from quantus_concepts.studies._kit.tables import Table, arrange
-from quantus_concepts.studies.pasta.evaluation import (
-    best_scorer,
+from quantus_concepts.studies._kit.folder import RunFolder, warnings_as_notes
+from quantus_concepts.studies._kit.plots import MUTED, lines
+from quantus_concepts.studies._kit.report import Picture, Report, Section, Table, Verdict, number, write_report
+from quantus_concepts.studies._kit.results import names, one, pick
+from quantus_concepts.studies.pasta.ablate import Variant, variant_figures
+from quantus_concepts.studies.pasta.material import (
+    CONTROLS,
+    EMBEDDED,
+    METHODS,
+    RatedBirds,
+    label_names_of,
+    load_embedder,
+    train_classifier,
+    training_settings,
+    words,
+)
+from quantus_concepts.studies.pasta.report import KINDS, READING, banner_of, table, three
+from quantus_concepts.studies.pasta.scorers import (
+    SCORER,
+    SHUFFLED,
+    Plan,
+    Trainer,
+    best_split,
     embed_ratings,
     over_splits,
     splits_of,
-    variant_figures,
-)
-from quantus_concepts.studies.pasta.findings import compared_with_zero, in_cells, study_page, value_range
-from quantus_concepts.studies.pasta.options import (
-    EMBEDDED,
-    KINDS,
-    SCORER,
-    SHUFFLED,
-    SizesOptions,
-    Variant,
-    whole_numbers,
-)
-from quantus_concepts.studies.pasta.preparing import (
-    CONTROLS,
-    METHODS,
-    RatedBirds,
-    study_embedder,
-    study_plan,
-    study_ratings,
-    train_classifier,
+    train_splits,
 )
 
 SCORE, ACCURACY, SLOPE = "score", "accuracy", "slope"
-FIGURE_8 = (
-    "The mean predicted rating of explanations of networks that differ in width only; each is trained anew several "
-    "times and explained for the true class, which the scorer sees: were it the predicted class, even a map that "
-    "ignores the network would be rated by the network's accuracy. The paper asks this of CLIP's ViT-B-16 to ViT-g-14, "
-    "zero-shot, and finds lower scores for larger networks; its figure prints no numbers but those of two single "
-    "explanations (3.12 and 2.75)."
-)
-OF_ENCODERS = (
-    "The agreement with votes of scorers on embeddings of encoders of several sizes. The embedded encoder is "
-    "untrained: its width says how many random patterns of pictures it looks at, and texts are the same at every "
-    "width. Scorers are trained alike on all of them."
-)
-KEY = (
-    "Small numbers are 95 % intervals over {over}, none below 3, else the deviation. The last column: how much the "
-    "value rises for ten times the parameters, by a line through the sizes for each of the {over}."
-)
+PER_SIZE = "per tenfold size"
 
 
-@named_as_typed(SizesOptions, encoder="--encoders")
-def collect(options: SizesOptions, run: Run[SizesOptions]) -> pd.DataFrame:
-    """Return means and slopes of both questions; what they are made of are the frames of the run."""
-    embedders = _embedders(options)
-    ratings = study_ratings(options)
-    run.note(*ratings.notes)
-    run.settings["encoder"] = ", ".join(embedder.name for embedder in embedders.values())
-    run.facts["simulated"] = ratings.simulated
-    frames = []
-    # Too few images raise before the expensive embedding.
-    splits_of(ratings, study_plan(options, ratings))
-    for name, embedder in embedders.items():
-        run.say(f"Embedding and training: {name}")
-        embeddings = embed_ratings(run, embedder, ratings)
-        plan = study_plan(options, ratings, name)
-        figures = variant_figures(ratings, embeddings, Variant(name), plan, run.kept)
-        # Counted after embedding: the model is built by then.
-        frames.append(figures.assign(name=name, parameters=getattr(embedder.encoder, "n_parameters", math.nan)))
-    encoders = run.frames["encoders"] = pd.concat(frames, ignore_index=True)
-    results = []
-    if options.classifiers and options.data is None:
-        embedder = study_embedder(options)
-        plan = study_plan(options, ratings, n_splits=1, control=False)
-        scorer = best_scorer(run, ratings, embedder, plan)
-        networks = run.frames["networks"] = network_sizes(options, run, scorer, embedder)
-        means = over_splits(networks, ("name", "parameters", "measure"))
-        slope_rows = slopes(networks, ("name", "measure")).assign(measure=SLOPE)
-        results += [rows.assign(part="networks") for rows in (means, slope_rows)]
-    for question in names(encoders, "question"):
-        chosen = pick(encoders, question=question, measure="SCC")
-        means = over_splits(chosen, ("name", "parameters", "model", "modality", "measure"))
-        slope_rows = slopes(chosen, ("model", "modality"))
-        results += [rows.assign(part="encoders", question=question) for rows in (means, slope_rows)]
-    return pd.concat(results, ignore_index=True)
-
-
-def _embedders(options: SizesOptions) -> dict[str, Embedder]:
-    if options.encoders is not None:
-        encoders = (name.strip() for name in options.encoders.split(","))
-        return {name: study_embedder(options, name) for name in encoders}
-    base = study_embedder(options)
-    return {
-        f"{EMBEDDED}, width {width}": Embedder(
-            EmbeddedEncoder(device=options.torch_device(), width=width),
-            **base.settings,
-            cache=base.cache,
-            batch_size=base.batch_size,
-            display_progressbar=base.display_progressbar,
+def whole_numbers(text: str, option: str) -> tuple[int, ...]:
+    """Read at least two numbers with commas between them."""
+    try:
+        numbers = sorted({int(number) for number in text.split(",")})
+    except ValueError:
+        numbers = []
+    if len(numbers) < 2 or numbers[0] < 2:
+        raise ValueError(
+            f"Expected `{option}` to be two or more whole numbers from 2, with commas between them, but got {text!r}."
         )
-        for width in whole_numbers(options.widths, "--widths")
+    return tuple(numbers)
+
+
+def build_embedders(encoders: str | None, widths: str, device: torch.device, **settings: Any) -> dict[str, Embedder]:
+    """Return an embedder for each encoder named, or for each width of the embedded encoder."""
+    if encoders is not None:
+        return {name: load_embedder(name, device=device, **settings) for name in words(encoders)}
+    return {
+        f"{EMBEDDED}, width {width}": Embedder(EmbeddedEncoder(device=device, width=width), size=64, **settings)
+        for width in whole_numbers(widths, "--widths")
     }
 
 
-def network_sizes(options: SizesOptions, run: Run[SizesOptions], scorer: Scorer, embedder: Embedder) -> pd.DataFrame:
+def run_sizes(
+    folder: RunFolder,
+    ratings: RatedExplanations,
+    embedders: Mapping[str, Embedder],
+    plan: Plan,
+    epochs: int | None,
+    learning_rate: float | None,
+    birds: RatedBirds | None,
+    *,
+    channels: Sequence[int],
+    n_networks: int,
+    classifier_epochs: int,
+) -> None:
+    """Compare encoders of several sizes, and explanations of networks of several sizes, and write all of it."""
+
+    def plan_for(encoder: str, **changes: Any) -> Plan:
+        return replace(plan, settings=training_settings(encoder, epochs, learning_rate), **changes)
+
+    with warnings_as_notes(folder):
+        folder.note(*ratings.notes)
+        plan = replace(plan, label_names=label_names_of(ratings))
+        # Too few images raise before the expensive embedding.
+        splits_of(ratings, plan)
+        frames = []
+        for name, embedder in embedders.items():
+            embeddings = embed_ratings(folder, embedder, ratings)
+            figures = variant_figures(ratings, embeddings, Variant(name), plan_for(name), folder.cached)
+            # Counted after embedding: the model is built by then.
+            frames.append(figures.assign(name=name, parameters=getattr(embedder.encoder, "n_parameters", math.nan)))
+        tables = {"encoders": pd.concat(frames, ignore_index=True)}
+        results = []
+        if birds is not None:
+            first = next(iter(embedders.values()))
+            embedder = load_embedder(
+                EMBEDDED,
+                device=plan.device,
+                cache=first.cache,
+                batch_size=first.batch_size,
+                display_progressbar=plan.progress,
+            )
+            trainer = Trainer(
+                ratings,
+                embed_ratings(folder, embedder, ratings),
+                plan_for(EMBEDDED, n_splits=1, control=False),
+                folder.cached,
+            )
+            scorer = best_split(train_splits(trainer)[1]).training.scorer
+            networks = tables["networks"] = network_sizes(
+                folder, birds, scorer, embedder, channels, n_networks, classifier_epochs, plan.device
+            )
+            means = over_splits(networks, ("name", "parameters", "measure"))
+            slope_rows = slopes(networks, ("name", "measure")).assign(measure=SLOPE)
+            results += [rows.assign(part="networks") for rows in (means, slope_rows)]
+        for question in names(tables["encoders"], "question"):
+            chosen = pick(tables["encoders"], question=question, measure="SCC")
+            means = over_splits(chosen, ("name", "parameters", "model", "modality", "measure"))
+            slope_rows = slopes(chosen, ("model", "modality"))
+            results += [rows.assign(part="encoders", question=question) for rows in (means, slope_rows)]
+        frame = pd.concat(results, ignore_index=True)
+        for name, table in tables.items():
+            folder.write(f"{name}.csv", table.to_csv(index=False))
+    encoder = ", ".join(embedder.name for embedder in embedders.values())
+    banner = banner_of(ratings, encoder)
+    write_report(folder, frame, report(frame, banner, [*tables]), {"encoder": encoder, "device": str(plan.device)})
+
+
+def network_sizes(
+    folder: RunFolder,
+    birds: RatedBirds,
+    scorer: Scorer,
+    embedder: Embedder,
+    channels: Sequence[int],
+    n_networks: int,
+    epochs: int,
+    device: torch.device,
+) -> pd.DataFrame:
     """Score the explanations of small networks of several widths, each trained several times.
 
     The true class is explained and shown to the scorer, not the one predicted: else the rating of a map that ignores
     the network follows the network's accuracy.
     """
-    birds = RatedBirds(options.n_explained, options.n_train, seed=options.seed)
     rows = []
-    for network in range(options.n_networks):
-        for width in whole_numbers(options.channels, "--channels"):
-            run.say(f"Training and explaining a network of {width} channels ({network + 1} of {options.n_networks})")
+    for network in range(n_networks):
+        for width in channels:
             classifier = train_classifier(
-                birds,
-                epochs=options.classifier_epochs,
-                device=options.torch_device(),
-                channels=width,
-                network=network,
-                keep=run.kept,
+                birds, epochs=epochs, device=device, channels=width, network=network, cached=folder.cached
             )
             parameters = sum(parameter.numel() for parameter in classifier.model.parameters())
             metric = PASTAScore(
@@ -149,7 +171,7 @@ def network_sizes(options: SizesOptions, run: Run[SizesOptions], scorer: Scorer,
             images = classifier.images.numpy()
             rows.append(("network", parameters, ACCURACY, classifier.accuracy, len(images), network))
             # Random maps are others for each network, as its own are.
-            methods = build_methods(METHODS, seed=options.seed + 1000 * network + width)
+            methods = build_methods(METHODS, seed=birds.seed + 1000 * network + width)
             for name, explain in methods.items():
                 maps = explain(model=classifier.model, inputs=images, targets=classifier.labels)
                 scores = np.asarray(metric(classifier.model, images, classifier.labels, maps), dtype=float)
@@ -179,106 +201,118 @@ def slopes(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     return over_splits(pd.DataFrame(rows), tuple(dict.fromkeys((*by, "measure"))))
 
 
-def page(frame: pd.DataFrame, run: Run[SizesOptions]) -> Page:
-    """Declare the page."""
-    sections, findings, answers = [], [], []
-    networks = pick(frame, part="networks")
-    if len(networks):
-        slope_rows = pick(networks, measure=SLOPE, name=list(METHODS))
-        curves = sizes_chart(pick(networks, measure=SCORE), "mean predicted rating")
-        chart = Chart("networks", "Mean predicted rating by network size.", curves)
-        sections.append(Section("Networks that are explained", FIGURE_8, [networks_table(networks)], [chart]))
-        findings.append(Finding(finding(slope_rows, "Predicted rating rises with size"), "Networks"))
-        answers.append(Finding(answer_of(slope_rows, "methods"), "Larger networks are rated higher"))
-    encoders = pick(frame, part="encoders")
-    for question in names(encoders, "question"):
-        chosen = pick(encoders, question=question)
-        title = f"Encoders of the scorer, {question}"
+def report(frame: pd.DataFrame, banner: str, tables: Sequence[str]) -> Report:
+    """Declare the report."""
+    encoders, networks = pick(frame, part="encoders"), pick(frame, part="networks")
+    questions = names(encoders, "question")
+    verdicts, pictures = [], {}
+    for question in questions:
+        chosen = pick(encoders, question=question, modality="all")
+        slope_rows = pick(chosen, measure=SLOPE)
+        row = against(one(slope_rows, model=SCORER), one(slope_rows, model=SHUFFLED))
+        text = f"Do larger encoders follow the votes better? (SCC per tenfold size, {question})"
+        verdicts.append(Verdict.of(text, row, write=three))
         means = chosen[chosen["measure"] != SLOPE]
-        of_all = pick(means, modality="all")
-        curves = sizes_chart(of_all.assign(name=of_all["model"]), "SCC with votes")
-        caption = f"Rank correlation of scores with votes on {question} by the size of the encoder."
-        chart = Chart(f"encoders-{question}", caption, curves)
-        table = encoders_table(title, means, pick(chosen, measure=SLOPE))
-        sections.append(Section(title, OF_ENCODERS, [table], [chart]))
-    slope_rows = pick(encoders, measure=SLOPE, model=SCORER, modality="all")
-    slope_rows = slope_rows.assign(name=slope_rows["question"])
-    findings.append(Finding(finding(slope_rows, "SCC with votes rises with size"), "Encoders"))
-    answers.append(Finding(answer_of(slope_rows, "questions"), "Larger encoders agree better"))
-    title, simulated = "PASTA-score: does size matter", run.facts["simulated"]
-    return study_page(title, said(*findings), sections, simulated, answers=said(*answers))
+        caption = (
+            f"Agreement with the votes ({question}) by the size of the encoder; the band is trained on {SHUFFLED}."
+        )
+        pictures[question] = sizes_picture(f"encoders-{question}", means, "model", "SCC with votes", caption, SHUFFLED)
+    sections = [
+        Section(
+            f"Encoders of the scorer, {question}",
+            [
+                *([] if question == questions[0] else [pictures[question]]),
+                encoders_table(pick(encoders, question=question)),
+            ],
+        )
+        for question in questions
+    ]
+    if len(networks):
+        slope_rows = pick(networks, measure=SLOPE)
+        control = one(slope_rows, name="random")
+        for name in names(pick(slope_rows, name=[name for name in METHODS if name not in CONTROLS]), "name"):
+            text = f"Are larger networks rated higher? (rating per tenfold size, {name})"
+            verdicts.append(Verdict.of(text, against(one(slope_rows, name=name), control), write=three))
+        caption = "Mean predicted rating by network size; the methods in grey do not look at the network."
+        picture = sizes_picture("networks", pick(networks, measure=SCORE), "name", "mean predicted rating", caption)
+        sections.append(Section("Networks that are explained", [picture, networks_table(networks)]))
+    return Report(
+        "PASTA-score: does size matter?",
+        verdicts[:8],
+        pictures[questions[0]],
+        sections,
+        lead="Scorers on encoders of several sizes, trained alike on the same splits; small networks of several sizes, "
+        "explained for the true class.",
+        reading={
+            **READING,
+            "Per tenfold size": "How much the value rises for ten times the parameters, by a line through the sizes "
+            "for each split or network trained.",
+            "Random range": f"The 95 % interval of the same slope for scorers trained on {SHUFFLED}, and for random "
+            "maps.",
+            "Embedded encoder": "Untrained: its width says how many random patterns of pictures it looks at; texts are "
+            "the same at every width.",
+            "Figure 8": "The paper asks this of CLIP's ViT-B-16 to ViT-g-14, zero-shot, and finds lower scores for "
+            "larger networks; its figure prints no numbers but those of two single explanations (3.12 and 2.75).",
+        },
+        banner=banner,
+        links={f"{name}.csv": f"{name}.csv" for name in tables},
+    )
 
 
-STUDY = Study("pasta-sizes", collect, page)
+def against(row: pd.Series | None, control: pd.Series | None) -> dict[str, Any]:
+    """Return a row with the interval of its control as the random range."""
+    ends = {} if control is None else {"random_low": control["low"], "random_high": control["high"]}
+    return {} if row is None else {**row, **ends}
+
+
+def sizes_picture(name: str, means: pd.DataFrame, series: str, label: str, caption: str, band: str = "") -> Picture:
+    """Draw values against numbers of parameters, a line for each of a series; controls are dashed."""
+    sizes = sorted(means["parameters"].dropna().unique())
+    figure, _ = lines(
+        means.assign(decades=np.log10(means["parameters"].astype(float))),
+        "decades",
+        series,
+        label_x="parameters",
+        label=label,
+        percent=False,
+        colours=dict.fromkeys(CONTROLS, MUTED),
+        dashed=CONTROLS,
+        band=band,
+        ticks={float(np.log10(size)): f"{size:,.0f}" for size in sizes},
+    )
+    return Picture(name, figure, caption)
 
 
 def networks_table(networks: pd.DataFrame) -> Table:
     """Return the mean rating of each method (row) at each size (column)."""
-    sizes = sorted(networks["parameters"].dropna().unique())
-    heads = {size: f"{size:,.0f}" for size in sizes}
-    means = pick(networks, measure=[ACCURACY, SCORE]).assign(head=networks["parameters"].map(heads))
-    slope_rows = pick(networks, measure=SLOPE, name=list(METHODS)).assign(head=SLOPE)
-    order = [*heads.values(), SLOPE]
-    return Table(
-        "Networks that are explained",
-        "Mean predicted rating, 1 to 5, by number of parameters. The two in grey do not look at the network.",
-        arrange(in_cells(pd.concat([means, slope_rows]), number), name=["network", *METHODS], head=order),
-        ["name"],
-        ["head"],
-        labels={"network": "share the network classifies correctly"},
-        heads=dict.fromkeys(order, "parameters") | {SLOPE: "per tenfold"},
-        controls=CONTROLS,
-        key=KEY.format(over="networks trained of a size"),
+    heads = [f"{size:,.0f}" for size in sorted(networks["parameters"].dropna().unique())]
+    means = pick(networks, measure=[ACCURACY, SCORE])
+    means = means.assign(head=means["parameters"].map("{:,.0f}".format))
+    cells = pd.concat([means, pick(networks, measure=SLOPE, name=list(METHODS)).assign(head=PER_SIZE)])
+    accuracy = "share the network classifies correctly"
+    cells["name"] = cells["name"].replace({"network": accuracy})
+    caption = (
+        f"Small numbers are 95 % intervals over networks, none below 3. {' and '.join(CONTROLS)} ignore the network."
     )
+    title = "Mean predicted rating, 1 to 5, by number of parameters"
+    orders = {"name": [accuracy, *METHODS], "head": [*heads, PER_SIZE]}
+    return table("networks-by-method", title, cells, "name", "head", caption, number, **orders)
 
 
-def encoders_table(title: str, means: pd.DataFrame, slope_rows: pd.DataFrame) -> Table:
+def encoders_table(rows: pd.DataFrame) -> Table:
     """Return the agreement with votes at each size (column): of all explanations, of each kind, and of the control."""
-    encoders = means.drop_duplicates("name").sort_values("parameters", kind="stable")
-    rows = {
-        (model, kind): model if kind == "all" else f"{model}, {KINDS[kind]}"
-        for model in (SCORER, SHUFFLED)
-        for kind in names(means, "modality")
-    }
-    cells = in_cells(pd.concat([means, slope_rows.assign(name=SLOPE)]))
-    cells["row"] = [rows[pair] for pair in zip(cells["model"], cells["modality"], strict=True)]
-    heads = {row.name: f"{row.parameters:,.0f} parameters" for row in encoders.itertuples(index=False)}
-    return Table(
-        title,
-        "Rank correlation (SCC) of scores with votes on unseen images and explainers.",
-        arrange(cells, row=list(rows.values()), name=[*heads, SLOPE]),
-        ["row"],
-        ["name"],
-        heads=heads | {SLOPE: "per tenfold"},
-        controls=[label for (model, _), label in rows.items() if model == SHUFFLED],
-        key=KEY.format(over="splits") + " Intervals of correlations are on Fisher's z.",
-    )
-
-
-def finding(slope_rows: pd.DataFrame, text: str) -> str:
-    """Say which slopes are above and below 0 by more than their interval."""
-    return compared_with_zero(slope_rows, text, "name", "slope", "repetitions")
-
-
-def answer_of(slope_rows: pd.DataFrame, what: str) -> str:
-    """Return on how many rows the value rises with size, and the range of the slopes."""
-    rows = slope_rows[slope_rows["value"].notna()]
-    if rows.empty:
-        return ""
-    rising = sum(relation_to(row, 0.0) == "above" for _, row in with_intervals(rows).iterrows())
-    return f"{rising} of {len(rows)} {what} (slopes {value_range(rows['value'].tolist())} per tenfold size)"
-
-
-def sizes_chart(means: pd.DataFrame, label: str) -> Curves:
-    """Declare values against numbers of parameters, a line for each name; controls are dashed."""
-    sizes = sorted(means["parameters"].dropna().unique())
-    return Curves(
-        frame=means.assign(decades=np.log10(means["parameters"].astype(float))),
-        x="decades",
-        series="name",
-        label_x="parameters",
-        label=label,
-        ticks={float(np.log10(size)): f"{size:,.0f}" for size in sizes},
-        styles=dict.fromkeys((*CONTROLS, SHUFFLED), "--"),
-        colours=dict.fromkeys((*CONTROLS, SHUFFLED), GREY),
+    means = rows[rows["measure"] != SLOPE].sort_values("parameters", kind="stable")
+    means = means.assign(head=means["name"] + ": " + means["parameters"].map("{:,.0f}".format))
+    cells = pd.concat([means, pick(rows, measure=SLOPE).assign(head=PER_SIZE)])
+    kinds = cells["modality"].map({"all": "", **{kind: f", {name}" for kind, name in KINDS.items()}})
+    question = rows["question"].iloc[0]
+    return table(
+        f"encoders-{question}-by-kind",
+        f"SCC of scores with votes ({question}) by number of the encoder's parameters",
+        cells.assign(row=cells["model"] + kinds),
+        "row",
+        "head",
+        "Small numbers are 95 % intervals over splits, none below 3.",
+        model=[SCORER, SHUFFLED],
+        head=[*names(means, "head"), PER_SIZE],
     )

@@ -15,7 +15,7 @@ from quantus_concepts.datasets.ratings.explanation_files import (
     problems,
     usable_files,
 )
-from quantus_concepts.studies.rating import options
+from quantus_concepts.studies.pasta import rate_command
 
 
 @pytest.fixture
@@ -211,4 +211,4 @@ def test_every_reason_is_listed_once(root):
 
 def test_the_options_have_the_same_sources_of_labels():
     names = ("FROM_FILE_NAME", "FROM_IMAGE_NAME", "NO_LABELS")
-    assert [getattr(options, name) for name in names] == [getattr(explanation_files, name) for name in names]
+    assert [getattr(rate_command, name) for name in names] == [getattr(explanation_files, name) for name in names]

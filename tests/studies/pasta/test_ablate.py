@@ -1,8 +1,8 @@
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -11,18 +11,27 @@ import torch
 
 from fixtures_pasta import write_pasta_release
 from golden.runs import smaller
+from html_pages import HTMLPage
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.datasets.ratings.released import PastaRatings
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.encoders.embedded_encoder import EmbeddedEncoder
 from quantus_concepts.pasta.training import TrainingSettings
+from quantus_concepts.studies._kit.folder import RunFolder
 from quantus_concepts.studies._kit.results import pick
-from quantus_concepts.studies._kit.run import Run
 from quantus_concepts.studies.app import main
-from quantus_concepts.studies.pasta.ablate import answers, differences, finding, train_variants
-from quantus_concepts.studies.pasta.evaluation import Plan, variant_figures
-from quantus_concepts.studies.pasta.options import ABLATIONS, SCORER, SHUFFLED, AblateOptions, Variant, table_names
+from quantus_concepts.studies.pasta.ablate import (
+    ABLATIONS,
+    Variant,
+    differences,
+    report,
+    table_names,
+    train_variants,
+    variant_figures,
+)
+from quantus_concepts.studies.pasta.report import difference_text
+from quantus_concepts.studies.pasta.scorers import SCORER, SHUFFLED, Plan
 
 QUICK = ["--no-progress", "--device", "cpu", "--epochs", "2"]
 EXPLAINERS = ("0", "3", "6", "9", "12", "15", "40", "41", "46")
@@ -43,10 +52,11 @@ def rows(ablation: str, variant: str, values: list[float], measure: str = "SCC")
     )
 
 
-def test_fewer_than_three_splits_have_no_interval_and_no_finding() -> None:
+def test_fewer_than_three_splits_have_no_interval_and_no_verdict() -> None:
     frame = pd.concat([rows("votes", "mode", [0.1, 0.2]), rows("votes", "mean", [0.3, 0.4])])
-    assert "no difference has an interval" in finding(frame, "votes", "Q1")
-    assert answers(frame, [("votes", "Q1")]) == []
+    (difference,) = differences(frame, "votes", "Q1").to_dict("records")
+    assert math.isnan(difference["low"])
+    assert difference_text(difference) == "–"
 
 
 def test_differences_are_taken_split_by_split() -> None:
@@ -57,11 +67,7 @@ def test_differences_are_taken_split_by_split() -> None:
     # Each is about 0.1 better, however far apart the splits are.
     assert (difference["variant"], difference["value"]) == ("mean", pytest.approx(0.1))
     assert difference["low"] == pytest.approx(0.1, abs=0.03)
-    assert finding(frame, "votes", "Q1").startswith("SCC above that of mode: mean (0.100, 0.")
-    (answer,) = answers(frame, [("votes", "Q1")])
-    assert answer.text.startswith(
-        "1 of 1 change SCC by more than the splits explain, most mean (how votes are joined, 0.100"
-    )
+    assert difference_text(difference) == "above 0"
 
 
 def graded(n_images: int = 20, n_explainers: int = 20) -> tuple[RatedExplanations, torch.Tensor]:
@@ -102,8 +108,8 @@ def test_only_what_a_choice_concerns_is_embedded_anew(tmp_path: Path) -> None:
     assert set(ratings.modalities) == {"drawing", "concepts"}
     plan = Plan(("Q1",), settings=TrainingSettings(epochs=1, learning_rate=1e-2), n_splits=1, train_share=0.5)
     embedder = Embedder(EmbeddedEncoder(), size=32)
-    run = Run(AblateOptions(tables="saliency,n-top", progress=False), SimpleNamespace(kept=tmp_path / "kept"))
-    figures = train_variants(run, ratings, embedder, plan, maps)
+    with RunFolder("pasta ablate", {}, tmp_path / "out") as out:
+        figures = train_variants(out, ("saliency", "n-top"), ratings, embedder, plan, maps)
     errors = pick(figures, model=SCORER, measure="MSE", modality="all").set_index(["ablation", "variant"])["value"]
     assert set(errors["saliency"].index) == {"overlay", "masked", "drawing"}
     # The folder's lists have six concepts: from ten on nothing changes, to the bit.
@@ -132,25 +138,36 @@ def test_the_command_writes_tidy_results_with_the_paper_as_a_model(folder: Path)
     assert len(ours.xs(SHUFFLED, level="model")) == len(ours.xs(SCORER, level="model"))
 
 
+def test_the_verdicts_are_those_of_the_tables(folder: Path) -> None:
+    results, splits = (pd.read_csv(folder / f"{name}.csv") for name in ("results", "splits"))
+    verdicts = report(results, splits, "").verdicts
+    # The default, and of each ablation the choice that changes most.
+    assert len(verdicts) == 1 + len(ABLATIONS)
+    for verdict, name in zip(verdicts[1:], ABLATIONS, strict=True):
+        table = pd.read_csv(folder / "tables" / f"{name}-Q1.csv")
+        changes = table[table["head"] == "SCC minus default"]
+        most = changes.loc[changes["value"].abs().idxmax()]
+        assert most["value"] == pytest.approx(verdict.value)
+        assert f": {most['variant']}, not " in verdict.question
+
+
 def test_the_page_says_that_raters_are_simulated_and_the_paper_s_data_others(folder: Path) -> None:
     page = (folder / "report.html").read_text(encoding="utf-8")
+    HTMLPage(page)
     assert page.count("Simulated raters.") == 1
     assert "of its own data and encoder" in page
     assert "Scoring functions, Q1" in page
 
 
-def test_a_folder_of_ratings(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Narrower tables fold their names.
-    monkeypatch.setenv("COLUMNS", "160")
+def test_a_folder_of_ratings(tmp_path: Path) -> None:
     data = write_pasta_release(tmp_path / "data", datasets=("coco",), n_images=8, explainers=EXPLAINERS)
     arguments = ["--data", str(data), "--tables", "18", "--seeds", "1", "--out", str(tmp_path / "out")]
     with smaller(figures=False):
         assert main(["pasta", "ablate", *QUICK, *arguments]) == 0
-    output = capsys.readouterr().out
-    assert "drawing" in output
-    assert "imulated" not in output
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert "drawing" in page
+    assert "Simulated raters" not in page
+    assert "The embedded encoder is untrained" in page
 
 
 def test_names_and_numbers_of_tables() -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from quantus_concepts.datasets.ratings.explanations import QUESTIONS
 from quantus_concepts.metrics.pasta.rated_metrics import FAITHFULNESS, SENSITIVITY, SPARSENESS
-from quantus_concepts.studies.pasta.findings import paper_table
-from quantus_concepts.studies.pasta.options import ABLATIONS
+from quantus_concepts.studies.pasta.ablate import ABLATIONS
+from quantus_concepts.studies.pasta.report import paper_table
 
 METRICS = (*FAITHFULNESS, *SENSITIVITY, SPARSENESS)
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from quantus_concepts.pasta.encoders.embedded_encoder import EmbeddedEncoder
-from quantus_concepts.studies.pasta.options import SCORER, SHUFFLED
-from quantus_concepts.studies.pasta.preparing import METHODS
-from quantus_concepts.studies.pasta.sizes import answer_of, finding, slopes
+from quantus_concepts.studies.pasta.material import METHODS
+from quantus_concepts.studies.pasta.scorers import SCORER, SHUFFLED
+from quantus_concepts.studies.pasta.sizes import report, slopes, whole_numbers
 
 
 def test_a_slope_is_per_ten_times_the_parameters() -> None:
@@ -26,12 +26,10 @@ def test_a_slope_is_per_ten_times_the_parameters() -> None:
     # The seeds differ in height, and a little in slope: 0.5, 0.505 and 0.51.
     assert slope["value"] == pytest.approx(0.505)
     assert (slope["low"], slope["high"]) == (pytest.approx(0.505, abs=0.02), pytest.approx(0.505, abs=0.02))
-    assert finding(slopes(frame, ("name",)), "It rises").startswith("It rises: a (0.5")
     flat = slopes(frame.assign(value=[1.0, 0, 0, 0, 1, 0, 0, 0, 1]), ("name",))
     # -0.5, 0 and 0.5.
     assert flat["value"].iloc[0] == pytest.approx(0)
-    assert finding(flat, "It rises").startswith("It rises: none; not distinguishable from it: a (")
-    assert answer_of(flat, "methods").startswith("0 of 1 methods (slopes ")
+    assert flat["low"].iloc[0] < 0 < flat["high"].iloc[0]
     assert slopes(frame[frame["parameters"] == 10], ("name",))["value"].isna().all()
 
 
@@ -73,3 +71,22 @@ def test_the_embedded_encoder_of_another_width() -> None:
     assert (again.seed, again.width, again.fingerprint) == (3, 16, encoder.fingerprint)
     assert EmbeddedEncoder(seed=3).fingerprint != encoder.fingerprint
     assert "untrained" in encoder.name
+
+
+def test_the_verdicts_are_those_of_the_tables(folder: Path) -> None:
+    verdicts = report(pd.read_csv(folder / "results.csv"), "", ()).verdicts
+    encoders = pd.read_csv(folder / "tables" / "encoders-Q1-by-kind.csv")
+    networks = pd.read_csv(folder / "tables" / "networks-by-method.csv")
+    slope = encoders[(encoders["head"] == "per tenfold size") & (encoders["row"] == SCORER)]
+    assert verdicts[0].value == pytest.approx(slope["value"].iloc[0])
+    for verdict, name in zip(verdicts[1:], METHODS[:4], strict=True):
+        slope = networks[(networks["head"] == "per tenfold size") & (networks["name"] == name)]
+        assert verdict.question.endswith(f", {name})")
+        assert verdict.value == pytest.approx(slope["value"].iloc[0])
+
+
+def test_sizes_are_at_least_two_whole_numbers() -> None:
+    assert whole_numbers("8, 4", "--widths") == (4, 8)
+    for text in ("8", "8,a", "1,2"):
+        with pytest.raises(ValueError, match="--widths"):
+            whole_numbers(text, "--widths")

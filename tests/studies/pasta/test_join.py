@@ -9,20 +9,18 @@ from PIL import Image
 from explanation_folders import write_folders
 from quantus_concepts.datasets.ratings.released import PastaRatings
 from quantus_concepts.studies.app import main
-from quantus_concepts.studies.rating.join import join, join_ratings
-from quantus_concepts.studies.rating.options import JoinOptions, SheetOptions
-from quantus_concepts.studies.rating.sheet import make_sheet, page_questions
+from quantus_concepts.studies.pasta.rate_command import pasta_join, pasta_sheet
+from quantus_concepts.studies.pasta.sheet import join_ratings, page_questions
 
 
 def _sheet(root, **changes):
-    return SheetOptions(images=root / "images", explanations=root / "explanations", progress=False, **changes)
+    return pasta_sheet(root / "images", root / "explanations", progress=False, **changes)
 
 
 @pytest.fixture
 def data(tmp_path):
     root = write_folders(tmp_path / "data", 2, ("grad-cam", "words"))
-    make_sheet(_sheet(root, picture_size=40, out=tmp_path / "sheet"))
-    return tmp_path / "sheet"
+    return _sheet(root, picture_size=40, out=tmp_path / "sheet")
 
 
 def _record(explainer, image, label, *votes):
@@ -52,7 +50,7 @@ def test_sheet_writes_what_the_ratings_refer_to(data):
     assert sorted(path.name for path in (data / "images").iterdir()) == ["pets_000_cat.png", "pets_001_dog.png"]
 
 
-def test_votes_are_joined_by_explanation(data, tmp_path):
+def test_votes_are_joined_by_explanation(data, tmp_path, capsys):
     anna = {"annotator": "Anna"}
     first = _write(
         tmp_path / "a.json",
@@ -68,9 +66,8 @@ def test_votes_are_joined_by_explanation(data, tmp_path):
     nameless = _write(tmp_path / "carl.json", _record("grad-cam", "000", "cat", {"Q1": 3}))
     joined = join_ratings([first, again, nameless])
     assert joined.annotators == ["Anna", "carl"]
-    text = join(JoinOptions(files=[first, again, nameless], data=data, out=tmp_path / "out"))
-    assert text.startswith("2 annotators: Anna, carl.")
-    assert text.endswith(str(tmp_path / "out"))
+    assert pasta_join([first, again, nameless], data, out=tmp_path / "out") == tmp_path / "out"
+    assert "2 annotators: Anna, carl." in capsys.readouterr().out.splitlines()
     ratings = PastaRatings(tmp_path / "out")
     np.testing.assert_array_equal(ratings.votes[0][:, :3], [[4, 2, np.nan], [3, np.nan, np.nan]])
     np.testing.assert_array_equal(ratings.votes[1][:, :3], [[1, 5, np.nan], [np.nan] * 3])
@@ -109,21 +106,28 @@ def test_missing_files_are_all_listed(data, tmp_path):
     with pytest.raises(
         ValueError, match=r"2 are missing: activations/pets_000_grad-cam_cat\.npy, images/pets_001_dog\.png"
     ):
-        join(JoinOptions(files=[file], data=data, out=tmp_path / "out"))
+        pasta_join([file], data, out=tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
 def test_questions_about_change_need_what_they_ask_about(tmp_path):
-    write_folders(tmp_path)
-    options = _sheet(tmp_path, questions="Q1,Q6")
+    without, light = {"Q5": None, "Q6": None}, {"Q5": tmp_path, "Q6": None}
     with pytest.raises(ValueError, match=r"Q6 asks how .* with --strong"):
-        page_questions(options)
+        page_questions("Q1,Q6", without)
     with pytest.raises(ValueError, match="Q9"):
-        page_questions(_sheet(tmp_path, questions="Q9"))
+        page_questions("Q9", without)
     with pytest.raises(ValueError, match="at least one question"):
-        page_questions(_sheet(tmp_path, questions=" , "))
-    assert page_questions(_sheet(tmp_path)) == ("Q1", "Q2", "Q3", "Q4")
-    assert page_questions(_sheet(tmp_path, light=tmp_path)) == ("Q1", "Q2", "Q3", "Q4", "Q5")
+        page_questions(" , ", without)
+    assert page_questions(None, without) == ("Q1", "Q2", "Q3", "Q4")
+    assert page_questions(None, light) == ("Q1", "Q2", "Q3", "Q4", "Q5")
+
+
+def test_records_that_point_outside_of_the_folder_write_nothing_there(data, tmp_path):
+    (tmp_path / "key.png").write_bytes(b"secret")
+    record = _record("grad-cam", "000", "cat", {"Q1": 4}) | {"img": "../key.png"}
+    with pytest.raises(ValueError, match="no path inside the folder"):
+        pasta_join([_write(tmp_path / "a.json", record)], data, out=tmp_path / "a" / "out")
+    assert not (tmp_path / "a").exists()
 
 
 def test_sheet_on_the_command_line(tmp_path, capsys):
@@ -137,15 +141,15 @@ def test_sheet_on_the_command_line(tmp_path, capsys):
     assert "MB and needs no network" in out[0]
     assert "Left out, 1: grad-cam/pets_000_cat.npy (the map is constant: every value is 0)" in out[1]
     assert out[-1] == str(tmp_path / "out")
-    assert main([*arguments, "--overwrite", "--max-megabytes", "0.001"]) == 2
+    assert main([*arguments, "--n-items", "3"]) == 2
+    assert "n items: 4 there, 3 here" in capsys.readouterr().err
+    assert main([*arguments[:-5], "--max-megabytes", "0.001", "--out", str(tmp_path / "large")]) == 2
     assert "of 8 explanations fill it. Take fewer with --n-items" in capsys.readouterr().err
-    assert (tmp_path / "out" / "rate.html").is_file(), "a run that fails leaves the earlier one"
-    assert main([*arguments, "--overwrite", "--light", str(tmp_path / "nowhere")]) == 2
-    assert "`--light` to name a folder" in capsys.readouterr().err
+    assert not (tmp_path / "large").exists()
 
 
 def test_explainers_of_one_name_in_files_are_refused(tmp_path):
     root = write_folders(tmp_path, 1, ("grad_cam", "grad cam"))
     with pytest.raises(ValueError, match=r"'grad cam' and 'grad_cam' .* same explainer"):
-        make_sheet(_sheet(root, out=tmp_path / "out"))
+        _sheet(root, out=tmp_path / "out")
     assert not (tmp_path / "out").exists()

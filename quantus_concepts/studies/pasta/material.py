@@ -1,8 +1,8 @@
-"""Ratings, encoders and classifiers of the PASTA commands."""
+"""What the PASTA commands work with: ratings, encoders, painted birds and the small network that is explained."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from quantus_concepts.datasets.birds.painted_birds import PaintedBirds
+from quantus_concepts.datasets.ratings.explanations import QUESTIONS
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.datasets.ratings.raters import N_CLASSES, N_CONCEPTS, simulated_ratings
 from quantus_concepts.datasets.ratings.released import PastaRatings
@@ -24,20 +25,36 @@ from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.training import TrainingSettings
 from quantus_concepts.studies._models.loading import KeptImages, painted_birds
 from quantus_concepts.studies._models.training import SmallResNet, load_trained, train
-from quantus_concepts.studies.pasta.evaluation import Keep, Plan, not_kept
-from quantus_concepts.studies.pasta.options import (
-    EMBEDDED,
-    EMBEDDED_EPOCHS,
-    EMBEDDED_LEARNING_RATE,
-    N_CLASSIFIER,
-    RatingsOptions,
-    ScorersOptions,
-    TrainingOptions,
-)
+from quantus_concepts.studies.pasta.scorers import Cache, not_cached
 
 #: Explanations of the networks; the last two do not depend on the network: their ratings must not change with size.
 METHODS = ("Grad-CAM", "vanilla gradient", "gradient x input", "guided backpropagation", "Sobel edges", "random")
 CONTROLS = ("Sobel edges", "random")
+ALL, EMBEDDED = "all", "embedded"
+#: Training on the embedded encoder, found by trial on simulated ratings.
+EMBEDDED_EPOCHS, EMBEDDED_LEARNING_RATE = 20, 3e-3
+#: Training birds of an explained network.
+N_CLASSIFIER = 2000
+#: ROAD is slow, so only few of the most and least relevant pixels are removed.
+CORRELATED_THRESHOLDS = (6, 12)
+
+
+def words(text: str | None) -> list[str]:
+    """Split what was given with commas."""
+    return [word.strip() for word in (text or "").split(",") if word.strip()]
+
+
+def question_names(text: str) -> tuple[str, ...]:
+    """Read the questions an option names."""
+    if text.strip().lower() == ALL:
+        return tuple(QUESTIONS)
+    names = words(text)
+    if not names or set(names) - set(QUESTIONS):
+        raise ValueError(
+            f"Expected `--question` to be {ALL} or some of {', '.join(QUESTIONS)} with commas between them "
+            f"but got {text!r}."
+        )
+    return tuple(name for name in QUESTIONS if name in names)
 
 
 @dataclass(frozen=True)
@@ -100,13 +117,13 @@ def train_classifier(
     channels: int = 64,
     network: int = 0,
     progress: bool = False,
-    keep: Keep = not_kept,
+    cached: Cache = not_cached,
 ) -> Classifier:
     """Train a small network; another `network` has other initial weights and batches."""
     seed = birds.seed + network
     model = SmallResNet(N_CLASSES, channels=channels, seed=seed).to(device)
 
-    def make(_: Any) -> dict[str, Tensor]:
+    def make() -> dict[str, Tensor]:
         train(
             model,
             birds.training.images,
@@ -118,9 +135,8 @@ def train_classifier(
         )
         return {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
 
-    settings: dict[str, Any] = {"birds": birds.n_train, "size": birds.image_size, "seed": birds.seed}
-    settings |= {"network": network, "channels": channels, "epochs": epochs, "device": str(device)}
-    load_trained(model, keep(f"network of {channels} channels {network}", settings, make))
+    key = [birds.n_train, birds.image_size, birds.seed, network, channels, epochs, str(device)]
+    load_trained(model, cached(f"network of {channels} channels {network}", key, make))
     images = birds.unseen.images[: birds.n_explained].float() / 255
     with torch.no_grad():
         predicted = torch.cat([model(rows.to(device)) for rows in images.split(64)]).argmax(1)
@@ -128,44 +144,24 @@ def train_classifier(
     return Classifier(model, images, labels, predicted.cpu().numpy(), list(birds.unseen.class_names))
 
 
-#: The paper's but for learning rate and epochs.
-EMBEDDED_SETTINGS = TrainingSettings(epochs=EMBEDDED_EPOCHS, learning_rate=EMBEDDED_LEARNING_RATE)
-
-
-def study_ratings(options: RatingsOptions) -> RatedExplanations:
+def load_ratings(data: Path | None, n_images: int | None, seed: int) -> RatedExplanations:
     """Return the folder's ratings, or simulated ones."""
-    if options.data is not None:
-        return PastaRatings(options.data)
-    return simulated_ratings(options.n_images, seed=options.seed)
+    return simulated_ratings(n_images or 120, seed=seed) if data is None else PastaRatings(data)
 
 
-def study_embedder(options: RatingsOptions | TrainingOptions, encoder: str = EMBEDDED, *files: Path | None) -> Embedder:
+def load_embedder(encoder: str, *files: Path | None, device: torch.device, **settings: Any) -> Embedder:
     """Return an embedder with an encoder, of which weights and tokenizer may be files."""
-    shared: dict[str, Any] = {
-        "cache": getattr(options, "cache", None),
-        "batch_size": options.batch_size,
-        "display_progressbar": options.progress,
-    }
-    device = options.torch_device()
     if encoder == EMBEDDED:
-        return Embedder(EmbeddedEncoder(device=device), size=64, **shared)
-    return Embedder(load_encoder(encoder, *files, device=device), **shared)
+        return Embedder(EmbeddedEncoder(device=device), size=64, **settings)
+    return Embedder(load_encoder(encoder, *files, device=device), **settings)
 
 
-def study_plan(
-    options: RatingsOptions | ScorersOptions | TrainingOptions,
-    ratings: RatedExplanations,
-    encoder: str = EMBEDDED,
-    **changed: Any,
-) -> Plan:
-    """Return how scorers are trained on the embeddings of an encoder, as options say and but for what is changed."""
-    settings = EMBEDDED_SETTINGS if encoder.startswith(EMBEDDED) else TrainingSettings()
-    training = {name: getattr(options, name, None) for name in ("epochs", "learning_rate", "loss")}
-    settings = replace(settings, **{name: value for name, value in training.items() if value is not None})
-    fields = {"questions": "questions", "seeds": "n_splits", "train_share": "train_share", "regressors": "regressors"}
-    plan: dict[str, Any] = {field: getattr(options, name) for name, field in fields.items() if hasattr(options, name)}
-    plan |= {"label_names": label_names_of(ratings), "settings": settings, "device": options.torch_device()}
-    return Plan(**plan | {"seed": options.seed, "progress": options.progress} | changed)
+def training_settings(encoder: str, epochs: int | None, learning_rate: float | None) -> TrainingSettings:
+    """Return how scorers are trained on an encoder, whose own epochs and learning rate are the default."""
+    own = (EMBEDDED_EPOCHS, EMBEDDED_LEARNING_RATE) if encoder.startswith(EMBEDDED) else (600, 2e-6)
+    return TrainingSettings(
+        epochs=own[0] if epochs is None else epochs, learning_rate=own[1] if learning_rate is None else learning_rate
+    )
 
 
 def label_names_of(ratings: RatedExplanations) -> tuple[str, ...]:

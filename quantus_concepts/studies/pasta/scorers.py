@@ -1,4 +1,4 @@
-"""Embeddings, training and scores of the PASTA study, kept for a run that goes on."""
+"""Scorers over several splits: embeddings of ratings, trainings with baselines, and their agreement with votes."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from threading import Event
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -17,92 +17,116 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from captum_concepts._support.disk_cache import bytes_tensor, tensor_bytes
 from captum_concepts._support.fingerprints import fingerprint_of
 from quantus_concepts.datasets.ratings.annotations import PREDICTED
 from quantus_concepts.datasets.ratings.explanations import QUESTIONS, ConceptExplanation, Explanation
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.datasets.ratings.split import Split, leak_free_split
 from quantus_concepts.functional.agreement import ceiling, correlation_interval, figures, human_figures, split_interval
+from quantus_concepts.functional.intervals import baseline_range
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.labels import label_indices
 from quantus_concepts.pasta.regressors import KINDS, fit_regressor
 from quantus_concepts.pasta.scorer import Scorer
-from quantus_concepts.pasta.scorer_files import save_scorer
+from quantus_concepts.pasta.scorer_files import scorer_bytes
 from quantus_concepts.pasta.training import Training, TrainingSettings, train_scorer
+from quantus_concepts.studies._kit.folder import RunFolder
 from quantus_concepts.studies._kit.results import pick
-from quantus_concepts.studies._kit.run import Run, score_by_ranges
 from quantus_concepts.studies._models.training import run_together
-from quantus_concepts.studies.pasta.options import (
-    CEILING,
-    DRAWING,
-    HUMAN,
-    MEASURES,
-    PAPER_MEASURES,
-    REGRESSORS,
-    SCORER,
-    SHUFFLED,
-    SIMULATED_HUMAN,
-    Variant,
-)
 
+SCORER, SHUFFLED, CEILING = "PASTA-score", "shuffled votes", "ceiling"
+HUMAN, SIMULATED_HUMAN = "one annotator", "one simulated rater"
+#: The other scoring functions, as the paper's Table 17 calls them, by their kind.
+REGRESSORS = {"svm": "SVM", "ridge": "ridge", "lasso": "lasso"}
+#: Measures, and where `figures` has them.
+MEASURES = {"MSE": "mse", "QWK": "qwk", "SCC": "spearman", "SCC rounded": "spearman_rounded"}
+PAPER_MEASURES = ("MSE", "QWK", "SCC")
+#: Measures in [-1, 1], whose intervals are those of their Fisher z.
+CORRELATIONS = ("QWK", "SCC")
 #: Batches of a range, the most that is lost if a worker dies.
 _BATCHES = 4
 _EMBEDDING = "embedding"
+#: Shuffles behind a random range.
+N_SHUFFLED = 199
+
+#: `RunFolder.cached` for tensors.
+Cache = Callable[[str, Any, Callable[[], dict[str, Tensor]]], dict[str, Tensor]]
+Row = dict[str, Any]
 
 
-def identity_of(embedder: Embedder) -> dict[str, Any]:
+def not_cached(name: str, key: Any, make: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
+    """Make tensors, and keep nothing."""
+    return make()
+
+
+def cached_arrays(
+    folder: RunFolder, name: str, key: Any, make: Callable[[], Mapping[str, np.ndarray]]
+) -> dict[str, np.ndarray]:
+    """Return arrays by name, in the order in which they were made, from the folder's cache or made."""
+
+    def tensors() -> dict[str, Tensor]:
+        arrays = enumerate(make().items())
+        return {f"{place:04d} {key}": torch.as_tensor(np.ascontiguousarray(array)) for place, (key, array) in arrays}
+
+    return {key[5:]: tensor.numpy() for key, tensor in sorted(folder.cached(name, key, tensors).items())}
+
+
+def identity_of(embedder: Embedder) -> Row:
     """Return what embeddings depend on, apart from the explanations."""
-    return {
-        "encoder": embedder.encoder.fingerprint,
-        "shown": embedder.settings,
-        "batch size": embedder.batch_size,
-    }
+    return {"encoder": embedder.encoder.fingerprint, "shown": embedder.settings, "batch size": embedder.batch_size}
 
 
-def embed_ratings(run: Run[Any], embedder: Embedder, ratings: RatedExplanations) -> Tensor:
+def identity_of_ratings(ratings: RatedExplanations) -> list[np.ndarray]:
+    """Return what identifies ratings: the names of what was rated, and the votes."""
+    return [ratings.image_ids, ratings.explainer_ids, ratings.modalities, ratings.votes]
+
+
+def embed_ratings(folder: RunFolder, embedder: Embedder, ratings: RatedExplanations) -> Tensor:
     """Embed rated explanations: (N, dim), on the CPU."""
     return embed_by_ranges(
-        run,
+        folder,
         lambda: embedder,
         ratings.explanations,
         modalities=ratings.modalities.tolist(),
         names=[f"{image} by {who}" for image, who in zip(ratings.image_ids, ratings.explainer_ids, strict=True)],
-        fingerprint={"ratings": identity_of_ratings(ratings)} | identity_of(embedder),
+        key={"ratings": identity_of_ratings(ratings)} | identity_of(embedder),
+        progress=embedder.display_progressbar,
     )
 
 
 def embed_by_ranges(
-    run: Run[Any],
+    folder: RunFolder,
     make_embedder: Callable[[], Embedder],
     explanations: Sequence[Explanation],
     *,
     modalities: Sequence[str],
     names: Sequence[str],
-    fingerprint: Mapping[str, Any],
+    key: Mapping[str, Any],
+    engine: Literal["local", "ray"] = "local",
+    progress: bool = False,
 ) -> Tensor:
-    """Embed explanations by ranges of batches: (N, dim), on the CPU."""
-    batches = _batches(modalities, fingerprint["batch size"])
-    rows = score_by_ranges(
-        run,
-        "embeddings",
+    """Embed explanations by ranges of batches, those of an interrupted run excepted: (N, dim), on the CPU."""
+    from quantus_concepts.metrics import score_shards
+
+    # Batches of one kind, as an `Embedder` encodes them together.
+    batches: list[list[int]] = []
+    for kind in dict.fromkeys(modalities):
+        places = [place for place, modality in enumerate(modalities) if modality == kind]
+        batches += [places[start : start + key["batch size"]] for start in range(0, len(places), key["batch size"])]
+    # The ranges' own files are not listed: a run that is interrupted here leaves a folder that is known as its own.
+    folder.write("cache/embeddings.txt", fingerprint_of(key))
+    rows = score_shards(
         partial(_range_embedder, make_embedder, explanations, batches),
         len(batches),
-        fingerprint=fingerprint,
+        folder.path / "cache" / "embeddings",
+        fingerprint=key,
         shard_size=_BATCHES,
         names=[f"{names[batch[0]]} ... {names[batch[-1]]}" for batch in batches],
+        engine=engine,
+        display_progressbar=progress,
     )
     embeddings = np.frombuffer(b"".join(rows[_EMBEDDING]), dtype=np.float32).reshape(len(rows), -1)
     return torch.from_numpy(embeddings[np.argsort(np.concatenate(batches))])
-
-
-def _batches(modalities: Sequence[str], batch_size: int) -> list[list[int]]:
-    """Return the places that an `Embedder` encodes together: explanations of one kind, in their order."""
-    batches = []
-    for kind in dict.fromkeys(modalities):
-        places = [place for place, modality in enumerate(modalities) if modality == kind]
-        batches += [places[start : start + batch_size] for start in range(0, len(places), batch_size)]
-    return batches
 
 
 def _range_embedder(
@@ -117,53 +141,6 @@ def _range_embedder(
         return pd.DataFrame({_EMBEDDING: [row.tobytes() for row in torch.cat(parts).numpy()]})
 
     return embed
-
-
-#: `Run.kept`, or `not_kept`.
-Keep = Callable[[str, Mapping[str, Any], Callable[[Any], Mapping[str, Tensor]]], dict[str, Tensor]]
-
-
-def not_kept(name: str, settings: Mapping[str, Any], make: Callable[[Any], Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    """Make tensors, and keep nothing."""
-    return dict(make(None))
-
-
-def kept_arrays(
-    keep: Keep, name: str, settings: Mapping[str, Any], make: Callable[[], Mapping[str, np.ndarray]]
-) -> dict[str, np.ndarray]:
-    """Return arrays by name, in the order in which they were made."""
-
-    def tensors(_: Any) -> dict[str, Tensor]:
-        return {key: torch.as_tensor(np.ascontiguousarray(array)) for key, array in make().items()}
-
-    return {key: tensor.numpy() for key, tensor in keep(name, settings, tensors).items()}
-
-
-def identity_of_ratings(ratings: RatedExplanations) -> list[np.ndarray]:
-    """Return what identifies ratings: the names of what was rated, and the votes."""
-    return [ratings.image_ids, ratings.explainer_ids, ratings.modalities, ratings.votes]
-
-
-def training_tensors(training: Training) -> dict[str, Tensor]:
-    """Return all of a training as tensors."""
-    about = {"curve": training.curve, "best_epoch": training.best_epoch, "notes": training.notes}
-    return {**training.scorer.state_dict(), "about": bytes_tensor(json.dumps(about).encode())}
-
-
-def training_of(
-    tensors: Mapping[str, Tensor], questions: Sequence[str], label_names: Sequence[str] | None, dim: int
-) -> Training:
-    """Return the training that `training_tensors` took apart."""
-    scorer = Scorer(dim, questions, label_names)
-    scorer.load_state_dict({name: tensors[name] for name in scorer.state_dict()})
-    about = json.loads(tensor_bytes(tensors["about"]))
-    return Training(scorer.eval(), about["curve"], about["best_epoch"], tuple(about["notes"]))
-
-
-#: Measures in [-1, 1], whose intervals are those of their Fisher z.
-CORRELATIONS = ("QWK", "SCC")
-UNBOUNDED = (-math.inf, math.inf)
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -206,11 +183,30 @@ def splits_of(ratings: RatedExplanations, plan: Plan) -> dict[int, Split]:
     return {seed: leak_free_split(*ids, train_share=plan.train_share, seed=seed) for seed in seeds}
 
 
-class Trainer:
-    """Trains scorers and regressors on one embedding of rated explanations."""
+def training_tensors(training: Training) -> dict[str, Tensor]:
+    """Return all of a training as tensors."""
+    about = {"curve": training.curve, "best_epoch": training.best_epoch, "notes": training.notes}
+    return {
+        **training.scorer.state_dict(),
+        "about": torch.frombuffer(bytearray(json.dumps(about).encode()), dtype=torch.uint8),
+    }
 
-    def __init__(self, ratings: RatedExplanations, embeddings: Tensor, plan: Plan, keep: Keep = not_kept) -> None:
-        self.ratings, self.embeddings, self.plan, self.keep = ratings, embeddings, plan, keep
+
+def training_of(
+    tensors: Mapping[str, Tensor], questions: Sequence[str], label_names: Sequence[str] | None, dim: int
+) -> Training:
+    """Return the training that `training_tensors` took apart."""
+    scorer = Scorer(dim, questions, label_names)
+    scorer.load_state_dict({name: tensors[name] for name in scorer.state_dict()})
+    about = json.loads(tensors["about"].numpy().tobytes())
+    return Training(scorer.eval(), about["curve"], about["best_epoch"], tuple(about["notes"]))
+
+
+class Trainer:
+    """Trains scorers and regressors on one embedding of rated explanations; what is trained is cached."""
+
+    def __init__(self, ratings: RatedExplanations, embeddings: Tensor, plan: Plan, cached: Cache = not_cached) -> None:
+        self.ratings, self.embeddings, self.plan, self.cached = ratings, embeddings, plan, cached
         self.splits = splits_of(ratings, plan)
         self.targets = ratings.targets(plan.votes)[:, plan.columns]
         self.labels: np.ndarray | None = None
@@ -219,11 +215,11 @@ class Trainer:
             self.labels = label_indices(plan.label_names, names, len(ratings)).numpy()
         self._identity = fingerprint_of(embeddings, self.labels)
 
-    def trainings(self, goals: Sequence[np.ndarray], split: Split, seed: int) -> list[Training]:
-        """Train a scorer for each goal, at the same time on a CPU, or read those of an interrupted run."""
+    def train(self, goals: Sequence[np.ndarray], split: Split, seed: int) -> list[Training]:
+        """Train a scorer for each goal, at the same time on a CPU."""
         plan = self.plan
 
-        def make(_: Any) -> dict[str, Tensor]:
+        def make() -> dict[str, Tensor]:
             trainings: dict[int, Training] = {}
 
             def train(place: int, stop: Event | None = None, _: int = 0) -> None:
@@ -251,7 +247,7 @@ class Trainer:
             parts = (training_tensors(trainings[place]) for place in range(len(goals)))
             return {f"{place} {name}": tensor for place, part in enumerate(parts) for name, tensor in part.items()}
 
-        tensors = self.keep(f"scorers {seed}", self._settings(np.stack(goals), split, seed), make)
+        tensors = self.cached(f"scorers {seed}", self._key(np.stack(goals), split, seed), make)
         trainings = []
         for place in range(len(goals)):
             prefix = f"{place} "
@@ -263,7 +259,7 @@ class Trainer:
     def regressor_scores(self, kind: str, goal: np.ndarray, split: Split, seed: int) -> np.ndarray:
         """Fit a regressor, and return its scores (n, Q) of the test explanations."""
 
-        def make(_: Any) -> dict[str, Tensor]:
+        def make() -> dict[str, Tensor]:
             fitted = fit_regressor(
                 kind,
                 self.embeddings[split.train],
@@ -274,10 +270,9 @@ class Trainer:
             )
             return {"scores": torch.as_tensor(self.predict(fitted, split.test))}
 
-        settings = self._settings(goal, split, seed) | {"regressor": kind}
-        return self.keep(f"scores of {kind} {seed}", settings, make)["scores"].numpy()
+        return self.cached(f"scores of {kind} {seed}", [self._key(goal, split, seed), kind], make)["scores"].numpy()
 
-    def _settings(self, goal: np.ndarray, split: Split, seed: int) -> dict[str, Any]:
+    def _key(self, goal: np.ndarray, split: Split, seed: int) -> Row:
         return {
             "embeddings": self._identity,
             "votes": [goal, split.train, split.validation, split.test],
@@ -322,33 +317,26 @@ def figure_rows(
     return rows
 
 
-#: Attributes of the figures by measure.
-ATTRIBUTES = dict(zip(MEASURES, ("mse", "qwk", "spearman", "spearman_rounded"), strict=True))
-
-
 def _agreement_rows(
     model: str, question: str, agreement: Any, seed: int, kind: str = "all", measures: Iterable[str] = MEASURES
 ) -> list[Row]:
     about = {"n": agreement.n, "seed": seed, "modality": kind}
-    values = {measure: getattr(agreement, ATTRIBUTES[measure]) for measure in measures}
     return [
-        {"model": model, "question": question, "measure": measure, "value": value} | about
-        for measure, value in values.items()
+        {"model": model, "question": question, "measure": measure, "value": getattr(agreement, MEASURES[measure])}
+        | about
+        for measure in measures
     ]
 
 
-def train_splits(
-    trainer: Trainer, *, expected: np.ndarray | None = None, say: Callable[[str], None] = lambda text: None
-) -> tuple[pd.DataFrame, list[SplitResult]]:
+def train_splits(trainer: Trainer, expected: np.ndarray | None = None) -> tuple[pd.DataFrame, list[SplitResult]]:
     """Train and test a scorer on each split, with baselines: shuffled votes, a single rater, what noise allows.
 
     `expected` are votes (N, 6) without the raters' noise, where these are known.
     """
     plan, results, rows = trainer.plan, [], []
     for seed, split in trainer.splits.items():
-        say(f"Split {seed - plan.seed + 1} of {plan.n_splits}: {split.summary()}")
         goals = [trainer.targets, *([trainer.shuffled_targets(split, seed)] if plan.control else [])]
-        trainings = trainer.trainings(goals, split, seed)
+        trainings = trainer.train(goals, split, seed)
         predictions = [trainer.predict(training.scorer, split.test) for training in trainings]
         targets, modalities = trainer.targets[split.test], trainer.ratings.modalities[split.test]
         results.append(SplitResult(seed, split, trainings[0], predictions[0], targets))
@@ -358,16 +346,8 @@ def train_splits(
         for model, predicted in scores.items():
             rows += figure_rows(model, predicted, targets, plan.questions, seed, modalities)
         rows += _rater_rows(trainer, split, seed, expected)
-        say(_progress_text(rows, plan))
     frame = pd.DataFrame(rows)
     return frame.assign(raters="simulated" if trainer.ratings.simulated else "people"), results
-
-
-def _progress_text(rows: Sequence[Row], plan: Plan) -> str:
-    frame = pick(pd.DataFrame(rows), model=SCORER, modality="all", measure="SCC")
-    means = frame.groupby("question", sort=False)["value"].mean()
-    scores = ", ".join(f"{question} {value:.2f}" for question, value in means.items())
-    return f"Spearman's correlation with the votes after {frame['seed'].nunique()} of {plan.n_splits} splits: {scores}"
 
 
 def _rater_rows(trainer: Trainer, split: Split, seed: int, expected: np.ndarray | None) -> list[Row]:
@@ -387,12 +367,6 @@ def _rater_rows(trainer: Trainer, split: Split, seed: int, expected: np.ndarray 
     return rows
 
 
-def best_scorer(run: Run[Any], ratings: RatedExplanations, embedder: Embedder, plan: Plan) -> Scorer:
-    """Embed ratings, train on every split, and return the scorer that is best on its validation explanations."""
-    trainer = Trainer(ratings, embed_ratings(run, embedder, ratings), plan, run.kept)
-    return best_split(train_splits(trainer)[1]).training.scorer
-
-
 def best_split(results: Sequence[SplitResult]) -> SplitResult:
     """Return the split whose scorer does best on its own validation explanations."""
 
@@ -403,6 +377,51 @@ def best_split(results: Sequence[SplitResult]) -> SplitResult:
         return float(np.mean(defined)) if defined else -math.inf
 
     return max(results, key=validation)
+
+
+def train_on_ratings(
+    folder: RunFolder, ratings: RatedExplanations, embedder: Embedder, plan: Plan, expected: np.ndarray | None = None
+) -> tuple[pd.DataFrame, list[SplitResult]]:
+    """Embed ratings, and train and test scorers on every split."""
+    folder.note(*ratings.notes)
+    # Too few images raise before the expensive embedding.
+    splits_of(ratings, plan)
+    trainer = Trainer(ratings, embed_ratings(folder, embedder, ratings), plan, folder.cached)
+    frame, results = train_splits(trainer, expected)
+    folder.note(*(note for result in results for note in result.training.notes))
+    return frame, results
+
+
+def write_scorers(
+    folder: RunFolder,
+    frame: pd.DataFrame,
+    results: Sequence[SplitResult],
+    embedder: Embedder,
+    ratings: RatedExplanations,
+    labels_from: str = PREDICTED,
+) -> None:
+    """Write the scorers of all splits, and the one that is best on its validation explanations."""
+    lists = (ratings.explanations[int(row)] for row in np.flatnonzero(ratings.modalities == "concepts"))
+    concepts = {name for listed in lists if isinstance(listed, ConceptExplanation) for name in listed.values}
+    for result in results:
+        scorer = result.training.scorer
+        scorer.encoder, scorer.settings = embedder.encoder.name, embedder.settings
+        agreement = pick(frame, model=SCORER, modality="all", seed=result.seed, measure=list(PAPER_MEASURES))
+        scorer.metadata |= {
+            "ratings": ratings.name,
+            "simulated": ratings.simulated,
+            "labels_from": labels_from,
+            "seed": result.seed,
+            "images": result.split.images,
+            "explainers": result.split.explainers,
+            "concept_names": sorted(concepts),
+            "figures": {
+                question: dict(zip(rows["measure"], rows["value"].tolist(), strict=True))
+                for question, rows in agreement.groupby("question")
+            },
+        }
+        folder.write(f"scorer-{result.seed}.safetensors", scorer_bytes(scorer))
+    folder.write("scorer.safetensors", scorer_bytes(best_split(results).training.scorer))
 
 
 def spearman(first: np.ndarray, second: np.ndarray) -> float:
@@ -437,81 +456,13 @@ def over_splits(frame: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def variant_figures(
-    ratings: RatedExplanations, embeddings: Tensor, variant: Variant, plan: Plan, keep: Keep = not_kept
-) -> pd.DataFrame:
-    """Train one variant on every split, with the votes and with shuffled votes, and compare it with the test votes."""
-    plan = replace(plan, votes=variant.votes, label_names=plan.label_names if variant.labelled else None)
-    if variant.training:
-        # The default weights belong to the default loss.
-        plan = replace(plan, settings=replace(plan.settings, **{"weights": None, **dict(variant.training)}))
-    trainer = Trainer(ratings, embeddings, plan, keep)
-    # A drawing is of a map.
-    modalities = np.where(ratings.modalities == DRAWING, "map", ratings.modalities)
-    kinds = sorted(set(modalities.tolist()))
-    rows = []
-    for seed, split in trainer.splits.items():
-        goals, regressor = [trainer.targets, trainer.shuffled_targets(split, seed)], variant.regressor
-        if regressor:
-            predictions = [trainer.regressor_scores(regressor, goal, split, seed) for goal in goals]
-        else:
-            predictions = [
-                trainer.predict(training.scorer, split.test) for training in trainer.trainings(goals, split, seed)
-            ]
-        targets = trainer.targets[split.test]
-        for model, scores in zip((SCORER, SHUFFLED), predictions, strict=True):
-            rows += figure_rows(model, scores, targets, plan.questions, seed, modalities[split.test], kinds)
-    frame = pd.DataFrame(rows, columns=["model", "question", "modality", "measure", "value", "n", "seed"])
-    return frame[frame["measure"].isin(PAPER_MEASURES)].reset_index(drop=True)
-
-
-def train_on_ratings(
-    run: Run[Any],
-    ratings: RatedExplanations,
-    embedder: Embedder,
-    plan: Plan,
-    expected: np.ndarray | None = None,
-) -> tuple[pd.DataFrame, list[SplitResult]]:
-    """Embed ratings, train and test on every split, and add the facts and notes of the page."""
-    run.note(*ratings.notes)
-    # Too few images raise before the expensive embedding.
-    splits_of(ratings, plan)
-    run.say(f"Embedding {len(ratings)} explanations with {embedder.name}")
-    embeddings = embed_ratings(run, embedder, ratings)
-    frame, results = train_splits(Trainer(ratings, embeddings, plan, run.kept), expected=expected, say=run.say)
-    run.settings["encoder"] = embedder.name
-    run.facts |= {"ratings": ratings, "splits": results}
-    run.note(*(note for result in results for note in result.training.notes))
-    return frame, results
-
-
-def save_scorers(
-    run: Run[Any],
-    frame: pd.DataFrame,
-    results: Sequence[SplitResult],
-    embedder: Embedder,
-    ratings: RatedExplanations,
-    labels_from: str = PREDICTED,
-) -> None:
-    """Add the files of the scorers of all splits, and of the one that is best on its validation explanations."""
-    lists = (ratings.explanations[int(row)] for row in np.flatnonzero(ratings.modalities == "concepts"))
-    concepts = {name for listed in lists if isinstance(listed, ConceptExplanation) for name in listed.values}
-    for result in results:
-        scorer = result.training.scorer
-        scorer.encoder, scorer.settings = embedder.encoder.name, embedder.settings
-        figures = pick(frame, model=SCORER, modality="all", seed=result.seed, measure=list(PAPER_MEASURES))
-        scorer.metadata |= {
-            "ratings": ratings.name,
-            "simulated": ratings.simulated,
-            "labels_from": labels_from,
-            "seed": result.seed,
-            "images": result.split.images,
-            "explainers": result.split.explainers,
-            "concept_names": sorted(concepts),
-            "figures": {
-                question: dict(zip(rows["measure"], rows["value"].tolist(), strict=True))
-                for question, rows in figures.groupby("question")
-            },
-        }
-        run.files[f"scorer-{result.seed}.safetensors"] = partial(save_scorer, scorer)
-    run.files["scorer.safetensors"] = partial(save_scorer, best_split(results).training.scorer)
+def shuffled_ranges(results: Sequence[SplitResult]) -> pd.DataFrame:
+    """Return where 95 % of the mean SCC over splits lie if the votes on the test explanations are shuffled."""
+    rng, rows = np.random.default_rng(0), []
+    for place, question in enumerate(results[0].training.scorer.questions):
+        pairs = [(result.scores[:, place], result.targets[:, place]) for result in results]
+        draws = pd.DataFrame(
+            [[spearman(scores, rng.permutation(votes)) for scores, votes in pairs] for _ in range(N_SHUFFLED)]
+        )
+        rows.append((question, *baseline_range(draws.mean(axis=1))))
+    return pd.DataFrame(rows, columns=["question", "random_low", "random_high"])

@@ -9,19 +9,26 @@ import torch
 
 from fixtures_pasta_report import made_ratings, rows_of
 from quantus_concepts.functional.agreement import figures, human_figures
+from quantus_concepts.pasta.scorer_files import load_scorer, save_scorer
 from quantus_concepts.pasta.training import TrainingSettings, train_scorer
 from quantus_concepts.studies._kit.results import one, pick
-from quantus_concepts.studies.pasta.evaluation import (
+from quantus_concepts.studies.pasta.report import BY
+from quantus_concepts.studies.pasta.scorers import (
+    CEILING,
+    HUMAN,
+    MEASURES,
+    SCORER,
+    SHUFFLED,
+    SIMULATED_HUMAN,
     Plan,
     Trainer,
     best_split,
     over_splits,
+    shuffled_ranges,
     train_splits,
     training_of,
     training_tensors,
 )
-from quantus_concepts.studies.pasta.findings import SHARE, summarise_splits
-from quantus_concepts.studies.pasta.options import CEILING, HUMAN, MEASURES, SCORER, SHUFFLED, SIMULATED_HUMAN
 
 #: Modality of explanations of all kinds.
 ALL = "all"
@@ -46,31 +53,20 @@ def ratings():
 
 @pytest.fixture(scope="module")
 def outcome(ratings):
-    lines = []
-    outcome = train_splits(Trainer(ratings, embeddings_of(ratings), plan(regressors=True)), say=lines.append)
-    assert [line.split(":")[0] for line in lines[::2]] == ["Split 1 of 2", "Split 2 of 2"]
-    means = summarise_splits(outcome[0])
-    after = [
-        f"{question} {one(means, model=SCORER, question=question, measure='SCC', modality=ALL)['value']:.2f}"
-        for question in ("Q1", "Q5")
-    ]
-    assert lines[1].startswith("Spearman's correlation with the votes after 1 of 2 splits: Q1 ")
-    assert lines[3] == f"Spearman's correlation with the votes after 2 of 2 splits: {', '.join(after)}"
-    return outcome
+    return train_splits(Trainer(ratings, embeddings_of(ratings), plan(regressors=True)))
 
 
 def of_one_split(ratings, **changes):
     expected = changes.pop("expected", None)
     trainer = Trainer(ratings, embeddings_of(ratings), plan(**{"n_splits": 1, "control": False, **changes}))
-    return train_splits(trainer, expected=expected)
+    return train_splits(trainer, expected)
 
 
 def test_a_scorer_that_sees_the_votes_learns_them_and_the_control_does_not(outcome):
-    means = summarise_splits(outcome[0])
+    means = over_splits(outcome[0], BY)
     for question in ("Q1", "Q5"):
         assert one(means, model=SCORER, question=question, measure="SCC", modality=ALL)["value"] > 0.7
         assert abs(one(means, model=SHUFFLED, question=question, measure="SCC", modality=ALL)["value"]) < 0.45
-        assert one(means, model=SCORER, question=question, measure=SHARE, modality=ALL)["splits"] == 2
 
 
 def test_every_model_has_a_row_of_every_measure_question_and_split(ratings, outcome):
@@ -169,7 +165,7 @@ def test_what_is_kept_is_not_trained_again_and_other_votes_are(ratings):
         key = (name, repr(settings))
         if key not in store:
             trained_names.append(name)
-            store[key] = make(None)
+            store[key] = make()
         return store[key]
 
     trainer = Trainer(ratings, embeddings_of(ratings), plan(("Q1",), n_splits=1), keep)
@@ -203,9 +199,18 @@ def test_splits_that_agree_by_chance_have_no_interval(measure):
     assert math.isnan(row["high"])
 
 
-def test_share_of_the_ceiling_is_taken_split_by_split():
-    means = summarise_splits(pd.concat([rows_of(SCORER, 0.4, 0.6), rows_of(CEILING, 0.8, 0.6)]))
-    # The ratio of the means would be 0.714.
-    assert one(means, model=SCORER, question="Q1", measure=SHARE, modality=ALL)["value"] == pytest.approx(0.75)
-    none = summarise_splits(pd.concat([rows_of(SCORER, 0.4, 0.6), rows_of(CEILING, 0.0, math.nan)]))
-    assert one(none, model=SCORER, question="Q1", measure=SHARE, modality=ALL) is None
+def test_what_knows_nothing_lies_in_the_range_of_shuffled_votes_and_a_scorer_above(outcome):
+    ranges = shuffled_ranges(outcome[1]).set_index("question")
+    means = over_splits(outcome[0], BY)
+    for question, row in ranges.iterrows():
+        assert row["random_low"] < 0 < row["random_high"] < 0.6
+        assert one(means, model=SCORER, question=question, measure="SCC", modality=ALL)["value"] > row["random_high"]
+
+
+def test_files_of_equal_scorers_are_equal_in_bytes(ratings, tmp_path):
+    for name in ("once", "twice"):
+        _, (result,) = of_one_split(ratings, questions=("Q1",))
+        result.training.scorer.metadata |= {"seed": 0, "images": {"train": ["a"], "test": ["b"]}}
+        save_scorer(result.training.scorer, tmp_path / f"{name}.safetensors")
+    assert (tmp_path / "once.safetensors").read_bytes() == (tmp_path / "twice.safetensors").read_bytes()
+    assert load_scorer(tmp_path / "once.safetensors").metadata["images"] == {"train": ["a"], "test": ["b"]}

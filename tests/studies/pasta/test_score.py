@@ -9,17 +9,16 @@ import pytest
 import torch
 
 from explanation_folders import write_folders
+from html_pages import HTMLPage
 from quantus_concepts.datasets.ratings.explanation_files import find_explanations
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.encoders.embedded_encoder import EmbeddedEncoder
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import save_scorer
-from quantus_concepts.studies._kit.page import site_address
 from quantus_concepts.studies.app import main
-from quantus_concepts.studies.pasta import preparing
-from quantus_concepts.studies.rating import score as score_study
-from quantus_concepts.studies.rating.options import ScoreOptions
-from quantus_concepts.studies.rating.score import STUDY, by_explainer, mixture_of
+from quantus_concepts.studies.pasta import material
+from quantus_concepts.studies.pasta.rate_command import pasta_score
+from quantus_concepts.studies.pasta.score import by_explainer, for_spreadsheets, mixture_of
 from tiny_encoders import PoolingEncoder
 
 DIM = PoolingEncoder.dim
@@ -40,7 +39,7 @@ def drawn():
 @pytest.fixture
 def encoder(monkeypatch):
     tiny = PoolingEncoder("tiny")
-    monkeypatch.setattr(preparing, "as_encoder", lambda name, **settings: tiny)
+    monkeypatch.setattr(material, "as_encoder", lambda name, **settings: tiny)
     return tiny
 
 
@@ -57,7 +56,7 @@ def _scorer(path, labels, questions=("Q1", "Q5"), **metadata):
     return scorer
 
 
-def _options(root, **changes):
+def _score(root, **changes):
     settings = {
         "images": root / "images",
         "explanations": root / "explanations",
@@ -67,7 +66,7 @@ def _options(root, **changes):
         "device": "cpu",
         "n_shown": 1,
     }
-    return ScoreOptions(**(settings | changes))
+    return pasta_score(**(settings | changes))
 
 
 def _frame(out):
@@ -75,7 +74,7 @@ def _frame(out):
 
 
 def test_scores_are_those_of_the_parts(root, encoder):
-    frame = _frame(STUDY(_options(root)))
+    frame = _frame(_score(root))
     assert list(frame) == [
         *("explainer", "explanation", "image", "dataset", "image_id", "label", "modality", "Q1", "Q5", "note")
     ]
@@ -95,40 +94,43 @@ def test_scores_are_those_of_the_parts(root, encoder):
 
 
 def test_questions_are_chosen_and_low_may_be_good(root):
-    frame = _frame(STUDY(_options(root, question="Q5")))
+    frame = _frame(_score(root, question="Q5"))
     assert "Q1" not in frame
     assert frame.Q5.is_monotonic_increasing
     with pytest.raises(ValueError, match=r"does not answer \['Q2'\]"):
-        STUDY(_options(root, question="Q2", out=root / "other"))
+        _score(root, question="Q2", out=root / "other")
 
 
 @pytest.mark.usefixtures("drawn")
 def test_report_has_everything_in_it(root, capsys):
-    out = STUDY(_options(root, n_shown=2))
+    out = _score(root, n_shown=2)
     page = (out / "report.html").read_text()
-    links = [link for link in re.findall(r'(?:src|href)="([^"]*)', page) if not link.startswith("data:")]
-    assert links == [f"{site_address()}/metrics/pasta_score.html", "./results.csv", "./scores.csv"]
+    links = {link for link in HTMLPage(page).sources if not link.startswith(("data:", "#"))}
+    assert {"./results.csv", "./scores.csv"} <= links
+    assert all((out / link).is_file() for link in links)
     assert page.count('class="card"') == 4
-    assert "rated best" in page
-    assert sorted(path.relative_to(out).as_posix() for path in out.rglob("*.*") if path.is_file()) == [
-        *(".quantus-concepts.json", "figures/mixture.png", "report.html", "results.csv", "scores.csv")
-    ]
     printed = capsys.readouterr().out
-    for word in ("grad-cam", "lime_2", "words", "Q1 ↑", "Q5 ↓", "wins (Q1)"):
-        assert word in printed
+    verdicts = pd.read_csv(out / "tables" / "verdicts.csv")
+    means = pd.read_csv(out / "results.csv")
+    means = means[means["measure"] == "Q1"]
+    # Verdicts and tables are of the same rows.
+    assert verdicts["value"].tolist() == means["value"].tolist()
+    for name, row in zip(means["explainer"], verdicts.to_dict("records"), strict=True):
+        assert f"How is {name} rated?" in printed
+        assert row["random_low"] <= row["random_high"]
+        above = row["low"] > row["random_high"]
+        assert row["verdict"] == ("above" if above else "below" if row["high"] < row["random_low"] else "within")
 
 
-def test_a_long_table_of_explainers_is_folded(root, monkeypatch):
-    for most, is_folded in ((20, False), (2, True)):
-        monkeypatch.setattr(score_study, "EXPLAINERS_SHOWN", most)
-        page = (STUDY(_options(root, out=root / str(most))) / "report.html").read_text()
-        assert (page.index("<details") < page.index("Best, by")) == is_folded
-        assert "lime_2" in page
+def test_texts_of_users_are_no_formulas():
+    frame = pd.DataFrame({"explainer": ["=1+1", "-2", "a"], "value": [-1.0, 2.0, 3.0]})
+    assert for_spreadsheets(frame)["explainer"].tolist() == ["'=1+1", "-2", "a"]
+    assert for_spreadsheets(frame)["value"].tolist() == [-1.0, 2.0, 3.0]
 
 
 def test_one_explainer_has_no_mixture(root):
-    out = STUDY(_options(root, explanations=root / "explanations" / "words", n_shown=12))
-    assert not (out / "figures").exists()
+    out = _score(root, explanations=root / "explanations" / "words", n_shown=12)
+    assert not (out / "figures" / "mixture.png").exists()
     # None of the three is both among the best and among the worst.
     assert (out / "report.html").read_text().count('class="card"') == 3
 
@@ -159,7 +161,7 @@ def test_bad_files_and_unknown_labels_lose_only_themselves(root, capsys):
     (folder / "words" / "pets_001_dog.json").write_text("{")
     np.save(folder / "lime_2" / "pets_007_dog.npy", np.eye(3))
     (folder / "lime_2" / "pets_002_bird.npy").rename(folder / "lime_2" / "pets_002_brd.npy")
-    frame = _frame(STUDY(_options(root)))
+    frame = _frame(_score(root))
     notes = dict(zip(frame.explainer + "/" + frame.explanation, frame.note, strict=True))
     faults = {name: note for name, note in notes.items() if note}
     assert len(faults) == 4
@@ -179,14 +181,14 @@ def test_nothing_left_is_an_error_and_leaves_nothing(root):
     for file in (root / "explanations").rglob("*.*"):
         file.write_bytes(b"?")
     with pytest.raises(ValueError, match="None of the 9 explanations can be used"):
-        STUDY(_options(root))
+        _score(root)
     assert not (root / "out").exists()
 
 
 def test_each_unknown_label_is_named_once(root):
     _scorer(root / "scorer.safetensors", ["Heron", "Wren"])
     with pytest.raises(ValueError, match="None of the 9 explanations") as error:
-        STUDY(_options(root))
+        _score(root)
     message = str(error.value)
     assert message.count("named 'cat'") == message.count("named 'bird'") == 1
     assert message.count("--labels-from none") == 1
@@ -200,21 +202,21 @@ def test_labels_of_the_release_are_understood(root):
             file = folder / f"pets_002_bird{suffix}"
             if file.exists():
                 file.rename(folder / f"pets_002_SUN_large_hotel{suffix}")
-    frame = _frame(STUDY(_options(root)))
+    frame = _frame(_score(root))
     row = frame[frame.explanation == "pets_002_SUN_large_hotel.npy"].iloc[0]
     assert (row.label, row.note) == ("home_or_hotel", "")
 
 
 def test_without_labels(root, capsys):
-    STUDY(_options(root, labels_from="none"))
+    _score(root, labels_from="none")
     assert "no label, which the scorer was trained with" in capsys.readouterr().err
     for file in [*(root / "explanations" / "words").iterdir()]:
         file.rename(file.with_name("_".join(file.stem.split("_")[:2]) + ".json"))
-    frame = _frame(STUDY(_options(root, overwrite=True)))
+    frame = _frame(_score(root, overwrite=True))
     assert frame.Q1.notna().all()
     assert "3 of 9 explanations have no label, which the scorer was trained with." in capsys.readouterr().err
     _scorer(root / "scorer.safetensors", None)
-    frame = _frame(STUDY(_options(root, overwrite=True)))
+    frame = _frame(_score(root, overwrite=True))
     assert frame.Q1.notna().all()
     assert "no label" not in capsys.readouterr().err
 
@@ -223,16 +225,16 @@ def test_the_encoder_of_a_file_needs_the_file(root, monkeypatch):
     scorer = Scorer(DIM, ("Q1",), None, (6, 5), encoder="siglip (mine.safetensors)", settings={})
     save_scorer(scorer, root / "scorer.safetensors")
     with pytest.raises(ValueError, match=r"siglip \(mine\.safetensors\): give that file with --encoder-weights"):
-        STUDY(_options(root))
+        _score(root)
     calls = []
 
     def as_encoder(name, **settings):
         calls.append((name, settings))
         return PoolingEncoder("tiny")
 
-    monkeypatch.setattr(preparing, "as_encoder", as_encoder)
+    monkeypatch.setattr(material, "as_encoder", as_encoder)
     (root / "mine.safetensors").touch()
-    STUDY(_options(root, encoder_weights=root / "mine.safetensors"))
+    _score(root, encoder_weights=root / "mine.safetensors")
     settings = {"weights": root / "mine.safetensors", "tokenizer": None, "device": torch.device("cpu")}
     # Once for its settings, and once where it encodes.
     assert calls == [("siglip", settings)] * 2
@@ -241,11 +243,11 @@ def test_the_encoder_of_a_file_needs_the_file(root, monkeypatch):
 def test_an_encoder_of_another_size_is_an_error(root):
     save_scorer(Scorer(DIM + 1, ("Q1",), None, (6, 5), encoder="tiny", settings={}), root / "scorer.safetensors")
     with pytest.raises(ValueError, match="embeddings of 28 numbers"):
-        STUDY(_options(root))
+        _score(root)
 
 
 def test_an_interrupted_run_encodes_only_what_is_missing(root, encoder, monkeypatch):
-    reference = _frame(STUDY(_options(root, batch_size=1, out=root / "whole")))
+    reference = _frame(_score(root, batch_size=1, out=root / "whole"))
     assert encoder.images_seen == 6
     encode = encoder.encode_images
 
@@ -256,18 +258,18 @@ def test_an_interrupted_run_encodes_only_what_is_missing(root, encoder, monkeypa
 
     monkeypatch.setattr(encoder, "encode_images", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        STUDY(_options(root, batch_size=1))
+        _score(root, batch_size=1)
     monkeypatch.setattr(encoder, "encode_images", encode)
     # Four batches are a range.
-    STUDY(_options(root, batch_size=1))
+    _score(root, batch_size=1)
     assert encoder.images_seen == 11 + 2
     pd.testing.assert_frame_equal(_frame(root / "out"), reference, check_exact=True)
 
 
 def test_cache_spares_the_encoder(root, encoder):
-    first = _frame(STUDY(_options(root, cache=root / "cache")))
+    first = _frame(_score(root, cache=root / "cache"))
     assert encoder.images_seen == 6
-    again = _frame(STUDY(_options(root, cache=root / "cache", overwrite=True)))
+    again = _frame(_score(root, cache=root / "cache", overwrite=True))
     assert encoder.images_seen == 6
     pd.testing.assert_frame_equal(first, again)
 
@@ -285,23 +287,21 @@ def test_concepts_in_ascending_order(root):
     concepts = {f"concept {i}" + "x" * i: i + 1.0 for i in range(20)}
     file = root / "explanations" / "words" / "pets_000_cat.json"
     file.write_text(json.dumps(concepts))
-    descending = _frame(STUDY(_options(root, clip=False)))
-    ascending = _frame(STUDY(_options(root, clip=False, ascending="words", overwrite=True)))
+    descending = _frame(_score(root, clip=False))
+    ascending = _frame(_score(root, clip=False, ascending="words", overwrite=True))
     values = [frame.set_index(["explainer", "explanation"]).Q1["words", file.name] for frame in (descending, ascending)]
     assert values[0] != values[1]
 
 
 def test_simulated_raters_and_concepts_the_scorer_never_saw_are_named(root, capsys):
     _scorer(root / "some.safetensors", ["cat", "dog", "bird"], concept_names=["wing"], simulated=True)
-    out = STUDY(_options(root, scorer=root / "some.safetensors", encoder="tiny"))
+    out = _score(root, scorer=root / "some.safetensors", encoder="tiny")
     notes = capsys.readouterr().err
     assert re.search(r"\d+ of \d+ concepts were in none of the ratings the scorer learned from", notes)
-    assert "simulated raters" in notes
     assert "simulated raters" in (out / "report.html").read_text()
-    STUDY(_options(root, out=root / "other"))
+    _score(root, out=root / "other")
     notes = capsys.readouterr().err
     assert "in none of the ratings" not in notes
-    assert "simulated" not in notes
 
 
 def test_a_scorer_of_the_embedded_encoder_finds_it_by_its_name(tmp_path):
@@ -309,5 +309,5 @@ def test_a_scorer_of_the_embedded_encoder_finds_it_by_its_name(tmp_path):
     encoder = EmbeddedEncoder()
     scorer = Scorer(encoder.dim, ("Q1",), None, encoder=encoder.name, settings={"size": 64})
     save_scorer(scorer, tmp_path / "own.safetensors")
-    out = STUDY(_options(tmp_path, scorer=tmp_path / "own.safetensors"))
+    out = _score(tmp_path, scorer=tmp_path / "own.safetensors")
     assert _frame(out)["Q1"].notna().all()

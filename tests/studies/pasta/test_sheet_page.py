@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,9 +10,7 @@ from chromium import Visit, find_chromium, visit_all
 from explanation_folders import write_folders
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, DrawingExplanation, MapExplanation
 from quantus_concepts.datasets.ratings.released import PastaRatings
-from quantus_concepts.studies.rating.join import join
-from quantus_concepts.studies.rating.options import JoinOptions, SheetOptions
-from quantus_concepts.studies.rating.sheet import make_sheet
+from quantus_concepts.studies.pasta.rate_command import pasta_join, pasta_sheet
 
 N_ITEMS = 9
 #: Answer k of an annotator is a function of k: known for every explanation through the order in which they are shown.
@@ -140,25 +137,26 @@ PERTURBED = """
 def sheet(tmp_path_factory):
     root = write_folders(tmp_path_factory.mktemp("sheet"))
     folders = {"images": root / "images", "explanations": root / "explanations"}
-    options = SheetOptions(**folders, questions="Q3,Q1", picture_size=48, out=root / "out", progress=False)
-    make_sheet(options)
+    options = {**folders, "questions": "Q3,Q1", "picture_size": 48, "out": root / "out", "progress": False}
+    pasta_sheet(**options)
     return options
 
 
 @pytest.fixture(scope="module")
 def page(sheet):
-    return (sheet.out / "rate.html").read_text(encoding="utf-8")
+    return (sheet["out"] / "rate.html").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
 def perturbed_page(sheet, tmp_path_factory):
     root = tmp_path_factory.mktemp("perturbed")
     for name in ("light", "strong"):
-        shutil.copytree(sheet.images, root / name / "images")
-        shutil.copytree(sheet.explanations, root / name / "explanations")
+        shutil.copytree(sheet["images"], root / name / "images")
+        shutil.copytree(sheet["explanations"], root / name / "explanations")
     for file in [*(root / "strong").rglob("pets_001_dog.*")]:
         file.rename(file.with_name(f"pets_001_big_goat{file.suffix}"))
-    make_sheet(replace(sheet, questions=None, light=root / "light", strong=root / "strong", out=root / "out"))
+    changed = {"questions": None, "light": root / "light", "strong": root / "strong", "out": root / "out"}
+    pasta_sheet(**sheet | changed)
     return (root / "out" / "rate.html").read_text(encoding="utf-8")
 
 
@@ -213,7 +211,7 @@ def test_text_cannot_leave_the_data(tmp_path):
     file = next((tmp_path / "explanations" / "words").iterdir())
     file.write_text(json.dumps({"</script><script>alert(1)</script>": 1.0, "<b>": 0.5}))
     folders = {"images": tmp_path / "images", "explanations": tmp_path / "explanations"}
-    make_sheet(SheetOptions(**folders, out=tmp_path / "out", progress=False))
+    pasta_sheet(**folders, out=tmp_path / "out", progress=False)
     page = (tmp_path / "out" / "rate.html").read_text()
     assert "alert(1)</script>" not in page
     assert _data(page)["items"][0]["sections"]["shown"]["concepts"][0][0] == "</script><script>alert(1)</script>"
@@ -235,7 +233,7 @@ def test_keys_answer_and_the_file_is_read_back(sheet, answers, tmp_path):
     assert list(first["Annotation"][0]) == ["annotator", "Q1", "Q3"]
 
     files = [tmp_path / f"human_annotations_{name}.json" for name in saved]
-    join(JoinOptions(files=files, data=sheet.out, out=tmp_path / "joined"))
+    pasta_join(files, sheet["out"], out=tmp_path / "joined")
     ratings = PastaRatings(tmp_path / "joined")
     assert ratings.votes.shape == (N_ITEMS, 2, 6)
     assert sorted(set(ratings.explainer_ids)) == ["grad-cam", "lime-2", "words"]
@@ -257,7 +255,7 @@ def test_keys_answer_and_the_file_is_read_back(sheet, answers, tmp_path):
     assert isinstance(ratings.explanations[row], DrawingExplanation)
     redrawn = PastaRatings(tmp_path / "joined", drawings=False).explanations[row]
     assert isinstance(redrawn, MapExplanation)
-    source = sheet.explanations / "lime_2" / "pets_001_dog.npy"
+    source = sheet["explanations"] / "lime_2" / "pets_001_dog.npy"
     np.testing.assert_array_equal(redrawn.map, np.load(source))
 
 

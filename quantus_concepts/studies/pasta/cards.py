@@ -1,0 +1,211 @@
+"""Explanations as people see them: on the page on which they rate, on cards and in galleries of a report."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from markupsafe import Markup
+from matplotlib.figure import Figure
+from PIL import Image
+from torch import Tensor
+from torch.nn.functional import interpolate
+
+from captum_concepts._support.fingerprints import fingerprint_of
+from captum_concepts._support.images import load_image
+from quantus_concepts.datasets.ratings.explanation_files import ExplanationFile
+from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, DrawingExplanation, MapExplanation
+from quantus_concepts.functional.overlay import overlay, unit_maps
+from quantus_concepts.studies._kit.plots import INK
+from quantus_concepts.studies._kit.report import readable, render
+
+N_CONCEPTS = 15
+#: JPEG quality; with full colour resolution, since maps are red on blue.
+QUALITY = 86
+FOR, AGAINST, LABELS = "#b34700", "#3b6ea5", "#333333"
+MEGABYTE = 1_000_000
+#: The page on which people answer.
+RATING_PAGE = "rate.html"
+
+
+@dataclass(frozen=True)
+class GalleryRow:
+    """One row of a gallery: pictures (H, W, 3), maps (H, W) in [0, 1], or texts, and a line below each."""
+
+    label: str
+    cells: Sequence[np.ndarray | str]
+    texts: Sequence[str] = ()
+
+
+def draw_gallery(columns: Sequence[str], rows: Sequence[GalleryRow]) -> Figure:
+    """Draw rows of pictures below the names of their columns."""
+    figure = Figure(figsize=(1.3 + 1.25 * len(columns), 0.4 + 1.32 * len(rows)), layout="constrained")
+    panels = figure.subplots(len(rows), len(columns), squeeze=False)
+    for line, row in zip(panels, rows, strict=True):
+        line[0].set_ylabel(_lines(row.label), rotation=0, ha="right", va="center", fontsize=9, color=INK)
+        texts = row.texts or [""] * len(row.cells)
+        for panel, cell, text in zip(line, row.cells, texts, strict=True):
+            panel.set(xticks=[], yticks=[])
+            panel.spines[:].set_visible(False)
+            panel.set_xlabel(text, fontsize=9, color=INK, labelpad=2)
+            if isinstance(cell, str):
+                panel.text(0, 1, cell, transform=panel.transAxes, ha="left", va="top", fontsize=8, color=INK)
+            elif np.isnan(cell).any():
+                panel.text(0.5, 0.5, "no map", transform=panel.transAxes, ha="center", fontsize=9, color=INK)
+            else:
+                panel.imshow(cell, cmap="viridis", vmin=0, vmax=1, interpolation="nearest")
+    for panel, name in zip(panels[0], columns, strict=True):
+        panel.set_title(_lines(name), fontsize=9, color=INK)
+    return figure
+
+
+def _lines(text: str, length: int = 14) -> str:
+    """Break a text between words into lines of about a length."""
+    lines = [""]
+    for word in text.split(" "):
+        if lines[-1] and len(lines[-1]) + len(word) > length:
+            lines.append(word)
+        else:
+            lines[-1] = f"{lines[-1]} {word}".strip()
+    return "\n".join(lines)
+
+
+def pixels(image: Tensor) -> np.ndarray:
+    """Return an image (3, H, W) as (H, W, 3)."""
+    return image.detach().cpu().clamp(0, 1).permute(1, 2, 0).numpy()
+
+
+def resize_image(image: Tensor, longest: int) -> Tensor:
+    """Bring an image to the size it is shown in."""
+    scale = longest / max(image.shape[1:])
+    size = [max(1, round(side * scale)) for side in image.shape[1:]]
+    return interpolate(image[None], size, mode="bicubic", antialias=True, align_corners=False)[0].clamp(0, 1)
+
+
+def shown_picture(explanation: MapExplanation | DrawingExplanation, longest: int) -> Tensor:
+    """Return (3, h, w) in [0, 1], its longer side `longest`: a drawing as it is, or a map drawn over its image."""
+    if isinstance(explanation, DrawingExplanation):
+        return resize_image(explanation.picture, longest)
+    image = resize_image(explanation.image, longest)
+    return overlay(image[None], unit_maps(explanation.map[None].float(), explanation.normalise or "min-max"))[0]
+
+
+def encode_image(image: Tensor, kind: str, **settings: int) -> bytes:
+    """Encode an image (3, H, W) in [0, 1] as a file of a kind of Pillow's."""
+    values = (image * 255).round().to(torch.uint8).permute(1, 2, 0)
+    buffer = io.BytesIO()
+    Image.fromarray(np.ascontiguousarray(values.cpu().numpy())).save(buffer, kind, **settings)
+    return buffer.getvalue()
+
+
+def data_url(image: Tensor) -> str:
+    """Return an image as a page embeds it."""
+    data = encode_image(image, "JPEG", quality=QUALITY, subsampling=0)
+    return f"data:image/jpeg;base64,{base64.b64encode(data).decode('ascii')}"
+
+
+def top_concepts(explanation: ConceptExplanation, n: int = N_CONCEPTS) -> list[tuple[str, float]]:
+    """Return the most important concepts, the most important first."""
+    ordered = sorted(explanation.values.items(), key=lambda pair: (abs(pair[1]), pair[0]), reverse=True)
+    return (ordered[::-1] if explanation.ascending else ordered)[:n]
+
+
+def plot_concepts(explanation: ConceptExplanation, n: int = N_CONCEPTS) -> Figure:
+    """Draw the most important concepts as horizontal bars."""
+    top = top_concepts(explanation, n)
+    figure = Figure(figsize=(5.2, 0.6 + 0.27 * len(top)), layout="constrained")
+    axes = figure.add_subplot()
+    values = [value for _, value in top]
+    axes.barh(range(len(top)), values, color=[FOR if value >= 0 else AGAINST for value in values], height=0.62)
+    axes.set_yticks(range(len(top)), [name for name, _ in top], color=LABELS, fontsize=9)
+    axes.invert_yaxis()
+    axes.axvline(0, color=LABELS, linewidth=0.8)
+    axes.tick_params(length=0, labelsize=8.5, colors=LABELS)
+    axes.spines[:].set_visible(False)
+    return figure
+
+
+def listed_concepts(explanation: ConceptExplanation, n: int = N_CONCEPTS) -> list[tuple[str, str, float]]:
+    """Return the most important concepts as a page lists them: name, value as written, share of the largest."""
+    top = top_concepts(explanation, n)
+    largest = max(abs(value) for _, value in top) or 1.0
+    return [(name, short_number(value), value / largest) for name, value in top]
+
+
+def short_number(value: float) -> str:
+    """Write a concept's value with three digits."""
+    if value == 0 or 0.001 <= abs(value) < 1000:
+        digits = 2 if value == 0 else max(0, 2 - math.floor(math.log10(abs(value))))
+        text = f"{value:.{min(digits, 3)}f}"
+    else:
+        text = f"{value:.1e}"
+    return text.replace("-", "−")
+
+
+class Gallery:
+    """The pictures of a page on which people answer questions, each once."""
+
+    def __init__(self, size: int, max_megabytes: float) -> None:
+        self.size = size
+        self.max_megabytes = max_megabytes
+        self.pictures: dict[str, str] = {}
+        self.n_bytes = 0
+        self._names: dict[Path, str] = {}
+
+    def section(self, file: ExplanationFile, told: str = "") -> dict[str, Any]:
+        """Return an image and its explanation."""
+        if file.image is None:
+            raise ValueError(f"People rate an explanation next to its image, but {file.path} has none. Leave it out.")
+        section: dict[str, Any] = {"image": self.image(file.image), "told": readable(told)}
+        explanation = file.read()
+        if isinstance(explanation, ConceptExplanation):
+            section["concepts"] = [[name, text, round(share, 4)] for name, text, share in listed_concepts(explanation)]
+        else:
+            section["drawn"] = file.modality == "drawing"
+            section["map"] = self._add(file.path, shown_picture(explanation, self.size))
+        return section
+
+    def image(self, path: Path) -> str:
+        """Return the name of an image on the page."""
+        return self._names.get(path) or self._add(path, resize_image(load_image(path), self.size))
+
+    def check(self, n_done: int, n_all: int, noun: str = "explanations", fewer: str = "--n-items") -> None:
+        """Raise where the pictures are too many."""
+        if self.n_bytes > self.max_megabytes * MEGABYTE:
+            raise ValueError(
+                f"The page would be larger than {self.max_megabytes:g} MB: {n_done} of {n_all} {noun} "
+                f"fill it. Take fewer with {fewer}, smaller pictures with --picture-size, or allow more with "
+                "--max-megabytes."
+            )
+
+    def render(
+        self,
+        template: str,
+        questions: Sequence[Mapping[str, Any]],
+        items: Sequence[Mapping[str, Any]],
+        seed: int,
+        texts: Mapping[str, str] | None = None,
+        **content: Any,
+    ) -> str:
+        """Render the page on which people answer questions about items."""
+        data = {"questions": questions, "pictures": self.pictures, "items": items, "seed": seed, **(texts or {})}
+        # The browser keeps answers under this name.
+        data["id"] = fingerprint_of(questions, items, seed)[:12]
+        # Only "<" could end the script element early.
+        script = Markup(json.dumps(data, ensure_ascii=False).replace("<", "\\u003c"))
+        return render(template, data=script, n_items=len(items), n_questions=len(questions), **content)
+
+    def _add(self, path: Path, picture: Tensor) -> str:
+        # The name tells nothing of the file, so that nobody reads an explainer's name from the page.
+        name = self._names[path] = f"p{len(self._names)}"
+        self.pictures[name] = data_url(picture)
+        self.n_bytes += len(self.pictures[name])
+        return name

@@ -1,0 +1,423 @@
+"""`pasta score`: how people would rate explanations on disk."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+import typer
+from markupsafe import Markup
+
+from captum_concepts._support.files import printable
+from captum_concepts._support.fingerprints import file_state
+from captum_concepts._support.images import load_image
+from quantus_concepts.datasets.ratings.explanation_files import (
+    SHOWN,
+    ExplanationFile,
+    check_explanations,
+    problems,
+    usable_files,
+)
+from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, LazyExplanations, question_named
+from quantus_concepts.functional.intervals import baseline_range, interval
+from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
+from quantus_concepts.pasta.applications.mixture import Mixture, best_explainer, plot_mixture
+from quantus_concepts.pasta.embedder import Embedder, embedder_for
+from quantus_concepts.pasta.labels import label_index
+from quantus_concepts.pasta.scorer import Scorer
+from quantus_concepts.pasta.scorer_files import load_scorer
+from quantus_concepts.studies._kit.folder import RunFolder, warnings_as_notes
+from quantus_concepts.studies._kit.plots import dots
+from quantus_concepts.studies._kit.report import Picture, Report, Section, Table, Verdict, number, render, write_report
+from quantus_concepts.studies._kit.results import pick
+from quantus_concepts.studies.pasta.cards import data_url, listed_concepts, resize_image, shown_picture
+from quantus_concepts.studies.pasta.material import ALL, EMBEDDED, load_encoder, words
+from quantus_concepts.studies.pasta.scorers import N_SHUFFLED, embed_by_ranges, identity_of
+
+#: The best scorer in a folder of `pasta train`.
+BEST_SCORER = "scorer.safetensors"
+#: How the reason begins where the scorer does not know a label.
+UNKNOWN_LABEL = "No label of the scorer"
+#: Measures of the explainers beside their means: the number of scores, and how often they are best.
+COUNT, WINS = "n", "wins"
+#: Signs with which a formula of a spreadsheet begins, also those of full width.
+FORMULA = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
+#: Pixels of a card's pictures, concepts of its list, explainers in the picture, and rows of the page's table of all.
+PICTURE, CONCEPTS_SHOWN, EXPLAINERS_SHOWN, ROWS_SHOWN = 240, 8, 20, 1000
+
+
+def run_score(
+    folder: RunFolder,
+    scorer: Scorer,
+    make: Callable[[], Embedder],
+    explanations: Sequence[ExplanationFile],
+    *,
+    clip: bool,
+    n_shown: int,
+    engine: Literal["local", "ray"],
+    progress: bool,
+    more: Mapping[str, str],
+) -> None:
+    """Score explanations, and write scores and means by explainer."""
+    with warnings_as_notes(folder):
+        embedder = make()
+        files = _with_known_labels(check_explanations(explanations, display_progressbar=progress), scorer)
+        usable = _usable(files)
+        embeddings = embed_by_ranges(
+            folder,
+            make,
+            LazyExplanations(ExplanationFile.read, usable),
+            modalities=[file.modality for file in usable],
+            names=[f"{file.explainer}/{file.path.name}" for file in usable],
+            key={"files": [_states(file) for file in usable]} | identity_of(embedder),
+            engine=engine,
+            progress=progress,
+        )
+        labels = None if scorer.labels is None else [file.label or None for file in usable]
+        votes = scorer.score(embeddings.to(scorer.device), labels, clip=clip).cpu().numpy()
+        frame = pd.DataFrame(votes, columns=list(scorer.questions))
+        scores = best_first(_score_frame(files, frame), scorer.questions[0])
+        mixture = mixture_of(scores.sort_index(), scorer.questions[0])
+        texts = {name: scores[name].map("{:.4f}".format, na_action="ignore") for name in scorer.questions}
+        folder.write("scores.csv", for_spreadsheets(scores.assign(**texts)).to_csv(index=False))
+        for remark in _remarks(files, usable, scorer):
+            folder.note(remark)
+            typer.echo(f"Note: {printable(remark)}", err=True)
+        means = by_explainer(scores.sort_index(), scorer.questions, mixture)
+    settings = {
+        name.replace("_", " "): str(value) for name, value in embedder.settings.items() if value not in ("", None)
+    }
+    report = score_report(means, scores, files, scorer, mixture, n_shown)
+    write_report(folder, for_spreadsheets(means), report, {**more, "encoder": embedder.name, **settings})
+
+
+def read_scorer(path: Path, question: str) -> Scorer:
+    """Read a scorer, with the questions named."""
+    # A folder of `pasta train` holds a scorer of every split as well.
+    best = path / BEST_SCORER
+    try:
+        scorer = load_scorer(best if best.is_file() else path)
+    except (ValueError, OSError) as error:
+        raise ValueError(f"Argument `--scorer` names what cannot be used. {error}") from error
+    return scorer if question.strip().lower() == ALL else scorer.select(words(question)).eval()
+
+
+def make_embedder(
+    scorer: Scorer, encoder: str | None, weights: Path | None, tokenizer: Path | None, **settings: Any
+) -> Embedder:
+    """Return the embedder that a scorer was trained with, or with another encoder."""
+    loaded = load_encoder(encoder, weights, tokenizer, device=settings.pop("device"), scorer=scorer)
+    return embedder_for(scorer, loaded, **settings)
+
+
+def for_spreadsheets(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return a frame in which no text of a user is computed by a spreadsheet: with ' before = + - @."""
+    texts = {name: frame[name] for name in frame if frame[name].dtype.kind == "O"}
+    return frame.assign(**{name: [_as_cell(value) for value in column] for name, column in texts.items()})
+
+
+def _as_cell(value: Any) -> Any:
+    if not isinstance(value, str) or not value.startswith(FORMULA):
+        return value
+    with suppress(ValueError):
+        float(value)
+        return value
+    return f"'{value}"
+
+
+def best_first(frame: pd.DataFrame, question: str) -> pd.DataFrame:
+    """Sort explanations: the best first, those without a score last; the index is that of the file."""
+    low_is_good = question_named(question).low_is_good
+    return frame.sort_values(question, ascending=low_is_good, kind="stable", na_position="last")
+
+
+def mixture_of(scores: pd.DataFrame, question: str) -> Mixture | None:
+    """Return the best explainer of each image; None with a single explainer."""
+    explainers = list(dict.fromkeys(scores["explainer"]))
+    if len(explainers) < 2:
+        return None
+    image = scores["dataset"] + "_" + scores["image_id"]
+    table = scores.assign(image=image).pivot_table(
+        index="image", columns="explainer", values=question, dropna=False, aggfunc="first"
+    )
+    return best_explainer({name: table[name].to_numpy() for name in explainers}, question)
+
+
+def by_explainer(scores: pd.DataFrame, questions: Sequence[str], mixture: Mixture | None) -> pd.DataFrame:
+    """Return for each explainer, the best mean first, its number of scores, means and deviations, wins and ties.
+
+    A mean has its interval over images, and the range of means with the explainers shuffled within each image.
+    """
+    groups = scores.groupby("explainer", sort=False)
+    counts = groups[questions[0]].count()
+    means = groups[questions[0]].mean()
+    order = means.sort_values(ascending=question_named(questions[0]).low_is_good, na_position="last").index
+    parts = [pd.DataFrame({"value": counts}).assign(measure=COUNT)]
+    for name in questions:
+        rows = pd.DataFrame({"value": groups[name].mean(), "deviation": groups[name].std()})
+        parts.append(rows.join(_mean_ranges(scores, name)).assign(measure=name))
+    if mixture is not None:
+        wins = {"value": pd.Series(mixture.wins), "ties": pd.Series(mixture.ties)}
+        parts.append(pd.DataFrame(wins).assign(measure=f"{WINS} ({questions[0]})"))
+    joined = pd.concat([part.loc[order].rename_axis("explainer").reset_index() for part in parts])
+    columns = ["explainer", "measure", "value", "low", "high", "random_low", "random_high", "deviation", "ties"]
+    return joined.reindex(columns=columns).reset_index(drop=True)
+
+
+def _mean_ranges(scores: pd.DataFrame, question: str) -> pd.DataFrame:
+    """Return the interval and the random range of each explainer's mean."""
+    defined = scores[scores[question].notna()]
+    values = defined[question].to_numpy(float)
+    images = pd.factorize(defined["dataset"] + "_" + defined["image_id"])[0]
+    places, names = pd.factorize(defined["explainer"])
+    rng, counts, draws = np.random.default_rng(0), np.bincount(places), []
+    # Rows by image, in their own order and in random orders: values change places within an image.
+    own = np.argsort(images, kind="stable")
+    for _ in range(N_SHUFFLED if len(names) > 1 else 0):
+        shuffled = np.empty_like(values)
+        shuffled[own] = values[np.lexsort((rng.random(len(values)), images))]
+        draws.append(np.bincount(places, shuffled) / counts)
+    rows = []
+    for place in range(len(names)):
+        own_rows = places == place
+        ends = interval(values[own_rows], (MIN_VOTE, MAX_VOTE), images[own_rows])
+        rows.append((*ends, *baseline_range([draw[place] for draw in draws])))
+    return pd.DataFrame(rows, index=names, columns=["low", "high", "random_low", "random_high"])
+
+
+def _states(file: ExplanationFile) -> list[Any]:
+    """Return what an embedding of a file depends on: its content and that of its image, by size and time."""
+    paths = [path for path in (file.path, file.image) if path is not None]
+    return [file.ascending, *([path.name, *file_state(path)] for path in paths)]
+
+
+def _with_known_labels(files: Sequence[ExplanationFile], scorer: Scorer) -> list[ExplanationFile]:
+    """Return the files with labels as the scorer spells them; the notes of others say that it has no such label."""
+    if scorer.labels is None:
+        return list(files)
+    labelled = []
+    for file in files:
+        if file.label and not file.note:
+            try:
+                file = replace(file, label=_scorer_label(scorer.labels, file.label))
+            except ValueError as error:
+                # The rest of the message is about the function's arguments.
+                file = replace(file, note=str(error).partition(". Give one")[0])
+        labelled.append(file)
+    return labelled
+
+
+def _scorer_label(labels: Sequence[str], label: str) -> str:
+    # The release shortens long labels to their last word.
+    for name in (label, label.rpartition("_")[2]):
+        with suppress(ValueError):
+            return labels[label_index(labels, name)]
+    return labels[label_index(labels, label)]
+
+
+def _usable(files: Sequence[ExplanationFile]) -> list[ExplanationFile]:
+    try:
+        return usable_files(files)
+    except ValueError as error:
+        raise ValueError(f"{error}{_advice(files)}") from error
+
+
+def _advice(files: Sequence[ExplanationFile]) -> str:
+    if not any(file.note.startswith(UNKNOWN_LABEL) for file in files):
+        return ""
+    return " Name labels as the scorer does with --labels-from FILE.csv, or score without them: --labels-from none."
+
+
+def _score_frame(files: Sequence[ExplanationFile], votes: pd.DataFrame) -> pd.DataFrame:
+    """Return a row for each explanation; those that cannot be used have no votes, but a note."""
+    rows = pd.DataFrame(
+        {
+            "explainer": [file.explainer for file in files],
+            "explanation": [file.path.name for file in files],
+            "image": [file.image.name if file.image else "" for file in files],
+            "dataset": [file.name.dataset for file in files],
+            "image_id": [file.name.image for file in files],
+            "label": [file.label for file in files],
+            "modality": [file.modality for file in files],
+        }
+    )
+    votes.index = pd.Index([place for place, file in enumerate(files) if not file.note])
+    return rows.join(votes).assign(note=[file.note for file in files])
+
+
+def _remarks(files: Sequence[ExplanationFile], usable: Sequence[ExplanationFile], scorer: Scorer) -> list[str]:
+    remarks = []
+    bad = [file for file in files if file.note]
+    if bad:
+        remarks.append(f"Not scored, {len(bad)} of {len(files)}: {problems(bad, SHOWN)}.{_advice(bad)}")
+    unlabelled = sum(not file.label for file in usable)
+    if unlabelled and scorer.labels is not None:
+        remarks.append(f"{unlabelled} of {len(usable)} explanations have no label, which the scorer was trained with.")
+    trained_on = set(scorer.metadata.get("concept_names") or ())
+    lists = (file.read() for file in usable if trained_on and file.modality == "concepts")
+    names = {name for concepts in lists if isinstance(concepts, ConceptExplanation) for name in concepts.values}
+    new = sorted(names - trained_on)
+    if new:
+        examples = ", ".join(new[:SHOWN]) + (", ..." if len(new) > SHOWN else "")
+        remarks.append(
+            f"{len(new)} of {len(names)} concepts were in none of the ratings the scorer learned from: {examples}. "
+            "Their lists are scored all the same."
+        )
+    return remarks
+
+
+@dataclass(frozen=True)
+class Card:
+    """An explanation next to its image."""
+
+    title: str
+    below: str
+    scores: list[str]
+    image: str
+    map: str
+    concepts: list[tuple[str, str, float]]
+    drawn: bool = False
+
+
+@dataclass(frozen=True)
+class Cards(Table):
+    """A table that a page shows as cards, with image and explanation beside the scores."""
+
+    cards: Sequence[Card] = ()
+
+    @property
+    def html(self) -> Markup:
+        """The cards."""
+        return Markup(render("pasta/score.html.j2", cards=self.cards))
+
+
+def score_report(
+    means: pd.DataFrame,
+    scores: pd.DataFrame,
+    files: Sequence[ExplanationFile],
+    scorer: Scorer,
+    mixture: Mixture | None,
+    n_shown: int,
+) -> Report:
+    """Declare the report."""
+    questions = scorer.questions
+    first, ranked = questions[0], scores[scores[questions[0]].notna()]
+    rated = pick(means, measure=first)
+    rated = rated[rated["value"].notna()]
+    ends = rated if len(rated) <= 8 else pd.concat([rated.head(4), rated.tail(4)])
+    verdicts = [
+        Verdict.of(f"How is {row['explainer']} rated? (mean {first}, 1 to 5)", row, write=number)
+        for row in ends.to_dict("records")
+    ]
+    low = "low" if question_named(first).low_is_good else "high"
+    picture = dots(
+        rated.head(EXPLAINERS_SHOWN), "explainer", label=f"mean predicted {first} ({low} is good)", percent=False
+    )
+    n_best = min(n_shown, (len(ranked) + 1) // 2)
+    n_worst = min(n_shown, len(ranked) - n_best)
+    worst = ranked.iloc[len(ranked) - n_worst :][::-1]
+    tied = int((ranked[first] == ranked[first].iloc[-1]).sum())
+    caption = (
+        f"{tied} explanations share the worst score; these are some of them, in no order." if tied > n_worst else ""
+    )
+    cards = [
+        _cards("best", f"Best, by {first}", ranked.iloc[:n_best], files, questions),
+        _cards("worst", "Worst, the worst first", worst, files, questions, caption),
+    ]
+    wins = []
+    if mixture is not None:
+        wins.append(
+            Picture("mixture", plot_mixture(mixture)[0], "How often each explainer has the best score (Figure 7).")
+        )
+    banner = ""
+    if scorer.metadata.get("simulated"):
+        banner = "The scorer learned from simulated raters, not from people: its scores only show how this works."
+    elif (scorer.encoder or "").startswith(EMBEDDED):
+        banner = "The embedded encoder is untrained: scores on it only show how this works."
+    return Report(
+        "How would people rate these explanations?",
+        verdicts,
+        Picture("explainers", picture[0], "Mean predicted rating of each explainer, the best first."),
+        [
+            Section("Explainers", [_table_of_explainers(means, questions), *wins]),
+            Section("Best and worst", [part for part in cards if part.cards]),
+            Section("All explanations", folded=[_table_of_all(scores, questions)]),
+        ],
+        lead=f"{len(ranked):,} explanations of {ranked['image_id'].nunique():,} images; {first}: median "
+        f"{number(ranked[first].median())}, from {number(ranked[first].min())} to {number(ranked[first].max())}.",
+        reading={
+            **{
+                name: question_named(name).text + " Low is good." * question_named(name).low_is_good
+                for name in questions
+            },
+            "Intervals": "95 % intervals of the mean over images. ± is the deviation over explanations.",
+            "Random range": "Where 95 % of an explainer's means lie with the explanations of each image shuffled among "
+            "the explainers: within it an explainer is rated as any other.",
+            "Wins": "For how many images an explainer alone has the best score; ties are counted for none.",
+        },
+        banner=banner,
+        links={"scores.csv": "scores.csv"},
+    )
+
+
+def _table_of_explainers(means: pd.DataFrame, questions: Sequence[str]) -> Table:
+    texts = []
+    for row in means.to_dict("records"):
+        if row["measure"] in questions:
+            deviation = "" if math.isnan(row["deviation"]) else f" ± {number(row['deviation'])}"
+            texts.append(f"{number(row['value'])}{deviation}")
+        else:
+            texts.append(f"{row['value']:.0f}" + (f" + {row['ties']:.0f} tied" if row["ties"] > 0 else ""))
+    arrows = {name: f"{name} {'↓' if question_named(name).low_is_good else '↑'}" for name in questions}
+    shown = means.assign(text=texts, measure=means["measure"].replace(arrows))
+    title = "Predicted ratings, 1 to 5: mean ± deviation"
+    return Table("by-explainer", title, shown, ["explainer"], ["measure"], number, "↑ high is good, ↓ low is good.")
+
+
+def _table_of_all(scores: pd.DataFrame, questions: Sequence[str]) -> Table:
+    shown = scores.head(ROWS_SHOWN).assign(explanation=lambda rows: rows["explainer"] + "/" + rows["explanation"])
+    rows = shown.melt(["explanation"], ["label", *questions, "note"], "column", "value")
+    values = pd.to_numeric(rows["value"], errors="coerce").where(rows["column"].isin(list(questions)))
+    text = rows["value"].where(~rows["column"].isin(list(questions)), "")
+    title = f"{len(shown)} of {len(scores)}, the best first; all are in scores.csv"
+    frame = rows.assign(value=values, text=text)
+    return Table("all-explanations", title, frame, ["explanation"], ["column"], number)
+
+
+def _cards(
+    name: str,
+    title: str,
+    rows: pd.DataFrame,
+    files: Sequence[ExplanationFile],
+    questions: Sequence[str],
+    caption: str = "",
+) -> Cards:
+    frame = rows.melt(["explainer", "explanation"], list(questions), "question", "value")
+    cards = [_card(row, files, questions) for _, row in rows.iterrows()]
+    return Cards(name, title, frame, ["explainer", "explanation"], ["question"], number, caption, cards=cards)
+
+
+def _card(row: pd.Series, files: Sequence[ExplanationFile], questions: Sequence[str]) -> Card:
+    file = files[int(row.name)]
+    explanation = file.read()
+    picture, concepts = "", []
+    if isinstance(explanation, ConceptExplanation):
+        concepts = listed_concepts(explanation, CONCEPTS_SHOWN)
+    else:
+        picture = data_url(shown_picture(explanation, PICTURE))
+    named = not file.label or file.path.stem.endswith(file.label)
+    return Card(
+        file.explainer,
+        file.path.stem if named else f"{file.path.stem}: {file.label}",
+        [f"{name} {number(row[name])}" for name in questions],
+        "" if file.image is None else data_url(resize_image(load_image(file.image), PICTURE)),
+        picture,
+        concepts,
+        file.modality == "drawing",
+    )
