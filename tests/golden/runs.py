@@ -72,7 +72,7 @@ FEWER = {
     "quantus_concepts.studies.substitution.evaluation.random_models": few_random_models,
     # Dots per inch.
     "quantus_concepts.studies._kit.charts.DPI": 30,
-    "quantus_concepts.studies.attribution.global_method.tcav_score": partial(tcav_score, n_random=5),
+    "quantus_concepts.studies.attribution.global_method.tcav_score": partial(tcav_score, alpha=0.1, method="mean"),
     "quantus_concepts.studies.pasta.study.RatedBirds": partial(RatedBirds, n_train=200),
     "quantus_concepts.studies.pasta.study.N_CORRELATED": 12,
     "quantus_concepts.studies.pasta.study.build_methods": few_steps,
