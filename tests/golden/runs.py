@@ -76,7 +76,7 @@ FEWER = {
     # Dots per inch.
     "quantus_concepts.studies._kit.charts.DPI": 30,
     "quantus_concepts.studies._kit.plots.DPI": 30,
-    "quantus_concepts.studies.attribution.global_method.tcav_score": partial(tcav_score, n_random=5),
+    "quantus_concepts.studies.attribution.global_method.tcav_score": partial(tcav_score, alpha=0.1, method="mean"),
     "quantus_concepts.studies.pasta.material.RatedBirds": partial(RatedBirds, n_train=200),
     "quantus_concepts.studies.pasta.training.N_CORRELATED": 12,
     "quantus_concepts.studies.pasta.training.build_methods": few_steps,
