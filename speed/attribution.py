@@ -33,7 +33,7 @@ from torch import Tensor, nn
 from captum_concepts import build_method
 from quantus_concepts import IDR, IIR, MCS, optimise_patch
 from quantus_concepts.datasets import CutoutFolder, ObjectsOnScenes, PaintedObjects, PaintedScenes, SceneFolder
-from quantus_concepts.studies._models.training import SmallResNet
+from quantus_concepts.painted.networks import SmallResNet
 
 N_CLASSES = 10
 # The cheapest method, beside which any other cost shows most, and the one whose maps have one channel.

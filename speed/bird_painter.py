@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn.functional import avg_pool2d, cross_entropy, mse_loss, pixel_shuffle, pixel_unshuffle
 
 from quantus_concepts.datasets import PaintedBirds
-from quantus_concepts.studies._models.training import processor_has_bfloat16
+from quantus_concepts.painted.training import processor_has_bfloat16
 
 N_CONCEPTS, PAINTED_AT_ONCE = 52, 500
 #: Of the held-out real birds' attributes, so many must be read rightly for a group to count.

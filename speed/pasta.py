@@ -34,12 +34,12 @@ from quantus_concepts import Faithfulness, PASTAScore
 from quantus_concepts.datasets.ratings.explanations import QUESTIONS, MapExplanation
 from quantus_concepts.functional.faithfulness import percentages
 from quantus_concepts.metrics.faithfulness import THRESHOLDS
+from quantus_concepts.painted.networks import SmallResNet
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.encoders.open_clip_encoder import OpenClipEncoder
 from quantus_concepts.pasta.labels import RELEASED_LABELS
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.training import TrainingSettings, train_scorer
-from quantus_concepts.studies._models.training import SmallResNet
 
 N_CLASSES = 10
 # Not what an encoder wants, so that resizing is part of what is timed.

@@ -33,9 +33,9 @@ from captum_concepts import ConceptBank, PostHocCBM, from_torchvision
 from captum_concepts._support.images import load_image
 from quantus_concepts import Subject, score_concepts, score_contrasts, score_explanations, score_substitutions
 from quantus_concepts.datasets import ConceptFolder, default_transform
+from quantus_concepts.painted.networks import SmallResNet
 from quantus_concepts.pasta import EmbeddedEncoder, Embedder, Scorer
 from quantus_concepts.pasta.encoders.open_clip_encoder import OpenClipEncoder
-from quantus_concepts.studies._models.training import SmallResNet
 
 N_CLASSES, N_CONCEPTS, N_PARTS = 8, 16, 4
 #: Files that are written; the others are links to them.

@@ -21,8 +21,6 @@ import fixtures_pasta
 from bad_arguments import files_below
 from kills import in_time
 from quantus_concepts.pasta import Scorer, save_scorer
-from quantus_concepts.studies._kit.command import Options
-from quantus_concepts.studies.app import COMMANDS as EXPORTED
 from quantus_concepts.studies.app import EXIT_BAD_INPUT, main
 from quantus_concepts.studies.substitute.filtering import COLUMNS, MANIFEST
 from quantus_concepts.studies.substitute.pairs import PAIR, choose_pairs

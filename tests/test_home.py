@@ -14,6 +14,7 @@ from torch import nn
 from captum_concepts import ConceptBank, method_from_spec
 from captum_concepts._support.checks import check_path
 from captum_concepts._support.running import run_file
+from captum_concepts.backbones.networks import load_network
 from data_files import write_files
 from fixtures_cub import write_cub
 from fixtures_pasta import write_pasta_release
@@ -33,7 +34,6 @@ from quantus_concepts.pasta.encoders.object_encoder import as_encoder
 from quantus_concepts.pasta.encoders.open_clip_encoder import OpenClipEncoder
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import load_scorer, save_scorer, scorer_from
-from quantus_concepts.studies._models.networks import load_network
 
 CODE = """
 import captum.attr

@@ -15,13 +15,13 @@ from unittest import mock
 import pytest
 
 import range_scorers
-from quantus_concepts import score_ranges
-from range_scorers import SIZE, STARTS, N, Noted, States, check_same, kill_the_worker, saved
 from explanation_folders import write_folders
+from quantus_concepts import score_ranges
 from quantus_concepts.pasta.encoders.embedded_encoder import EmbeddedEncoder
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import save_scorer
 from quantus_concepts.studies.pasta.rate_command import pasta_score
+from range_scorers import SIZE, STARTS, N, Noted, States, check_same, kill_the_worker, saved
 
 ray = pytest.importorskip("ray", reason="the extra ray is not installed")
 

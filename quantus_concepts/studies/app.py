@@ -20,7 +20,6 @@ import typer
 from captum_concepts._support.files import printable
 from quantus_concepts import studies
 from quantus_concepts.metrics.host.errors import import_advice
-from quantus_concepts.studies._kit.command import add_command, resolve
 
 #: From click, or from typer's own copy of click, which depends on the version of typer.
 UsageError: type[Exception] = typer.BadParameter.__bases__[0]
@@ -47,15 +46,9 @@ def _add_commands() -> None:
         for words, command in importlib.import_module(folder.name).COMMANDS.items():
             group, _, name = words.rpartition(" ")
             place = groups[group] if group else app
-            # TRANSITION: the branch of studies that still name the options and the run of the old kit; it goes, with
-            # the import of `add_command` and `resolve`, when all studies export functions.
-            if not callable(command):
-                command = resolve(f"{folder.name}.{command[0]}"), f"{folder.name}.{command[1]}"
-                add_command(place, words, *command)
-            else:
-                # The lines of a docstring are not those of a terminal.
-                paragraphs = (inspect.getdoc(command) or "").split("\n\n")
-                place.command(name, help="\n\n".join(" ".join(text.split()) for text in paragraphs))(command)
+            # The lines of a docstring are not those of a terminal.
+            paragraphs = (inspect.getdoc(command) or "").split("\n\n")
+            place.command(name, help="\n\n".join(" ".join(text.split()) for text in paragraphs))(command)
             COMMANDS[words] = command
     for name, group_app in groups.items():
         app.add_typer(group_app, name=name)

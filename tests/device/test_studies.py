@@ -18,9 +18,7 @@ from quantus_concepts.studies.app import main
 from simulated_device import simulated_device
 
 #: Every benchmark as small as it runs; two with more of what they can do, one without what the CPU alone does.
-COMMANDS = {
-    words: f"{words} {arguments}" for words, (_, arguments) in SMALLEST.items() if words.startswith("benchmark ")
-}
+COMMANDS = {words: f"{words} {arguments}" for words, arguments in SMALLEST.items() if words.startswith("benchmark ")}
 COMMANDS["benchmark concepts"] += " --precision float32"
 COMMANDS |= {
     "benchmark attribution": "benchmark attribution --n-train 2 --n-test 1 --image-size 32 --epochs 1 --n-images 4 "

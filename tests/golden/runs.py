@@ -21,7 +21,6 @@ import numpy as np
 import pandas as pd
 import torch
 from filelock import FileLock
-from matplotlib.figure import Figure
 from PIL import Image
 from torch import Tensor
 
@@ -33,10 +32,9 @@ from fixtures_attribution import write_folders as write_sources
 from fixtures_commands import COMMANDS
 from fixtures_pasta import write_pasta_release
 from golden.every_metric import evaluate_every_metric
+from quantus_concepts.painted.subject import random_models
 from quantus_concepts.studies._kit.folder import RunFolder
 from quantus_concepts.studies._kit.results import NUMBERS
-from quantus_concepts.studies._models.subjects import random_models
-from quantus_concepts.studies.app import COMMANDS as EXPORTED
 from quantus_concepts.studies.app import EXIT_INTERRUPTED, main
 from quantus_concepts.studies.pasta.material import RatedBirds
 from quantus_concepts.studies.pasta.metrics import with_control
@@ -45,14 +43,6 @@ from quantus_concepts.studies.pasta.training import subset_correlations
 #: In the runs that draw none.
 NO_FIGURES: dict[str, Any] = {
     "matplotlib.figure.Figure.savefig": lambda *_, **__: None,
-    **{
-        f"quantus_concepts.studies.{name}": lambda *_, **__: (Figure(), None)
-        for name in (
-            *(f"_kit.charts.{name}.draw" for name in ("Bars", "Curves", "Histograms", "Plane")),
-            "_kit.pictures.PictureGrid.draw",
-        )
-    },
-    "quantus_concepts.studies._kit.charts.png": lambda _: b"",
     "quantus_concepts.studies._kit.report.png": lambda _: b"",
     "quantus_concepts.studies._kit.report.svg": lambda _: b"<svg/>",
 }
@@ -74,7 +64,6 @@ FEWER = {
     "quantus_concepts.studies.concepts.study.random_models": few_random_models,
     "quantus_concepts.studies.substitution.models.random_models": few_random_models,
     # Dots per inch.
-    "quantus_concepts.studies._kit.charts.DPI": 30,
     "quantus_concepts.studies._kit.plots.DPI": 30,
     "quantus_concepts.studies.attribution.global_method.tcav_score": partial(tcav_score, alpha=0.1, method="mean"),
     "quantus_concepts.studies.pasta.material.RatedBirds": partial(RatedBirds, n_train=200),
@@ -304,9 +293,9 @@ RUNS |= {
     words.rpartition(" ")[2]: Run(
         [f"{words} {small} --out {words.rpartition(' ')[2]}"], {"results.csv": ()}, figures=True
     )
-    for words, (options, small) in COMMANDS.items()
-    # Other commands write no results.
-    if options is not None and options.quick and EXPORTED[words][1].endswith(":STUDY")
+    for words, small in COMMANDS.items()
+    # Other commands write no results, or need files.
+    if words.startswith("benchmark ")
     if not any(command.startswith(f"{words} ") for run in RUNS.values() for command in run.commands)
 }
 

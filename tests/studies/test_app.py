@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from fixtures_commands import SMALL
+from fixtures_commands import COMMANDS
 from quantus_concepts.studies.app import main, tolerant_stream
 
 COMMAND = ["benchmark", "concepts"]
-TINIEST = [*SMALL["benchmark concepts"].split(), "--n-pos", "10", "--n-neg", "10"]
+TINIEST = [*COMMANDS["benchmark concepts"].split(), "--n-pos", "10", "--n-neg", "10"]
 
 
 @pytest.fixture(autouse=True)

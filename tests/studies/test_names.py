@@ -9,16 +9,14 @@ from pathlib import Path
 import pytest
 import torch
 from matplotlib.figure import Figure
-from rich.table import Table
 from torch import Tensor, nn
 
 from fixtures_commands import write_own_images
 from golden.runs import smaller
 from quantus_concepts.datasets.base import ConceptSample
-from quantus_concepts.studies._kit.charts import png
+from quantus_concepts.studies._kit.plots import png
 from quantus_concepts.studies._kit.report import readable
-from quantus_concepts.studies._kit.tables import terminal
-from quantus_concepts.studies._models.loading import better_normalised
+from quantus_concepts.studies._models.normalised import better_normalised
 from quantus_concepts.studies.app import main
 
 ODD = r"$\frac$ [red]"
@@ -54,15 +52,6 @@ def test_the_figures_of_all_studies_draw_any_name() -> None:
     with pytest.raises(ValueError, match="frac"):
         figure.savefig(io.BytesIO())
     assert png(figure).startswith(b"\x89PNG")
-
-
-def test_the_terminal_of_all_studies_prints_any_name(capsys) -> None:
-    table = Table(title="[bold]t[/]", caption="[/]")
-    table.add_column("[red]class")
-    table.add_row(r"[red]a[/red] :smile: [/")
-    terminal().print(table)
-    printed = capsys.readouterr().out
-    assert all(text in printed for text in ("[bold]t[/]", "[red]class", "[red]a[/red] :smile: [/"))
 
 
 class Bright(nn.Module):

@@ -81,13 +81,13 @@ def test_what_does_not_go_together_or_is_not_there(command, more, capsys):
     if command == "substitute generate" and find_spec("diffusers") is None:
         pytest.skip("the extra diffusion is not installed")
     # An option given twice counts as it is given last.
-    check_command([*command.split(), *shlex.split(f"{COMMANDS[command][1]} {more}")], BAD[command][more], capsys)
+    check_command([*command.split(), *shlex.split(f"{COMMANDS[command]} {more}")], BAD[command][more], capsys)
 
 
 @pytest.mark.parametrize("command", sorted(BAD))
 def test_neither_a_file_nor_what_others_wrote_is_replaced(command, capsys):
     for out, name in (("file.txt", "file.txt"), ("images", "images")):
-        check_command([*command.split(), *shlex.split(f"{COMMANDS[command][1]} --out {out}")], name, capsys)
+        check_command([*command.split(), *shlex.split(f"{COMMANDS[command]} --out {out}")], name, capsys)
 
 
 @pytest.mark.parametrize(

@@ -11,23 +11,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from captum_concepts._support.checks import check_normalisation, check_range
-from captum_concepts.backbones.networks import IMAGENET, NO_WEIGHTS, RESNET18_CUB, Network, cut_network, load_network
+from captum_concepts.backbones.networks import NO_WEIGHTS, Network, load_network
 from quantus_concepts.painted.networks import Residual, SmallResNet, convolution, with_seed
 from quantus_concepts.studies._kit.options import SMALL
-
-# TRANSITION: names that studies import from here until all are merged.
-__all__ = [
-    "IMAGENET",
-    "NO_WEIGHTS",
-    "RESNET18_CUB",
-    "SMALL_NETWORK",
-    "FineResNet",
-    "Network",
-    "Normalised",
-    "cut_network",
-    "load_network",
-    "network_builder",
-]
 
 #: Pixels for each place of the small network's maps.
 STRIDE = 8

@@ -175,11 +175,11 @@ def benchmark_attribution(
     from captum_concepts.backbones.layers import find_layer
     from quantus_concepts.metrics import Limits
     from quantus_concepts.metrics.contrast.patch_optimisation import ETA1, STEP_SIZE
+    from quantus_concepts.painted.training import Augmentation
     from quantus_concepts.studies._kit.folder import RunFolder, warnings_as_notes
     from quantus_concepts.studies._kit.plots import report_style
     from quantus_concepts.studies._kit.report import write_report
     from quantus_concepts.studies._models.networks import network_builder
-    from quantus_concepts.studies._models.training import Augmentation
     from quantus_concepts.studies.attribution.data import load_data
     from quantus_concepts.studies.attribution.model_training import train_models
     from quantus_concepts.studies.attribution.report import make_report

@@ -18,17 +18,17 @@ from torch import Tensor, nn
 
 from captum_concepts._support.fingerprints import fingerprint_of
 from quantus_concepts.datasets import ComposedDataset
-from quantus_concepts.studies._kit.folder import RunFolder
-from quantus_concepts.studies._models.training import (
+from quantus_concepts.painted.networks import SmallResNet
+from quantus_concepts.painted.training import (
     LEARNING_RATE,
     Augmentation,
     KeptSamples,
     Samples,
-    SmallResNet,
     fit,
     load_trained,
     one_thread,
 )
+from quantus_concepts.studies._kit.folder import RunFolder
 
 #: Images that are compared to tell one data set from another.
 N_COMPARED = 16

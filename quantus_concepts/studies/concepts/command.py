@@ -144,10 +144,10 @@ def benchmark_concepts(
         raise ValueError(f"Expected `--C` to be above 0 but got {C:g}.")
     _check_sizes(data, trains, image_size, n_classes, n_train=n_train, n_test=n_test)
 
+    from quantus_concepts.painted.training import processor_has_bfloat16
     from quantus_concepts.studies._kit.folder import RunFolder, warnings_as_notes
     from quantus_concepts.studies._kit.plots import report_style
     from quantus_concepts.studies._kit.report import write_report
-    from quantus_concepts.studies._models.training import processor_has_bfloat16
     from quantus_concepts.studies.concepts.data import Source
     from quantus_concepts.studies.concepts.report import build_report
     from quantus_concepts.studies.concepts.study import Settings, collect, load_backbone

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from captum_concepts._support.fingerprints import fingerprint_of
+from captum_concepts.backbones.networks import Network
 from captum_concepts.bank.directions import list_first
 from captum_concepts.bank.learnable import find_learnable
 from quantus_concepts.datasets import PaintedBirds
 from quantus_concepts.datasets.base import ConceptDataset
-from quantus_concepts.studies._models.loading import KeptImages, painted_birds
-from quantus_concepts.studies._models.networks import SMALL_NETWORK, Network
+from quantus_concepts.painted.images import KeptImages, painted_birds
+from quantus_concepts.studies._models.networks import SMALL_NETWORK
 
 if TYPE_CHECKING:
     from torchvision.transforms import v2

@@ -27,6 +27,7 @@ from quantus_concepts.metrics.concepts.names import (
     WRONG_LABELS,
 )
 from quantus_concepts.metrics.streaming.curves import TRUE_LABELS
+from quantus_concepts.painted.subject import ORACLE, POST_HOC, RANDOM, TRADITIONAL
 from quantus_concepts.studies._kit.plots import BAND, INK, PALETTE, WIDTH, add_legend, dots, lines, new_axes
 from quantus_concepts.studies._kit.report import (
     Picture,
@@ -40,7 +41,6 @@ from quantus_concepts.studies._kit.report import (
     readable,
 )
 from quantus_concepts.studies._kit.results import PAPER, load_paper, one, over_seeds, pick, with_random_range
-from quantus_concepts.studies._models.subjects import ORACLE, POST_HOC, RANDOM, TRADITIONAL
 
 SOURCE = "Aysel et al. (2025), Concept-Based Explainable AI: Metrics and Benchmarks"
 PLAIN, CHANCE = "plain backbone", "chance"

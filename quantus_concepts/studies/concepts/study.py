@@ -23,6 +23,7 @@ from captum_concepts._support.running import alone_with, device_of, to_model
 from captum_concepts.backbones import Backbone
 from captum_concepts.backbones.embedding import Embeddings, embed
 from captum_concepts.backbones.layers import find_layer
+from captum_concepts.backbones.networks import Network, cut_network, load_network
 from captum_concepts.bank.bank import ConceptBank
 from captum_concepts.models.cbm import PostHocCBM
 from captum_concepts.models.chain import ConceptLayer
@@ -34,10 +35,8 @@ from quantus_concepts.functional import intervention_counts, rank_concepts
 from quantus_concepts.metrics import ConceptState, concept_state, score_concepts, score_ranges
 from quantus_concepts.metrics.host.model import ConceptModel, concept_importances, concept_outputs
 from quantus_concepts.metrics.streaming.table import item_rows, mean_row, score_table
-from quantus_concepts.studies._kit.folder import RunFolder
-from quantus_concepts.studies._models.loading import batch_labels, better_normalised, collate, sample_loader
-from quantus_concepts.studies._models.networks import Network, cut_network, load_network
-from quantus_concepts.studies._models.subjects import (
+from quantus_concepts.painted.images import batch_labels, collate, sample_loader
+from quantus_concepts.painted.subject import (
     BACKBONE,
     ORACLE,
     POST_HOC,
@@ -53,7 +52,9 @@ from quantus_concepts.studies._models.subjects import (
     train_networks,
     untrained_networks,
 )
-from quantus_concepts.studies._models.training import load_trained, one_thread, quiet_fits
+from quantus_concepts.painted.training import load_trained, one_thread, quiet_fits
+from quantus_concepts.studies._kit.folder import RunFolder
+from quantus_concepts.studies._models.normalised import better_normalised
 from quantus_concepts.studies.concepts.data import BenchmarkData, Source, load_data
 from quantus_concepts.studies.concepts.report import (
     PLAIN,

@@ -16,6 +16,9 @@ from quantus_concepts.datasets.ratings.explanations import QUESTIONS
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.datasets.ratings.raters import N_CLASSES, N_CONCEPTS, simulated_ratings
 from quantus_concepts.datasets.ratings.released import PastaRatings
+from quantus_concepts.painted.images import KeptImages, painted_birds
+from quantus_concepts.painted.networks import SmallResNet
+from quantus_concepts.painted.training import load_trained, train
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.encoders.embedded_encoder import EmbeddedEncoder
 from quantus_concepts.pasta.encoders.encoder import Encoder
@@ -23,8 +26,6 @@ from quantus_concepts.pasta.encoders.object_encoder import as_encoder
 from quantus_concepts.pasta.labels import LABEL_ALIASES, RELEASED_LABELS
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.training import TrainingSettings
-from quantus_concepts.studies._models.loading import KeptImages, painted_birds
-from quantus_concepts.studies._models.training import SmallResNet, load_trained, train
 from quantus_concepts.studies.pasta.scorers import Cache, not_cached
 
 #: Explanations of the networks; the last two do not depend on the network: their ratings must not change with size.

@@ -24,6 +24,7 @@ from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.datasets.ratings.split import Split, leak_free_split
 from quantus_concepts.functional.agreement import ceiling, correlation_interval, figures, human_figures, split_interval
 from quantus_concepts.functional.intervals import baseline_range
+from quantus_concepts.painted.training import run_together
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.labels import label_indices
 from quantus_concepts.pasta.regressors import KINDS, fit_regressor
@@ -32,7 +33,6 @@ from quantus_concepts.pasta.scorer_files import scorer_bytes
 from quantus_concepts.pasta.training import Training, TrainingSettings, train_scorer
 from quantus_concepts.studies._kit.folder import RunFolder
 from quantus_concepts.studies._kit.results import pick
-from quantus_concepts.studies._models.training import run_together
 
 SCORER, SHUFFLED, CEILING = "PASTA-score", "shuffled votes", "ceiling"
 HUMAN, SIMULATED_HUMAN = "one annotator", "one simulated rater"

@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 
 from captum_concepts._support.progress import progress
-from quantus_concepts.studies._kit.pictures import Gallery
 from quantus_concepts.studies._kit.report import readable
+from quantus_concepts.studies.pasta.cards import Gallery
 from quantus_concepts.studies.substitute.pairs import OTHER, options_of, words_of
 
 PAGE = "rate.html"

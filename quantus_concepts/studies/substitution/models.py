@@ -21,11 +21,12 @@ from captum_concepts.models.cbm import PostHocCBM
 from captum_concepts.models.heads import fit_logistic
 from quantus_concepts.datasets.base import ConceptDataset
 from quantus_concepts.metrics.host.model import ConceptModel
+from quantus_concepts.painted.images import sample_loader
+from quantus_concepts.painted.networks import SmallResNet
+from quantus_concepts.painted.subject import BACKBONE, bank_model, random_models
+from quantus_concepts.painted.training import KeptSamples, fit, load_trained, run_together
 from quantus_concepts.studies._kit.folder import RunFolder
 from quantus_concepts.studies._models import concept_models as networks
-from quantus_concepts.studies._models.loading import sample_loader
-from quantus_concepts.studies._models.subjects import BACKBONE, bank_model, random_models
-from quantus_concepts.studies._models.training import KeptSamples, SmallResNet, fit, load_trained, run_together
 from quantus_concepts.studies.substitution import kinds
 
 BATCH = 32

@@ -19,6 +19,7 @@ from captum_concepts._support.files import shorten
 from captum_concepts._support.progress import hide_bars
 from captum_concepts._support.running import device_of
 from captum_concepts.backbones import Backbone
+from captum_concepts.backbones.networks import Network, cut_network
 from captum_concepts.models.bottleneck import BottleneckCBM
 from captum_concepts.models.cbm import PostHocCBM
 from captum_concepts.models.heads import fit_logistic
@@ -27,13 +28,13 @@ from quantus_concepts.datasets.base import ConceptDataset
 from quantus_concepts.datasets.transforms import default_transform
 from quantus_concepts.metrics import score_substitutions, score_vision_language
 from quantus_concepts.metrics.streaming.table import mean_row, score_table
+from quantus_concepts.painted.images import KeptImages, painted_birds, sample_loader
+from quantus_concepts.painted.subject import BACKBONE, Recognition, small_backbone
+from quantus_concepts.painted.training import one_thread
 from quantus_concepts.pasta.encoders.object_encoder import as_encoder
 from quantus_concepts.studies._kit.folder import RunFolder
 from quantus_concepts.studies._models.concept_models import Known, Recital
-from quantus_concepts.studies._models.loading import KeptImages, painted_birds, sample_loader
-from quantus_concepts.studies._models.networks import SMALL_NETWORK, Network, cut_network
-from quantus_concepts.studies._models.subjects import BACKBONE, Recognition, small_backbone
-from quantus_concepts.studies._models.training import one_thread
+from quantus_concepts.studies._models.networks import SMALL_NETWORK
 from quantus_concepts.studies.substitution import kinds
 from quantus_concepts.studies.substitution.gallery import Gallery, choose_pairs, read_answers
 from quantus_concepts.studies.substitution.models import Models, Point, Training

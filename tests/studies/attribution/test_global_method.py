@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 from block_sources import Discs, Noise
 from quantus_concepts.datasets import Cutout, ObjectsOnScenes
+from quantus_concepts.painted.networks import SmallResNet, with_seed
 from quantus_concepts.studies._kit.folder import RunFolder
 from quantus_concepts.studies._kit.results import pick
-from quantus_concepts.studies._models.training import SmallResNet, with_seed
 from quantus_concepts.studies.attribution import global_method
 from quantus_concepts.studies.attribution.data import AttributionData
 from quantus_concepts.studies.attribution.global_method import ALL_LAYERS, score_tcav, tcav_layers

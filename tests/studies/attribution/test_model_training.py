@@ -10,9 +10,10 @@ import torch
 from torch import nn
 
 from quantus_concepts.metrics import Subject
+from quantus_concepts.painted.networks import SmallResNet, with_seed
+from quantus_concepts.painted.training import Augmentation
 from quantus_concepts.studies._kit.folder import RunFolder
 from quantus_concepts.studies._models.networks import network_builder
-from quantus_concepts.studies._models.training import Augmentation, SmallResNet, with_seed
 from quantus_concepts.studies.attribution.model_training import Job, train_models
 from two_halves import N_CLASSES, TwoHalves
 

@@ -7,8 +7,8 @@ import torch
 from captum.attr import GuidedBackprop
 from torch import nn
 
-from quantus_concepts.studies._models.networks import Normalised, network_builder
-from quantus_concepts.studies._models.training import FineResNet, OverlappingMeans, SmallResNet
+from quantus_concepts.painted.networks import SmallResNet
+from quantus_concepts.studies._models.networks import FineResNet, Normalised, OverlappingMeans, network_builder
 
 OWN = """
 import torch

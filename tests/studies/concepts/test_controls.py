@@ -22,9 +22,9 @@ from quantus_concepts.datasets import PaintedBirds
 from quantus_concepts.datasets.base import ConceptSample
 from quantus_concepts.functional import random_bank_scores
 from quantus_concepts.functional.intervals import distribution
-from quantus_concepts.studies._models.loading import KeptImages, sample_loader
-from quantus_concepts.studies._models.subjects import OracleModel, oracle_model, random_models
-from quantus_concepts.studies._models.training import quiet_fits
+from quantus_concepts.painted.images import KeptImages, sample_loader
+from quantus_concepts.painted.subject import OracleModel, oracle_model, random_models
+from quantus_concepts.painted.training import quiet_fits
 
 N_CLASSES, SIZE = 10, 64
 ALPHAS = (1.0, 3.0, 6.0)

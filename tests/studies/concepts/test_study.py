@@ -11,15 +11,15 @@ import pytest
 import torch
 from torch import nn
 
+from captum_concepts.backbones.networks import Network, load_network
 from fixtures_commands import NETWORK
 from fixtures_cub import write_cub
 from quantus_concepts.datasets import CUB200, PaintedBirds
 from quantus_concepts.datasets.birds.cub200 import CBM_ATTRIBUTES, GROUP_OF_ATTRIBUTE
 from quantus_concepts.functional.intervals import N_DRAWS
+from quantus_concepts.painted.images import KeptImages
 from quantus_concepts.studies._kit.folder import RunFolder
 from quantus_concepts.studies._models import loading
-from quantus_concepts.studies._models.loading import KeptImages
-from quantus_concepts.studies._models.networks import Network, load_network
 from quantus_concepts.studies.app import main
 from quantus_concepts.studies.concepts.data import Source, load_data
 from quantus_concepts.studies.concepts.study import OneSeed, Settings

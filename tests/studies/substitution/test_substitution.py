@@ -14,6 +14,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from captum_concepts import ConceptBank, PostHocCBM
+from captum_concepts.backbones.networks import cut_network, load_network
 from fixtures_commands import NETWORK
 from fixtures_cub import CLASSES, write_cub
 from golden.record import RECORDED
@@ -21,6 +22,7 @@ from html_pages import HTMLPage
 from quantus_concepts import score_substitutions
 from quantus_concepts.datasets import CUB200, SUB, write_sub
 from quantus_concepts.datasets.transforms import default_transform
+from quantus_concepts.painted.images import painted_birds
 from quantus_concepts.studies._kit.folder import RunFolder
 from quantus_concepts.studies._kit.report import VERDICTS
 from quantus_concepts.studies._kit.results import PAPER, load_paper, one, pick
@@ -31,8 +33,6 @@ from quantus_concepts.studies._models.concept_models import (
     SeparateNetworks,
     joint_loss,
 )
-from quantus_concepts.studies._models.loading import painted_birds
-from quantus_concepts.studies._models.networks import cut_network, load_network
 from quantus_concepts.studies.app import main
 from quantus_concepts.studies.substitution import kinds, models, report
 from quantus_concepts.studies.substitution.kinds import (

@@ -11,11 +11,7 @@ from torch import Tensor, nn
 from captum_concepts._support.running import evaluation_mode, tensor_output, to_model
 from captum_concepts.backbones.networks import IMAGENET
 from quantus_concepts.datasets.base import ConceptDataset
-
-# TRANSITION: names that studies import from here until all are merged.
-from quantus_concepts.painted.images import KeptImages, batch_labels, collate, painted_birds, sample_loader
-
-__all__ = ["KeptImages", "batch_labels", "better_normalised", "collate", "painted_birds", "sample_loader"]
+from quantus_concepts.painted.images import batch_labels, collate
 
 USUAL = {
     "no normalisation": ((0.0,) * 3, (1.0,) * 3),
