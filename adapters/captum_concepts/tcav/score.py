@@ -254,12 +254,12 @@ def tcav_score(
     >>> import torch
     >>> from torch import nn
     >>> from captum_concepts import tcav_score
-    >>> model = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())  # logit: brightness
+    >>> model = nn.Sequential(nn.Flatten(), nn.AvgPool1d(16))  # logit: brightness
     >>> dark = torch.rand(8, 1, 4, 4) / 2
     >>> score = tcav_score(model, ["0"], dark + 0.5, dark, dark, 0)
     >>> score.layers["0"].score  # the logit of all images rises along "bright"
     1.0
-    >>> score.layers["0"].p_adjusted
+    >>> round(score.layers["0"].p_adjusted, 2)
     0.01
     """
     explained = prepare_experiments(model, layers, inputs, target, method, C, batch_size, device, seed)
@@ -388,9 +388,10 @@ def judge(tested: Mapping[str, Mapping[str, LayerScore]], alpha: float) -> dict[
     """Correct the p-values of all concepts and layers, and say which passed."""
     places = [(concept, layer) for concept, layers in tested.items() for layer in layers]
     adjusted = adjust_p_values([tested[concept][layer].p_value for concept, layer in places]).tolist()
+    # The smallest p-value times the number of tests is alpha up to rounding.
     judged: dict[str, dict[str, LayerScore]] = {concept: {} for concept in tested}
     for (concept, layer), p in zip(places, adjusted, strict=True):
-        judged[concept][layer] = replace(tested[concept][layer], p_adjusted=p, passed=p <= alpha)
+        judged[concept][layer] = replace(tested[concept][layer], p_adjusted=p, passed=p <= alpha * (1 + 1e-9))
     return {concept: summarise_layers(layers) for concept, layers in judged.items()}
 
 
