@@ -97,10 +97,7 @@ ABLATIONS = {
         16,
     ),
     "scorers": Ablation(
-        "Scoring functions",
-        "The network and three regressors on the same inputs.",
-        (Variant(SCORER), *_REGRESSED),
-        17,
+        "Scoring functions", "The network and three regressors on the same inputs.", (Variant(SCORER), *_REGRESSED), 17
     ),
     "saliency": Ablation(
         "How maps are shown",

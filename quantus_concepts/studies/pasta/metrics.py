@@ -43,13 +43,10 @@ from quantus_concepts.studies.pasta.report import banner_of, is_release, paper_t
 from quantus_concepts.studies.pasta.scorers import (
     SCORER,
     Plan,
-    Trainer,
-    best_split,
+    best_scorer,
     cached_arrays,
-    embed_ratings,
     identity_of_ratings,
     spearman,
-    train_splits,
 )
 
 IMAGE, EXPLAINER, MODALITY = "image", "explainer", "modality"
@@ -116,9 +113,7 @@ def _scores(
 ) -> np.ndarray:
     """Train a scorer on graded explanations, and return its scores of the others."""
     embedder = load_embedder(EMBEDDED, device=plan.device, batch_size=batch_size, display_progressbar=plan.progress)
-    plan = replace(plan, label_names=label_names_of(graded))
-    trainer = Trainer(graded, embed_ratings(folder, embedder, graded), plan, folder.cached)
-    scorer = best_split(train_splits(trainer)[1]).training.scorer
+    scorer = best_scorer(folder, graded, embedder, replace(plan, label_names=label_names_of(graded)))
     scores = scorer.score(embedder.embed(ratings.explanations).cpu(), ratings.labels.tolist())
     return scores[:, 0].cpu().numpy()
 

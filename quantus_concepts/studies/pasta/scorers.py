@@ -379,6 +379,12 @@ def best_split(results: Sequence[SplitResult]) -> SplitResult:
     return max(results, key=validation)
 
 
+def best_scorer(folder: RunFolder, ratings: RatedExplanations, embedder: Embedder, plan: Plan) -> Scorer:
+    """Embed ratings, train on every split, and return the scorer that is best on its validation explanations."""
+    trainer = Trainer(ratings, embed_ratings(folder, embedder, ratings), plan, folder.cached)
+    return best_split(train_splits(trainer)[1]).training.scorer
+
+
 def train_on_ratings(
     folder: RunFolder, ratings: RatedExplanations, embedder: Embedder, plan: Plan, expected: np.ndarray | None = None
 ) -> tuple[pd.DataFrame, list[SplitResult]]:

@@ -38,12 +38,10 @@ from quantus_concepts.studies.pasta.scorers import (
     SCORER,
     SHUFFLED,
     Plan,
-    Trainer,
-    best_split,
+    best_scorer,
     embed_ratings,
     over_splits,
     splits_of,
-    train_splits,
 )
 
 SCORE, ACCURACY, SLOPE = "score", "accuracy", "slope"
@@ -106,20 +104,9 @@ def run_sizes(
         results = []
         if birds is not None:
             first = next(iter(embedders.values()))
-            embedder = load_embedder(
-                EMBEDDED,
-                device=plan.device,
-                cache=first.cache,
-                batch_size=first.batch_size,
-                display_progressbar=plan.progress,
-            )
-            trainer = Trainer(
-                ratings,
-                embed_ratings(folder, embedder, ratings),
-                plan_for(EMBEDDED, n_splits=1, control=False),
-                folder.cached,
-            )
-            scorer = best_split(train_splits(trainer)[1]).training.scorer
+            settings: dict[str, Any] = {"batch_size": first.batch_size, "display_progressbar": plan.progress}
+            embedder = load_embedder(EMBEDDED, device=plan.device, cache=first.cache, **settings)
+            scorer = best_scorer(folder, ratings, embedder, plan_for(EMBEDDED, n_splits=1, control=False))
             networks = tables["networks"] = network_sizes(
                 folder, birds, scorer, embedder, channels, n_networks, classifier_epochs, plan.device
             )
