@@ -77,19 +77,14 @@ class Commands(SphinxDirective):
                 ids=[nodes.make_id(title)], names=[nodes.fully_normalize_name(title)]
             )
             section += nodes.title(text=title)
-            # TRANSITION: the epilog goes with the commands of the old kit.
-            texts = (command.help or "").split("\n\n") + (command.epilog or "").split(
-                "\n\n"
-            )
+            texts = (command.help or "").split("\n\n")
             examples = [
                 text.removeprefix("Example: ")
                 for text in texts
                 if text.removeprefix("Example: ").startswith("quantus-concepts ")
             ]
             text = "\n\n".join(
-                text
-                for text in (command.help or "").split("\n\n")
-                if not text.startswith("Example: ")
+                text for text in texts if not text.startswith("Example: ")
             )
             lines = [*_escaped(text).splitlines(), ""]
             if examples:

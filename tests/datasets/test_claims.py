@@ -24,6 +24,7 @@ from torch import nn
 
 from captum_concepts import ConceptBank, PostHocCBM
 from captum_concepts._support.images import image_size, load_image
+from captum_concepts.backbones.weights import load_weights
 from damaged import in_room, resource
 from data_files import write_coco
 from fixtures_cub import write_cub
@@ -35,7 +36,6 @@ from quantus_concepts.datasets.folders import inside
 from quantus_concepts.datasets.ratings.files import load_concepts, load_map
 from quantus_concepts.datasets.scenes.bam_folder import NumberedMasks, PNGMasks, read_boxes, read_labels
 from quantus_concepts.pasta.embedder import Embedder
-from quantus_concepts.pasta.encoders.weights import load_weights
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import load_scorer, save_scorer
 

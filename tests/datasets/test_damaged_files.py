@@ -11,6 +11,7 @@ import torch
 from safetensors.torch import save_file
 
 from captum_concepts import ConceptBank, method_from_spec
+from captum_concepts.backbones.weights import load_weights
 from damaged import DAMAGES, Loader, check_damaged
 from data_files import write_files
 from fixtures_cub import write_cub
@@ -25,7 +26,6 @@ from quantus_concepts.datasets import (
     SceneFolder,
 )
 from quantus_concepts.datasets.scenes.bam_folder import NumberedMasks
-from quantus_concepts.pasta.encoders.weights import load_weights
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import RELEASED_KEYS, load_scorer, save_scorer
 

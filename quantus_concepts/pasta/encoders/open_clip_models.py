@@ -16,9 +16,9 @@ import torch
 from open_clip.tokenizer import HFTokenizer
 from torch import Tensor, nn
 
+from captum_concepts.backbones.weights import load_weights, read_weights
 from quantus_concepts.pasta.encoders.downloads import TOKENIZER_FILES, fetch_folder, fetch_weights, first_line
 from quantus_concepts.pasta.encoders.preprocessing import CLIP_MEAN, CLIP_STD, Preprocessing
-from quantus_concepts.pasta.encoders.weights import load_weights, read_weights
 
 NEEDS_TRANSFORMERS = (
     "The tokenizer of {} needs the package transformers, without which no list of concepts can be embedded: "

@@ -12,17 +12,20 @@ import numpy as np
 import pandas as pd
 import torch
 from scipy import stats
+from torch import nn
 
-from captum_concepts._support.running import device_of
+from captum_concepts._support.running import device_of, warn_user
 from captum_concepts.attributions.methods import build_methods
 from captum_concepts.attributions.steered_rise import SteeredRISE
 from quantus_concepts.datasets.ratings.explanations import QUESTIONS, MapExplanation
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.datasets.ratings.raters import SimulatedRaters, first_answers, map_likeness, rate_map
 from quantus_concepts.functional.intervals import baseline_range, interval
-from quantus_concepts.functional.overlay import unit_maps
+from quantus_concepts.functional.overlay import resize, unit_maps
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
-from quantus_concepts.metrics.pasta.rated_metrics import Explainer, metric_values
+from quantus_concepts.metrics.faithfulness import THRESHOLDS
+from quantus_concepts.metrics.pasta.rated_metrics import FAITHFULNESS, SENSITIVITY, measure_maps
+from quantus_concepts.pasta.applications.correlations import sparseness
 from quantus_concepts.pasta.applications.robustness import QUESTIONS_OF_CHANGE, robustness_pairs
 from quantus_concepts.studies._kit.folder import RunFolder, warnings_as_notes
 from quantus_concepts.studies._kit.plots import dots
@@ -59,6 +62,38 @@ RAW_METRICS = ("Faithfulness (ROAD)", "MaxSensitivity (Gaussian)", "Sparseness")
 SHARE = "share between"
 
 
+def measure_ratings(
+    ratings: RatedExplanations,
+    model: nn.Module | None = None,
+    methods: Mapping[str, Callable[..., Any] | None] | None = None,
+    *,
+    thresholds: Sequence[int] = THRESHOLDS,
+    n_samples: int = 10,
+    batch_size: int = 64,
+    seed: int = 0,
+    progress: bool = False,
+) -> dict[str, np.ndarray]:
+    """Return the sparseness (N,) of rated maps and, with a model, what `measure_maps` says of those of each method.
+
+    Methods go by explainer id; NaN for concepts and drawings, and for explainers without a method.
+    """
+    values = {"Sparseness": sparseness(ratings.explanations, progress)}
+    if n_drawings := int((ratings.modalities == "drawing").sum()):
+        warn_user(f"{n_drawings} of {len(ratings)} explanations are drawings, of which no metric is defined.")
+    if model is None:
+        return values
+    values |= {name: np.full(len(ratings), np.nan) for name in (*FAITHFULNESS, *SENSITIVITY)}
+    for method, explain in (methods or {}).items():
+        rows = np.flatnonzero((ratings.explainer_ids == method) & (ratings.modalities == "map"))
+        explanations: list[Any] = [ratings.explanations[row] for row in rows]
+        images = torch.stack([explanation.image.float() for explanation in explanations])
+        maps = torch.cat([resize(each.map.float()[None, None], images.shape[-2:])[:, 0] for each in explanations])
+        settings: dict[str, Any] = {"thresholds": thresholds, "n_samples": n_samples, "batch_size": batch_size}
+        for name, scores in measure_maps(model, images, maps, explain, seed=seed, **settings).items():
+            values[name][rows] = scores
+    return values
+
+
 def run_metrics(
     folder: RunFolder,
     ratings: RatedExplanations | None,
@@ -78,7 +113,7 @@ def run_metrics(
         if ratings is not None:
             key: Any = identity_of_ratings(ratings)
             more: dict[str, np.ndarray] = {}
-            measure = partial(metric_values, ratings, display_progressbar=plan.progress)
+            measure = partial(measure_ratings, ratings, progress=plan.progress)
             values = cached_arrays(folder, "metrics", key, measure)
         else:
             seed, masks = birds.seed, birds.masks
@@ -86,16 +121,16 @@ def run_metrics(
             rise = partial(_rise, n_masks=n_masks, seed=seed)
             methods: dict[str, Any] = {RISE: rise, **build_methods(METHODS, seed=seed)}
             ratings = rate_methods(classifier, masks, methods, seed)
-            explainers = {name: Explainer(classifier.model, explain) for name, explain in methods.items()}
             measure = partial(
-                metric_values,
+                measure_ratings,
                 ratings,
-                explainers,
+                classifier.model,
+                methods,
                 thresholds=CORRELATED_THRESHOLDS,
                 n_samples=n_samples,
                 batch_size=batch_size,
                 seed=seed,
-                display_progressbar=plan.progress,
+                progress=plan.progress,
             )
             key = [identity_of_ratings(ratings), classifier.model, n_masks, n_samples, batch_size, seed]
             values = cached_arrays(folder, "metrics", key, measure)

@@ -74,7 +74,6 @@ def run_score(
             make,
             LazyExplanations(ExplanationFile.read, usable),
             modalities=[file.modality for file in usable],
-            names=[f"{file.explainer}/{file.path.name}" for file in usable],
             key={"files": [_states(file) for file in usable]} | identity_of(embedder),
             engine=engine,
             progress=progress,

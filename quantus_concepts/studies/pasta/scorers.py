@@ -88,7 +88,6 @@ def embed_ratings(folder: RunFolder, embedder: Embedder, ratings: RatedExplanati
         lambda: embedder,
         ratings.explanations,
         modalities=ratings.modalities.tolist(),
-        names=[f"{image} by {who}" for image, who in zip(ratings.image_ids, ratings.explainer_ids, strict=True)],
         key={"ratings": identity_of_ratings(ratings)} | identity_of(embedder),
         progress=embedder.display_progressbar,
     )
@@ -100,45 +99,40 @@ def embed_by_ranges(
     explanations: Sequence[Explanation],
     *,
     modalities: Sequence[str],
-    names: Sequence[str],
     key: Mapping[str, Any],
     engine: Literal["local", "ray"] = "local",
     progress: bool = False,
 ) -> Tensor:
     """Embed explanations by ranges of batches, those of an interrupted run excepted: (N, dim), on the CPU."""
-    from quantus_concepts.metrics import score_shards
+    from quantus_concepts.metrics import score_ranges
 
     # Batches of one kind, as an `Embedder` encodes them together.
     batches: list[list[int]] = []
     for kind in dict.fromkeys(modalities):
         places = [place for place, modality in enumerate(modalities) if modality == kind]
         batches += [places[start : start + key["batch size"]] for start in range(0, len(places), key["batch size"])]
-    # The ranges' own files are not listed: a run that is interrupted here leaves a folder that is known as its own.
-    folder.write("cache/embeddings.txt", fingerprint_of(key))
-    rows = score_shards(
+    states = score_ranges(
         partial(_range_embedder, make_embedder, explanations, batches),
         len(batches),
-        folder.path / "cache" / "embeddings",
-        fingerprint=key,
-        shard_size=_BATCHES,
-        names=[f"{names[batch[0]]} ... {names[batch[-1]]}" for batch in batches],
+        store=folder,
+        key=f"embeddings-{fingerprint_of(key)[:16]}",
+        size=_BATCHES,
         engine=engine,
         display_progressbar=progress,
     )
-    embeddings = np.frombuffer(b"".join(rows[_EMBEDDING]), dtype=np.float32).reshape(len(rows), -1)
-    return torch.from_numpy(embeddings[np.argsort(np.concatenate(batches))])
+    return torch.cat([state[_EMBEDDING] for state in states])[np.argsort(np.concatenate(batches))]
 
 
 def _range_embedder(
     make_embedder: Callable[[], Embedder], explanations: Sequence[Explanation], batches: Sequence[Sequence[int]]
-) -> Callable[[int, int], pd.DataFrame]:
+) -> Callable[[int, int], dict[str, Tensor]]:
     # The ranges have a bar.
     embedder = copy(make_embedder())
     embedder.display_progressbar = False
 
-    def embed(start: int, stop: int) -> pd.DataFrame:
+    def embed(start: int, stop: int) -> dict[str, Tensor]:
         parts = [embedder.embed([explanations[place] for place in batch]) for batch in batches[start:stop]]
-        return pd.DataFrame({_EMBEDDING: [row.tobytes() for row in torch.cat(parts).numpy()]})
+        return {_EMBEDDING: torch.cat(parts)}
 
     return embed
 

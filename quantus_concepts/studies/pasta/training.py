@@ -25,7 +25,6 @@ from quantus_concepts.functional.intervals import t_interval
 from quantus_concepts.functional.overlay import unit_maps
 from quantus_concepts.metrics.faithfulness.faithfulness import Faithfulness
 from quantus_concepts.metrics.pasta.pasta_score import PASTAScore
-from quantus_concepts.metrics.pasta.rated_metrics import Explainer, metric_values
 from quantus_concepts.pasta.applications.correlations import rating_correlations
 from quantus_concepts.pasta.applications.mixture import best_explainer
 from quantus_concepts.pasta.applications.perturbations import PERTURBATIONS
@@ -46,6 +45,7 @@ from quantus_concepts.studies.pasta.material import (
     load_embedder,
     train_classifier,
 )
+from quantus_concepts.studies.pasta.metrics import measure_ratings
 from quantus_concepts.studies.pasta.report import MEAN_COLUMNS, Uses, training_report
 from quantus_concepts.studies.pasta.scorers import (
     Plan,
@@ -120,7 +120,7 @@ def run_training(
 def _sparseness(folder: RunFolder, maps: PastaRatings, plan: Plan) -> pd.DataFrame:
     """Correlate votes with the one metric that needs neither a classifier nor its explainers: the paper's Table 9."""
     values = cached_arrays(
-        folder, "sparseness", identity_of_ratings(maps), lambda: metric_values(maps, display_progressbar=plan.progress)
+        folder, "sparseness", identity_of_ratings(maps), lambda: measure_ratings(maps, progress=plan.progress)
     )
     return pd.DataFrame(rating_correlations(values, maps.targets(plan.votes)[:, plan.columns], plan.questions))
 
@@ -278,7 +278,7 @@ def _correlate_metrics(
     # Under one name, metrics are computed on all maps together: those of a map do not depend on its explainer.
     renamed = replace(sample, explainer_ids=np.full(len(sample), "any"))
     measure = partial(
-        metric_values, renamed, {"any": Explainer(classifier.model)}, thresholds=CORRELATED_THRESHOLDS, seed=seed
+        measure_ratings, renamed, classifier.model, {"any": None}, thresholds=CORRELATED_THRESHOLDS, seed=seed
     )
     values = cached_arrays(folder, "metrics", [network, identity_of_ratings(sample), seed], measure)
     columns = [ratings.questions.index(question) for question in questions]
