@@ -70,7 +70,7 @@ def draw_gallery(columns: Sequence[str], rows: Sequence[GalleryRow]) -> Figure:
 def _lines(text: str, length: int = 14) -> str:
     """Break a text between words into lines of about a length."""
     lines = [""]
-    for word in text.split(" "):
+    for word in text.replace(" %", "\u00a0%").split(" "):
         if lines[-1] and len(lines[-1]) + len(word) > length:
             lines.append(word)
         else:
