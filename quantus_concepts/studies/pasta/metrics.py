@@ -87,7 +87,9 @@ def measure_ratings(
         rows = np.flatnonzero((ratings.explainer_ids == method) & (ratings.modalities == "map"))
         explanations: list[Any] = [ratings.explanations[row] for row in rows]
         images = torch.stack([explanation.image.float() for explanation in explanations])
-        maps = torch.cat([resize(each.map.float()[None, None], images.shape[-2:])[:, 0] for each in explanations])
+        maps = torch.cat(
+            [resize(each.map.float()[None, None], (images.shape[2], images.shape[3]))[:, 0] for each in explanations]
+        )
         settings: dict[str, Any] = {"thresholds": thresholds, "n_samples": n_samples, "batch_size": batch_size}
         for name, scores in measure_maps(model, images, maps, explain, seed=seed, **settings).items():
             values[name][rows] = scores
