@@ -46,7 +46,7 @@ from quantus_concepts.metrics.streaming.loader import (
 )
 from quantus_concepts.metrics.streaming.state import ConceptState
 from quantus_concepts.metrics.streaming.stream import control_levels, model_levels, run_models, threshold_of
-from quantus_concepts.metrics.streaming.table import (
+from quantus_concepts.metrics.streaming.substitutions import (
     about_images,
     bound_substitutions,
     substitution_images,

@@ -1,65 +1,20 @@
-"""What is kept of the images that concept models are scored on: states of ranges join, and give the tables."""
+"""Scores of concept models on some images: states of ranges join, and give the tables."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Self
 
-import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
 
-from captum_concepts._support.checks import to_numpy
 from captum_concepts._support.shown import describe
-from quantus_concepts.functional.cgim import ClassSums, agreement
-from quantus_concepts.metrics.concepts import names as col
-from quantus_concepts.metrics.concepts.cgim import global_importance
+from quantus_concepts.functional.cgim import ClassSums
 from quantus_concepts.metrics.concepts.names import Score
+from quantus_concepts.metrics.streaming.model_state import ModelState
 from quantus_concepts.metrics.streaming.table import concept_images, concept_table
-
-
-@dataclass
-class ModelState:
-    """The columns (N, n) of one model, and the sums of its importances by class, on the host."""
-
-    scores: list[Score]
-    rows: Tensor
-    #: K and L.
-    shape: tuple[int, int]
-    explanations: tuple[str, ...] = ()
-    class_concepts: Tensor | None = None
-    sums: ClassSums | None = None
-    theta: Tensor | None = None
-
-    def columns(self) -> dict[Score, np.ndarray]:
-        """Return the numbers (N,) of all images, in float64."""
-        rows = to_numpy(self.rows)
-        return {
-            score: rows[:, index].astype(np.float64)
-            for index, score in enumerate(self.scores)
-            if score != col.FINITE_MAPS
-        }
-
-    def agreement(self, per: str) -> dict[str, np.ndarray]:
-        """Return CGIM of each concept or class, by explanation."""
-        if self.sums is None or self.class_concepts is None:
-            return {}
-        means = global_importance(self.sums, self.theta, self.explanations)
-        return dict(zip(self.explanations, agreement(means, self.class_concepts, per).numpy(), strict=True))
-
-    def merge(self, other: ModelState) -> None:
-        """Add the images of another state of the same model."""
-        self.rows = torch.cat([self.rows, other.rows])
-        if self.sums is not None and other.sums is not None:
-            self.sums.add_sums(other.sums)
-
-    def tensors(self) -> dict[str, Tensor]:
-        """Return what `merge` adds and tables need, by name."""
-        sums = {} if self.sums is None else {"sums": self.sums.sums, "counts": self.sums.counts}
-        return {"rows": self.rows, **sums} | ({} if self.theta is None else {"theta": self.theta})
 
 
 class ConceptState:
@@ -126,11 +81,11 @@ class ConceptState:
 
     def table(self) -> pd.DataFrame:
         """Return the table of `score_concepts`."""
-        return concept_table(self, self.class_names, self.concept_names)
+        return concept_table(self.models, self.control, self.controls, self.class_names, self.concept_names)
 
     def images(self) -> pd.DataFrame:
         """Return the table of `score_concepts` with ``per_image=True``."""
-        return concept_images(self)
+        return concept_images(self.models)
 
     def tensors(self) -> dict[str, Tensor]:
         """Return everything as tensors by name, which safetensors can keep; `from_tensors` takes them."""

@@ -20,7 +20,7 @@ from quantus_concepts.metrics.concepts.columns import Columns, ModelScorer, chec
 from quantus_concepts.metrics.host.model import ConceptModel, backbone_features, linear_weights, shares_features
 from quantus_concepts.metrics.host.rows import RowBuffer
 from quantus_concepts.metrics.streaming.loader import ConceptBatches, EarlierPoints
-from quantus_concepts.metrics.streaming.state import ModelState
+from quantus_concepts.metrics.streaming.model_state import ModelState
 
 
 def run_models(
