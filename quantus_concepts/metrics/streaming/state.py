@@ -85,13 +85,15 @@ class ConceptState:
 
     def images(self) -> pd.DataFrame:
         """Return the table of `score_concepts` with ``per_image=True``."""
-        return concept_images(self.models)
+        return concept_images(self.models, self.class_names, self.concept_names)
 
     def tensors(self) -> dict[str, Tensor]:
         """Return everything as tensors by name, which safetensors can keep; `from_tensors` takes them."""
         about: dict[str, Any] = {"names": self.names, "control": self.control, "n": len(self.columns)}
         about |= {"class_names": self.class_names, "concept_names": self.concept_names}
-        about["models"] = [(state.scores, state.shape, state.explanations) for state in self.columns]
+        about["models"] = [
+            (state.scores, state.shape, state.explanations, state.top_l, state.baselines) for state in self.columns
+        ]
         text = json.dumps(about).encode()
         tensors = {"about": torch.tensor(list(text), dtype=torch.uint8)}
         # Once: it is the same for all models, and a file may not hold the same memory twice.
@@ -107,16 +109,17 @@ class ConceptState:
         """Return the state that `tensors` gave."""
         about = json.loads(bytes(tensors["about"].tolist()))
         columns, table = [], tensors.get("class_concepts")
-        for number, (scores, shape, explanations) in enumerate(about["models"]):
+        for number, (scores, shape, explanations, top_l, baselines) in enumerate(about["models"]):
             rows = tensors[f"{number}/rows"]
-            theta, sums, counts = (tensors.get(f"{number}/{name}") for name in ("theta", "sums", "counts"))
+            names = ("theta", "sums", "counts", "labels")
+            theta, sums, counts, labels = (tensors.get(f"{number}/{name}") for name in names)
             class_sums = None
             if sums is not None and counts is not None:
                 class_sums = ClassSums(*sums.shape)
                 class_sums.sums, class_sums.counts = sums.clone(), counts.clone()
             named = [Score(*fields) for fields in scores]
-            state = ModelState(named, rows, (shape[0], shape[1]), tuple(explanations), table, class_sums, theta)
-            columns.append(state)
+            settings = ((shape[0], shape[1]), tuple(explanations), tuple(top_l), baselines)
+            columns.append(ModelState(named, rows, *settings, table, class_sums, theta, labels))
         return cls(about["names"], about["control"], columns, about["class_names"], about["concept_names"])
 
     def _key(self) -> tuple[Any, Any]:

@@ -9,8 +9,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
+from torch import Tensor
 
 from captum_concepts._support.checks import to_numpy
+from quantus_concepts.functional.cgim import agreement
 from quantus_concepts.functional.intervals import distribution
 from quantus_concepts.functional.substitution import pair_numbers
 from quantus_concepts.metrics.concepts import names as col
@@ -106,7 +109,7 @@ def model_rows(
         named = {name: value for name, value in score._asdict().items() if value is not None}
         return mean_row(scores, clusters, intervals=intervals, **named, **fields)
 
-    rows = [mean_row(correct, None, metric="accuracy", intervals=intervals)]
+    rows = [mean_row(correct, None, metric=col.ACCURACY.metric, intervals=intervals)]
     rows += [
         row(score, columns[score], predicted)
         for score in (col.CONCEPT_ACCURACY, col.NEGATIVE_FIRST)
@@ -122,11 +125,21 @@ def model_rows(
     existence = {score: column for score, column in columns.items() if score.metric == col.CEM}
     for which, chosen in (("all", np.ones(len(labels), bool)), ("correct", correct)):
         chance = float(columns[col.DENSITY][chosen].mean()) if existence and chosen.any() else math.nan
-        # As in the metric, samples outside the set are undefined.
+        # As in the metric, samples outside the set are undefined. A recital is that of the true class.
         rows += [
-            row(score, np.where(chosen, column, np.nan), predicted, set=which, chance=chance)
+            row(
+                *(score, np.where(chosen, column, np.nan), labels if score.baseline else predicted),
+                **{"set": which, "chance": chance},
+            )
             for score, column in existence.items()
         ]
+        rows += [
+            row(score, column, predicted, set=which, chance=0.0)
+            for score, column in model_columns.gains(None if which == "all" else correct).items()
+        ]
+        if model_columns.baselines and model_columns.label_counts is not None:
+            counts = model_columns.label_counts[0 if which == "all" else 1, -1]
+            rows += _commonest_rows(counts, model_columns.top_l, len(labels), set=which, chance=chance)
     located = {score: column for score, column in columns.items() if score.metric == col.CLM}
     # A model's own first, then its baselines.
     for score, column in sorted(located.items(), key=lambda item: bool(item[0].baseline)):
@@ -137,12 +150,25 @@ def model_rows(
         row(score, column, predicted, chance=0.0)
         for score, column in sorted(specific.items(), key=lambda item: bool(item[0].baseline))
     ]
-    if model_columns.class_concepts is not None:
+    truth = model_columns.class_concepts
+    if truth is not None:
         for kind, names in (("concept", concepts), ("class", classes)):
-            for explanation, scores in model_columns.agreement(kind).items():
-                fields = {"metric": col.CGIM, "item_kind": kind, "explanation": explanation, "set": "correct"}
-                rows += item_rows(scores, names, **fields)
+            fields = {"item_kind": kind, "set": "correct"}
+            for metric, centred in ((col.CGIM, False), (col.CGIM_CORRELATION, True)):
+                for explanation, scores in model_columns.agreement(kind, centred=centred).items():
+                    rows += item_rows(scores, names, metric=metric, explanation=explanation, **fields)
+            if model_columns.baselines and model_columns.sums is not None:
+                same = agreement(torch.ones_like(truth), truth, kind)
+                fields |= {"metric": col.CGIM, "baseline": col.SAME_IMPORTANCE}
+                rows.append(mean_row(same, None, intervals=False, **fields))
     return [entry | {"model": model} for entry in rows]
+
+
+def _commonest_rows(counts: Tensor, tops: Sequence[int], n_images: int, **fields: Any) -> list[Row]:
+    """Return CEM of the l commonest concepts, for each l, by the counts (L + 1,) of `count_labels`."""
+    commonest, n = counts[:-1].sort(descending=True).values, int(counts[-1])
+    fields |= {"metric": col.CEM, "baseline": col.COMMONEST_CONCEPT, "n": n, "undefined": n_images - n}
+    return [{**fields, "l": top, "value": int(commonest[:top].sum()) / (top * n) if n else math.nan} for top in tops]
 
 
 def control_table(controls: Sequence[Sequence[Row]]) -> pd.DataFrame:
@@ -162,9 +188,28 @@ def control_table(controls: Sequence[Sequence[Row]]) -> pd.DataFrame:
     )
 
 
-def concept_images(models: Sequence[tuple[str, ModelState]]) -> pd.DataFrame:
-    """Return a row for each image and score of the models."""
-    return pd.concat([_image_table(columns, name) for name, columns in models], ignore_index=True)
+def concept_images(
+    models: Sequence[tuple[str, ModelState]], class_names: Sequence[str] | None, concept_names: Sequence[str] | None
+) -> pd.DataFrame:
+    """Return a row for each image and score of the models, and those about classes by which CGIM is compared."""
+    _, concepts = names_of(models[0][1], class_names, concept_names)
+    tables = [_image_table(columns, name) for name, columns in models]
+    for name, columns in models:
+        importance = columns.class_importance()
+        for explanation, matrix in zip(columns.explanations, () if importance is None else importance, strict=False):
+            fields = {"model": name, "metric": col.CLASS_IMPORTANCE, "explanation": explanation}
+            tables.append(_class_table(matrix, concepts, **fields))
+    truth = models[0][1].class_concepts
+    if truth is not None and models[0][1].sums is not None:
+        tables.append(_class_table(truth, concepts, model="", metric=col.CLASS_CONCEPTS, explanation=""))
+    return pd.concat(tables, ignore_index=True)
+
+
+def _class_table(matrix: Tensor, concepts: Sequence[str], **fields: str) -> pd.DataFrame:
+    """Return a row for each class and concept of a matrix (K, L)."""
+    label, item = np.indices(matrix.shape).reshape(2, -1)
+    named = {"image": -1, "label": label, "predicted": -1, "l": math.nan, "alpha": math.nan, "baseline": ""}
+    return pd.DataFrame({**fields, **named, "item": np.array(concepts)[item], "value": to_numpy(matrix).ravel()})
 
 
 def _image_table(model_columns: ModelState, model: str) -> pd.DataFrame:
@@ -174,9 +219,11 @@ def _image_table(model_columns: ModelState, model: str) -> pd.DataFrame:
         if score not in (col.ADDED, col.REMOVED) and score.metric != col.LOCATION_CHANCE
     }
     labels, predicted = (columns.pop(score).astype(np.int64) for score in (col.LABEL, col.PREDICTED))
+    columns = {col.ACCURACY: (labels == predicted).astype(np.float64), **columns, **model_columns.gains()}
     table = pd.concat([pd.DataFrame({**score._asdict(), "value": column}) for score, column in columns.items()])
     table = table.rename_axis("image").reset_index().astype({"l": "float64", "alpha": "float64"})
     table.insert(1, "label", labels[table["image"]])
     table.insert(2, "predicted", predicted[table["image"]])
     table.insert(0, "model", model)
+    table.insert(table.columns.get_loc("value"), "item", "")
     return table
