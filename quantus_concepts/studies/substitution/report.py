@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 from matplotlib.figure import Figure
 
-from quantus_concepts.metrics.concepts.vision_language import WITH_NONE, WITHOUT_NONE
+from quantus_concepts.metrics.streaming.vision_language import WITH_NONE, WITHOUT_NONE
 from quantus_concepts.studies._kit.plots import INK, PALETTE, WIDTH, dots, lines
 from quantus_concepts.studies._kit.report import Picture, Report, Section, Table, Verdict, readable
 from quantus_concepts.studies._kit.results import PAPER, load_paper, names, one, over_seeds, pick, with_random_range
