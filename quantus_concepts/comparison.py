@@ -93,8 +93,9 @@ def compare(
     take `functional.seeds_interval` of the differences (S, N),
     ``table.pivot(index="seed", columns="image", values="value")`` of the first less that of the second.
 
-    Rows of "class importance", which `score_concepts` gives, have ``label`` (the number of a class), ``item`` (a concept) and ``explanation``; rows
-    of "class concepts" the same without an explanation. NaN marks a class without a correctly predicted image.
+    Rows of "class importance", which `score_concepts` gives, have ``label`` (the number of a class), ``item`` (a
+    concept) and ``explanation``; rows of "class concepts" the same without an explanation. NaN marks a class without a
+    correctly predicted image.
 
     Examples
     --------
