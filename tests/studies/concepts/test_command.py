@@ -26,7 +26,17 @@ from quantus_concepts.studies.app import main
 from quantus_concepts.studies.concepts import command, study
 from quantus_concepts.studies.concepts.report import MODELS
 
-METRICS = {"CEM", "CLM", "CGIM", "accuracy", "concept accuracy", "negative first", "CAV accuracy"}
+METRICS = {
+    "CEM",
+    "CEM gain",
+    "CLM",
+    "CGIM",
+    "CGIM correlation",
+    "accuracy",
+    "concept accuracy",
+    "negative first",
+    "CAV accuracy",
+}
 METRICS |= {"accuracy after interventions", "part specificity"}
 TINY = (
     "--n-train 60 --n-test 18 --n-classes 3 --n-concepts 8 --image-size 32 --epochs 1 --n-pos 10 --n-neg 10 "
@@ -216,7 +226,7 @@ def test_the_official_cub_layout_with_the_papers_numbers_beside_ours(tmp_path):
     assert run(f"--data cub --root {shlex.quote(str(root))} {more}") == 0
     table = pd.read_csv("result/results.csv", keep_default_na=False)
     concepts = table[(table.model == "post-hoc CBM") & (table.item_kind == "concept") & (table.item != "")]
-    assert concepts.metric.value_counts().to_dict() == {"CGIM": 3 * 112, "CAV accuracy": 112}
+    assert concepts.metric.value_counts().to_dict() == {"CGIM": 336, "CGIM correlation": 336, "CAV accuracy": 112}
     existence = table[(table.model == "post-hoc CBM") & (table.metric == "CEM") & (table.set == "all")]
     assert set(existence.n.astype(int)) == {6}
     cells = pd.read_csv("result/tables/table-1.csv").query("model == 'paper' and set == 'all images'")
