@@ -1,0 +1,70 @@
+"""Paired differences in reports: verdicts and tables of what `compare` returns."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from quantus_concepts.functional import adjust_p_values
+from quantus_concepts.studies._kit.report import Table, Verdict, Writer, number
+
+#: Largest adjusted p-value of a difference.
+ALPHA = 0.05
+ABOVE, SAME, BELOW, UNKNOWN = "above 0", "no difference", "below 0", "–"
+DIFFERENCE, P = "difference", "adjusted p"
+READING = {
+    "Difference": "Of scores of the same images: taken image by image, with its 95 % interval. It can be clear where "
+    "the intervals of the two numbers overlap.",
+    "No difference": "The p-value, corrected for all comparisons of the table (Holm), is above .05: the difference may "
+    "be luck. That does not show that the two are equal.",
+}
+
+
+def difference_text(row: Mapping[str, Any] | pd.Series) -> str:
+    """Say whether a difference is above or below 0 by its p-value, corrected where it is; "–" without one."""
+    p = float(row.get("p_adjusted", row.get("p", math.nan)))
+    if math.isnan(p):
+        return UNKNOWN
+    if p > ALPHA:
+        return SAME
+    return ABOVE if row["difference"] > 0 else BELOW
+
+
+def adjusted(results: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Join comparisons that answer one question, and correct their p-values for all of them (Holm)."""
+    joined = pd.concat([result for result in results if len(result)], ignore_index=True)
+    return joined.assign(p_adjusted=adjust_p_values(joined["p"].to_numpy(float), "holm"))
+
+
+def difference_verdict(question: str, row: Mapping[str, Any] | pd.Series, write: Writer) -> Verdict:
+    """Return the verdict of a row of `compare`."""
+    value, low, high = (float(row[name]) for name in ("difference", "low", "high"))
+    return Verdict(question, value, low, high, write=write, text=difference_text(row))
+
+
+def p_text(p: float) -> str:
+    """Write a p-value."""
+    return UNKNOWN if math.isnan(p) else "< .001" if p < 0.001 else f"{p:.3f}".removeprefix("0")
+
+
+def comparison_table(
+    name: str, title: str, result: pd.DataFrame, write: Writer | Mapping[str, Writer] = number, caption: str = ""
+) -> Table:
+    """Declare the table of a comparison: a row for each of its rows, whose columns ``what, a, b`` name it."""
+    keys = ["metric", "what", "a", "b"]
+    parts = []
+    for column, value in (("a", "value_a"), ("b", "value_b")):
+        parts.append(result[keys].assign(column=f"mean of {column}", value=result[value]))
+    differences = result[[*keys, "low", "high", "n"]].assign(value=result["difference"], column=DIFFERENCE)
+    parts.append(differences.assign(verdict=[difference_text(row) for row in result.to_dict("records")]))
+    texts = [p_text(p) for p in result["p_adjusted"].to_numpy(float)]
+    parts.append(result[keys].assign(value=np.nan, text=texts, column=P))
+    said = [difference_text(row) for row in result.to_dict("records")]
+    parts.append(result[keys].assign(value=np.nan, text=said, column="so"))
+    cells = pd.concat(parts, ignore_index=True)
+    cells = cells.assign(text=cells["text"].fillna(""), verdict=cells["verdict"].fillna(""))
+    return Table(name, title, cells, keys[1:], ["column"], write, caption)
