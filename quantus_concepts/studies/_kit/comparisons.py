@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from quantus_concepts.comparison import NUMBERS
 from quantus_concepts.functional import adjust_p_values
 from quantus_concepts.studies._kit.report import Table, Verdict, Writer, number
 
@@ -36,7 +37,10 @@ def difference_text(row: Mapping[str, Any] | pd.Series) -> str:
 
 def adjusted(results: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """Join comparisons that answer one question, and correct their p-values for all of them (Holm)."""
-    joined = pd.concat([result for result in results if len(result)], ignore_index=True)
+    results = [result for result in results if len(result)]
+    if not results:
+        return pd.DataFrame(columns=["metric", "a", "b", *NUMBERS])
+    joined = pd.concat(results, ignore_index=True)
     return joined.assign(p_adjusted=adjust_p_values(joined["p"].to_numpy(float), "holm"))
 
 

@@ -103,7 +103,8 @@ class Table:
     A cell shows ``value``, below it ``low`` to ``high`` in small type. Rows and columns keep the order of the frame,
     that of a categorical column its own. `best` marks the highest number along "rows" or "columns" where its interval
     lies above those of all others but `grey`, which are baselines, chance and the paper; without intervals nothing is
-    marked. The columns ``text`` and ``verdict`` of the frame are shown in place of a number, and of above or below.
+    marked. The columns ``text``, ``verdict`` and ``best`` of the frame stand in place of a number, of above or below,
+    and of the highest by its interval.
     """
 
     name: str
@@ -159,8 +160,8 @@ class Table:
         return self._pivot(pd.Series(texts, frame.index, dtype=object))
 
     def _best(self, frame: pd.DataFrame) -> list[bool]:
-        if not self.best:
-            return [False] * len(frame)
+        if "best" in frame or not self.best:
+            return [row is True for row in frame.get("best", pd.Series(False, frame.index))]
         keys = list(self.rows if self.best == "rows" else self.columns)
         own = ~frame[[*self.rows, *self.columns]].astype(str).isin(list(self.grey)).any(axis=1)
         marked = []
