@@ -357,15 +357,13 @@ def method_table(scores: pd.DataFrame) -> Table:
 
 def difference_tables(compared: pd.DataFrame) -> list[Table]:
     """Return how far methods are from the random map, and from the highest."""
-    tables = []
-    for name, title, of_random in (("random", "from the random map", True), ("highest", "from the highest", False)):
-        for metric, (_, write, _, _) in METRICS.items():
-            rows = pick(compared, metric=metric)
-            rows = rows[(rows["b"] == RANDOM) == of_random].assign(what=metric)
-            caption = "Image by image; p-values are corrected for the rows of the table (Holm)."
-            full = f"{metric}: difference {title}"
-            tables.append(comparison_table(f"{metric.lower()}-{name}", full, rows, write, caption))
-    return tables
+    caption = "Image by image; p-values are corrected for the methods of a metric (Holm)."
+    rows = compared.assign(what=compared["metric"])
+    of_random = rows["b"] == RANDOM
+    return [
+        comparison_table("from-random", "Difference from the random map", rows[of_random], WRITERS, caption),
+        comparison_table("from-highest", "Difference from the highest", rows[~of_random], WRITERS, caption),
+    ]
 
 
 def detail_table(frame: pd.DataFrame) -> Table:

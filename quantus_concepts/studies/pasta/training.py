@@ -23,7 +23,7 @@ from quantus_concepts.datasets.ratings.raters import simulated_ratings
 from quantus_concepts.datasets.ratings.released import PastaRatings
 from quantus_concepts.functional.intervals import t_interval
 from quantus_concepts.functional.overlay import unit_maps
-from quantus_concepts.metrics.faithfulness.faithfulness import Faithfulness
+from quantus_concepts.metrics.faithfulness import Faithfulness
 from quantus_concepts.metrics.pasta.pasta_score import PASTAScore
 from quantus_concepts.pasta.applications.correlations import rating_correlations
 from quantus_concepts.pasta.applications.mixture import best_explainer

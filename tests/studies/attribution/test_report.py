@@ -108,8 +108,9 @@ def test_the_page_is_one_well_formed_file_with_everything(report, tmp_path):
     parsed = HTMLPage(text)
     # Methods, curves, correlations, sizes and places, and four galleries.
     assert parsed.tags.count("figure") == 8
-    # Verdicts; premises, commonality, checks, methods, details, curves, sizes and places, TCAV and its layers.
-    assert parsed.tags.count("table") == 10
+    # Verdicts; premises, commonality, checks, methods, two of differences, details, curves, sizes and places, TCAV and
+    # its layers.
+    assert parsed.tags.count("table") == 12
     assert "a &lt;b&gt; &amp; $c$" in text
     assert "<b> &" not in text
     for shown in report.parts:
@@ -141,9 +142,12 @@ def test_verdicts_agree_with_the_tables(methods):
         expected = [first[column] for column in ("value", "low", "random_low")]
         assert [best.value, best.low, best.random_low] == pytest.approx(expected)
         assert best.verdict == first["verdict"]
-        tied = group[(group["high"] >= first["low"]) & (group["method"] != first["method"])]["method"]
-        assert ("tied with" in best.question) == bool(len(tied))
+        differences = part(report, "from-highest").frame.query("metric == @metric and column == 'so'")
+        tied = [*differences.loc[differences["text"] != "below 0", "a"]]
+        assert ("tied with" in best.question) == bool(tied)
         assert all(name in best.question for name in tied)
+        from_random = part(report, "from-random").frame.query("metric == @metric and column == 'so'")
+        assert count.value == (from_random["text"] == "above 0").sum()
         assert count.value == (group["verdict"] == "above").sum()
         within, below = ((group["verdict"] == word).sum() for word in ("within", "below"))
         assert count.verdict == f"{within} within, {below} below"
