@@ -12,12 +12,12 @@ from quantus_concepts.functional import find_discoveries, seeds_interval
 from quantus_concepts.functional.differences import seeds_difference
 from quantus_concepts.functional.discoveries import Discoveries
 from quantus_concepts.functional.intervals import baseline_range
-from quantus_concepts.metrics.concepts.names import BOUNDS, CLM, PART_SPECIFICITY
+from quantus_concepts.metrics.concepts.names import BOUNDS, CEM_GAIN, CGIM_CORRELATION, CLM, PART_SPECIFICITY
 from quantus_concepts.painted.subject import POST_HOC, TRADITIONAL
 from quantus_concepts.studies._kit.comparisons import adjusted
 from quantus_concepts.studies._kit.results import pick
 
-GAIN, CORRELATION, ACCURACY = "CEM gain", "CGIM correlation", "accuracy"
+ACCURACY = "accuracy"
 PLAIN = "plain backbone"
 #: Rows of the table of images that have no image.
 OF_CLASSES = (CLASS_IMPORTANCE, CLASS_CONCEPTS)
@@ -30,7 +30,7 @@ def compared_rows(images: pd.DataFrame) -> pd.DataFrame:
     """Return the scores of images that enter comparisons and intervals: the first concept, and the smallest region."""
     first = images["l"].isna() | (images["l"] == 1)
     smallest = images["alpha"].isna() | (images["alpha"] == 1)
-    own = images["metric"].isin([ACCURACY, GAIN, "CEM", PART_SPECIFICITY, *OF_CLASSES])
+    own = images["metric"].isin([ACCURACY, CEM_GAIN, "CEM", PART_SPECIFICITY, *OF_CLASSES])
     own &= images["baseline"].fillna("") == ""
     maps = (images["metric"] == CLM) & (images["explanation"] == "contribution")
     return images[first & smallest & (own | maps)].reset_index(drop=True)
@@ -132,7 +132,7 @@ def mean_draws(draws: pd.DataFrame, explanation: str, concepts: Sequence[str]) -
 
 def discoveries_of(rows: pd.DataFrame, draws: pd.DataFrame, explanation: str) -> tuple[pd.DataFrame, Discoveries]:
     """Return the concepts of the post-hoc model by one ranking, and which lie outside their own random range."""
-    items = pick(rows, model=POST_HOC, metric=CORRELATION, explanation=explanation, item_kind="concept")
+    items = pick(rows, model=POST_HOC, metric=CGIM_CORRELATION, explanation=explanation, item_kind="concept")
     items = items[(items["item"] != "") & items["value"].notna()]
     found = find_discoveries(items["value"].to_numpy(float), mean_draws(draws, explanation, list(items["item"])))
     return items, found
@@ -142,7 +142,7 @@ def with_own_ranges(rows: pd.DataFrame, draws: pd.DataFrame) -> pd.DataFrame:
     """Return numbers in which each concept has the range of the means over seeds of its random banks."""
     rows = rows.copy()
     for explanation in dict.fromkeys(draws["explanation"]):
-        chosen = pick(rows, metric=CORRELATION, explanation=explanation, item_kind="concept")
+        chosen = pick(rows, metric=CGIM_CORRELATION, explanation=explanation, item_kind="concept")
         chosen = chosen[chosen["item"] != ""]
         names = list(dict.fromkeys(chosen["item"]))
         ends = {
