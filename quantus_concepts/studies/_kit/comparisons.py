@@ -16,7 +16,7 @@ from quantus_concepts.studies._kit.report import Table, Verdict, Writer, number
 #: Largest adjusted p-value of a difference.
 ALPHA = 0.05
 ABOVE, SAME, BELOW, UNKNOWN = "above 0", "no difference", "below 0", "–"
-DIFFERENCE, P = "difference", "adjusted p"
+DIFFERENCE, P, SAID = "first less second", "adjusted p", "verdict"
 READING = {
     "Difference": "Of scores of the same images: taken image by image, with its 95 % interval. It can be clear where "
     "the intervals of the two numbers overlap.",
@@ -58,17 +58,20 @@ def p_text(p: float) -> str:
 def comparison_table(
     name: str, title: str, result: pd.DataFrame, write: Writer | Mapping[str, Writer] = number, caption: str = ""
 ) -> Table:
-    """Declare the table of a comparison: a row for each of its rows, whose columns ``what, a, b`` name it."""
+    """Declare the table of a comparison: a row for each of its rows, whose columns ``what, a, b`` name it.
+
+    The means of both are over the images in which both are defined.
+    """
     keys = ["metric", "what", "a", "b"]
     parts = []
-    for column, value in (("a", "value_a"), ("b", "value_b")):
-        parts.append(result[keys].assign(column=f"mean of {column}", value=result[value]))
+    for column, value in (("first", "value_a"), ("second", "value_b")):
+        parts.append(result[keys].assign(column=column, value=result[value]))
+    said = [difference_text(row) for row in result.to_dict("records")]
     differences = result[[*keys, "low", "high", "n"]].assign(value=result["difference"], column=DIFFERENCE)
-    parts.append(differences.assign(verdict=[difference_text(row) for row in result.to_dict("records")]))
+    parts.append(differences.assign(verdict=said))
     texts = [p_text(p) for p in result["p_adjusted"].to_numpy(float)]
     parts.append(result[keys].assign(value=np.nan, text=texts, column=P))
-    said = [difference_text(row) for row in result.to_dict("records")]
-    parts.append(result[keys].assign(value=np.nan, text=said, column="so"))
+    parts.append(result[keys].assign(value=np.nan, text=said, column=SAID))
     cells = pd.concat(parts, ignore_index=True)
     cells = cells.assign(text=cells["text"].fillna(""), verdict=cells["verdict"].fillna(""))
     return Table(name, title, cells, keys[1:], ["column"], write, caption)

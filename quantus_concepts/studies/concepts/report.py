@@ -297,7 +297,7 @@ def presence_and_place(rows: pd.DataFrame, whose: str) -> Figure:
         )
         for metric, alpha, what in ((CEM_GAIN, None, whose), (PART_SPECIFICITY, 1, "map at its part"))
     ]
-    label = "more often than elsewhere, percentage points"
+    label = "percentage points"
     return dots(pd.concat(chosen), "row", "model", label=label, order=models, colours=COLOURS, reference=0)[0]
 
 

@@ -142,11 +142,11 @@ def test_verdicts_agree_with_the_tables(methods):
         expected = [first[column] for column in ("value", "low", "random_low")]
         assert [best.value, best.low, best.random_low] == pytest.approx(expected)
         assert best.verdict == first["verdict"]
-        differences = part(report, "from-highest").frame.query("metric == @metric and column == 'so'")
+        differences = part(report, "from-highest").frame.query("metric == @metric and column == 'verdict'")
         tied = [*differences.loc[differences["text"] != "below 0", "a"]]
         assert ("tied with" in best.question) == bool(tied)
         assert all(name in best.question for name in tied)
-        from_random = part(report, "from-random").frame.query("metric == @metric and column == 'so'")
+        from_random = part(report, "from-random").frame.query("metric == @metric and column == 'verdict'")
         assert count.value == (from_random["text"] == "above 0").sum()
         assert count.value == (group["verdict"] == "above").sum()
         within, below = ((group["verdict"] == word).sum() for word in ("within", "below"))
