@@ -18,15 +18,18 @@ from captum_concepts._support.constraints import AXES, TEXT, Choice, Instance, c
 from captum_concepts._support.visualise import figure_of
 from captum_concepts.tcav.p_values import ADJUSTMENTS, adjust_p_values
 from quantus_concepts.functional.differences import Difference, cgim_difference, paired_difference
+from quantus_concepts.metrics.concepts.names import (
+    CGIM,
+    CGIM_CORRELATION,
+    CLASS_CONCEPTS,
+    CLASS_IMPORTANCE,
+    DENSITY,
+)
 
-#: Rows of a table that have no image: importance (K, L) of a model by class and concept, and the truth about it.
-CLASS_IMPORTANCE, CLASS_CONCEPTS = "class importance", "class concepts"
 #: Columns of what is compared, the first with several values.
 COMPARED = ("model", "method")
 #: Columns that are no variant of a metric.
 FACTS = frozenset({"image", "label", "class", "predicted", "value", "reason", "item"})
-#: A metric that is the same for all models.
-_DENSITY = "density"
 NUMBERS = ["value_a", "value_b", "difference", "low", "high", "n", "undefined", "p", "p_adjusted"]
 
 
@@ -139,7 +142,7 @@ def _as_table(argument: str, scores: Any, clusters: Any) -> pd.DataFrame:
                 "of the images: `score_concepts(..., per_image=True)`."
             )
         table = scores if "value" in scores else scores.rename(columns={"score": "value"})
-        return table[table["metric"] != _DENSITY].reset_index(drop=True)
+        return table[table["metric"] != DENSITY.metric].reset_index(drop=True)
     if not (hasattr(scores, "results") and hasattr(scores, "summary")):
         raise TypeError(
             f"Expected argument `{argument}` to be a DataFrame or what `evaluate` returns but got "
@@ -311,7 +314,7 @@ def _compare_classes(pair: _Pair, first: pd.DataFrame, second: pd.DataFrame) -> 
                 f"{CLASS_CONCEPTS!r}, {truth.shape}, but got {pairs[1].shape} and {pairs[2].shape}."
             )
         class_concepts, a, b = (torch.tensor(matrix.to_numpy(float)) for matrix in pairs)
-        for metric, centred in (("CGIM", False), ("CGIM correlation", True)):
+        for metric, centred in ((CGIM, False), (CGIM_CORRELATION, True)):
             for per in ("concept", "class"):
                 result = cgim_difference(a, b, class_concepts, per, centred)
                 yield {"metric": metric, "explanation": explanation, "item_kind": per, **_numbers(pair, result)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -11,8 +12,19 @@ import torch
 from torch import nn
 
 from captum_concepts import ConceptBank, PostHocCBM
-from quantus_concepts import CEM, CGIM, Subject, compare, evaluate, plot_comparison, score_concepts, score_contrasts
-from quantus_concepts.functional import adjust_p_values, cgim_difference, paired_difference
+from quantus_concepts import (
+    CEM,
+    CGIM,
+    Subject,
+    compare,
+    evaluate,
+    plot_comparison,
+    read_scores,
+    score_concepts,
+    score_contrasts,
+)
+from quantus_concepts.functional import adjust_p_values, cgim_difference, paired_difference, seeds_interval
+from quantus_concepts.metrics import concept_state
 
 RNG = np.random.default_rng(0)
 CLASSES = np.arange(20) % 4
@@ -234,3 +246,48 @@ def test_a_plot_shows_each_difference_and_zero() -> None:
     figure.canvas.draw()
     with pytest.raises(ValueError, match="`result` to be what `compare` returns"):
         plot_comparison(result.drop(columns="low"))
+
+
+def test_tables_of_score_concepts_give_both_kinds_of_cgim(tmp_path: Path) -> None:
+    generator = torch.Generator().manual_seed(0)
+    truth = torch.rand(4, 3, generator=generator)
+    labels = torch.arange(60) % 4
+    features = torch.randn(60, 5, generator=generator) + torch.randn(4, 5, generator=generator)[labels]
+    present = (torch.rand(60, 3, generator=generator) < truth[labels]).long()
+    tables, importances = {}, {}
+    for name in ("one", "two"):
+        head = nn.Linear(3, 4)
+        head.weight.data = torch.randn(4, 3, generator=generator)
+        model = PostHocCBM(nn.Identity(), ConceptBank(torch.randn(3, 5, generator=generator)), head)
+        settings = {"class_concepts": truth, "concept_names": list("cab"), "top_l": [1, 2]}
+        state = concept_state({name: model}, [(features, labels, present)], **settings)
+        importances[name] = state.columns[0].class_importance()
+        tables[name] = state.images()
+        tables[name].to_csv(tmp_path / f"{name}.csv", index=False)
+        pd.testing.assert_frame_equal(read_scores(tmp_path / f"{name}.csv"), tables[name])
+    result = compare(*(read_scores(tmp_path / f"{name}.csv") for name in tables))
+    assert result.equals(compare(pd.concat(tables.values(), ignore_index=True).drop_duplicates()))
+    assert {"accuracy", "CEM", "CEM gain", "CGIM", "CGIM correlation"} <= {*result["metric"]}
+    assert {*result["a"]} == {"one"}
+    for centred, metric in ((False, "CGIM"), (True, "CGIM correlation")):
+        for place, explanation in enumerate(("weight", "value", "contribution")):
+            for per in ("concept", "class"):
+                row = result[(result["metric"] == metric) & (result["explanation"] == explanation)]
+                row = row[row["item_kind"] == per].iloc[0]
+                pair = (importances[name][place] for name in ("one", "two"))
+                expected = cgim_difference(*pair, truth.double(), per, centred)
+                assert (row["difference"], row["n"]) == pytest.approx((expected.difference, expected.n), nan_ok=True)
+
+
+def test_seeds_of_two_models() -> None:
+    """Tables of several seeds, in a column `seed`: a row for each, or an interval over both images and seeds."""
+    rng = np.random.default_rng(0)
+    seeds = [table("x", "y", seed=seed) for seed in range(3)]
+    both = pd.concat([part.assign(value=part["value"] + rng.normal(0, 0.1, len(part))) for part in seeds])
+    by_seed = compare(both)
+    assert by_seed["seed"].tolist() == [0, 1, 2]
+    first, second = (
+        both[both["model"] == name].pivot(index="seed", columns="image", values="value") for name in ("x", "y")
+    )
+    low, high = seeds_interval(first - second, CLASSES, bounds=(-1, 1))
+    assert low < by_seed["difference"].mean() < high

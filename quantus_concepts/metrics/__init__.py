@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from quantus_concepts.metrics.concepts.clm import CLM
     from quantus_concepts.metrics.concepts.interventions import plot_interventions
     from quantus_concepts.metrics.concepts.substitution import SubstitutionScore
-    from quantus_concepts.metrics.concepts.vision_language import score_vision_language
     from quantus_concepts.metrics.contrast.idr import IDR
     from quantus_concepts.metrics.contrast.iir import IIR
     from quantus_concepts.metrics.contrast.mcs import MCS
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from quantus_concepts.metrics.streaming.api import concept_state, score_concepts, score_substitutions
     from quantus_concepts.metrics.streaming.curves import intervention_curve
     from quantus_concepts.metrics.streaming.state import ConceptState
+    from quantus_concepts.metrics.streaming.vision_language import score_vision_language
 else:
     from quantus_concepts.metrics.host.errors import with_import_advice
 

@@ -8,6 +8,9 @@ import torch
 from torch import nn
 
 from quantus_concepts import CEM
+from quantus_concepts.functional import commonest_concept
+from quantus_concepts.functional.intervals import interval
+from reference.comparisons import cem_gain as reference_gain
 from tiny_models import SharingConceptModel
 
 LABELS = np.array([[1, 0, 0, 1], [0, 1, 1, 0], [0, 0, 0, 0]])
@@ -125,3 +128,71 @@ def test_a_model_in_half_precision_is_ranked_in_float32() -> None:
     # What is left: values of the model's own, which may tie; the lower index then comes first.
     model.concept_predictor.cavs[1:] = model.concept_predictor.cavs[0]
     assert CEM(labels, importance="value")(model, images, classes) == labels[:, 0].tolist()
+
+
+class TestGain:
+    """CEM less prevalence in the other images."""
+
+    # Each concept is on one image of three. By hand, of the first concepts 0, 0, 3: 1 - 0/2, 0 - 1/2, 0 - 1/2; of the
+    # first two, (0, 2), (0, 1), (3, 2): the means with 0 - 1/2, 1 - 0/2, 0 - 1/2.
+    @pytest.mark.parametrize(("top_l", "expected"), [(1, [1, -0.5, -0.5]), (2, [0.25, 0.25, -0.5])])
+    def test_by_hand(self, head: nn.Module, top_l: int, expected: list[float]) -> None:
+        metric = CEM(LABELS, top_l=top_l, gain=True)
+        assert metric(head, IMPORTANCE, np.array([1, 1, 0]), IMPORTANCE) == expected
+        assert (metric.records[-1].chance, metric.records[-1].bounds) == (0, (-1, 1))
+
+    def test_only_scored_samples_are_others(self, head: nn.Module) -> None:
+        a_batch = IMPORTANCE.copy()
+        a_batch[2] = 0
+        metric = CEM(LABELS, gain=True)
+        with pytest.warns(UserWarning, match=r"importance is zero throughout \(1 of 3 samples\)"):
+            scores = metric(head, IMPORTANCE, np.array([1, 1, 0]), a_batch)
+        np.testing.assert_array_equal(scores, [1, -1, np.nan])
+        metric = CEM(LABELS, only_correct=True, labels=[1, 0, 0], gain=True, disable_warnings=True)
+        np.testing.assert_array_equal(metric(head, IMPORTANCE, np.array([1, 1, 0]), IMPORTANCE), [1, np.nan, -1])
+
+    def test_one_sample_has_no_others(self, head: nn.Module) -> None:
+        metric = CEM(LABELS[:1], gain=True)
+        with pytest.warns(UserWarning, match=r"no other sample has a score \(1 of 1 samples\)"):
+            assert np.isnan(metric(head, IMPORTANCE[:1], np.array([1]), IMPORTANCE[:1])).all()
+
+    def test_batches_and_processes(self, head: nn.Module) -> None:
+        rng = np.random.default_rng(0)
+        importance, labels = rng.normal(size=(30, 4)), rng.integers(0, 2, (30, 4))
+        importance[4], importance[9, 1] = 0, np.nan
+        values, classes = rng.normal(size=(30, 4)), rng.integers(0, 2, 30)
+        expected = reference_gain(importance, labels, 3)
+        settings = {"top_l": 3, "gain": True, "disable_warnings": True}
+        one = CEM(labels, **settings)
+        np.testing.assert_allclose(one(head, values, classes, importance, batch_size=7), expected, atol=1e-12)
+        first, second = CEM(**settings), CEM(**settings)
+        for metric, rows in ((first, slice(0, 11)), (first, slice(11, 20)), (second, slice(20, 30))):
+            metric.update(head, values[rows], classes[rows], importance[rows], concept_labels=labels[rows])
+        first.merge_state(second)
+        np.testing.assert_array_equal(first.compute(), one.evaluation_scores)
+        with pytest.raises(ValueError, match="`gain` differs"):
+            first.merge_state(CEM(top_l=3))
+
+    def test_naming_the_commonest_concept_gains_nothing(self, head: nn.Module) -> None:
+        labels = (np.random.default_rng(0).random((200, 4)) < [0.8, 0.5, 0.2, 0.1]).astype(int)
+        named = commonest_concept(torch.as_tensor(labels)).numpy()
+        classes = np.zeros(200, int)
+        assert np.mean(CEM(labels)(head, named, classes, named)) == labels[:, 0].mean() > 0.7
+        assert np.mean(CEM(labels, gain=True)(head, named, classes, named)) == pytest.approx(0, abs=1e-12)
+
+    def test_shuffled_images_gain_nothing_and_an_oracle_all(self, head: nn.Module) -> None:
+        rng = np.random.default_rng(0)
+        labels = (rng.random((200, 4)) < [0.6, 0.5, 0.3, 0.2]).astype(int)
+        labels[labels.sum(1) == 0, 0] = 1
+        # It names the rarest concept that is there.
+        oracle = labels * [1.0, 2.0, 3.0, 4.0]
+        metric, classes = CEM(labels, gain=True), np.zeros(200, int)
+        scores = np.array(metric(head, oracle, classes, oracle))
+        named = oracle.argmax(1)
+        np.testing.assert_allclose(scores, 1 - (labels.sum(0)[named] - 1) / 199)
+        covered = 0
+        for _ in range(100):
+            shuffled = rng.permutation(oracle)
+            low, high = interval(metric(head, shuffled, classes, shuffled), metric.bounds)
+            covered += low <= 0 <= high
+        assert covered >= 90

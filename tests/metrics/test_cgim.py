@@ -111,7 +111,7 @@ class TestAllClasses:
         np.testing.assert_array_equal(scores, [1, 1, np.nan])
         assert metric.records[-1].reasons == {
             "a class has no correctly predicted sample with an explanation": 2,
-            "importance or truth is zero throughout": 1,
+            "importance is zero throughout": 1,
         }
         per_class = CGIM(self.V, per="class")
         with pytest.warns(UserWarning, match=r"CGIM: scores are NaN where a class has no .* \(2 of 4 classes\)\.$"):
@@ -131,3 +131,42 @@ class TestAllClasses:
         metric = CGIM(self.V)
         metric(head, self.VALUES, self.CLASSES, head.weight.detach().numpy()[self.CLASSES])
         assert np.isnan(metric.records[-1].chance)
+
+
+class TestCentred:
+    """Pearson's correlation in place of the cosine."""
+
+    # Means of the classes are (3, 0, 3) and (0, 4, 4), as above. Concepts: the first two are as the truth, of the third
+    # the truth is .5 for both. Classes, less their means: (1, -2, 1) and (.5, -.5, 0) give 1.5 / sqrt(6 / 2).
+    @pytest.mark.parametrize(("per", "expected"), [("concept", [1, 1, np.nan]), ("class", [0.75**0.5] * 2)])
+    def test_by_hand(self, head: nn.Module, per: str, expected: list[float]) -> None:
+        metric = CGIM(TRUTH, per=per, centred=True, disable_warnings=True)
+        np.testing.assert_allclose(metric(head, VALUES, CLASSES, VALUES), expected, rtol=1e-12)
+        assert metric.records[-1].reasons == ({"truth does not vary": 1} if per == "concept" else {})
+
+    @pytest.mark.parametrize(
+        ("per", "cosine"), [("concept", [0.5**0.5, 0.5**0.5, 1]), ("class", [1.5 / 3.75**0.5] * 2)]
+    )
+    def test_the_same_importance_everywhere(self, head: nn.Module, per: str, cosine: list[float]) -> None:
+        ones = np.ones_like(VALUES)
+        np.testing.assert_allclose(CGIM(TRUTH, per=per)(head, VALUES, CLASSES, ones), cosine)
+        metric = CGIM(TRUTH, per=per, centred=True)
+        with pytest.warns(UserWarning, match=f"importance does not vary .{len(cosine)} of {len(cosine)} "):
+            assert np.isnan(metric(head, VALUES, CLASSES, ones)).all()
+
+    def test_permuted_classes_score_0_and_the_truth_1(self) -> None:
+        rng = np.random.default_rng(0)
+        truth = rng.random((12, 30))
+        head = nn.Linear(30, 12, bias=False).double()
+        head.weight.data = torch.as_tensor(truth)
+        values, classes = np.linalg.pinv(truth).T, np.arange(12)
+        metric = CGIM(truth, centred=True)
+        np.testing.assert_allclose(metric(head, values, classes, truth), 1)
+        means = [np.mean(metric(head, values, classes, truth[rng.permutation(12)])) for _ in range(200)]
+        assert abs(np.mean(means)) < 4 * np.std(means) / 200**0.5
+        # The cosine is far from 0 all the same.
+        assert np.mean(CGIM(truth)(head, values, classes, truth[rng.permutation(12)])) > 0.6
+
+    def test_settings_are_compared(self) -> None:
+        with pytest.raises(ValueError, match="`centred` differs"):
+            CGIM(TRUTH).merge_state(CGIM(TRUTH, centred=True))

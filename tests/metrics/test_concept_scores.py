@@ -20,6 +20,9 @@ from quantus_concepts.metrics.concepts.locations import GaussianRegion
 from quantus_concepts.metrics.streaming.loader import EarlierPoints
 from reference import clm as reference_clm
 from reference import part_specificity as reference_specificity
+from reference.cgim import class_means
+from reference.comparisons import cem_gain as reference_gain
+from reference.comparisons import centred_cgim
 from reference.evaluation import evaluate
 from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel, TinyConceptModel
 
@@ -88,9 +91,13 @@ def test_every_variant_agrees_with_the_formulas(kind: type[nn.Module]) -> None:
     np.testing.assert_array_equal(first["label"], labels)
 
     columns = images_of(model, value_threshold=0.1)
+    chosen = linear.weight.detach().numpy()[expected[("predicted",)]]
     for name in EXPLANATIONS:
         for top in TOPS:
             np.testing.assert_allclose(columns["CEM", name, top, 0, ""], expected["cem", name, top], atol=1e-6)
+            importance = {"weight": chosen, "value": values, "contribution": chosen * values}[name]
+            gains = reference_gain(importance, present.numpy(), top)
+            np.testing.assert_allclose(columns["CEM gain", name, top, 0, ""], gains, atol=1e-12)
             for alpha in ALPHAS:
                 column = columns["CLM", name, top, alpha, ""]
                 np.testing.assert_allclose(column, expected["clm", name, top, alpha], atol=1e-6)
@@ -98,10 +105,124 @@ def test_every_variant_agrees_with_the_formulas(kind: type[nn.Module]) -> None:
     right = ((values >= 0.1) == (present.numpy() == 1)).mean(1)
     np.testing.assert_allclose(columns["concept accuracy", "", 0, 0, ""], right, atol=1e-6)
     # "speaks by being absent": the first concept by contribution has a negative value
-    chosen = linear.weight.detach().numpy()[expected[("predicted",)]]
     absent = values[np.arange(N), (chosen * values).argmax(1)] < 0
     np.testing.assert_array_equal(columns["negative first", "contribution", 1, 0, ""], absent)
     assert 0 < absent.sum() < N
+
+
+def test_cgim_correlation_agrees_with_the_formula() -> None:
+    model = SharingConceptModel(dtype=torch.float64)
+    images, labels, *_ = next(iter(DataLoader(SAMPLES, N)))
+    predicted, values = model(images).argmax(1), model.concept_predictor(images).detach().numpy()
+    theta = model.head[0].weight.detach().numpy()
+    correct = (labels == predicted).numpy()
+    means = {
+        "weight": theta,
+        "value": class_means(values, labels, N_CLASSES, correct),
+        "contribution": class_means(values * theta[predicted], labels, N_CLASSES, correct),
+    }
+    table = run(model)
+    rows = table[(table["metric"] == "CGIM correlation") & (table["item"] != "")]
+    for (kind, explanation), group in rows.groupby(["item_kind", "explanation"]):
+        expected = centred_cgim(means[explanation], CLASS_CONCEPTS, kind)
+        np.testing.assert_allclose(group["value"], expected, atol=1e-9)
+    assert rows["value"].notna().sum() >= 2 * (N_CLASSES + N_CONCEPTS) / 2
+
+
+class TestBaselinesByHand:
+    """Two concepts, two classes, four birds, of which the third is taken for one of the other class."""
+
+    ROWS = torch.tensor([[2.0, 1], [2, 1], [2, 1], [1, 2]])
+    LABELS = torch.tensor([[1, 0], [0, 1], [1, 1], [1, 0]])
+    CLASSES = torch.tensor([0, 0, 1, 1])
+    CLASS_CONCEPTS = torch.tensor([[1.0, 0.0], [0.2, 0.8]])
+
+    def table(self, **changed: Any) -> pd.DataFrame:
+        head = nn.Linear(2, 2, bias=False)
+        head.weight.data = torch.eye(2)
+        model = PostHocCBM(nn.Identity(), ConceptBank(torch.eye(2)), head, values="raw")
+        batches = [tuple(part[rows] for part in (self.ROWS, self.CLASSES, self.LABELS)) for rows in ([0, 1, 2], [3])]
+        return score_concepts(model, batches, class_concepts=self.CLASS_CONCEPTS, top_l=(1, 2), **changed)
+
+    def rows(self, table: pd.DataFrame, **fields: Any) -> list[float]:
+        for name, value in fields.items():
+            table = table[table[name] == value]
+        return table["value"].tolist()
+
+    def test_baselines_of_cem(self) -> None:
+        table = self.table()
+        cem = table[table["metric"] == "CEM"]
+        # The concepts are on three and on two of four birds; of the three that are right on two and on one.
+        assert self.rows(cem, baseline="commonest concept", set="all") == [3 / 4, 5 / 8]
+        assert self.rows(cem, baseline="commonest concept", set="correct") == [2 / 3, 3 / 6]
+        # The classes name concepts 0, 0, 1, 1, which are there, not there, there and not there.
+        assert self.rows(cem, baseline="class recital", set="all") == [1 / 2, 5 / 8]
+        assert self.rows(cem, baseline="class recital", set="correct") == pytest.approx([1 / 3, 3 / 6])
+        counted = cem[(cem["set"] == "correct") & (cem["baseline"] != "")]
+        assert set(zip(counted["n"], counted["undefined"], strict=True)) == {(3, 1)}
+
+    def test_gain(self) -> None:
+        # Concepts 0, 0, 0, 1 are named; the others show them 2 of 3, 3 of 3, 2 of 3 and 2 of 3 times.
+        images = self.table(per_image=True)
+        gains = self.rows(images, metric="CEM gain", explanation="value", l=1)
+        np.testing.assert_allclose(gains, [1 / 3, -1, 1 / 3, -2 / 3])
+        fields = {"metric": "CEM gain", "explanation": "value", "l": 1}
+        table = self.table()
+        assert self.rows(table, **fields, set="all") == pytest.approx([-1 / 4])
+        # Of birds 0, 1 and 3: 1 - 1/2, 0 - 2/2, 0 - 1/2.
+        assert self.rows(table, **fields, set="correct") == pytest.approx([-1 / 3])
+
+    def test_the_same_importance_everywhere(self) -> None:
+        table = self.table()
+        fields = {"metric": "CGIM", "baseline": "the same importance everywhere"}
+        concepts = (1.2 / 1.04**0.5 + 1) / 2 / 2**0.5
+        classes = (1 + 1 / 0.68**0.5) / 2 / 2**0.5
+        assert self.rows(table, **fields, item_kind="concept") == pytest.approx([concepts])
+        assert self.rows(table, **fields, item_kind="class") == pytest.approx([classes])
+
+    def test_none_of_controls_and_none_without_baselines(self) -> None:
+        named = {"commonest concept", "class recital", "the same importance everywhere"}
+        assert not named & {*self.table(baselines=False)["baseline"]}
+        bank = ConceptBank(torch.tensor([[0.6, 0.8], [0.8, -0.6]]))
+        table = self.table(controls=[PostHocCBM(nn.Identity(), bank, nn.Linear(2, 2), values="raw")])
+        assert not named & {*table.loc[table["model"] == "control", "baseline"]}
+        assert {"CEM gain", "CGIM correlation"} <= {*table.loc[table["model"] == "control", "metric"]}
+
+    def test_rows_of_classes_and_accuracy(self) -> None:
+        images = self.table(per_image=True)
+        assert self.rows(images, metric="accuracy") == [1, 1, 0, 1]
+        # Of values: the mean of birds 0 and 1, and bird 3.
+        assert self.rows(images, metric="class importance", explanation="value") == [2, 1, 1, 2]
+        truth = images[images["metric"] == "class concepts"]
+        np.testing.assert_allclose(truth["value"], [1, 0, 0.2, 0.8])
+        assert truth[["model", "image", "label", "item"]].values.tolist() == [
+            ["", -1, label, f"concept {item}"] for label in (0, 1) for item in (0, 1)
+        ]
+
+
+def test_a_zero_importance_ranks_no_concept() -> None:
+    """A black image has values of 0, and no concept comes first; its weights rank all the same."""
+    torch.manual_seed(0)
+    backbone = nn.Conv2d(3, 4, 3, stride=2, bias=False)
+    model = PostHocCBM(backbone, ConceptBank(torch.randn(5, 4)), nn.Linear(5, N_CLASSES), values="raw")
+    samples = [sample._replace(points=sample.points.nan_to_num(3.0)) for sample in make_samples(torch.float32)]
+    samples[6] = samples[6]._replace(image=torch.zeros(3, *SIZE))
+    columns = images_of(model, samples=samples)
+    others = np.arange(N) != 6
+    for metric, explanation, baseline in (
+        ("CLM", "value", ""),
+        ("CLM", "contribution", "centred Gaussian"),
+        ("part specificity", "value", ""),
+    ):
+        np.testing.assert_array_equal(np.isfinite(columns[metric, explanation, 1, 3.0, baseline]), others)
+    for metric, alpha in (("CEM", 0), ("CEM gain", 0)):
+        np.testing.assert_array_equal(np.isfinite(columns[metric, "value", 2, alpha, ""]), others)
+    assert np.isfinite(columns["CLM", "weight", 1, 3.0, ""]).all()
+    images, _, _, points = (tensor.numpy() for tensor in next(iter(DataLoader(samples, N))))
+    metric = CLM(3, points=points, part_of_concept=PARTS, importance="value")
+    with pytest.warns(UserWarning, match=r"importance is zero throughout \(1 of 11 samples\)"):
+        scores = metric(model, images, model(torch.as_tensor(images)).argmax(1).numpy())
+    np.testing.assert_array_equal(scores, columns["CLM", "value", 1, 3.0, ""])
 
 
 def test_intervals_of_clm_are_those_of_summarise() -> None:
@@ -131,10 +252,11 @@ def test_the_table_sums_up_the_scores_of_the_images() -> None:
     model = SharingConceptModel()
     table, images = run(model), run(model, per_image=True)
     keys = ["metric", "explanation", "l", "alpha", "baseline"]
+    images = images[images["image"] >= 0]
     expected = images.groupby(keys, dropna=False)["value"].agg(["mean", "count"])
-    table = table[(table["set"] == "all") & ~table["metric"].isin(("accuracy", "CGIM"))].set_index(keys)
+    table = table[(table["set"] == "all") & (table["baseline"] != "commonest concept")].set_index(keys)
     assert len(table) == len(expected) - 1  # density stands in the column of chance
-    np.testing.assert_allclose(table["value"], expected.loc[table.index, "mean"], rtol=1e-12)
+    np.testing.assert_allclose(table["value"], expected.loc[table.index, "mean"], rtol=1e-12, atol=1e-15)
     np.testing.assert_array_equal(table["n"], expected.loc[table.index, "count"])
 
 
@@ -218,7 +340,8 @@ def test_missing_truth_is_read_from_the_data_set() -> None:
     table = score_concepts(model, DataLoader(_Described(SAMPLES), 4), top_l=TOPS, alphas=ALPHAS)
     expected = run(model, concept_names=list("vwxyz"), class_names=list("KLMN"))
     pd.testing.assert_frame_equal(table, expected)
-    of_concepts = table[(table["item_kind"] == "concept") & (table["explanation"] == "value")]
+    of_concepts = table[(table["metric"] == "CGIM") & (table["item_kind"] == "concept")]
+    of_concepts = of_concepts[of_concepts["explanation"] == "value"]
     assert list(of_concepts["item"]) == ["", *"vwxyz"]
 
 

@@ -16,7 +16,7 @@ from fixtures_sub import write_release
 from quantus_concepts import score_vision_language
 from quantus_concepts.datasets import CUB200, SUB, PaintedBirds, PaintedSubstitutions
 from quantus_concepts.functional.intervals import interval
-from quantus_concepts.metrics.concepts.vision_language import attribute_words
+from quantus_concepts.metrics.streaming.vision_language import attribute_words
 
 #: Three colours and two shapes; the last is no concept of the model, but may be chosen.
 OPTIONS = ["wing_color::red", "wing_color::blue", "bill_shape::cone", "bill_shape::needle", "wing_color::green"]

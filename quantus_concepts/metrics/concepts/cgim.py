@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self, Unpack
@@ -11,9 +12,9 @@ import torch
 from quantus.helpers.enums import EvaluationCategory, ScoreDirection
 from torch import Tensor
 
-from captum_concepts._support.checks import check_choice
+from captum_concepts._support.checks import check_choice, check_flag
 from captum_concepts._support.running import predict_logits
-from quantus_concepts.functional.cgim import ClassSums, agreement
+from quantus_concepts.functional.cgim import NO_CLASS, ClassSums, agreement, cgim_reasons
 from quantus_concepts.metrics.host.checks import (
     SELECT,
     check_classes,
@@ -110,6 +111,10 @@ class CGIM(ConceptMetric):
         (N,) true classes, aligned with ``x_batch``; ``y_batch`` if None.
     importance : str
         On images: "contribution" (type 3), "value" (type 2) or "weight" (type 1).
+    centred : bool
+        Whether to correlate A and V, in place of the paper's cosine: means over the classes (per class: over the
+        concepts) are subtracted first. Only there 0 is no relation; an importance that is the same for every class has
+        a large cosine, and no correlation (NaN).
     **quantus : Unpack[QuantusArguments]
         `abs`, `normalise` and what else every Quantus metric takes, by keyword. Off by default: with ``abs`` or
         ``normalise`` the three types are not exact. The default aggregate is the mean of the defined scores.
@@ -125,7 +130,7 @@ class CGIM(ConceptMetric):
     random directions reach. Type 3 is positive for any fitted head, random directions had .32 where it was
     measured; compare a score with its own distribution over random concept banks. NaN, counted in
     ``records[-1].reasons``: a class without a correctly predicted sample (it is left out of the concepts' scores), and
-    a concept or class whose row is zero on either side. The scores of the last
+    a concept or class whose row is zero, or with `centred` does not vary, on either side. The scores of the last
     call are for concepts or classes, not for samples, so their number differs from ``len(x_batch)``.
 
     Examples
@@ -146,7 +151,7 @@ class CGIM(ConceptMetric):
     bounds = (-1.0, 1.0)
     of_samples = False
     sample_truth = ("labels",)
-    settings = ("class_concepts", "per", "importance")
+    settings = ("class_concepts", "per", "importance", "centred")
 
     def __init__(
         self,
@@ -154,18 +159,20 @@ class CGIM(ConceptMetric):
         per: str = "concept",
         labels: Any = None,
         importance: str = "contribution",
+        centred: bool = False,
         **quantus: Unpack[QuantusArguments],
     ) -> None:
         """Bind what people say of classes. A score of 1 says that importance is proportional to it.
 
-        A score of 0 says that the two have nothing in common, a negative one that they are opposed.
+        A negative score says that they are opposed. A correlation of 0 says that they are unrelated; a cosine of 0 does
+        not, see the notes.
         """
         super().__init__(**quantus)
         check_choice("per", per, ("concept", "class"))
         check_choice("importance", importance, IMPORTANCES)
         self.class_concepts = to_class_concepts("class_concepts", class_concepts)
         self._columns = getattr(class_concepts, "columns", None)
-        self.per, self.importance = per, importance
+        self.per, self.importance, self.centred = per, importance, check_flag("centred", centred)
         self._bind(labels=labels)
 
     def check_truth(self, name: str, value: Any) -> np.ndarray:
@@ -245,19 +252,19 @@ class CGIM(ConceptMetric):
         # The one transfer from the device.
         theta = scored.theta if scored.has_importance else None
         means = global_importance(scored.sums.on_host(), theta, ["weight"])[0]
-        scores = agreement(means, torch.as_tensor(self.class_concepts), self.per).numpy()
+        truth = torch.as_tensor(self.class_concepts)
+        scores = agreement(means, truth, self.per, self.centred).numpy()
         result = Result(scores, {})
         n_classes, n_concepts = means.shape
         without = int(np.isnan(means.numpy()).any(1).sum())
         number, unit = (n_classes, "classes") if self.per == "class" else (n_concepts, "concepts")
-        zero = int(np.isnan(scores).sum()) - (without if self.per == "class" else 0)
         if self.per == "concept" and 0 < without < n_classes:
             result.outcome = "scores are over fewer classes, or NaN,"
         if without:
             reason = "a class has no correctly predicted sample with an explanation"
             result.reasons[reason] = Counted(without, n_classes, "classes")
-        if zero and without < n_classes:
-            result.reasons["importance or truth is zero throughout"] = Counted(zero, number, unit)
+        whys = Counter(cgim_reasons(means, truth, self.per, self.centred) if np.isnan(scores).any() else ())
+        result.reasons |= {why: Counted(n, number, unit) for why, n in whys.items() if why not in ("", NO_CLASS)}
         result.reasons |= count_reasons(scored.why, scored.n)
         return result
 

@@ -22,6 +22,7 @@ from quantus_concepts.functional.regions import (
     pixels_of,
     threshold_hits_of_pixels,
 )
+from quantus_concepts.metrics.concepts.cem import ZERO
 from quantus_concepts.metrics.concepts.locations import chance_at_places, concepts_by_part, first_with_part
 from quantus_concepts.metrics.host.checks import (
     check_images,
@@ -288,13 +289,14 @@ class CLM(ConceptMetric):
         numbers = torch.cat([norms, hits.view(ranked.shape), ranked], 1).cpu()
         norms, hits, ranked = numbers.split([1, self.top_l, self.top_l], 1)
         means = running_means(hits[..., None], (self.top_l,))[:, 0, 0]
-        unknown = ~np.isfinite(norms[:, 0].numpy())
-        scores = np.where(unknown, np.nan, means.numpy()).astype(float)
+        unknown, zero = ~np.isfinite(norms[:, 0].numpy()), (norms[:, 0] == 0).numpy()
+        scores = np.where(unknown | zero, np.nan, means.numpy()).astype(float)
         hidden = np.isnan(points[np.arange(len(points))[:, None], parts[ranked.long().numpy()]]).any(-1)
-        unseen = np.asarray(~unknown & hidden.all((1, 2)))
+        unseen = np.asarray(~(unknown | zero) & hidden.all((1, 2)))
         why = add_reason(no_reasons(len(scores)), unknown, "the model's importances are not finite")
+        why = add_reason(why, zero, ZERO)
         why = add_reason(why, unseen, f"no part of the first {self.top_l} concepts is visible")
-        why = add_reason(why, np.isnan(scores) & ~unknown & ~unseen, "the model's maps are not finite")
+        why = add_reason(why, np.isnan(scores) & ~(unknown | zero | unseen), "the model's maps are not finite")
         return Scored(scores, self._chance(hidden), why, y_batch)
 
     @property

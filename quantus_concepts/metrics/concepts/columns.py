@@ -14,6 +14,8 @@ from torch import Tensor
 from captum_concepts._support.checks import check_shape, to_numpy
 from captum_concepts._support.running import to_model
 from captum_concepts.models.interventions import Levels
+from quantus_concepts.functional.cem import ranked_presence
+from quantus_concepts.functional.cem_gain import class_recital
 from quantus_concepts.functional.cgim import ClassSums
 from quantus_concepts.functional.ranking import first_concepts
 from quantus_concepts.functional.substitution import MAJORITY, movement, recital, substitution
@@ -144,6 +146,7 @@ class ModelScorer:
         ranks = _to_host(torch.cat([values, logits], 1), ranked, number)
         blocks: list[Block] = [([col.LABEL, col.PREDICTED], torch.stack([labels, predicted], 1))]
         blocks += self._existence_blocks(values, importance, order, concepts)
+        blocks += self._recital_blocks(batch)
         blocks += self._intervention_blocks(values, predicted, labels, concepts, number)
         blocks += self._substitution_blocks(values, batch)
         if self.variants.moves and batch.before is not None:
@@ -177,10 +180,22 @@ class ModelScorer:
                 of_columns = right if chosen is None else right[:, chosen.to(right.device)]
                 blocks.append(([score], of_columns.mean(1, keepdim=True)))
         if order is not None:
-            shares = existence(importance, concepts.expand(importance.shape), order, variants.top_l)
-            scores = [Score(col.CEM, name, top) for name in variants.explanations for top in variants.top_l]
-            blocks.append((scores, shares.transpose(0, 1).flatten(1)))
+            presence = ranked_presence(importance, concepts.expand(importance.shape), order)
+            for metric, numbers in ((col.PRESENCE, presence), (col.ORDER, order)):
+                ranks = range(1, order.shape[2] + 1)
+                scores = [Score(metric, name, rank) for name in variants.explanations for rank in ranks]
+                blocks.append((scores, numbers.transpose(0, 1).flatten(1)))
         return blocks
+
+    def _recital_blocks(self, batch: ConceptBatch) -> list[Block]:
+        """Return CEM of the commonest concepts of each true class, on the host, where labels come from."""
+        variants = self.variants
+        if not self.baselines or batch.concepts is None or variants.class_concepts is None or not variants.explanations:
+            return []
+        importance = class_recital(torch.as_tensor(variants.class_concepts), batch.labels.cpu())
+        presence = ranked_presence(importance, batch.concepts.cpu(), first_concepts(importance, max(variants.top_l)))
+        scores = [Score(col.CEM, l=top, baseline=col.CLASS_RECITAL) for top in variants.top_l]
+        return [(scores, existence(presence, variants.top_l))]
 
     def _intervention_blocks(
         self, values: Tensor, predicted: Tensor, labels: Tensor, concepts: Tensor | None, number: int
@@ -267,7 +282,7 @@ class ModelScorer:
 
 
 def _to_host(numbers: Tensor, ranked: Tensor | None, number: int) -> np.ndarray:
-    """Return ranks (b, E, T) on the host; raise where values and logits (B, L + K) are not finite."""
+    """Return ranks (b, E, T + 1) on the host; raise where values and logits (B, L + K) are not finite."""
     # The largest absolute number is not finite if any is not.
     largest = torch.linalg.vector_norm(numbers, torch.inf, 1)
     # The one transfer from the device for each batch and model.

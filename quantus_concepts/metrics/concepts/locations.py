@@ -12,7 +12,7 @@ from torch import Tensor
 from quantus_concepts.functional.clm import running_means
 from quantus_concepts.functional.normalisation import finite_rows
 from quantus_concepts.functional.part_specificity import own_and_other_hits
-from quantus_concepts.functional.ranking import first_concepts
+from quantus_concepts.functional.ranking import first_concepts, ranks_concepts
 from quantus_concepts.functional.regions import hits_of_parts, pixels_of
 from quantus_concepts.metrics.concepts import names as col
 from quantus_concepts.metrics.concepts.names import Block, Score
@@ -51,8 +51,9 @@ class Locations:
         self._first = min(tops, default=1)
 
     def rank(self, importance: Tensor) -> Tensor:
-        """Return the first concepts (B, E, T) that have a part, by the importances (E, B, L)."""
-        return first_with_part(importance, self._parts, max(self._tops)).transpose(0, 1)
+        """Return the first concepts that have a part, and last whether the importance ranks any: (B, E, T + 1)."""
+        first = first_with_part(importance, self._parts, max(self._tops))
+        return torch.cat([first, ranks_concepts(importance)[..., None]], -1).transpose(0, 1)
 
     def scores(self, *, baselines: bool, several: bool) -> list[Score]:
         """Return the names of the columns; `several` if parts have several places."""
@@ -87,10 +88,10 @@ class Locations:
         points: np.ndarray,
         elsewhere: np.ndarray | None,
     ) -> list[Block]:
-        """Return the columns of a batch: `ranks` (B, E, T), and places (B, P, Q, 2) of its parts and of another's."""
+        """Return the columns of a batch: ranks as of `rank`, and places (B, P, Q, 2) of its parts and of another's."""
         size = (int(images.shape[-2]), int(images.shape[-1]))
         device = images.device if features is None else features.device
-        pairs = _Pairs(ranks, self._parts)
+        pairs = _Pairs(ranks[..., :-1], ranks[..., -1] > 0, self._parts)
         if elsewhere is None:
             finite, hits = self._hits(model, images, features, device, pairs, points, size)
         else:
@@ -120,14 +121,14 @@ class Locations:
         where = self._places(pairs, pixels_of(points, size).numpy(), pairs.place[:, :, : self._first])
         slots, chosen, lookup, parts, places = _to_device(
             device,
-            *(pairs.slots, pairs.flat, np.concatenate([pairs.place, len(pairs.image) + pairs.place], 1)),
+            *(pairs.slots, pairs.flat, pairs.look_up([pairs.place, len(pairs.image) + pairs.place])),
             *(pairs.part, where),
         )
         maps = concept_maps(model, features, images, slots).flatten(0, 1)
         finite = finite_rows(maps)
         hits = hits_of_parts(maps[chosen], places, size, self._alphas, finite[chosen])
         here, there = own_and_other_hits(hits, parts, concepts_by_part(self._parts, points.shape[1]))
-        return finite, torch.cat([here, here - there])[lookup]
+        return finite, _with_undefined(here, here - there)[lookup]
 
     def _hits_with_baselines(
         self,
@@ -157,7 +158,7 @@ class Locations:
         slots, chosen, lookup, whose, parts, places = _to_device(
             device,
             *(pairs.slots, np.concatenate([pairs.flat, pairs.slots.size + np.arange(len(points))])),
-            *(np.concatenate(rows, 1), pairs.image, np.tile(pairs.part, 3), where),
+            *(pairs.look_up(rows), pairs.image, np.tile(pairs.part, 3), where),
         )
         maps = concept_maps(model, features, images, slots).flatten(0, 1)
         norms = feature_norms(model, features)
@@ -170,7 +171,7 @@ class Locations:
         centre = torch.as_tensor(self._region.hits(points, size)).to(hits)
         at_parts = torch.cat([hits[:n_pairs, :n_parts], hits[n_pairs:, :n_parts][whose], centre[whose]])
         here, other_hits = own_and_other_hits(at_parts, parts, concepts_by_part(self._parts, n_parts))
-        blocks = torch.cat([here, other_hits, hits[:n_pairs, n_parts], here - other_hits])
+        blocks = _with_undefined(here, other_hits, hits[:n_pairs, n_parts], here - other_hits)
         return finite[: pairs.slots.size], blocks[lookup]
 
     @staticmethod
@@ -236,8 +237,10 @@ class GaussianRegion:
 class _Pairs:
     """Each pair of image and concept once, however many explanations rank it: it has one map."""
 
-    def __init__(self, ranks: np.ndarray, parts: np.ndarray) -> None:
+    def __init__(self, ranks: np.ndarray, is_ranked: np.ndarray, parts: np.ndarray) -> None:
         n, n_concepts = len(ranks), len(parts)
+        #: (B, E): whether the importance ranks any concept.
+        self._is_ranked = is_ranked
         pairs, place = np.unique(np.arange(n)[:, None, None] * n_concepts + ranks, return_inverse=True)
         #: (B, E, T): the pair of each rank; (U,): image and part of each pair.
         self.place: np.ndarray = place.reshape(ranks.shape)
@@ -251,6 +254,17 @@ class _Pairs:
         self.slots[self.image, slot] = concept
         #: (U,): where the map of each pair is among all maps.
         self.flat = self.image * counts.max() + slot
+
+    def look_up(self, places: Sequence[np.ndarray]) -> np.ndarray:
+        """Return places (B, E or 1, T) among hits one after another; of what ranks no concept the last, undefined."""
+        # Rows of one explanation are those of the last one.
+        rows = [np.where(self._is_ranked[:, -part.shape[1] :, None], part, -1) for part in places]
+        return np.concatenate(rows, 1)
+
+
+def _with_undefined(*hits: Tensor) -> Tensor:
+    """Return hits (U, A) one after another, and last a row of NaN."""
+    return torch.cat([*hits, hits[0].new_full((1, hits[0].shape[1]), torch.nan)])
 
 
 def _to_device(device: torch.device, *arrays: np.ndarray) -> list[Tensor]:

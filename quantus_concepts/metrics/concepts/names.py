@@ -25,8 +25,11 @@ Block = tuple[list[Score], Tensor]
 LABEL, PREDICTED, ADDED, REMOVED = Score("label"), Score("predicted"), Score("added"), Score("removed")
 #: Whether the maps that were needed are finite.
 FINITE_MAPS = Score("finite maps")
+#: Metrics of the columns from which CEM and its gain are computed: for each explanation and rank (``l``) whether the
+#: image shows the concept, and which one it is.
+PRESENCE, ORDER = "presence", "order"
 
-DENSITY = Score("density")
+DENSITY, ACCURACY = Score("density"), Score("accuracy")
 CONCEPT_ACCURACY, NEGATIVE_FIRST = Score("concept accuracy"), Score("negative first", "contribution", 1)
 #: The concept accuracy on images without substitution, for the concepts that are put in anywhere and for all.
 ACCURACY_ADDED, ACCURACY_ALL = Score("T_A"), Score("T")
@@ -39,6 +42,10 @@ MOVES = (ADDED_MOVES, REMOVED_MOVES, OTHERS_MOVE, RISES, SELECTIVITY, CLASS_KEPT
 
 #: Values of the column ``metric``.
 CGIM, CEM, CLM = "CGIM", "CEM", "CLM"
+#: CGIM by Pearson's correlation, and CEM less prevalence.
+CGIM_CORRELATION, CEM_GAIN = "CGIM correlation", "CEM gain"
+#: Rows of the tables of images that are about classes, by which CGIM is compared: importance (K, L), and the truth.
+CLASS_IMPORTANCE, CLASS_CONCEPTS = "class importance", "class concepts"
 #: CLM at the concept's part less CLM of the same map at the other visible parts of the same image.
 PART_SPECIFICITY = "part specificity"
 #: Accuracy of the class after interventions; ``explanation`` is then their order and ``l`` their number.
@@ -50,12 +57,14 @@ LOCATION_CHANCE = "CLM chance"
 #: into its opposite.
 OTHER_IMAGE, GAUSSIAN, WRONG_LABELS = "parts of another image", "centred Gaussian", "wrong labels"
 OTHER_PARTS, FEATURE_NORM = "other parts of the image", "feature norm"
+#: Baselines of CGIM, and of CEM.
+SAME_IMPORTANCE = "the same importance everywhere"
+COMMONEST_CONCEPT, CLASS_RECITAL = "commonest concept", "class recital"
 
 #: Chance of an answer yes or no.
 CHANCE = 0.5
 #: Smallest and largest value of the metrics that do not lie in [0, 1]; movements are in units of the concept values.
 BOUNDS = {
-    CGIM: (-1.0, 1.0),
-    PART_SPECIFICITY: (-1.0, 1.0),
+    **dict.fromkeys((CGIM, CGIM_CORRELATION, CEM_GAIN, PART_SPECIFICITY), (-1.0, 1.0)),
     **{score.metric: (-math.inf, math.inf) for score in (ADDED_MOVES, REMOVED_MOVES, OTHERS_MOVE)},
 }

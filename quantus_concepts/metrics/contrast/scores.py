@@ -102,7 +102,7 @@ def score_contrasts(
         of the ``n`` defined scores; ``low`` and ``high``, its 95 % interval over images; ``undefined`` scores and the
         ``reason``; ``chance``, the score of a random map; ``control``, for MCS that of the masks at random places.
         Also ``unconverged``, how many patches were left out. With `per_image` a row for each method, metric and
-        ``image``, with its ``score`` and why it has none.
+        ``image``, with its class ``label``, its ``score`` and why it has none: what `quantus_concepts.compare` reads.
 
     Raises
     ------
@@ -151,7 +151,8 @@ def score_contrasts(
             for name, (where, compare, unattributed) in compared[metric].items():
                 first, second = (_regions(result, getattr(result, where)[subject]) for subject in pair)
                 scores, reasons = score_pair(compare, first, second, why[metric], unattributed)
-                columns = {"method": method, "metric": name, "image": range(len(scores)), "score": scores}
+                images = {"image": range(len(scores)), "label": pair[0].labels.numpy()}
+                columns = {"method": method, "metric": name, **images, "score": scores}
                 parts.append(pd.DataFrame(columns | {"reason": first_reasons(reasons)}))
     table = pd.concat(parts, ignore_index=True)
     return table if per_image else contrast_table(table, unconverged=int((~overlooked).sum()))

@@ -47,7 +47,7 @@ from quantus_concepts.metrics.streaming.loader import (
 )
 from quantus_concepts.metrics.streaming.state import ConceptState
 from quantus_concepts.metrics.streaming.stream import control_levels, model_levels, run_models, threshold_of
-from quantus_concepts.metrics.streaming.table import (
+from quantus_concepts.metrics.streaming.substitutions import (
     about_images,
     bound_substitutions,
     substitution_images,
@@ -89,8 +89,9 @@ def score_concepts(
     Aysel et al. (2025), "Concept-Based Explainable AI: Metrics and Benchmarks", Equations 3 to 11. Each number is what
     the metric class gives for it on the same images, explained for the class the model predicts: `CEM` with this
     ``importance`` and ``top_l``, and ``only_correct`` for the set "correct"; `CLM` with this ``alpha``; `CGIM` per
-    concept and per class. The backbone runs once for each image, also if several models share it. Only the scores of
-    the images are kept, and for the baselines their part points.
+    concept and per class. "CEM gain" is `CEM` with ``gain=True``, "CGIM correlation" is `CGIM` with ``centred=True``.
+    The backbone runs once for each image, also if several models share it. Only the scores of the images are kept, with
+    their concept labels until the pass ends, and for the baselines their part points.
 
     A metric is scored where its ground truth is known: CGIM needs `class_concepts`, CEM the concept labels, CLM points
     and `part_of_concept`. Missing values are read from the samples and from ``loader.dataset``
@@ -134,9 +135,12 @@ def score_concepts(
         and, where `added` is known, "S+", "S-" and "recital", for which the value itself is present, too
         (`score_substitutions` has these by attribute, group and class).
     baselines : bool
-        Whether CLM is measured with baselines too, in the column ``baseline``: the same maps at the other visible parts
-        of the same image and at the parts of another image, the norm of the backbone's features (undefined without
-        ``feature_maps`` of the model), and a Gaussian at the centre of every image.
+        Whether baselines are measured too, in the column ``baseline``. CLM: the same maps at the other visible parts of
+        the same image and at the parts of another image, the norm of the backbone's features (undefined without
+        ``feature_maps`` of the model), and a Gaussian at the centre of every image. CEM: "commonest concept", the
+        concepts that most of the images show, named for all of them, and "class recital", the commonest concepts of the
+        true class by `class_concepts`, which should then be that of the training images. CGIM: "the same importance
+        everywhere", a matrix of ones, which has no correlation.
     controls : sequence or dict
         Baseline models (`quantus_concepts.functional.random_banks`), or a dict of them by one name. Each number is
         their mean, with ``low`` and ``high`` the range of 95 % of them. By default the random banks that
@@ -158,7 +162,8 @@ def score_concepts(
     class_names : sequence of str, optional
         K names, likewise.
     per_image : bool
-        Whether to return the scores of the images, of the models alone, in place of their means.
+        Whether to return the scores of the images, of the models alone, in place of their means, for
+        `quantus_concepts.compare`.
     seed : int
         Random seed of the other-image baseline.
     display_progressbar : bool
@@ -169,18 +174,23 @@ def score_concepts(
     DataFrame
         A row for each number, models in their order and controls after them. ``model``; ``metric`` ("accuracy",
         "concept accuracy", "negative first", the share of images whose first concept by contribution speaks by being
-        absent, "S+", "S-", "recital", "accuracy after interventions", "CEM", "CLM", "part specificity",
-        CLM less CLM at the other parts for the smallest l (`functional.part_specificity`), or "CGIM"); ``explanation``
-        (of interventions their order), ``baseline``, ``set`` ("all" or "correct" images), ``l`` (of interventions
-        how many) and ``alpha``; ``item_kind`` ("concept" or "class", of CGIM) and ``item``, empty in the
-        row of their mean; ``value`` with its 95 % interval ``low`` to ``high``, over the predicted classes as clusters
-        (for S+, S- and recital pairs of class and concept put in; for interventions the true classes; CGIM has none:
-        compare it with the range of random banks); ``n`` defined scores and ``undefined`` ones; ``chance``, the labels'
-        density for CEM, alpha / 12 for CLM (more where a part has several places, see `CLM`), 1/2 for S+ and S-.
+        absent, "S+", "S-", "recital", "accuracy after interventions", "CEM", "CEM gain", "CLM", "part specificity",
+        CLM less CLM at the other parts for the smallest l (`functional.part_specificity`), "CGIM" or "CGIM
+        correlation"); ``explanation`` (of interventions their order), ``baseline``, ``set`` ("all" or "correct"
+        images), ``l`` (of interventions how many) and ``alpha``; ``item_kind`` ("concept" or "class", of CGIM) and
+        ``item``, empty in the row of their mean; ``value`` with its 95 % interval ``low`` to ``high``, over the
+        predicted classes as clusters (for S+, S- and recital pairs of class and concept put in; for interventions and
+        class recital the true classes;
+        CGIM and the commonest concept have none: compare CGIM with the range of random banks); ``n`` defined scores and
+        ``undefined`` ones; ``chance``, the labels' density for CEM, 0 for CEM gain, alpha / 12 for CLM (more where a
+        part has several places, see `CLM`), 1/2 for S+ and S-.
 
         With `per_image` a row for each image and score: ``model``, ``image`` (from 0), ``label``, ``predicted``,
         ``metric`` ("density" is the share of concepts that the image shows), ``explanation``, ``l``, ``alpha``,
-        ``baseline``, ``value``. CGIM has no score of an image.
+        ``baseline``, ``item``, ``value``. CGIM has no score of an image: with `class_concepts` there are rows, of image
+        -1, from which `quantus_concepts.compare` computes it. "class importance" is the mean importance for a class
+        (``label``) of a concept (``item``), NaN for a class without a correctly predicted image; "class concepts", of
+        no model, is the truth.
 
     Raises
     ------
@@ -200,7 +210,7 @@ def score_concepts(
     >>> concept_labels = torch.eye(4)[[0, 1, 0, 1, 2, 3]]
     >>> table = score_concepts(cbm, [(images, labels, concept_labels)], top_l=[1])
     >>> sorted(table["metric"].unique())
-    ['CEM', 'accuracy', 'negative first']
+    ['CEM', 'CEM gain', 'accuracy', 'negative first']
     """
     state = concept_state(
         model,
@@ -337,6 +347,7 @@ def concept_state(
         stride=control_stride,
         interventions=interventions_after(counts, seed),
         levels=levels,
+        baselines=baselines,
     )
     bound: dict[str, Any] = {
         "labels": None if labels is None else to_classes("labels", labels),
@@ -370,6 +381,7 @@ def model_scorers(
     stride: int = 1,
     interventions: Interventions | None = None,
     levels: Any = None,
+    baselines: bool = False,
 ) -> list[ModelScorer]:
     """Return the scorers of models and, after them, of baseline models of one name."""
     control, control_models = controls
@@ -380,6 +392,7 @@ def model_scorers(
             ModelScorer(
                 *(model, replace(variants, interventions=interventions), threshold_of(threshold, name, default)),
                 levels=own_levels,
+                baselines=baselines,
             )
         )
     for place, (model, own_levels) in enumerate(

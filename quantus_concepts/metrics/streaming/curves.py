@@ -17,7 +17,6 @@ from quantus_concepts.metrics.concepts.names import CONCEPT_ACCURACY, INTERVENED
 from quantus_concepts.metrics.host.checks import to_classes
 from quantus_concepts.metrics.host.model import ConceptModel, check_concept_models
 from quantus_concepts.metrics.streaming.api import model_scorers
-from quantus_concepts.metrics.streaming.state import ConceptState
 from quantus_concepts.metrics.streaming.stream import run_models
 from quantus_concepts.metrics.streaming.table import concept_table
 
@@ -105,7 +104,7 @@ def intervention_curve(
         "concept_labels": None if concept_labels is None else to_presence("concept_labels", concept_labels),
     }
     states = run_models(scorers, loader, bound, display_progressbar=display_progressbar)
-    return curves_of(concept_table(ConceptState([*models], "", states), None, None))
+    return curves_of(concept_table(list(zip(models, states, strict=True)), "", [], None, None))
 
 
 def curves_of(scores: pd.DataFrame) -> pd.DataFrame:

@@ -1,65 +1,20 @@
-"""What is kept of the images that concept models are scored on: states of ranges join, and give the tables."""
+"""Scores of concept models on some images: states of ranges join, and give the tables."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Self
 
-import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
 
-from captum_concepts._support.checks import to_numpy
 from captum_concepts._support.shown import describe
-from quantus_concepts.functional.cgim import ClassSums, agreement
-from quantus_concepts.metrics.concepts import names as col
-from quantus_concepts.metrics.concepts.cgim import global_importance
+from quantus_concepts.functional.cgim import ClassSums
 from quantus_concepts.metrics.concepts.names import Score
+from quantus_concepts.metrics.streaming.model_state import ModelState
 from quantus_concepts.metrics.streaming.table import concept_images, concept_table
-
-
-@dataclass
-class ModelState:
-    """The columns (N, n) of one model, and the sums of its importances by class, on the host."""
-
-    scores: list[Score]
-    rows: Tensor
-    #: K and L.
-    shape: tuple[int, int]
-    explanations: tuple[str, ...] = ()
-    class_concepts: Tensor | None = None
-    sums: ClassSums | None = None
-    theta: Tensor | None = None
-
-    def columns(self) -> dict[Score, np.ndarray]:
-        """Return the numbers (N,) of all images, in float64."""
-        rows = to_numpy(self.rows)
-        return {
-            score: rows[:, index].astype(np.float64)
-            for index, score in enumerate(self.scores)
-            if score != col.FINITE_MAPS
-        }
-
-    def agreement(self, per: str) -> dict[str, np.ndarray]:
-        """Return CGIM of each concept or class, by explanation."""
-        if self.sums is None or self.class_concepts is None:
-            return {}
-        means = global_importance(self.sums, self.theta, self.explanations)
-        return dict(zip(self.explanations, agreement(means, self.class_concepts, per).numpy(), strict=True))
-
-    def merge(self, other: ModelState) -> None:
-        """Add the images of another state of the same model."""
-        self.rows = torch.cat([self.rows, other.rows])
-        if self.sums is not None and other.sums is not None:
-            self.sums.add_sums(other.sums)
-
-    def tensors(self) -> dict[str, Tensor]:
-        """Return what `merge` adds and tables need, by name."""
-        sums = {} if self.sums is None else {"sums": self.sums.sums, "counts": self.sums.counts}
-        return {"rows": self.rows, **sums} | ({} if self.theta is None else {"theta": self.theta})
 
 
 class ConceptState:
@@ -126,17 +81,19 @@ class ConceptState:
 
     def table(self) -> pd.DataFrame:
         """Return the table of `score_concepts`."""
-        return concept_table(self, self.class_names, self.concept_names)
+        return concept_table(self.models, self.control, self.controls, self.class_names, self.concept_names)
 
     def images(self) -> pd.DataFrame:
         """Return the table of `score_concepts` with ``per_image=True``."""
-        return concept_images(self)
+        return concept_images(self.models, self.class_names, self.concept_names)
 
     def tensors(self) -> dict[str, Tensor]:
         """Return everything as tensors by name, which safetensors can keep; `from_tensors` takes them."""
         about: dict[str, Any] = {"names": self.names, "control": self.control, "n": len(self.columns)}
         about |= {"class_names": self.class_names, "concept_names": self.concept_names}
-        about["models"] = [(state.scores, state.shape, state.explanations) for state in self.columns]
+        about["models"] = [
+            (state.scores, state.shape, state.explanations, state.top_l, state.baselines) for state in self.columns
+        ]
         text = json.dumps(about).encode()
         tensors = {"about": torch.tensor(list(text), dtype=torch.uint8)}
         # Once: it is the same for all models, and a file may not hold the same memory twice.
@@ -152,16 +109,17 @@ class ConceptState:
         """Return the state that `tensors` gave."""
         about = json.loads(bytes(tensors["about"].tolist()))
         columns, table = [], tensors.get("class_concepts")
-        for number, (scores, shape, explanations) in enumerate(about["models"]):
+        for number, (scores, shape, explanations, top_l, baselines) in enumerate(about["models"]):
             rows = tensors[f"{number}/rows"]
-            theta, sums, counts = (tensors.get(f"{number}/{name}") for name in ("theta", "sums", "counts"))
+            names = ("theta", "sums", "counts", "labels")
+            theta, sums, counts, labels = (tensors.get(f"{number}/{name}") for name in names)
             class_sums = None
             if sums is not None and counts is not None:
                 class_sums = ClassSums(*sums.shape)
                 class_sums.sums, class_sums.counts = sums.clone(), counts.clone()
             named = [Score(*fields) for fields in scores]
-            state = ModelState(named, rows, (shape[0], shape[1]), tuple(explanations), table, class_sums, theta)
-            columns.append(state)
+            settings = ((shape[0], shape[1]), tuple(explanations), tuple(top_l), baselines)
+            columns.append(ModelState(named, rows, *settings, table, class_sums, theta, labels))
         return cls(about["names"], about["control"], columns, about["class_names"], about["concept_names"])
 
     def _key(self) -> tuple[Any, Any]:

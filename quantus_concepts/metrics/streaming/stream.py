@@ -20,7 +20,7 @@ from quantus_concepts.metrics.concepts.columns import Columns, ModelScorer, chec
 from quantus_concepts.metrics.host.model import ConceptModel, backbone_features, linear_weights, shares_features
 from quantus_concepts.metrics.host.rows import RowBuffer
 from quantus_concepts.metrics.streaming.loader import ConceptBatches, EarlierPoints
-from quantus_concepts.metrics.streaming.state import ModelState
+from quantus_concepts.metrics.streaming.model_state import ModelState, label_counts
 
 
 def run_models(
@@ -45,7 +45,7 @@ def run_models(
         required=required,
     )
     totals = [_Total(scorer, start) for scorer in scorers]
-    number = start
+    number, concept_labels = start, RowBuffer()
     with ExitStack() as stack, torch.no_grad():
         for model in (scorer.model for scorer in scorers):
             stack.enter_context(evaluation_mode(model, model.features, model.concept_predictor, model.head))
@@ -54,8 +54,10 @@ def run_models(
             features, before = _Features(batch.images), _Features(batch.before if variants.moves else None)
             for scorer, total in zip(scorers, totals, strict=True):
                 total.add(scorer.score(batch, number, features.of(scorer.model), before.of(scorer.model)))
+            if batch.concepts is not None:
+                concept_labels.add(batch.concepts > 0.5)
             number += len(batch.images)
-    return [total.state() for total in totals]
+    return [total.state(concept_labels.rows.cpu()) for total in totals]
 
 
 class _Total:
@@ -75,8 +77,8 @@ class _Total:
             self._sums.add_sums(columns.sums)
         self._last = columns
 
-    def state(self) -> ModelState:
-        """Return everything on the host; raise where a concept map is not finite."""
+    def state(self, concept_labels: Tensor) -> ModelState:
+        """Return everything on the host, with the labels (N, L) counted; raise where a concept map is not finite."""
         assert self._last is not None
         variants, scores = self._scorer.variants, self._last.scores
         rows = self._rows.rows.cpu()
@@ -88,10 +90,11 @@ class _Total:
             weights = linear_weights(self._scorer.model.head)
             theta = None if weights is None else weights.to("cpu", torch.float64, copy=True)
         return ModelState(
-            *(scores, rows, self._last.shape, variants.explanations),
+            *(scores, rows, self._last.shape, variants.explanations, variants.top_l, self._scorer.baselines),
             None if table is None else torch.as_tensor(table),
             None if self._sums is None else self._sums.on_host(),
             theta,
+            label_counts(scores, rows, concept_labels),
         )
 
 

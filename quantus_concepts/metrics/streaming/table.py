@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
+from torch import Tensor
 
 from captum_concepts._support.checks import to_numpy
+from quantus_concepts.functional.cgim import agreement
 from quantus_concepts.functional.intervals import distribution
 from quantus_concepts.functional.substitution import pair_numbers
 from quantus_concepts.metrics.concepts import names as col
 from quantus_concepts.metrics.concepts.names import Score
-from quantus_concepts.metrics.host.checks import to_numbers
 from quantus_concepts.metrics.host.metric import nanmean
 from quantus_concepts.metrics.host.rows import Row, score_row
-
-if TYPE_CHECKING:
-    from quantus_concepts.metrics.streaming.state import ConceptState, ModelState
+from quantus_concepts.metrics.streaming.model_state import ModelState
 
 #: Columns of the tables, with the value of a row that does not set them.
 COLUMNS: dict[str, Any] = {
@@ -67,21 +67,26 @@ def item_rows(scores: Any, names: Sequence[str], **fields: Any) -> list[Row]:
 
 
 def concept_table(
-    state: ConceptState, class_names: Sequence[str] | None, concept_names: Sequence[str] | None
+    models: Sequence[tuple[str, ModelState]],
+    control: str,
+    controls: Sequence[ModelState],
+    class_names: Sequence[str] | None,
+    concept_names: Sequence[str] | None,
 ) -> pd.DataFrame:
-    """Return a row for each number, models in their order and controls after them."""
-    names = _names(state, class_names, concept_names)
-    tables = [score_table(model_rows(columns, *names, model=name)) for name, columns in state.models]
-    if state.control:
-        of_control = partial(model_rows, classes=names[0], concepts=names[1], model=state.control, intervals=False)
-        tables.append(control_table([*map(of_control, state.controls)]))
+    """Return a row for each number, models in their order and controls, which have one name, after them."""
+    names = names_of(models[0][1], class_names, concept_names)
+    tables = [score_table(model_rows(columns, *names, model=name)) for name, columns in models]
+    if control:
+        of_control = partial(model_rows, classes=names[0], concepts=names[1], model=control, intervals=False)
+        tables.append(control_table([*map(of_control, controls)]))
     return pd.concat(tables, ignore_index=True)
 
 
-def _names(
-    state: ConceptState, class_names: Sequence[str] | None, concept_names: Sequence[str] | None
+def names_of(
+    model_columns: ModelState, class_names: Sequence[str] | None, concept_names: Sequence[str] | None
 ) -> tuple[list[str], list[str]]:
-    n_classes, n_concepts = state.columns[0].shape
+    """Return the names of the classes and of the concepts: their numbers where none are known."""
+    n_classes, n_concepts = model_columns.shape
     classes = _named_or_numbered("class_names", class_names, n_classes)
     return classes, _named_or_numbered("concept_names", concept_names, n_concepts)
 
@@ -104,7 +109,7 @@ def model_rows(
         named = {name: value for name, value in score._asdict().items() if value is not None}
         return mean_row(scores, clusters, intervals=intervals, **named, **fields)
 
-    rows = [mean_row(correct, None, metric="accuracy", intervals=intervals)]
+    rows = [mean_row(correct, None, metric=col.ACCURACY.metric, intervals=intervals)]
     rows += [
         row(score, columns[score], predicted)
         for score in (col.CONCEPT_ACCURACY, col.NEGATIVE_FIRST)
@@ -120,11 +125,21 @@ def model_rows(
     existence = {score: column for score, column in columns.items() if score.metric == col.CEM}
     for which, chosen in (("all", np.ones(len(labels), bool)), ("correct", correct)):
         chance = float(columns[col.DENSITY][chosen].mean()) if existence and chosen.any() else math.nan
-        # As in the metric, samples outside the set are undefined.
+        # As in the metric, samples outside the set are undefined. A recital is that of the true class.
         rows += [
-            row(score, np.where(chosen, column, np.nan), predicted, set=which, chance=chance)
+            row(
+                *(score, np.where(chosen, column, np.nan), labels if score.baseline else predicted),
+                **{"set": which, "chance": chance},
+            )
             for score, column in existence.items()
         ]
+        rows += [
+            row(score, column, predicted, set=which, chance=0.0)
+            for score, column in model_columns.gains(None if which == "all" else correct).items()
+        ]
+        if model_columns.baselines and model_columns.label_counts is not None:
+            counts = model_columns.label_counts[0 if which == "all" else 1, -1]
+            rows += _commonest_rows(counts, model_columns.top_l, len(labels), set=which, chance=chance)
     located = {score: column for score, column in columns.items() if score.metric == col.CLM}
     # A model's own first, then its baselines.
     for score, column in sorted(located.items(), key=lambda item: bool(item[0].baseline)):
@@ -135,12 +150,25 @@ def model_rows(
         row(score, column, predicted, chance=0.0)
         for score, column in sorted(specific.items(), key=lambda item: bool(item[0].baseline))
     ]
-    if model_columns.class_concepts is not None:
+    truth = model_columns.class_concepts
+    if truth is not None:
         for kind, names in (("concept", concepts), ("class", classes)):
-            for explanation, scores in model_columns.agreement(kind).items():
-                fields = {"metric": col.CGIM, "item_kind": kind, "explanation": explanation, "set": "correct"}
-                rows += item_rows(scores, names, **fields)
+            fields = {"item_kind": kind, "set": "correct"}
+            for metric, centred in ((col.CGIM, False), (col.CGIM_CORRELATION, True)):
+                for explanation, scores in model_columns.agreement(kind, centred=centred).items():
+                    rows += item_rows(scores, names, metric=metric, explanation=explanation, **fields)
+            if model_columns.baselines and model_columns.sums is not None:
+                same = agreement(torch.ones_like(truth), truth, kind)
+                fields |= {"metric": col.CGIM, "baseline": col.SAME_IMPORTANCE}
+                rows.append(mean_row(same, None, intervals=False, **fields))
     return [entry | {"model": model} for entry in rows]
+
+
+def _commonest_rows(counts: Tensor, tops: Sequence[int], n_images: int, **fields: Any) -> list[Row]:
+    """Return CEM of the l commonest concepts, for each l, by the counts (L + 1,) of `count_labels`."""
+    commonest, n = counts[:-1].sort(descending=True).values, int(counts[-1])
+    fields |= {"metric": col.CEM, "baseline": col.COMMONEST_CONCEPT, "n": n, "undefined": n_images - n}
+    return [{**fields, "l": top, "value": int(commonest[:top].sum()) / (top * n) if n else math.nan} for top in tops]
 
 
 def control_table(controls: Sequence[Sequence[Row]]) -> pd.DataFrame:
@@ -160,9 +188,28 @@ def control_table(controls: Sequence[Sequence[Row]]) -> pd.DataFrame:
     )
 
 
-def concept_images(state: ConceptState) -> pd.DataFrame:
-    """Return a row for each image and score of the models."""
-    return pd.concat([_image_table(columns, name) for name, columns in state.models], ignore_index=True)
+def concept_images(
+    models: Sequence[tuple[str, ModelState]], class_names: Sequence[str] | None, concept_names: Sequence[str] | None
+) -> pd.DataFrame:
+    """Return a row for each image and score of the models, and those about classes by which CGIM is compared."""
+    _, concepts = names_of(models[0][1], class_names, concept_names)
+    tables = [_image_table(columns, name) for name, columns in models]
+    for name, columns in models:
+        importance = columns.class_importance()
+        for explanation, matrix in zip(columns.explanations, () if importance is None else importance, strict=False):
+            fields = {"model": name, "metric": col.CLASS_IMPORTANCE, "explanation": explanation}
+            tables.append(_class_table(matrix, concepts, **fields))
+    truth = models[0][1].class_concepts
+    if truth is not None and models[0][1].sums is not None:
+        tables.append(_class_table(truth, concepts, model="", metric=col.CLASS_CONCEPTS, explanation=""))
+    return pd.concat(tables, ignore_index=True)
+
+
+def _class_table(matrix: Tensor, concepts: Sequence[str], **fields: str) -> pd.DataFrame:
+    """Return a row for each class and concept of a matrix (K, L)."""
+    label, item = np.indices(matrix.shape).reshape(2, -1)
+    named = {"image": -1, "label": label, "predicted": -1, "l": math.nan, "alpha": math.nan, "baseline": ""}
+    return pd.DataFrame({**fields, **named, "item": np.array(concepts)[item], "value": to_numpy(matrix).ravel()})
 
 
 def _image_table(model_columns: ModelState, model: str) -> pd.DataFrame:
@@ -172,146 +219,11 @@ def _image_table(model_columns: ModelState, model: str) -> pd.DataFrame:
         if score not in (col.ADDED, col.REMOVED) and score.metric != col.LOCATION_CHANCE
     }
     labels, predicted = (columns.pop(score).astype(np.int64) for score in (col.LABEL, col.PREDICTED))
+    columns = {col.ACCURACY: (labels == predicted).astype(np.float64), **columns, **model_columns.gains()}
     table = pd.concat([pd.DataFrame({**score._asdict(), "value": column}) for score, column in columns.items()])
     table = table.rename_axis("image").reset_index().astype({"l": "float64", "alpha": "float64"})
     table.insert(1, "label", labels[table["image"]])
     table.insert(2, "predicted", predicted[table["image"]])
     table.insert(0, "model", model)
+    table.insert(table.columns.get_loc("value"), "item", "")
     return table
-
-
-def bound_substitutions(
-    truth_of: Callable[..., Any], added: Any, removed: Any, labels: np.ndarray | None
-) -> dict[str, np.ndarray | None]:
-    """Return arrays with a row for each image that go before those of the loader's batches."""
-    put_in = truth_of("added", added, to_numbers)
-    if put_in is not None and not (put_in >= 0).any():
-        raise ValueError(
-            "Expected argument `added` to hold a concept of the model but all are -1: what was put in and the model's "
-            "concepts have nothing in common. Name the concepts as the data set does."
-        )
-    return {"added": put_in, "removed": truth_of("removed", removed, to_numbers), "labels": labels}
-
-
-class AboutImages:
-    """Pair, class, and concepts put in and taken out of each image, by name."""
-
-    def __init__(
-        self,
-        columns: Mapping[Score, np.ndarray],
-        pairs: np.ndarray | None,
-        class_names: Sequence[str],
-        concept_names: Sequence[str],
-    ) -> None:
-        self.labels, self.added, self.removed = (
-            columns[score].astype(np.int64) for score in (col.LABEL, col.ADDED, col.REMOVED)
-        )
-        self.class_names, self._concept_names = np.array(class_names), np.array([*concept_names, ""])
-        self._pairs = pair_numbers(self.labels, self.added) if pairs is None else pairs
-        if len(self._pairs) != len(self.labels):
-            raise ValueError(
-                f"Expected argument `pairs` to have shape (N,) = ({len(self.labels)},), one for each image, but got "
-                f"{self._pairs.shape}."
-            )
-
-    @property
-    def put_in(self) -> np.ndarray:
-        """The concepts that are put in anywhere."""
-        return np.unique(self.added[self.added >= 0])
-
-    def rows(
-        self, scores: Mapping[str, np.ndarray], chances: Mapping[str, np.ndarray], *, intervals: bool = True
-    ) -> list[Row]:
-        """Return the rows of one model: of all images, and of those of one attribute, group or class."""
-        attributes = self._concept_names[self.added]
-        groups = np.array([name.partition("::")[0] if "::" in name else "" for name in attributes])
-        kinds = (("attribute", attributes), ("group", groups), ("class", self.class_names[self.labels]))
-        every, unknown = np.ones(len(self.labels), bool), np.full(len(self.labels), np.nan)
-        parts = [("", "", every)]
-        parts += [(kind, str(item), items == item) for kind, items in kinds for item in np.unique(items[items != ""])]
-        return [
-            mean_row(
-                column[chosen],
-                self._pairs[chosen],
-                chances=chances.get(metric, unknown)[chosen],
-                intervals=intervals,
-                metric=metric,
-                item_kind=kind,
-                item=item,
-            )
-            for kind, item, chosen in parts
-            for metric, column in scores.items()
-        ]
-
-    def images(self, scores: Mapping[str, np.ndarray], model: str, predicted: np.ndarray) -> pd.DataFrame:
-        """Return the scores of one model, a row for each image and score."""
-        about = pd.DataFrame(
-            {
-                "model": model,
-                "image": np.arange(len(self.labels)),
-                "pair": self._pairs,
-                "class": self.class_names[self.labels],
-                "added": self._concept_names[self.added],
-                "removed": self._concept_names[self.removed],
-                "predicted": predicted,
-            }
-        )
-        tables = [about.assign(metric=metric, value=column) for metric, column in scores.items()]
-        return pd.concat(tables, ignore_index=True)
-
-
-def about_images(
-    state: ConceptState,
-    pairs: np.ndarray | None,
-    class_names: Sequence[str] | None,
-    concept_names: Sequence[str] | None,
-) -> AboutImages:
-    """Return pair, class and concepts of the images of a stream of substitutions."""
-    return AboutImages(state.columns[0].columns(), pairs, *_names(state, class_names, concept_names))
-
-
-def substitution_images(state: ConceptState, about: AboutImages) -> pd.DataFrame:
-    """Return a row for each image and score of the models."""
-    tables = []
-    for name, model_columns in state.models:
-        columns = model_columns.columns()
-        predicted = about.class_names[columns[col.PREDICTED].astype(np.int64)]
-        tables.append(about.images(_substitution_scores(columns), name, predicted))
-    return pd.concat(tables, ignore_index=True)
-
-
-def substitution_table(
-    state: ConceptState, about: AboutImages, accuracies: Sequence[ModelState], scores: Sequence[Score]
-) -> pd.DataFrame:
-    """Return a row for each number, models in order and controls last.
-
-    With `accuracies` also those of images without substitution, whose `scores` are named.
-    """
-    half = dict.fromkeys((col.PLUS.metric, col.MINUS.metric), np.full(len(about.labels), col.CHANCE))
-    tables: list[list[Row]] = []
-    for place, columns_of_model in enumerate(state.columns):
-        # Intervals of controls come from their spread, not from images.
-        intervals = place < len(state.names)
-        rows = about.rows(_substitution_scores(columns_of_model.columns()), half, intervals=intervals)
-        if accuracies:
-            accuracy = accuracies[place].columns()
-            rows += [
-                mean_row(
-                    *(accuracy[score], accuracy[col.LABEL]),
-                    chances=col.CHANCE,
-                    intervals=intervals,
-                    metric=score.metric,
-                )
-                for score in scores
-            ]
-        name = state.names[place] if intervals else state.control
-        tables.append([row | {"model": name} for row in rows])
-    n_models = len(state.names)
-    frames = [score_table(rows) for rows in tables[:n_models]]
-    if state.control:
-        frames.append(control_table(tables[n_models:]))
-    return pd.concat(frames, ignore_index=True)
-
-
-def _substitution_scores(columns: Mapping[Score, np.ndarray]) -> dict[str, np.ndarray]:
-    return {score.metric: columns[score] for score in (*col.SUBSTITUTED, *col.MOVES) if score in columns}

@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from quantus_concepts.comparison import compare
-from quantus_concepts.metrics.concepts.vision_language import WITH_NONE, WITHOUT_NONE
+from quantus_concepts.metrics.streaming.vision_language import WITH_NONE, WITHOUT_NONE
 from quantus_concepts.studies._kit.comparisons import (
     ABOVE,
     BELOW,

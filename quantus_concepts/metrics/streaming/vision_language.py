@@ -18,7 +18,8 @@ from quantus_concepts.metrics.concepts.names import ADDED, LABEL, MINUS, PLUS, R
 from quantus_concepts.metrics.host.checks import to_classes, truth_lookup
 from quantus_concepts.metrics.host.rows import Row, RowBuffer
 from quantus_concepts.metrics.streaming.loader import ADDED_REQUIRED, SEEN_REQUIRED, ConceptBatches
-from quantus_concepts.metrics.streaming.table import AboutImages, bound_substitutions, mean_row, score_table
+from quantus_concepts.metrics.streaming.substitutions import AboutImages, bound_substitutions
+from quantus_concepts.metrics.streaming.table import mean_row, score_table
 from quantus_concepts.pasta.encoders.encoder import Encoder
 from quantus_concepts.pasta.encoders.object_encoder import as_encoder
 

@@ -1,0 +1,155 @@
+"""Rows of the images in which one attribute is replaced: by attribute, group and class."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from quantus_concepts.functional.substitution import pair_numbers
+from quantus_concepts.metrics.concepts import names as col
+from quantus_concepts.metrics.concepts.names import Score
+from quantus_concepts.metrics.host.checks import to_numbers
+from quantus_concepts.metrics.host.rows import Row
+from quantus_concepts.metrics.streaming.model_state import ModelState
+from quantus_concepts.metrics.streaming.state import ConceptState
+from quantus_concepts.metrics.streaming.table import control_table, mean_row, names_of, score_table
+
+
+def bound_substitutions(
+    truth_of: Callable[..., Any], added: Any, removed: Any, labels: np.ndarray | None
+) -> dict[str, np.ndarray | None]:
+    """Return arrays with a row for each image that go before those of the loader's batches."""
+    put_in = truth_of("added", added, to_numbers)
+    if put_in is not None and not (put_in >= 0).any():
+        raise ValueError(
+            "Expected argument `added` to hold a concept of the model but all are -1: what was put in and the model's "
+            "concepts have nothing in common. Name the concepts as the data set does."
+        )
+    return {"added": put_in, "removed": truth_of("removed", removed, to_numbers), "labels": labels}
+
+
+class AboutImages:
+    """Pair, class, and concepts put in and taken out of each image, by name."""
+
+    def __init__(
+        self,
+        columns: Mapping[Score, np.ndarray],
+        pairs: np.ndarray | None,
+        class_names: Sequence[str],
+        concept_names: Sequence[str],
+    ) -> None:
+        self.labels, self.added, self.removed = (
+            columns[score].astype(np.int64) for score in (col.LABEL, col.ADDED, col.REMOVED)
+        )
+        self.class_names, self._concept_names = np.array(class_names), np.array([*concept_names, ""])
+        self._pairs = pair_numbers(self.labels, self.added) if pairs is None else pairs
+        if len(self._pairs) != len(self.labels):
+            raise ValueError(
+                f"Expected argument `pairs` to have shape (N,) = ({len(self.labels)},), one for each image, but got "
+                f"{self._pairs.shape}."
+            )
+
+    @property
+    def put_in(self) -> np.ndarray:
+        """The concepts that are put in anywhere."""
+        return np.unique(self.added[self.added >= 0])
+
+    def rows(
+        self, scores: Mapping[str, np.ndarray], chances: Mapping[str, np.ndarray], *, intervals: bool = True
+    ) -> list[Row]:
+        """Return the rows of one model: of all images, and of those of one attribute, group or class."""
+        attributes = self._concept_names[self.added]
+        groups = np.array([name.partition("::")[0] if "::" in name else "" for name in attributes])
+        kinds = (("attribute", attributes), ("group", groups), ("class", self.class_names[self.labels]))
+        every, unknown = np.ones(len(self.labels), bool), np.full(len(self.labels), np.nan)
+        parts = [("", "", every)]
+        parts += [(kind, str(item), items == item) for kind, items in kinds for item in np.unique(items[items != ""])]
+        return [
+            mean_row(
+                column[chosen],
+                self._pairs[chosen],
+                chances=chances.get(metric, unknown)[chosen],
+                intervals=intervals,
+                metric=metric,
+                item_kind=kind,
+                item=item,
+            )
+            for kind, item, chosen in parts
+            for metric, column in scores.items()
+        ]
+
+    def images(self, scores: Mapping[str, np.ndarray], model: str, predicted: np.ndarray) -> pd.DataFrame:
+        """Return the scores of one model, a row for each image and score."""
+        about = pd.DataFrame(
+            {
+                "model": model,
+                "image": np.arange(len(self.labels)),
+                "pair": self._pairs,
+                "class": self.class_names[self.labels],
+                "added": self._concept_names[self.added],
+                "removed": self._concept_names[self.removed],
+                "predicted": predicted,
+            }
+        )
+        tables = [about.assign(metric=metric, value=column) for metric, column in scores.items()]
+        return pd.concat(tables, ignore_index=True)
+
+
+def about_images(
+    state: ConceptState,
+    pairs: np.ndarray | None,
+    class_names: Sequence[str] | None,
+    concept_names: Sequence[str] | None,
+) -> AboutImages:
+    """Return pair, class and concepts of the images of a stream of substitutions."""
+    return AboutImages(state.columns[0].columns(), pairs, *names_of(state.columns[0], class_names, concept_names))
+
+
+def substitution_images(state: ConceptState, about: AboutImages) -> pd.DataFrame:
+    """Return a row for each image and score of the models."""
+    tables = []
+    for name, model_columns in state.models:
+        columns = model_columns.columns()
+        predicted = about.class_names[columns[col.PREDICTED].astype(np.int64)]
+        tables.append(about.images(_substitution_scores(columns), name, predicted))
+    return pd.concat(tables, ignore_index=True)
+
+
+def substitution_table(
+    state: ConceptState, about: AboutImages, accuracies: Sequence[ModelState], scores: Sequence[Score]
+) -> pd.DataFrame:
+    """Return a row for each number, models in order and controls last.
+
+    With `accuracies` also those of images without substitution, whose `scores` are named.
+    """
+    half = dict.fromkeys((col.PLUS.metric, col.MINUS.metric), np.full(len(about.labels), col.CHANCE))
+    tables: list[list[Row]] = []
+    for place, columns_of_model in enumerate(state.columns):
+        # Intervals of controls come from their spread, not from images.
+        intervals = place < len(state.names)
+        rows = about.rows(_substitution_scores(columns_of_model.columns()), half, intervals=intervals)
+        if accuracies:
+            accuracy = accuracies[place].columns()
+            rows += [
+                mean_row(
+                    *(accuracy[score], accuracy[col.LABEL]),
+                    chances=col.CHANCE,
+                    intervals=intervals,
+                    metric=score.metric,
+                )
+                for score in scores
+            ]
+        name = state.names[place] if intervals else state.control
+        tables.append([row | {"model": name} for row in rows])
+    n_models = len(state.names)
+    frames = [score_table(rows) for rows in tables[:n_models]]
+    if state.control:
+        frames.append(control_table(tables[n_models:]))
+    return pd.concat(frames, ignore_index=True)
+
+
+def _substitution_scores(columns: Mapping[Score, np.ndarray]) -> dict[str, np.ndarray]:
+    return {score.metric: columns[score] for score in (*col.SUBSTITUTED, *col.MOVES) if score in columns}
