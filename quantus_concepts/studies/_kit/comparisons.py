@@ -11,7 +11,7 @@ import pandas as pd
 
 from quantus_concepts.comparison import NUMBERS
 from quantus_concepts.functional import adjust_p_values
-from quantus_concepts.studies._kit.report import Table, Verdict, Writer, number
+from quantus_concepts.studies._kit.report import Table, Writer, number
 
 #: Largest adjusted p-value of a difference.
 ALPHA = 0.05
@@ -44,12 +44,6 @@ def adjusted(results: Sequence[pd.DataFrame]) -> pd.DataFrame:
     return joined.assign(p_adjusted=adjust_p_values(joined["p"].to_numpy(float), "holm"))
 
 
-def difference_verdict(question: str, row: Mapping[str, Any] | pd.Series, write: Writer) -> Verdict:
-    """Return the verdict of a row of `compare`."""
-    value, low, high = (float(row[name]) for name in ("difference", "low", "high"))
-    return Verdict(question, value, low, high, write=write, text=difference_text(row))
-
-
 def p_text(p: float) -> str:
     """Write a p-value."""
     return UNKNOWN if math.isnan(p) else "< .001" if p < 0.001 else f"{p:.3f}".removeprefix("0")
@@ -67,7 +61,9 @@ def comparison_table(
     for column, value in (("first", "value_a"), ("second", "value_b")):
         parts.append(result[keys].assign(column=column, value=result[value]))
     said = [difference_text(row) for row in result.to_dict("records")]
-    differences = result[[*keys, "low", "high", "n"]].assign(value=result["difference"], column=DIFFERENCE)
+    # A difference without an interval says nothing.
+    shown = result["difference"].where(result["low"].notna())
+    differences = result[[*keys, "low", "high", "n"]].assign(value=shown, column=DIFFERENCE)
     parts.append(differences.assign(verdict=said))
     texts = [p_text(p) for p in result["p_adjusted"].to_numpy(float)]
     parts.append(result[keys].assign(value=np.nan, text=texts, column=P))

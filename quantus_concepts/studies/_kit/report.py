@@ -202,7 +202,10 @@ class Table:
         """The table's numbers, one a row, with interval, random range and verdict."""
         frame = self._cells
         rows = frame.to_dict("records")
-        verdicts = [row["verdict"] if "verdict" in row else Verdict.of("", row).verdict for row in rows]
+        said = [row.get("verdict") for row in rows]
+        verdicts = [
+            text if isinstance(text, str) else Verdict.of("", row).verdict for text, row in zip(said, rows, strict=True)
+        ]
         columns = [*self.rows, *self.columns, *(name for name in _NUMBERS if name in self.frame)]
         return frame[list(dict.fromkeys(columns))].assign(verdict=verdicts).to_csv(index=False)
 
