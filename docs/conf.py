@@ -78,7 +78,10 @@ nitpick_ignore_regex = [
         r"py:class",
         r"(collections|contextlib|matplotlib|os|pathlib|sklearn|threading)\..*",
     ),
-    (r"py:class", r"(Tensor|Axes|Figure|Transform|Explanation|nn\.Linear|dict\[.*)"),
+    (
+        r"py:class",
+        r"(Tensor|Axes|Figure|Transform|Explanation|Path|Store|State|nn\.Linear|dict\[.*)",
+    ),
     (r"py:class", r"captum_concepts\.models\.editing\.C"),
 ]
 intersphinx_mapping = (

@@ -46,8 +46,7 @@ class InTurn(Executor):
 
 @pytest.mark.parametrize("study", COMMANDS)
 def test_a_command_runs_there(study: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("painted.training", "metrics.streaming.stream"):
-        monkeypatch.setattr(f"quantus_concepts.{module}.ThreadPoolExecutor", InTurn)
+    monkeypatch.setattr("quantus_concepts.painted.training.ThreadPoolExecutor", InTurn)
     real = torch.cuda.is_available()
     tables = []
     for device in ("cpu", "cuda" if real else "sim:0"):

@@ -45,7 +45,7 @@ LATE = {("cutouts/leaf/0.png", "cut off"), ("scenes/beach/0.jpg", "cut off")}
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     # Libraries that a command loads when it runs take longer than a refusal on a busy machine.
-    for name in ("attribution.study", "concepts.study", "rating.score", "rating.sheet", "rating.train_study"):
+    for name in ("attribution.study", "concepts.study", "pasta.score", "pasta.sheet", "pasta.training"):
         import_module(f"quantus_concepts.studies.{name}")
     root = tmp_path_factory.mktemp("damaged")
     write_folders(root, explainers=("lime",))

@@ -51,12 +51,12 @@ BAD = {
     },
     "substitute filter": {"--generated empty": "empty", "--model nowhere/to/be/found": "--model"},
     "substitute sheet": {
-        "--generated empty": "empty",
+        "--generated empty": "--generated",
         "--filtered empty": "manifest.csv",
         "--max-megabytes 0.001": "--max-megabytes",
     },
     "substitute export": {
-        "--generated empty": "empty",
+        "--generated empty": "--generated",
         "--filtered empty": "manifest.csv",
         "--ratings file.txt": "file.txt",
         "--ratings nowhere": "--ratings",

@@ -227,12 +227,12 @@ def export(
     from quantus_concepts.studies.substitute.parquet import ANSWERS, answers_text, read_ratings, write_parquet
 
     images = kept_images(generated, filtered)
-    typer.echo(f"{len(images)} images of {images['pair'].nunique()} pairs before people were asked.")
+    lines = [f"{len(images)} images of {images['pair'].nunique()} pairs before people were asked."]
     answers = read_ratings(ratings) if ratings else None
     if answers is not None:
         shares = answers.groupby("pair")["found"].mean()
         bad = set(shares[shares < min_yes].index) & set(images["pair"])
-        typer.echo(
+        lines.append(
             f"{len(answers)} answers of {answers['annotator'].nunique()} people on {len(shares)} pairs; the attribute "
             f"is found in {answers['found'].mean():.1%}, and the bird is still the bird in "
             f"{answers['faithful'].mean():.1%}. {len(bad)} pairs are left out, of whose answers fewer than "
@@ -245,7 +245,8 @@ def export(
         write_parquet(folder, images, generated, rows_per_file, show_progress=progress)
         if answers is not None:
             folder.write(ANSWERS, answers_text(answers))
-    typer.echo(f"{len(images)} images of {images['pair'].nunique()} pairs written.")
+    for line in [*lines, f"{len(images)} images of {images['pair'].nunique()} pairs written."]:
+        typer.echo(line)
     return folder.path
 
 

@@ -22,8 +22,9 @@ class ImageSet:
 
     def __init__(self, path: Path, settings: Mapping[str, str], file: str) -> None:
         self.path, self.settings, self.file = path, dict(settings), file
-        if os.path.lexists(path) and not path.is_dir():
-            raise ValueError(f"The output folder {path} is a file. Choose a folder (--out).")
+        there = next(folder for folder in (path, *path.parents) if os.path.lexists(folder))
+        if not there.is_dir():
+            raise ValueError(f"The output folder {path} cannot be made: {there} is a file. Choose a folder (--out).")
         clear_abandoned(path)
         if not path.is_dir() or not any(path.iterdir()):
             return
