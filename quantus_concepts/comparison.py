@@ -12,6 +12,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import torch
+from pandas.api.types import is_numeric_dtype
 
 from captum_concepts._support.checks import to_numpy
 from captum_concepts._support.constraints import AXES, TEXT, Choice, Instance, check_arguments
@@ -88,8 +89,13 @@ def compare(
 
     Notes
     -----
-    Rows of "class importance" have ``label`` (the number of a class), ``item`` (a concept) and ``explanation``; rows
-    of "class concepts" the same without an explanation. NaN marks a class without a correctly predicted image.
+    Tables of several seeds need a column ``seed``: there is then a row for each. For one interval over images and seeds
+    take `functional.seeds_interval` of the differences (S, N),
+    ``table.pivot(index="seed", columns="image", values="value")`` of the first less that of the second.
+
+    Rows of "class importance", which `score_concepts` gives, have ``label`` (the number of a class), ``item`` (a
+    concept) and ``explanation``; rows of "class concepts" the same without an explanation. NaN marks a class without a
+    correctly predicted image.
 
     Examples
     --------
@@ -118,7 +124,7 @@ def compare(
     result["p_adjusted"] = adjust_p_values(result["p"].to_numpy(), adjust)
     variants = [name for name in result if name not in ("metric", "a", "b", *NUMBERS)]
     filled = [name for name in variants if (result[name].notna() & (result[name].astype(str) != "")).any()]
-    result[filled] = result[filled].apply(lambda column: column.fillna("") if column.dtype == object else column)
+    result[filled] = result[filled].apply(lambda column: column if is_numeric_dtype(column) else column.fillna(""))
     return result[["metric", *filled, "a", "b", *NUMBERS]]
 
 

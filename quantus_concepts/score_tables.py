@@ -19,7 +19,7 @@ from captum_concepts._support.constraints import Choice, Constraint, Location, S
 from captum_concepts._support.files import check_plain_file, printable, shorten
 
 #: Columns that hold numbers; of the first, those that share a cell with the two ends of their interval.
-INTERVALS = {"value": ("low", "high"), "control": ("control_low", "control_high")}
+INTERVALS = {"value": ("low", "high"), "difference": ("low", "high"), "control": ("control_low", "control_high")}
 NUMBERS = (
     "value", "low", "high", "n", "undefined", "chance", "control", "control_low", "control_high", "control_coverage",
     "unconverged",
@@ -59,8 +59,8 @@ def to_markdown(table: pd.DataFrame, digits: int = 3) -> str:
     Parameters
     ----------
     table : DataFrame
-        Result of `summarise`, `score_concepts`, `score_explanations` or any other ``score_`` function, or some of its
-        rows and columns, or a pivot of them.
+        Result of `summarise`, `score_concepts`, `score_explanations` or any other ``score_`` function, of `compare`, or
+        some of its rows and columns, or a pivot of them.
     digits : int
         Behind the decimal point, 0 to 15.
 

@@ -22,6 +22,7 @@ from quantus_concepts import (
     read_scores,
     score_concepts,
     score_contrasts,
+    to_markdown,
 )
 from quantus_concepts.functional import adjust_p_values, cgim_difference, paired_difference, seeds_interval
 from quantus_concepts.metrics import concept_state
@@ -45,6 +46,11 @@ def test_two_tables_are_matched_by_image() -> None:
     assert (row["low"], row["high"], row["p"]) == pytest.approx((expected.low, expected.high, expected.p))
     assert (row["value_a"], row["value_b"]) == pytest.approx((SCORES["x"].mean(), SCORES["y"].mean()))
     assert (row["n"], row["undefined"], row["p_adjusted"]) == (20, 0, row["p"])
+
+
+def test_a_comparison_as_markdown() -> None:
+    row = compare(table("x"), table("x"))[["metric", "difference", "low", "high"]]
+    assert to_markdown(row, 2).splitlines()[-1] == "| CEM    | 0.00 (0.00 to 0.00) |"
 
 
 def test_a_model_and_its_copy() -> None:
@@ -205,7 +211,8 @@ def test_tables_of_score_contrasts() -> None:
     }
     subjects = tuple(Subject(network.eval(), IMAGES, network(IMAGES).argmax(1)) for network in networks)
     scores = score_contrasts(methods, masks, mcs=subjects, per_image=True)
-    result = compare(scores, clusters=LABELS)
+    assert scores["label"].tolist() == subjects[0].labels.tolist() * 4
+    result = compare(scores)
     assert result[["a", "b"]].values.tolist() == [["bright", "dark"]] * 2
     assert set(result["metric"]) == {"MCS", "MCS baseline"}
     assert (result["difference"] == 0).all()

@@ -14,6 +14,8 @@ from scipy import stats
 
 from captum_concepts import ConceptBank, PostHocCBM, RandomAttribution, explain_func
 from quantus_concepts import CEM, CGIM, CLM, IDR, MCS, evaluate, plot_summary, summarise
+from quantus_concepts.functional import interval
+from quantus_concepts.metrics.host.metric import nanmean
 from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel
 
 N = 12
@@ -292,16 +294,26 @@ def test_random_banks_are_the_baseline_of_concept_metrics_at_no_pass(call, label
     model = fitted()
     runs = []
     model.features.register_forward_hook(lambda *_: runs.append(1))
-    metrics = {"CEM": CEM(labels), "CGIM": CGIM(np.random.default_rng(0).random((N_CLASSES, N_CONCEPTS)))}
+    class_concepts = np.random.default_rng(0).random((N_CLASSES, N_CONCEPTS))
+    metrics = {
+        **{"CEM": CEM(labels), "CEM gain": CEM(labels, gain=True)},
+        **{"CGIM": CGIM(class_concepts), "CGIM correlation": CGIM(class_concepts, centred=True)},
+    }
     call |= {"model": model}
     # A method that runs no model.
     methods = {"random": {"method": "Control Var. Random Uniform"}}
     summary = evaluate(metrics, methods, **call, baselines=True).summary.set_index("metric")
     assert len(runs) == 1
+    gain = metrics["CEM gain"].records[-1]
+    low, high = interval(gain.values, (-1, 1), call["y_batch"])
+    assert summary.loc["CEM gain", ["low", "high", "chance"]].tolist() == [low, high, 0]
+    assert summary.loc["CGIM correlation", ["low", "high", "chance"]].isna().all()
     for name, metric in metrics.items():
-        values = [np.nanmean(metric(**call | {"model": bank_model})) for bank_model in model.random_models()]
-        assert summary.loc[name, "control"] == pytest.approx(np.mean(values))
-        assert summary.loc[name, ["control_low", "control_high"]].tolist() == pytest.approx([min(values), max(values)])
+        # One bank takes all images for one class, over which nothing correlates.
+        values = [nanmean(metric(**call | {"model": bank_model})) for bank_model in model.random_models()]
+        assert summary.loc[name, "control"] == pytest.approx(np.nanmean(values))
+        ends = [np.nanmin(values), np.nanmax(values)]
+        assert summary.loc[name, ["control_low", "control_high"]].tolist() == pytest.approx(ends)
     # The metrics hold what they gave for the model, not for the baseline.
     assert evaluate({"CEM": metrics["CEM"]}, methods, **call, baselines=False).summary["control"].isna().all()
 

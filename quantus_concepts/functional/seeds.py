@@ -25,7 +25,10 @@ def seeds_interval(scores: Any, clusters: Any = None, bounds: tuple[float, float
     Parameters
     ----------
     scores : array_like
-        (S, N): the score of each image with each seed; NaN are left out.
+        (S, N): the score of each image with each seed; NaN are left out. From tables of `score_concepts` with
+        ``per_image=True`` and a column for the seed, of one metric and variant, it is
+        ``table.pivot(index="seed", columns="image", values="value")``; of two models the difference of both, with
+        ``bounds=(-1, 1)``.
     clusters : array_like, optional
         (N,) the cluster of each image, its true class for instance; each image is one by itself if None.
     bounds : tuple of float

@@ -96,9 +96,8 @@ class ModelState:
 
     def _by_variant(self, metric: str, numbers: Tensor) -> dict[Score, np.ndarray]:
         """Return numbers (N, E, len(top_l)) under their names."""
-        columns: Sequence[np.ndarray] = numbers.flatten(1).T.numpy()
         names = [Score(metric, explanation, top) for explanation in self.explanations for top in self.top_l]
-        return dict(zip(names, columns, strict=True))
+        return dict(zip(names, numbers.flatten(1).T.numpy(), strict=True))
 
 
 def label_counts(scores: Sequence[Score], rows: Tensor, concept_labels: Tensor) -> Tensor | None:

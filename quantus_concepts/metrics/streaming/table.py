@@ -126,13 +126,9 @@ def model_rows(
     for which, chosen in (("all", np.ones(len(labels), bool)), ("correct", correct)):
         chance = float(columns[col.DENSITY][chosen].mean()) if existence and chosen.any() else math.nan
         # As in the metric, samples outside the set are undefined. A recital is that of the true class.
-        rows += [
-            row(
-                *(score, np.where(chosen, column, np.nan), labels if score.baseline else predicted),
-                **{"set": which, "chance": chance},
-            )
-            for score, column in existence.items()
-        ]
+        for score, column in existence.items():
+            clusters = labels if score.baseline else predicted
+            rows.append(row(score, np.where(chosen, column, np.nan), clusters, set=which, chance=chance))
         rows += [
             row(score, column, predicted, set=which, chance=0.0)
             for score, column in model_columns.gains(None if which == "all" else correct).items()
