@@ -15,6 +15,7 @@ from captum_concepts._support.constraints import Arrays, Choice, Flag, Floats, c
 from captum_concepts._support.shown import one_line
 from quantus_concepts.functional.cgim import agreement
 from quantus_concepts.functional.intervals import CONFIDENCE, cluster_estimate
+from quantus_concepts.functional.seeds import seeds_estimate
 
 
 class Difference(NamedTuple):
@@ -113,6 +114,24 @@ def paired_difference(first: Any, second: Any, clusters: Any = None) -> Differen
     rounding = 8 * np.finfo(float).eps * float(max(np.abs(a[paired]).max(), np.abs(b[paired]).max()))
     low, high, p = _t_test(estimate.mean, estimate.variance, estimate.freedom, estimate.n_clusters, rounding)
     return Difference(float(a[paired].mean()), float(b[paired].mean()), estimate.mean, low, high, n, undefined, p)
+
+
+def seeds_difference(first: np.ndarray, second: np.ndarray, clusters: np.ndarray) -> Difference:
+    """Compare the scores (S, N) of two models over several seeds on the same images, with the two parts of variance.
+
+    `clusters` (N,) are those of the images; the variance is that of `seeds_interval`.
+    """
+    differences = first - second
+    paired = ~np.isnan(differences)
+    n, undefined = int(paired.any(0).sum()), int((~paired).all(0).sum())
+    if not n:
+        return _UNDEFINED._replace(undefined=undefined)
+    estimate = seeds_estimate(differences, clusters)
+    rounding = 8 * np.finfo(float).eps * float(max(np.abs(first[paired]).max(), np.abs(second[paired]).max()))
+    low, high, p = _t_test(estimate.mean, estimate.variance, estimate.freedom, estimate.n_clusters, rounding)
+    return Difference(
+        float(first[paired].mean()), float(second[paired].mean()), estimate.mean, low, high, n, undefined, p
+    )
 
 
 def _t_test(

@@ -10,7 +10,7 @@ from scipy import stats
 
 from captum_concepts._support.checks import to_numpy
 from captum_concepts._support.constraints import Arrays, check_arguments
-from quantus_concepts.functional.intervals import CONFIDENCE, cluster_estimate, interval
+from quantus_concepts.functional.intervals import CONFIDENCE, ClusterEstimate, cluster_estimate, interval
 
 
 @check_arguments(scores=Arrays("S, N"))
@@ -74,16 +74,26 @@ def seeds_interval(scores: Any, clusters: Any = None, bounds: tuple[float, float
         )
     if len(values) == 1:
         return interval(values[0], bounds, clusters)
+    estimate = seeds_estimate(values, groups)
+    if math.isnan(estimate.variance):
+        return math.nan, math.nan
+    if estimate.variance == 0:
+        # All scores are equal: no seed says more than another.
+        images = ~np.isnan(values).all(0)
+        return interval(np.nanmean(values[:, images], 0), bounds, groups[images])
+    half = stats.t.ppf((1 + CONFIDENCE) / 2, estimate.freedom) * math.sqrt(estimate.variance)
+    return float(max(bounds[0], estimate.mean - half)), float(min(bounds[1], estimate.mean + half))
+
+
+def seeds_estimate(values: np.ndarray, groups: np.ndarray) -> ClusterEstimate:
+    """Return mean, variance over images and seeds, and degrees of freedom of scores (S, N)."""
     defined = ~np.isnan(values)
     images, seeds = defined.any(0), defined.any(1)
+    if seeds.sum() < 2:
+        return cluster_estimate(np.empty(0), None)
     by_image, by_seed = np.nanmean(values[:, images], 0), np.nanmean(values[seeds], 1)
     estimate = cluster_estimate(by_image, groups[images])
-    if len(by_seed) < 2 or math.isnan(estimate.variance):
-        return math.nan, math.nan
     of_images, of_seeds = estimate.variance, float(by_seed.var(ddof=1)) / len(by_seed)
-    if of_images + of_seeds == 0:
-        # All scores are equal: no seed says more than another.
-        return interval(by_image, bounds, groups[images])
-    freedom = (of_images + of_seeds) ** 2 / (of_images**2 / estimate.freedom + of_seeds**2 / (len(by_seed) - 1))
-    half = stats.t.ppf((1 + CONFIDENCE) / 2, freedom) * math.sqrt(of_images + of_seeds)
-    return float(max(bounds[0], estimate.mean - half)), float(min(bounds[1], estimate.mean + half))
+    both = of_images + of_seeds
+    freedom = both**2 / (of_images**2 / estimate.freedom + of_seeds**2 / (len(by_seed) - 1)) if both else math.nan
+    return estimate._replace(variance=both, freedom=freedom)

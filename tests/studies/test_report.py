@@ -49,7 +49,7 @@ def test_a_verdict_is_how_the_interval_lies_to_the_random_range(low, high, verdi
 def test_a_verdict_without_interval_or_range():
     assert Verdict("", 0.6, random_low=0.3, random_high=0.5).verdict == "above"
     assert Verdict("", 0.6).cells == ("", "60.0 %", "", "", "–")
-    assert Verdict("", math.nan, random_low=0.3, random_high=0.5).cells[1:] == ("– %", "", "30.0 to 50.0", "–")
+    assert Verdict("", math.nan, random_low=0.3, random_high=0.5).cells[1:] == ("–", "", "30.0 to 50.0", "–")
     assert Verdict("", 3.0, write=number, text="all three").cells == ("", "3.00", "", "", "all three")
     assert Verdict.of("", None).verdict == "–"
     assert Verdict.of("", pd.Series(row(0.2, 0.1, 0.25, random_low=0.3, random_high=0.5, n=3))).verdict == "below"
@@ -90,6 +90,26 @@ def test_a_text_stands_in_the_place_of_a_number_and_each_metric_is_written_its_w
     assert ">0.50<" in shown.html
 
 
+def test_a_second_number_for_a_cell_is_an_error():
+    with pytest.raises(ValueError, match=r"table 'one' .* 1 are there again: \['a', 'm'\]"):
+        _ = table([row(0.1, model="a", metric="m"), row(0.2, model="a", metric="m")]).html
+
+
+def test_a_table_without_numbers_is_left_out(tmp_path):
+    empty = table([row(math.nan, model="a", metric="m", text=math.nan)])
+    full = table([row(0.5, model="a", metric="m", text=math.nan)])
+    assert empty.is_empty
+    assert not full.is_empty
+    report = Report("", [], None, [Section("a", [empty]), Section("b", [full], [empty])])
+    assert [(section.heading, section.parts, section.folded) for section in report.sections] == [("b", [full], [])]
+
+
+def test_a_band_does_not_begin_at_the_edge_of_the_axes():
+    rows = [{"name": "a", **row(0.5, 0.4, 0.6, random_low=0.1, random_high=0.3)}]
+    _, ax = dots(pd.DataFrame(rows), "name", reference=0.2)
+    assert ax.get_xlim()[0] < 10
+
+
 def marked(rows: list[dict[str, object]], **more: object) -> list[str]:
     return re.findall(r"<b>(.*?)</b>", table(rows, best="columns", **more).html)
 
@@ -102,6 +122,9 @@ def test_the_best_is_marked_only_where_intervals_allow_it():
     assert marked([clear[0], row(0.7, 0.6, 0.81, model="b", metric="m")]) == []
     assert marked([clear[0], row(0.7, 0.6, 0.8, model="b", metric="m")]) == []
     assert marked([row(0.97, model="a", metric="m"), row(0.97, model="b", metric="m")]) == []
+    # One image has no interval.
+    assert marked([row(0.97, model="a", metric="m"), clear[1]]) == []
+    assert marked([clear[0], row(0.1, model="b", metric="m")]) == []
     assert marked(clear[:1]) == []
     # A row that is no model of ours is neither marked nor in the way.
     assert marked([*clear, row(0.99, 0.95, 1.0, model="paper", metric="m")]) == ["90.0"]

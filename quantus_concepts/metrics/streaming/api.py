@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -493,6 +494,35 @@ def score_substitutions(
         If it is not known what was put in, no concept is the model's, an argument is out of its range, shapes do not go
         together, or an image or a value is not finite.
     """
+    table, images = substitution_tables(
+        model,
+        loader,
+        **{"added": added, "removed": removed, "labels": labels, "pairs": pairs, "class_concepts": class_concepts},
+        **{"concept_names": concept_names, "class_names": class_names, "controls": controls},
+        threshold=threshold,
+        seen=None if per_image else seen,
+        display_progressbar=display_progressbar,
+    )
+    return images() if per_image else table()
+
+
+def substitution_tables(
+    model: ConceptModel | Mapping[str, ConceptModel],
+    loader: Iterable[Any],
+    *,
+    added: Any = None,
+    removed: Any = None,
+    labels: Any = None,
+    pairs: Any = None,
+    class_concepts: Any = None,
+    threshold: float | Mapping[str, float] = 0.5,
+    seen: Iterable[Any] | None = None,
+    controls: Sequence[ConceptModel] | Mapping[str, Sequence[ConceptModel]] = (),
+    concept_names: Sequence[str] | None = None,
+    class_names: Sequence[str] | None = None,
+    display_progressbar: bool = False,
+) -> tuple[Callable[[], pd.DataFrame], Callable[[], pd.DataFrame]]:
+    """Run `score_substitutions` once, and return what makes its table, and that of the images."""
     models, control = check_concept_models("model", model), check_controls(controls)
     _check_threshold("threshold", threshold)
     truth_of = truth_lookup(loader)
@@ -506,15 +536,13 @@ def score_substitutions(
     state = ConceptState([*models], control[0], states)
     names = truth_of("class_names", class_names), truth_of("concept_names", concept_names)
     about = about_images(state, truth_of("pairs", pairs, to_classes), *names)
-    if per_image:
-        return substitution_images(state, about)
     accuracies = {col.ACCURACY_ADDED: torch.as_tensor(about.put_in), col.ACCURACY_ALL: None}
     of_seen = []
     if seen is not None:
         variants = Variants(class_concepts=class_table, accuracies=accuracies)
         scorers = [ModelScorer(scorer.model, variants, scorer.threshold) for scorer in scorers]
         of_seen = run_models(scorers, seen, {}, required=SEEN_REQUIRED, display_progressbar=show)
-    return substitution_table(state, about, of_seen, [*accuracies])
+    return partial(substitution_table, state, about, of_seen, [*accuracies]), partial(substitution_images, state, about)
 
 
 def _check_threshold(name: str, threshold: Any) -> None:

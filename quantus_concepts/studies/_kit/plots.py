@@ -91,6 +91,8 @@ def dots(
         _, ax = new_axes(0.8 + (0.2 + 0.17 * len(names)) * len(groups) + 0.25 * (len(names) > 1))
     colours = dict(zip(names, PALETTE * len(names), strict=False)) | dict(colours or {})
     banded = False
+    # A band ends where it ends, not at the edge of the axes; `axvline` fixes the edges.
+    ax.use_sticky_edges = False
     for place, group in enumerate(groups):
         for turn, name in enumerate(names):
             chosen = frame[(frame[rows] == group) & ((frame[series] == name) if series else True)]
@@ -115,8 +117,6 @@ def dots(
                 )
     if reference is not None:
         ax.axvline(scale * reference, color=MUTED, linewidth=1, linestyle=(0, (4, 3)), zorder=0)
-    # A band ends where it ends, not at the edge of the axes.
-    ax.use_sticky_edges = False
     # A name is on one line, or it overlaps the next.
     ax.set_yticks(range(len(groups)), [" ".join(str(group).split()) for group in groups])
     ax.set_ylim(len(groups) - 0.45, -0.55)

@@ -84,7 +84,7 @@ class Verdict:
         """Question, number, interval, random range, verdict, as they are shown."""
         return (
             self.question,
-            f"{self.write(self.value)} %" if self.write is percent else self.write(self.value),
+            self.write(self.value) + " %" * (self.write is percent and not math.isnan(self.value)),
             span(self.low, self.high, self.write),
             span(self.random_low, self.random_high, self.write),
             self.verdict,
@@ -102,7 +102,9 @@ class Table:
 
     A cell shows ``value``, below it ``low`` to ``high`` in small type. Rows and columns keep the order of the frame,
     that of a categorical column its own. `best` marks the highest number along "rows" or "columns" where its interval
-    lies above those of all others but `grey`, which are baselines, chance and the paper.
+    lies above those of all others but `grey`, which are baselines, chance and the paper; without intervals nothing is
+    marked. The columns ``text``, ``verdict`` and ``best`` of the frame stand in place of a number, of above or below,
+    and of the highest by its interval.
     """
 
     name: str
@@ -118,13 +120,24 @@ class Table:
     @property
     def _cells(self) -> pd.DataFrame:
         frame = self.frame.assign(**{end: self.frame.get(end, math.nan) for end in _NUMBERS[1:5]})
-        return frame[frame["value"].notna() | frame.get("text", pd.Series("", frame.index)).fillna("").ne("")]
+        texts = frame.get("text", pd.Series("", frame.index)).astype(object)
+        return frame[frame["value"].notna() | (texts.notna() & (texts != ""))]
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the table has no cell."""
+        return self._cells.empty
 
     def _pivot(self, cells: pd.Series) -> pd.DataFrame:
         keys = [*self.rows, *self.columns]
         frame = self._cells[keys].assign(cell=cells)
+        if (again := frame.duplicated(keys)).any():
+            raise ValueError(
+                f"Expected table {self.name!r} to have one row for each {keys} but {int(again.sum())} are there again: "
+                f"{frame.loc[again, keys].iloc[0].to_list()}."
+            )
         orders = {key: _order(frame[key]) for key in keys}
-        wide = frame.drop_duplicates(keys).pivot(index=list(self.rows), columns=list(self.columns), values="cell")
+        wide = frame.pivot(index=list(self.rows), columns=list(self.columns), values="cell")
         for axis, names in (("index", self.rows), ("columns", self.columns)):
             labels = sorted(
                 getattr(wide, axis),
@@ -147,16 +160,15 @@ class Table:
         return self._pivot(pd.Series(texts, frame.index, dtype=object))
 
     def _best(self, frame: pd.DataFrame) -> list[bool]:
-        if not self.best:
-            return [False] * len(frame)
+        if "best" in frame or not self.best:
+            return [row is True for row in frame.get("best", pd.Series(False, frame.index))]
         keys = list(self.rows if self.best == "rows" else self.columns)
         own = ~frame[[*self.rows, *self.columns]].astype(str).isin(list(self.grey)).any(axis=1)
         marked = []
         for index, row in frame.iterrows():
             others = frame[own & (frame[keys] == row[keys]).all(axis=1) & (frame.index != index)]
-            ends = others["high"].fillna(others["value"])
-            low = row["low"] if row["low"] == row["low"] else row["value"]
-            marked.append(bool(own[index] and len(others) and (ends < low).all()))
+            # Without an interval nothing is below or above: NaN is not.
+            marked.append(bool(own[index] and len(others) and (others["high"] < row["low"]).all()))
         return marked
 
     @property
@@ -189,7 +201,11 @@ class Table:
     def csv(self) -> str:
         """The table's numbers, one a row, with interval, random range and verdict."""
         frame = self._cells
-        verdicts = [Verdict.of("", row).verdict for row in frame.to_dict("records")]
+        rows = frame.to_dict("records")
+        said = [row.get("verdict") for row in rows]
+        verdicts = [
+            text if isinstance(text, str) else Verdict.of("", row).verdict for text, row in zip(said, rows, strict=True)
+        ]
         columns = [*self.rows, *self.columns, *(name for name in _NUMBERS if name in self.frame)]
         return frame[list(dict.fromkeys(columns))].assign(verdict=verdicts).to_csv(index=False)
 
@@ -223,6 +239,10 @@ class Section:
     folded: Sequence[Table | Picture] = ()
 
 
+def _filled(parts: Sequence[Table | Picture]) -> list[Table | Picture]:
+    return [part for part in parts if isinstance(part, Picture) or not part.is_empty]
+
+
 @dataclass(frozen=True)
 class Report:
     """What a reader sees, in this order: verdicts, the picture that answers the main question, sections.
@@ -238,6 +258,11 @@ class Report:
     reading: Mapping[str, str] = field(default_factory=dict)
     banner: str = ""
     links: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Leave out tables without a cell, and sections without anything."""
+        sections = [Section(part.heading, _filled(part.parts), _filled(part.folded)) for part in self.sections]
+        object.__setattr__(self, "sections", [part for part in sections if part.parts or part.folded])
 
     @property
     def parts(self) -> list[Table | Picture]:

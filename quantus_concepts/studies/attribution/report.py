@@ -14,7 +14,17 @@ from matplotlib.patches import Patch
 from matplotlib.patheffects import withStroke
 
 from captum_concepts.attributions.methods import CONTROL_METHODS
+from quantus_concepts.comparison import compare
 from quantus_concepts.functional.intervals import relation
+from quantus_concepts.studies._kit.comparisons import (
+    ABOVE,
+    BELOW,
+    SAME,
+    UNKNOWN,
+    adjusted,
+    comparison_table,
+    difference_text,
+)
 from quantus_concepts.studies._kit.plots import BAND, GRID, INK, MARKERS, MUTED, PALETTE, WIDTH, add_legend, dots
 from quantus_concepts.studies._kit.report import Picture, Report, Section, Table, Verdict, number, percent
 from quantus_concepts.studies._kit.results import load_paper, names, pick
@@ -37,7 +47,7 @@ PAPER_SOURCE = (
 )
 #: The paper prints no numbers of its bars.
 PAPER_FINDS = (
-    "Bold: the highest, where its interval lies above those of all other methods; none is bold where methods tie. "
+    "Bold: the highest, where its paired difference from every other method is clear; none is bold where methods tie. "
     "Random and Sobel edges know no model. The paper draws bars without numbers (Figures 5 and 9): it finds Grad-CAM "
     "highest in MCS, Grad-CAM and vanilla gradient highest in IDR and IIR, and every other IIR below 20 %."
 )
@@ -113,9 +123,12 @@ READING = {
     "IIR": "One model, two images with nearly the same logits: the second has a patch optimised to change nothing. How "
     "often does the attribution of that region stay as it was, within the threshold? There is no chance value: coarse, "
     "smooth maps change less than fine ones, whatever they explain.",
-    "Random range": "The 95 % interval of a random map on the same images.",
-    "Tie": "The 95 % interval overlaps with that of the highest. Intervals are over images, within one run: they hold "
-    "nothing of other models or seeds, and are not corrected for the number of comparisons.",
+    "Random range": "The 95 % interval of one random map on the same images.",
+    "Above, within, below": "By the difference from the random map, image by image, with p-values corrected for the "
+    "methods of a metric (Holm): above or below where p is at most .05, else within.",
+    "Tie": "The difference from the highest, image by image, may be luck (p above .05, corrected in the same way); of "
+    "correlations, their intervals overlap. Everything is over images, within one run: nothing here is about other "
+    "models or seeds.",
     "Attribution of a region": "The mean of the map inside it. Only positive attributions count, and every map is "
     "scaled to [0, 1] by itself. Only images that every model concerned classifies correctly enter.",
 }
@@ -125,10 +138,11 @@ def make_report(results: Results, *, data: str) -> Report:
     """Return the report of a run."""
     frame, premises = results.frame, results.premises
     present = set(frame["metric"])
-    scores = with_random_map(frame)
+    compared = compare_methods(frame, results.images)
+    scores = with_random_map(frame, compared)
     wrong = unverified(results)
     sections = [Section("Does the ground truth hold?", premise_tables(results), [check_table(results)])]
-    sections.append(Section("All methods", [method_table(scores)], [detail_table(frame)]))
+    sections.append(Section("All methods", [method_table(scores)], [*difference_tables(compared), detail_table(frame)]))
     curves = pick(frame, metric="relative MCS").dropna(subset="value")
     if len(curves):
         parts = [Picture("relative", draw_curves(curves, pick(premises, metric="accuracy drop")), CURVES)]
@@ -155,7 +169,7 @@ def make_report(results: Results, *, data: str) -> Report:
     sections.append(Section("Maps", [], maps))
     return Report(
         f"Attribution methods on {TITLES[data]}: do they give importance to what does not matter?",
-        verdicts(scores, results),
+        verdicts(scores, compared, results),
         Picture("methods", draw_methods(scores), "Every method with its 95 % interval; higher is better."),
         sections,
         lead="Models are trained so that one of object and scene provably does not matter to them. "
@@ -180,25 +194,72 @@ def in_order(frame: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(method=pd.Categorical(frame["method"], methods_of(frame)))
 
 
-def with_random_map(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return MCS, IDR and IIR, with the interval of the random map as ``random_low`` and ``random_high``."""
+def compare_methods(frame: pd.DataFrame, images: pd.DataFrame) -> pd.DataFrame:
+    """Compare each method with the random map and with the highest method, image by image; corrected by metric."""
+    results = []
+    for metric in METRICS:
+        rows = pick(images, metric=metric)
+        rows = rows[~rows["method"].isin(unscored(rows))]
+        own = pick(frame, metric=metric).dropna(subset="value")
+        own = own[~own["method"].isin(GREY) & own["method"].isin(rows["method"])]
+        references = [RANDOM] if (rows["method"] == RANDOM).any() else []
+        if len(own):
+            references.append(str(own.loc[own["value"].idxmax(), "method"]))
+        for reference in references:
+            chosen = rows[rows["method"].isin([*own["method"], reference])]
+            if chosen["method"].nunique() > 1:
+                results.append(compare(chosen, reference=reference, clusters=None))
+    return pd.concat(results, ignore_index=True) if results else adjusted([])
+
+
+def unscored(rows: pd.DataFrame) -> list[str]:
+    """Return the methods without any score."""
+    defined = rows.groupby("method")["score"].count()
+    return list(defined[defined == 0].index)
+
+
+def with_random_map(frame: pd.DataFrame, compared: pd.DataFrame) -> pd.DataFrame:
+    """Return MCS, IDR and IIR with the interval of the random map, the verdict against it, and which is the best."""
     rows = pick(frame, metric=[*METRICS])
     ends = pick(rows, method=RANDOM).set_index("metric")
-    return rows.assign(**{f"random_{end}": rows["metric"].map(ends[end]) for end in ("low", "high")})
+    rows = rows.assign(**{f"random_{end}": rows["metric"].map(ends[end]) for end in ("low", "high")})
+    words = {ABOVE: "above", SAME: "within", BELOW: "below"}
+    relations = {
+        (row["metric"], row["a"]): words.get(difference_text(row), UNKNOWN)
+        for row in pick(compared, b=RANDOM).to_dict("records")
+    }
+    best = {metric: found for metric in METRICS if (found := highest(rows, compared, metric))}
+    names_of = list(zip(rows["metric"], rows["method"], strict=True))
+    rivals = {metric: (pick(compared, metric=metric)["b"] != RANDOM).any() for metric in best}
+    alone = {(metric, rows_[0]["method"]) for metric, rows_ in best.items() if len(rows_) == 1 and rivals[metric]}
+    return rows.assign(
+        verdict=[relations.get(name, UNKNOWN) for name in names_of], best=[name in alone for name in names_of]
+    )
+
+
+def highest(scores: pd.DataFrame, compared: pd.DataFrame, metric: str) -> list[pd.Series]:
+    """Return the row of the method with the highest number, and those that are not told from it."""
+    rows = pick(scores, metric=metric)
+    rows = rows[rows["value"].notna() & ~rows["method"].isin(GREY)].sort_values("value", ascending=False, kind="stable")
+    if rows.empty:
+        return []
+    first, *others = (row for _, row in rows.iterrows())
+    from_first = pick(compared, metric=metric, b=first["method"]).set_index("a")
+    return [first, *(row for row in others if difference_text(from_first.loc[row["method"]]) != BELOW)]
+
+
+def highest_correlation(frame: pd.DataFrame) -> list[pd.Series]:
+    """Return the row of the method with the highest correlation, and those whose intervals overlap with its own."""
+    rows = pick(frame, metric="correlation")
+    rows = rows[rows["value"].notna() & ~rows["method"].isin(GREY)].sort_values("value", ascending=False, kind="stable")
+    lines = [row for _, row in rows.iterrows()]
+    return [row for row in lines if relation(ends_of(row), ends_of(lines[0])) == "at"]
 
 
 def ends_of(row: pd.Series) -> tuple[float, float]:
     """Return the interval of a number, which stands for itself where it has none."""
     low, high = (row["value"] if math.isnan(row[end]) else row[end] for end in ("low", "high"))
     return float(low), float(high)
-
-
-def highest(scores: pd.DataFrame, metric: str) -> list[pd.Series]:
-    """Return the row of the method with the highest number, and those that tie with it."""
-    rows = pick(scores, metric=metric)
-    rows = rows[rows["value"].notna() & ~rows["method"].isin(GREY)].sort_values("value", ascending=False, kind="stable")
-    lines = [row for _, row in rows.iterrows()]
-    return [row for row in lines if relation(ends_of(row), ends_of(lines[0])) == "at"]
 
 
 def tied_names(best: list[pd.Series]) -> str:
@@ -213,7 +274,7 @@ def unverified(results: Results) -> list[str]:
     return [check.model for check in results.checks if not check.verified]
 
 
-def verdicts(scores: pd.DataFrame, results: Results) -> list[Verdict]:
+def verdicts(scores: pd.DataFrame, compared: pd.DataFrame, results: Results) -> list[Verdict]:
     """Return whether the premises hold, and by metric the highest methods and how many are above the random map."""
     premises = [premise for check in results.checks for premise in check.premises]
     wrong = unverified(results)
@@ -226,18 +287,18 @@ def verdicts(scores: pd.DataFrame, results: Results) -> list[Verdict]:
         )
     ]
     for metric, (question, write, _, _) in METRICS.items():
-        best = highest(scores, metric)
+        best = highest(scores, compared, metric)
         if not best:
             continue
-        rows.append(Verdict.of(f"{metric}, {question}. Highest: {tied_names(best)}", best[0], write=write))
         own = pick(scores, metric=metric)
-        own = own[own["value"].notna() & ~own["method"].isin(GREY)]
-        relations = [Verdict.of("", row).verdict for row in own.to_dict("records")]
-        if "–" not in relations:
-            text = f"{relations.count('within')} within, {relations.count('below')} below"
+        relations = list(own.loc[own["value"].notna() & ~own["method"].isin(GREY), "verdict"])
+        named = f"{metric}, {question}. Highest: {tied_names(best)}"
+        rows.append(Verdict.of(named, best[0], write=write, text=best[0]["verdict"]))
+        if set(relations) != {UNKNOWN}:
+            text = ", ".join(f"{relations.count(word)} {word}" for word in ("within", "below"))
             above = relations.count("above")
-            rows.append(Verdict(f"{metric}: methods above the random map", above, write=_of(len(own)), text=text))
-    if best := highest(results.frame, "correlation"):
+            rows.append(Verdict(f"{metric}: methods above the random map", above, write=_of(len(relations)), text=text))
+    if best := highest_correlation(results.frame):
         question = f"Relative MCS, correlation with the accuracy lost. Highest: {tied_names(best)}"
         rows.append(Verdict.of(question, best[0], write=number))
     return rows
@@ -292,6 +353,17 @@ def method_table(scores: pd.DataFrame) -> Table:
     rows = rows.assign(column=rows["metric"].map({name: label for name, (_, _, label, _) in METRICS.items()}))
     title = "Importance of what does not matter"
     return Table("methods", title, rows, ["method"], ["column"], WRITERS, PAPER_FINDS, best="columns", grey=GREY)
+
+
+def difference_tables(compared: pd.DataFrame) -> list[Table]:
+    """Return how far methods are from the random map, and from the highest."""
+    caption = "Image by image; p-values are corrected for the methods of a metric (Holm)."
+    rows = compared.assign(what=compared["metric"])
+    of_random = rows["b"] == RANDOM
+    return [
+        comparison_table("from-random", "Difference from the random map", rows[of_random], WRITERS, caption),
+        comparison_table("from-highest", "Difference from the highest", rows[~of_random], WRITERS, caption),
+    ]
 
 
 def detail_table(frame: pd.DataFrame) -> Table:

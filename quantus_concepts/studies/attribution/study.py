@@ -100,7 +100,7 @@ class Results(NamedTuple):
     """All that the report shows.
 
     `frame` are the scores, `premises` what was measured of the models (f_s^k: by k), `checks` those of f_o and f_s,
-    `layers` the scores of TCAV by model and layer, `details` further settings.
+    `layers` the scores of TCAV by model and layer, `details` further settings, `images` MCS, IDR and IIR of each image.
     """
 
     frame: pd.DataFrame
@@ -109,6 +109,7 @@ class Results(NamedTuple):
     galleries: dict[str, list[GalleryRow]]
     layers: pd.DataFrame
     details: dict[str, str]
+    images: pd.DataFrame
 
 
 def model_name(commonality: float) -> str:
@@ -144,7 +145,7 @@ def collect(
     """Score every method with the trained models: MCS, IDR and IIR, and with models f_s^k the relative contrast."""
     checks = [check_model(data, models[name], name, scoring) for name in ("f_o", "f_s")]
     measured = [premise_table(checks)]
-    table, galleries, details = score_absolute(folder, data, models, scoring)
+    scores, table, galleries, details = score_absolute(folder, data, models, scoring)
     tables, drops, layers = [table], pd.DataFrame(), pd.DataFrame()
     if robustness and data.changed is not None:
         tables += [score_change(folder, change, data.changed(change), models, scoring) for change in CHANGES]
@@ -161,7 +162,7 @@ def collect(
         except Exception as error:  # a network of the user's own; everything else must not be lost
             folder.note(f"TCAV failed and has no scores: {type(error).__name__}: {error}")
     premises = pd.concat(measured, ignore_index=True).reindex(columns=["model", "metric", "k", "value", "n"])
-    return Results(tidy(tables, scoring.seed), premises, checks, galleries, layers, details)
+    return Results(tidy(tables, scoring.seed), premises, checks, galleries, layers, details, scores)
 
 
 def tidy(tables: list[pd.DataFrame], seed: int) -> pd.DataFrame:
@@ -201,8 +202,8 @@ def premise_table(checks: Sequence[PremiseCheck]) -> pd.DataFrame:
 
 def score_absolute(
     folder: RunFolder, data: AttributionData, models: Models, scoring: Scoring
-) -> tuple[pd.DataFrame, dict[str, list[GalleryRow]], dict[str, str]]:
-    """Score MCS, IDR and IIR; return the table, the galleries and details of the patches."""
+) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, list[GalleryRow]], dict[str, str]]:
+    """Score MCS, IDR and IIR; return the scores of images, the table, the galleries and details of the patches."""
     test, bare = data.test, data.test.with_view("0s").images
     n_images, n_patches = (min(count, len(test)) for count in (scoring.n_images, scoring.n_patches))
     scenes = test.scene_labels[:n_images]
@@ -239,7 +240,8 @@ def score_absolute(
         f"{100 * distance:.1f} % of the logits' norm, median size {size:.0f} (of pixels from 0 to 255)",
     }
     table = contrast_table(scores, unconverged=int((~patches.converged).sum()))
-    return table, {metric: make_gallery(metric, pair, scores, test, scoring) for metric, pair in pairs.items()}, details
+    galleries = {metric: make_gallery(metric, pair, scores, test, scoring) for metric, pair in pairs.items()}
+    return scores, table, galleries, details
 
 
 def make_patches(

@@ -18,16 +18,23 @@ from torch import Tensor
 from captum_concepts._support.visualise import gallery
 from quantus_concepts.metrics.concepts.names import (
     BOUNDS,
+    CEM_GAIN,
+    CGIM_CORRELATION,
+    CLASS_RECITAL,
+    COMMONEST_CONCEPT,
     FEATURE_NORM,
     GAUSSIAN,
     INTERVENED,
     OTHER_IMAGE,
     OTHER_PARTS,
     PART_SPECIFICITY,
+    SAME_IMPORTANCE,
     WRONG_LABELS,
 )
 from quantus_concepts.metrics.streaming.curves import TRUE_LABELS
 from quantus_concepts.painted.subject import ORACLE, POST_HOC, RANDOM, TRADITIONAL
+from quantus_concepts.studies._kit.comparisons import READING as DIFFERENCES
+from quantus_concepts.studies._kit.comparisons import comparison_table
 from quantus_concepts.studies._kit.plots import BAND, INK, PALETTE, WIDTH, add_legend, dots, lines, new_axes
 from quantus_concepts.studies._kit.report import (
     Picture,
@@ -41,9 +48,17 @@ from quantus_concepts.studies._kit.report import (
     readable,
 )
 from quantus_concepts.studies._kit.results import PAPER, load_paper, one, over_seeds, pick, with_random_range
+from quantus_concepts.studies.concepts.comparisons import (
+    ACCURACY,
+    PLAIN,
+    compare_answers,
+    discoveries_of,
+    with_image_intervals,
+    with_own_ranges,
+)
 
 SOURCE = "Aysel et al. (2025), Concept-Based Explainable AI: Metrics and Benchmarks"
-PLAIN, CHANCE = "plain backbone", "chance"
+CHANCE, UNTRAINED = "chance", "untrained network"
 #: Concept models in the order of every table and figure.
 MODELS = (POST_HOC, TRADITIONAL, ORACLE, RANDOM)
 COLUMNS = [POST_HOC, PAPER, TRADITIONAL, ORACLE, RANDOM, CHANCE]
@@ -51,6 +66,8 @@ COLOURS = {POST_HOC: "#D55E00", TRADITIONAL: "#0072B2", ORACLE: "#009E73", OTHER
 COLOURS |= {OTHER_PARTS: "#882255", FEATURE_NORM: "#666666", CHANCE: "#8A8A8A"}
 #: The baselines of the concept location metric.
 BASELINES = (OTHER_PARTS, OTHER_IMAGE, FEATURE_NORM, GAUSSIAN)
+#: The baselines of CEM, and of the cosine CGIM.
+CEM_BASELINES, CGIM_BASELINES = (COMMONEST_CONCEPT, CLASS_RECITAL), (SAME_IMPORTANCE,)
 #: Rankings of the concepts, with the letters that the paper writes for them.
 RANKINGS = {"weight": "weight θ", "value": "value u", "contribution": "contribution θ·u"}
 SETS = {"all": "all images", "correct": "correctly classified"}
@@ -73,10 +90,22 @@ READING = {
     "concepts of its class). Best is 100 %.",
     "CLM": "How often the strongest α/12 of a concept's map holds the concept's part. Parts and maps both sit on the "
     "object, so any map scores more than chance: compare with the baselines.",
+    CEM_GAIN: "CEM less prevalence: whether the concept ranked first is present in this image, less the share of the "
+    "other images that show it. A model that names concepts without looking has 0, also one that names the commonest.",
     PART_SPECIFICITY: "CLM less the CLM of the same map at the other visible parts of the same image. A map that is on "
     "the object and knows no concept has 0.",
-    "CGIM": "Over classes, the cosine of a concept's importance and its truth. Best is 1. Its scores of one model "
-    "depend on each other: a single run has no interval.",
+    CGIM_CORRELATION: "Over classes, Pearson's correlation of a concept's importance and its truth: 1 is best, 0 no "
+    "relation. Its scores of one model depend on each other: a single run has no interval.",
+    "CGIM": "The same as a cosine, as in the paper. 0 is not its baseline: truth is never negative, so that the same "
+    "importance everywhere scores high.",
+    "Own range, by luck": "Where 95 % of random banks lie for the same concept. One concept in 40 lies above it by "
+    "luck, and one below. ▲ ▼: above or below it after the correction for all concepts (Benjamini and Hochberg).",
+    "No verdict": "The class accuracy is not above that of random banks: what such a model ranks says nothing.",
+    COMMONEST_CONCEPT: "Baseline of CEM: always the commonest concepts.",
+    CLASS_RECITAL: "Baseline of CEM: the commonest concepts of the image's true class, from training.",
+    SAME_IMPORTANCE: "Baseline of the cosine: every concept as important for every class.",
+    UNTRAINED: "A linear head on the features of the small network's initial weights.",
+    **DIFFERENCES,
     "Rankings": "Concepts are ranked by the head's weight θ, by the concept value u, or by the contribution θ·u, which "
     "decides the class. The first table has the contribution and the better of the others.",
     POST_HOC: "Concept directions found in a trained backbone, and a linear head on the projections.",
@@ -91,8 +120,10 @@ READING = {
     GAUSSIAN: "Baseline of CLM: one blob at the centre of every image.",
     "Above, within, below": "Above: the whole 95 % interval lies above the random range. Within: interval and range "
     "overlap, whatever the number itself is. Below: the whole interval lies below.",
-    "95 % interval": "Over several seeds: Student's t over the seeds, never narrower than the single runs' errors "
-    "imply. In a single run: over the predicted classes (CEM, CLM) or the images (accuracy).",
+    "95 % interval": "In a single run: over the predicted classes (CEM, CLM) or the images (accuracy), without what "
+    "another training would change. Over several seeds: Student's t over the seeds, never narrower than the single "
+    "runs' errors imply. Seeds on the same photographs: over both images and seeds, for the first concept in all "
+    "images, the smallest region and accuracy; others, without a score of each image at hand, are over seeds only.",
     "paper": f"The published numbers of a post-hoc CBM on all of CUB-200-2011 (11,788 images): {SOURCE}.",
 }
 
@@ -102,10 +133,16 @@ class Collected:
     """All numbers, and what the page says of the images of the first seed."""
 
     frame: pd.DataFrame
+    #: Scores of the images that are compared, and the correlations of each concept in each random bank, by seed.
+    compared: pd.DataFrame
+    draws: pd.DataFrame
     gallery: Figure
     images: str
     by_class: bool
     is_whole_cub: bool
+    #: Whether seeds share their images; whether the small networks are trained.
+    same_images: bool
+    trains: bool
 
 
 def baseline_name(baseline: str, model: str = POST_HOC) -> str:
@@ -121,7 +158,11 @@ def setting_name(regularisation: float, samples: int) -> str:
 def build_report(collected: Collected, *, paper: bool, n_banks: int, explorer: bool) -> Report:
     """Declare the report; `paper` puts the paper's rows beside ours."""
     frame, whose = collected.frame, "of its class" if collected.by_class else "in the image"
-    rows, seeds = join_seeds(frame), list(dict.fromkeys(frame["seed"]))
+    seeds = list(dict.fromkeys(frame["seed"]))
+    rows = with_own_ranges(join_seeds(frame), collected.draws)
+    if collected.same_images and len(seeds) > 1:
+        rows = with_image_intervals(rows, collected.compared)
+    compared = compare_answers(collected.compared, collected.same_images)
     published = load_paper(__package__, l=float, alpha=float) if paper else rows.iloc[:0]
     located = not pick(rows, metric="CLM").empty
     place = [clm_table(rows, published), specificity_table(rows)]
@@ -133,50 +174,55 @@ def build_report(collected: Collected, *, paper: bool, n_banks: int, explorer: b
         wide=True,
     )
     sections = [
-        Section("Are the concepts present?", [cem_table(rows, published, whose)]),
+        Section("Is one model better?", [comparisons_table(compared)]),
+        Section("Are the concepts present?", [gain_table(rows), cem_table(rows, published, whose)]),
         Section("Are they in the right place?", [Picture("clm", location(rows), PLACE), *place] if located else []),
         Section(
             "Are they important where they belong?",
-            [cgim_table(rows), Picture("cgim_histograms", histograms(rows), HISTOGRAMS), *extremes(rows)],
-            [*full_tables(rows)],
+            [
+                correlation_table(rows),
+                discoveries_table(rows, collected.draws),
+                cgim_table(rows),
+                Picture("cgim_histograms", histograms(rows), HISTOGRAMS),
+                *extremes(rows),
+            ],
+            full_tables(rows, collected.draws),
         ),
         Section("Does it listen to corrections?", *interventions(rows)),
         Section("Gallery", [shown]),
         Section(
             "How well do the models classify?",
-            [accuracy_table(rows), *settings_table(rows, published)],
+            [accuracy_table(rows, collected.trains), *settings_table(rows, published)],
             [defined_table(rows)],
         ),
     ]
     used = {*rows["model"], *(["paper"] if paper else [])}
-    optional = {*MODELS, PLAIN, *BASELINES, "paper"}
+    optional = {*MODELS, PLAIN, UNTRAINED, *BASELINES, *CEM_BASELINES, *CGIM_BASELINES, "paper"}
     n_seeds = f"{len(seeds)} seeds" if len(seeds) > 1 else f"seed {seeds[0]}"
     return Report(
         "Are the concepts real, present, and in the right place?",
-        verdicts(rows, whose),
+        verdicts(rows, collected.draws, whose),
         Picture(
             "presence_and_place",
             presence_and_place(rows, whose),
-            "The concept ranked first, by three rankings: how often it is "
-            f"{whose} (CEM){' and the strongest twelfth of its map holds its part (CLM, α = 1)' if located else ''}.",
+            "The concept ranked first, by three rankings: how much more often it is "
+            f"{whose} than in other images (CEM gain)"
+            f"{' and its map holds its own part than other parts (part specificity, α = 1)' if located else ''}.",
         ),
-        [Section(part.heading, _filled(part.parts), _filled(part.folded)) for part in sections if _filled(part.parts)],
+        sections,
         lead=f"{collected.images[:1].upper()}{collected.images[1:]}; {n_seeds}, {n_banks} random banks for each.",
         reading={name: text for name, text in READING.items() if name in used or name not in optional},
         links={"concept explorer": "explore.html"} if explorer else {},
     )
 
 
-def _filled(parts: Sequence[Table | Picture]) -> list[Table | Picture]:
-    """Return pictures, and the tables that hold a number."""
-    return [part for part in parts if isinstance(part, Picture) or part.frame["value"].notna().any()]
-
-
 PLACE = (
     "Does the strongest region of the first concept's map hold its part? Ranked by contribution; dashed lines are "
     "baselines that know no concept."
 )
-HISTOGRAMS = "CGIM of single concepts and classes, as the paper's Figure 2. Grey: means of 95 % of random banks."
+HISTOGRAMS = (
+    "CGIM (cosine) of single concepts and classes, as the paper's Figure 2. Grey: means of 95 % of random banks."
+)
 CORRECTIONS = (
     "Class accuracy after so many concepts of an image are set to what people say: in random order, those the model is "
     "least sure of first, or those of most effect first, which needs the answers. Dashed: every answer turned round. "
@@ -190,58 +236,69 @@ def join_seeds(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([with_random_range(rows, RANDOM), pick(rows, model=RANDOM)], ignore_index=True)
 
 
-def verdicts(rows: pd.DataFrame, whose: str) -> list[Verdict]:
-    """Return the answers on presence, place, importance and accuracy.
+def knows_classes(rows: pd.DataFrame) -> bool:
+    """Whether the class accuracy of the post-hoc model is above that of random banks."""
+    return Verdict.of("", one(rows, model=POST_HOC, metric=ACCURACY, item="")).verdict == "above"
 
-    Concepts are ranked by contribution, which decides the class, and by the better of value and weight.
+
+def verdicts(rows: pd.DataFrame, draws: pd.DataFrame, whose: str) -> list[Verdict]:
+    """Return the answers on accuracy, presence, place and importance: in all images first.
+
+    Concepts are ranked by contribution, which decides the class, and by the better of value and weight. A model that
+    does not know its classes has no verdict.
     """
     ours = pick(rows, model=POST_HOC)
+    none = {} if knows_classes(rows) else {"text": "no verdict"}
 
     def by_ranking(question: str, metric: str, write: Writer = percent, **where: Any) -> list[Verdict]:
         found = {name: one(ours, metric=metric, explanation=name, **where) for name in RANKINGS}
         values = {name: found[name]["value"] for name in ("value", "weight") if found[name] is not None}  # type: ignore[index]
         better = max(values, key=lambda name: values[name], default="value")
         return [
-            Verdict.of(question.format(f"by {name}", above=above_random(ours, name)), found[name], write=write)
+            Verdict.of(
+                question.format(f"by {name}", counts=own_range(rows, draws, name)), found[name], write=write, **none
+            )
             for name in (better, "contribution")
         ]
 
-    present = by_ranking(f"First concept {whose} (CEM, {{}})?", "CEM", set="all", l=1)
-    correct = one(ours, metric="CEM", set="correct", **FIRST)
+    plain = one(rows, model=PLAIN, metric=ACCURACY, item="")
+    beside = "" if plain is None else f" (plain backbone: {percent(plain['value'])} %)"
+    present = by_ranking(
+        f"First concept more often {whose} than in others ({CEM_GAIN}, {{}})?", CEM_GAIN, set="all", l=1
+    )
+    correct = one(ours, metric=CEM_GAIN, set="correct", **FIRST)
     question = "Map at its own part, not at others (part specificity, α = 1, {})?"
     place = by_ranking(question, PART_SPECIFICITY, alpha=1, l=1)
-    question = "Important where it belongs (CGIM, {}; {above})?"
-    importance = by_ranking(question, "CGIM", number, item_kind="concept", item="")
-    plain = one(rows, model=PLAIN, metric="accuracy", item="")
-    beside = "" if plain is None else f" (plain backbone: {percent(plain['value'])} %)"
+    question = f"Important where it belongs ({CGIM_CORRELATION}, {{}}; {{counts}})?"
     return [
+        Verdict.of(f"Class accuracy{beside}", one(ours, metric=ACCURACY, item="")),
         *present,
-        Verdict.of("In correctly classified images (CEM, by contribution)?", correct),
+        Verdict.of(f"In correctly classified images ({CEM_GAIN}, by contribution)?", correct, **none),
         *(place if not pick(ours, metric=PART_SPECIFICITY).empty else []),
-        *importance,
-        Verdict.of(f"Class accuracy{beside}", one(ours, metric="accuracy", item="")),
+        *by_ranking(question, CGIM_CORRELATION, number, item_kind="concept", item=""),
     ]
 
 
-def above_random(ours: pd.DataFrame, ranking: str) -> str:
-    """Count the concepts whose CGIM lies above their own random range."""
-    items = pick(ours, metric="CGIM", explanation=ranking, item_kind="concept")
-    items = items[(items["item"] != "") & items["value"].notna()]
-    above = [Verdict.of("", row).verdict for row in items.to_dict("records")].count("above")
-    return f"{above} of {len(items)} concepts above random"
+def own_range(rows: pd.DataFrame, draws: pd.DataFrame, ranking: str) -> str:
+    """Count the concepts above and below their own random range, with what luck brings."""
+    items, found = discoveries_of(rows, draws, ranking)
+    return (
+        f"{found.n_above} of {len(items)} concepts above their own random range, {found.n_below} below; by luck "
+        f"{found.n_by_luck:.1f} each"
+    )
 
 
 def presence_and_place(rows: pd.DataFrame, whose: str) -> Figure:
-    """Draw CEM and CLM of the first concept by ranking, over the ranges of random directions."""
+    """Draw gain and part specificity of the first concept by ranking, over the ranges of random directions."""
     models = list(MODELS[:3])
     chosen = [
         pick(rows, metric=metric, set="all", l=1, alpha=alpha, model=models).assign(
             row=lambda found, what=what: found["explanation"].map(lambda name: f"{what},\nby {RANKINGS[name]}")
         )
-        for metric, alpha, what in (("CEM", None, whose), ("CLM", 1, "map at its part"))
+        for metric, alpha, what in ((CEM_GAIN, None, whose), (PART_SPECIFICITY, 1, "map at its part"))
     ]
-    label = "% of images"
-    return dots(pd.concat(chosen), "row", "model", label=label, order=models, colours=COLOURS)[0]
+    label = "percentage points"
+    return dots(pd.concat(chosen), "row", "model", label=label, order=models, colours=COLOURS, reference=0)[0]
 
 
 def ordered(frame: pd.DataFrame, **orders: Sequence[str] | Mapping[Any, str]) -> pd.DataFrame:
@@ -268,9 +325,31 @@ def with_sources(rows: pd.DataFrame, published: pd.DataFrame, metric: str) -> pd
 LEVELS = ("l = 1", "l = 3", "l = 5", "")
 
 
+def comparisons_table(compared: pd.DataFrame) -> Table:
+    """Return the paired differences of models, and of maps and their baselines."""
+    write = dict.fromkeys([ACCURACY, CEM_GAIN, PART_SPECIFICITY, "CLM"], percent) | {CGIM_CORRELATION: number}
+    caption = "On the same images, in % and percentage points (CGIM correlation: over classes): the first concept, and "
+    caption += "maps at α = 1. p-values are corrected for all rows (Holm)."
+    return comparison_table("comparisons", "Paired differences", compared, write, caption)
+
+
+def gain_table(rows: pd.DataFrame) -> Table:
+    """Return CEM gain by ranking."""
+    cells = pick(rows, metric=CEM_GAIN)
+    cells = cells.assign(level=cells["l"].map("l = {:g}".format))
+    cells = ordered(cells, set=SETS, explanation=RANKINGS, model=COLUMNS, level=LEVELS)
+    caption = f"Presence of the first l concepts less their share of the other images, in percentage points. {SMALL}"
+    by = ["set", "explanation"]
+    return Table(
+        "cem-gain", "Concept existence above prevalence (CEM gain)", cells, by, ["model", "level"], caption=caption
+    )
+
+
 def cem_table(rows: pd.DataFrame, published: pd.DataFrame, whose: str) -> Table:
     """Return Table 1 of the paper."""
-    cells = ordered(with_sources(rows, published, "CEM"), set=SETS, explanation=RANKINGS, model=COLUMNS, level=LEVELS)
+    cells = with_baselines(with_sources(rows, published, "CEM"), CEM_BASELINES)
+    shown = RANKINGS | {name: name for name in CEM_BASELINES}
+    cells = ordered(cells, set=SETS, explanation=shown, model=COLUMNS, level=LEVELS)
     by, caption = ["set", "explanation"], f"How often the first l concepts are {whose}, in %. {SMALL}"
     return Table("table-1", "Table 1: concept existence (CEM)", cells, by, ["model", "level"], caption=caption)
 
@@ -301,9 +380,9 @@ def specificity_table(rows: pd.DataFrame) -> Table:
     return Table("part-specificity", "Part specificity", cells, ["alpha", "explanation"], ["model"], caption=caption)
 
 
-def with_baselines(rows: pd.DataFrame) -> pd.DataFrame:
-    """Return rows in which a baseline of the maps is a row of its model."""
-    whose = {baseline_name(name, model): (name, model) for model in MODELS for name in BASELINES}
+def with_baselines(rows: pd.DataFrame, baselines: Sequence[str] = BASELINES) -> pd.DataFrame:
+    """Return rows in which a baseline is a row of its model."""
+    whose = {baseline_name(name, model): (name, model) for model in MODELS for name in baselines}
     moved = rows["model"].isin(list(whose))
     rows = rows.assign(
         explanation=[whose[name][0] if name in whose else how for name, how in rows[["model", "explanation"]].values],
@@ -313,20 +392,69 @@ def with_baselines(rows: pd.DataFrame) -> pd.DataFrame:
     return rows
 
 
+def correlation_table(rows: pd.DataFrame) -> Table:
+    """Return the mean correlation of importance and truth by ranking."""
+    cells = pick(rows, metric=CGIM_CORRELATION, item="")
+    cells = ordered(cells, item_kind=KINDS, explanation=RANKINGS, model=COLUMNS)
+    caption = f"Mean of Pearson's correlation of importance and truth; 0 is no relation. {SMALL}"
+    by, title = ["item_kind", "explanation"], "Importance and truth (CGIM correlation)"
+    return Table("cgim-correlation", title, cells, by, ["model"], number, caption)
+
+
+def discoveries_table(rows: pd.DataFrame, draws: pd.DataFrame) -> Table:
+    """Count the concepts outside their own random range."""
+    counts, fewest = [], 1
+    for ranking, name in RANKINGS.items():
+        items, found = discoveries_of(rows, draws, ranking)
+        up = items["value"].to_numpy(float) > items["random_high"].to_numpy(float)
+        columns = {"concepts": len(items), "above own range": found.n_above, "below": found.n_below}
+        columns |= {"by luck, each": found.n_by_luck}
+        columns |= {
+            "above, corrected": int((found.passed & up).sum()),
+            "below, corrected": int((found.passed & ~up).sum()),
+        }
+        counts += [
+            {"ranking": name, "column": column, "value": value} for column, value in columns.items() if len(items)
+        ]
+        fewest = max(fewest, found.fewest)
+    caption = (
+        "Concepts of the post-hoc CBM by their CGIM correlation, each against its own random banks. Corrected: by "
+    )
+    caption += "Benjamini and Hochberg's procedure."
+    if fewest > 1:
+        caption += f" So few banks let a concept pass only if {fewest} do: more banks (--random-banks) can show more."
+    title, frame = (
+        "Concepts outside their own random range",
+        pd.DataFrame(counts, columns=["ranking", "column", "value"]),
+    )
+    return Table("discoveries", title, frame, ["ranking"], ["column"], _count, caption)
+
+
+def _count(value: float) -> str:
+    return f"{value:.0f}" if value == int(value) else f"{value:.1f}"
+
+
 def cgim_table(rows: pd.DataFrame) -> Table:
     """Return the mean CGIM by ranking."""
-    cells = ordered(pick(rows, metric="CGIM", item=""), item_kind=KINDS, explanation=RANKINGS, model=COLUMNS)
+    cells = with_baselines(pick(rows, metric="CGIM", item=""), CGIM_BASELINES)
+    shown = RANKINGS | {name: name for name in CGIM_BASELINES}
+    cells = ordered(cells, item_kind=KINDS, explanation=shown, model=COLUMNS)
     caption = "Mean cosine of importance and truth. By value and contribution, classes without a correctly classified "
     caption += f"image are left out. {SMALL}"
     by = ["item_kind", "explanation"]
     return Table("cgim", "Concept global importance (CGIM)", cells, by, ["model"], number, caption)
 
 
-def accuracy_table(rows: pd.DataFrame) -> Table:
+def accuracy_table(rows: pd.DataFrame, trains: bool) -> Table:
     """Return the accuracies of all models, of their concepts, and of the directions on images held back."""
     metrics = {"accuracy": "classes", "concept accuracy": "concepts", "CAV accuracy": f"directions, {HELD_OUT}"}
-    cells = ordered(pick(rows, item=""), metric=metrics, model=[PLAIN, *MODELS])
-    return Table("accuracy", "Accuracy", cells, ["model"], ["metric"], caption=f"On the test images, in %. {SMALL}")
+    cells = ordered(pick(rows, item=""), metric=metrics, model=[PLAIN, *MODELS, UNTRAINED])
+    caption = f"On the test images, in %. {SMALL}"
+    if not knows_classes(rows):
+        caption += f" The {POST_HOC} is not above random banks: there is no verdict on its concepts."
+    if not trains:
+        caption += " An untrained network would take another pass over all images: it is not here."
+    return Table("accuracy", "Accuracy", cells, ["model"], ["metric"], caption=caption)
 
 
 def settings_table(rows: pd.DataFrame, published: pd.DataFrame) -> list[Table]:
@@ -353,9 +481,14 @@ def settings_table(rows: pd.DataFrame, published: pd.DataFrame) -> list[Table]:
 
 def defined_table(rows: pd.DataFrame) -> Table:
     """Return how many scores were defined; of random directions they are banks."""
-    cells = pick(rows, item="", model=list(MODELS[:3]), metric=["CEM", "CLM", "CGIM"])
+    cells = pick(rows, item="", model=list(MODELS[:3]), metric=["CEM", CEM_GAIN, "CLM", "CGIM", CGIM_CORRELATION])
     cells = cells[cells["l"].isin([1.0, math.nan]) & cells["alpha"].isin([1.0, math.nan])]
-    what = cells["item_kind"].map(KINDS).fillna(cells["set"].where(cells["metric"] == "CEM", "").map(SETS)).fillna("")
+    what = (
+        cells["item_kind"]
+        .map(KINDS)
+        .fillna(cells["set"].where(cells["metric"].isin(["CEM", CEM_GAIN]), "").map(SETS))
+        .fillna("")
+    )
     cells = cells.assign(
         name=cells["metric"] + " " + what + cells["explanation"].map(", by {}".format),
         text=[f"{n} of {n + missing}" for n, missing in zip(cells["n"], cells["undefined"], strict=True)],
@@ -376,7 +509,7 @@ def shown_names(names: Sequence[str]) -> dict[str, str]:
 def extremes(rows: pd.DataFrame) -> list[Picture]:
     """Draw the best and worst concepts and classes over their own random ranges."""
     pictures = []
-    scores = pick(rows, metric="CGIM", model=POST_HOC, explanation="contribution")
+    scores = pick(rows, metric=CGIM_CORRELATION, model=POST_HOC, explanation="contribution")
     for kind, plural in (("concept", "concepts"), ("class", "classes")):
         items = pick(scores[(scores["item"] != "") & scores["value"].notna()], item_kind=kind)
         items = items.sort_values("value", ascending=False, kind="stable")
@@ -384,26 +517,36 @@ def extremes(rows: pd.DataFrame) -> list[Picture]:
             continue
         chosen = items if len(items) <= 2 * BEST else pd.concat([items[:BEST], items[-BEST:]])
         chosen = chosen.assign(item=chosen["item"].map(shown_names(list(chosen["item"]))))
-        figure, _ = dots(chosen, "item", label="CGIM by contribution (cosine)", percent=False)
+        figure, _ = dots(chosen, "item", label="CGIM correlation by contribution", percent=False, reference=0)
         which = f"The {BEST} best and the {BEST} worst of {len(items)}" if len(chosen) < len(items) else "All"
         pictures.append(Picture(f"best_and_worst_{plural}", figure, f"{which} {plural} of the {POST_HOC}."))
     return pictures
 
 
-def full_tables(rows: pd.DataFrame) -> list[Table]:
-    """Return all CGIM scores by name, as the paper's Tables 6 to 8, and how well the directions know the concepts."""
-    tables = []
+def full_tables(rows: pd.DataFrame, draws: pd.DataFrame) -> list[Table]:
+    """Return all correlations by name, as the paper's Tables 6 to 8, and how well the directions know the concepts."""
+    tables, passed = [], set()
+    for ranking in RANKINGS:
+        items, found = discoveries_of(rows, draws, ranking)
+        passed |= {(ranking, name) for name in items.loc[found.passed, "item"]}
     for kind, plural in (("concept", "concepts"), ("class", "classes")):
         items = pick(rows[rows["item"] != ""], item_kind=kind)
-        scores = pick(items, metric="CGIM", model=[POST_HOC, TRADITIONAL, RANDOM])
-        scores = scores.assign(column=scores["explanation"].map(RANKINGS), text="")
+        scores = pick(items, metric=CGIM_CORRELATION, model=[POST_HOC, TRADITIONAL, RANDOM])
+        marks = [
+            ("▲" if row["value"] > row["random_high"] else "▼")
+            if kind == "concept" and row["model"] == POST_HOC and (row["explanation"], row["item"]) in passed
+            else ""
+            for row in scores.to_dict("records")
+        ]
+        texts = [f"{number(value)} {mark}" if mark else "" for value, mark in zip(scores["value"], marks, strict=True)]
+        scores = scores.assign(column=scores["explanation"].map(RANKINGS), text=texts)
         known = pick(items, metric="CAV accuracy").assign(model="directions", column=HELD_OUT)
         known["text"] = [f"{number(value)} (weak)" if value < WEAK else "" for value in known["value"]]
         cells = pd.concat([scores, known], ignore_index=True)
         names = shown_names(list(dict.fromkeys(cells["item"])))
         models, columns = [POST_HOC, TRADITIONAL, RANDOM, "directions"], [*RANKINGS.values(), HELD_OUT]
         cells = ordered(cells, item=names, model=models, column=columns)
-        title = f"All {len(names)} {plural} (CGIM)"
+        title = f"All {len(names)} {plural} (CGIM correlation)"
         caption = f"{SMALL} Weak: held-out accuracy below {WEAK:g}." if kind == "concept" else SMALL
         tables.append(Table(f"all-{plural}", title, cells, ["item"], ["model", "column"], number, caption))
     return tables

@@ -32,7 +32,7 @@ from captum_concepts.models.random_banks import RandomBank
 from quantus_concepts.datasets.base import ConceptSample
 from quantus_concepts.explorer.explore import explore
 from quantus_concepts.functional import intervention_counts, rank_concepts
-from quantus_concepts.metrics import ConceptState, concept_state, score_concepts, score_ranges
+from quantus_concepts.metrics import ConceptState, concept_state, score_ranges
 from quantus_concepts.metrics.host.model import ConceptModel, concept_importances, concept_outputs
 from quantus_concepts.metrics.streaming.table import item_rows, mean_row, score_table
 from quantus_concepts.painted.images import batch_labels, collate, sample_loader
@@ -55,10 +55,11 @@ from quantus_concepts.painted.subject import (
 from quantus_concepts.painted.training import load_trained, one_thread, quiet_fits
 from quantus_concepts.studies._kit.folder import RunFolder
 from quantus_concepts.studies._models.normalised import better_normalised
+from quantus_concepts.studies.concepts.comparisons import ACCURACY, PLAIN, compared_rows
 from quantus_concepts.studies.concepts.data import BenchmarkData, Source, load_data
 from quantus_concepts.studies.concepts.report import (
-    PLAIN,
     SETTINGS,
+    UNTRAINED,
     Collected,
     baseline_name,
     draw_gallery,
@@ -124,6 +125,8 @@ class Models:
 def collect(folder: RunFolder, source: Source, settings: Settings, network: Network | None) -> Collected:
     """Build and score the models of every seed."""
     frames: list[pd.DataFrame] = []
+    images: list[pd.DataFrame] = []
+    draws: list[pd.DataFrame] = []
     about: dict[str, Any] = {}
     for number, data in enumerate(load_data(source, network)):
         seed = source.seeds[number]
@@ -133,6 +136,8 @@ def collect(folder: RunFolder, source: Source, settings: Settings, network: Netw
         folder.note(*data.notes)
         one_seed = OneSeed(folder, settings, network, data, seed, first=number == 0)
         frames.append(_named(one_seed.scores().assign(seed=seed)))
+        images.append(one_seed.images().assign(seed=seed))
+        draws.append(one_seed.draws().assign(seed=seed))
         if number == 0:
             counts = f"{len(data.train)} training and {len(data.test)} test images"
             names = f"{data.n_classes} classes, {len(data.concept_names)} concepts"
@@ -140,7 +145,8 @@ def collect(folder: RunFolder, source: Source, settings: Settings, network: Netw
             about |= {"is_whole_cub": data.is_whole_cub, "gallery": one_seed.gallery()}
             if settings.explore:
                 folder.write(EXPLORER, one_seed.explorer())
-    return Collected(pd.concat(frames, ignore_index=True), **about)
+    about |= {"same_images": source.data != "painted", "trains": network is None}
+    return Collected(*(pd.concat(parts, ignore_index=True) for parts in (frames, images, draws)), **about)
 
 
 def _named(frame: pd.DataFrame) -> pd.DataFrame:
@@ -178,6 +184,31 @@ class OneSeed:
         if not self.settings.sweep:
             return scores
         return pd.concat([scores, self._cached("sweep", self._sweep)], ignore_index=True)
+
+    def images(self) -> pd.DataFrame:
+        """Return the scores of images, and of classes, that are compared; the backbone's own answers among them."""
+        tensors = self._cached("state", self._run)
+        table = compared_rows(ConceptState.from_tensors(tensors).images())
+        if "plain" in tensors:
+            own = table[(table["metric"] == ACCURACY) & (table["model"] == table.loc[0, "model"])]
+            right = tensors["plain"].numpy() == own["label"].to_numpy()
+            plain = own.assign(model=PLAIN, predicted=tensors["plain"].numpy(), value=right.astype(float))
+            table = pd.concat([table, plain], ignore_index=True)
+        return table
+
+    def draws(self) -> pd.DataFrame:
+        """Return the correlation of importance and truth of each concept in each random bank."""
+        state = ConceptState.from_tensors(self._cached("state", self._run))
+        names = self.data.concept_names
+        return pd.DataFrame(
+            [
+                (explanation, name, draw, value)
+                for draw, control in enumerate(state.controls)
+                for explanation, values in control.agreement("concept", centred=True).items()
+                for name, value in zip(names, values, strict=True)
+            ],
+            columns=["explanation", "item", "draw", "value"],
+        )
 
     def gallery(self) -> Figure:
         """Draw some images with the concepts of the largest contributions to the predicted class."""
@@ -251,8 +282,11 @@ class OneSeed:
             load_trained(network, {key.removeprefix(f"{name}."): state[key] for key in own})
         return networks
 
-    def _score(self) -> pd.DataFrame:
-        """Return the scores of all models on the test images, which are read once."""
+    def _run(self) -> dict[str, Tensor]:
+        """Return the state of all models on the test images, which are read once, and what the plain network answers.
+
+        A network without an answer for these classes has none.
+        """
         data, settings, fitted = self.data, self.settings, self.models
         n_concepts = len(data.concept_names)
         arguments: dict[str, Any] = {
@@ -274,39 +308,59 @@ class OneSeed:
         loader = self._loader()
         images = loader if self.network is None else _ClassifiedImages(loader, self.network.module, data.n_classes)
         if settings.engine == "ray":
-            scores = score_in_ranges(fitted.models, data, self.seed, arguments, folder=self.folder, settings=settings)
+            state = score_in_ranges(fitted.models, data, self.seed, arguments, folder=self.folder, settings=settings)
             self.test_features = embed(fitted.backbone, images, display_progressbar=settings.progress).features
         else:
             names: dict[str, Any] = {"concept_names": data.concept_names, "class_names": data.class_names}
             shown: dict[str, Any] = {"display_progressbar": settings.progress}
             with _recorded(fitted.post_hoc.concept_layer) as embeddings:
-                scores = score_concepts(fitted.models, images, **arguments, **names, seed=self.seed, **shown)
+                state = concept_state(fitted.models, images, **arguments, **names, seed=self.seed, **shown)
             self.test_features = torch.cat(embeddings)
+        plain = self._plain_answers(images)
+        return state.tensors() | ({} if plain is None else {"plain": torch.as_tensor(plain)})
+
+    def _score(self) -> pd.DataFrame:
+        """Return the scores of all models on the test images."""
+        data = self.data
+        tensors = self._cached("state", self._run)
+        scores, fitted = ConceptState.from_tensors(tensors).table(), self.models
         if not fitted.post_hoc.linear_pool and (scores["metric"] == "CLM").any():
             self.folder.note(
                 "About the maps: this backbone does not pool by the plain mean. Its maps are local evidence, not a "
                 "decomposition of the concept's value."
             )
-        plain = self._plain_accuracy(images)
         accuracy = fitted.post_hoc.bank.test_accuracy.double()
         directions = item_rows(accuracy, data.concept_names, model=POST_HOC, metric="CAV accuracy", item_kind="concept")
         scores = with_undefined(pd.concat([scores, score_table(directions)], ignore_index=True), data.left_out)
+        plain = self._accuracy(tensors["plain"].numpy(), PLAIN) if "plain" in tensors else []
+        plain += self._untrained_accuracy()
         # A table without rows would make the columns of all tables ones of objects.
         return pd.concat([score_table(plain), scores], ignore_index=True) if plain else scores
 
-    def _plain_accuracy(self, images: Any) -> list[dict[str, Any]]:
-        """Return the accuracy of the network's own classifier, where it has one for these classes."""
+    def _plain_answers(self, images: Any) -> np.ndarray | None:
+        """Return what the network's own classifier answers, where it has one for these classes."""
         if self.models.classifier is not None:
-            return self._accuracy(_predicted(self.models.classifier, self.test_features), PLAIN)
+            return _predicted(self.models.classifier, self.test_features)
         if images.other_output:
             self.folder.note(
                 f"The backbone's own accuracy: not applicable. Its {images.other_output} are not the "
                 f"{self.data.n_classes} classes of the data."
             )
-            return []
+            return None
         if self.first:
             self.folder.note(*better_normalised(images.network, self.data.test, self.data.mean, self.data.std))
-        return self._accuracy(np.concatenate(images.predicted), PLAIN)
+        return np.concatenate(images.predicted)
+
+    def _untrained_accuracy(self) -> list[dict[str, Any]]:
+        """Return the accuracy of a linear head on what the small network sees before it is trained."""
+        if self.network is not None:
+            return []
+        train = kept_images(self.data.train)
+        network = untrained_networks(train, self.seed, self.settings.device)[BACKBONE]
+        batches = (folded_batches(data, self.settings.batch_size) for data in (train, kept_images(self.data.test)))
+        train_set, test_set = (embed(small_backbone(network), loader) for loader in batches)
+        head = fit_logistic(train_set.features, train_set.labels, self.data.n_classes)
+        return self._accuracy(_predicted(head, test_set.features), UNTRAINED)
 
     def _accuracy(self, predicted: np.ndarray, model: str, **fields: Any) -> list[dict[str, Any]]:
         return [mean_row(self.data.test.labels.numpy() == predicted, None, model=model, metric="accuracy", **fields)]
@@ -404,8 +458,8 @@ def score_in_ranges(
     *,
     folder: RunFolder,
     settings: Settings,
-) -> pd.DataFrame:
-    """Return what `score_concepts` does with these arguments, to the bit; ranges are of whole batches."""
+) -> ConceptState:
+    """Return what `concept_state` does with these arguments, to the bit; ranges are of whole batches."""
     size = settings.batch_size
     names: dict[str, Any] = {"class_names": data.class_names, "concept_names": data.concept_names}
 
@@ -426,7 +480,7 @@ def score_in_ranges(
     first, *others = map(ConceptState.from_tensors, states)
     for other in others:
         first.merge(other)
-    return first.table()
+    return first
 
 
 @contextmanager

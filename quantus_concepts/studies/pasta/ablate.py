@@ -13,7 +13,9 @@ from torch import Tensor
 
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.datasets.ratings.released import PastaRatings
+from quantus_concepts.functional import adjust_p_values
 from quantus_concepts.pasta.embedder import Embedder
+from quantus_concepts.studies._kit.comparisons import difference_text
 from quantus_concepts.studies._kit.folder import RunFolder, warnings_as_notes
 from quantus_concepts.studies._kit.plots import dots
 from quantus_concepts.studies._kit.report import Picture, Report, Section, Table, Verdict, number, write_report
@@ -24,7 +26,7 @@ from quantus_concepts.studies.pasta.report import (
     READING,
     TRAINED_RANGE,
     banner_of,
-    difference_text,
+    paired_splits,
     paper_table,
     table,
     three,
@@ -265,7 +267,13 @@ def differences(splits: pd.DataFrame, name: str, question: str) -> pd.DataFrame:
     default, *variants = (variant.name for variant in ABLATIONS[name].variants if variant.name in wide)
     change = wide[variants].sub(wide[default], axis=0).melt(var_name="variant")
     # A difference of two correlations is not a correlation: Student's interval.
-    return over_splits(change.assign(measure="difference"), ("variant", "measure"))
+    means = over_splits(change.assign(measure="difference"), ("variant", "measure"))
+    if means.empty:
+        return means
+    results = {variant: paired_splits(wide[variant], wide[default]) for variant in variants}
+    p = [results[variant]["p"] for variant in means["variant"]]
+    means = means.assign(difference=means["value"], p_adjusted=adjust_p_values(np.array(p), "holm"))
+    return means.assign(verdict=[difference_text(row) for row in means.to_dict("records")])
 
 
 def report(frame: pd.DataFrame, splits: pd.DataFrame, banner: str) -> Report:
@@ -278,13 +286,13 @@ def report(frame: pd.DataFrame, splits: pd.DataFrame, banner: str) -> Report:
     verdicts = [Verdict.of(f"Default choices: do scores follow the votes? (SCC, {first})", default, write=number)]
     for name in ablations:
         changes = differences(splits, name, first)
-        if len(changes := changes[changes["value"].notna()]):
+        if len(changes := changes[changes["low"].notna()]):
             # The choice that changes most, in either direction; all are in the tables.
             row = changes.loc[changes["value"].abs().idxmax()]
             question = (
                 f"{ABLATIONS[name].title}: {row['variant']}, not {ABLATIONS[name].variants[0].name} (SCC, difference)"
             )
-            verdicts.append(Verdict.of(question, row, write=three, text=difference_text(row)))
+            verdicts.append(Verdict.of(question, row, write=three, text=row["verdict"]))
     titles = {name: ABLATIONS[name].title for name in ablations}
     shown = scc.assign(row=scc["ablation"] + ": " + scc["variant"])
     figure, _ = dots(shown, "row", label=f"SCC with the votes ({first})", percent=False, reference=0)
@@ -302,7 +310,8 @@ def report(frame: pd.DataFrame, splits: pd.DataFrame, banner: str) -> Report:
         reading={
             **READING,
             "Random range": TRAINED_RANGE,
-            "Difference": "SCC minus that of the default, split by split. Not told from 0: the interval holds 0.",
+            "Difference": "SCC minus that of the default, split by split, with its 95 % interval. No difference: the "
+            "p-value, corrected for the choices of a group (Holm), is above .05.",
             **{titles[name]: ABLATIONS[name].about for name in ablations},
         },
         banner=banner,
@@ -320,7 +329,9 @@ def ablation_table(name: str, frame: pd.DataFrame, splits: pd.DataFrame, questio
     if ablation.modality:
         of_kind = pick(rows, model=SCORER, measure="SCC", modality=ablation.modality)
         parts.append(of_kind.assign(head=f"SCC, {KINDS[ablation.modality]}"))
-    parts.append(differences(splits, name, question).assign(head="SCC minus default"))
+    changes = differences(splits, name, question)
+    # A difference without an interval, of fewer than 3 splits, says nothing.
+    parts.append(changes[changes["low"].notna()].assign(head="SCC minus default"))
     parts.append(pick(of_all, model=SHUFFLED, measure="SCC").assign(head=f"SCC, {SHUFFLED}"))
     parts.append(pick(of_all, model=PAPER).assign(head=lambda part: "paper, " + part["measure"]))
     cells = pd.concat([part for part in parts if len(part)], ignore_index=True)

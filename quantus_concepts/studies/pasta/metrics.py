@@ -343,7 +343,7 @@ def report(frame: pd.DataFrame, explanations: pd.DataFrame, ratings: RatedExplan
         Section("Explainers", [vote_table(ranged, ratings), raw_table(frame)]),
     ]
     if len(human):
-        sections.append(Section("Score and marked pixels", [human_table(frame)]))
+        sections.append(Section("Score and marked pixels", [human_table(frame), human_correlation(human)]))
     return Report(
         "PASTA-score: do other metrics follow the votes?",
         verdicts[:8],
@@ -405,6 +405,17 @@ def raw_table(frame: pd.DataFrame) -> Table:
     orders = {"explainer": names(means, EXPLAINER), "measure": RAW_METRICS}
     return table(
         "metrics-by-explainer", "Mean of the metrics by explainer", means, EXPLAINER, "measure", caption, **orders
+    )
+
+
+def human_correlation(human: pd.DataFrame) -> Table:
+    """Return the correlation of distance and score over methods."""
+    caption = (
+        "Over methods; small numbers are 95 % intervals. Below 0: methods nearer to the marked pixels score higher."
+    )
+    rows = human.assign(row="SCC of MAE and score", column="SCC")
+    return table(
+        "marked-pixels-scc", "Do methods nearer to the bird score higher?", rows, "row", "column", caption, number
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,10 +15,12 @@ from matplotlib.figure import Figure
 from quantus_concepts.datasets.ratings.explanations import QUESTIONS, ConceptExplanation, MapExplanation
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
 from quantus_concepts.datasets.ratings.split import PARTS
+from quantus_concepts.functional import paired_difference
 from quantus_concepts.functional.intervals import relation, t_interval
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
 from quantus_concepts.pasta.applications.mixture import Mixture, plot_mixture
 from quantus_concepts.pasta.encoders.open_clip_encoder import PRESETS
+from quantus_concepts.studies._kit.comparisons import ABOVE, BELOW, SAME, UNKNOWN, adjusted, comparison_table
 from quantus_concepts.studies._kit.plots import MUTED, PALETTE, add_legend, dots, lines
 from quantus_concepts.studies._kit.report import Picture, Report, Section, Table, Verdict, number
 from quantus_concepts.studies._kit.results import PAPER, load_paper, names, one, pick, with_random_range
@@ -68,8 +70,8 @@ READING = {
     "Ceiling": "The same measure of a scorer that knew what the raters agree on; no scorer can know the rest. With "
     "simulated raters it is exact, else estimated from how far raters agree.",
     "Intervals": "Student's 95 % intervals over splits, of SCC and QWK on Fisher's z; none below 3 splits. Splits "
-    "share explanations, so intervals show how much the choice of images and explainers matters. Nothing is corrected "
-    "for the number of comparisons.",
+    "share explanations, so intervals show how much the choice of images and explainers matters. Only the "
+    "p-values of differences are corrected for the number of comparisons.",
 }
 TRAINED_RANGE = "The 95 % interval over the same splits of scorers that were trained on shuffled votes."
 SHUFFLED_RANGE = "Where 95 % of the means over splits lie when the votes on the test explanations are shuffled."
@@ -138,10 +140,31 @@ def with_texts(frame: pd.DataFrame, write: Any = three) -> pd.DataFrame:
     return frame.assign(text=texts)
 
 
-def difference_text(row: Mapping[str, Any]) -> str:
-    """Say whether a difference is above or below 0 by its interval."""
-    words = {"above": "above 0", "at": "not told from 0", "below": "below 0", "": "–"}
-    return words[relation((row["low"], row["high"]), (0.0, 0.0))]
+def paired_splits(first: pd.Series, second: pd.Series) -> dict[str, float]:
+    """Return difference, interval and p-value of numbers by split; none below 3 splits, as everywhere."""
+    joined = pd.concat([first, second], axis=1, keys=["first", "second"]).dropna()
+    result = paired_difference(joined["first"].to_numpy(float), joined["second"].to_numpy(float))._asdict()
+    names_ = {"first": "value_a", "second": "value_b"}
+    numbers = {names_.get(name, name): value for name, value in result.items()}
+    return numbers if len(joined) > 2 else numbers | dict.fromkeys(("low", "high", "p"), math.nan)
+
+
+def regressor_differences(frame: pd.DataFrame) -> pd.DataFrame:
+    """Compare the scorer with each regressor split by split: SCC and MSE; corrected for all (Holm)."""
+    rows = []
+    of_all = pick(frame, modality="all")
+    for measure, question in (
+        pick(of_all, model=SCORER, measure=["SCC", "MSE"])[["measure", "question"]].drop_duplicates().to_numpy()
+    ):
+        same = pick(of_all, measure=measure, question=question)
+        by_split = {model: part.set_index("seed")["value"] for model, part in same.groupby("model", sort=False)}
+        rows += [
+            {"metric": measure, "what": f"{measure}, {question}", "a": SCORER, "b": name}
+            | paired_splits(by_split[SCORER], by_split[name])
+            for name in REGRESSORS.values()
+            if name in by_split
+        ]
+    return adjusted([pd.DataFrame(rows)] if rows else [])
 
 
 def table(
@@ -200,7 +223,7 @@ def training_report(
     sections = [
         Section(
             "Agreement with the votes",
-            [table_1(of_all, questions, None if ratings.simulated else encoder)],
+            [table_1(of_all, questions, None if ratings.simulated else encoder), *regressors_table(frame)],
             [orientation_table(questions), splits_table(results)],
         ),
         *kind_sections(means, results, ratings, questions),
@@ -259,6 +282,15 @@ def table_1(means: pd.DataFrame, questions: Sequence[str], encoder: str | None) 
     )
     orders = {"measure": list(MEASURES), "label": [*MODELS, *frame["label"]], "question": questions}
     return table("table-1", title, frame, "measure label", "question", caption, **orders)
+
+
+def regressors_table(frame: pd.DataFrame) -> list[Table]:
+    """Return how far the scorer is from each regressor on the same splits."""
+    compared = regressor_differences(frame)
+    caption = (
+        "The same test explanations, split by split; MSE: lower is better. p-values are corrected for all rows (Holm)."
+    )
+    return [comparison_table("regressors", "Scorer less regressor", compared, three, caption)] if len(compared) else []
 
 
 def orientation_table(questions: Sequence[str]) -> Table:
@@ -424,7 +456,11 @@ def use_verdicts(used: Uses | None) -> list[Verdict]:
     )
     row = one(rows, name=AVERAGE)
     question = "Is the explainer chosen by score more faithful than the average? (difference)"
-    return [] if row is None else [Verdict.of(question, row, write=three, text=difference_text(row))]
+    if row is None:
+        return []
+    words = {"above": ABOVE, "at": SAME, "below": BELOW, "": UNKNOWN}
+    text = words[relation((row["low"], row["high"]), (0.0, 0.0))]
+    return [Verdict.of(question, row, write=three, text=text)]
 
 
 def ranked_rows(result: SplitResult, ratings: RatedExplanations, question: str) -> dict[str, list[GalleryRow]]:

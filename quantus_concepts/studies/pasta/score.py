@@ -25,6 +25,7 @@ from quantus_concepts.datasets.ratings.explanation_files import (
     usable_files,
 )
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, LazyExplanations, question_named
+from quantus_concepts.functional import paired_difference
 from quantus_concepts.functional.intervals import baseline_range, interval
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
 from quantus_concepts.pasta.applications.mixture import Mixture, best_explainer, plot_mixture
@@ -32,6 +33,8 @@ from quantus_concepts.pasta.embedder import Embedder, embedder_for
 from quantus_concepts.pasta.labels import label_index
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import load_scorer
+from quantus_concepts.studies._kit.comparisons import READING as DIFFERENCES
+from quantus_concepts.studies._kit.comparisons import adjusted, comparison_table
 from quantus_concepts.studies._kit.folder import RunFolder, warnings_as_notes
 from quantus_concepts.studies._kit.plots import dots
 from quantus_concepts.studies._kit.report import Picture, Report, Section, Table, Verdict, number, render, write_report
@@ -344,7 +347,7 @@ def score_report(
         verdicts,
         Picture("explainers", picture[0], "Mean predicted rating of each explainer, the best first."),
         [
-            Section("Explainers", [_table_of_explainers(means, questions), *wins]),
+            Section("Explainers", [_table_of_explainers(means, questions), *_differences(scores, rated, first), *wins]),
             Section("Best and worst", [part for part in cards if part.cards]),
             Section("All explanations", folded=[_table_of_all(scores, questions)]),
         ],
@@ -358,11 +361,35 @@ def score_report(
             "Intervals": "95 % intervals of the mean over images. ± is the deviation over explanations.",
             "Random range": "Where 95 % of an explainer's means lie with the explanations of each image shuffled among "
             "the explainers: within it an explainer is rated as any other.",
+            **DIFFERENCES,
             "Wins": "For how many images an explainer alone has the best score; ties are counted for none.",
         },
         banner=banner,
         links={"scores.csv": "scores.csv"},
     )
+
+
+def compare_explainers(scores: pd.DataFrame, question: str, best: str) -> pd.DataFrame:
+    """Compare the best-rated explainer with each other one on the images of both; corrected for all (Holm)."""
+    image = scores["dataset"] + "_" + scores["image_id"]
+    wide = scores.assign(image=image).pivot_table(
+        index="image", columns="explainer", values=question, dropna=False, aggfunc="mean"
+    )
+    rows = [
+        {"metric": question, "what": question, "a": best, "b": name, **numbers}
+        for name in wide
+        if name != best
+        for numbers in [paired_difference(wide[best].to_numpy(float), wide[name].to_numpy(float))._asdict()]
+    ]
+    result = adjusted([pd.DataFrame(rows)] if rows else [])
+    return result.rename(columns={"first": "value_a", "second": "value_b"})
+
+
+def _differences(scores: pd.DataFrame, rated: pd.DataFrame, question: str) -> list[Table]:
+    compared = compare_explainers(scores, question, rated["explainer"].iloc[0]) if len(rated) > 1 else adjusted([])
+    caption = "On the images of both; p-values are corrected for the rows of the table (Holm)."
+    title = "Best-rated explainer less each other one"
+    return [comparison_table("from-best", title, compared, number, caption)] if len(compared) else []
 
 
 def _table_of_explainers(means: pd.DataFrame, questions: Sequence[str]) -> Table:

@@ -116,8 +116,9 @@ def benchmark_substitution(
         points = range(seed, seed + 1), (correlation,)
     with RunFolder("benchmark substitution", given, out, overwrite=overwrite) as folder, report_style():
         with warnings_as_notes(folder):
-            frame, gallery = collect(folder, make, *points, names)
-        write_report(folder, frame, make_report(frame, correlation, gallery, published=data == "sub"))
+            frame, images, gallery = collect(folder, make, *points, names)
+        report = make_report(frame, images, correlation, gallery, published=data == "sub")
+        write_report(folder, frame, report)
     return folder.path
 
 

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 from matplotlib.figure import Figure
 
+from quantus_concepts.comparison import compare
 from quantus_concepts.metrics.streaming.vision_language import WITH_NONE, WITHOUT_NONE
+from quantus_concepts.studies._kit.comparisons import (
+    ABOVE,
+    BELOW,
+    SAME,
+    adjusted,
+    comparison_table,
+    difference_text,
+)
+from quantus_concepts.studies._kit.comparisons import READING as DIFFERENCES
 from quantus_concepts.studies._kit.plots import INK, PALETTE, WIDTH, dots, lines
-from quantus_concepts.studies._kit.report import Picture, Report, Section, Table, Verdict, readable
+from quantus_concepts.studies._kit.report import Picture, Report, Section, Table, Verdict, percent, readable
 from quantus_concepts.studies._kit.results import PAPER, load_paper, names, one, over_seeds, pick, with_random_range
 from quantus_concepts.studies.substitution import kinds
 from quantus_concepts.studies.substitution.gallery import Gallery, draw_gallery
@@ -63,6 +73,7 @@ READING = {
     "Embedding": "A concept embedding model: its value is the probability that the concept is present.",
     "Oracle, memoriser": "They know the attributes of every image, or its class, whose attributes it recites.",
     "Recites its class": "Recites the attributes of the class that the backbone predicts: the baseline of reciting.",
+    **DIFFERENCES,
     "Source": "Bader et al. (2025), SUB: Benchmarking CBM Generalization via Synthetic Attribute Substitutions.",
 }
 
@@ -80,14 +91,16 @@ def join_seeds(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([ranges, pick(rows, model=RANDOM)], ignore_index=True)
 
 
-def make_report(frame: pd.DataFrame, correlation: float, gallery: Gallery | None, *, published: bool) -> Report:
-    """Declare the report; `correlation` is that of the main table."""
-    rows = join_seeds(frame)
+def make_report(
+    frame: pd.DataFrame, images: pd.DataFrame, correlation: float, gallery: Gallery | None, *, published: bool
+) -> Report:
+    """Declare the report; `correlation` is that of the main table, `images` are its scores of images."""
+    rows, compared = join_seeds(frame), compare_models(images)
     here = pick(rows, correlation=correlation)
     encoders, here = here[here["labels"].isin(OPTIONS)], pick(here, model=[*SHORT])
     every, some = pick(here, item_kind=""), [kinds.POST_HOC, kinds.INDEPENDENT, kinds.EMBEDDING, kinds.SAVED, RANDOM]
     plain = pick(here, labels=[CLASS_HARD, ""], model=some)
-    sections = [Section("Seen or recited?", [main_table(every)])]
+    sections = [Section("Seen or recited?", [main_table(every)], difference_tables(compared))]
     if published:
         sections.append(Section("Beside the paper", [paper_table(every)]))
     if len(encoders):
@@ -113,7 +126,7 @@ def make_report(frame: pd.DataFrame, correlation: float, gallery: Gallery | None
     )
     return Report(
         "Does the model see the concept, or recite its class?",
-        verdicts(every),
+        verdicts(every, compared),
         Picture("scores", draw_scores(every), caption),
         sections,
         lead=f"{count} substitutions: {what}; {n_seeds} seed{'s' if n_seeds > 1 else ''}.",
@@ -126,23 +139,75 @@ def model_with_labels(row: Mapping[str, Any]) -> str:
     return f"{row['model']} ({row['labels']})" if row["labels"] else str(row["model"])
 
 
-def verdicts(rows: pd.DataFrame) -> list[Verdict]:
-    """Return the highest and the lowest of the trained models for each question, against random directions."""
+def compare_models(images: pd.DataFrame) -> pd.DataFrame:
+    """Compare S+ and S- of each trained model with what recites its class, and with the highest, image by image.
+
+    P-values are corrected for the models of a metric (Holm). Several seeds have images of their own: seeds are then
+    what is independent, else pairs of class and attribute.
+    """
+    parts = images["model"].str.partition(kinds.OF).rename(columns={0: "model", 2: "labels"})
+    images = images.assign(model=[model_with_labels(row) for row in parts.to_dict("records")])
+    images = images[parts["model"].isin([*TRAINED, RECITER])]
+    several = images["seed"].nunique() > 1
+    if several:
+        images = images.assign(image=images.groupby(["seed", "image"]).ngroup())
+    results = []
+    for metric in SIGNS:
+        rows = pick(images, metric=metric)
+        means = rows[rows["model"] != RECITER].groupby("model", sort=False)["value"].mean()
+        if len(means) and (rows["model"] == RECITER).any():
+            results.append(compare(rows, reference=RECITER, clusters="seed" if several else "pair"))
+        if len(means) > 1:
+            own = rows[rows["model"] != RECITER]
+            results.append(compare(own, reference=means.idxmax(), clusters="seed" if several else "pair"))
+    return pd.concat(results, ignore_index=True) if results else adjusted([])
+
+
+def difference_tables(compared: pd.DataFrame) -> list[Table]:
+    """Return how far models are from what recites its class, and from the highest."""
+    rows = compared.assign(what=compared["metric"].map(SIGNS))
+    of_reciter = rows["b"] == RECITER
+    caption = "On the same images, in % and percentage points. p-values are corrected for the models of a score (Holm)."
+    return [
+        comparison_table("from-reciter", "Difference from what recites its class", rows[of_reciter], percent, caption),
+        comparison_table("from-highest", "Difference from the highest", rows[~of_reciter], percent, caption),
+    ]
+
+
+def verdicts(rows: pd.DataFrame, compared: pd.DataFrame) -> list[Verdict]:
+    """Return for each question the highest of the trained models against random directions.
+
+    Of S+ and S- also how many are above what recites its class, of the others the lowest.
+    """
     answers = []
     for metric, question in QUESTIONS.items():
         trained = pick(rows, metric=metric, model=list(TRAINED))
         trained = trained[trained["value"].notna()]
         for end, extreme in (("highest", trained["value"].max()), ("lowest", trained["value"].min())):
             tied = trained[trained["value"] == extreme].to_dict("records")
-            if not tied or (end == "lowest" and len(tied) == len(trained)):
+            if not tied or (end == "lowest" and (metric in SIGNS or len(tied) == len(trained))):
                 continue
             who = " and ".join(map(model_with_labels, tied)) if len(tied) < 3 else f"{len(tied)} models"
             text = f"{question}, {end} of {len(trained)}: {who}{' (tie)' if len(tied) > 1 else ''}"
+            if metric in SIGNS and len(trained) > 1:
+                from_highest = pick(compared, metric=metric)
+                from_highest = from_highest[from_highest["b"] != RECITER]
+                same = [difference_text(row) for row in from_highest.to_dict("records")].count(SAME)
+                text += f"; no difference to {same} others"
             verdict = Verdict.of(text, tied[0])
             answers.append(
                 verdict if metric != "recital" else Verdict.of(text, tied[0], text=f"{verdict.verdict}, less is better")
             )
+        said = [difference_text(row) for row in pick(compared, metric=metric, b=RECITER).to_dict("records")]
+        if said:
+            text = f"{SIGNS[metric]}: models above the one that recites its class"
+            more = f"{said.count(SAME)} no difference, {said.count(BELOW)} below"
+            answers.append(Verdict(text, said.count(ABOVE), write=_of(len(said)), text=more))
     return answers
+
+
+def _of(total: int) -> Callable[[float], str]:
+    return lambda value: f"{value:.0f} of {total}"
 
 
 def draw_scores(rows: pd.DataFrame) -> Figure:

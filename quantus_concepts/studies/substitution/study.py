@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -26,7 +27,9 @@ from captum_concepts.models.heads import fit_logistic
 from quantus_concepts.datasets import CUB200, SUB, PaintedBirds, PaintedSubstitutions, SubstitutionSample
 from quantus_concepts.datasets.base import ConceptDataset
 from quantus_concepts.datasets.transforms import default_transform
-from quantus_concepts.metrics import score_substitutions, score_vision_language
+from quantus_concepts.metrics import score_vision_language
+from quantus_concepts.metrics.streaming.api import substitution_tables
+from quantus_concepts.metrics.streaming.table import COLUMNS as OF_TABLES
 from quantus_concepts.metrics.streaming.table import mean_row, score_table
 from quantus_concepts.painted.images import KeptImages, painted_birds, sample_loader
 from quantus_concepts.painted.subject import BACKBONE, Recognition, small_backbone
@@ -41,6 +44,8 @@ from quantus_concepts.studies.substitution.models import Models, Point, Training
 
 #: Default size of images for networks without one.
 IMAGE_SIZE = 224
+#: Metrics whose scores of images are compared.
+COMPARED = ("S+", "S-")
 COLUMNS = ["model", "labels", "correlation", "metric", "item_kind", "item"]
 COLUMNS += ["value", "low", "high", "n", "undefined", "chance", "seed"]
 
@@ -51,13 +56,14 @@ def collect(
     seeds: Sequence[int],
     correlations: Sequence[float],
     encoders: Sequence[str] = (),
-) -> tuple[pd.DataFrame, Gallery | None]:
+) -> tuple[pd.DataFrame, pd.DataFrame, Gallery | None]:
     """Train and score the models of every seed and correlation, the first of which is that of the main table.
 
     `make` makes the `Point` of a folder, seed, correlation and rows. Painted birds have a gallery, of the first seed.
+    Beside the numbers the scores of images of the main table are returned.
     """
     points = [(seed, correlation) for seed in seeds for correlation in correlations]
-    frames, gallery, n_threads = [], None, torch.get_num_threads()
+    frames, of_images, gallery, n_threads = [], [], None, torch.get_num_threads()
     for number, (seed, correlation) in enumerate(points):
         main = correlation == correlations[0]
         rows = kinds.ROWS if main else kinds.CURVE
@@ -72,11 +78,15 @@ def collect(
             scores = folder.cached(f"scores {seed} {correlation:g}", point.key, partial(point.scores, loaded))
             if isinstance(point, Painted) and number == 0:
                 gallery = point.gallery()
+        single = scores["image"].notna()
+        if main:
+            of_images.append(scores.loc[single, ["model", "metric", "image", "pair", "value"]].assign(seed=seed))
+        scores = scores[~single]
         parts = scores["model"].str.partition(kinds.OF)
         # Single attributes, groups and classes only with the metrics of the page.
         scores = scores[(scores["item"] == "") | scores["metric"].isin(("S+", "S-", "original"))]
         frames.append(scores.assign(model=parts[0], labels=parts[2], correlation=correlation, seed=seed)[COLUMNS])
-    return pd.concat(frames, ignore_index=True), gallery
+    return pd.concat(frames, ignore_index=True), pd.concat(of_images, ignore_index=True), gallery
 
 
 @dataclass(kw_only=True)
@@ -268,9 +278,17 @@ def _loader(data: Dataset[Any], batch_size: int) -> DataLoader[Any]:
 
 
 def _score(models: Models, pairs: DataLoader[Any], seen: DataLoader[Any], progress: bool) -> pd.DataFrame:
+    """Return the numbers of all models, and below them S+ and S- of each image, which have an `image` and a `pair`."""
     named, random = models
     arguments: dict[str, Any] = {"threshold": kinds.thresholds(named), "controls": {kinds.RANDOM: random}, "seen": seen}
-    return score_substitutions(named, pairs, **arguments, display_progressbar=progress)
+    table, images = substitution_tables(named, pairs, **arguments, display_progressbar=progress)
+    numbers, scores = table(), images()
+    scores = scores[scores["metric"].isin(COMPARED)]
+    # Counts stay whole numbers and texts texts in the columns of both.
+    filled = pd.DataFrame(OF_TABLES, index=scores.index)
+    names = ["model", "metric", "value", "image", "pair"]
+    own = filled.drop(columns=names[:3]).join(scores[names]).astype(numbers.dtypes)
+    return pd.concat([numbers.assign(image=math.nan, pair=math.nan), own], ignore_index=True)
 
 
 def _score_encoders(encoders: Mapping[str, Any], images: DataLoader[Any], progress: bool) -> list[pd.DataFrame]:

@@ -46,6 +46,19 @@ def numbers(methods: dict[str, float]) -> pd.DataFrame:
     return frame.assign(low=frame["value"] - 0.02, high=frame["value"] + 0.02, n=90, undefined=10)
 
 
+def image_scores(methods: dict[str, float]) -> pd.DataFrame:
+    """Return scores of 30 images, whose means are the numbers and whose differences hardly vary; two methods tie."""
+    rng, hard = np.random.default_rng(0), np.random.default_rng(1).normal(0, 0.3, 30)
+    rows = []
+    for method, value in methods.items():
+        noise = rng.normal(0, 0.05, 30)
+        for metric, shift in (("MCS", 0.0), ("IDR", 0.5), ("IIR", 0.0)):
+            score = value + shift + hard + noise - (hard + noise).mean()
+            score = np.full(30, np.nan) if metric == "IIR" and value == 0.1 else score
+            rows.append(pd.DataFrame({"method": method, "metric": metric, "image": range(30), "score": score}))
+    return pd.concat(rows).assign(reason="")
+
+
 def results(methods: dict[str, float] = METHODS, checks: tuple[PremiseCheck, ...] = (F_O, F_S)) -> Results:
     accuracies = [
         ("accuracy with", [0.9] * 3),
@@ -64,6 +77,7 @@ def results(methods: dict[str, float] = METHODS, checks: tuple[PremiseCheck, ...
         {name: [image] for name in ("MCS", "IDR", "IIR", "relative")},
         layers,
         {"images explained": "90 for MCS and IDR, 9 for IIR"},
+        image_scores(methods),
     )
 
 
@@ -94,8 +108,9 @@ def test_the_page_is_one_well_formed_file_with_everything(report, tmp_path):
     parsed = HTMLPage(text)
     # Methods, curves, correlations, sizes and places, and four galleries.
     assert parsed.tags.count("figure") == 8
-    # Verdicts; premises, commonality, checks, methods, details, curves, sizes and places, TCAV and its layers.
-    assert parsed.tags.count("table") == 10
+    # Verdicts; premises, commonality, checks, methods, two of differences, details, curves, sizes and places, TCAV and
+    # its layers.
+    assert parsed.tags.count("table") == 12
     assert "a &lt;b&gt; &amp; $c$" in text
     assert "<b> &" not in text
     for shown in report.parts:
@@ -127,9 +142,12 @@ def test_verdicts_agree_with_the_tables(methods):
         expected = [first[column] for column in ("value", "low", "random_low")]
         assert [best.value, best.low, best.random_low] == pytest.approx(expected)
         assert best.verdict == first["verdict"]
-        tied = group[(group["high"] >= first["low"]) & (group["method"] != first["method"])]["method"]
-        assert ("tied with" in best.question) == bool(len(tied))
+        differences = part(report, "from-highest").frame.query("metric == @metric and column == 'verdict'")
+        tied = [*differences.loc[differences["text"] != "below 0", "a"]]
+        assert ("tied with" in best.question) == bool(tied)
         assert all(name in best.question for name in tied)
+        from_random = part(report, "from-random").frame.query("metric == @metric and column == 'verdict'")
+        assert count.value == (from_random["text"] == "above 0").sum()
         assert count.value == (group["verdict"] == "above").sum()
         within, below = ((group["verdict"] == word).sum() for word in ("within", "below"))
         assert count.verdict == f"{within} within, {below} below"

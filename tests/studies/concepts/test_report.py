@@ -9,13 +9,20 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from quantus_concepts.studies._kit.results import load_paper, pick
+from quantus_concepts.functional.seeds import seeds_interval
+from quantus_concepts.studies._kit.comparisons import difference_text
+from quantus_concepts.studies._kit.results import load_paper
+from quantus_concepts.studies.concepts.comparisons import compare_answers, with_image_intervals, with_own_ranges
 from quantus_concepts.studies.concepts.report import (
-    above_random,
+    accuracy_table,
     baseline_name,
+    cem_table,
     clm_table,
+    discoveries_table,
+    full_tables,
     intervention_rows,
     join_seeds,
+    own_range,
     setting_name,
     settings_table,
     shown_names,
@@ -38,6 +45,10 @@ def cem(model: str, value: float, explanation: str = "contribution", **fields: A
     return row(model, "CEM", value, **{"explanation": explanation, "l": 1, "chance": 0.23} | fields)
 
 
+def gain(model: str, value: float, explanation: str = "contribution", **fields: Any) -> dict[str, Any]:
+    return row(model, "CEM gain", value, **{"explanation": explanation, "l": 1, "chance": 0.0} | fields)
+
+
 def clm(model: str, value: float, **fields: Any) -> dict[str, Any]:
     return row(model, "CLM", value, explanation="contribution", l=1, alpha=1.0, chance=1 / 12, **fields)
 
@@ -49,34 +60,53 @@ def specific(model: str, value: float, explanation: str, **fields: Any) -> dict[
 def cgim(scores: dict[str, float], model: str, explanation: str, **fields: Any) -> list[dict[str, Any]]:
     """The rows of some concepts, and first the one of their mean, which has no interval."""
     fields = {"low": math.nan, "high": math.nan, "explanation": explanation, "item_kind": "concept"} | fields
-    mean = row(model, "CGIM", float(np.nanmean([*scores.values()])), **fields)
-    return [mean, *(row(model, "CGIM", value, item=name, **fields) for name, value in scores.items())]
+    mean = row(model, "CGIM correlation", float(np.nanmean([*scores.values()])), **fields)
+    return [mean, *(row(model, "CGIM correlation", value, item=name, **fields) for name, value in scores.items())]
 
 
 def joined(*rows: Any) -> pd.DataFrame:
     return join_seeds(pd.DataFrame(list(rows), columns=COLUMNS).astype({"l": "Int64"}))
 
 
-def told(rows: pd.DataFrame) -> dict[str, str]:
-    return {verdict.question: verdict.verdict for verdict in verdicts(rows, "in the image")}
+#: Accuracies of a model that knows its classes.
+KNOWS = [row(POST_HOC, "accuracy", 0.75), row(RANDOM, "accuracy", 0.5, low=0.4, high=0.6)]
+NO_DRAWS = pd.DataFrame(columns=["explanation", "item", "draw", "value", "seed"])
+
+
+def told(rows: pd.DataFrame, draws: pd.DataFrame = NO_DRAWS) -> dict[str, str]:
+    return {verdict.question: verdict.verdict for verdict in verdicts(rows, draws, "in the image")}
+
+
+def first_concept() -> list[dict[str, Any]]:
+    """Return gains of the first concept by ranking, and the ranges of random directions."""
+    rows = [gain(POST_HOC, 0.8, "value"), gain(POST_HOC, -0.4), gain(POST_HOC, 0.1, "weight")]
+    rows += [gain(POST_HOC, 0.3, set="correct"), gain(RANDOM, 0.0, set="correct", low=-0.2, high=0.2)]
+    for ranking, low, high in (("value", 0.1, 0.9), ("contribution", -0.1, 0.2), ("weight", -0.1, 0.2)):
+        rows.append(gain(RANDOM, (low + high) / 2, ranking, low=low, high=high))
+    return rows
 
 
 def test_a_verdict_says_where_the_interval_lies_and_no_more():
-    wide = {"low": 0.87, "high": 1.0}
-    rows = [cem(POST_HOC, 1.0, "value", **wide), cem(POST_HOC, 0.1), cem(POST_HOC, 0.5, "weight")]
-    rows += [cem(POST_HOC, 0.9, set="correct"), cem(RANDOM, 0.6, set="correct", low=0.5, high=0.7)]
-    for ranking, low, high in (("value", 0.6, 0.9), ("contribution", 0.2, 0.3), ("weight", 0.4, 0.6)):
-        rows.append(cem(RANDOM, (low + high) / 2, ranking, low=low, high=high))
-    rows += [row(POST_HOC, "accuracy", 0.75), row(RANDOM, "accuracy", 0.5, low=0.4, high=0.6)]
-    rows += [row("plain backbone", "accuracy", 0.8)]
-    assert told(joined(*rows)) == {
-        "First concept in the image (CEM, by value)?": "within",
-        "First concept in the image (CEM, by contribution)?": "below",
-        "In correctly classified images (CEM, by contribution)?": "above",
-        "Important where it belongs (CGIM, by value; 0 of 0 concepts above random)?": "–",
-        "Important where it belongs (CGIM, by contribution; 0 of 0 concepts above random)?": "–",
+    found = told(joined(*first_concept(), *KNOWS, row("plain backbone", "accuracy", 0.8)))
+    none = "0 of 0 concepts above their own random range, 0 below; by luck 0.0 each"
+    assert found == {
         "Class accuracy (plain backbone: 80.0 %)": "above",
+        "First concept more often in the image than in others (CEM gain, by value)?": "within",
+        "First concept more often in the image than in others (CEM gain, by contribution)?": "below",
+        "In correctly classified images (CEM gain, by contribution)?": "above",
+        f"Important where it belongs (CGIM correlation, by value; {none})?": "–",
+        f"Important where it belongs (CGIM correlation, by contribution; {none})?": "–",
     }
+
+
+def test_a_model_that_does_not_know_its_classes_has_no_verdict():
+    accuracies = [row(POST_HOC, "accuracy", 0.55), row(RANDOM, "accuracy", 0.5, low=0.4, high=0.6)]
+    rows = joined(*first_concept(), *accuracies)
+    found = told(rows)
+    assert found.pop("Class accuracy") == "within"
+    assert set(found.values()) == {"no verdict"}
+    assert "no verdict" in accuracy_table(rows, trains=True).caption
+    assert "no verdict" not in accuracy_table(joined(*KNOWS), trains=True).caption
 
 
 @pytest.mark.parametrize(("by_value", "by_weight", "better"), [(0.4, 0.1, "value"), (0.1, 0.4, "weight")])
@@ -85,21 +115,86 @@ def test_the_best_ranking_is_not_left_out(by_value, by_weight, better):
     rows += [specific(POST_HOC, 0.0, "contribution")]
     for name in ("value", "weight", "contribution"):
         rows.append(specific(RANDOM, 0.0, name, low=-0.15, high=0.12))
-    found = told(joined(*rows))
+    found = told(joined(*rows, *KNOWS))
     question = "Map at its own part, not at others (part specificity, α = 1, by {})?"
     assert found[question.format(better)] == "above"
     assert found[question.format("contribution")] == "within"
 
 
-def test_concepts_are_counted_against_their_own_random_range():
-    ours = {"red beak": 0.9, "blue wing": 0.5, "long tail": math.nan}
-    low = cgim({"red beak": 0.3, "blue wing": 0.3, "long tail": 0.3}, RANDOM, "value")
-    for place, end in enumerate((0.4, 0.4, 0.6, 0.6)):
-        low[place] |= {"low": 0.0, "high": end}
-    rows = joined(*cgim(ours, POST_HOC, "value"), *low)
-    assert above_random(pick(rows, model=POST_HOC), "value") == "1 of 2 concepts above random"
-    # Without an interval a mean stands for itself.
-    assert told(rows)["Important where it belongs (CGIM, by value; 1 of 2 concepts above random)?"] == "above"
+def drawn(names: list[str], n_draws: int) -> pd.DataFrame:
+    """Return correlations of random banks, which have the same range for all concepts."""
+    values = np.linspace(-0.5, 0.5, n_draws)
+    rows = [("value", name, draw, value) for name in names for draw, value in enumerate(values)]
+    return pd.DataFrame(rows, columns=["explanation", "item", "draw", "value"]).assign(seed=4)
+
+
+@pytest.mark.parametrize(("n_draws", "marks"), [(39, 0), (399, 2)])
+def test_concepts_are_counted_against_their_own_random_range(n_draws, marks):
+    ours = {"red beak": 0.9, "blue wing": 0.1, "short leg": -0.9, "long tail": math.nan}
+    draws = drawn([*ours], n_draws)
+    rows = with_own_ranges(joined(*cgim(ours, POST_HOC, "value"), *KNOWS), draws)
+    # One in 40 of three.
+    counts = "1 of 3 concepts above their own random range, 1 below; by luck 0.1 each"
+    assert own_range(rows, draws, "value") == counts
+    # Without a random range of the mean there is no verdict on it.
+    assert told(rows, draws)[f"Important where it belongs (CGIM correlation, by value; {counts})?"] == "–"
+    table = discoveries_table(rows, draws)
+    cells = table.frame.set_index("column")["value"]
+    assert cells.to_dict() == pytest.approx(
+        {"concepts": 3, "above own range": 1, "below": 1, "by luck, each": 0.075}
+        | dict.fromkeys(("above, corrected", "below, corrected"), marks / 2)
+    )
+    # With 39 banks two concepts cannot pass.
+    assert ("let a concept pass only if 3 do" in table.caption) == (marks == 0)
+    named = full_tables(rows, draws)[0].frame.set_index("item")
+    assert named["text"].astype(str).str.contains("▲|▼").sum() == marks
+    assert (named["random_high"].dropna() < 0.51).all()
+
+
+def test_baselines_of_cem_are_rows_of_their_model():
+    rows = [cem(POST_HOC, 0.8), cem("commonest concept", 0.7, explanation=""), cem(TRADITIONAL, 0.9)]
+    cells = cem_table(joined(*rows, cem("class recital, traditional CBM", 0.95, explanation="")), PAPER, "in").frame
+    found = cells.set_index(["explanation", "model"])["value"].sort_index()
+    assert found["commonest concept", POST_HOC].item() == 0.7
+    assert found["class recital", TRADITIONAL].item() == 0.95
+
+
+def image_scores(seeds: int, right: dict[str, float]) -> pd.DataFrame:
+    """Return accuracies of 60 images of 6 classes by model; images are equally hard for all models."""
+    hard = np.random.default_rng(0).random((seeds, 60))
+    parts = [
+        pd.DataFrame({"model": name, "seed": seed, "image": range(60), "value": (hard[seed] < share).astype(float)})
+        for name, share in right.items()
+        for seed in range(seeds)
+    ]
+    about = {"metric": "accuracy", "explanation": "", "l": math.nan, "alpha": math.nan, "baseline": "", "item": ""}
+    table = pd.concat(parts, ignore_index=True).assign(**about)
+    return table.assign(label=table["image"] % 6, predicted=0)
+
+
+@pytest.mark.parametrize(("seeds", "same_images"), [(1, True), (4, True), (4, False)])
+def test_models_are_compared_on_the_same_images(seeds, same_images):
+    images = image_scores(seeds, {POST_HOC: 0.8, TRADITIONAL: 0.5, "plain backbone": 0.8})
+    compared = compare_answers(images, same_images).set_index("b")
+    wide = images.groupby("model")["value"].mean()
+    assert compared.loc[TRADITIONAL, "difference"] == pytest.approx(wide[POST_HOC] - wide[TRADITIONAL])
+    assert difference_text(compared.loc[TRADITIONAL]) == "above 0"
+    # A model and its copy.
+    copy = compared.loc["plain backbone"]
+    assert (copy["difference"], copy["p"], difference_text(copy)) == (0, 1, "no difference")
+    assert (compared["p_adjusted"] >= compared["p"]).all()
+
+
+def test_seeds_on_the_same_photographs_do_not_average_them_away():
+    images = image_scores(1, {POST_HOC: 0.5})
+    images = pd.concat([images.assign(seed=seed) for seed in range(5)], ignore_index=True)
+    value = images["value"].mean()
+    rows = joined(*(row(POST_HOC, "accuracy", value, half=0.1, seed=seed) for seed in range(5)))
+    narrow, wide = rows.iloc[0], with_image_intervals(rows, images).iloc[0]
+    # Five times the same training says no more than one.
+    alone = seeds_interval(np.tile(images["value"].to_numpy()[:60], (2, 1)), images["label"].to_numpy()[:60])
+    assert (wide["low"], wide["high"]) == pytest.approx(alone)
+    assert wide["high"] - wide["low"] > narrow["high"] - narrow["low"]
 
 
 def test_one_accuracy_has_one_interval():

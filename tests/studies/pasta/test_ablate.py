@@ -18,6 +18,7 @@ from quantus_concepts.datasets.ratings.released import PastaRatings
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.encoders.embedded_encoder import EmbeddedEncoder
 from quantus_concepts.pasta.training import TrainingSettings
+from quantus_concepts.studies._kit.comparisons import difference_text
 from quantus_concepts.studies._kit.folder import RunFolder
 from quantus_concepts.studies._kit.results import pick
 from quantus_concepts.studies.app import main
@@ -30,7 +31,6 @@ from quantus_concepts.studies.pasta.ablate import (
     train_variants,
     variant_figures,
 )
-from quantus_concepts.studies.pasta.report import difference_text
 from quantus_concepts.studies.pasta.scorers import SCORER, SHUFFLED, Plan
 
 QUICK = ["--no-progress", "--device", "cpu", "--epochs", "2"]

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -153,10 +154,27 @@ def test_a_recital_is_of_the_class_that_is_predicted():
     assert recital.head()(values).argmax(1).tolist() == [2, 0, 1]
 
 
+def image_scores() -> pd.DataFrame:
+    """Return scores of two models and the one that recites, on 40 images in 10 pairs: one sees what is put in."""
+    rng = np.random.default_rng(0)
+    seen = {RECITER: 0.1, f"{INDEPENDENT}{kinds.OF}{CLASS_HARD}": 0.8, f"{JOINT}{kinds.OF}{CLASS_HARD}": 0.1}
+    parts = [
+        pd.DataFrame({"model": name, "metric": metric, "image": range(40), "value": rng.random(40) < share})
+        for name, of_name in seen.items()
+        for metric, share in (("S+", of_name), ("S-", 0.5))
+    ]
+    scores = pd.concat(parts, ignore_index=True).astype({"value": float})
+    return scores.assign(pair=scores["image"] // 4, seed=0)
+
+
 def test_verdicts_agree_with_the_tables(scores):
     rows = pick(join_seeds(scores), correlation=0.0, item_kind="")
     table = pd.read_csv(io.StringIO(report.main_table(rows).csv), keep_default_na=False)
-    verdicts = report.verdicts(rows)
+    verdicts = report.verdicts(rows, report.compare_models(image_scores()))
+    assert [verdict.cells[1] for verdict in verdicts if "recites" in verdict.question] == ["1 of 2", "0 of 2"]
+    assert verdicts[1].verdict == "1 no difference, 0 below"
+    assert "no difference to 0 others" in verdicts[0].question
+    assert "no difference to 1 others" in verdicts[2].question
     assert 4 <= len(verdicts) <= 8
     for metric, question in report.QUESTIONS.items():
         trained = pick(table, metric=report.HEADS[metric], model=[SHORT[name] for name in TRAINED])

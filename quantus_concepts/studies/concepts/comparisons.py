@@ -1,0 +1,153 @@
+"""Comparisons of the concept study: models on the same images, and concepts against their own random range."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pandas as pd
+
+from quantus_concepts.comparison import CLASS_CONCEPTS, CLASS_IMPORTANCE, compare
+from quantus_concepts.functional import find_discoveries, seeds_interval
+from quantus_concepts.functional.differences import seeds_difference
+from quantus_concepts.functional.discoveries import Discoveries
+from quantus_concepts.functional.intervals import baseline_range
+from quantus_concepts.metrics.concepts.names import BOUNDS, CEM_GAIN, CGIM_CORRELATION, CLM, PART_SPECIFICITY
+from quantus_concepts.painted.subject import POST_HOC, TRADITIONAL
+from quantus_concepts.studies._kit.comparisons import adjusted
+from quantus_concepts.studies._kit.results import pick
+
+ACCURACY = "accuracy"
+PLAIN = "plain backbone"
+#: Rows of the table of images that have no image.
+OF_CLASSES = (CLASS_IMPORTANCE, CLASS_CONCEPTS)
+KEYS = ["metric", "explanation", "l", "alpha"]
+
+Pair = tuple[str, str, pd.DataFrame, pd.DataFrame]
+
+
+def compared_rows(images: pd.DataFrame) -> pd.DataFrame:
+    """Return the scores of images that enter comparisons and intervals: the first concept, and the smallest region."""
+    first = images["l"].isna() | (images["l"] == 1)
+    smallest = images["alpha"].isna() | (images["alpha"] == 1)
+    own = images["metric"].isin([ACCURACY, CEM_GAIN, "CEM", PART_SPECIFICITY, *OF_CLASSES])
+    own &= images["baseline"].fillna("") == ""
+    maps = (images["metric"] == CLM) & (images["explanation"] == "contribution")
+    return images[first & smallest & (own | maps)].reset_index(drop=True)
+
+
+def compare_answers(images: pd.DataFrame, same_images: bool) -> pd.DataFrame:
+    """Compare the post-hoc model with the traditional one, the backbone, and its maps with their baselines.
+
+    P-values are corrected for all rows (Holm). Several seeds have the `same_images`, or images of their own: seeds are
+    then what is independent.
+    """
+    seeds = images["seed"].nunique()
+    results = []
+    for a, b, first, second in _pairs(images[images["metric"] != "CEM"]):
+        if seeds > 1 and same_images:
+            result = _compare_seeds(first, second)
+        elif seeds > 1:
+            # The same number in another seed is another image. No model has one importance of a class over all seeds.
+            parts = (rows[~rows["metric"].isin(OF_CLASSES)] for rows in (first, second))
+            parts = (rows.assign(image=rows["seed"].astype(str) + " " + rows["image"].astype(str)) for rows in parts)
+            result = compare(*parts, clusters="seed")
+        else:
+            result = compare(first.drop(columns="seed"), second.drop(columns="seed"))
+        results.append(result.assign(a=a, b=b))
+    result = adjusted([part[part["metric"] != "CGIM"] for part in results])
+    if "item_kind" in result:
+        result = result[result["item_kind"].fillna("") != "class"]
+    ranked = result["explanation"].fillna("") if "explanation" in result else pd.Series("", result.index)
+    named = [
+        f"{metric}, by {ranking}" if ranking else metric
+        for metric, ranking in zip(result["metric"], ranked, strict=True)
+    ]
+    return adjusted([result.assign(what=named)])
+
+
+def _pairs(images: pd.DataFrame) -> Iterator[Pair]:
+    """Yield what is compared: the names of both, and their rows."""
+    own = images[(images["baseline"].fillna("") == "") & (images["metric"] != CLM)].drop(columns="baseline")
+    truth = pick(own, metric=CLASS_CONCEPTS).drop_duplicates(["seed", "label", "item"])
+    own = own[own["metric"] != CLASS_CONCEPTS]
+    ours = pick(own, model=POST_HOC)
+    for name in (TRADITIONAL, PLAIN):
+        theirs = pick(own, model=name)
+        shared = ours["metric"].isin(set(theirs["metric"]))
+        if shared.any():
+            with_truth = [truth] if name == TRADITIONAL else []
+            parts = (pd.concat([rows, *with_truth]).drop(columns="model") for rows in (ours[shared], theirs))
+            yield POST_HOC, name, *parts
+    maps = pick(images, model=POST_HOC, metric=CLM).drop(columns="model")
+    for baseline in dict.fromkeys(name for name in maps["baseline"].fillna("") if name):
+        parts = (maps[maps["baseline"].fillna("") == name].drop(columns="baseline") for name in ("", baseline))
+        yield "its maps", baseline, *parts
+
+
+def _compare_seeds(first: pd.DataFrame, second: pd.DataFrame) -> pd.DataFrame:
+    """Compare scores of the same images over several seeds."""
+    rows = []
+    for key, group in first[~first["metric"].isin(OF_CLASSES)].groupby(KEYS, dropna=False, sort=False):
+        about = dict(zip(KEYS, key, strict=True))
+        wide = [
+            part.pivot(index="seed", columns="image", values="value").to_numpy(float)
+            for part in (
+                group,
+                pick(second, **{name: None if pd.isna(value) else value for name, value in about.items()}),
+            )
+        ]
+        clusters = group.drop_duplicates("image").sort_values("image")["label"].to_numpy()
+        numbers = seeds_difference(*wide, clusters)._asdict()
+        rows.append(about | {"value_a": numbers.pop("first"), "value_b": numbers.pop("second")} | numbers)
+    return pd.DataFrame(rows)
+
+
+def with_image_intervals(rows: pd.DataFrame, images: pd.DataFrame) -> pd.DataFrame:
+    """Return numbers of several seeds on the same images with intervals over seeds and images.
+
+    Those that have no score of each image keep the interval over seeds.
+    """
+    rows = rows.copy()
+    for (model, *key), group in images[~images["metric"].isin(OF_CLASSES)].groupby(["model", *KEYS], dropna=False):
+        wide = group[group["baseline"].fillna("") == ""].pivot(index="seed", columns="image", values="value")
+        if wide.empty:
+            continue
+        about = {name: None if pd.isna(value) else value for name, value in zip(KEYS, key, strict=True)}
+        clusters = group.drop_duplicates("image").sort_values("image")["label"].to_numpy()
+        chosen = pick(rows, model=model, set="all", item="", **about).index
+        bounds = BOUNDS.get(str(about["metric"]), (0.0, 1.0))
+        rows.loc[chosen, ["low", "high"]] = seeds_interval(wide.to_numpy(float), clusters, bounds)
+    return rows
+
+
+def mean_draws(draws: pd.DataFrame, explanation: str, concepts: Sequence[str]) -> np.ndarray:
+    """Return what each random bank (n, L) scores for each concept, the mean over seeds."""
+    chosen = pick(draws, explanation=explanation)
+    if chosen.empty:
+        return np.full((0, len(concepts)), np.nan)
+    means = chosen.groupby(["draw", "item"])["value"].mean().unstack()
+    return means.reindex(columns=list(concepts)).to_numpy(float)
+
+
+def discoveries_of(rows: pd.DataFrame, draws: pd.DataFrame, explanation: str) -> tuple[pd.DataFrame, Discoveries]:
+    """Return the concepts of the post-hoc model by one ranking, and which lie outside their own random range."""
+    items = pick(rows, model=POST_HOC, metric=CGIM_CORRELATION, explanation=explanation, item_kind="concept")
+    items = items[(items["item"] != "") & items["value"].notna()]
+    found = find_discoveries(items["value"].to_numpy(float), mean_draws(draws, explanation, list(items["item"])))
+    return items, found
+
+
+def with_own_ranges(rows: pd.DataFrame, draws: pd.DataFrame) -> pd.DataFrame:
+    """Return numbers in which each concept has the range of the means over seeds of its random banks."""
+    rows = rows.copy()
+    for explanation in dict.fromkeys(draws["explanation"]):
+        chosen = pick(rows, metric=CGIM_CORRELATION, explanation=explanation, item_kind="concept")
+        chosen = chosen[chosen["item"] != ""]
+        names = list(dict.fromkeys(chosen["item"]))
+        ends = {
+            name: baseline_range(column)
+            for name, column in zip(names, mean_draws(draws, explanation, names).T, strict=True)
+        }
+        rows.loc[chosen.index, ["random_low", "random_high"]] = [ends[name] for name in chosen["item"]]
+    return rows

@@ -1,0 +1,91 @@
+"""Verdicts and tables of every small run say the same: both are read from the files that the report wrote."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from golden.runs import RUNS
+from quantus_concepts.functional.intervals import relation
+from quantus_concepts.studies._kit.report import N_VERDICTS, VERDICTS
+
+REPORTS = [*(name for name, run in RUNS.items() if "results.csv" in run.tables), "pasta-score"]
+DIFFERENCES = {"above 0": (0, np.inf), "below 0": (-np.inf, 0)}
+#: Verdicts that are counts of what tables hold; the tests of their studies count.
+COUNTS = re.compile("methods above|models above|premises")
+WORDS = set(VERDICTS.values())
+
+
+def tables_in(folder: Path) -> dict[str, pd.DataFrame]:
+    return {path.stem: pd.read_csv(path) for path in (folder / "tables").glob("*.csv")}
+
+
+@pytest.mark.parametrize("name", REPORTS)
+def test_verdicts_agree_with_the_tables(name: str, golden: Callable[[str], Path]) -> None:
+    tables = tables_in(golden(name))
+    verdicts = tables.pop("verdicts")
+    assert 0 < len(verdicts) <= N_VERDICTS
+    cells = pd.concat([table.assign(table=key) for key, table in tables.items()], ignore_index=True)
+    numbers = cells.reindex(columns=["value", "low", "high"]).to_numpy(float)
+    for row in verdicts.to_dict("records"):
+        if np.isnan(row["value"]) or COUNTS.search(row["question"]):
+            continue
+        # The number stands in a table, with the same interval.
+        own = np.array([row[end] for end in ("value", "low", "high")])
+        same = np.isclose(numbers, own, rtol=1e-9, atol=1e-12, equal_nan=True).all(1)
+        assert same.any(), row
+        # Where one of these cells has a verdict it is this one.
+        said = row["verdict"].removesuffix(", less is better")
+        of_cells = set(cells.loc[same, "verdict"].dropna()) - {"–"}
+        if said in WORDS - {"–"} and of_cells:
+            assert said in of_cells, row
+
+
+@pytest.mark.parametrize("name", REPORTS)
+def test_a_verdict_against_a_range_is_how_its_interval_lies(name: str, golden: Callable[[str], Path]) -> None:
+    # Attribution has paired differences from the random map in place of its range.
+    if name.startswith("attribution"):
+        pytest.skip("by paired differences")
+    for row in tables_in(golden(name))["verdicts"].to_dict("records"):
+        said = row["verdict"].removesuffix(", less is better")
+        if said in WORDS:
+            ends = tuple(row["value"] if np.isnan(row[end]) else row[end] for end in ("low", "high"))
+            assert said == VERDICTS[relation(ends, (row["random_low"], row["random_high"]))], row
+
+
+@pytest.mark.parametrize("name", REPORTS)
+def test_every_difference_has_an_interval_and_a_verdict_that_agrees(name: str, golden: Callable[[str], Path]) -> None:
+    for key, table in tables_in(golden(name)).items():
+        columns = [column for column in table if table[column].astype(str).eq("first less second").any()]
+        for column in columns:
+            rows = table[table[column] == "first less second"]
+            assert rows[["low", "high"]].notna().all(axis=None), key
+            keys = list(table.columns[: table.columns.get_loc(column)])
+            means = table[table[column].isin(["first", "second"])].pivot(index=keys, columns=column, values="value")
+            for row in rows.to_dict("records"):
+                first, second = means.loc[tuple(row[other] for other in keys), ["first", "second"]]
+                assert row["value"] == pytest.approx(first - second, abs=1e-9)
+                low, high = DIFFERENCES.get(row["verdict"], (-np.inf, np.inf))
+                assert low <= row["low"]
+                assert row["high"] <= high
+
+
+@pytest.mark.parametrize("name", ["concepts"])
+def test_counts_of_concepts_are_those_of_the_table(name: str, golden: Callable[[str], Path]) -> None:
+    tables = tables_in(golden(name))
+    counts = tables["discoveries"].assign(ranking=lambda rows: rows["ranking"].str.split().str[0])
+    counts = counts.set_index(["ranking", "column"])["value"]
+    items = tables["all-concepts"]
+    for question in tables["verdicts"]["question"]:
+        if found := re.search(r"by (\w+); (\d+) of (\d+) concepts above their own random range, (\d+) below", question):
+            ranking, *shown = found.groups()
+            expected = [counts[ranking, column] for column in ("above own range", "concepts", "below")]
+            assert [int(number) for number in shown] == expected
+            own = items[(items["model"] == "post-hoc CBM") & items["column"].str.startswith(ranking)]
+            assert (own["value"] > own["random_high"]).sum() == expected[0]
+            assert (own["value"] < own["random_low"]).sum() == expected[2]
