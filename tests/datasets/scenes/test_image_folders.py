@@ -84,9 +84,9 @@ def test_cutout_all_transparent_or_all_opaque(cutouts):
     _rgba(((0, 127), (3, 0))).save(cutouts / "bird" / "0.png")
     _rgba(((255, 128), (255, 255))).save(cutouts / "bird" / "1.png")
     source = CutoutFolder(cutouts)
-    with pytest.raises(ValueError, match=r"bird/0.png to show an object but all of it is transparent"):
+    with pytest.raises(ValueError, match=r"bird/0.png to show an object .* all of it is transparent"):
         source[0]
-    with pytest.raises(ValueError, match=r"bird/1.png to have a transparent background.*nothing is cut away"):
+    with pytest.raises(ValueError, match=r"bird/1.png .* a transparent background .* all of it is opaque"):
         source[1]
 
 
