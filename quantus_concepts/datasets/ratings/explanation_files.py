@@ -9,8 +9,8 @@ from pathlib import Path
 
 import torch
 
-from captum_concepts._support.checks import check_path
-from captum_concepts._support.files import printable, reason_of, shorten
+from captum_concepts._support.checks import check_folder, check_path
+from captum_concepts._support.files import image_files, printable, shorten, subfolders
 from captum_concepts._support.progress import progress
 from quantus_concepts.datasets.folders import bad_line, csv_rows, list_some
 from quantus_concepts.datasets.ratings.explanations import (
@@ -133,8 +133,10 @@ def find_explanations(
     Raises
     ------
     ValueError
-        If a folder is none, or holds no image or no explanation, if `ascending` names no explainer of them, or the
-        file of labels is not complete.
+        If a folder holds no image or no explanation, if `ascending` names no explainer of them, or the file of labels
+        is not complete.
+    FileNotFoundError
+        If a folder is not there.
 
     Examples
     --------
@@ -146,14 +148,16 @@ def find_explanations(
     ('pets_000_cat.png', 'cat')
     >>> explanations = [file.read() for file in files if not file.note]
     """
-    images, root = _folder("images", images), _folder("explanations", explanations)
+    images, root = check_folder("images", images), check_folder("explanations", explanations)
     index = _image_index(images)
-    folders = sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
     files = [
         _find_image(path, explainer, index, with_images)
-        for explainer, folder in [(own_name or root.resolve().name, root), *((path.name, path) for path in folders)]
+        for explainer, folder in [
+            (own_name or root.resolve().name, root),
+            *((path.name, path) for path in subfolders(root)),
+        ]
         # The images themselves are no drawings.
-        for path in _files(
+        for path in image_files(
             folder, tuple(MODALITIES) if folder.resolve() != images.resolve() else (MAP_SUFFIX, CONCEPT_SUFFIX)
         )
     ]
@@ -173,25 +177,10 @@ def find_explanations(
     return with_labels(files, labels_from)
 
 
-def _folder(name: str, path: Path | str) -> Path:
-    folder = check_path("path", path)
-    if not folder.is_dir():
-        raise ValueError(f"Expected argument `{name}` to be a folder but {folder} is not one.")
-    return folder
-
-
-def _files(folder: Path, suffixes: Sequence[str]) -> list[Path]:
-    return sorted(
-        path
-        for path in folder.iterdir()
-        if path.suffix.lower() in suffixes and path.is_file() and not path.name.startswith(".")
-    )
-
-
 def _image_index(folder: Path) -> dict[str, list[Path]]:
     """Return the images by their whole name, and by data set and id."""
     index: dict[str, list[Path]] = defaultdict(list)
-    for path in _files(folder, IMAGE_SUFFIXES):
+    for path in image_files(folder, IMAGE_SUFFIXES):
         for name in {path.stem, _parse_name(path)[0].image_id}:
             index[name].append(path)
     if not index:
@@ -266,13 +255,12 @@ def with_labels(files: Sequence[ExplanationFile], labels_from: str) -> list[Expl
 
 def read_labels(path: Path) -> dict[str, dict[str, str]]:
     """Return the row of each image in a CSV file; raise where rows are short, long, or of one image."""
-    try:
-        (_, columns), *rows = [*csv_rows(path)] or [(1, [])]
-    except (OSError, ValueError) as error:
+    if not path.is_file():
         raise ValueError(
             f"Expected argument `labels_from` to be {FROM_FILE_NAME}, {FROM_IMAGE_NAME}, {NO_LABELS} or a CSV file "
-            f"with the columns image and label, but {path} cannot be read ({reason_of(error)})."
-        ) from error
+            f"with the columns image and label, but there is no file {path}."
+        )
+    (_, columns), *rows = [*csv_rows(path)] or [(1, [])]
     if not {"image", "label"} <= set(columns):
         raise ValueError(f"Expected {path} to have the columns image and label but got {shorten(columns)}.")
     row_of_image: dict[str, dict[str, str]] = {}

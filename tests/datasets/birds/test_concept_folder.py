@@ -267,3 +267,22 @@ def test_a_class_may_be_called_train(root, table):
     (root / "dog").rename(root / "train")
     data = ConceptFolder(root, table(PER_CLASS.replace("dog", "train")))
     assert data.class_names == ["bird", "cat", "train"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"split": "val"}, {"test_share": 1}, {"image_size": 0}, {"part_of_concept": {"fur": "ear"}, "parts": None}],
+)
+def test_settings_out_of_range_are_refused(root, table, changes):
+    name = "parts" if "parts" in changes else next(iter(changes))
+    with pytest.raises(ValueError, match=f"`{name}`"):
+        ConceptFolder(root, table(PER_CLASS), **changes)
+
+
+def test_missing_files_are_named(root, table, tmp_path):
+    with pytest.raises(FileNotFoundError, match="`root`"):
+        ConceptFolder(tmp_path / "nowhere", table(PER_CLASS))
+    with pytest.raises(FileNotFoundError, match="`concepts`"):
+        ConceptFolder(root, tmp_path / "nowhere.csv")
+    with pytest.raises(FileNotFoundError, match="`parts`"):
+        ConceptFolder(root, table(PER_CLASS), tmp_path / "nowhere.csv")

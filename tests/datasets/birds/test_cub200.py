@@ -354,3 +354,19 @@ def test_a_class_without_training_images_has_no_majority(tmp_path):
     assert len(CUB200(cub)) == 8
     with pytest.raises(ValueError, match=r"no image of class '001\.Black_footed_Albatross' for training"):
         CUB200(cub, concept_labels="majority")
+
+
+def test_images_are_scaled_before_the_transform_and_parts_with_them(cub):
+    data = CUB200(cub, image_size=(32, 48), transform=v2.RandomHorizontalFlip(p=1))
+    by_hand = CUB200(cub, transform=v2.Compose([default_transform((32, 48)), v2.RandomHorizontalFlip(p=1)]))
+    assert data[0].image.shape == (3, 32, 48)
+    torch.testing.assert_close(data[0].image, by_hand[0].image)
+    torch.testing.assert_close(data[0].points, by_hand[0].points, equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"split": "val"}, {"concept_labels": "class"}, {"class_concepts": "image"}, {"image_size": (8, 8, 8)}]
+)
+def test_unknown_choices_are_refused(cub, changes):
+    with pytest.raises(ValueError, match=f"`{next(iter(changes))}`"):
+        CUB200(cub, **changes)

@@ -190,7 +190,7 @@ def test_nothing_to_work_with(root, tmp_path):
         find_explanations(empty, root / "explanations")
     with pytest.raises(ValueError, match=r"`explanations`.*holds none"):
         find_explanations(root / "images", empty)
-    with pytest.raises(ValueError, match=r"`images` to be a folder"):
+    with pytest.raises(FileNotFoundError, match="`images` to name a folder"):
         find_explanations(tmp_path / "nowhere", root / "explanations")
     for file in (root / "explanations").rglob("*.*"):
         file.write_bytes(b"broken")

@@ -311,3 +311,9 @@ def test_nothing_of_a_modality(tmp_path):
 def test_no_ratings_there(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no file human_annotations\.json in .*ENSTA-U2IS/PASTA"):
         PastaRatings(tmp_path)
+
+
+@pytest.mark.parametrize("changes", [{"modality": "maps"}, {"labels": "true"}, {"datasets": ()}])
+def test_unknown_choices(release, changes):
+    with pytest.raises(ValueError, match=f"`{next(iter(changes))}`"):
+        PastaRatings(release, **changes)
