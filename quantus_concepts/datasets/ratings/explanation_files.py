@@ -150,12 +150,10 @@ def find_explanations(
     """
     images, root = check_folder("images", images), check_folder("explanations", explanations)
     index = _image_index(images)
+    folders = [(own_name or root.resolve().name, root), *((path.name, path) for path in subfolders(root))]
     files = [
         _find_image(path, explainer, index, with_images)
-        for explainer, folder in [
-            (own_name or root.resolve().name, root),
-            *((path.name, path) for path in subfolders(root)),
-        ]
+        for explainer, folder in folders
         # The images themselves are no drawings.
         for path in image_files(
             folder, tuple(MODALITIES) if folder.resolve() != images.resolve() else (MAP_SUFFIX, CONCEPT_SUFFIX)

@@ -26,7 +26,7 @@ class RatedExplanations:
     explanations : sequence of Explanation
         N explanations; read from disk on access.
     votes : np.ndarray
-        (N, A, 6), float: 1 to 5 for each annotator and question Q1 to Q6, NaN (or pandas' NA) if a question has no vote.
+        (N, A, 6), float: 1 to 5 for each annotator and question Q1 to Q6, NaN or pandas' NA if it has no vote.
     image_ids : np.ndarray
         (N,) of str. Two data sets never share an id.
     explainer_ids : np.ndarray

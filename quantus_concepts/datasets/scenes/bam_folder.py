@@ -6,7 +6,7 @@ import re
 import zipfile
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -45,7 +45,7 @@ MASKS_PER_OBJECT = 100
 # Of at most five digits: a label counts class names, and a list as long as the largest is made.
 _LABEL = re.compile(r"(.*\S)\s+([0-9]{1,5})")
 _BOX = re.compile(rf"(.*\S)\s+([0-9]{{1,5}}{',([0-9]{1,5})' * 3})")
-_NAME = re.compile(r"(?P<object>[^-]+)-(?P<scene>[^-]+)-(?P<number>\d+)")
+_NAME = re.compile(r"([^-]+)-([^-]+)-(\d+)")
 
 
 class PNGMasks:
@@ -79,7 +79,7 @@ class NumberedMasks:
 
     def read(self, name: str, object_label: int, box: Box, size: int, stored: tuple[int, int]) -> np.ndarray:
         """Return the mask of an image; these are in the resolution of the photographs."""
-        number = MASKS_PER_OBJECT * object_label + int(parse_name(name).number[-2:])
+        number = MASKS_PER_OBJECT * object_label + int(parse_name(name)[2][-2:])
         array = self._load().get(str(number))
         if array is None or not array.any():
             problem = "there is none" if array is None else "it is empty"
@@ -98,24 +98,12 @@ class NumberedMasks:
                 with zipfile.ZipFile(self.path) as archive:
                     sizes = [entry.file_size for entry in archive.infolist()]
                 if max(sizes, default=0) > MAX_PIXELS or sum(sizes) > _MOST_BYTES:
-                    raise ValueError(
-                        f"{max(sizes):,} bytes of one mask and {sum(sizes):,} of all, more than {MAX_PIXELS:,} and "
-                        f"{_MOST_BYTES:,}"
-                    )
+                    raise ValueError(f"a mask has more than {MAX_PIXELS:,} bytes, or all more than {_MOST_BYTES:,}")
                 with np.load(self.path, allow_pickle=False) as file:
-                    self._arrays = {key: _as_mask(key, file[key]) for key in file.files}
+                    self._arrays = {key: plain_mask(file[key]) for key in file.files}
             except Exception as error:  # a damaged archive fails in any way
-                raise ValueError(
-                    f"Masks {self.path} cannot be read ({reason_of(error)}). Convert them again."
-                ) from error
+                raise ValueError(f"Masks {self.path} cannot be read ({reason_of(error)}).") from error
         return self._arrays
-
-
-def _as_mask(key: str, array: np.ndarray) -> np.ndarray:
-    try:
-        return plain_mask(array)
-    except ValueError as error:
-        raise ValueError(f"mask {key}: {error}") from error
 
 
 def find_masks(root: Path, split: str) -> PNGMasks | NumberedMasks | None:
@@ -217,12 +205,6 @@ class BAMFolder(ComposedDataset):
         self.transform = transform
         if (self.root / UNFINISHED).exists():
             raise ValueError(f"{self.root} was not written to its end. Remove it and write it again.")
-        for folder in (OBJ, SCENE):
-            if not (self.root / folder).is_dir():
-                raise FileNotFoundError(
-                    f"Expected argument `root` to hold the folders {', '.join(FOLDERS)} of the BAM layout but there "
-                    f"is no {self.root / folder}."
-                )
         listed = {folder: self._list(folder) for folder in (OBJ, SCENE)}
         self.names = sorted(listed[OBJ])
         self._check_same(self.names, listed[SCENE], SCENE)
@@ -311,7 +293,7 @@ class BAMFolder(ComposedDataset):
         """Return the label of each image in a folder, by name."""
         base = self.root / folder / SPLIT_FOLDERS[self.split]
         if not base.is_dir():
-            raise FileNotFoundError(f"Expected the folder {base} of the BAM layout but there is none.")
+            raise FileNotFoundError(f"Expected argument `root` to hold the BAM layout but there is no folder {base}.")
         if self.split == "train":
             return {
                 path.name: label
@@ -346,7 +328,7 @@ class BAMFolder(ComposedDataset):
                 actual = repr(names[label]) if label < len(names) else f"beyond the {len(names)} classes"
                 raise ValueError(
                     f"Expected label {label} in {self.root / folder} to be {name!r}, as an image is named, but by the "
-                    f"order of the classes it is {actual}. Labels count the names in alphabetical order."
+                    f"alphabetical order of the classes it is {actual}."
                 )
         return names
 
@@ -372,23 +354,12 @@ class BAMFolder(ComposedDataset):
         return scaled
 
 
-class ImageName(NamedTuple):
-    """The parts of the name of an image."""
-
-    object_name: str
-    scene_name: str
-    number: str
-
-
-def parse_name(name: str) -> ImageName:
-    """Read the name of an image file."""
+def parse_name(name: str) -> tuple[str, str, str]:
+    """Return object, scene and number in the name of an image file."""
     match = _NAME.fullmatch(Path(name).stem)
     if match is None:
-        raise ValueError(
-            f"Expected an image of BAM to be named object-scene-number, as dog-bedroom-0900.jpg, but got "
-            f"{shorten(name)}."
-        )
-    return ImageName(match["object"], match["scene"], match["number"])
+        raise ValueError(f"Expected an image of BAM to be named object-scene-0900.jpg but got {shorten(name)}.")
+    return match[1], match[2], match[3]
 
 
 def read_labels(path: Path) -> dict[str, int]:

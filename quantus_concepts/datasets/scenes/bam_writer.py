@@ -191,11 +191,16 @@ class Composition:
 
     def _names(self, split: ObjectsOnScenes, index: int) -> list[str]:
         """Return the names of an image in each folder of the layout, and of its mask."""
-        number = index // (len(split.object_names) * len(split.scene_names))
-        place = (int(split.object_labels[index]), int(split.scene_labels[index]), number)
-        paths = self.layout.image_paths(split.split, *place)
-        chosen = [paths[OBJ], paths[SCENE], paths[SCENE_ONLY], self.layout.mask_path(split.split, paths[OBJ].name)]
-        return [path.as_posix() for path in chosen]
+        layout, folder = self.layout, SPLIT_FOLDERS[split.split]
+        object_name = layout.objects[int(split.object_labels[index])]
+        scene_name = layout.scenes[int(split.scene_labels[index])]
+        number = index // (len(layout.objects) * len(layout.scenes))
+        number += layout.n_train if split.split == "test" else 0
+        name = f"{object_name}-{scene_name}-{number:0{max(4, len(str(layout.n_train + layout.n_test - 1)))}d}"
+        classes = {OBJ: object_name, SCENE: scene_name, SCENE_ONLY: scene_name}
+        places = {kind: folder if split.split == "test" else f"{folder}/{classes[kind]}" for kind in FOLDERS}
+        images = [f"{kind}/{places[kind]}/{name}{layout.suffix}" for kind in FOLDERS]
+        return [*images, f"{OBJ}/{folder}_mask/{name}.png"]
 
     def _lists(
         self, train_boxes: dict[str, tuple[int, ...]], test_boxes: dict[str, tuple[int, ...]]
@@ -231,25 +236,6 @@ class Layout:
     n_train: int
     n_test: int
     suffix: str
-
-    def name(self, split: str, object_label: int, scene_label: int, number: int) -> str:
-        """Return the name of an image, without its folder."""
-        counted = number + (self.n_train if split == "test" else 0)
-        width = max(4, len(str(self.n_train + self.n_test - 1)))
-        return f"{self.objects[object_label]}-{self.scenes[scene_label]}-{counted:0{width}d}{self.suffix}"
-
-    def image_paths(self, split: str, object_label: int, scene_label: int, number: int) -> dict[str, Path]:
-        """Return where an image goes in each folder of the layout."""
-        name = self.name(split, object_label, scene_label, number)
-        sub = SPLIT_FOLDERS[split]
-        if split == "test":
-            return {folder: Path(folder, sub, name) for folder in FOLDERS}
-        classes = {OBJ: self.objects[object_label]}
-        return {folder: Path(folder, sub, classes.get(folder, self.scenes[scene_label]), name) for folder in FOLDERS}
-
-    def mask_path(self, split: str, name: str) -> Path:
-        """Return where a mask goes."""
-        return Path(OBJ, f"{SPLIT_FOLDERS[split]}_mask", name).with_suffix(".png")
 
 
 def folder_names(class_names: Sequence[str]) -> list[str]:

@@ -32,7 +32,7 @@ from quantus_concepts.datasets.scenes.sources import Cutout, ObjectSource, cut_o
 RELEASE_OBJECTS = ("backpack", "bird", "dog", "elephant", "kite", "pizza", "stop sign", "toilet", "truck", "zebra")
 _BORDER = 1.0
 #: Fields of the entries of each list, and their types.
-_FIELDS = {
+_FIELDS: dict[str, dict[str, Any]] = {
     "images": {"id": int | str, "file_name": str},
     "annotations": {"id": int | str, "image_id": int | str, "category_id": int | str},
     "categories": {"id": int | str, "name": str},
