@@ -39,10 +39,7 @@ def list_classes(root: Path, suffixes: Sequence[str]) -> tuple[list[str], list[P
     files = [image_files(folder, suffixes) for folder in folders]
     for folder, paths in zip(folders, files, strict=True):
         if not paths:
-            raise ValueError(
-                f"Expected images ({', '.join(suffixes)}) in {folder} but there are none. Every folder is a class: "
-                "fill it or remove it."
-            )
+            raise ValueError(f"Expected images ({', '.join(suffixes)}) in {folder}, which is a class, but got none.")
     labels = np.repeat(np.arange(len(folders), dtype=np.int64), [len(paths) for paths in files])
     return [folder.name for folder in folders], [path for paths in files for path in paths], labels
 
@@ -78,11 +75,11 @@ def csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
             raise ValueError(f"{path}, line {reader.line_num + 1}: cannot be read as CSV in UTF-8: {error}.") from error
 
 
-def table_rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, str]]]:
-    """Yield line number and named cells of each row of a table that has these columns, and at least one row."""
+def table_rows(path: Path, columns: Sequence[str], *, others: bool = False) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yield line and named cells of each row of a table with these columns, or these and `others`; at least one."""
     rows = csv_rows(path)
     line, header = next(rows, (1, []))
-    if sorted(header) != sorted(columns):
+    if not (set(columns) <= set(header) if others else sorted(columns) == sorted(header)):
         raise bad_line(path, line, f"the header '{','.join(columns)}'", ",".join(header))
     empty = True
     for line, cells in rows:

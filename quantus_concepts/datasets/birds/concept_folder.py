@@ -167,8 +167,7 @@ class ConceptFolder(AnnotatedImages):
         if parts is not None and not (assigned >= 0).any():
             raise ValueError(
                 f"Expected concepts named after the parts in {parts}, {self.part_names}, as in 'PART' or 'PART::...', "
-                f"but the concepts are {self.concept_names[:5]}... Say which concept is about which part with the "
-                "argument `part_of_concept`."
+                f"but the concepts are {self.concept_names[:5]}... Pass `part_of_concept`."
             )
         return assigned
 
@@ -188,12 +187,6 @@ def _find_images(root: Path) -> tuple[list[str], list[Path], np.ndarray, np.ndar
     folders = {split: subfolders(root / split) for split in SPLITS if (root / split).is_dir()}
     if not any(folders.values()):
         return *list_classes(root, SUFFIXES), None
-    if not all(folders.get(split) for split in SPLITS):
-        missing = next(split for split in SPLITS if not folders.get(split))
-        raise ValueError(
-            f"Expected class folders in both {root / 'train'} and {root / 'test'} but there are none in "
-            f"{root / missing}. Add them, or put the class folders into {root}."
-        )
     files = [path for split in SPLITS for path in list_classes(root / split, SUFFIXES)[1]]
     names, classes = np.unique([path.parent.name for path in files], return_inverse=True)
     return names.tolist(), files, classes, np.array([path.parents[1] == root / "train" for path in files])
@@ -248,13 +241,8 @@ def read_concepts(
     if kind not in ("class", "image"):
         raise bad_line(path, line, "a header that starts with 'class' or 'image'", ",".join(header))
     names = header[1:]
-    if not names:
-        raise bad_line(path, line, f"one column per concept after {kind!r}", ",".join(header))
-    distinct_names: set[str] = set()
-    for name in names:
-        if not name or name in distinct_names:
-            raise bad_line(path, line, "a different name for each concept", name)
-        distinct_names.add(name)
+    if not all(names) or not 0 < len(names) == len(set(names)):
+        raise bad_line(path, line, f"one column for each concept, of another name, after {kind!r}", ",".join(names))
     per_class = kind == "class"
     keys: Mapping[str, int | None] = {name: i for i, name in enumerate(class_names)} if per_class else image_keys
     n_rows = len(class_names) if per_class else n_images
@@ -297,7 +285,7 @@ def read_points(
                 raise ValueError(
                     f"{path}, line {line}: expected points on an image that is stored upright but {files[image]} is "
                     f"turned by its EXIF orientation {orientation}, so that it is not known which of the two the point "
-                    "was marked on. Save it upright (Pillow's ImageOps.exif_transpose) and mark its parts on that."
+                    "was marked on."
                 )
         point = as_number(row["x"]), as_number(row["y"])
         for axis, place, size in zip("xy", point, reversed(sizes[image]), strict=True):

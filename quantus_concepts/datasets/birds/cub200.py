@@ -251,7 +251,7 @@ class CUB200(AnnotatedImages):
             if not mine.any():
                 raise ValueError(
                     f"{self.root / 'train_test_split.txt'} marks no image of class {name!r} for training, so "
-                    'it has no majority. Use concept_labels="image" and class_concepts="continuous".'
+                    "it has no majority."
                 )
             yes = present[mine].sum(0)
             votes = counted[mine].sum(0)

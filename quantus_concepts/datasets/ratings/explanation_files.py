@@ -10,9 +10,9 @@ from pathlib import Path
 import torch
 
 from captum_concepts._support.checks import check_folder, check_path
-from captum_concepts._support.files import image_files, printable, shorten, subfolders
+from captum_concepts._support.files import image_files, printable, subfolders
 from captum_concepts._support.progress import progress
-from quantus_concepts.datasets.folders import bad_line, csv_rows, list_some
+from quantus_concepts.datasets.folders import bad_line, list_some, table_rows
 from quantus_concepts.datasets.ratings.explanations import (
     ConceptExplanation,
     DrawingExplanation,
@@ -183,8 +183,7 @@ def _image_index(folder: Path) -> dict[str, list[Path]]:
             index[name].append(path)
     if not index:
         raise ValueError(
-            f"Expected argument `images` to be a folder of images ({', '.join(IMAGE_SUFFIXES)}) but {folder} holds "
-            "none."
+            f"Expected argument `images` to be a folder of {', '.join(IMAGE_SUFFIXES)} images but {folder} holds none."
         )
     return dict(index)
 
@@ -206,8 +205,9 @@ def _find_image(path: Path, explainer: str, index: Mapping[str, list[Path]], wit
         if explainer in CONCEPT_EXPLAINERS and values.is_file():
             path = values
     candidates = index.get(path.stem) or index.get(name.image_id, [])
-    if not note and (with_images or path.suffix.lower() == MAP_SUFFIX):
-        note = _image_problem(path, name, candidates)
+    if not note and len(candidates) != 1 and (with_images or path.suffix.lower() == MAP_SUFFIX):
+        several = f"several images: {', '.join(candidate.name for candidate in candidates)}"
+        note = several if candidates else f"no image called {path.stem} or {name.image_id}_*"
     image = candidates[0] if len(candidates) == 1 else None
     true_label = _parse_name(image)[0].label if image is not None else ""
     return ExplanationFile(
@@ -230,14 +230,6 @@ def _released_name(path: Path) -> FileName | None:
     return name if name.label and (name.explainer or "").isdigit() else None
 
 
-def _image_problem(path: Path, name: FileName, candidates: Sequence[Path]) -> str:
-    if not candidates:
-        return f"no image called {path.stem} or {name.image_id}_*"
-    if len(candidates) > 1:
-        return f"several images: {', '.join(candidate.name for candidate in candidates)}"
-    return ""
-
-
 def with_labels(files: Sequence[ExplanationFile], labels_from: str) -> list[ExplanationFile]:
     """Return explanations with the given labels."""
     if labels_from == FROM_FILE_NAME:
@@ -258,12 +250,8 @@ def read_labels(path: Path) -> dict[str, dict[str, str]]:
             f"Expected argument `labels_from` to be {FROM_FILE_NAME}, {FROM_IMAGE_NAME}, {NO_LABELS} or a CSV file "
             f"with the columns image and label, but there is no file {path}."
         )
-    (_, columns), *rows = [*csv_rows(path)] or [(1, [])]
-    if not {"image", "label"} <= set(columns):
-        raise ValueError(f"Expected {path} to have the columns image and label but got {shorten(columns)}.")
     row_of_image: dict[str, dict[str, str]] = {}
-    for line, cells in rows:
-        row = dict(zip(columns, cells, strict=True))
+    for line, row in table_rows(path, ("image", "label"), others=True):
         if not row["image"] or row["image"] in row_of_image:
             raise bad_line(path, line, "an image that no other line names", row["image"])
         row_of_image[row["image"]] = row

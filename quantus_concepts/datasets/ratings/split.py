@@ -157,12 +157,10 @@ def _divide(ids: np.ndarray, train_share: float, seed: Sequence[int], noun: str)
 def _check_filled(items: dict[str, np.ndarray], images: np.ndarray, explainers: np.ndarray) -> None:
     empty = [name for name, part in items.items() if not len(part)]
     if empty:
-        sizes = ", ".join(f"{name} {len(part)}" for name, part in items.items())
-        n_images, n_explainers = len(np.unique(images)), len(np.unique(explainers))
         raise ValueError(
             f"Expected items in every part but the split of {_count(len(images), 'item')} of "
-            f"{_count(n_images, 'image')} by {_count(n_explainers, 'explainer')} ({n_images * n_explainers} possible "
-            f"pairs) leaves none for {' and '.join(empty)} ({sizes}). Take another seed, or rate more of the pairs."
+            f"{_count(len(np.unique(images)), 'image')} by {_count(len(np.unique(explainers)), 'explainer')} leaves "
+            f"none for {' and '.join(empty)}. Take another seed, or rate more of the pairs."
         )
 
 

@@ -42,7 +42,12 @@ def split_groups(
     # groups choose first; what they decided holds for the others.
     numbers = np.unique(groups, return_inverse=True)[1].reshape(-1)
     members = [np.unique(numbers[labels == label]) for label in range(len(class_names))]
-    _check_enough(labels, members, class_names, noun)
+    for label, mine in enumerate(members):
+        if len(mine) < 2:
+            raise ValueError(
+                f"Expected at least 2 groups of {noun}s of each class, one for training and one for testing, but class "
+                f"{class_names[label]!r} has {int((labels == label).sum())} {noun}s in {len(mine)} groups."
+            )
     open_, test = np.ones(numbers.max() + 1, dtype=bool), np.zeros(numbers.max() + 1, dtype=bool)
     for label in sorted(range(len(class_names)), key=lambda label: len(members[label])):
         mine = np.random.default_rng([*seed, label]).permutation(members[label])
@@ -52,10 +57,9 @@ def split_groups(
         open_[mine] = False
     for label, mine in enumerate(members):
         if test[mine].all() or not test[mine].any():
-            side = "training" if test[mine].all() else "testing"
             raise ValueError(
                 f"Expected {noun}s of class {class_names[label]!r} in both splits but all its {len(mine)} groups are "
-                f"shared with other classes, which leaves none for {side}. Add some of its own or take another seed."
+                "shared with other classes, which leaves none for one of the splits. Take another seed."
             )
     return test[numbers]
 
@@ -65,15 +69,6 @@ def take_turns(members: np.ndarray, count: int, seed: Sequence[int]) -> np.ndarr
     rng = np.random.default_rng(seed)
     rounds = -(-count // len(members))
     return np.concatenate([rng.permutation(members) for _ in range(rounds)])[:count]
-
-
-def _check_enough(labels: np.ndarray, members: list[np.ndarray], class_names: Sequence[str], noun: str) -> None:
-    for label, mine in enumerate(members):
-        if len(mine) < 2:
-            raise ValueError(
-                f"Expected at least 2 groups of {noun}s of each class, one for training and one for testing, but class "
-                f"{class_names[label]!r} has {int((labels == label).sum())} {noun}s in {len(mine)} groups."
-            )
 
 
 #: What the paper's common feature is, and the scene that always has it (its Figure 3, bottom).

@@ -87,7 +87,7 @@ def find_files(root: Any) -> list[Path]:
             return files
     raise FileNotFoundError(
         f"Expected argument `root` to name the folder of SUB's Parquet files but {folder} and {folder / FOLDER} hold "
-        "none. Download the folder data of Jessica-bader/SUB."
+        "none."
     )
 
 
@@ -164,8 +164,7 @@ def open_parquet(path: Path, **settings: Any) -> Iterator[Any]:
 
 
 def _read_names(path: Path, schema: Any) -> Names:
-    missing = [name for name in COLUMNS if name not in schema.names]
-    if missing:
+    if not set(COLUMNS) <= set(schema.names):
         raise ValueError(
             f"{path} is no file of SUB: expected the columns {list(COLUMNS)} but got {shorten(schema.names)}."
         )
@@ -181,10 +180,8 @@ def _read_names(path: Path, schema: Any) -> Names:
 
 
 def _as_names(column: str, names: Any) -> tuple[str, ...]:
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise TypeError(f"those of {column} are no list of texts")
-    if not all(name.strip() for name in names):
-        raise ValueError(f"{column} has an empty name")
+    if not isinstance(names, list) or not all(isinstance(name, str) and name.strip() for name in names):
+        raise TypeError(f"those of {column} are no list of names")
     counts = Counter(name.replace(SEPARATOR, OFFICIAL) for name in names)
     if doubled := [name for name, count in counts.items() if count > 1]:
         raise ValueError(f"{column} names {quote(doubled[0])} twice")
@@ -271,7 +268,7 @@ def write_sub(
     folder = check_path("out", out) / FOLDER
     path = folder / FILE
     if path.exists() and not overwrite:
-        raise FileExistsError(f"Expected argument `out` to name a new folder but {path} is there. Choose another one.")
+        raise FileExistsError(f"Expected argument `out` to name a new folder but {path} is there.")
     schema = schema_of([name.replace(OFFICIAL, SEPARATOR) for name in attributes], birds, licence)
     pa, parquet = arrow(), arrow("pyarrow.parquet")
     rows = _rows(progress(samples, "writing", unit="image", show=display_progressbar), attributes, birds)

@@ -109,7 +109,7 @@ def test_an_empty_part_raises_and_another_seed_helps():
     fails = [_fails(images, explainers, seed=seed) for seed in range(40)]
     assert True in fails
     assert False in fails
-    with pytest.raises(ValueError, match=r"3 items of 3 images by 3 explainers \(9 possible pairs\) leaves none for"):
+    with pytest.raises(ValueError, match=r"3 items of 3 images by 3 explainers leaves none for"):
         leak_free_split(images, explainers, seed=fails.index(True))
 
 

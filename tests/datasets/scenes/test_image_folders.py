@@ -121,7 +121,7 @@ def test_empty_folders(cutouts):
         with pytest.raises(ValueError, match="there is no folder"):
             kind(cutouts / "cat")
     (cutouts / "dog").mkdir()
-    with pytest.raises(ValueError, match=r"images \(\.png\) in .*dog but there are none"):
+    with pytest.raises(ValueError, match=r"images \(\.png\) in .*dog, which is a class, but got none"):
         CutoutFolder(cutouts)
     with pytest.raises(ValueError, match="dog"):
         list_classes(cutouts, (".png",))

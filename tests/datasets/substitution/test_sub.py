@@ -207,8 +207,8 @@ def test_damaged_files_are_refused_by_name(
 @pytest.mark.parametrize(
     ("names", "message"),
     [
-        ("ab", "those of attr_label are no list of texts"),
-        (["a", " "], "attr_label has an empty name"),
+        ("ab", "those of attr_label are no list of names"),
+        (["a", " "], "those of attr_label are no list of names"),
         (["a--b", "a--b"], "attr_label names 'a::b' twice"),
         (["a--b", "a::b"], "attr_label names 'a::b' twice"),
     ],
