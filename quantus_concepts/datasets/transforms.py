@@ -75,14 +75,11 @@ def apply_transform(image: Tensor, points: Tensor, transform: Transform | None) 
         if not isinstance(part, v2.Transform):
             raise TypeError(
                 "Expected argument `transform` to consist of transforms of torchvision.transforms.v2, which "
-                f"move the part points along, but got {_kind(part)}. Use the class of the same name in "
-                "torchvision.transforms.v2, or derive from v2.Transform."
+                f"move the part points along, but got {_kind(part)}."
             )
     size = (int(image.shape[-2]), int(image.shape[-1]))
     # Half a pixel: torchvision's rules, flips apart, count from the corner of a pixel, not from its centre.
     moved = transform((tv_tensors.Image(image), PartPoints(points + 0.5, canvas_size=size)))
-    if not (isinstance(moved, tuple | list) and len(moved) == 2):
-        raise TypeError(f"Expected argument `transform` to return (image, points) but got {_kind(moved)}.")
     new_image, new_points = _plain_image(moved[0]), moved[1]
     if not isinstance(new_points, PartPoints):
         raise TypeError(
@@ -93,7 +90,7 @@ def apply_transform(image: Tensor, points: Tensor, transform: Transform | None) 
         raise ValueError(
             "Expected argument `transform` to treat image and points alike but the image has (H, W) = "
             f"{tuple(new_image.shape[-2:])} and the points have shape {tuple(new_points.shape)} on a canvas "
-            f"of {tuple(new_points.canvas_size)}. Leave out what drops points or works on images only."
+            f"of {tuple(new_points.canvas_size)}."
         )
     return new_image, mask_outside(new_points.as_subclass(Tensor) - 0.5, points, new_image)
 

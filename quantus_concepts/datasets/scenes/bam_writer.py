@@ -91,8 +91,6 @@ def write_bam(
     ValueError
         If `out` is a file or holds files; if names of classes become the same as folders; and what `ObjectsOnScenes`
         raises.
-    OSError
-        If a file cannot be written, on a full disk for instance.
 
     Examples
     --------

@@ -144,7 +144,8 @@ def plain_mask(mask: ArrayLike) -> np.ndarray:
     array = np.asarray(mask)
     if array.ndim == 3 and array.shape[2] in (1, 3) and (array == array[..., :1]).all():
         array = array[..., 0]
-    if array.ndim != 2 or not any(np.isin(array, (0, high)).all() for high in (1, 255)):
+    binary = array.dtype == bool or any(np.isin(array, (0, high)).all() for high in (1, 255))
+    if array.ndim != 2 or not binary:
         raise ValueError(f"expected a mask (h, w) of 0 and 1, or 0 and 255, but got {array.dtype} of {array.shape}")
     return array > 0
 

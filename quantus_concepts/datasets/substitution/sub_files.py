@@ -49,6 +49,8 @@ FOLDER = "data"
 MAX_ROWS, MAX_BYTES = 1_000_000, 2**28
 #: Labels read at a time.
 _BATCH = 2**16
+#: What can be written as an image: the path or the bytes of a file, a Pillow image, a tensor (3, H, W) in [0, 1].
+Picture = str | Path | bytes | Image.Image | Tensor
 FILE = "test-00000-of-00001.parquet"
 
 
@@ -78,7 +80,7 @@ def arrow(module: str = "pyarrow") -> Any:
         ) from None
 
 
-def find_files(root: Any) -> list[Path]:
+def find_files(root: str | Path) -> list[Path]:
     """Return the Parquet files of a folder, or of ``data`` in it, in the order of their names."""
     folder = check_folder("root", root, "the folder of SUB's Parquet files")
     for place in (folder / FOLDER, folder):
@@ -202,7 +204,7 @@ def schema_of(attributes: Sequence[str], birds: Sequence[str], licence: str) -> 
 
 
 def write_sub(
-    samples: Iterable[tuple[Any, str, str]],
+    samples: Iterable[tuple[Picture, str, str]],
     out: str | Path,
     *,
     attribute_names: Sequence[str],
@@ -284,7 +286,9 @@ def write_sub(
     return path
 
 
-def _rows(samples: Iterable[Any], attributes: list[str], birds: list[str]) -> Iterator[dict[str, Any]]:
+def _rows(
+    samples: Iterable[tuple[Picture, str, str]], attributes: list[str], birds: list[str]
+) -> Iterator[dict[str, Any]]:
     """Yield samples as rows of the file."""
     for image, attribute, bird in samples:
         check_choice("samples", attribute, attributes)
@@ -293,7 +297,7 @@ def _rows(samples: Iterable[Any], attributes: list[str], birds: list[str]) -> It
         yield {IMAGE: content, ATTRIBUTE: attributes.index(attribute), BIRD: birds.index(bird)}
 
 
-def _content(image: Any) -> bytes:
+def _content(image: Picture) -> bytes:
     """Return the bytes of an image file."""
     if isinstance(image, bytes):
         return image

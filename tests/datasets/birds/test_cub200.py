@@ -370,3 +370,8 @@ def test_images_are_scaled_before_the_transform_and_parts_with_them(cub):
 def test_unknown_choices_are_refused(cub, changes):
     with pytest.raises(ValueError, match=f"`{next(iter(changes))}`"):
         CUB200(cub, **changes)
+
+
+def test_a_folder_that_is_not_cub_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match="`root` to be the folder of CUB-200-2011 but found neither"):
+        CUB200(tmp_path)

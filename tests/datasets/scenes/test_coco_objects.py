@@ -314,3 +314,11 @@ def test_names_without_an_order_are_refused(files):
     for names in ({"dog", "kite"}, [], ["dog", "dog"]):
         with pytest.raises(ValueError, match="`class_names`"):
             files.open(class_names=names)
+
+
+def test_missing_files_are_named(files, tmp_path):
+    files.open()
+    with pytest.raises(FileNotFoundError, match="`annotations` to name a JSON file of COCO"):
+        COCOObjects(tmp_path / "nowhere.json", files.images)
+    with pytest.raises(FileNotFoundError, match="`images` to name the folder of photographs"):
+        COCOObjects(files.path, tmp_path / "nowhere")

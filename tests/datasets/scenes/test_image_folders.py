@@ -125,3 +125,9 @@ def test_empty_folders(cutouts):
         CutoutFolder(cutouts)
     with pytest.raises(ValueError, match="dog"):
         list_classes(cutouts, (".png",))
+
+
+@pytest.mark.parametrize("kind", [CutoutFolder, SceneFolder])
+def test_a_missing_folder_is_named(tmp_path, kind):
+    with pytest.raises(FileNotFoundError, match="`root` to be a folder with one folder per class"):
+        kind(tmp_path / "nowhere")
