@@ -125,22 +125,18 @@ def load_map(path: Path) -> Tensor:
             raise ValueError(f"it is {kind}")
         # Mapped, a file shorter than it claims is an error before memory is taken.
         array = np.load(path, mmap_mode="r", allow_pickle=False)
+        if not isinstance(array, np.ndarray):
+            array.close()
+            raise ValueError("it is an archive and not one array")
+        # A file with holes takes no room where it lies.
+        if array.size > _MAX_CHANNELS * MAX_PIXELS or array.dtype.kind not in "biuf":
+            raise ValueError(f"it holds {array.dtype} of shape {array.shape}, expected at most {MAX_PIXELS:,} numbers")
+        relevance = _drop_channels(np.array(array, dtype=np.float32))
+        if relevance is None or not relevance.size:
+            shape = tuple(array.shape)
+            raise ValueError(f"its shape is {shape}, expected (h, w), or (h, w, C) of at most {_MAX_CHANNELS} channels")
     except Exception as error:  # a damaged file fails in any way
         raise ValueError(f"Map {path} cannot be read ({reason_of(error)}).") from error
-    if not isinstance(array, np.ndarray):
-        array.close()
-        raise ValueError(f"Expected map {path} to be one array but it is an archive.")
-    # A file with holes takes no room where it lies.
-    if array.size > _MAX_CHANNELS * MAX_PIXELS:
-        raise ValueError(f"Expected map {path} to have at most {MAX_PIXELS:,} pixels but its shape is {array.shape}.")
-    if array.dtype.kind not in "biuf":
-        raise ValueError(f"Expected map {path} to hold numbers but got {array.dtype}.")
-    relevance = _drop_channels(np.array(array, dtype=np.float32))
-    if relevance is None or not relevance.size:
-        raise ValueError(
-            f"Expected map {path} to have shape (h, w), or (h, w, C) with at most {_MAX_CHANNELS} channels, but got "
-            f"{tuple(array.shape)}."
-        )
     return torch.from_numpy(np.ascontiguousarray(relevance))
 
 
