@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 import good.captum_concepts
-import good.datasets
 import good.evaluation
 import good.functional
 import good.metrics
@@ -22,7 +21,6 @@ from bad_arguments import all_bad_values, frames_of, good_values, own_parameters
 PACKAGES = {
     "captum_concepts": good.captum_concepts,
     "functional": good.functional,
-    "datasets": good.datasets,
     "pasta": good.pasta,
     "metrics": good.metrics,
     "evaluation": good.evaluation,

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import operator
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from captum_concepts._support.checks import find_names
-from captum_concepts._support.constraints import Number
+from captum_concepts._support.checks import check_range, check_whole, find_names
 from captum_concepts._support.shown import describe, one_line, sample_html
 
 SPLITS = ("train", "test")
 
 
-#: Constraint of a share that leaves something on both sides.
-TEST_SHARE = Number(0, 1, open_low=True, open_high=True)
+def check_test_share(share: float) -> None:
+    """Raise unless a share leaves something on both sides."""
+    check_range("test_share", share, 0, 1, open_low=True, open_high=True)
 
 
 def n_for_testing(count: int, share: float) -> int:
@@ -34,13 +35,22 @@ def mask_outside(points: Tensor, original: Tensor, image: Tensor) -> Tensor:
     return points.masked_fill(~inside.unsqueeze(-1), torch.nan)
 
 
-def check_pair(name: str, value: Any) -> tuple[float, float]:
-    """Return two numbers, or raise."""
-    try:
-        low, high = (float(number) for number in value)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"Expected argument `{name}` to be two numbers (low, high) but got {value!r}.") from error
-    return low, high
+def check_image_size(image_size: int | Sequence[int]) -> tuple[int, int]:
+    """Return an image size, one number for a square, as (height, width)."""
+    sides = image_size if isinstance(image_size, Sequence) else (image_size, image_size)
+    size = tuple(map(operator.index, sides))
+    if len(size) != 2 or min(size) < 1:
+        raise ValueError(f"Expected argument `image_size` to be (height, width) in pixels but got {image_size!r}.")
+    return size[0], size[1]
+
+
+def check_side(name: str, size: int | Sequence[int], low: int, high: int | None = None) -> int:
+    """Return the side of a square image, given as one number or as (side, side)."""
+    if isinstance(size, Sequence):
+        if len(size) != 2 or size[0] != size[1]:
+            raise ValueError(f"Expected argument `{name}` to be the side of square images in pixels but got {size!r}.")
+        size = size[0]
+    return check_whole(name, size, low, high)
 
 
 class ConceptSample(NamedTuple):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Iterator, Sequence
+import math
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 import numpy as np
@@ -38,21 +39,18 @@ def list_classes(root: Path, suffixes: Sequence[str]) -> tuple[list[str], list[P
     files = [image_files(folder, suffixes) for folder in folders]
     for folder, paths in zip(folders, files, strict=True):
         if not paths:
-            raise ValueError(
-                f"Expected images ({', '.join(suffixes)}) in {folder} but there are none. Every folder is a class: "
-                "fill it or remove it."
-            )
+            raise ValueError(f"Expected images ({', '.join(suffixes)}) in {folder}, which is a class, but got none.")
     labels = np.repeat(np.arange(len(folders), dtype=np.int64), [len(paths) for paths in files])
     return [folder.name for folder in folders], [path for paths in files for path in paths], labels
 
 
-def check_there(paths: Iterable[Path], what: str, remedy: str) -> None:
-    """Raise unless all of the files are there."""
+def check_there(paths: Iterable[Path], what: str, names: Collection[str] | None = None) -> None:
+    """Raise unless all of the files are there; `names` are those of a folder that was listed already."""
     unique = list(dict.fromkeys(paths))
-    missing = [path.name for path in unique if not path.is_file()]
+    missing = [path.name for path in unique if not (path.is_file() if names is None else path.name in names)]
     if missing:
         raise FileNotFoundError(
-            f"Expected {what} but {len(missing)} of {len(unique)} are missing: {list_some(missing)}. {remedy}"
+            f"Expected {what} but {len(missing)} of {len(unique)} are missing: {list_some(missing)}."
         )
 
 
@@ -75,6 +73,28 @@ def csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
                 yield reader.line_num, cells
         except (csv.Error, UnicodeDecodeError) as error:
             raise ValueError(f"{path}, line {reader.line_num + 1}: cannot be read as CSV in UTF-8: {error}.") from error
+
+
+def table_rows(path: Path, columns: Sequence[str], *, others: bool = False) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yield line and named cells of each row of a table with these columns, or these and `others`; at least one."""
+    rows = csv_rows(path)
+    line, header = next(rows, (1, []))
+    if not (set(columns) <= set(header) if others else sorted(columns) == sorted(header)):
+        raise bad_line(path, line, f"the header '{','.join(columns)}'", ",".join(header))
+    empty = True
+    for line, cells in rows:
+        yield line, dict(zip(header, cells, strict=True))
+        empty = False
+    if empty:
+        raise ValueError(f"{path}, line {line + 1}: expected at least one row but the file ends here.")
+
+
+def as_number(cell: str) -> float:
+    """Return the number in a cell; NaN if it holds none."""
+    try:
+        return float(cell)
+    except ValueError:
+        return math.nan
 
 
 def bad_line(path: Path, line: int, expected: str, text: str) -> ValueError:

@@ -13,9 +13,8 @@ from torchvision import tv_tensors
 from torchvision.transforms import v2
 from torchvision.transforms.v2 import functional as F  # noqa: N812
 
-from captum_concepts._support.checks import check_normalisation, check_shape, check_size
-from captum_concepts._support.constraints import Choice, check_arguments
-from quantus_concepts.datasets.base import mask_outside
+from captum_concepts._support.checks import check_axes, check_choice, check_normalisation
+from quantus_concepts.datasets.base import check_image_size, mask_outside
 
 MODES = ("resize", "centre_crop")
 
@@ -66,29 +65,21 @@ def apply_transform(image: Tensor, points: Tensor, transform: Transform | None) 
     >>> moved.tolist()
     [[[7.0, 1.0]]]
     """
-    for name, value in (("image", image), ("points", points)):
-        if not isinstance(value, Tensor):
-            raise TypeError(f"Expected argument `{name}` to be a torch.Tensor but got {type(value).__name__}.")
-    check_shape("image", image, ("C", "H", "W"), (None, None, None))
-    check_shape("points", points, ("P", "Q", "2"), (None, None, 2))
+    image, points = torch.as_tensor(image), torch.as_tensor(points)
+    check_axes(image=(image, "C H W"), points=(points, "P Q 2"))
     if transform is None:
         return image, mask_outside(points, points, image)
-    if not callable(transform):
-        raise TypeError(f"Expected argument `transform` to be callable but got {transform!r}.")
     if not points.numel():
         return _plain_image(transform(tv_tensors.Image(image))), points
     for part in _leaves(transform):
         if not isinstance(part, v2.Transform):
             raise TypeError(
                 "Expected argument `transform` to consist of transforms of torchvision.transforms.v2, which "
-                f"move the part points along, but got {_kind(part)}. Use the class of the same name in "
-                "torchvision.transforms.v2, or derive from v2.Transform."
+                f"move the part points along, but got {_kind(part)}."
             )
     size = (int(image.shape[-2]), int(image.shape[-1]))
     # Half a pixel: torchvision's rules, flips apart, count from the corner of a pixel, not from its centre.
     moved = transform((tv_tensors.Image(image), PartPoints(points + 0.5, canvas_size=size)))
-    if not (isinstance(moved, tuple | list) and len(moved) == 2):
-        raise TypeError(f"Expected argument `transform` to return (image, points) but got {_kind(moved)}.")
     new_image, new_points = _plain_image(moved[0]), moved[1]
     if not isinstance(new_points, PartPoints):
         raise TypeError(
@@ -99,12 +90,11 @@ def apply_transform(image: Tensor, points: Tensor, transform: Transform | None) 
         raise ValueError(
             "Expected argument `transform` to treat image and points alike but the image has (H, W) = "
             f"{tuple(new_image.shape[-2:])} and the points have shape {tuple(new_points.shape)} on a canvas "
-            f"of {tuple(new_points.canvas_size)}. Leave out what drops points or works on images only."
+            f"of {tuple(new_points.canvas_size)}."
         )
     return new_image, mask_outside(new_points.as_subclass(Tensor) - 0.5, points, new_image)
 
 
-@check_arguments(mode=Choice(MODES))
 def default_transform(
     image_size: int | Sequence[int],
     mode: str = "resize",
@@ -146,6 +136,7 @@ def default_transform(
     (torch.Size([3, 8, 8]), 1.0)
     """
     size = check_image_size(image_size)
+    check_choice("mode", mode, MODES)
     steps: list[nn.Module] = [v2.Resize(size, antialias=True) if mode == "resize" else v2.CenterCrop(size)]
     if mean is not None or std is not None:
         n_channels = np.size(std if mean is None else mean)  # type: ignore[arg-type]
@@ -154,11 +145,6 @@ def default_transform(
         check_normalisation(mean, std)
         steps.append(v2.Normalize([*map(float, mean)], [*map(float, std)]))
     return v2.Compose(steps)
-
-
-def check_image_size(image_size: int | Sequence[int]) -> tuple[int, int]:
-    """Return an image size as (height, width)."""
-    return check_size("image_size", image_size if isinstance(image_size, Sequence) else (image_size, image_size))
 
 
 class PartPoints(tv_tensors.KeyPoints):

@@ -1,5 +1,6 @@
 """Points stay on what they point at, whatever the transform."""
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -171,3 +172,30 @@ def test_default_transform():
     torch.testing.assert_close(shifted, image - torch.tensor([0.1, 0.2, 0.3])[:, None, None])
     scaled = apply_transform(image, points, default_transform((6, 8), std=[0.5] * 3))[0]
     torch.testing.assert_close(scaled, image * 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"image_size": 0}, "`image_size`"),
+        ({"image_size": (8, 8, 8)}, "`image_size`"),
+        ({"mode": "crop"}, "`mode`"),
+        ({"mean": [0.1], "std": [1.0, 1.0]}, "`mean` and `std`"),
+        ({"std": [0.0, 1.0, 1.0]}, "`std`"),
+    ],
+)
+def test_settings_that_make_no_transform_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        default_transform(**{"image_size": 8} | arguments)
+
+
+@pytest.mark.parametrize(("image", "points"), [((4, 4), (1, 1, 2)), ((3, 4, 4), (1, 2)), ((3, 4, 4), (1, 1, 3))])
+def test_images_and_points_of_another_shape_are_refused(image, points):
+    with pytest.raises(ValueError, match="to have shape"):
+        apply_transform(torch.zeros(image), torch.zeros(points), None)
+
+
+def test_arrays_are_accepted():
+    image, points = apply_transform(np.zeros((3, 4, 4), np.float32), np.float32([[[1, 2], [9, 2]]]), v2.Resize((8, 8)))
+    assert image.shape == (3, 8, 8)
+    torch.testing.assert_close(points, torch.tensor([[[2.5, 4.5], [torch.nan, torch.nan]]]), equal_nan=True)

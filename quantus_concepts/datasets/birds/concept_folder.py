@@ -11,23 +11,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captum_concepts._support.checks import check_file, check_index
-from captum_concepts._support.constraints import Choice, Location, Seed, check_arguments
+from captum_concepts._support.checks import check_choice, check_file, check_path
 from captum_concepts._support.files import quote, subfolders
-from captum_concepts._support.images import image_head, load_image
+from captum_concepts._support.images import image_head
 from captum_concepts._support.images import image_size as size_of_image
-from quantus_concepts.datasets.base import SPLITS, TEST_SHARE, ConceptDataset, ConceptSample, n_for_testing
-from quantus_concepts.datasets.folders import bad_line, csv_rows, list_classes, list_some
-from quantus_concepts.datasets.transforms import Transform, apply_transform, check_image_size, default_transform
+from quantus_concepts.datasets.base import SPLITS, check_test_share, n_for_testing
+from quantus_concepts.datasets.birds.annotated_images import AnnotatedImages
+from quantus_concepts.datasets.folders import as_number, bad_line, csv_rows, list_classes, list_some, table_rows
+from quantus_concepts.datasets.transforms import Transform
 
 SUFFIXES = (".jpg", ".jpeg", ".png")
-POINT_COLUMNS = ("image", "part", "x", "y")
-PART_COLUMNS = ("concept", "part")
 #: A few thousand rows, each of another part, or each of one part of one image, could ask for all memory there is.
 MAX_COORDINATES = 200_000_000
 
 
-class ConceptFolder(ConceptDataset):
+class ConceptFolder(AnnotatedImages):
     """Images in folders named by class, with CSV files of concepts and, if wanted, of part points.
 
     Images lie in ``root/CLASS/*.jpg``, or ready split in ``root/train/CLASS`` and ``root/test/CLASS`` (jpg, jpeg or
@@ -116,14 +114,6 @@ class ConceptFolder(ConceptDataset):
     (torch.Size([3, 32, 32]), [1.0, 0.0])
     """
 
-    @check_arguments(
-        root=Location(),
-        concepts=Location("file", "a CSV file"),
-        parts=Location("file", "a CSV file"),
-        split=Choice(SPLITS),
-        test_share=TEST_SHARE,
-        seed=Seed(),
-    )
     def __init__(
         self,
         root: str | Path,
@@ -138,14 +128,12 @@ class ConceptFolder(ConceptDataset):
     ) -> None:
         if parts is None and part_of_concept is not None:
             raise ValueError("Expected argument `parts` with `part_of_concept`: without points no part has a place.")
-        self.root, concepts, parts = Path(root), Path(concepts), None if parts is None else Path(parts)
-        if part_of_concept is not None and not isinstance(part_of_concept, Mapping):
-            part_of_concept = check_file("part_of_concept", part_of_concept, "a CSV file")
-        self.split = split
-        self.transform = transform
-        self.image_size = image_size
-        self._scale = None if image_size is None else default_transform(check_image_size(image_size))
-
+        if split is not None:
+            check_choice("split", split, SPLITS)
+        check_test_share(test_share)
+        super().__init__(transform, image_size)
+        self.root, self.split = check_path("root", root), split
+        concepts = check_file("concepts", concepts, "a CSV file")
         self.class_names, files, classes, trains = _find_images(self.root)
         keys = _image_keys(self.root, files, trains is not None)
         training = trains if trains is not None else _draw_training(classes, len(self.class_names), test_share, seed)
@@ -164,20 +152,13 @@ class ConceptFolder(ConceptDataset):
         self.part_names: list[str] = []
         self.points = torch.zeros(len(chosen), 0, 1, 2)
         if parts is not None:
-            self.part_names, points = read_points(parts, keys, files)
+            self.part_names, points = read_points(check_file("parts", parts, "a CSV file"), keys, files)
             self.points = torch.from_numpy(points)[torch.from_numpy(chosen)]
         self.part_of_concept = self._assign_parts(parts, part_of_concept)
         if transform is None and image_size is None:
             self._check_sizes()
 
-    def __getitem__(self, index: int) -> ConceptSample:
-        """Return one sample; raises IndexError past the end, ValueError for an image that cannot be read."""
-        index = check_index(index, len(self), "images")
-        image, points = apply_transform(load_image(self.image_paths[index]), self.points[index], self._scale)
-        image, points = apply_transform(image, points, self.transform)
-        return ConceptSample(image, int(self.labels[index]), self.concept_labels[index], points)
-
-    def _assign_parts(self, parts: str | Path | None, part_of_concept: Mapping[str, str] | Path | None) -> Tensor:
+    def _assign_parts(self, parts: str | Path | None, part_of_concept: Mapping[str, str] | str | Path | None) -> Tensor:
         number = {name: i for i, name in enumerate(self.part_names)}
         if part_of_concept is not None:
             mapping = read_part_of_concept(part_of_concept, self.concept_names, self.part_names)
@@ -186,8 +167,7 @@ class ConceptFolder(ConceptDataset):
         if parts is not None and not (assigned >= 0).any():
             raise ValueError(
                 f"Expected concepts named after the parts in {parts}, {self.part_names}, as in 'PART' or 'PART::...', "
-                f"but the concepts are {self.concept_names[:5]}... Say which concept is about which part with the "
-                "argument `part_of_concept`."
+                f"but the concepts are {self.concept_names[:5]}... Pass `part_of_concept`."
             )
         return assigned
 
@@ -207,12 +187,6 @@ def _find_images(root: Path) -> tuple[list[str], list[Path], np.ndarray, np.ndar
     folders = {split: subfolders(root / split) for split in SPLITS if (root / split).is_dir()}
     if not any(folders.values()):
         return *list_classes(root, SUFFIXES), None
-    if not all(folders.get(split) for split in SPLITS):
-        missing = next(split for split in SPLITS if not folders.get(split))
-        raise ValueError(
-            f"Expected class folders in both {root / 'train'} and {root / 'test'} but there are none in "
-            f"{root / missing}. Add them, or put the class folders into {root}."
-        )
     files = [path for split in SPLITS for path in list_classes(root / split, SUFFIXES)[1]]
     names, classes = np.unique([path.parent.name for path in files], return_inverse=True)
     return names.tolist(), files, classes, np.array([path.parents[1] == root / "train" for path in files])
@@ -267,13 +241,8 @@ def read_concepts(
     if kind not in ("class", "image"):
         raise bad_line(path, line, "a header that starts with 'class' or 'image'", ",".join(header))
     names = header[1:]
-    if not names:
-        raise bad_line(path, line, f"one column per concept after {kind!r}", ",".join(header))
-    distinct_names: set[str] = set()
-    for name in names:
-        if not name or name in distinct_names:
-            raise bad_line(path, line, "a different name for each concept", name)
-        distinct_names.add(name)
+    if not all(names) or not 0 < len(names) == len(set(names)):
+        raise bad_line(path, line, f"one column for each concept, of another name, after {kind!r}", ",".join(names))
     per_class = kind == "class"
     keys: Mapping[str, int | None] = {name: i for i, name in enumerate(class_names)} if per_class else image_keys
     n_rows = len(class_names) if per_class else n_images
@@ -286,7 +255,7 @@ def read_concepts(
             raise bad_line(path, line, f"one row for each {kind} (this one is on line {row_lines[row]} too)", cells[0])
         row_lines[row] = line
         for column, cell in enumerate(cells[1:]):
-            value = values[row, column] = _number(cell)
+            value = values[row, column] = as_number(cell)
             if not 0 <= value <= 1 or (value % 1 and not per_class):
                 raise bad_line(path, line, f"{expected} in column {names[column]!r}", cell)
     if len(row_lines) < n_rows:
@@ -306,7 +275,7 @@ def read_points(
     places: dict[tuple[int, int], list[tuple[float, float]]] = {}
     numbers: dict[str, int] = {}
     sizes: dict[int, tuple[int, int]] = {}
-    for line, row in _named_rows(path, POINT_COLUMNS):
+    for line, row in table_rows(path, ("image", "part", "x", "y")):
         image = _look_up(path, line, "image", row["image"], image_keys)
         if not row["part"]:
             raise bad_line(path, line, "the name of a part", row["part"])
@@ -316,9 +285,9 @@ def read_points(
                 raise ValueError(
                     f"{path}, line {line}: expected points on an image that is stored upright but {files[image]} is "
                     f"turned by its EXIF orientation {orientation}, so that it is not known which of the two the point "
-                    "was marked on. Save it upright (Pillow's ImageOps.exif_transpose) and mark its parts on that."
+                    "was marked on."
                 )
-        point = _number(row["x"]), _number(row["y"])
+        point = as_number(row["x"]), as_number(row["y"])
         for axis, place, size in zip("xy", point, reversed(sizes[image]), strict=True):
             if not -0.5 <= place < size - 0.5:
                 raise bad_line(path, line, f"{axis} inside the image, from 0 to {size - 1},", row[axis])
@@ -338,47 +307,29 @@ def read_points(
 
 
 def read_part_of_concept(
-    source: Mapping[str, str] | Path, concept_names: Sequence[str], part_names: Sequence[str]
+    source: Mapping[str, str] | str | Path, concept_names: Sequence[str], part_names: Sequence[str]
 ) -> dict[str, str]:
     """Read which concept is about which part."""
-    if isinstance(source, Mapping):
-        for concept, part in source.items():
-            for what, name, names in (("concept", concept, concept_names), ("part", part, part_names)):
-                if name not in names:
-                    raise ValueError(
-                        f"Expected argument `part_of_concept` to hold a known {what} but got {name!r}. Known are "
-                        f"{list_some(map(quote, names))}."
-                    )
-        return dict(source)
     parts: dict[str, str] = {}
-    for line, row in _named_rows(source, PART_COLUMNS):
-        for what, names in (("concept", concept_names), ("part", part_names)):
-            if row[what] not in names:
-                raise bad_line(source, line, f"a known {what}, of {list_some(map(quote, names))},", row[what])
-        if row["concept"] in parts:
-            raise bad_line(source, line, "one row for each concept", row["concept"])
-        parts[row["concept"]] = row["part"]
+    for place, concept, part in _pairs(source):
+        for what, name, names in (("concept", concept, concept_names), ("part", part, part_names)):
+            if name not in names:
+                known = list_some(map(quote, names))
+                raise ValueError(f"Expected {place} to hold a known {what}, of {known}, but got {quote(name)}.")
+        if concept in parts:
+            raise ValueError(f"Expected {place} to name another concept but got {quote(concept)} again.")
+        parts[concept] = part
     return parts
 
 
-def _named_rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, str]]]:
-    rows = csv_rows(path)
-    line, header = next(rows, (1, []))
-    if sorted(header) != sorted(columns):
-        raise bad_line(path, line, f"the header '{','.join(columns)}'", ",".join(header))
-    empty = True
-    for line, cells in rows:
-        yield line, dict(zip(header, cells, strict=True))
-        empty = False
-    if empty:
-        raise ValueError(f"{path}, line {line + 1}: expected at least one row but the file ends here.")
-
-
-def _number(cell: str) -> float:
-    try:
-        return float(cell)
-    except ValueError:
-        return math.nan
+def _pairs(source: Mapping[str, str] | str | Path) -> Iterator[tuple[str, str, str]]:
+    """Yield where a concept and its part stand, and the two."""
+    if isinstance(source, Mapping):
+        yield from (("argument `part_of_concept`", concept, part) for concept, part in source.items())
+        return
+    path = check_file("part_of_concept", source, "a CSV file")
+    for line, row in table_rows(path, ("concept", "part")):
+        yield f"{path}, line {line},", row["concept"], row["part"]
 
 
 def _look_up(path: Path, line: int, kind: str, name: str, keys: Mapping[str, int | None]) -> int:

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 import pandas as pd
 import torch
 from torch import Tensor
 
-from captum_concepts._support.checks import check_index, check_path, find_names
-from captum_concepts._support.constraints import Choice, Location, check_arguments
+from captum_concepts._support.checks import check_choice, check_path, find_names
 from captum_concepts._support.files import printable, shorten
-from captum_concepts._support.images import image_head, load_image, turn_points
+from captum_concepts._support.images import image_head, turn_points
 from captum_concepts._support.running import warn_user
-from quantus_concepts.datasets.base import SPLITS, ConceptDataset, ConceptSample
+from quantus_concepts.datasets.base import SPLITS
+from quantus_concepts.datasets.birds.annotated_images import AnnotatedImages
 from quantus_concepts.datasets.birds.attributes import PARTS
-from quantus_concepts.datasets.folders import bad_line, check_there, leads_out
-from quantus_concepts.datasets.transforms import Transform, apply_transform
+from quantus_concepts.datasets.folders import as_number, bad_line, check_there, inside
+from quantus_concepts.datasets.transforms import Transform
 
 LABELS = ("image", "majority")
 CLASS_CONCEPTS = ("continuous", "majority")
@@ -69,7 +70,7 @@ _PART_OF_GROUP = {part: part for part in PARTS if part != "beak"} | {
 }
 
 
-class CUB200(ConceptDataset):
+class CUB200(AnnotatedImages):
     """Caltech-UCSD Birds-200-2011 in its official layout, with the 112 concepts and 12 parts of the paper.
 
     Concepts are the 112 of the 312 attributes that concept bottleneck models use, under their official names.
@@ -100,6 +101,8 @@ class CUB200(ConceptDataset):
         Which of the 112 concepts: names, patterns such as ``"has_wing_*"``, or indices.
     classes : str or sequence, optional
         Which of the classes, likewise; they are numbered anew, from 0, in this order, and only their images are there.
+    image_size : int or (int, int), optional
+        Height and width to which each image is scaled before the transform.
 
     Attributes
     ----------
@@ -132,9 +135,6 @@ class CUB200(ConceptDataset):
     'has_wing_pattern::solid'
     """
 
-    @check_arguments(
-        root=Location(), split=Choice(SPLITS), concept_labels=Choice(LABELS), class_concepts=Choice(CLASS_CONCEPTS)
-    )
     def __init__(
         self,
         root: str | Path,
@@ -144,10 +144,14 @@ class CUB200(ConceptDataset):
         class_concepts: str = "continuous",
         concepts: str | Sequence[str | int] | None = None,
         classes: str | Sequence[str | int] | None = None,
+        image_size: int | Sequence[int] | None = None,
     ) -> None:
+        check_choice("split", split, SPLITS)
+        check_choice("concept_labels", concept_labels, LABELS)
+        check_choice("class_concepts", class_concepts, CLASS_CONCEPTS)
+        super().__init__(transform, image_size)
         self.root = find_cub(root)
         self.split = split
-        self.transform = transform
         self.class_names = read_names(self.root / "classes.txt")
         self.part_names = list(PARTS)
         self.attribute_names = read_attribute_names(self.root)
@@ -157,22 +161,19 @@ class CUB200(ConceptDataset):
         self.concept_names = [names[j] for j in columns]
         self.part_of_concept = torch.tensor([part_of_attribute(name) for name in self.concept_names])
 
-        images = read_names(
-            self.root / "images.txt",
-            lambda _, name: "the path of an image inside the folder images" if leads_out(name) else None,
-        )
+        listed = self.root / "images.txt"
+        images = [
+            inside(self.root / "images", name, f"{listed}, line {number}")
+            for number, name in enumerate(read_names(listed), start=1)
+        ]
         label = self._per_image("image_class_labels.txt", len(images), "class", 1, len(self.class_names)) - 1
         training = self._per_image("train_test_split.txt", len(images), "training", 0, 1) == 1
         chosen = np.flatnonzero((training == (split == "train")) & np.isin(label, rows))
         if not chosen.size:
             of = "" if classes is None else f" and one of the {len(rows)} classes chosen"
             raise ValueError(f"{self.root / 'train_test_split.txt'} marks no image as part of split {split!r}{of}.")
-        self.image_paths = [self.root / "images" / images[i] for i in chosen]
-        check_there(
-            self.image_paths,
-            f"the images of split {split!r} named in {self.root / 'images.txt'}",
-            "Unpack the data set again.",
-        )
+        self.image_paths = [images[i] for i in chosen]
+        check_there(self.image_paths, f"the images of split {split!r} named in {listed}")
         self.points = self._turn_points(self._read_points(len(images))[chosen])
         table = read_class_table(
             self.root / "attributes" / "class_attribute_labels_continuous.txt", len(self.class_names)
@@ -194,26 +195,16 @@ class CUB200(ConceptDataset):
         self.concept_labels = torch.from_numpy(by_image.astype(np.float32))
         self.class_concepts = torch.from_numpy(by_class.astype(np.float32))
 
-    def __getitem__(self, index: int) -> ConceptSample:
-        """Return one sample; raises IndexError past the end, ValueError for an image that cannot be read."""
-        index = check_index(index, len(self), "images")
-        image, points = apply_transform(load_image(self.image_paths[index]), self.points[index], self.transform)
-        return ConceptSample(image, int(self.labels[index]), self.concept_labels[index], points)
-
     def _per_image(self, name: str, n_images: int, what: str, low: int, high: int) -> np.ndarray:
         values = read_rows(self.root / name, [("image", n_images)], [Column(what, low, high)])
         return values[:, 0].astype(np.int64)
 
     def _read_points(self, n_images: int) -> np.ndarray:
-        read_parts(self.root / "parts" / "parts.txt")
+        read_names(self.root / "parts" / "parts.txt", OFFICIAL_PARTS)
         rows = read_rows(
             self.root / "parts" / "part_locs.txt",
             [("image", n_images), ("part", len(OFFICIAL_PARTS))],
-            [
-                Column("x", -_FAR, _FAR, is_integer=False),
-                Column("y", -_FAR, _FAR, is_integer=False),
-                Column("visible", 0, 1),
-            ],
+            [Column("x", -_FAR, _FAR, whole=False), Column("y", -_FAR, _FAR, whole=False), Column("visible", 0, 1)],
         ).reshape(n_images, len(OFFICIAL_PARTS), 3)
         official = np.where(rows[..., 2:] == 1, rows[..., :2], np.nan).astype(np.float32)
         points = np.full((n_images, len(PARTS), 2, 2), np.nan, dtype=np.float32)
@@ -260,7 +251,7 @@ class CUB200(ConceptDataset):
             if not mine.any():
                 raise ValueError(
                     f"{self.root / 'train_test_split.txt'} marks no image of class {name!r} for training, so "
-                    'it has no majority. Use concept_labels="image" and class_concepts="continuous".'
+                    "it has no majority."
                 )
             yes = present[mine].sum(0)
             votes = counted[mine].sum(0)
@@ -268,30 +259,19 @@ class CUB200(ConceptDataset):
         return majority
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(NamedTuple):
     """One column of values: what it is called in messages, and between which numbers it lies."""
 
     name: str
     low: float
     high: float
-    is_integer: bool = True
+    whole: bool = True
 
     def describe(self) -> str:
         """Say what is expected."""
-        if not self.is_integer:
+        if not self.whole:
             return f"{self.name} (a number)"
-        if self.high == self.low + 1:
-            return f"{self.name} ({self.low:g} or {self.high:g})"
-        return f"{self.name} ({self.low:g} to {self.high:g})"
-
-    def accepts(self, text: str) -> bool:
-        """Whether a cell holds such a value."""
-        try:
-            value = int(text) if self.is_integer else float(text)
-        except ValueError:
-            return False
-        return self.low <= value <= self.high
+        return f"{self.name} ({self.low:g} {'or' if self.high == self.low + 1 else 'to'} {self.high:g})"
 
 
 def find_cub(root: str | Path) -> Path:
@@ -302,152 +282,89 @@ def find_cub(root: str | Path) -> Path:
         if (place / "images.txt").is_file():
             return place
     looked = " nor ".join(str(place / "images.txt") for place in places)
-    raise FileNotFoundError(
-        f"Expected argument `root` to be the folder of CUB-200-2011 but found neither {looked}. Give the "
-        "folder that was unpacked from CUB_200_2011.tgz."
-    )
+    raise FileNotFoundError(f"Expected argument `root` to be the folder of CUB-200-2011 but found neither {looked}.")
 
 
-def read_names(path: Path, check: Callable[[int, str], str | None] | None = None) -> list[str]:
-    """Read a file whose lines are a number, counted from 1, and a name."""
+def read_names(path: Path, expected: Sequence[str] = ()) -> list[str]:
+    """Read a file whose lines are a number, counted from 1, and a name; before ``::`` it is as expected."""
     names: list[str] = []
     for line, text in _lines(path):
-        number, _, name = text.partition(" ")
-        if number != str(len(names) + 1) or not name.strip():
-            raise bad_line(path, line, f"'{len(names) + 1} NAME'", text)
-        names.append(name.strip())
-        wrong = check(len(names), names[-1]) if check else None
-        if wrong:
-            raise bad_line(path, line, wrong, text)
+        if expected and len(names) == len(expected):
+            raise bad_line(path, line, f"the end of the file after {len(names)} names", text)
+        wanted = expected[len(names)] if expected else "NAME"
+        number, _, name = (part.strip() for part in text.partition(" "))
+        if number != str(len(names) + 1) or not name or (expected and name.partition("::")[0] != wanted):
+            raise bad_line(path, line, f"'{len(names) + 1} {wanted}'", text)
+        names.append(name)
     if not names:
         raise ValueError(f"{path}, line 1: expected '1 NAME' but the file is empty.")
+    _check_count(path, len(names), len(expected) or len(names), "names")
     return names
 
 
 def read_attribute_names(root: Path) -> list[str]:
     """Read ``attributes.txt``, in ``attributes/``, next to that folder, or next to ``CUB_200_2011``."""
     places = [root / "attributes" / "attributes.txt", root / "attributes.txt", root.parent / "attributes.txt"]
-    path = next((place for place in places if place.is_file()), None)
-    if path is None:
-        raise FileNotFoundError(
-            f"Expected the names of the attributes in {places[0]}, {places[1]} or {places[2]}, but none is "
-            "there. Unpack the data set again, or copy its attributes.txt to one of these places."
-        )
-    names = read_names(path, _check_attribute)
-    _check_count(path, len(names), N_ATTRIBUTES, "attributes")
-    return names
-
-
-def read_parts(path: Path) -> None:
-    """Check that ``parts.txt`` names the 15 official parts in order."""
-
-    def check(number: int, name: str) -> str | None:
-        official = OFFICIAL_PARTS[number - 1] if number <= len(OFFICIAL_PARTS) else None
-        if official is None:
-            return f"the end of the file after {len(OFFICIAL_PARTS)} parts"
-        return None if name == official else f"'{number} {official}'"
-
-    _check_count(path, len(read_names(path, check)), len(OFFICIAL_PARTS), "parts")
+    return read_names(next((place for place in places if place.is_file()), places[0]), GROUP_OF_ATTRIBUTE)
 
 
 def read_rows(path: Path, keys: Sequence[tuple[str, int]], columns: Sequence[Column]) -> np.ndarray:
     """Read a file of numbers whose first columns count through all combinations of keys, in order."""
     # Further columns are ignored, also where only some lines have them.
     _check_file(path)
-    rows = int(np.prod([size for _, size in keys]))
-    all_integers = all(column.is_integer for column in columns)
-    kind = (np.uint8 if max(column.high for column in columns) < 256 else np.int64) if all_integers else np.float64
-    values = np.empty((rows, len(columns)), dtype=kind)
-    width = len(keys) + len(columns)
-    cells = dict.fromkeys(range(len(keys)), np.int64) | {
-        len(keys) + i: np.int64 if column.is_integer else np.float64 for i, column in enumerate(columns)
-    }
-    done = 0
+    sizes = [size for _, size in keys]
+    n_rows, width = math.prod(sizes), len(keys) + len(columns)
+    small = all(column.whole and column.high < 256 for column in columns)
+    values = np.empty((n_rows, len(columns)), dtype=np.uint8 if small else np.float64)
+    done, bad_row = 0, None
     try:
-        with pd.read_csv(path, sep=r"\s+", header=None, usecols=range(width), dtype=cells, chunksize=CHUNK) as reader:
+        with pd.read_csv(
+            path, sep=r"\s+", header=None, usecols=range(width), dtype=np.float64, chunksize=CHUNK
+        ) as reader:
             for chunk in reader:
-                end = done + len(chunk)
-                _accept(chunk, np.arange(done, end), keys, columns, rows)
-                values[done:end] = chunk.iloc[:, len(keys) :].to_numpy()
-                done = end
-        _check_count(path, done, rows, "rows")
-    except (ValueError, OverflowError) as error:
-        # Fast reading says only that something is wrong; the slow reading says where.
-        _find_bad_line(path, keys, columns, rows, done)
+                cells, rows = chunk.to_numpy(), np.arange(done, done + len(chunk))
+                # Past the last row the wrapped value does not matter: the row is refused as such.
+                good = rows < n_rows
+                for cell, key in zip(cells.T, np.unravel_index(rows % n_rows, sizes), strict=False):
+                    good &= cell == key + 1
+                for cell, column in zip(cells.T[len(keys) :], columns, strict=True):
+                    # NaN fails the comparison.
+                    good &= (cell >= column.low) & (cell <= column.high) & (not column.whole or cell == np.rint(cell))
+                if not good.all():
+                    bad_row = done + int(good.argmin())
+                    break
+                values[rows] = cells[:, len(keys) :]
+                done += len(chunk)
+    except ValueError as error:
         raise ValueError(f"{path} cannot be read: {shorten(error)}") from error
+    if bad_row is not None:
+        _raise_bad_row(path, keys, columns, bad_row)
+    _check_count(path, done, n_rows, "rows")
     return values
+
+
+def _raise_bad_row(path: Path, keys: Sequence[tuple[str, int]], columns: Sequence[Column], row: int) -> NoReturn:
+    line, text = next(itertools.islice(_lines(path), row, None))
+    sizes = [size for _, size in keys]
+    if row >= math.prod(sizes):
+        raise bad_line(path, line, f"the end of the file after {row} rows", text)
+    values = zip(keys, np.unravel_index(row, sizes), strict=True)
+    expected = [f"{name} {value + 1}" for (name, _), value in values] + [column.describe() for column in columns]
+    raise bad_line(path, line, ", ".join(expected), text)
 
 
 def read_class_table(path: Path, n_classes: int) -> np.ndarray:
     """Read ``class_attribute_labels_continuous.txt``: how many per cent of a class's marks say present."""
     table = np.empty((n_classes, N_ATTRIBUTES))
     done = 0
-    for line, text in _lines(path):
-        cells = text.split()
-        if done == n_classes:
-            raise bad_line(path, line, f"the end of the file after {n_classes} classes", text)
-        if len(cells) != N_ATTRIBUTES:
-            raise bad_line(path, line, f"{N_ATTRIBUTES} numbers", f"{len(cells)} columns")
-        percent = Column("per cent", 0, 100, is_integer=False)
-        bad = next((cell for cell in cells if not percent.accepts(cell)), None)
-        if bad is not None:
-            raise bad_line(path, line, "numbers from 0 to 100", bad)
-        table[done] = [float(cell) for cell in cells]
-        done += 1
+    for done, (line, text) in enumerate(_lines(path), start=1):
+        percent = np.array([as_number(cell) for cell in text.split()])
+        if done > n_classes or percent.shape != (N_ATTRIBUTES,) or not ((percent >= 0) & (percent <= 100)).all():
+            expected = f"one of {n_classes} lines of {N_ATTRIBUTES} numbers from 0 to 100"
+            raise bad_line(path, line, expected, text)
+        table[done - 1] = percent
     _check_count(path, done, n_classes, "rows, one per class,")
     return table
-
-
-def _check_attribute(number: int, name: str) -> str | None:
-    if number > N_ATTRIBUTES:
-        return f"the end of the file after {N_ATTRIBUTES} attributes"
-    group = GROUP_OF_ATTRIBUTE[number - 1]
-    return None if name.startswith(f"{group}::") else f"'{number} {group}::...'"
-
-
-def _accept(
-    chunk: pd.DataFrame,
-    index: np.ndarray,
-    keys: Sequence[tuple[str, int]],
-    columns: Sequence[Column],
-    rows: int,
-) -> None:
-    fine = index[-1] < rows
-    for i, key in enumerate(_key_values(index, keys)):
-        fine = fine and np.array_equal(chunk.iloc[:, i].to_numpy(), key)
-    for i, column in enumerate(columns):
-        cells = chunk.iloc[:, len(keys) + i].to_numpy()
-        # NaN fails the comparison.
-        fine = fine and bool(((cells >= column.low) & (cells <= column.high)).all())
-    if not fine:
-        raise ValueError("a row is not as expected")
-
-
-def _key_values(index: np.ndarray, keys: Sequence[tuple[str, int]]) -> list[np.ndarray]:
-    # Past the last row the wrapped value does not matter: the row is refused as such.
-    sizes = tuple(size for _, size in keys)
-    return [values + 1 for values in np.unravel_index(index % int(np.prod(sizes)), sizes)]
-
-
-def _find_bad_line(
-    path: Path, keys: Sequence[tuple[str, int]], columns: Sequence[Column], rows: int, done: int
-) -> None:
-    """Raise for the first bad line after `done` good rows; return if there is none."""
-    sizes = tuple(size for _, size in keys)
-    for line, text in itertools.islice(_lines(path), done, None):
-        if done == rows:
-            raise bad_line(path, line, f"the end of the file after {rows} rows", text)
-        key_values = [int(value) + 1 for value in np.unravel_index(done, sizes)]
-        cells = text.split()
-        fits = len(cells) >= len(keys) + len(columns)
-        fits = fits and cells[: len(keys)] == [str(value) for value in key_values]
-        fits = fits and all(column.accepts(cell) for column, cell in zip(columns, cells[len(keys) :], strict=False))
-        if not fits:
-            start = ", ".join(f"{name} {value}" for (name, _), value in zip(keys, key_values, strict=True))
-            columns_text = ", ".join(column.describe() for column in columns)
-            raise bad_line(path, line, f"{start}, {columns_text}", text)
-        done += 1
-    _check_count(path, done, rows, "rows")
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -461,17 +378,12 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
 
 def _check_file(path: Path) -> None:
     if not path.is_file():
-        raise FileNotFoundError(
-            f"Expected the file {path} of CUB-200-2011, but it is not there. Unpack the data set again."
-        )
+        raise FileNotFoundError(f"Expected the file {path} of CUB-200-2011 but there is none.")
 
 
 def _check_count(path: Path, count: int, expected: int, what: str) -> None:
     if count != expected:
-        raise ValueError(
-            f"{path}, line {count + 1}: expected {expected} {what} but the file ends after {count}. It was cut "
-            "off: unpack the data set again."
-        )
+        raise ValueError(f"{path}, line {count + 1}: expected {expected} {what} but the file ends after {count}.")
 
 
 def part_of_attribute(name: str) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from captum_concepts._support.checks import check_choice, check_index, check_range, check_whole
-from captum_concepts._support.constraints import SHARE, Choice, Flag, Whole, check_arguments
-from quantus_concepts.datasets.base import SPLITS, ConceptDataset, ConceptSample, mask_outside
+from quantus_concepts.datasets.base import SPLITS, ConceptDataset, ConceptSample, check_side, mask_outside
 from quantus_concepts.datasets.birds.attributes import (
     MAX_CONCEPTS,
     MIN_CONCEPTS,
@@ -60,7 +59,7 @@ class PaintedBirds(ConceptDataset):
         N, at least `n_classes`. The classes take turns, in random order.
     split : str
         "train" or "test".
-    image_size : int
+    image_size : int or (int, int)
         Height and width H = W of the images in pixels, from 32 to 512.
     n_classes : int
         K, from 2 to 60.
@@ -99,8 +98,6 @@ class PaintedBirds(ConceptDataset):
 
     Raises
     ------
-    TypeError
-        If a number of something is not a whole number.
     ValueError
         If an argument is outside its range, or the concepts cannot tell the classes apart.
 
@@ -115,23 +112,11 @@ class PaintedBirds(ConceptDataset):
     torch.Size([3, 12])
     """
 
-    @check_arguments(
-        n_images=Whole(1, 10**9),
-        split=Choice(SPLITS),
-        image_size=Whole(32, 512),
-        n_classes=Whole(2, len(SPECIES)),
-        n_concepts=Whole(MIN_CONCEPTS, MAX_CONCEPTS),
-        deviation=SHARE,
-        correlation=SHARE,
-        seed=Whole(0, 2**32 - 1),
-        first=Whole(0, 10**9),
-        keep=Flag(),
-    )
     def __init__(
         self,
         n_images: int = 600,
         split: str = "train",
-        image_size: int = 96,
+        image_size: int | Sequence[int] = 96,
         n_classes: int = 20,
         n_concepts: int = 69,
         deviation: float = 0.1,
@@ -141,9 +126,15 @@ class PaintedBirds(ConceptDataset):
         first: int = 0,
         keep: bool = False,
     ) -> None:
-        check_range("n_images", n_images, n_classes, 10**9)
+        check_whole("n_classes", n_classes, 2, len(SPECIES))
+        check_whole("n_images", n_images, n_classes)
+        check_choice("split", split, SPLITS)
+        check_whole("n_concepts", n_concepts, MIN_CONCEPTS, MAX_CONCEPTS)
+        check_range("deviation", deviation, 0, 1)
+        check_range("correlation", correlation, 0, 1)
+        check_whole("first", first, 0)
         self.split = split
-        self.image_size = image_size
+        self.image_size = image_size = check_side("image_size", image_size, 32, 512)
         self.deviation = float(deviation)
         self.correlation = float(correlation)
         self.seed = seed
@@ -251,8 +242,6 @@ class PaintedBirds(ConceptDataset):
         IndexError
             If there is no such image.
         """
-        if indices is not None and not isinstance(indices, Iterable):
-            raise TypeError(f"Expected argument `indices` to be several whole numbers but got {indices!r}.")
         chosen = [
             check_index(index, len(self), "images") for index in (range(len(self)) if indices is None else indices)
         ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -41,65 +42,51 @@ def read_records(path: Path, labels: str = PREDICTED) -> tuple[list[Record], str
     if not isinstance(content, list) or not content:
         kind = "an empty one" if content == [] else f"a {type(content).__name__}"
         raise ValueError(f"Expected file of ratings {path} to be a list of records but got {kind}.")
-    _raise_faults(path, "records", [_fault(number, entry) for number, entry in enumerate(content)], "Correct them.")
-    names, faults = [], []
+    records, faults, bad_votes = [], [], []
     for number, entry in enumerate(content):
         try:
-            names.append(parse_rated_name(entry["explication"]))
-            if labels == IMAGE_NAME:
-                parse_scored_name(entry["img"])
+            records.append(_read_record(entry, labels))
         except ValueError as error:
             faults.append(f"record {number}: {error}")
-    _raise_faults(path, "names of explanations", faults, "")
-    votes = [[[as_vote(answers.get(q)) for q in QUESTIONS] for answers in entry["Annotation"]] for entry in content]
-    _raise_faults(
-        path,
-        "votes",
-        [
-            f"{content[number]['Annotation'][annotator][question]!r} "
-            f"(record {number}, annotator {annotator}, {question})"
-            for number, table in enumerate(votes)
-            for annotator, row in enumerate(table)
-            for question, vote in zip(QUESTIONS, row, strict=True)
-            if vote is None
-        ],
-        f"Votes are whole numbers from {MIN_VOTE} to {MAX_VOTE}; leave out what was not answered.",
-    )
-    records = [_as_record(*parts, labels) for parts in zip(content, names, votes, strict=True)]
+            continue
+        bad_votes += [
+            f"{answers[question]!r} (record {number}, annotator {annotator}, {question})"
+            for annotator, answers in enumerate(entry["Annotation"])
+            for question in QUESTIONS
+            if as_vote(answers.get(question)) is None
+        ]
+    remedy = f"Votes are whole numbers from {MIN_VOTE} to {MAX_VOTE}."
+    for noun, listed in (("records", faults), ("votes", bad_votes)):
+        if listed:
+            raise ValueError(f"File of ratings {path} has {len(listed)} faulty {noun}: {list_some(listed)}. {remedy}")
     if all(np.isnan(record.votes).all() for record in records):
         raise ValueError(f"Expected votes on {', '.join(QUESTIONS)} in file of ratings {path} but it has none.")
     return _join_duplicates(path, records)
 
 
-def _raise_faults(path: Path, noun: str, faults: list[str], remedy: str) -> None:
-    if faults := [fault for fault in faults if fault]:
-        raise ValueError(
-            f"File of ratings {path} has {len(faults)} faulty {noun}: {list_some(faults)}. {remedy}".rstrip()
-        )
-
-
-def _fault(number: int, entry: Any) -> str:
-    """Say what is wrong with a record, votes aside; empty if nothing is."""
+def _read_record(entry: Any, labels: str) -> Record:
+    """Return a record, with NaN for votes that cannot be read."""
     if not isinstance(entry, dict):
-        return f"record {number} is a {type(entry).__name__}, not an object"
+        raise ValueError(f"a {type(entry).__name__} and not an object")
     for key in ("img", "explication"):
         value = entry.get(key)
-        if not isinstance(value, str) or not value:
-            return f"record {number} has no {key!r}"
-        if leads_out(value):
-            return f"record {number}: {key!r} is no path inside the folder ({value!r})"
-    for key in ("predictedclass", "GTclass"):
-        if not isinstance(value := entry.get(key), str | int | None) or isinstance(value, bool):
-            return f"record {number}: {key!r} is {value!r}, neither a name nor a whole number"
+        if not isinstance(value, str) or leads_out(value):
+            raise ValueError(f"{key!r} is no path inside the folder ({value!r})")
+    classes = [entry.get(key) for key in ("predictedclass", "GTclass")]
+    for value in classes:
+        if not isinstance(value, str | int | None) or isinstance(value, bool):
+            raise ValueError(f"the class {value!r} is neither a name nor a whole number")
     annotation = entry.get("Annotation")
-    if not isinstance(annotation, list) or not all(isinstance(votes, dict) for votes in annotation):
-        return f"record {number}: 'Annotation' is no list of objects, one for each annotator"
-    strange = sorted(
-        {key for votes in annotation for key in votes if key not in QUESTIONS and _QUESTION.fullmatch(key)}
-    )
-    if strange:
-        return f"record {number}: 'Annotation' has the key {strange[0]!r}, where questions are called 'Q1' to 'Q6'"
-    return ""
+    if not isinstance(annotation, list) or not all(isinstance(answers, dict) for answers in annotation):
+        raise ValueError("'Annotation' is no list of objects, one for each annotator")
+    if strange := [key for key in chain(*annotation) if key not in QUESTIONS and _QUESTION.fullmatch(key)]:
+        raise ValueError(f"'Annotation' has the key {strange[0]!r}, where questions are called 'Q1' to 'Q6'")
+    file = parse_rated_name(entry["explication"])
+    candidates = [*classes, file.label] if labels == PREDICTED else [parse_scored_name(entry["img"]).label]
+    label = next((str(label) for label in candidates if label not in (None, "")), "")
+    votes = [[as_vote(answers.get(question)) for question in QUESTIONS] for answers in annotation]
+    table = np.array(votes, dtype=np.float64).reshape(len(votes), len(QUESTIONS))
+    return Record(entry["img"], entry["explication"], file, label, table)
 
 
 def as_vote(value: Any) -> float | None:
@@ -115,16 +102,6 @@ def as_vote(value: Any) -> float | None:
     return float(value) if MIN_VOTE <= value <= MAX_VOTE and value == int(value) else None
 
 
-def _as_record(entry: dict[str, Any], file: FileName, votes: list[list[float | None]], labels: str) -> Record:
-    if labels == IMAGE_NAME:
-        label = parse_scored_name(entry["img"]).label
-    else:
-        candidates = (entry.get("predictedclass"), entry.get("GTclass"), file.label)
-        label = next((str(label) for label in candidates if label not in (None, "")), "")
-    table = np.array(votes, dtype=np.float64).reshape(len(votes), len(QUESTIONS))
-    return Record(entry["img"], entry["explication"], file, label, table)
-
-
 def _join_duplicates(path: Path, records: list[Record]) -> tuple[list[Record], str]:
     groups: dict[str, list[Record]] = {}
     n_repeated = 0
@@ -133,7 +110,7 @@ def _join_duplicates(path: Path, records: list[Record]) -> tuple[list[Record], s
         if earlier and (earlier[0].image, earlier[0].label) != (record.image, record.label):
             raise ValueError(
                 f"Expected the records of {record.explication} in {path} to agree but they name {earlier[0].image} "
-                f"({earlier[0].label}) and {record.image} ({record.label}). Remove one."
+                f"({earlier[0].label}) and {record.image} ({record.label})."
             )
         if any(np.array_equal(other.votes, record.votes, equal_nan=True) for other in earlier):
             n_repeated += 1

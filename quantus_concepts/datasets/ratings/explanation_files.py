@@ -9,10 +9,10 @@ from pathlib import Path
 
 import torch
 
-from captum_concepts._support.checks import check_path
-from captum_concepts._support.files import printable, reason_of, shorten
+from captum_concepts._support.checks import check_folder, check_path
+from captum_concepts._support.files import image_files, printable, subfolders
 from captum_concepts._support.progress import progress
-from quantus_concepts.datasets.folders import bad_line, csv_rows, list_some
+from quantus_concepts.datasets.folders import bad_line, list_some, table_rows
 from quantus_concepts.datasets.ratings.explanations import (
     ConceptExplanation,
     DrawingExplanation,
@@ -133,8 +133,10 @@ def find_explanations(
     Raises
     ------
     ValueError
-        If a folder is none, or holds no image or no explanation, if `ascending` names no explainer of them, or the
-        file of labels is not complete.
+        If a folder holds no image or no explanation, if `ascending` names no explainer of them, or the file of labels
+        is not complete.
+    FileNotFoundError
+        If a folder is not there.
 
     Examples
     --------
@@ -146,14 +148,14 @@ def find_explanations(
     ('pets_000_cat.png', 'cat')
     >>> explanations = [file.read() for file in files if not file.note]
     """
-    images, root = _folder("images", images), _folder("explanations", explanations)
+    images, root = check_folder("images", images), check_folder("explanations", explanations)
     index = _image_index(images)
-    folders = sorted(path for path in root.iterdir() if path.is_dir() and not path.name.startswith("."))
+    folders = [(own_name or root.resolve().name, root), *((path.name, path) for path in subfolders(root))]
     files = [
         _find_image(path, explainer, index, with_images)
-        for explainer, folder in [(own_name or root.resolve().name, root), *((path.name, path) for path in folders)]
+        for explainer, folder in folders
         # The images themselves are no drawings.
-        for path in _files(
+        for path in image_files(
             folder, tuple(MODALITIES) if folder.resolve() != images.resolve() else (MAP_SUFFIX, CONCEPT_SUFFIX)
         )
     ]
@@ -173,31 +175,15 @@ def find_explanations(
     return with_labels(files, labels_from)
 
 
-def _folder(name: str, path: Path | str) -> Path:
-    folder = check_path("path", path)
-    if not folder.is_dir():
-        raise ValueError(f"Expected argument `{name}` to be a folder but {folder} is not one.")
-    return folder
-
-
-def _files(folder: Path, suffixes: Sequence[str]) -> list[Path]:
-    return sorted(
-        path
-        for path in folder.iterdir()
-        if path.suffix.lower() in suffixes and path.is_file() and not path.name.startswith(".")
-    )
-
-
 def _image_index(folder: Path) -> dict[str, list[Path]]:
     """Return the images by their whole name, and by data set and id."""
     index: dict[str, list[Path]] = defaultdict(list)
-    for path in _files(folder, IMAGE_SUFFIXES):
+    for path in image_files(folder, IMAGE_SUFFIXES):
         for name in {path.stem, _parse_name(path)[0].image_id}:
             index[name].append(path)
     if not index:
         raise ValueError(
-            f"Expected argument `images` to be a folder of images ({', '.join(IMAGE_SUFFIXES)}) but {folder} holds "
-            "none."
+            f"Expected argument `images` to be a folder of {', '.join(IMAGE_SUFFIXES)} images but {folder} holds none."
         )
     return dict(index)
 
@@ -219,8 +205,9 @@ def _find_image(path: Path, explainer: str, index: Mapping[str, list[Path]], wit
         if explainer in CONCEPT_EXPLAINERS and values.is_file():
             path = values
     candidates = index.get(path.stem) or index.get(name.image_id, [])
-    if not note and (with_images or path.suffix.lower() == MAP_SUFFIX):
-        note = _image_problem(path, name, candidates)
+    if not note and len(candidates) != 1 and (with_images or path.suffix.lower() == MAP_SUFFIX):
+        several = f"several images: {', '.join(candidate.name for candidate in candidates)}"
+        note = several if candidates else f"no image called {path.stem} or {name.image_id}_*"
     image = candidates[0] if len(candidates) == 1 else None
     true_label = _parse_name(image)[0].label if image is not None else ""
     return ExplanationFile(
@@ -243,14 +230,6 @@ def _released_name(path: Path) -> FileName | None:
     return name if name.label and (name.explainer or "").isdigit() else None
 
 
-def _image_problem(path: Path, name: FileName, candidates: Sequence[Path]) -> str:
-    if not candidates:
-        return f"no image called {path.stem} or {name.image_id}_*"
-    if len(candidates) > 1:
-        return f"several images: {', '.join(candidate.name for candidate in candidates)}"
-    return ""
-
-
 def with_labels(files: Sequence[ExplanationFile], labels_from: str) -> list[ExplanationFile]:
     """Return explanations with the given labels."""
     if labels_from == FROM_FILE_NAME:
@@ -266,18 +245,13 @@ def with_labels(files: Sequence[ExplanationFile], labels_from: str) -> list[Expl
 
 def read_labels(path: Path) -> dict[str, dict[str, str]]:
     """Return the row of each image in a CSV file; raise where rows are short, long, or of one image."""
-    try:
-        (_, columns), *rows = [*csv_rows(path)] or [(1, [])]
-    except (OSError, ValueError) as error:
+    if not path.is_file():
         raise ValueError(
             f"Expected argument `labels_from` to be {FROM_FILE_NAME}, {FROM_IMAGE_NAME}, {NO_LABELS} or a CSV file "
-            f"with the columns image and label, but {path} cannot be read ({reason_of(error)})."
-        ) from error
-    if not {"image", "label"} <= set(columns):
-        raise ValueError(f"Expected {path} to have the columns image and label but got {shorten(columns)}.")
+            f"with the columns image and label, but there is no file {path}."
+        )
     row_of_image: dict[str, dict[str, str]] = {}
-    for line, cells in rows:
-        row = dict(zip(columns, cells, strict=True))
+    for line, row in table_rows(path, ("image", "label"), others=True):
         if not row["image"] or row["image"] in row_of_image:
             raise bad_line(path, line, "an image that no other line names", row["image"])
         row_of_image[row["image"]] = row

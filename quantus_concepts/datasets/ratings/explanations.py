@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
 
-from captum_concepts._support.checks import check_choice
+from captum_concepts._support.checks import check_choice, different_names
 from captum_concepts._support.shown import one_line
 
 MODALITIES = ("map", "drawing", "concepts")
@@ -131,14 +131,12 @@ QUESTIONS = {
 
 def check_questions(questions: Sequence[str]) -> tuple[str, ...]:
     """Return the names of different questions, at least one, or raise."""
-    if isinstance(questions, str) or not isinstance(questions, Collection):
-        raise ValueError(f'Expected argument `questions` to be a sequence such as ("Q1",) but got {questions!r}.')
-    for name in questions:
+    names = different_names("questions", questions)
+    for name in names:
         check_choice("questions", name, tuple(QUESTIONS))
-    named = tuple(questions)
-    if not named or len(set(named)) < len(named):
-        raise ValueError(f"Expected argument `questions` to hold different questions, at least one, but got {named}.")
-    return named
+    if not names or isinstance(questions, Set):
+        raise ValueError(f"Expected argument `questions` to be a sequence of at least one but got {questions!r}.")
+    return tuple(names)
 
 
 def question_named(name: str) -> Question:

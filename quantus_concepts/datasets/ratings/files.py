@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captum_concepts._support.files import non_file_kind, read_json, reason_of, shorten
+from captum_concepts._support.files import non_file_kind, read_json, reason_of
 from captum_concepts._support.images import MAX_PIXELS, load_image
 from quantus_concepts.datasets.folders import list_some
 from quantus_concepts.datasets.ratings.explanations import (
@@ -125,22 +125,18 @@ def load_map(path: Path) -> Tensor:
             raise ValueError(f"it is {kind}")
         # Mapped, a file shorter than it claims is an error before memory is taken.
         array = np.load(path, mmap_mode="r", allow_pickle=False)
+        if not isinstance(array, np.ndarray):
+            array.close()
+            raise ValueError("it is an archive and not one array")
+        # A file with holes takes no room where it lies.
+        if array.size > _MAX_CHANNELS * MAX_PIXELS or array.dtype.kind not in "biuf":
+            raise ValueError(f"it holds {array.dtype} of shape {array.shape}, expected at most {MAX_PIXELS:,} numbers")
+        relevance = _drop_channels(np.array(array, dtype=np.float32))
+        if relevance is None or not relevance.size:
+            shape = tuple(array.shape)
+            raise ValueError(f"its shape is {shape}, expected (h, w), or (h, w, C) of at most {_MAX_CHANNELS} channels")
     except Exception as error:  # a damaged file fails in any way
-        raise ValueError(f"Map {path} cannot be read ({reason_of(error)}). Save it again with numpy.save.") from error
-    if not isinstance(array, np.ndarray):
-        array.close()
-        raise ValueError(f"Expected map {path} to be one array but it is an archive. Save it with numpy.save.")
-    # A file with holes takes no room where it lies.
-    if array.size > _MAX_CHANNELS * MAX_PIXELS:
-        raise ValueError(f"Expected map {path} to have at most {MAX_PIXELS:,} pixels but its shape is {array.shape}.")
-    if array.dtype.kind not in "biuf":
-        raise ValueError(f"Expected map {path} to hold numbers but got {array.dtype}.")
-    relevance = _drop_channels(np.array(array, dtype=np.float32))
-    if relevance is None or not relevance.size:
-        raise ValueError(
-            f"Expected map {path} to have shape (h, w), or (h, w, C) with at most {_MAX_CHANNELS} channels, but got "
-            f"{tuple(array.shape)}."
-        )
+        raise ValueError(f"Map {path} cannot be read ({reason_of(error)}).") from error
     return torch.from_numpy(np.ascontiguousarray(relevance))
 
 
@@ -162,25 +158,20 @@ def load_concepts(path: Path, *, ascending: bool = False, dataset: str = "") -> 
     if not isinstance(content, dict) or not content:
         kind = "an empty one" if isinstance(content, dict) else f"a {type(content).__name__}"
         raise ValueError(f"Expected concept file {path} to be an object of names and numbers but got {kind}.")
-    longest = max(content, key=len)
-    if len(longest) > _LONGEST_NAME:
-        raise ValueError(
-            f"Expected the names in concept file {path} to have at most {_LONGEST_NAME} characters but one has "
-            f"{len(longest)}: {shorten(longest)}"
-        )
+    if max(map(len, content)) > _LONGEST_NAME:
+        raise ValueError(f"Expected the names in concept file {path} to have at most {_LONGEST_NAME} characters.")
     counterfactual = ascending and any(key == NO_COUNTERFACTUAL or _TARGET in key for key in content)
     bad = [
-        shorten(f"{name!r}: {value!r}")
+        f"{name!r}: {value!r}"
         for name, value in content.items()
         if not (_is_finite(value) or (counterfactual and value in (math.inf, -math.inf)))
     ]
     if bad:
-        advice = ""
-        if NO_COUNTERFACTUAL in content and not ascending:
-            advice = " It is of a counterfactual explainer: name that as --ascending (counterfactual_explainers=)."
+        counterfactuals = NO_COUNTERFACTUAL in content and not ascending
+        advice = " It is of a counterfactual explainer: name that as --ascending (counterfactual_explainers=)."
         raise ValueError(
             f"Expected the values in concept file {path} to be finite numbers but {len(bad)} of {len(content)} are "
-            f"not: {list_some(bad)}.{advice}"
+            f"not: {list_some(bad)}.{advice if counterfactuals else ''}"
         )
     entries = {name: float(value) for name, value in content.items()}
     values = _counterfactuals(entries) if counterfactual else _strip_intervals(entries)
@@ -208,10 +199,7 @@ def _split_name(path: str | Path | PurePosixPath, form: str) -> list[str]:
     n_needed = form.count("_")
     words = stem.split("_", n_needed)
     if len(words) < n_needed or not all(words[:n_needed]):
-        raise ValueError(
-            f"Expected the name of a file to be {form}{suffix} but got {stem + suffix!r}. Rename it; only the label "
-            "may hold underscores."
-        )
+        raise ValueError(f"Expected the name of a file to be {form}{suffix} but got {stem + suffix!r}.")
     return words if len(words) > n_needed else [*words, ""]
 
 

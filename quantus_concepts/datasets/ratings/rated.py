@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
 
-from captum_concepts._support.checks import check_numbers, check_shape, to_numpy
+from captum_concepts._support.checks import check_shape, to_numpy
 from captum_concepts._support.shown import describe
 from quantus_concepts.datasets.ratings.explanations import MODALITIES, QUESTIONS, Explanation, LazyExplanations
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE, join_votes
 
-_SHOWN = 5
 _COLUMNS = ("image_ids", "explainer_ids", "labels", "datasets", "modalities")
 
 
@@ -26,7 +26,7 @@ class RatedExplanations:
     explanations : sequence of Explanation
         N explanations; read from disk on access.
     votes : np.ndarray
-        (N, A, 6), float: 1 to 5 for each annotator and question Q1 to Q6, NaN if a question has no vote.
+        (N, A, 6), float: 1 to 5 for each annotator and question Q1 to Q6, NaN or pandas' NA if it has no vote.
     image_ids : np.ndarray
         (N,) of str. Two data sets never share an id.
     explainer_ids : np.ndarray
@@ -85,7 +85,7 @@ class RatedExplanations:
     def __post_init__(self) -> None:
         """Check what was given and turn lists into arrays."""
         n = len(self.explanations)
-        votes = check_numbers("votes", self.votes).astype(np.float64)
+        votes = plain_array(self.votes).astype(np.float64)
         check_shape("votes", votes, ("N", "A", "Q"), (n, None, len(self.questions)))
         if not votes.shape[1]:
             raise ValueError("Expected argument `votes` to be of at least one annotator (A >= 1) but got none.")
@@ -111,7 +111,7 @@ class RatedExplanations:
         settings = {"annotators": self.votes.shape[1], "name": self.name, "simulated": self.simulated}
         return describe(self, f"{len(self)} explanations", *facts, **settings)
 
-    def select(self, items: Any) -> RatedExplanations:
+    def select(self, items: ArrayLike) -> RatedExplanations:
         """Return some of the items, without reading them.
 
         Parameters
@@ -162,17 +162,13 @@ class RatedExplanations:
 
 
 def _check_votes(votes: np.ndarray) -> None:
-    bad = ~np.isnan(votes) & ~((votes >= MIN_VOTE) & (votes <= MAX_VOTE))
-    if bad.any():
-        places = np.argwhere(bad)
-        examples = ", ".join(
-            f"{votes[tuple(place)]:g} (item {place[0]}, annotator {place[1]}, Q{place[2] + 1})"
-            for place in places[:_SHOWN]
-        )
-        more = ", ..." if len(places) > _SHOWN else ""
+    places = np.argwhere(~np.isnan(votes) & ~((votes >= MIN_VOTE) & (votes <= MAX_VOTE)))
+    if len(places):
+        item, annotator, question = places[0]
         raise ValueError(
             f"Expected argument `votes` to lie in [{MIN_VOTE}, {MAX_VOTE}], NaN if a question has no vote, but "
-            f"{len(places)} do not: {examples}{more}. Correct or remove them."
+            f"{len(places)} do not, the first is {votes[item, annotator, question]:g} (item {item}, annotator "
+            f"{annotator}, Q{question + 1})."
         )
 
 
@@ -183,13 +179,19 @@ def _check_ids(image_ids: np.ndarray, datasets: np.ndarray) -> None:
         if owners.setdefault(image_id, dataset) != dataset:
             raise ValueError(
                 f"Expected argument `image_ids` to differ between data sets but {image_id!r} is in "
-                f"{owners[image_id]!r} and in {dataset!r}. Put the name of the data set before each id."
+                f"{owners[image_id]!r} and in {dataset!r}."
             )
 
 
-def item_indices(name: str, items: Any, n: int) -> np.ndarray:
+def plain_array(values: ArrayLike) -> np.ndarray:
+    """Return an array; of objects, as nullable columns of pandas give them, the plain one, NaN where one is missing."""
+    array = to_numpy(values)
+    return np.array(np.where(pd.isna(array), np.nan, array).tolist()) if array.dtype == object else array
+
+
+def item_indices(name: str, items: ArrayLike, n: int) -> np.ndarray:
     """Return the indices of some of n items, given by index or as a mask of bool."""
-    array = to_numpy(items)
+    array = plain_array(items)
     if array.dtype == bool:
         check_shape(name, array, ("N",), (n,))
         return np.flatnonzero(array)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
-from captum_concepts._support.checks import check_numbers, check_shape, to_numpy
-from captum_concepts._support.constraints import Arrays, Instance, Number, Seed, Whole, check_arguments
+from captum_concepts._support.checks import check_axes, check_range, check_shape, check_whole, to_array
 from quantus_concepts.datasets.birds.painted_birds import PaintedBirds
 from quantus_concepts.datasets.ratings.explainers import EXPLAINERS, LIST_LENGTH, BirdView, GradedExplainer
 from quantus_concepts.datasets.ratings.explanations import (
@@ -21,7 +20,7 @@ from quantus_concepts.datasets.ratings.explanations import (
     LazyExplanations,
     MapExplanation,
 )
-from quantus_concepts.datasets.ratings.rated import RatedExplanations
+from quantus_concepts.datasets.ratings.rated import RatedExplanations, item_indices, plain_array
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
 
 NAME = "painted birds, simulated raters"
@@ -110,7 +109,6 @@ def _class_concepts(birds: PaintedBirds, label: int) -> np.ndarray:
     return typical
 
 
-@check_arguments(n_raters=Whole(1), bias=Number(0, MAX_VOTE), noise=Number(0, MAX_VOTE))
 @dataclass(frozen=True)
 class SimulatedRaters:
     """Raters who vote around what `expected_votes` says.
@@ -143,13 +141,18 @@ class SimulatedRaters:
     bias: float = 0.35
     noise: float = 0.6
 
+    def __post_init__(self) -> None:
+        """Check the settings."""
+        check_whole("n_raters", self.n_raters, 1)
+        check_range("bias", self.bias, 0, MAX_VOTE)
+        check_range("noise", self.noise, 0, MAX_VOTE)
+
     @property
     def biases(self) -> np.ndarray:
         """(A,) of float: what each rater adds."""
         return np.linspace(-self.bias, self.bias, self.n_raters) if self.n_raters > 1 else np.zeros(1)
 
-    @check_arguments(expected=Arrays("N, Q"), seed=Seed())
-    def vote(self, expected: np.ndarray, seed: int = 0) -> np.ndarray:
+    def vote(self, expected: ArrayLike, seed: int = 0) -> np.ndarray:
         """Let everyone vote on everything.
 
         Parameters
@@ -164,6 +167,8 @@ class SimulatedRaters:
         np.ndarray
             (N, A, Q) of float: 1 to 5.
         """
+        expected = to_array("expected", expected)
+        check_axes(expected=(expected, "N Q"))
         rng = np.random.default_rng([seed, _NOISE_STREAM])
         shape = (len(expected), self.n_raters, expected.shape[1])
         meant = expected[:, None] + self.biases[:, None] + self.noise * rng.standard_normal(shape)
@@ -273,11 +278,11 @@ class SimulatedRatings(RatedExplanations):
     def __post_init__(self) -> None:
         """Check what was given and turn lists into arrays."""
         super().__post_init__()
-        expected = check_numbers("expected", self.expected)
+        expected = plain_array(self.expected)
         check_shape("expected", expected, ("N", "Q"), (len(self), len(self.questions)))
         object.__setattr__(self, "expected", expected)
 
-    def select(self, items: Any) -> SimulatedRatings:
+    def select(self, items: ArrayLike) -> SimulatedRatings:
         """Return some of the items, as `RatedExplanations.select` does.
 
         Parameters
@@ -292,16 +297,13 @@ class SimulatedRatings(RatedExplanations):
         """
         some = super().select(items)
         fields = {name: getattr(some, name) for name in RatedExplanations.__dataclass_fields__}
-        return SimulatedRatings(**fields, expected=self.expected[to_numpy(items)])
+        return SimulatedRatings(**fields, expected=self.expected[item_indices("items", items, len(self))])
 
 
-@check_arguments(
-    n_per_image=Whole(1, len(EXPLAINERS)), n_concepts=Whole(26), raters=Instance(SimulatedRaters, "SimulatedRaters")
-)
 def simulated_ratings(
     n_images: int = 240,
     n_per_image: int = 21,
-    image_size: int = 64,
+    image_size: int | Sequence[int] = 64,
     seed: int = 0,
     *,
     n_classes: int = N_CLASSES,
@@ -318,7 +320,7 @@ def simulated_ratings(
         How many birds.
     n_per_image : int
         How many explanations of each are rated, at most as many as there are explainers.
-    image_size : int
+    image_size : int or (int, int)
         Height and width in pixels, from 32 to 512.
     seed : int
         Random seed of birds, explanations, choice and noise.
@@ -336,8 +338,6 @@ def simulated_ratings(
 
     Raises
     ------
-    TypeError
-        If a number of something is not a whole number.
     ValueError
         If an argument is out of its range.
 
@@ -349,6 +349,8 @@ def simulated_ratings(
     >>> len(ratings), ratings.simulated, ratings.votes.shape
     (6, True, (6, 5, 6))
     """
+    check_whole("n_per_image", n_per_image, 1, len(EXPLAINERS))
+    check_whole("n_concepts", n_concepts, 26)
     raters = SimulatedRaters() if raters is None else raters
     birds = PaintedBirds(n_images, image_size=image_size, n_classes=n_classes, n_concepts=n_concepts, seed=seed)
     graded = GradedExplanations(birds, seed=seed)

@@ -8,8 +8,7 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from captum_concepts._support.checks import check_choice
-from captum_concepts._support.constraints import TEXT, Choice, Flag, Location, check_arguments
+from captum_concepts._support.checks import check_choice, check_path
 from quantus_concepts.datasets.folders import list_some
 from quantus_concepts.datasets.ratings.annotations import LABELS, PREDICTED, Record, read_records
 from quantus_concepts.datasets.ratings.explanations import (
@@ -97,14 +96,6 @@ class PastaRatings(RatedExplanations):
     'Q1'
     """
 
-    @check_arguments(
-        root=Location(),
-        modality=Choice(MODALITIES),
-        drawings=Flag(),
-        labels=Choice(LABELS),
-        annotations=Location(),
-        name=TEXT,
-    )
     def __init__(
         self,
         root: str | Path,
@@ -118,11 +109,14 @@ class PastaRatings(RatedExplanations):
         counterfactual_explainers: str | Collection[str] = COUNTERFACTUAL_EXPLAINERS,
         name: str = "PASTA",
     ) -> None:
-        folder = Path(root)
+        if modality is not None:
+            check_choice("modality", modality, MODALITIES)
+        check_choice("labels", labels, LABELS)
+        folder = check_path("root", root)
         records, duplicates = read_records(_find(folder, annotations), labels)
         records = _select_datasets(records, datasets)
-        finder = _Finder(folder, drawings and modality != "map", _ids("concept_explainers", concept_explainers))
-        ascending = _ids("counterfactual_explainers", counterfactual_explainers)
+        finder = _Finder(folder, drawings and modality != "map", _ids(concept_explainers))
+        ascending = _ids(counterfactual_explainers)
         files = [finder.locate(record, record.file.explainer in ascending) for record in records]
         indices = [i for i, file in enumerate(files) if modality in (None, file.modality)]
         if not indices:
@@ -167,8 +161,7 @@ def _find(folder: Path, annotations: str) -> Path:
         what = f"file {annotations} in {folder}" if folder.is_dir() else f"folder {folder}"
         raise FileNotFoundError(
             f"Expected argument `root` to be a folder of ratings, with `annotations` in it, but there is no {what}. "
-            "The ratings of the paper are published as ENSTA-U2IS/PASTA on the Hugging Face hub; download and unpack "
-            "them, JSON file and images."
+            "Those of the paper are published as ENSTA-U2IS/PASTA on the Hugging Face hub."
         )
     return path
 
@@ -176,18 +169,16 @@ def _find(folder: Path, annotations: str) -> Path:
 def _select_datasets(records: list[Record], datasets: str | Collection[str] | None) -> list[Record]:
     if datasets is None:
         return records
-    names = sorted(_ids("datasets", datasets))
+    names = _ids(datasets)
     if not names:
         raise ValueError("Expected argument `datasets` to name at least one data set, or None for all, but got none.")
     there = sorted({record.file.dataset for record in records})
-    for dataset in names:
+    for dataset in sorted(names):
         check_choice("datasets", dataset, there)
     return [record for record in records if record.file.dataset in names]
 
 
-def _ids(name: str, ids: str | Collection[str]) -> frozenset[str]:
-    if not isinstance(ids, Collection):
-        raise TypeError(f"Expected argument `{name}` to be names but got {ids!r}.")
+def _ids(ids: str | Collection[str]) -> frozenset[str]:
     return frozenset([ids] if isinstance(ids, str) else map(str, ids))
 
 
@@ -240,7 +231,7 @@ def _check_there(files: Sequence[_File], folder: Path) -> None:
         all_paths = {path for file in files for path in (file.image, file.explanation)}
         raise FileNotFoundError(
             f"Expected the images and attributions of {len(files)} explanations in {folder} but {len(missing)} of "
-            f"{len(all_paths)} files are missing: {list_some(missing, 10)}. Download them, or take their records out."
+            f"{len(all_paths)} files are missing: {list_some(missing, 10)}."
         )
 
 

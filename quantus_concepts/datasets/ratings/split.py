@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from captum_concepts._support.checks import check_shape, to_numpy
-from captum_concepts._support.constraints import SHARE, Seed, check_arguments
+from captum_concepts._support.checks import check_axes, check_range, to_numpy
 from captum_concepts._support.shown import one_line
 
 PARTS = ("train", "validation", "test")
@@ -74,8 +73,9 @@ class Split:
         return f"{text[0].upper()}{text[1:]}. {dropped_text}"
 
 
-@check_arguments(train_share=SHARE, seed=Seed())
-def leak_free_split(image_ids: Any, explainer_ids: Any, *, train_share: float = 0.7, seed: int = 0) -> Split:
+def leak_free_split(
+    image_ids: ArrayLike, explainer_ids: ArrayLike, *, train_share: float = 0.7, seed: int = 0
+) -> Split:
     """Split items so that no image and no explainer is in two parts.
 
     Images and explainers are divided independently of each other: `train_share` of the ids for training, and half of
@@ -119,8 +119,8 @@ def leak_free_split(image_ids: Any, explainer_ids: Any, *, train_share: float = 
     set()
     """
     images, explainers = (np.asarray(to_numpy(ids), dtype=str) for ids in (image_ids, explainer_ids))
-    check_shape("image_ids", images, ("N",), (None,))
-    check_shape("explainer_ids", explainers, ("N",), (len(images),))
+    check_axes(image_ids=(images, "N"), explainer_ids=(explainers, "N"))
+    check_range("train_share", train_share, 0, 1)
     of_image = _divide(images, train_share, [seed, 0], "image")
     of_explainer = _divide(explainers, train_share, [seed, 1], "explainer")
     items = {
@@ -144,7 +144,7 @@ def _divide(ids: np.ndarray, train_share: float, seed: Sequence[int], noun: str)
     if len(names) < len(PARTS):
         raise ValueError(
             f"Expected at least {len(PARTS)} {noun}s, one each for training, validation and testing, but got "
-            f"{_count(len(names), noun)} in {_count(len(ids), 'item')}. Rate more {noun}s."
+            f"{_count(len(names), noun)} in {_count(len(ids), 'item')}."
         )
     train = min(max(round(train_share * len(names)), 1), len(names) - 2)
     validation = (len(names) - train) // 2
@@ -157,12 +157,10 @@ def _divide(ids: np.ndarray, train_share: float, seed: Sequence[int], noun: str)
 def _check_filled(items: dict[str, np.ndarray], images: np.ndarray, explainers: np.ndarray) -> None:
     empty = [name for name, part in items.items() if not len(part)]
     if empty:
-        sizes = ", ".join(f"{name} {len(part)}" for name, part in items.items())
-        n_images, n_explainers = len(np.unique(images)), len(np.unique(explainers))
         raise ValueError(
             f"Expected items in every part but the split of {_count(len(images), 'item')} of "
-            f"{_count(n_images, 'image')} by {_count(n_explainers, 'explainer')} ({n_images * n_explainers} possible "
-            f"pairs) leaves none for {' and '.join(empty)} ({sizes}). Take another seed, or rate more of the pairs."
+            f"{_count(len(np.unique(images)), 'image')} by {_count(len(np.unique(explainers)), 'explainer')} leaves "
+            f"none for {' and '.join(empty)}. Take another seed, or rate more of the pairs."
         )
 
 

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import re
 import zipfile
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
 
-from captum_concepts._support.constraints import Choice, Location, Whole, check_arguments
-from captum_concepts._support.files import image_files, non_file_kind, quote, read_text, reason_of, shorten, subfolders
+from captum_concepts._support.checks import check_choice, check_path
+from captum_concepts._support.files import image_files, non_file_kind, read_text, reason_of, shorten, subfolders
 from captum_concepts._support.images import MAX_PIXELS, load_pixels
 from captum_concepts._support.images import image_size as size_of_image
-from quantus_concepts.datasets.base import SPLITS
-from quantus_concepts.datasets.folders import list_some
+from quantus_concepts.datasets.base import SPLITS, check_side
+from quantus_concepts.datasets.folders import bad_line, check_there, list_some
 from quantus_concepts.datasets.scenes.composed import GREY, NO_BOX, VIEWS, Box, ComposedDataset
+from quantus_concepts.datasets.scenes.sources import plain_mask
 
 #: Of all masks of an archive unpacked; those of the release take less than half a gigabyte.
 _MOST_BYTES = 2 << 30
@@ -36,12 +37,15 @@ FOLDERS = (OBJ, SCENE, SCENE_ONLY)
 SPLIT_FOLDERS = {"train": "train", "test": "val"}
 #: Written next to the folders: with what the images were composed, which determines the names of all files.
 SETTINGS = "compose.json"
+#: Lies in a folder that is being written.
+UNFINISHED = "unfinished"
 SUFFIXES = (".jpg", ".jpeg", ".png")
 #: Masks of the release, by object and the last two digits of the name.
 MASKS_PER_OBJECT = 100
-#: Of labels and pixels: a label counts class names, and a list as long as the largest is made.
-_DIGITS = 5
-_NAME = re.compile(r"(?P<object>[^-]+)-(?P<scene>[^-]+)-(?P<number>\d+)")
+# Of at most five digits: a label counts class names, and a list as long as the largest is made.
+_LABEL = re.compile(r"(.*\S)\s+([0-9]{1,5})")
+_BOX = re.compile(rf"(.*\S)\s+([0-9]{{1,5}}{',([0-9]{1,5})' * 3})")
+_NAME = re.compile(r"([^-]+)-([^-]+)-(\d+)")
 
 
 class PNGMasks:
@@ -75,13 +79,11 @@ class NumberedMasks:
 
     def read(self, name: str, object_label: int, box: Box, size: int, stored: tuple[int, int]) -> np.ndarray:
         """Return the mask of an image; these are in the resolution of the photographs."""
-        number = MASKS_PER_OBJECT * object_label + int(parse_name(name).number[-2:])
+        number = MASKS_PER_OBJECT * object_label + int(parse_name(name)[2][-2:])
         array = self._load().get(str(number))
-        if array is None or array.ndim != 2 or not array.any():
-            problem = "there is none" if array is None else f"it has shape {array.shape}, {int(array.sum())} pixels set"
-            raise ValueError(
-                f"Expected mask {number} in {self.path}, for {name}, to be (h, w) and not empty but {problem}."
-            )
+        if array is None or not array.any():
+            problem = "there is none" if array is None else "it is empty"
+            raise ValueError(f"Expected mask {number} in {self.path}, for {name}, to mark pixels but {problem}.")
         row0, col0, row1, col1 = box
         shape = Image.fromarray(array.astype(np.uint8)).resize((col1 - col0, row1 - row0), Image.Resampling.NEAREST)
         mask = np.zeros((size, size), dtype=bool)
@@ -96,24 +98,12 @@ class NumberedMasks:
                 with zipfile.ZipFile(self.path) as archive:
                     sizes = [entry.file_size for entry in archive.infolist()]
                 if max(sizes, default=0) > MAX_PIXELS or sum(sizes) > _MOST_BYTES:
-                    raise ValueError(
-                        f"{max(sizes):,} bytes of one mask and {sum(sizes):,} of all, more than {MAX_PIXELS:,} and "
-                        f"{_MOST_BYTES:,}"
-                    )
+                    raise ValueError(f"a mask has more than {MAX_PIXELS:,} bytes, or all more than {_MOST_BYTES:,}")
                 with np.load(self.path, allow_pickle=False) as file:
-                    self._arrays = {key: _as_mask(key, file[key]) for key in file.files}
+                    self._arrays = {key: plain_mask(file[key]) for key in file.files}
             except Exception as error:  # a damaged archive fails in any way
-                raise ValueError(
-                    f"Masks {self.path} cannot be read ({reason_of(error)}). Convert them again."
-                ) from error
+                raise ValueError(f"Masks {self.path} cannot be read ({reason_of(error)}).") from error
         return self._arrays
-
-
-def _as_mask(key: str, array: np.ndarray) -> np.ndarray:
-    """Return an array as bool; raise for fractions and NaN, which count as marked."""
-    if array.dtype.kind not in "biu" and not np.isin(array, (0, 1)).all():
-        raise ValueError(f"mask {key} holds something else than 0 and 1")
-    return np.asarray(array, dtype=bool)
 
 
 def find_masks(root: Path, split: str) -> PNGMasks | NumberedMasks | None:
@@ -165,7 +155,7 @@ class BAMFolder(ComposedDataset):
         "train" or "test" (the release's "val").
     view : str
         "os" for objects on scenes, "og" for objects on grey 128, "0s" for scenes alone.
-    image_size : int, optional
+    image_size : int or (int, int), optional
         Height and width H = W to which images, masks and boxes are scaled, bilinear and nearest as in the release;
         None for those of the first file, which all must then have.
     transform : callable, optional
@@ -182,11 +172,10 @@ class BAMFolder(ComposedDataset):
     ------
     FileNotFoundError
         If a folder, a list or images are missing.
-    TypeError
-        If `image_size` is not a whole number.
     ValueError
-        If a list is malformed, lists or folders contradict each other, masks are pickled, or the view needs masks
-        and there are none. On access to an image: if it or its mask cannot be read or has another size.
+        If a list is malformed, lists or folders contradict each other, `write_bam` has not finished, masks are
+        pickled, or the view needs masks and there are none. On access to an image: if it or its mask cannot be read or
+        has another size.
 
     Examples
     --------
@@ -200,25 +189,22 @@ class BAMFolder(ComposedDataset):
     (['leaf', 'stone'], ['beach', 'forest'])
     """
 
-    @check_arguments(root=Location(), split=Choice(SPLITS), view=Choice(VIEWS), image_size=Whole(1))
     def __init__(
         self,
         root: str | Path,
         *,
         split: str = "test",
         view: str = "os",
-        image_size: int | None = None,
+        image_size: int | Sequence[int] | None = None,
         transform: Callable[[Tensor], Any] | None = None,
     ) -> None:
-        self.root = Path(root)
+        check_choice("split", split, SPLITS)
+        check_choice("view", view, VIEWS)
+        self.root = check_path("root", root)
         self.split = split
         self.transform = transform
-        for folder in (OBJ, SCENE):
-            if not (self.root / folder).is_dir():
-                raise FileNotFoundError(
-                    f"Expected argument `root` to hold the folders {', '.join(FOLDERS)} of the BAM layout but there "
-                    f"is no {self.root / folder}."
-                )
+        if (self.root / UNFINISHED).exists():
+            raise ValueError(f"{self.root} was not written to its end. Remove it and write it again.")
         listed = {folder: self._list(folder) for folder in (OBJ, SCENE)}
         self.names = sorted(listed[OBJ])
         self._check_same(self.names, listed[SCENE], SCENE)
@@ -230,7 +216,7 @@ class BAMFolder(ComposedDataset):
         self._stored = size_of_image(first)
         if self._stored[0] != self._stored[1]:
             raise ValueError(f"Expected square images but {first} has (H, W) = {self._stored}.")
-        self.image_size = image_size or self._stored[0]
+        self.image_size = self._stored[0] if image_size is None else check_side("image_size", image_size, 1)
         self._boxes = self._read_boxes()
         self._masks = find_masks(self.root, split)
         self.view = "os"
@@ -241,7 +227,6 @@ class BAMFolder(ComposedDataset):
         """Whether there are masks for this split."""
         return self._masks is not None
 
-    @check_arguments(view=Choice(VIEWS))
     def with_view(self, view: str) -> Self:
         """Return the same data set in another view.
 
@@ -308,7 +293,7 @@ class BAMFolder(ComposedDataset):
         """Return the label of each image in a folder, by name."""
         base = self.root / folder / SPLIT_FOLDERS[self.split]
         if not base.is_dir():
-            raise FileNotFoundError(f"Expected the folder {base} of the BAM layout but there is none.")
+            raise FileNotFoundError(f"Expected argument `root` to hold the BAM layout but there is no folder {base}.")
         if self.split == "train":
             return {
                 path.name: label
@@ -317,14 +302,7 @@ class BAMFolder(ComposedDataset):
             }
         labels = read_labels(base.with_name("val.txt"))
         there = {path.name for path in image_files(base, SUFFIXES)}
-        missing = [name for name in labels if name not in there]
-        if missing:
-            raise FileNotFoundError(
-                f"Expected the images of {base.with_name('val.txt')} in {base} but {len(missing)} of {len(labels)} are "
-                f"missing: {list_some(missing)}."
-            )
-        if not labels:
-            raise ValueError(f"Expected images in {base.with_name('val.txt')} but it is empty.")
+        check_there((base / name for name in labels), f"the images of {base.with_name('val.txt')} in {base}", there)
         return labels
 
     def _check_same(self, names: Collection[str], other_names: Collection[str], folder: str) -> None:
@@ -350,7 +328,7 @@ class BAMFolder(ComposedDataset):
                 actual = repr(names[label]) if label < len(names) else f"beyond the {len(names)} classes"
                 raise ValueError(
                     f"Expected label {label} in {self.root / folder} to be {name!r}, as an image is named, but by the "
-                    f"order of the classes it is {actual}. Labels count the names in alphabetical order."
+                    f"alphabetical order of the classes it is {actual}."
                 )
         return names
 
@@ -363,81 +341,54 @@ class BAMFolder(ComposedDataset):
                 return {}
             raise FileNotFoundError(f"Expected the boxes of the objects in {candidates[0]} but there is no such file.")
         boxes = read_boxes(path)
-        missing = [name for name in self.names if name not in boxes]
-        if missing:
-            raise ValueError(
-                f"Expected a box for each image in {path} but {len(missing)} have none: {list_some(missing)}."
-            )
         stored = self._stored[0]
-        for name in self.names:
-            if max(boxes[name]) > stored:
-                raise ValueError(
-                    f"Expected boxes in {path} to lie in images of {stored} px but {name} has {boxes[name]}."
-                )
         scaled = {}
         for name in self.names:
+            if name not in boxes or max(boxes[name]) > stored:
+                raise ValueError(
+                    f"Expected a box in images of {stored} px for each image in {path} but {name} has "
+                    f"{boxes.get(name, 'none')}."
+                )
             row0, col0, row1, col1 = (value * self.image_size // stored for value in boxes[name])
             scaled[name] = row0, col0, max(row1, row0 + 1), max(col1, col0 + 1)
         return scaled
 
 
-class ImageName(NamedTuple):
-    """The parts of the name of an image."""
-
-    object_name: str
-    scene_name: str
-    number: str
-
-
-def parse_name(name: str) -> ImageName:
-    """Read the name of an image file."""
+def parse_name(name: str) -> tuple[str, str, str]:
+    """Return object, scene and number in the name of an image file."""
     match = _NAME.fullmatch(Path(name).stem)
     if match is None:
-        raise ValueError(
-            f"Expected an image of BAM to be named object-scene-number, as dog-bedroom-0900.jpg, but got "
-            f"{shorten(name)}."
-        )
-    return ImageName(match["object"], match["scene"], match["number"])
+        raise ValueError(f"Expected an image of BAM to be named object-scene-0900.jpg but got {shorten(name)}.")
+    return match[1], match[2], match[3]
 
 
 def read_labels(path: Path) -> dict[str, int]:
     """Read a list of labels, ``val.txt``."""
-    labels: dict[str, int] = {}
-    for name, (number, value) in _read_list(path).items():
-        if not (value.isdecimal() and len(value) <= _DIGITS):
-            raise ValueError(
-                f"Expected line {number} of {path} to be 'name label' with a whole number but got {quote(value)}."
-            )
-        labels[name] = int(value)
-    return labels
+    return {name: int(value) for name, (_, value) in _read_list(path, _LABEL, "name label").items()}
 
 
 def read_boxes(path: Path) -> dict[str, Box]:
     """Read a list of boxes, ``val_loc.txt``."""
     boxes: dict[str, Box] = {}
-    for name, (number, value) in _read_list(path).items():
-        parts = value.split(",")
-        numbers = [int(part) for part in parts if part.isdecimal() and len(part) <= _DIGITS]
-        if len(parts) != 4 or len(numbers) != 4 or not (numbers[0] < numbers[2] and numbers[1] < numbers[3]):
-            raise ValueError(
-                f"Expected line {number} of {path} to be 'name row0,col0,row1,col1', the ends larger, "
-                f"but got {quote(value)}."
-            )
-        boxes[name] = numbers[0], numbers[1], numbers[2], numbers[3]
+    for name, (line, value) in _read_list(path, _BOX, "name row0,col0,row1,col1").items():
+        row0, col0, row1, col1 = map(int, value.split(","))
+        if not (row0 < row1 and col0 < col1):
+            raise bad_line(path, line, "row0,col0,row1,col1, the ends larger,", value)
+        boxes[name] = row0, col0, row1, col1
     return boxes
 
 
-def _read_list(path: Path) -> dict[str, tuple[int, str]]:
+def _read_list(path: Path, pattern: re.Pattern[str], form: str) -> dict[str, tuple[int, str]]:
     """Return line number and value by the name of the image."""
     if not path.is_file():
         raise FileNotFoundError(f"Expected the list {path} of the BAM layout but there is no such file.")
     entries: dict[str, tuple[int, str]] = {}
     for number, line in enumerate(read_text(path, "List").splitlines(), start=1):
-        name, *value = line.rsplit(maxsplit=1) or [""]
-        if name and not value:
-            raise ValueError(f"Expected line {number} of {path} to be a name and a value but got {quote(line)}.")
-        if name in entries:
-            raise ValueError(f"Expected each image once in {path} but {shorten(name)} in line {number} comes again.")
-        if name:
-            entries[name] = number, value[0]
+        if line.strip():
+            match = pattern.fullmatch(line.strip())
+            if match is None or match[1] in entries:
+                raise bad_line(path, number, f"{form!r} with whole numbers, and each image once,", line)
+            entries[match[1]] = number, match[2]
+    if not entries:
+        raise ValueError(f"Expected images in {path} but it is empty.")
     return entries

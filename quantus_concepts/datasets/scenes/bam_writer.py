@@ -7,16 +7,17 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 from PIL import Image
 
-from captum_concepts._support.constraints import Flag, Location, Seed, Whole, check_arguments
+from captum_concepts._support.checks import check_path, check_whole
+from captum_concepts._support.files import write_atomically
 from captum_concepts._support.progress import progress
-from captum_concepts._support.whole_folder import WholeFolder
-from quantus_concepts.datasets.base import SPLITS, TEST_SHARE, n_for_testing
+from quantus_concepts.datasets.base import SPLITS, check_test_share, n_for_testing
 from quantus_concepts.datasets.scenes.bam_folder import (
     FOLDERS,
     OBJ,
@@ -24,6 +25,7 @@ from quantus_concepts.datasets.scenes.bam_folder import (
     SCENE_ONLY,
     SETTINGS,
     SPLIT_FOLDERS,
+    UNFINISHED,
 )
 from quantus_concepts.datasets.scenes.objects_on_scenes import ObjectsOnScenes
 from quantus_concepts.datasets.scenes.sources import ObjectSource, Pasted, SceneSource, check_source
@@ -34,27 +36,16 @@ _QUALITY = 95
 _LISTS = ("val.txt", "val_loc.txt", "loc.txt")
 
 
-@check_arguments(
-    out=Location(),
-    n_per_pair=Whole(2),
-    image_size=Whole(1),
-    test_share=TEST_SHARE,
-    seed=Seed(),
-    lossless=Flag(),
-    overwrite=Flag(),
-    display_progressbar=Flag(),
-)
 def write_bam(
     objects: ObjectSource,
     scenes: SceneSource,
     out: str | Path,
     *,
     n_per_pair: int = 1000,
-    image_size: int = 128,
+    image_size: int | Sequence[int] = 128,
     test_share: float = 0.1,
     seed: int = 0,
     lossless: bool = False,
-    overwrite: bool = False,
     display_progressbar: bool = True,
 ) -> Path:
     """Compose images of every class of objects on every class of scenes, and write them for `BAMFolder`.
@@ -65,10 +56,9 @@ def write_bam(
     the size of the images, for both splits. Images and places are those of `ObjectsOnScenes` with the same arguments.
 
     Images are JPEG of quality 95 without subsampled colours, as the release's are JPEG and a tenth of the size of
-    PNG; `lossless` writes PNG, with which a scene is the same to the bit with and without its object. Everything is
-    written to a hidden folder in `out` and takes its place at the end in one step: there is no half-written data set,
-    and files that this function did not write stay. An interrupted run starts again: it takes minutes, and the rest of
-    it might be composed from other sources.
+    PNG; `lossless` writes PNG, with which a scene is the same to the bit with and without its object. Until all is
+    written, a file ``unfinished`` lies in the folder, which `BAMFolder` then refuses to read. After an interruption
+    remove the folder and start again: it takes minutes, and the rest might be composed from other sources.
 
     Parameters
     ----------
@@ -80,7 +70,7 @@ def write_bam(
         The folder to write; it must not exist, or be empty.
     n_per_pair : int
         Images of each pair of classes, both splits together, at least 2.
-    image_size : int
+    image_size : int or (int, int)
         Height and width in pixels.
     test_share : float
         Share of the images, and of the cut-outs and scenes, for validation, in (0, 1).
@@ -88,8 +78,6 @@ def write_bam(
         Random seed of every choice.
     lossless : bool
         Whether to write PNG instead of JPEG.
-    overwrite : bool
-        Whether `out` may hold an earlier data set; its files are replaced, others stay.
     display_progressbar : bool
         Whether to show a progress bar.
 
@@ -100,13 +88,9 @@ def write_bam(
 
     Raises
     ------
-    TypeError
-        If a number of something is not a whole number.
     ValueError
-        If `out` is a file, holds files that are not to be replaced, is being written by another process, or cannot be
-        written; if names of classes become the same as folders; and what `ObjectsOnScenes` raises.
-    OSError
-        If a file cannot be written, on a full disk for instance.
+        If `out` is a file or holds files; if names of classes become the same as folders; and what `ObjectsOnScenes`
+        raises.
 
     Examples
     --------
@@ -116,7 +100,10 @@ def write_bam(
     >>> sorted(path.name for path in folder.iterdir() if path.is_dir())
     ['obj', 'scene', 'scene_only']
     """
-    settings = {"command": "write_bam", "seed": str(seed), "n_per_pair": str(n_per_pair), "image_size": str(image_size)}
+    folder = check_path("out", out)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        kind = "holds files" if folder.is_dir() else "is a file"
+        raise ValueError(f"Expected argument `out` to name a new or empty folder but {folder} {kind}.")
     composition = plan_composition(
         objects,
         scenes,
@@ -126,19 +113,12 @@ def write_bam(
         seed=seed,
         lossless=lossless,
     )
-    # A link is written through, and even "." then has a name.
-    with WholeFolder(Path(out).resolve(), settings, overwrite=overwrite) as folder:
-        for name, content in composition.files(display_progressbar=display_progressbar):
-            path = folder.new / name
-            try:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_bytes(content)
-            except OSError as error:
-                raise OSError(
-                    f"{path} cannot be written ({error.strerror or error}); nothing was replaced. Make room, or choose "
-                    "another folder, and compose again."
-                ) from error
-    return Path(out)
+    for name, content in chain([(UNFINISHED, b"")], composition.files(display_progressbar=display_progressbar)):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        with write_atomically(folder / name) as temporary:
+            temporary.write_bytes(content)
+    (folder / UNFINISHED).unlink()
+    return folder
 
 
 def plan_composition(
@@ -146,14 +126,16 @@ def plan_composition(
     scenes: SceneSource,
     *,
     n_per_pair: int,
-    image_size: int,
+    image_size: int | Sequence[int],
     test_share: float,
     seed: int,
     lossless: bool,
 ) -> Composition:
     """Return what `write_bam` writes."""
-    check_source("objects", objects, ObjectSource)
-    check_source("scenes", scenes, SceneSource)
+    check_whole("n_per_pair", n_per_pair, 2)
+    check_test_share(test_share)
+    check_source("objects", objects)
+    check_source("scenes", scenes)
     n_test = n_for_testing(n_per_pair, test_share)
     layout = Layout(
         tuple(folder_names(objects.class_names)),
@@ -168,7 +150,7 @@ def plan_composition(
         )
         for split, count in zip(SPLITS, (layout.n_train, layout.n_test), strict=True)
     ]
-    settings = {"program": _PROGRAM, "seed": seed, "image_size": image_size, "test_share": test_share}
+    settings = {"program": _PROGRAM, "seed": seed, "image_size": splits[0].image_size, "test_share": test_share}
     return Composition(layout, splits, settings)
 
 
@@ -207,11 +189,16 @@ class Composition:
 
     def _names(self, split: ObjectsOnScenes, index: int) -> list[str]:
         """Return the names of an image in each folder of the layout, and of its mask."""
-        number = index // (len(split.object_names) * len(split.scene_names))
-        place = (int(split.object_labels[index]), int(split.scene_labels[index]), number)
-        paths = self.layout.image_paths(split.split, *place)
-        chosen = [paths[OBJ], paths[SCENE], paths[SCENE_ONLY], self.layout.mask_path(split.split, paths[OBJ].name)]
-        return [path.as_posix() for path in chosen]
+        layout, folder = self.layout, SPLIT_FOLDERS[split.split]
+        object_name = layout.objects[int(split.object_labels[index])]
+        scene_name = layout.scenes[int(split.scene_labels[index])]
+        number = index // (len(layout.objects) * len(layout.scenes))
+        number += layout.n_train if split.split == "test" else 0
+        name = f"{object_name}-{scene_name}-{number:0{max(4, len(str(layout.n_train + layout.n_test - 1)))}d}"
+        classes = {OBJ: object_name, SCENE: scene_name, SCENE_ONLY: scene_name}
+        places = {kind: folder if split.split == "test" else f"{folder}/{classes[kind]}" for kind in FOLDERS}
+        images = [f"{kind}/{places[kind]}/{name}{layout.suffix}" for kind in FOLDERS]
+        return [*images, f"{OBJ}/{folder}_mask/{name}.png"]
 
     def _lists(
         self, train_boxes: dict[str, tuple[int, ...]], test_boxes: dict[str, tuple[int, ...]]
@@ -247,25 +234,6 @@ class Layout:
     n_train: int
     n_test: int
     suffix: str
-
-    def name(self, split: str, object_label: int, scene_label: int, number: int) -> str:
-        """Return the name of an image, without its folder."""
-        counted = number + (self.n_train if split == "test" else 0)
-        width = max(4, len(str(self.n_train + self.n_test - 1)))
-        return f"{self.objects[object_label]}-{self.scenes[scene_label]}-{counted:0{width}d}{self.suffix}"
-
-    def image_paths(self, split: str, object_label: int, scene_label: int, number: int) -> dict[str, Path]:
-        """Return where an image goes in each folder of the layout."""
-        name = self.name(split, object_label, scene_label, number)
-        sub = SPLIT_FOLDERS[split]
-        if split == "test":
-            return {folder: Path(folder, sub, name) for folder in FOLDERS}
-        classes = {OBJ: self.objects[object_label]}
-        return {folder: Path(folder, sub, classes.get(folder, self.scenes[scene_label]), name) for folder in FOLDERS}
-
-    def mask_path(self, split: str, name: str) -> Path:
-        """Return where a mask goes."""
-        return Path(OBJ, f"{SPLIT_FOLDERS[split]}_mask", name).with_suffix(".png")
 
 
 def folder_names(class_names: Sequence[str]) -> list[str]:

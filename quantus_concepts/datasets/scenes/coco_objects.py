@@ -5,17 +5,23 @@ from __future__ import annotations
 import importlib
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager
 from itertools import groupby, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.path import Path as Outline
 
-from captum_concepts._support.checks import check_choice, check_index
-from captum_concepts._support.constraints import SHARE, Flag, Location, Whole, check_arguments
+from captum_concepts._support.checks import (
+    check_choice,
+    check_file,
+    check_folder,
+    check_index,
+    check_range,
+    different_names,
+)
 from captum_concepts._support.files import quote, read_json, reason_of
 from captum_concepts._support.images import MAX_PIXELS, image_head, load_pixels, turn_upright
 from captum_concepts._support.running import warn_user
@@ -25,8 +31,12 @@ from quantus_concepts.datasets.scenes.sources import Cutout, ObjectSource, cut_o
 #: The ten classes of the authors' release.
 RELEASE_OBJECTS = ("backpack", "bird", "dog", "elephant", "kite", "pizza", "stop sign", "toilet", "truck", "zebra")
 _BORDER = 1.0
-#: Types of the fields by which entries are found.
-_KINDS = {"id": int | str, "image_id": int | str, "category_id": int | str, "name": str}
+#: Fields of the entries of each list, and their types.
+_FIELDS: dict[str, dict[str, Any]] = {
+    "images": {"id": int | str, "file_name": str},
+    "annotations": {"id": int | str, "image_id": int | str, "category_id": int | str},
+    "categories": {"id": int | str, "name": str},
+}
 #: Farther out no pixel is.
 _FAR = 1e9
 #: Pixels tested in one call.
@@ -96,15 +106,6 @@ class COCOObjects(ObjectSource):
     True
     """
 
-    @check_arguments(
-        annotations=Location(),
-        images=Location(),
-        min_area=SHARE,
-        largest_only=Flag(),
-        truncated=Flag(),
-        max_per_class=Whole(1),
-        min_photographs=Whole(1),
-    )
     def __init__(
         self,
         annotations: str | Path,
@@ -117,51 +118,49 @@ class COCOObjects(ObjectSource):
         max_per_class: int | None = None,
         min_photographs: int | None = None,
     ) -> None:
-        is_list = isinstance(class_names, Collection) and not isinstance(class_names, str)
-        if not is_list or not 0 < len(class_names) == len(set(class_names)):
-            raise ValueError(f"Expected argument `class_names` to be different names but got {class_names!r}.")
-        self.annotations, self.images = Path(annotations), Path(images)
-        if not self.images.is_dir():
-            raise FileNotFoundError(f"Expected argument `images` to be the folder of photographs but got {images}.")
-        self.class_names = list(class_names)
+        check_range("min_area", min_area, 0, 1)
+        self.class_names = different_names("class_names", class_names)
+        if not self.class_names or isinstance(class_names, Set):
+            raise ValueError(f"Expected argument `class_names` to be a sequence of names but got {class_names!r}.")
+        self.annotations = check_file("annotations", annotations, "a JSON file of COCO")
+        self.images = check_folder("images", images, "the folder of photographs")
         content = _read_annotations(self.annotations)
         categories = {category["name"]: category["id"] for category in content["categories"]}
         if min_photographs is None:
             for name in self.class_names:
                 check_choice("class_names", name, categories)
-        labels = _labels(categories, self.class_names)
+        labels = {categories[name]: label for label, name in enumerate(self.class_names) if name in categories}
         photographs = {image["id"]: image for image in content["images"]}
-        annotated = [a for a in content["annotations"] if a["category_id"] in labels and not a.get("iscrowd")]
-        _check_segmentations(annotated, photographs, self.annotations)
-        annotated.sort(key=lambda a: (labels[a["category_id"]], a["image_id"], a["id"]))
-        fitting = [a for a in annotated if _fits(a, photographs[a["image_id"]], min_area, truncated, self.annotations)]
-        if min_photographs is not None:
-            self._leave_out(fitting, categories, min_photographs)
-            labels = _labels(categories, self.class_names)
-            annotated, fitting = ([a for a in subset if a["category_id"] in labels] for subset in (annotated, fitting))
-        if largest_only:
-            fitting = [
-                max(same, key=lambda a: _area(a, _size(photographs[a["image_id"]])))
-                for _, same in groupby(fitting, lambda a: (a["category_id"], a["image_id"]))
-            ]
-        chosen = [a for _, same in groupby(fitting, lambda a: a["category_id"]) for a in islice(same, max_per_class)]
-        self._check_counts(
-            Counter(labels[a["category_id"]] for a in annotated), {labels[a["category_id"]] for a in chosen}
-        )
-        self.labels = np.array([labels[a["category_id"]] for a in chosen], dtype=np.int64)
-        self.groups = np.unique([a["image_id"] for a in chosen], return_inverse=True)[1].astype(np.int64)
-        self.annotation_ids = np.array([a["id"] for a in chosen], dtype=np.int64)
-        self.paths = [
-            inside(self.images, photographs[a["image_id"]]["file_name"], f"{self.annotations}, image {a['image_id']}")
-            for a in chosen
+        objects = [
+            self._read(annotation, labels, photographs)
+            for annotation in content["annotations"]
+            if annotation["category_id"] in labels and not annotation.get("iscrowd")
         ]
-        self._segmentations = [a["segmentation"] for a in chosen]
-        self._sizes = [_size(photographs[a["image_id"]]) for a in chosen]
-        check_there(
-            self.paths,
-            f"the photographs of the annotations in {self.images}",
-            "Download them, or take the annotation file that belongs to this folder.",
-        )
+        objects.sort(key=lambda item: item[:3])
+        fitting = [
+            item
+            for item in objects
+            if (truncated or item.inside) and item.area >= min_area * item.size[0] * item.size[1]
+        ]
+        if min_photographs is not None:
+            fitting = self._leave_out(fitting, min_photographs)
+        if largest_only:
+            groups = (list(same) for _, same in groupby(fitting, lambda item: item[:2]))
+            fitting = [max(same, key=lambda item: item.area) for same in groups]
+        chosen = [item for _, same in groupby(fitting, lambda item: item.label) for item in islice(same, max_per_class)]
+        if missing := set(range(len(self.class_names))) - {item.label for item in chosen}:
+            label = min(missing)
+            raise ValueError(
+                f"Expected objects of class {self.class_names[label]!r} in {self.annotations} but "
+                f"{sum(item.label == label for item in objects)} are annotated and 0 are left after `min_area` and "
+                "`truncated`. Lower `min_area`, or leave such classes out with `min_photographs`."
+            )
+        self.labels = np.array([item.label for item in chosen], dtype=np.int64)
+        self.groups = np.unique([item.photograph for item in chosen], return_inverse=True)[1].astype(np.int64)
+        self.annotation_ids = np.array([item.annotation for item in chosen], dtype=np.int64)
+        self.paths = [item.path for item in chosen]
+        self._segmentations, self._sizes = [item.segmentation for item in chosen], [item.size for item in chosen]
+        check_there(self.paths, f"the photographs of the annotations in {self.images}")
 
     def __getitem__(self, index: int) -> Cutout:
         """Return one object, cut out of its photograph."""
@@ -169,8 +168,7 @@ class COCOObjects(ObjectSource):
         pixels, size, head = load_pixels(self.paths[index]), self._sizes[index], image_head(self.paths[index])
         if head.stored != size:
             raise ValueError(
-                f"Expected photograph {self.paths[index]} to have (H, W) = {size}, as annotated, but got "
-                f"{head.stored}. Segmentations fit only the original files."
+                f"Expected photograph {self.paths[index]} to have (H, W) = {size}, as annotated, but got {head.stored}."
             )
         # Segmentations are in pixels as stored.
         with _name_annotation(self.annotation_ids[index], self.annotations):
@@ -178,134 +176,100 @@ class COCOObjects(ObjectSource):
         if not mask.any():
             raise ValueError(
                 f"Expected annotation {self.annotation_ids[index]} in {self.annotations} to cover pixels of its "
-                "photograph but it covers none. Remove it."
+                "photograph but it covers none."
             )
         return cut_out(pixels, mask)
 
-    def _leave_out(self, fitting: list[dict[str, Any]], categories: dict[str, Any], min_photographs: int) -> None:
-        """Keep the classes with objects in enough photographs; warn of the others."""
-        counts = Counter(category for category, _ in {(a["category_id"], a["image_id"]) for a in fitting})
-        few = {name: counts[categories.get(name)] for name in self.class_names}
-        few = {name: count for name, count in few.items() if count < min_photographs}
+    def _read(self, annotation: dict[str, Any], labels: dict[Any, int], photographs: dict[Any, Any]) -> _Object:
+        number, image, segmentation = annotation["id"], annotation["image_id"], annotation.get("segmentation")
+        with _name_annotation(number, self.annotations):
+            if type(number) is not int or abs(number) >> 62:
+                raise ValueError("its 'id' is no whole number")
+            if image not in photographs:
+                raise ValueError(f"its image {image} is not listed under 'images'")
+            size = _size(photographs[image])
+            if isinstance(segmentation, dict) and {"counts", "size"} <= segmentation.keys():
+                if segmentation["size"] != list(size):
+                    raise ValueError(f"its run lengths are of size {segmentation['size']} and not {size}")
+            elif not _are_polygons(segmentation):
+                raise ValueError(
+                    "its segmentation is neither polygons [[x0, y0, x1, y1, x2, y2, ...], ...] nor run lengths "
+                    "{counts, size}; boxes alone, as those of files other than instances_*.json, cut nothing out"
+                )
+            x0, y0, x1, y1 = _extent(segmentation, size)
+            return _Object(
+                labels[annotation["category_id"]],
+                image,
+                number,
+                inside(self.images, photographs[image]["file_name"], f"image {image}"),
+                size,
+                segmentation,
+                float(annotation["area"] if "area" in annotation else _mask(segmentation, size).sum()),
+                x0 > _BORDER and y0 > _BORDER and x1 < size[1] - _BORDER and y1 < size[0] - _BORDER,
+            )
+
+    def _leave_out(self, objects: list[_Object], min_photographs: int) -> list[_Object]:
+        """Keep the classes with objects in enough photographs, and number them anew; warn of the others."""
+        counts = Counter(label for label, _ in {item[:2] for item in objects})
+        few = [label for label in range(len(self.class_names)) if counts[label] < min_photographs]
         if not few:
-            return
-        names = list_some([f"{name} ({count})" for name, count in few.items()])
-        enough = [name for name in self.class_names if name not in few]
-        if not enough:
+            return objects
+        names = list_some(f"{self.class_names[label]} ({counts[label]})" for label in few)
+        if len(few) == len(self.class_names):
             raise ValueError(
-                f"Expected argument `min_photographs` to be at most {max(few.values())}, the most photographs with "
-                f"objects of a class in {self.annotations}, but got {min_photographs}. Lower it or choose other "
-                f"classes than {names}"
+                f"Expected argument `min_photographs` to be at most {max(counts.values(), default=0)}, the most "
+                f"photographs with objects of a class in {self.annotations}, but got {min_photographs}: {names}"
             )
         warn_user(
             f"{len(few)} of {len(self.class_names)} classes have objects in fewer than {min_photographs} photographs "
             f"of {self.annotations} and are left out (`min_photographs`): {names}"
         )
-        self.class_names = enough
+        kept = [label for label in range(len(self.class_names)) if label not in few]
+        self.class_names = [self.class_names[label] for label in kept]
+        return [item._replace(label=kept.index(item.label)) for item in objects if item.label in kept]
 
-    def _check_counts(self, before: Counter[int], there: set[int]) -> None:
-        for label, name in enumerate(self.class_names):
-            if label not in there:
-                raise ValueError(
-                    f"Expected objects of class {name!r} in {self.annotations} but {before[label]} are annotated and 0 "
-                    "are left after `min_area` and `truncated`. Lower `min_area`, or leave such classes out with "
-                    "`min_photographs`."
-                )
+
+class _Object(NamedTuple):
+    """An annotation that was checked."""
+
+    label: int
+    photograph: int | str
+    annotation: int
+    path: Path
+    size: tuple[int, int]
+    segmentation: Any
+    area: float
+    inside: bool
 
 
 def _read_annotations(path: Path) -> dict[str, Any]:
-    if not path.is_file():
-        raise FileNotFoundError(f"Expected argument `annotations` to be a JSON file of COCO but got {path}.")
     content = read_json(path, "Annotation file")
-    needed = {
-        "images": ("id", "file_name", "height", "width"),
-        "annotations": ("id", "image_id", "category_id"),
-        "categories": ("id", "name"),
-    }
-    for part, keys in needed.items():
+    for part, fields in _FIELDS.items():
         entries = content.get(part) if isinstance(content, dict) else None
         if not isinstance(entries, list):
-            raise ValueError(
-                f"Expected annotation file {path} to have a list {part!r}, as COCO's instances_*.json, but it has none."
-            )
+            raise ValueError(f"Expected {path} to have a list {part!r}, as COCO's instances_*.json, but it has none.")
         for number, entry in enumerate(entries):
-            missing = [key for key in keys if not isinstance(entry, dict) or key not in entry]
-            if missing:
-                raise ValueError(f"Expected entry {number} of {part!r} in {path} to have {missing} but it has not.")
-            odd = [key for key in keys if key in _KINDS and not isinstance(entry[key], _KINDS[key])]
-            if odd:
-                raise ValueError(
-                    f"Expected entry {number} of {part!r} in {path} to have a number or a text as {odd[0]!r} but got "
-                    f"{quote(entry[odd[0]])}."
-                )
+            for key, kind in fields.items():
+                if not isinstance(entry, dict) or not isinstance(entry.get(key), kind):
+                    raise ValueError(
+                        f"Expected entry {number} of {part!r} in {path} to have a number or a text as {key!r} but got "
+                        f"{quote(entry)}."
+                    )
     return content
 
 
-def _labels(categories: dict[str, Any], class_names: list[str]) -> dict[Any, int]:
-    """Return the label of each category wanted that the file has."""
-    return {categories[name]: label for label, name in enumerate(class_names) if name in categories}
-
-
-def _check_segmentations(annotations: list[dict[str, Any]], photographs: dict[Any, Any], path: Path) -> None:
-    bare = [annotation["id"] for annotation in annotations if not annotation.get("segmentation")]
-    if bare:
-        raise ValueError(
-            f"Expected every object in {path} to have a segmentation but {len(bare)} of {len(annotations)} of the "
-            f"chosen classes have none, the first is annotation {bare[0]}. Boxes alone do not cut objects out: take "
-            "the instances_*.json of COCO, or remove these annotations."
-        )
-    for annotation in annotations:
-        segmentation = annotation["segmentation"]
-        # They are sorted by, and kept as numbers.
-        kinds = [type(entry["image_id"]) for entry in (annotation, annotations[0])]
-        if type(annotation["id"]) is not int or abs(annotation["id"]) >> 62 or kinds[0] is not kinds[1]:
-            raise ValueError(
-                f"Expected annotation {quote(annotation['id'])} in {path} to have a whole number as its 'id', "
-                "and an 'image_id' of the same kind as the others."
-            )
-        if annotation["image_id"] not in photographs:
-            raise ValueError(
-                f"Expected the image of annotation {annotation['id']} in {path} to be listed under 'images' but "
-                f"{annotation['image_id']} is not."
-            )
-        with _name_annotation(annotation["id"], path):
-            size = _size(photographs[annotation["image_id"]])
-        if isinstance(segmentation, dict) and {"counts", "size"} <= segmentation.keys():
-            if segmentation["size"] != list(size):
-                raise ValueError(
-                    f"Expected the run lengths of annotation {annotation['id']} in {path} to be of size {size}, that "
-                    f"of the photograph, but got {quote(segmentation['size'])}."
-                )
-        elif not _are_polygons(segmentation):
-            raise ValueError(
-                f"Expected the segmentation of annotation {annotation['id']} in {path} to be polygons "
-                "[[x0, y0, x1, y1, x2, y2, ...], ...] or run lengths {counts, size} but it is neither."
-            )
-
-
 def _are_polygons(segmentation: Any) -> bool:
-    return isinstance(segmentation, list) and all(
-        isinstance(polygon, list)
-        and len(polygon) >= 6
-        and len(polygon) % 2 == 0
-        and all(isinstance(number, int | float) and -_FAR < number < _FAR for number in polygon)
-        for polygon in segmentation
+    return (
+        isinstance(segmentation, list)
+        and segmentation != []
+        and all(
+            isinstance(polygon, list)
+            and len(polygon) >= 6
+            and len(polygon) % 2 == 0
+            and all(isinstance(number, int | float) and -_FAR < number < _FAR for number in polygon)
+            for polygon in segmentation
+        )
     )
-
-
-def _fits(annotation: dict[str, Any], photograph: dict[str, Any], min_area: float, truncated: bool, path: Path) -> bool:
-    with _name_annotation(annotation["id"], path):
-        height, width = _size(photograph)
-        x0, y0, x1, y1 = _extent(annotation["segmentation"], (height, width))
-        inside = x0 > _BORDER and y0 > _BORDER and x1 < width - _BORDER and y1 < height - _BORDER
-        return (truncated or inside) and _area(annotation, (height, width)) >= min_area * height * width
-
-
-def _area(annotation: dict[str, Any], size: tuple[int, int]) -> float:
-    """Return the area in pixels, counted where the file does not tell."""
-    if "area" in annotation:
-        return float(annotation["area"])
-    return float(_mask(annotation["segmentation"], size).sum())
 
 
 def _extent(segmentation: Any, size: tuple[int, int]) -> tuple[float, float, float, float]:
@@ -373,4 +337,4 @@ def _name_annotation(annotation: int, path: Path) -> Iterator[None]:
     except ImportError:
         raise
     except Exception as error:  # numbers of any kind, and a library that reads run lengths
-        raise ValueError(f"Annotation {annotation} in {path} cannot be used: {reason_of(error)}. Remove it.") from error
+        raise ValueError(f"Annotation {annotation} in {path} cannot be used: {reason_of(error)}.") from error

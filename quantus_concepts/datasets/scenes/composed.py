@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from captum_concepts._support.checks import check_index, to_numpy
-from captum_concepts._support.constraints import Choice, check_arguments
+from captum_concepts._support.checks import check_choice, check_index, to_numpy
 from captum_concepts._support.shown import describe, one_line, sample_html
 
 #: The object on its scene, the object on grey, the scene alone.
@@ -201,7 +200,6 @@ class ComposedDataset(Dataset[ComposedSample], ABC):
         positions = self._positions(indices)
         return torch.tensor([self._mask_and_box(position)[1] for position in positions]).reshape(-1, 4).long()
 
-    @check_arguments(view=Choice(VIEWS))
     def with_view(self, view: str) -> Self:
         """Return the same data set in another view.
 
@@ -220,6 +218,7 @@ class ComposedDataset(Dataset[ComposedSample], ABC):
         ValueError
             If there is no such view.
         """
+        check_choice("view", view, VIEWS)
         other = copy.copy(self)
         other.view = view
         return other
@@ -227,19 +226,7 @@ class ComposedDataset(Dataset[ComposedSample], ABC):
     def _positions(self, indices: Indices | None) -> list[int]:
         if indices is None:
             return list(range(len(self)))
-        array = to_numpy(indices)
-        if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
-            raise TypeError(
-                "Expected argument `indices` to be a sequence of whole numbers but got "
-                f"{array.dtype} of shape {array.shape}. From a bool array make them with np.flatnonzero."
-            )
-        outside = (array < -len(self)) | (array >= len(self))
-        if outside.any():
-            raise IndexError(
-                f"Expected argument `indices` to be below the number of images, {len(self)}, but got "
-                f"{int(array[outside][0])}."
-            )
-        return [int(index) % len(self) for index in array]
+        return [check_index(index, len(self), "images") for index in to_numpy(indices)]
 
     @abstractmethod
     def _image(self, index: int) -> np.ndarray:

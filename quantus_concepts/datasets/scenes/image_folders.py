@@ -7,8 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from captum_concepts._support.checks import check_index
-from captum_concepts._support.constraints import Function, Location, check_arguments
+from captum_concepts._support.checks import check_index, check_path
 from captum_concepts._support.images import image_size, load_pixels, open_image
 from quantus_concepts.datasets.folders import list_classes
 from quantus_concepts.datasets.scenes.sources import Cutout, ObjectSource, SceneSource, cut_out
@@ -56,9 +55,8 @@ class CutoutFolder(ObjectSource):
     (True, dtype('bool'))
     """
 
-    @check_arguments(root=Location(), group_of=Function())
     def __init__(self, root: str | Path, group_of: Callable[[Path], Hashable] | None = None) -> None:
-        self.root = Path(root)
+        self.root = check_path("root", root)
         self.class_names, self.paths, self.labels = list_classes(self.root, CUTOUT_SUFFIXES)
         for path in self.paths:
             _check_alpha(path)
@@ -71,15 +69,11 @@ class CutoutFolder(ObjectSource):
         path = self.paths[check_index(index, len(self))]
         rgba = load_pixels(path, "RGBA", "Cut-out")
         mask = rgba[..., 3] >= _OPAQUE
-        if not mask.any():
+        if mask.all() or not mask.any():
+            kind = "opaque" if mask.all() else "transparent"
             raise ValueError(
-                f"Expected cut-out {path} to show an object but all of it is transparent (alpha below {_OPAQUE}). "
-                "Replace it or leave it out."
-            )
-        if mask.all():
-            raise ValueError(
-                f"Expected cut-out {path} to have a transparent background but all of it is opaque (alpha {_OPAQUE} or "
-                "more): nothing is cut away. Cut the object out first."
+                f"Expected cut-out {path} to show an object and to have a transparent background (alpha below "
+                f"{_OPAQUE}) but all of it is {kind}."
             )
         return cut_out(rgba[..., :3], mask)
 
@@ -118,9 +112,8 @@ class SceneFolder(SceneSource):
     (True, 3)
     """
 
-    @check_arguments(root=Location())
     def __init__(self, root: str | Path) -> None:
-        self.root = Path(root)
+        self.root = check_path("root", root)
         self.class_names, self.paths, self.labels = list_classes(self.root, SCENE_SUFFIXES)
         for path in self.paths:
             image_size(path)

@@ -11,9 +11,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from captum_concepts._support.checks import check_choice, check_index, check_whole
-from captum_concepts._support.constraints import Choice, Number, Seed, Whole, check_arguments
-from quantus_concepts.datasets.base import SPLITS, TEST_SHARE, check_pair, n_for_testing
+from captum_concepts._support.checks import check_choice, check_index, check_range, check_whole
+from quantus_concepts.datasets.base import SPLITS, check_side, check_test_share, n_for_testing
 from quantus_concepts.datasets.scenes.composed import GREY, NO_BOX, VIEWS, Box, ComposedDataset
 from quantus_concepts.datasets.scenes.sources import (
     Cutout,
@@ -24,6 +23,7 @@ from quantus_concepts.datasets.scenes.sources import (
     check_source,
     fit_scene,
     place,
+    plain_mask,
     premultiply,
     tight_box,
 )
@@ -42,7 +42,12 @@ def split_groups(
     # groups choose first; what they decided holds for the others.
     numbers = np.unique(groups, return_inverse=True)[1].reshape(-1)
     members = [np.unique(numbers[labels == label]) for label in range(len(class_names))]
-    _check_enough(labels, members, class_names, noun)
+    for label, mine in enumerate(members):
+        if len(mine) < 2:
+            raise ValueError(
+                f"Expected at least 2 groups of {noun}s of each class, one for training and one for testing, but class "
+                f"{class_names[label]!r} has {int((labels == label).sum())} {noun}s in {len(mine)} groups."
+            )
     open_, test = np.ones(numbers.max() + 1, dtype=bool), np.zeros(numbers.max() + 1, dtype=bool)
     for label in sorted(range(len(class_names)), key=lambda label: len(members[label])):
         mine = np.random.default_rng([*seed, label]).permutation(members[label])
@@ -52,10 +57,9 @@ def split_groups(
         open_[mine] = False
     for label, mine in enumerate(members):
         if test[mine].all() or not test[mine].any():
-            side = "training" if test[mine].all() else "testing"
             raise ValueError(
                 f"Expected {noun}s of class {class_names[label]!r} in both splits but all its {len(mine)} groups are "
-                f"shared with other classes, which leaves none for {side}. Add some of its own or take another seed."
+                "shared with other classes, which leaves none for one of the splits. Take another seed."
             )
     return test[numbers]
 
@@ -65,19 +69,6 @@ def take_turns(members: np.ndarray, count: int, seed: Sequence[int]) -> np.ndarr
     rng = np.random.default_rng(seed)
     rounds = -(-count // len(members))
     return np.concatenate([rng.permutation(members) for _ in range(rounds)])[:count]
-
-
-def _check_enough(labels: np.ndarray, members: list[np.ndarray], class_names: Sequence[str], noun: str) -> None:
-    short = [label for label, mine in enumerate(members) if len(mine) < 2]
-    if short:
-        label = short[0]
-        count, groups = int((labels == label).sum()), len(members[label])
-        count_text = f"{count} {noun}s" + (f" in {groups} group" if groups < count else "")
-        more = f" So do {len(short) - 1} other classes." if len(short) > 1 else ""
-        raise ValueError(
-            f"Expected at least 2 {noun}s of each class, one for training and one for testing, but class "
-            f"{class_names[label]!r} has {count_text}.{more} Add {noun}s or leave the class out."
-        )
 
 
 #: What the paper's common feature is, and the scene that always has it (its Figure 3, bottom).
@@ -123,7 +114,7 @@ class ObjectsOnScenes(ComposedDataset):
         "os" for objects on scenes, "og" for objects on grey 128, "0s" for scenes alone.
     n_per_pair : int
         Images of each pair of classes.
-    image_size : int
+    image_size : int or (int, int)
         Height and width H = W in pixels, at least 16.
     commonality : float, optional
         k in (0, 1], for X^k; None for all pairs.
@@ -152,8 +143,6 @@ class ObjectsOnScenes(ComposedDataset):
 
     Raises
     ------
-    TypeError
-        If a number of something is not a whole number.
     ValueError
         If an argument is outside its range, there is no such class, a source contradicts itself, or a class has too
         few cut-outs or scenes for two splits. On access to an image: if the source's cut-out or scene has not
@@ -172,15 +161,6 @@ class ObjectsOnScenes(ComposedDataset):
     True
     """
 
-    @check_arguments(
-        split=Choice(SPLITS),
-        view=Choice(VIEWS),
-        n_per_pair=Whole(1),
-        image_size=Whole(_MIN_SIZE),
-        commonality=Number(0, 1, open_low=True),
-        test_share=TEST_SHARE,
-        seed=Seed(),
-    )
     def __init__(
         self,
         objects: ObjectSource,
@@ -189,7 +169,7 @@ class ObjectsOnScenes(ComposedDataset):
         split: str = "train",
         view: str = "os",
         n_per_pair: int = 10,
-        image_size: int = 128,
+        image_size: int | Sequence[int] = 128,
         commonality: float | None = None,
         common_object: str | int | None = None,
         target_scene: str | int | None = None,
@@ -198,15 +178,21 @@ class ObjectsOnScenes(ComposedDataset):
         seed: int = 0,
         transform: Callable[[Tensor], Any] | None = None,
     ) -> None:
-        low, high = self.scale = check_pair("scale", scale)
+        check_choice("split", split, SPLITS)
+        check_choice("view", view, VIEWS)
+        if commonality is not None:
+            check_range("commonality", commonality, 0, 1, open_low=True)
+        check_test_share(test_share)
+        low, high = self.scale = scale
         if not 0.0 < low <= high <= 1.0:
             raise ValueError(f"Expected argument `scale` to be (low, high) with 0 < low <= high <= 1 but got {scale}.")
-        check_source("objects", objects, ObjectSource)
-        check_source("scenes", scenes, SceneSource)
+        check_source("objects", objects)
+        check_source("scenes", scenes)
         self.objects, self.scenes = objects, scenes
         self.object_names, self.scene_names = list(objects.class_names), list(scenes.class_names)
-        self.split, self.view, self.image_size = split, view, int(image_size)
-        self.n_per_pair, self.test_share, self.seed = int(n_per_pair), float(test_share), int(seed)
+        self.split, self.view, self.image_size = split, view, check_side("image_size", image_size, _MIN_SIZE)
+        self.n_per_pair = check_whole("n_per_pair", n_per_pair, 1)
+        self.test_share, self.seed = float(test_share), seed
         self.transform = transform
         self.commonality = commonality
         self.common_object, self.target_scene, self.classes_with_object = self._find_common(common_object, target_scene)
@@ -310,9 +296,7 @@ class ObjectsOnScenes(ComposedDataset):
         return scene, scene.nbytes
 
     def _load_cutout(self, number: int) -> tuple[Image.Image, int]:
-        cutout = self.objects[number]
-        _check_cutout(cutout, number)
-        image = premultiply(cutout)
+        image = premultiply(_plain_cutout(self.objects[number], number))
         return image, 4 * image.width * image.height
 
     def _find_common(
@@ -373,23 +357,19 @@ def find_class(argument: str, value: str | int | None, names: list[str], default
     if isinstance(value, str):
         check_choice(argument, value, names)
         return names.index(value)
-    check_whole(argument, value, 0)
-    if value >= len(names):
-        raise ValueError(
-            f"Expected argument `{argument}` to be below {len(names)}, the number of classes, but got {value}."
-        )
-    return int(value)
+    return check_whole(argument, value, 0, len(names) - 1)
 
 
-def _check_cutout(cutout: Cutout, number: int) -> None:
-    pixels, mask = cutout
-    if pixels.dtype != np.uint8 or mask.dtype != bool or mask.ndim != 2 or pixels.shape != (*mask.shape, 3):
+def _plain_cutout(cutout: Cutout, number: int) -> Cutout:
+    try:
+        pixels, mask = np.asarray(cutout.pixels), plain_mask(cutout.mask)
+    except ValueError as error:
+        raise ValueError(f"The mask of cut-out {number} cannot be used: {error}.") from error
+    if pixels.dtype != np.uint8 or pixels.shape != (*mask.shape, 3):
         raise ValueError(
-            f"Expected cut-out {number} to have pixels (h, w, 3) of uint8 and a mask (h, w) of bool but got "
-            f"{pixels.shape} of {pixels.dtype} and {mask.shape} of {mask.dtype}."
+            f"Expected cut-out {number} to have pixels (h, w, 3) = ({mask.shape[0]}, {mask.shape[1]}, 3) of uint8 but "
+            f"got {pixels.dtype} of shape {pixels.shape}."
         )
     if not mask.any() or tight_box(mask) != (0, 0, *mask.shape):
-        raise ValueError(
-            f"Expected the mask of cut-out {number} to touch all four sides of its {mask.shape} but it does not. Crop "
-            "pixels and mask to the object."
-        )
+        raise ValueError(f"Expected the mask of cut-out {number} to touch all four sides of its {mask.shape}.")
+    return Cutout(pixels, mask)

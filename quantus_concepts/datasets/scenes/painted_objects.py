@@ -10,8 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image, ImageDraw
 
-from captum_concepts._support.checks import check_index
-from captum_concepts._support.constraints import Whole, check_arguments
+from captum_concepts._support.checks import check_index, check_whole
 from quantus_concepts.datasets.scenes.sources import Cutout, ObjectSource, cut_out
 
 #: What a polygon is filled with. NOTHING cuts a hole; PATTERN is never a polygon: it replaces part of MAIN.
@@ -334,8 +333,6 @@ class PaintedObjects(ObjectSource):
 
     Raises
     ------
-    TypeError
-        If an argument is not a whole number.
     ValueError
         If an argument is outside its range.
 
@@ -350,9 +347,9 @@ class PaintedObjects(ObjectSource):
     (3, True)
     """
 
-    @check_arguments(n_per_class=Whole(1, 10**6), size=Whole(24, 512), seed=Whole(0, 2**32 - 1))
     def __init__(self, n_per_class: int = 60, size: int = 96, seed: int = 0) -> None:
-        self.n_per_class, self.size, self.seed = n_per_class, size, seed
+        self.n_per_class, self.size = check_whole("n_per_class", n_per_class, 1), check_whole("size", size, 24, 512)
+        self.seed = seed
         self.class_names = list(SHAPES)
         self.labels = labels_in_turn(self.n_per_class, len(self.class_names))
         self.groups = np.arange(len(self.labels))

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from PIL import Image, ImageDraw
 
-from captum_concepts._support.checks import check_index
-from captum_concepts._support.constraints import Whole, check_arguments
+from captum_concepts._support.checks import check_index, check_whole
+from quantus_concepts.datasets.base import check_side
 from quantus_concepts.datasets.scenes.painted_objects import draw_colours, labels_in_turn
 from quantus_concepts.datasets.scenes.sources import SceneSource
 
@@ -35,15 +35,13 @@ class PaintedScenes(SceneSource):
     ----------
     n_per_class : int
         Scenes of each class, at least 1.
-    size : int
+    size : int or (int, int)
         Height and width in pixels, from 32 to 512.
     seed : int
         Random seed of all that is random.
 
     Raises
     ------
-    TypeError
-        If an argument is not a whole number.
     ValueError
         If an argument is outside its range.
 
@@ -57,9 +55,9 @@ class PaintedScenes(SceneSource):
     (32, 32, 3)
     """
 
-    @check_arguments(n_per_class=Whole(1, 10**6), size=Whole(32, 512), seed=Whole(0, 2**32 - 1))
-    def __init__(self, n_per_class: int = 60, size: int = 128, seed: int = 0) -> None:
-        self.n_per_class, self.size, self.seed = n_per_class, size, seed
+    def __init__(self, n_per_class: int = 60, size: int | Sequence[int] = 128, seed: int = 0) -> None:
+        self.n_per_class, self.size = check_whole("n_per_class", n_per_class, 1), check_side("size", size, 32, 512)
+        self.seed = seed
         self.class_names = list(_PAINTERS)
         self.labels = labels_in_turn(self.n_per_class, len(self.class_names))
 

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from captum_concepts._support.checks import check_index, find_names
-from captum_concepts._support.constraints import Instance, Seed, Whole, check_arguments
+from captum_concepts._support.checks import check_index, check_whole, find_names
 from captum_concepts._support.shown import describe, one_line, sample_html
 from quantus_concepts.datasets.birds.painted_birds import PaintedBirds
 
@@ -91,10 +90,8 @@ class PaintedSubstitutions(Dataset[SubstitutionSample]):
 
     Raises
     ------
-    TypeError
-        If `birds` are no painted birds, or a number is not whole.
     ValueError
-        If there is no such concept, an argument is out of its range, or no bird has a substitution.
+        If there is no such concept, `per_bird` is below 1, or no bird has a substitution.
 
     Examples
     --------
@@ -108,7 +105,6 @@ class PaintedSubstitutions(Dataset[SubstitutionSample]):
     [2.0]
     """
 
-    @check_arguments(birds=Instance(PaintedBirds, "PaintedBirds"), per_bird=Whole(1), seed=Seed())
     def __init__(
         self,
         birds: PaintedBirds,
@@ -116,6 +112,7 @@ class PaintedSubstitutions(Dataset[SubstitutionSample]):
         concepts: Iterable[str | int] | None = None,
         seed: int = 0,
     ) -> None:
+        check_whole("per_bird", per_bird, 1)
         self.birds = birds
         self.class_names, self.concept_names, self.part_names = birds.class_names, birds.concept_names, birds.part_names
         self.part_of_concept, self.group_of_concept = birds.part_of_concept, birds.group_of_concept
@@ -133,7 +130,7 @@ class PaintedSubstitutions(Dataset[SubstitutionSample]):
         if not substitutions:
             raise ValueError(
                 "Expected argument `birds` to hold a bird of which one attribute can be replaced so that two labels "
-                "change but there is none. Take more birds or more concepts."
+                "change but there is none."
             )
         self.bird, self.added, self.removed = torch.tensor(substitutions).T.contiguous()
         self.group = self.group_of_concept[self.added]

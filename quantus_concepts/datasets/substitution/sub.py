@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from captum_concepts._support.checks import check_index
-from captum_concepts._support.constraints import Function, Instance, Whole, check_arguments
+from captum_concepts._support.checks import check_choice, check_index, check_whole
 from captum_concepts._support.files import printable, shorten
 from captum_concepts._support.running import warn_user
 from captum_concepts._support.shown import one_line, sample_html
@@ -112,8 +111,6 @@ class SUB(Dataset[SUBSample]):
     ------
     FileNotFoundError
         If there is no such folder, or no Parquet file in it.
-    TypeError
-        If `cub` is no data set of concepts, or the transform cannot be called.
     ValueError
         If pyarrow is missing, a file is damaged, has other columns, no names or labels beyond them, files name
         different labels, a name is unknown to `cub` (the nearest is named), or no attribute is one of its concepts.
@@ -129,11 +126,6 @@ class SUB(Dataset[SUBSample]):
     True
     """
 
-    @check_arguments(
-        cub=Instance(ConceptDataset, "a data set of concepts, as CUB200,"),
-        transform=Function(PREPARATIONS),
-        per_pair=Whole(1),
-    )
     def __init__(
         self,
         root: str | Path,
@@ -141,6 +133,10 @@ class SUB(Dataset[SUBSample]):
         transform: Callable[[Tensor], Tensor] | str | None = None,
         per_pair: int | None = None,
     ) -> None:
+        if isinstance(transform, str):
+            check_choice("transform", transform, PREPARATIONS)
+        if per_pair is not None:
+            check_whole("per_pair", per_pair, 1)
         self.transform = transform
         self.files = find_files(root)
         self._stored: tuple[tuple[int, int], Any] | None = None
@@ -181,9 +177,9 @@ class SUB(Dataset[SUBSample]):
             self._stored = None
             self._stored = (place.file, place.group), read_images(path, place.group)
         image = decode_image(self._stored[1], place.row, path)
-        if self.transform == "release":
+        if isinstance(self.transform, str):
             image = prepare_as_release(image)
-        elif callable(self.transform):
+        elif self.transform is not None:
             image = self.transform(image)
         return SUBSample(image, int(self.labels[index]))
 

@@ -17,8 +17,14 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from captum_concepts._support.checks import check_choice, check_folder, check_path, check_shape
-from captum_concepts._support.constraints import TEXT, Flag, Items, Location, Whole, check_arguments
+from captum_concepts._support.checks import (
+    check_axes,
+    check_choice,
+    check_folder,
+    check_path,
+    check_whole,
+    different_names,
+)
 from captum_concepts._support.files import (
     check_plain_file,
     clear_abandoned,
@@ -38,9 +44,13 @@ _BYTES = f"{IMAGE}.bytes"
 METADATA, SEPARATOR, OFFICIAL = b"huggingface", "--", "::"
 LICENCE = "cc-by-nc-4.0"
 FOLDER = "data"
-#: Of a file, and of the images of a row group once they are unpacked: reading takes six times as much memory. SUB has
-#: 38,400 rows in all; a row group of images usually has a hundred.
+#: Of a file, and of the images of a row group once they are unpacked. SUB has 38,400 rows in all; a row group of images
+#: usually has a hundred.
 MAX_ROWS, MAX_BYTES = 1_000_000, 2**28
+#: Labels read at a time.
+_BATCH = 2**16
+#: What can be written as an image: the path or the bytes of a file, a Pillow image, a tensor (3, H, W) in [0, 1].
+Picture = str | Path | bytes | Image.Image | Tensor
 FILE = "test-00000-of-00001.parquet"
 
 
@@ -70,7 +80,7 @@ def arrow(module: str = "pyarrow") -> Any:
         ) from None
 
 
-def find_files(root: Any) -> list[Path]:
+def find_files(root: str | Path) -> list[Path]:
     """Return the Parquet files of a folder, or of ``data`` in it, in the order of their names."""
     folder = check_folder("root", root, "the folder of SUB's Parquet files")
     for place in (folder / FOLDER, folder):
@@ -79,50 +89,53 @@ def find_files(root: Any) -> list[Path]:
             return files
     raise FileNotFoundError(
         f"Expected argument `root` to name the folder of SUB's Parquet files but {folder} and {folder / FOLDER} hold "
-        "none. Download the folder data of Jessica-bader/SUB."
+        "none."
     )
 
 
 def read_labels(path: Path) -> tuple[Names, np.ndarray, list[int]]:
     """Return names, the labels (n, 2) of attribute and bird, and the rows of each row group; no image is read."""
     with open_parquet(path) as file:
-        schema, n_rows = file.schema_arrow, file.metadata.num_rows
+        schema = file.schema_arrow
     names = _read_names(path, schema)
-    if n_rows > MAX_ROWS:
-        raise ValueError(f"{path} cannot be used: it has {n_rows:,} rows, more than {MAX_ROWS:,}. Split the file.")
-    for name in (ATTRIBUTE, BIRD):
-        # Before they are read: a text that all rows share may be long.
-        if not arrow().types.is_integer(kind := schema.field(name).type):
-            raise ValueError(f"{path} cannot be read: its {name} are {shorten(kind)}, expected whole numbers.")
     with open_parquet(path) as file:
-        table = file.read(columns=[ATTRIBUTE, BIRD], use_threads=False)
-        n_in_groups = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
-    if missing := [name for name in (ATTRIBUTE, BIRD) if table.column(name).null_count]:
-        raise ValueError(f"{path} cannot be read: some {missing[0]} are missing, expected whole numbers.")
-    labels = np.stack([table.column(name).to_numpy() for name in (ATTRIBUTE, BIRD)], 1)
+        for name in (ATTRIBUTE, BIRD):
+            # Before they are read: a text that all rows share may be long.
+            if not arrow().types.is_integer(kind := schema.field(name).type):
+                raise ValueError(f"its {name} are {shorten(kind)}, expected whole numbers")
+        parts, n_in_groups = [np.empty((0, 2), dtype=np.int64)], []
+        for group in range(file.num_row_groups):
+            # What the header says of the number of rows is not believed.
+            n_in_groups.append(0)
+            for batch in file.iter_batches(_BATCH, [group], [ATTRIBUTE, BIRD], use_threads=False):
+                if any(column.null_count for column in batch.columns):
+                    raise ValueError("a label is missing")
+                parts.append(np.stack([batch.column(name).to_numpy() for name in (ATTRIBUTE, BIRD)], 1))
+                n_in_groups[group] += len(batch)
+                if sum(n_in_groups) > MAX_ROWS:
+                    raise ValueError(f"it has more than {MAX_ROWS:,} rows")
+    labels = np.concatenate(parts)
     for column, label_names, kind in zip(labels.T, names, (ATTRIBUTE, BIRD), strict=False):
         outside = (column < 0) | (column >= len(label_names))
         if outside.any():
             raise ValueError(
                 f"{path} cannot be used: row {int(outside.argmax())} has {kind} {int(column[outside][0])} but its "
-                f"metadata names {len(label_names)}. Download it again."
+                f"metadata names {len(label_names)}."
             )
     return names, labels.astype(np.int64), n_in_groups
 
 
 def read_images(path: Path, group: int) -> Any:
     """Return the images of one row group, as they are stored."""
-    # Equal images, which a file holds once, are one in memory too.
-    with open_parquet(path, read_dictionary=[_BYTES]) as file:
-        stored = file.metadata.row_group(group)
-        columns = [stored.column(place) for place in range(stored.num_columns)]
-        size = sum(column.total_uncompressed_size for column in columns if column.path_in_schema == _BYTES)
-        if size <= MAX_BYTES:
-            return file.read_row_group(group, columns=[_BYTES], use_threads=False).column(IMAGE)
-    raise ValueError(
-        f"{path} cannot be used: the images of row group {group} unpack to {size:,} bytes, more than {MAX_BYTES:,}. "
-        "Write it with smaller row groups."
-    )
+    # One after another: what the header says of their size is not believed.
+    images, size = [], 0
+    with open_parquet(path) as file:
+        for batch in file.iter_batches(1, [group], [_BYTES], use_threads=False):
+            images.append(batch.column(IMAGE))
+            size += batch.nbytes
+            if size > MAX_BYTES:
+                raise ValueError(f"the images of row group {group} unpack to more than {MAX_BYTES:,} bytes")
+    return arrow().chunked_array(images)
 
 
 def decode_image(stored: Any, row: int, path: Path) -> Tensor:
@@ -136,7 +149,7 @@ def decode_image(stored: Any, row: int, path: Path) -> Tensor:
                 raise ValueError(f"{image.width} x {image.height} pixels, more than {MAX_PIXELS:,}")
             pixels = np.array(image.convert("RGB"))
     except Exception as error:  # a damaged file fails in any way
-        raise ValueError(f"An image of {path} cannot be read ({reason_of(error)}). Download the file again.") from error
+        raise ValueError(f"An image of {path} cannot be read ({reason_of(error)}).") from error
     return torch.from_numpy(pixels).permute(2, 0, 1).contiguous().float().div_(255)
 
 
@@ -149,14 +162,11 @@ def open_parquet(path: Path, **settings: Any) -> Iterator[Any]:
         with parquet.ParquetFile(path, **settings) as file:
             yield file
     except Exception as error:  # a damaged file fails in any way
-        raise ValueError(
-            f"Parquet file {path} cannot be read ({reason_of(error)}). It is damaged or none: download it again."
-        ) from error
+        raise ValueError(f"Parquet file {path} cannot be read ({reason_of(error)}).") from error
 
 
 def _read_names(path: Path, schema: Any) -> Names:
-    missing = [name for name in COLUMNS if name not in schema.names]
-    if missing:
+    if not set(COLUMNS) <= set(schema.names):
         raise ValueError(
             f"{path} is no file of SUB: expected the columns {list(COLUMNS)} but got {shorten(schema.names)}."
         )
@@ -172,10 +182,8 @@ def _read_names(path: Path, schema: Any) -> Names:
 
 
 def _as_names(column: str, names: Any) -> tuple[str, ...]:
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise TypeError(f"those of {column} are no list of texts")
-    if not all(name.strip() for name in names):
-        raise ValueError(f"{column} has an empty name")
+    if not isinstance(names, list) or not all(isinstance(name, str) and name.strip() for name in names):
+        raise TypeError(f"those of {column} are no list of names")
     counts = Counter(name.replace(SEPARATOR, OFFICIAL) for name in names)
     if doubled := [name for name, count in counts.items() if count > 1]:
         raise ValueError(f"{column} names {quote(doubled[0])} twice")
@@ -195,17 +203,8 @@ def schema_of(attributes: Sequence[str], birds: Sequence[str], licence: str) -> 
     return pa.schema(fields).with_metadata({METADATA: json.dumps({"info": info}).encode()})
 
 
-@check_arguments(
-    out=Location(),
-    attribute_names=Items(TEXT, "names", least=1),
-    bird_names=Items(TEXT, "names", least=1),
-    licence=TEXT,
-    rows_per_group=Whole(1),
-    overwrite=Flag(),
-    display_progressbar=Flag(),
-)
 def write_sub(
-    samples: Iterable[tuple[Any, str, str]],
+    samples: Iterable[tuple[Picture, str, str]],
     out: str | Path,
     *,
     attribute_names: Sequence[str],
@@ -250,10 +249,8 @@ def write_sub(
     ------
     FileExistsError
         If there is a file already.
-    TypeError
-        If an image is none.
     ValueError
-        If pyarrow is missing, a name is unknown, or there is no image.
+        If pyarrow is missing, a name is unknown or occurs twice, or there is no image.
 
     Examples
     --------
@@ -267,18 +264,13 @@ def write_sub(
     >>> data.concept_names, data.added.tolist(), data.bird.tolist()
     (['wing::red', 'wing::blue'], [0, 1], [1, 0])
     """
-    if isinstance(samples, str | bytes) or not isinstance(samples, Iterable):
-        raise TypeError(
-            f"Expected argument `samples` to give (image, attribute, bird) but got {type(samples).__name__}."
-        )
-    attributes, birds = list(attribute_names), list(bird_names)
-    for name, value in (("attribute_names", attributes), ("bird_names", birds)):
-        if len(set(value)) < len(value) or not all(value):
-            raise ValueError(f"Expected argument `{name}` to hold different names but got {value!r:.80}.")
-    folder = Path(out) / FOLDER
+    check_whole("rows_per_group", rows_per_group, 1)
+    attributes = different_names("attribute_names", attribute_names)
+    birds = different_names("bird_names", bird_names)
+    folder = check_path("out", out) / FOLDER
     path = folder / FILE
     if path.exists() and not overwrite:
-        raise FileExistsError(f"Expected argument `out` to name a new folder but {path} is there. Choose another one.")
+        raise FileExistsError(f"Expected argument `out` to name a new folder but {path} is there.")
     schema = schema_of([name.replace(OFFICIAL, SEPARATOR) for name in attributes], birds, licence)
     pa, parquet = arrow(), arrow("pyarrow.parquet")
     rows = _rows(progress(samples, "writing", unit="image", show=display_progressbar), attributes, birds)
@@ -294,7 +286,9 @@ def write_sub(
     return path
 
 
-def _rows(samples: Iterable[Any], attributes: list[str], birds: list[str]) -> Iterator[dict[str, Any]]:
+def _rows(
+    samples: Iterable[tuple[Picture, str, str]], attributes: list[str], birds: list[str]
+) -> Iterator[dict[str, Any]]:
     """Yield samples as rows of the file."""
     for image, attribute, bird in samples:
         check_choice("samples", attribute, attributes)
@@ -303,7 +297,7 @@ def _rows(samples: Iterable[Any], attributes: list[str], birds: list[str]) -> It
         yield {IMAGE: content, ATTRIBUTE: attributes.index(attribute), BIRD: birds.index(bird)}
 
 
-def _content(image: Any) -> bytes:
+def _content(image: Picture) -> bytes:
     """Return the bytes of an image file."""
     if isinstance(image, bytes):
         return image
@@ -312,10 +306,8 @@ def _content(image: Any) -> bytes:
         check_plain_file(path, "Image")
         return path.read_bytes()
     if isinstance(image, Tensor):
-        check_shape("samples", image, ("3", "H", "W"), (3, None, None))
+        check_axes(samples=(image, "3 H W"))
         image = Image.fromarray((image * 255).round().clamp(0, 255).byte().permute(1, 2, 0).cpu().numpy())
-    if not isinstance(image, Image.Image):
-        raise TypeError(f"Expected argument `samples` to give images but got {type(image).__name__}.")
     buffer = io.BytesIO()
     image.convert("RGB").save(buffer, "PNG")
     return buffer.getvalue()

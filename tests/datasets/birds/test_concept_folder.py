@@ -180,8 +180,8 @@ FULL = {f"{name}/{i}.{'png' if i < 2 else 'jpg'}": (1, 0) for name in CLASSES fo
     [
         ("", "table.csv, line 1: expected a header that starts with 'class' or 'image' but got ''"),
         ("class;fur\ncat;1\n", "line 1: expected a header that starts with 'class' or 'image' but got 'class;fur'"),
-        ("class\ncat\n", "line 1: expected one column per concept after 'class'"),
-        ("class,fur,fur\n", "line 1: expected a different name for each concept but got 'fur'"),
+        ("class\ncat\n", "line 1: expected one column for each concept, of another name, after 'class'"),
+        ("class,fur,fur\n", "line 1: expected one column for each concept, of another name, .* got 'fur,fur'"),
         (
             "class,fur\nbird,1\ncow,1\n",
             "line 3: expected a class that has a folder, of 'bird', 'cat', 'dog', but got 'cow'",
@@ -234,10 +234,10 @@ def test_a_bad_row_of_the_part_table_is_named(root, table, text, message):
 @pytest.mark.parametrize(
     ("part_of_concept", "message"),
     [
-        ({"fin": "ear"}, "`part_of_concept` to hold a known concept but got 'fin'"),
-        ({"fur": "skin"}, "`part_of_concept` to hold a known part but got 'skin'. Known are 'ear', 'tail'"),
-        ("concept,part\nfin,ear\n", "of.csv, line 2: expected a known concept, of 'fur'.* but got 'fin'"),
-        ("concept,part\nfur,ear\nfur,tail\n", "of.csv, line 3: expected one row for each concept but got 'fur'"),
+        ({"fin": "ear"}, "`part_of_concept` to hold a known concept, of 'fur', .* but got 'fin'"),
+        ({"fur": "skin"}, "`part_of_concept` to hold a known part, of 'ear', 'tail', but got 'skin'"),
+        ("concept,part\nfin,ear\n", "of.csv, line 2, to hold a known concept, of 'fur'.* but got 'fin'"),
+        ("concept,part\nfur,ear\nfur,tail\n", "of.csv, line 3, to name another concept but got 'fur' again"),
         ("fur,ear\n", "of.csv, line 1: expected the header 'concept,part' but got 'fur,ear'"),
     ],
 )
@@ -253,13 +253,13 @@ def test_empty_folders(root, table, tmp_path):
     with pytest.raises(ValueError, match=r"one folder per class in .*empty but there is no folder"):
         ConceptFolder(empty, table(PER_CLASS))
     (root / "masks").mkdir()
-    with pytest.raises(ValueError, match=r"images \(\.jpg, \.jpeg, \.png\) in .*masks but there are none"):
+    with pytest.raises(ValueError, match=r"images \(\.jpg, \.jpeg, \.png\) in .*masks, which is a class, but got none"):
         ConceptFolder(root, table(PER_CLASS))
 
 
 def test_half_a_split_is_refused(split_root, table):
     (split_root / "test").rename(split_root.parent / "elsewhere")
-    with pytest.raises(ValueError, match=r"in both .*train and .*test but there are none in .*test"):
+    with pytest.raises(FileNotFoundError, match=r"one folder per class but got .*test"):
         ConceptFolder(split_root, table(PER_CLASS))
 
 
@@ -267,3 +267,21 @@ def test_a_class_may_be_called_train(root, table):
     (root / "dog").rename(root / "train")
     data = ConceptFolder(root, table(PER_CLASS.replace("dog", "train")))
     assert data.class_names == ["bird", "cat", "train"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"split": "val"}, {"test_share": 1}, {"image_size": 0}, {"parts": None, "part_of_concept": {"fur": "ear"}}],
+)
+def test_settings_out_of_range_are_refused(root, table, changes):
+    with pytest.raises(ValueError, match=f"`{next(iter(changes))}`"):
+        ConceptFolder(root, table(PER_CLASS), **changes)
+
+
+def test_missing_files_are_named(root, table, tmp_path):
+    with pytest.raises(FileNotFoundError, match="`root`"):
+        ConceptFolder(tmp_path / "nowhere", table(PER_CLASS))
+    with pytest.raises(FileNotFoundError, match="`concepts`"):
+        ConceptFolder(root, tmp_path / "nowhere.csv")
+    with pytest.raises(FileNotFoundError, match="`parts`"):
+        ConceptFolder(root, table(PER_CLASS), tmp_path / "nowhere.csv")

@@ -295,22 +295,22 @@ def _more(name, text):
         (_cut("images.txt", 8), "image_class_labels.txt, line 9: expected the end of the file after 8 rows"),
         (_cut("classes.txt", 2), r"image_class_labels.txt, line 9: expected image 9, class \(1 or 2\) but got '9 3'"),
         (_line("train_test_split.txt", 4, "4 2"), r"split.txt, line 4: expected image 4, training \(0 or 1\)"),
-        (_line("attributes/attributes.txt", 2, "2 has_size::dagger"), "line 2: expected '2 has_bill_shape::...'"),
-        (_cut("attributes/attributes.txt", 311), "attributes.txt, line 312: expected 312 attributes"),
+        (_line("attributes/attributes.txt", 2, "2 has_size::dagger"), "line 2: expected '2 has_bill_shape'"),
+        (_cut("attributes/attributes.txt", 311), "attributes.txt, line 312: expected 312 names"),
         (_more("attributes/attributes.txt", "313 has_x::y"), "line 313: expected the end of the file after 312"),
         (_line("parts/parts.txt", 7, "7 right eye"), "parts.txt, line 7: expected '7 left eye' but got"),
-        (_cut("parts/parts.txt", 14), "parts.txt, line 15: expected 15 parts"),
+        (_cut("parts/parts.txt", 14), "parts.txt, line 15: expected 15 names"),
         (
             _line("parts/part_locs.txt", 17, "2 2 nan 3.0 1"),
             r"part_locs.txt, line 17: expected image 2, part 2, x \(",
         ),
         (
             _line("attributes/class_attribute_labels_continuous.txt", 2, "1.0 2.0"),
-            "continuous.txt, line 2: expected 312 numbers but got '2 columns'",
+            "continuous.txt, line 2: expected one of 3 lines of 312 numbers from 0 to 100 but got '1.0 2.0'",
         ),
         (
             _line("attributes/class_attribute_labels_continuous.txt", 2, " ".join(["101"] * 312)),
-            "continuous.txt, line 2: expected numbers from 0 to 100 but got '101'",
+            "continuous.txt, line 2: expected .* numbers from 0 to 100 but got '101",
         ),
         (_cut("attributes/class_attribute_labels_continuous.txt", 2), "continuous.txt, line 3: expected 3 rows"),
         (
@@ -342,7 +342,7 @@ def test_missing_images_are_listed(tmp_path):
     cub = write_cub(tmp_path)
     for name in CUB200(cub).image_paths[:2]:
         name.unlink()
-    with pytest.raises(FileNotFoundError, match=r"2 of 6 are missing: Black_.*_0001_1\.jpg, Black_.*_0002_2\.jpg\. Un"):
+    with pytest.raises(FileNotFoundError, match=r"2 of 6 are missing: Black_.*_0001_1\.jpg, Black_.*_0002_2\.jpg\."):
         CUB200(cub)
     assert len(CUB200(cub, split="test")) == 6
 
@@ -354,3 +354,24 @@ def test_a_class_without_training_images_has_no_majority(tmp_path):
     assert len(CUB200(cub)) == 8
     with pytest.raises(ValueError, match=r"no image of class '001\.Black_footed_Albatross' for training"):
         CUB200(cub, concept_labels="majority")
+
+
+def test_images_are_scaled_before_the_transform_and_parts_with_them(cub):
+    data = CUB200(cub, image_size=(32, 48), transform=v2.RandomHorizontalFlip(p=1))
+    by_hand = CUB200(cub, transform=v2.Compose([default_transform((32, 48)), v2.RandomHorizontalFlip(p=1)]))
+    assert data[0].image.shape == (3, 32, 48)
+    torch.testing.assert_close(data[0].image, by_hand[0].image)
+    torch.testing.assert_close(data[0].points, by_hand[0].points, equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"split": "val"}, {"concept_labels": "class"}, {"class_concepts": "image"}, {"image_size": (8, 8, 8)}]
+)
+def test_unknown_choices_are_refused(cub, changes):
+    with pytest.raises(ValueError, match=f"`{next(iter(changes))}`"):
+        CUB200(cub, **changes)
+
+
+def test_a_folder_that_is_not_cub_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match="`root` to be the folder of CUB-200-2011 but found neither"):
+        CUB200(tmp_path)

@@ -340,3 +340,38 @@ def test_a_sample_can_be_changed_without_changing_the_data_set(birds: PaintedBir
 def test_too_many_classes_are_refused() -> None:
     with pytest.raises(ValueError, match=r"different birds, 16, but got 20"):
         PaintedBirds(n_concepts=8)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"n_images": 1},
+        {"split": "val"},
+        {"image_size": 31},
+        {"image_size": (32, 64)},
+        {"n_classes": 1},
+        {"n_concepts": 105},
+        {"deviation": 1.5},
+        {"correlation": float("nan")},
+        {"first": -1},
+    ],
+)
+def test_settings_out_of_range_are_refused(changes):
+    with pytest.raises(ValueError, match=f"`{next(iter(changes))}`"):
+        PaintedBirds(**{"n_images": 2, "image_size": 32, "n_classes": 2, "n_concepts": 4} | changes)
+
+
+def test_a_size_of_two_numbers_is_that_of_a_square():
+    one, two = (PaintedBirds(2, image_size=size, n_classes=2, n_concepts=4) for size in (32, (32, 32)))
+    assert torch.equal(one[1].image, two[1].image)
+
+
+def test_images_and_concepts_that_there_are_not():
+    birds = PaintedBirds(2, image_size=32, n_classes=2, n_concepts=4)
+    for call in (lambda: birds[2], lambda: birds.images([0, 2]), lambda: birds.substitute(2, 0)):
+        with pytest.raises(IndexError, match="`index` to be below the number of images, 2"):
+            call()
+    for concept in ("red", 4, -1):
+        for call in (birds.substitute, birds.part_masks):
+            with pytest.raises(ValueError, match="`concept`"):
+                call(0, concept)

@@ -1,6 +1,7 @@
 """Explanations with votes: selecting, joining, checking."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -77,9 +78,9 @@ def test_targets():
         ({"votes": np.ones((N, 0, 6))}, "at least one annotator"),
         (
             {"votes": np.where(np.arange(72).reshape(N, 3, 6) < 2, [0.0, 6.0, 1, 1, 1, 1], 1.0)},
-            r"\[1, 5\], .* 2 do not: 0 \(item 0, annotator 0, Q1\), 6 \(item 0, annotator 0, Q2\)\. ",
+            r"\[1, 5\], .* 2 do not, the first is 0 \(item 0, annotator 0, Q1\)",
         ),
-        ({"votes": np.full((N, 3, 6), np.inf)}, r"72 do not: inf .*, \.\.\."),
+        ({"votes": np.full((N, 3, 6), np.inf)}, "72 do not, the first is inf"),
         ({"modalities": ["text"] * N}, r"`modalities` to hold only \['map', .*\] but got \['text'\]"),
         ({"image_ids": ["0", "1", "0", "2"]}, "`image_ids` to differ between data sets but '0' is in 'a' and in 'b'"),
     ],
@@ -87,6 +88,16 @@ def test_targets():
 def test_bad_values(changes, message):
     with pytest.raises(ValueError, match=message):
         _rated(**changes)
+
+
+def test_nullable_columns_of_pandas_are_accepted():
+    votes = pd.DataFrame({"vote": [3, None] * 36}, dtype="Int64").to_numpy(dtype=object).reshape(N, 3, 6)
+    rated = _rated(votes=votes, labels=pd.Series(list("abcd"), dtype="string"))
+    assert rated.votes.dtype == np.float64
+    np.testing.assert_array_equal(rated.votes.ravel(), [3.0, np.nan] * 36)
+    assert rated.labels.tolist() == list("abcd")
+    assert rated.select(pd.Series([3, 1], dtype="Int64")).labels.tolist() == ["d", "b"]
+    assert rated.select(pd.Series([True, False, False, True], dtype="boolean")).labels.tolist() == ["a", "d"]
 
 
 @pytest.mark.parametrize(

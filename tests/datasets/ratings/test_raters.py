@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -240,3 +241,25 @@ def test_a_selection_keeps_its_expected_votes(ratings: SimulatedRatings) -> None
     lists = ratings.select(ratings.modalities == "concepts")
     assert lists.simulated
     assert len(lists.expected) == len(lists) == (ratings.modalities == "concepts").sum()
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (lambda: SimulatedRaters(n_raters=0), "n_raters"),
+        (lambda: SimulatedRaters(bias=-1), "bias"),
+        (lambda: SimulatedRaters(noise=6), "noise"),
+        (lambda: SimulatedRaters().vote(np.ones(6)), "expected"),
+        (lambda: simulated_ratings(2, 0), "n_per_image"),
+        (lambda: simulated_ratings(2, len(EXPLAINERS) + 1), "n_per_image"),
+        (lambda: simulated_ratings(2, 2, n_concepts=25), "n_concepts"),
+    ],
+)
+def test_settings_out_of_range_are_refused(call, name) -> None:
+    with pytest.raises(ValueError, match=f"`{name}`"):
+        call()
+
+
+def test_expected_votes_of_another_shape_are_refused(ratings: SimulatedRatings) -> None:
+    with pytest.raises(ValueError, match="`expected` to have shape"):
+        replace(ratings, expected=ratings.expected[:-1])

@@ -250,12 +250,12 @@ def test_all_missing_files_are_listed(copy):
         ("[" * 100_000, "is no JSON"),
         (
             '[{}, {"img": "a.png", "explication": 3}, 7, {"img": "/etc/a.png"}, {"img": "../a.png"}]',
-            "5 faulty records: record 0 has no 'img', record 1 has no 'explication', record 2 is a int, .*"
+            r"5 faulty records: record 0: 'img' is no path .* record 1: 'explication' is no path .* record 2: a int .*"
             r"record 3: 'img' is no path inside the folder \('/etc/a.png'\), record 4: ",
         ),
         ('[{"img": "a", "explication": "a_1_2.png"}]', "record 0: 'Annotation' is no list of objects"),
         ('[{"img": "a", "explication": "a_1_2.png", "Annotation": [3]}]', "'Annotation' is no list of objects"),
-        ('[{"img": "a", "explication": "a.png", "Annotation": []}]', "1 faulty names .*: record 0: .*'a.png'"),
+        ('[{"img": "a", "explication": "a.png", "Annotation": []}]', r"1 faulty records: record 0: .*'a.png'"),
         (
             '[{"img": "a", "explication": "a_1_2.png", "Annotation": [{"Q1": 1}, {"q2": 3}]}]',
             "record 0: 'Annotation' has the key 'q2', where questions are called 'Q1' to 'Q6'",
@@ -268,11 +268,11 @@ def test_all_missing_files_are_listed(copy):
         ),
         (
             '[{"img": "a", "explication": "a_1_2.png", "predictedclass": ["cat"], "Annotation": [{"Q1": 1}]}]',
-            r"record 0: 'predictedclass' is \['cat'\], neither a name nor a whole number",
+            r"record 0: the class \['cat'\] is neither a name nor a whole number",
         ),
         (
             '[{"img": "a", "explication": "a_1_2.png", "GTclass": NaN, "Annotation": [{"Q1": 1}]}]',
-            "record 0: 'GTclass' is nan, neither a name nor a whole number",
+            "record 0: the class nan is neither a name nor a whole number",
         ),
         ('[{"img": "a", "img": "b"}]', "is no JSON .*has the key 'img' twice"),
     ],
@@ -311,3 +311,9 @@ def test_nothing_of_a_modality(tmp_path):
 def test_no_ratings_there(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no file human_annotations\.json in .*ENSTA-U2IS/PASTA"):
         PastaRatings(tmp_path)
+
+
+@pytest.mark.parametrize("changes", [{"modality": "maps"}, {"labels": "true"}, {"datasets": ()}])
+def test_unknown_choices(release, changes):
+    with pytest.raises(ValueError, match=f"`{next(iter(changes))}`"):
+        PastaRatings(release, **changes)

@@ -62,3 +62,9 @@ def test_same_seed_same_bits_in_any_order() -> None:
 def test_scenes_that_do_not_fit_each_other_are_refused(scenes: SceneSource, others: SceneSource, match: str) -> None:
     with pytest.raises(ValueError, match=match):
         MixedScenes(scenes, others)[0]
+
+
+@pytest.mark.parametrize("share", [(float("nan"), 0.2), (0.3, 0.2), (0.1, 0.5), (-0.1, 0.2)])
+def test_a_share_out_of_range_is_refused(share: tuple[float, float]) -> None:
+    with pytest.raises(ValueError, match="`share` to be"):
+        MixedScenes(Plain(), Plain(), share)

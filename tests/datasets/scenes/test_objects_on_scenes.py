@@ -296,15 +296,15 @@ def test_a_common_feature_that_cannot_be_is_refused(changes, message):
 def test_too_few_are_named():
     objects = Blocks()
     objects.labels = np.array([0] * 12 + [1] * 5 + [2])
-    with pytest.raises(ValueError, match=r"at least 2 cut-outs of each class.*'dog' has 1 cut-outs\. Add"):
+    with pytest.raises(ValueError, match=r"at least 2 groups of cut-outs.*'dog' has 1 cut-outs in 1 groups"):
         ObjectsOnScenes(objects, Plains())
-    with pytest.raises(ValueError, match=r"class 'attic' has 1 scenes\. So do 3 other"):
+    with pytest.raises(ValueError, match="class 'attic' has 1 scenes"):
         ObjectsOnScenes(Blocks(), Plains(1))
     scenes = Plains()
     scenes.class_names.append("empty")
     with pytest.raises(ValueError, match="'empty' has 0 scenes"):
         ObjectsOnScenes(Blocks(), scenes)
-    with pytest.raises(ValueError, match="'cow' has 6 cut-outs in 1 group"):
+    with pytest.raises(ValueError, match="'cow' has 6 cut-outs in 1 groups"):
         ObjectsOnScenes(Blocks(groups=[*range(6), *[6] * 6, *range(7, 13)]), Plains())
     with pytest.raises(ValueError, match="shared with other classes"):
         split_groups(np.array([0, 1, 2, 0, 1, 2]), np.array([0, 0, 1, 1, 2, 2]), ["a", "b", "c"], 0.5, [0], "cut-out")
@@ -338,7 +338,7 @@ PIXELS = np.zeros((4, 5, 3), np.uint8)
         (Blocks, Cutout(PIXELS, np.pad(np.ones((3, 5), bool), ((1, 0), (0, 0)))), r"cut-out \d+ to touch"),
         (Blocks, Cutout(PIXELS, np.ones((4, 4), bool)), r"cut-out \d+ to have pixels"),
         (Blocks, Cutout(PIXELS.astype(np.float32), np.ones((4, 5), bool)), r"cut-out \d+ to have pixels"),
-        (Blocks, Cutout(PIXELS, np.ones((4, 5), np.uint8)), r"cut-out \d+ to have pixels"),
+        (Blocks, Cutout(PIXELS, np.full((4, 5), 0.5)), r"mask of cut-out \d+ .* of 0 and 1, or 0 and 255, but got"),
         (Blocks, Cutout(PIXELS[..., 0], np.ones((4, 5), bool)), r"cut-out \d+ to have pixels"),
         (Plains, PIXELS[..., 0], r"scene \d+ to have shape \(h, w, 3\)"),
         (Plains, PIXELS.astype(float), r"scene \d+ to have shape \(h, w, 3\)"),
@@ -353,3 +353,54 @@ def test_bad_cutouts_and_scenes_are_numbered(kind, item, message):
     sources = (Bad(), Plains()) if kind is Blocks else (Blocks(), Bad())
     with pytest.raises(ValueError, match=message):
         ObjectsOnScenes(*sources)[0]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda mask: mask.astype(np.float32),
+        lambda mask: mask.astype(np.uint8) * 255,
+        lambda mask: np.repeat(mask[..., None], 3, axis=2).tolist(),
+    ],
+)
+def test_masks_of_0_and_255_and_of_equal_channels_are_accepted(change):
+    class Levels(Blocks):
+        def __getitem__(self, index):
+            pixels, mask = super().__getitem__(index)
+            return Cutout(pixels, change(mask))
+
+    images = ObjectsOnScenes(Levels(), Plains(), n_per_pair=1).images()
+    assert torch.equal(images, ObjectsOnScenes(Blocks(), Plains(), n_per_pair=1).images())
+
+
+def test_a_size_of_two_numbers_is_that_of_a_square():
+    pair = ObjectsOnScenes(Blocks(), Plains(), n_per_pair=1, image_size=(32, 32))
+    assert torch.equal(pair.images(), ObjectsOnScenes(Blocks(), Plains(), n_per_pair=1, image_size=32).images())
+    with pytest.raises(ValueError, match=r"`image_size` to be the side of square images in pixels but got \(32, 48\)"):
+        ObjectsOnScenes(Blocks(), Plains(), image_size=(32, 48))
+    with pytest.raises(ValueError, match="`image_size` to be at least 16 but got 15"):
+        ObjectsOnScenes(Blocks(), Plains(), image_size=15)
+
+
+@pytest.mark.parametrize("scale", [(0, 1), (float("nan"), 1), (0.5, 0.4), (0.5, 1.2)])
+def test_a_scale_out_of_range_is_refused(scale):
+    with pytest.raises(ValueError, match="`scale` to be"):
+        ObjectsOnScenes(Blocks(), Plains(), scale=scale)
+
+
+@pytest.mark.parametrize("changes", [{"split": "val"}, {"view": "so"}, {"test_share": 1.0}, {"commonality": 0.0}])
+def test_settings_out_of_range_are_refused(changes):
+    with pytest.raises(ValueError, match=f"`{next(iter(changes))}`"):
+        ObjectsOnScenes(Blocks(), Plains(), **changes)
+
+
+def test_images_past_the_end_are_refused():
+    data = ObjectsOnScenes(Blocks(), Plains(), n_per_pair=1)
+    for call in (data.images, data.masks, data.boxes):
+        with pytest.raises(IndexError, match="below the number of images"):
+            call([0, len(data)])
+    for call in (data.scene, data.pasted):
+        with pytest.raises(IndexError, match="below the number of images"):
+            call(len(data))
+    with pytest.raises(ValueError, match="`view`"):
+        data.with_view("both")

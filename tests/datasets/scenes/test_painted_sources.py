@@ -156,3 +156,10 @@ def test_the_mean_colour_does_not_tell_the_class_and_the_texture_of_a_part_does(
     # Half of the picture, as where an object covers the rest.
     assert score_on_second_half(spectra(pictures[:, 64:])) >= 0.8
     assert score_on_second_half(spectra(pictures[:, :, :64])) >= 0.8
+
+
+@pytest.mark.parametrize("changes", [{"n_per_class": 0}, {"size": 20}, {"size": 513}])
+@pytest.mark.parametrize("kind", [PaintedObjects, PaintedScenes])
+def test_settings_out_of_range_are_refused(kind: type[Source], changes: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match=f"`{next(iter(changes))}`"):
+        kind(**changes)

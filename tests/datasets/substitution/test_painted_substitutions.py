@@ -93,3 +93,9 @@ def test_birds_without_a_substitution_are_refused() -> None:
     odd = PaintedBirds(4, image_size=32, n_classes=2, n_concepts=4, deviation=1.0)
     with pytest.raises(ValueError, match=r"`birds` to hold a bird of which one attribute can be replaced"):
         PaintedSubstitutions(odd)
+
+
+@pytest.mark.parametrize("changes", [{"per_bird": 0}, {"concepts": ["red"]}, {"concepts": []}])
+def test_settings_out_of_range_are_refused(birds: PaintedBirds, changes: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=f"`{next(iter(changes))}`"):
+        PaintedSubstitutions(birds, **changes)
