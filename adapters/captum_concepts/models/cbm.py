@@ -30,8 +30,7 @@ from captum_concepts.backbones.backbone import Backbone
 from captum_concepts.backbones.embedding import embed_batches
 from captum_concepts.backbones.pooling import Maps, Pool, resolve_stages
 from captum_concepts.bank.bank import ConceptBank
-from captum_concepts.bank.directions import FITTING, Fitting, as_embeddings
-from captum_concepts.bank.fitting import check_given
+from captum_concepts.bank.directions import Fitting, as_embeddings
 from captum_concepts.bank.learnable import MIN_IMAGES, find_learnable, known_labels
 from captum_concepts.models.chain import VALUES, ConceptLayer, check_class_names, check_width, is_training, linear_part
 from captum_concepts.models.files import ModelContents, backbone_facts
@@ -202,7 +201,6 @@ class PostHocCBM(StoredCBM):
         values=Choice(VALUES),
         pool=POOL,
         maps=Function(),
-        **{name: rule for name, rule in FITTING.items() if name != "hold_back"},
         head=Function(HEADS),
         n_classes=Whole(1),
         min_images=Whole(1),
@@ -309,7 +307,7 @@ class PostHocCBM(StoredCBM):
         if bank is not None:
             replaced = {"method": method, "n_pos": n_pos, "n_neg": n_neg, "C": C}
             replaced |= {"concepts": concepts, "min_images": min_images}
-            width = check_given(features, bank, concept_labels=concept_labels, names=names, **replaced)
+            width = _check_given(features, bank, concept_labels=concept_labels, names=names, **replaced)
             # Raises if a vector has no margin, before the pass over the images.
             ConceptLayer(bank, values)
         if class_names is not None:
@@ -332,7 +330,7 @@ class PostHocCBM(StoredCBM):
             if learnable.left_out != left_out:
                 learnable.warn()
             fitting = Fitting(method, n_pos, n_neg, C, seed)
-            bank = ConceptBank._fit_learnable(rows, present, learnable, fitting, display_progressbar)
+            bank = ConceptBank.fit_learnable(rows, present, learnable, fitting, display_progressbar)
         else:
             bank = bank.to(rows.device, rows.dtype)
         with torch.no_grad():
@@ -347,6 +345,32 @@ class PostHocCBM(StoredCBM):
             banks = draw_random_banks(rows, labels, len(bank), k, n_banks=random_banks, values=values, seed=seed)
             model.random_banks = tuple(progress(banks, "Random banks", show=display_progressbar, total=random_banks))
         return model
+
+
+#: What a bank that is given takes the place of, with the defaults of `PostHocCBM.fit`.
+_REPLACED: dict[str, Any] = {"concept_labels": None, "names": None, "method": "svm", "n_pos": 100, "n_neg": 100, "C": 1}
+_REPLACED |= {"concepts": None, "min_images": MIN_IMAGES}
+
+
+def _check_given(backbone: Any, bank: Any, **replaced: Any) -> int:
+    """Validate a user-supplied bank and return its width."""
+    surplus = [
+        name
+        for name, value in replaced.items()
+        if value is not _REPLACED[name] and not (isinstance(value, str | int | float) and value == _REPLACED[name])
+    ]
+    if surplus:
+        raise ValueError(
+            f"Expected argument `bank`, which is fitted already, alone but got `{'`, `'.join(surplus)}` with it. "
+            "Leave one or the other out; `bank.rename` gives other names."
+        )
+    width = None if isinstance(backbone, nn.Module) else getattr(backbone, "channels", None)
+    if width not in (None, bank.cavs.shape[1]):
+        raise ValueError(
+            f"Expected argument `bank` to have the width of the embeddings, (L, d) = (*, {width}), but got "
+            f"{tuple(bank.cavs.shape)}. It is of another backbone, or another layer."
+        )
+    return int(bank.cavs.shape[1])
 
 
 def _count_classes(class_names: Sequence[str], n_classes: int | None) -> int:
