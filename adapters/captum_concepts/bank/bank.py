@@ -19,7 +19,7 @@ from captum_concepts._support.checks import (
     as_list,
     check_axes,
     check_binary,
-    check_finite,
+    check_finite_tensor,
     check_folder,
     check_names,
     check_range,
@@ -132,10 +132,8 @@ class ConceptBank:
             raise ValueError(f"Expected argument `cavs` to hold at least one number but got {tuple(rows.shape)}.")
         self.cavs = rows.clone() if rows.is_floating_point() else rows.float()
         self.intercepts = self._per_concept("intercepts", intercepts, 0.0)
-        for name, tensor in (("cavs", self.cavs), ("intercepts", self.intercepts)):
-            # On the device of the bank; only the message needs the values on the CPU.
-            if not tensor.isfinite().all():
-                check_finite(name, tensor)
+        check_finite_tensor("cavs", self.cavs)
+        check_finite_tensor("intercepts", self.intercepts)
         self.train_accuracy = self._per_concept("train_accuracy", train_accuracy, math.nan)
         self.test_accuracy = self._per_concept("test_accuracy", test_accuracy, math.nan)
         self.p_values = self._per_concept("p_values", p_values, math.nan)
@@ -227,7 +225,7 @@ class ConceptBank:
         """
         x, present = as_embeddings(features), to_array("labels", labels)
         check_axes(features=(x, "N d"), labels=(present, "N L"))
-        check_finite("features", x)
+        check_finite_tensor("features", x)
         check_binary("labels", present)
         fitting = Fitting(method, n_pos, n_neg, C, seed, hold_back).check()
         learnable = find_learnable(present, names, concepts, min_images)
@@ -535,7 +533,7 @@ class ConceptBank:
         check_whole("n_concepts", n_concepts, 1)
         features, pooling = resolve_stages(backbone, pool, maps, "backbone")
         places, embeddings = activations(features, pooling, images, batch_size)
-        check_finite("images", places)
+        check_finite_tensor("images", places)
         cavs = nn.functional.normalize(factorise(places, n_concepts, seed), dim=1)
         names = [f"concept {number}" for number in range(1, n_concepts + 1)]
         settings = {"method": "nmf", "seed": int(seed), "places": len(places)}
@@ -608,7 +606,7 @@ class ConceptBank:
         check_whole("n_features", n_features, 1)
         centre = torch.zeros(n_features) if mean is None else as_embeddings(mean, "mean")
         check_axes(mean=(centre, f"{n_features}"))
-        check_finite("mean", centre)
+        check_finite_tensor("mean", centre)
         directions = np.random.default_rng(seed).standard_normal((n_concepts, n_features))
         cavs = nn.functional.normalize(torch.as_tensor(directions).to(centre), dim=1)
         return cls(cavs, -cavs @ centre, names, settings={"method": "random", "seed": int(seed)})
