@@ -55,9 +55,7 @@ def _direction(cav: CAV, concept: int | str) -> tuple[str, Tensor]:
             raise ValueError(f"Expected argument `concept` to name one of {names} but got {concept!r}.")
         position = names.index(concept)
     else:
-        position = check_whole("concept", concept, 0)
-        if position >= len(names):
-            raise ValueError(f"Expected argument `concept` to lie in 0..{len(names) - 1} but got {concept}.")
+        position = check_whole("concept", concept, 0, len(names) - 1)
     stats = cav.stats or {}
     if stats.get("weights") is None or stats.get("classes") is None:
         raise ValueError(

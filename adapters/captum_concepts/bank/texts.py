@@ -8,16 +8,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from captum_concepts._support.checks import check_axes
 from captum_concepts._support.files import quote
 from captum_concepts._support.running import device_of, evaluation_mode
 from captum_concepts.bank.directions import as_embeddings
 
 
 def embed_texts(
-    model: Any, tokenizer: Callable[..., Any], texts: Sequence[str], templates: Any, batch_size: int
+    model: Any, tokenizer: Callable[..., Any], texts: Sequence[str], templates: list[str] | None, batch_size: int
 ) -> Tensor:
     """Return embeddings (L, d) of length 1, of a text alone or as the mean over templates."""
-    encode = _encoder(model)
     forms = list(texts)
     if templates is not None:
         bare = [template for template in templates if "{}" not in template]
@@ -29,7 +29,7 @@ def embed_texts(
         forms = [template.replace("{}", text) for text in texts for template in templates]
     with evaluation_mode(model), torch.no_grad():
         rows = [
-            encode(tokenizer, forms[start : start + batch_size], device_of(model))
+            _encode(model, tokenizer, forms[start : start + batch_size], device_of(model))
             for start in range(0, len(forms), batch_size)
         ]
     unit = nn.functional.normalize(as_embeddings(torch.cat(rows)), dim=1)
@@ -38,31 +38,23 @@ def embed_texts(
     return nn.functional.normalize(unit.unflatten(0, (len(texts), -1)).mean(1), dim=1)
 
 
-def _encoder(model: Any) -> Callable[[Callable[..., Any], list[str], torch.device], Tensor]:
-    """Return what tokenises and encodes texts with a model."""
-    methods = {name: getattr(model, name, None) for name in ("encode_text", "get_text_features")}
-    name = next((name for name, method in methods.items() if callable(method)), None)
-    if isinstance(model, type) or name is None:
+def _encode(model: Any, tokenizer: Callable[..., Any], texts: list[str], device: torch.device) -> Tensor:
+    """Tokenise and encode texts, as models of open_clip or of transformers do."""
+    if hasattr(model, "encode_text"):
+        rows = model.encode_text(tokenizer(texts).to(device))
+    elif hasattr(model, "get_text_features"):
+        tokens = _tokens(tokenizer, texts, model)
+        inputs = tokens if isinstance(tokens, Mapping) else {"input_ids": tokens}
+        rows = model.get_text_features(**{name: tensor.to(device) for name, tensor in inputs.items()})
+        # A tensor up to version 4 of transformers.
+        rows = getattr(rows, "pooler_output", rows)
+    else:
         raise TypeError(
             f"Expected argument `model` to have a method `encode_text`, as models of open_clip have, or "
             f"`get_text_features`, as CLIP and SigLIP of transformers, but got {type(model).__name__}."
         )
-
-    def encode(tokenizer: Callable[..., Any], texts: list[str], device: torch.device) -> Tensor:
-        if name == "encode_text":
-            rows = model.encode_text(_to_device(device, tokenizer(texts)))
-        else:
-            tokens = _tokens(tokenizer, texts, model)
-            inputs = tokens if isinstance(tokens, Mapping) else {"input_ids": tokens}
-            rows = model.get_text_features(**{name: _to_device(device, tensor) for name, tensor in inputs.items()})
-            # A tensor up to version 4 of transformers.
-            rows = getattr(rows, "pooler_output", rows)
-        if not isinstance(rows, Tensor) or rows.ndim != 2 or len(rows) != len(texts):
-            kind = tuple(rows.shape) if isinstance(rows, Tensor) else type(rows).__name__
-            raise ValueError(f"Expected argument `model` to encode texts as (n, d) = ({len(texts)}, *) but got {kind}.")
-        return rows
-
-    return encode
+    check_axes(**{"embeddings of `model`": (rows, f"{len(texts)} d")})
+    return rows  # type: ignore[no-any-return]
 
 
 def _tokens(tokenizer: Callable[..., Any], texts: list[str], model: Any) -> Any:
@@ -80,9 +72,3 @@ def _tokens(tokenizer: Callable[..., Any], texts: list[str], model: Any) -> Any:
         max_length=getattr(settings, "max_position_embeddings", None),
         return_tensors="pt",
     )
-
-
-def _to_device(device: torch.device, tokens: Any) -> Any:
-    if not callable(getattr(tokens, "to", None)):
-        raise TypeError(f"Expected argument `tokenizer` to return a tensor but got {type(tokens).__name__}.")
-    return tokens.to(device)
