@@ -54,7 +54,7 @@ def _encode(model: Any, tokenizer: Callable[..., Any], texts: list[str], device:
             f"`get_text_features`, as CLIP and SigLIP of transformers, but got {type(model).__name__}."
         )
     check_axes(**{"embeddings of `model`": (rows, f"{len(texts)} d")})
-    return rows  # type: ignore[no-any-return]
+    return rows
 
 
 def _tokens(tokenizer: Callable[..., Any], texts: list[str], model: Any) -> Any:

@@ -116,10 +116,10 @@ class BottleneckCBM(ConceptChain):
         layer: nn.Module = self.concept_layer.layer
         return layer
 
-    def project_features(self, features: Tensor, concepts: Concepts) -> Tensor:
+    def maps_from_features(self, features: Tensor, concepts: Concepts = None) -> Tensor:
         """Return the concept maps of features by the concept layer's weight, or by `project`."""
         if self.project is None:
-            return super().project_features(features, concepts)
+            return super().maps_from_features(features, concepts)
         maps = self.project(features, concepts)
         if maps.ndim != 4:
             raise ValueError(f"Expected argument `project` to give maps (N, k, h, w) but got {tuple(maps.shape)}.")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Sequence
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self, cast
 
 import torch
@@ -178,7 +179,8 @@ class PostHocCBM(StoredCBM):
         model.source, model.class_names = contents.backbone.source, contents.class_names
         model.random_banks = contents.random_banks
         if model.normalisation is None and contents.backbone.normalisation is not None:
-            model.normalisation = tuple(map(tuple, contents.backbone.normalisation))
+            mean, std = contents.backbone.normalisation
+            model.normalisation = tuple(mean), tuple(std)
         return model
 
     @classmethod
@@ -282,9 +284,10 @@ class PostHocCBM(StoredCBM):
         module, pooling = resolve_stages(features, pool, maps)
         width = None
         if bank is not None:
-            replaced = {"method": method, "n_pos": n_pos, "n_neg": n_neg, "C": C}
-            replaced |= {"concepts": concepts, "min_images": min_images}
-            width = _check_given(features, bank, concept_labels=concept_labels, names=names, **replaced)
+            replaced = {"concept_labels": concept_labels, "names": names, "method": method, "n_pos": n_pos}
+            replaced |= {"n_neg": n_neg, "C": C, "concepts": concepts, "min_images": min_images}
+            _check_given(features, bank, replaced)
+            width = bank.cavs.shape[1]
             # Raises if a vector has no margin, before the pass over the images.
             ConceptLayer(bank, values)
         if class_names is not None:
@@ -323,30 +326,26 @@ class PostHocCBM(StoredCBM):
         return model
 
 
-#: What a bank that is given takes the place of, with the defaults of `PostHocCBM.fit`.
-_REPLACED: dict[str, Any] = {"concept_labels": None, "names": None, "method": "svm", "n_pos": 100, "n_neg": 100, "C": 1}
-_REPLACED |= {"concepts": None, "min_images": MIN_IMAGES}
-
-
-def _check_given(backbone: Any, bank: Any, **replaced: Any) -> int:
-    """Validate a user-supplied bank and return its width."""
+def _check_given(features: nn.Module | Backbone, bank: ConceptBank, replaced: Mapping[str, Any]) -> None:
+    """Raise where a bank is given together with what it replaces, or is of another width than the embeddings."""
+    defaults = inspect.signature(PostHocCBM.fit).parameters
+    plain = str | int | float
     surplus = [
         name
         for name, value in replaced.items()
-        if value is not _REPLACED[name] and not (isinstance(value, str | int | float) and value == _REPLACED[name])
+        if value is not defaults[name].default and not (isinstance(value, plain) and value == defaults[name].default)
     ]
     if surplus:
         raise ValueError(
             f"Expected argument `bank`, which is fitted already, alone but got `{'`, `'.join(surplus)}` with it. "
             "Leave one or the other out; `bank.rename` gives other names."
         )
-    width = None if isinstance(backbone, nn.Module) else getattr(backbone, "channels", None)
-    if width not in (None, bank.cavs.shape[1]):
+    width = features.channels if isinstance(features, Backbone) else bank.cavs.shape[1]
+    if width != bank.cavs.shape[1]:
         raise ValueError(
             f"Expected argument `bank` to have the width of the embeddings, (L, d) = (*, {width}), but got "
             f"{tuple(bank.cavs.shape)}. It is of another backbone, or another layer."
         )
-    return int(bank.cavs.shape[1])
 
 
 def _count_classes(class_names: Sequence[str], n_classes: int | None) -> int:

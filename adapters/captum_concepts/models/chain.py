@@ -266,15 +266,11 @@ class ConceptChain(nn.Module, ABC):
         ValueError
             If there are no maps, or `concepts` has another shape or is out of range.
         """
-        return self.project_features(features, concepts)
+        return project_maps(self.feature_maps(features), self.map_weights(), concepts)
 
     def feature_maps(self, features: Tensor) -> Tensor:
         """Return the backbone's maps (N, d, h, w) from ``self.features(images)``."""
         return self.pooling.feature_maps(features, self._channels)
-
-    def project_features(self, features: Tensor, concepts: Concepts) -> Tensor:
-        """Return the concept maps of features; what `maps_from_features` is made of."""
-        return project_maps(self.feature_maps(features), self.map_weights(), concepts)
 
     def concept_maps(self, images: Tensor, concepts: Concepts = None) -> Tensor:
         """Return concept activation maps (N, k, h, w) of images.

@@ -93,7 +93,7 @@ class ModelContents:
 
     def pack(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """Return the facts, and the tensors on the CPU; raise for a head or residual that files cannot hold."""
-        model = {"names": self.bank.names, "settings": self.bank.settings, "values": self.values}
+        model: dict[str, Any] = {"names": self.bank.names, "settings": self.bank.settings, "values": self.values}
         model |= {name: _describe(stage, name) for name, stage in self.stages.items()}
         model |= {"backbone": asdict(self.backbone)}
         model |= {} if self.class_names is None else {"class_names": self.class_names}
@@ -175,7 +175,7 @@ def read_model(source: Path, kind: str) -> ModelContents:
 
 
 def _unpack(model: dict[str, Any], tensors: dict[str, Tensor], kind: str) -> ModelContents:
-    bank_tensors = {name: tensors[name] for name in TENSORS} | {P_VALUES: tensors.get(P_VALUES)}
+    bank_tensors = {name: tensors[name] for name in (*TENSORS, P_VALUES) if name in tensors}
     bank = ConceptBank(**bank_tensors, names=model["names"], settings=model["settings"])
     if model["values"] not in VALUES:
         raise ValueError(f"its values are {quote(model['values'])}, expected one of {list(VALUES)}")

@@ -145,9 +145,9 @@ class ResidualCBM(StoredCBM):
         """Whether a label is a value, as of the bottleneck."""
         return self.bottleneck.bounded
 
-    def project_features(self, features: Tensor, concepts: Concepts) -> Tensor:
+    def maps_from_features(self, features: Tensor, concepts: Concepts = None) -> Tensor:
         """Return the concept maps of features, those of the bottleneck."""
-        return self.bottleneck.project_features(features, concepts)
+        return self.bottleneck.maps_from_features(features, concepts)
 
     def random_models(self) -> list[PostHocCBM]:
         """Return those of the bottleneck: a concept model for each random bank, without a residual.
@@ -228,8 +228,8 @@ def split_linear(classifier: nn.Linear, cavs: Tensor, intercepts: Tensor) -> tup
     # Directions that are all but the same would get huge weights of opposite signs.
     in_span = weight @ torch.linalg.pinv(rows, rtol=0.01)
     parts = (in_span, torch.zeros_like(bias)), (weight - in_span @ rows, bias - in_span @ offsets)
-    head, residual = (_linear(*part, classifier.weight.dtype).train(classifier.training) for part in parts)
-    return head, residual
+    layers = [_linear(weight, bias, classifier.weight.dtype).train(classifier.training) for weight, bias in parts]
+    return layers[0], layers[1]
 
 
 def fit_residual(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from abc import abstractmethod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from huggingface_hub import ModelCard, ModelHubMixin, snapshot_download
 from huggingface_hub.constants import CONFIG_NAME, SAFETENSORS_SINGLE_FILE
@@ -35,7 +35,7 @@ class StoredCBM(ConceptChain, ModelHubMixin):
     #: Name of the class in files.
     _kind: str
     # Not None, so that the mixin does not collect the arguments of the constructor.
-    _hub_mixin_config: ClassVar[dict[str, Any]] = {}
+    _hub_mixin_config: dict[str, Any] = {}  # noqa: RUF012
 
     @abstractmethod
     def _contents(self) -> ModelContents:
