@@ -411,5 +411,8 @@ def _value_text(value: Any) -> str:
 
 def check_finite_tensor(name: str, value: torch.Tensor) -> None:
     """Raise as `check_finite` does, but look for NaN and infinity on the tensor's device."""
-    if value.is_floating_point() and not value.isfinite().all():
-        check_finite(name, value)
+    if value.is_floating_point() and value.numel():
+        # Needs no mask of the tensor's size.
+        low, high = value.detach().aminmax()
+        if not (low.isfinite() & high.isfinite()):
+            check_finite(name, value)
