@@ -244,6 +244,11 @@ X, Y, V = labelled_images(40)
         ([(X, Y, V + 1)], {}, "only 0 and 1 but got 2"),
         ([(X * float("nan"), Y, V)], {}, "`loader` to be finite"),
         (loader_of(X, Y, shuffle=True), {"concept_labels": V}, "not to shuffle"),
+        (loader_of(X, Y, V), {"values": "cosine"}, "`values` to be one of"),
+        (loader_of(X, Y, V), {"head": "logistics"}, "`head` to be one of .* Did you mean 'logistic'"),
+        (loader_of(X, Y, V), {"method": "svn"}, "`method` to be one of .* Did you mean 'svm'"),
+        (loader_of(X, Y, V), {"random_banks": -1}, "`random_banks` to be at least 0"),
+        (loader_of(X, Y, V), {"class_names": ["a"]}, "`n_classes` to be at least"),
     ],
 )
 def test_bad_input_of_fit(loader, kwargs, message):
