@@ -319,11 +319,11 @@ TENSORS: dict[str, tuple[Callable[[dict[str, Tensor]], object], str]] = {
     "infinity": (lambda tensors: tensors["head.bias"].fill_(torch.inf), "bias holds NaN or infinity"),
     "whole numbers": (
         lambda tensors: tensors.update({"head.weight": torch.ones(5, 3, dtype=torch.int32)}),
-        "weight holds torch.int32",
+        "its head cannot be built",
     ),
     "two types": (
         lambda tensors: tensors.update({"head.weight": tensors["head.weight"].double()}),
-        r"its head cannot be built \(bias holds torch.float32; weight holds torch.float64, expected one type",
+        "its head cannot be built",
     ),
     "fewer channels": (
         lambda tensors: tensors.update({"cavs": tensors["cavs"][:, 1:].contiguous()}),
