@@ -155,3 +155,13 @@ def test_a_folder_is_what_the_hub_would_hold(hub: Path, tmp_path: Path, cbm: Pos
         "config.json",
         "model.safetensors",
     ]
+
+
+def test_a_folder_is_pushed_as_the_hosts_do_it(hub: Path, tmp_path: Path, cbm: PostHocCBM, features: nn.Module) -> None:
+    cbm.save_pretrained(tmp_path / "local", repo_id="me/birds", push_to_hub=True)
+    images = torch.ones(1, 3, 8, 8)
+    assert torch.equal(PostHocCBM.from_pretrained("me/birds", features)(images), cbm(images))
+    # A card that is there, which may have been written by hand, stays.
+    (tmp_path / "local" / "README.md").write_text("mine")
+    cbm.save_pretrained(tmp_path / "local")
+    assert (tmp_path / "local" / "README.md").read_text() == "mine"

@@ -258,7 +258,8 @@ class StoredCBM(ConceptChain, ModelHubMixin):
         """
         self._checked_contents().pack()
         card = {"repo_id": repo_id, "metrics": metrics, "description": description, "license": license}
-        return str(super().push_to_hub(repo_id, model_card_kwargs=card, **hub))
+        hub.setdefault("model_card_kwargs", card)
+        return str(super().push_to_hub(repo_id, **hub))
 
     def generate_model_card(
         self,
