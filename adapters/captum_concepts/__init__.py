@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from captum_concepts.models.cbm import PostHocCBM
     from captum_concepts.models.heads import fit_elastic_net, fit_logistic, prune
     from captum_concepts.models.interventions import Levels
-    from captum_concepts.models.pyc import from_pyc
     from captum_concepts.models.residual import Contributions, ResidualCBM, fit_residual
     from captum_concepts.pictures.show import plot_contributions, show_concepts, show_top_images
     from captum_concepts.tcav.folders import TCAVScores, tcav_folders
@@ -68,7 +67,6 @@ __all__ = [
     "fit_logistic",
     "fit_residual",
     "from_open_clip",
-    "from_pyc",
     "from_timm",
     "from_torchvision",
     "from_transformers",

@@ -204,6 +204,12 @@ def test_few_images_give_one_warning_that_counts_the_concepts():
     [
         ({"labels": [[0, 1], [0, 0], [0, 1], [0, 0]], "names": ["wing", "tail"]}, r"none of 2 .*'wing' \(0 with, 4"),
         ({"labels": [[1, 1], [0, 1], [0, 1], [0, 1]]}, r"'concept 1' \(4 with, 0 without\)"),
+        ({"labels": [[0, 1], [1, 0]]}, r"`labels` to have shape \(N, L\) = \(4, \*\) but got \(2, 2\)"),
+        ({"labels": [[0, 1], [1, 0], [0, 2], [1, 0]]}, "`labels` to hold only 0 and 1 but got 2"),
+        ({"features": torch.full((4, 2), torch.nan)}, "`features` to be finite"),
+        ({"hold_back": 1.0}, r"`hold_back` to lie in \[0, 1\)"),
+        ({"C": 0}, r"`C` to lie in \(0, inf\)"),
+        ({"concepts": "beak"}, "none is 'beak'"),
     ],
 )
 @pytest.mark.parametrize("method", ["svm", "mean"])

@@ -82,7 +82,7 @@ def test_from_captum_points_as_captums_own_classifier():
         ([None], {}, TypeError, "got NoneType.*compute_cavs"),
         (CAV([Concept(0, "a", None)], "x"), {}, ValueError, "has no weights"),
         (captum_cav(["a"], [5], [[1.0]]), {}, ValueError, r"row for 'a' \(id 0\)"),
-        (captum_cav(["a"], [0], [[1.0]]), {"concept": 1}, ValueError, r"`concept` to lie in 0..0"),
+        (captum_cav(["a"], [0], [[1.0]]), {"concept": 1}, ValueError, r"`concept` to lie in \[0, 0\]"),
         (captum_cav(["a"], [0], [[1.0]]), {"concept": "b"}, ValueError, r"name one of \['a'\]"),
         (
             [captum_cav(["a"], [0], [[1.0]]), captum_cav(["b"], [0], [[1.0, 2.0]])],

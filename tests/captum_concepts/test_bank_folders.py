@@ -200,10 +200,10 @@ def test_random_sets_as_concepts_are_significant_at_the_nominal_rate(n_sets: int
 
 #: What is done to a folder that is right, and what the error has to say.
 FAULTS = {
-    "empty": (lambda r: (r / "blue").mkdir(), r"Expected images .* in .*blue but it holds nothing"),
+    "empty": (lambda r: (r / "blue").mkdir(), r"Expected images .* in .*blue but it holds none"),
     "no images": (
         lambda r: ((r / "blue").mkdir(), (r / "blue" / "a.txt").write_text("a")),
-        r"blue but it holds 1 files of other kinds, 'a.txt'",
+        r"blue but it holds none",
     ),
     "one image": (lambda r: write(r / "blue", 1), r"at least 2 images in .*blue, .* but there is 1"),
     "a folder inside": (lambda r: write(r / "red" / "more", 2), r"images in .*red but there is a folder 'more'"),
@@ -222,7 +222,6 @@ FAULTS = {
         lambda r: (r / "red" / "a.png").symlink_to(r / "no"),
         r"red/a.png .* it is a link to nothing",
     ),
-    "two names": (lambda r: write(r / "Red", 2), r"different names in .* but 'Red' and 'red' are one"),
     "no random": (lambda r: (r / "random").rename(r / "others"), r"a folder 'random' in .* but 'others' has neither"),
     "one concept": (lambda r: write(r / "positive", 2), r"`root` to hold one folder for each concept but .*itself"),
 }
@@ -263,7 +262,7 @@ def test_images_that_give_nothing_finite_are_named(tmp_path: Path) -> None:
             lambda image: torch.zeros(3, 4, 4, dtype=torch.uint8),
             r"give a tensor .* got torch.uint8 of shape \(3, 4, 4\)",
         ),
-        (lambda image: {"pixel_values": [image]}, r"give .* got dict\. With a processor: .*\"pixel_values\"\]\[0\]"),
+        (lambda image: {"pixel_values": [image]}, r"give .* got dict\..* pixel values"),
         (lambda image: torch.zeros(1, 3, 4, 4), r"give .* of shape \(1, 3, 4, 4\)\. Of a batch of one image"),
         (lambda image: 1 / 0, r"take an RGB image of Pillow but it failed on .*png \(division by zero\)"),
         (lambda image: torch.zeros(3, 4, image.width), r"give images of one size but got \(3, 4, 4\) and \(3, 4, 5\)"),

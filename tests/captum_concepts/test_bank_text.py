@@ -114,3 +114,19 @@ def test_templates_are_averaged_over_the_sphere_by_hand() -> None:
 def test_one_bare_template_changes_nothing() -> None:
     plain = ConceptBank.from_text(Letters(), letters, ["aab"])
     torch.testing.assert_close(ConceptBank.from_text(Letters(), letters, ["aab"], templates=["{}"]).cavs, plain.cavs)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"prompts": []}, ValueError, "`prompts` and `templates` to hold at least one text"),
+        ({"prompts": "bird"}, TypeError, "`prompts` to be a sequence of texts"),
+        ({"names": ["a"]}, ValueError, "`names` to hold one name for each of 2"),
+        ({"templates": ["a photo"]}, ValueError, r"with \{\} where the prompt goes but got 'a photo'"),
+        ({"model": nn.Linear(1, 1)}, TypeError, "`encode_text`, as models of open_clip have"),
+    ],
+)
+def test_what_does_not_fit_is_refused(model: Any, arguments: dict[str, Any], error: type, message: str) -> None:
+    good = {"model": model, "tokenizer": tokenizer(), "prompts": PROMPTS}
+    with pytest.raises(error, match=message):
+        ConceptBank.from_text(**good | arguments)

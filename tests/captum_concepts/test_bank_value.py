@@ -34,6 +34,25 @@ def test_array_is_copied_and_named():
     assert ConceptBank([[3, 4]]).norms.tolist() == [5.0]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"cavs": np.eye(2, dtype=bool)}, TypeError, "`cavs` to hold numbers .* Is it a mask"),
+        ({"cavs": np.ones(2)}, ValueError, r"`cavs` to have shape \(L, d\) but got \(2,\)"),
+        ({"cavs": np.ones((2, 0))}, ValueError, "`cavs` to hold at least one number"),
+        ({"cavs": [[np.nan, 1.0]]}, ValueError, "`cavs` to be finite"),
+        ({"intercepts": [0.0, np.inf]}, ValueError, "`intercepts` to be finite"),
+        ({"intercepts": [0.0]}, ValueError, r"`intercepts` to have shape \(L,\) = \(2,\) but got \(1,\)"),
+        ({"test_accuracy": [0.5, 1.5]}, ValueError, r"`test_accuracy` to lie in \[0, 1\]"),
+        ({"names": ["a", "a"]}, ValueError, "`names` to hold different names"),
+        ({"names": {"a", "b"}}, TypeError, "a set, which has no order"),
+    ],
+)
+def test_bad_banks_are_refused(arguments, error, message):
+    with pytest.raises(error, match=message):
+        ConceptBank(**{"cavs": np.eye(2)} | arguments)
+
+
 @pytest.mark.parametrize("chosen", [["beak", "red wing"], [2, 0], np.array([2, 0]), torch.tensor([2, 0]), ["beak", 0]])
 def test_select_keeps_the_order_given(bank, chosen):
     part = bank.select(chosen)
@@ -93,6 +112,7 @@ def test_join_keeps_rows_accuracies_and_settings():
 @pytest.mark.parametrize(
     ("banks", "error", "message"),
     [
+        ([], ValueError, "at least one bank"),
         ([ConceptBank(np.eye(2)), ConceptBank(np.eye(3))], ValueError, r"of one width, .* but got \[2, 3\]"),
         ([ConceptBank(np.eye(2))] * 2, ValueError, r"different names but 'concept 0', 'concept 1' occur .*rename"),
     ],
@@ -135,6 +155,11 @@ def same(first, second):
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda bank: pickle.loads(pickle.dumps(bank))])
 def test_bank_can_be_copied(bank, copied):
     assert same(copied(bank), bank)
+
+
+def test_only_floating_point_types(bank):
+    with pytest.raises(TypeError, match="`dtype`"):
+        bank.to(dtype=torch.int64)
 
 
 def test_to_changes_the_type_of_all_tensors(bank):

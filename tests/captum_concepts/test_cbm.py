@@ -447,3 +447,20 @@ def test_everything_moves_with_the_model(make):
     x = images().to("meta")
     tensors = [*cbm.parameters(), *cbm.buffers(), cbm(x), cbm.concept_predictor(x), cbm.concept_maps(x)]
     assert {tensor.device.type for tensor in tensors} == {"meta"}
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: post_hoc("cosine"), "`values` to be one of .* but got 'cosine'"),
+        (lambda: PostHocCBM(backbone(), random_bank(), nn.Linear(L + 1, K)), "the values of 5 concepts but it takes 6"),
+        (
+            lambda: BottleneckCBM(backbone(), nn.Sequential(nn.Linear(D, L), nn.Sigmoid()), nn.Linear(L, K)),
+            "`concept_layer` to give logits",
+        ),
+        (lambda: post_hoc().concept_maps(images()[0]), r"`images` to have shape \(N, C, H, W\) but got \(3, 8, 8\)"),
+    ],
+)
+def test_parts_that_do_not_fit_are_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()

@@ -141,9 +141,12 @@ def test_what_a_backbone_knows_is_kept(path: Path) -> None:
     loaded = PostHocCBM.load(path, network())
     assert loaded.normalisation == ((0.5,) * 3, (0.25,) * 3)
     assert loaded.source == "timm:a.b"
-    # The name that is given to `save` is the one that counts.
-    loaded.save(path, backbone="torchvision:resnet18")
+    loaded.source = "torchvision:resnet18"
+    loaded.save(path)
     assert PostHocCBM.load(path, network()).source == "torchvision:resnet18"
+    loaded.source = "keras:resnet50"
+    with pytest.raises(ValueError, match="`source` to be one of"):
+        loaded.save(path)
 
 
 def test_the_backbone_is_built_from_its_name(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,7 +166,10 @@ def test_the_backbone_is_built_from_its_name(path: Path, monkeypatch: pytest.Mon
         return model
 
     monkeypatch.setattr(timm, "create_model", create)
-    loaded = PostHocCBM.load(path)
+    with pytest.raises(ValueError, match=r"names 'timm:test_resnet.*`download=True`"):
+        PostHocCBM.load(path)
+    assert not requests
+    loaded = PostHocCBM.load(path, download=True)
     assert requests == [(cut.source.removeprefix("timm:"), True)]
     images = torch.ones(1, 3, 32, 32)
     assert torch.equal(loaded(images), cbm(images))
@@ -264,9 +270,6 @@ def rewrite_file(path: Path, spoil: Callable[[dict[str, Tensor]], object] = dict
     save_file(tensors, path, header)
 
 
-BATCH_NORM = {"num_features": 3, "eps": 1e-5, "momentum": 0.1, "affine": False, "track_running_stats": False}
-
-
 def norm(**changed: Any) -> dict[str, Any]:
     """A layer as a file describes it."""
     settings = {"normalized_shape": [3], "eps": 1e-5, "elementwise_affine": False, "bias": False}
@@ -293,19 +296,12 @@ SPOILT: dict[str, tuple[Any, str]] = {
         "its head cannot be built",
     ),
     "many layers": ({"head": [{"layer": "ReLU", "settings": {}}] * 200_000}, "200,000 layers, more than 100"),
-    "a setting of a text": ({"head": norm(eps="x")}, "its head cannot be built .eps of LayerNorm is 'x'"),
     "a setting below 0": ({"head": norm(eps=-1.0)}, "eps of LayerNorm is -1.0"),
     "another width": ({"head": norm(normalized_shape=[5])}, "its head cannot be built"),
-    "a momentum of a text": (
-        {"head": {"layer": "BatchNorm1d", "settings": BATCH_NORM | {"momentum": "x"}}},
-        "momentum of BatchNorm1d is 'x'",
-    ),
     "deep brackets": ({"head": "["}, "its head cannot be built"),
     "unknown values": ({"values": "cosine"}, "damaged concept model: its values are 'cosine', expected one of"),
     "a setting of 0": ({"head": norm(eps=0)}, "eps of LayerNorm is 0"),
-    "a flag of a text": ({"head": norm(bias="no")}, "bias of LayerNorm is 'no'"),
-    "channels of a fraction": ({"backbone": FACTS | {"channels": 4.0}}, "channels of its backbone is 4.0"),
-    "a source of a number": ({"backbone": FACTS | {"source": 3}}, "source of its backbone is 3"),
+    "a source of a number": ({"backbone": FACTS | {"source": 3}}, "the source of its backbone is 3"),
 }
 
 
@@ -323,11 +319,11 @@ TENSORS: dict[str, tuple[Callable[[dict[str, Tensor]], object], str]] = {
     "infinity": (lambda tensors: tensors["head.bias"].fill_(torch.inf), "bias holds NaN or infinity"),
     "whole numbers": (
         lambda tensors: tensors.update({"head.weight": torch.ones(5, 3, dtype=torch.int32)}),
-        "weight holds torch.int32",
+        "its head cannot be built",
     ),
     "two types": (
         lambda tensors: tensors.update({"head.weight": tensors["head.weight"].double()}),
-        r"its head cannot be built \(bias holds torch.float32; weight holds torch.float64, expected one type",
+        "its head cannot be built",
     ),
     "fewer channels": (
         lambda tensors: tensors.update({"cavs": tensors["cavs"][:, 1:].contiguous()}),
@@ -400,6 +396,51 @@ def test_a_file_that_is_there_stays_if_writing_fails(path: Path, monkeypatch: py
         cbm.save(path)
     assert path.read_bytes() == before
     assert [part.name for part in path.parent.iterdir()] == [path.name]
+
+
+def test_a_folder_holds_facts_and_tensors(tmp_path: Path) -> None:
+    cbm = PostHocCBM(network(), bank(), head())
+    cbm.save_pretrained(tmp_path)
+    assert sorted(part.name for part in tmp_path.iterdir()) == ["README.md", "config.json", "model.safetensors"]
+    for load in (PostHocCBM.load, PostHocCBM.from_pretrained, PostHocCBM.from_hub):
+        assert torch.equal(load(tmp_path, network())(IMAGES), cbm(IMAGES))
+    facts = json.loads((tmp_path / "config.json").read_text())
+    assert facts["model"]["names"] == cbm.bank.names
+    with pytest.raises(ValueError, match=r"weights.*strict=False"):
+        PostHocCBM.from_pretrained(tmp_path, network(1))
+    # What is written over it and cannot be written leaves it as it was.
+    with pytest.raises(ValueError, match="`head`"):
+        PostHocCBM(network(), bank(), OwnHead(3, 5)).save_pretrained(tmp_path)
+    assert torch.equal(PostHocCBM.load(tmp_path, network())(IMAGES), cbm(IMAGES))
+
+
+@pytest.mark.parametrize(
+    ("config", "error", "message"),
+    [
+        (None, FileNotFoundError, r"no concept model in .*holds no config.json"),
+        ("[" * 100_000, ValueError, "config.json is no JSON"),
+        ("[]", ValueError, "damaged concept model: config.json holds no facts"),
+        ('{"kind": "ViT"}', ValueError, "of another kind"),
+        ("changed", ValueError, "damaged concept model: its content is not what was written"),
+        ("without", ValueError, "damaged concept model"),
+    ],
+)
+def test_folders_of_something_else_are_refused(
+    tmp_path: Path, config: str | None, error: type[Exception], message: str
+) -> None:
+    PostHocCBM(network(), bank(), head()).save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    facts = json.loads(path.read_text())
+    if config is None:
+        path.unlink()
+    elif config in ("changed", "without"):
+        facts = facts | {"model": facts["model"] | {"values": "raw"}} if config == "changed" else facts
+        facts.pop("sha256", None) if config == "without" else None
+        path.write_text(json.dumps(facts))
+    else:
+        path.write_text(config)
+    with pytest.raises(error, match=message):
+        PostHocCBM.load(tmp_path, network())
 
 
 def test_p_values_come_back(path: Path) -> None:

@@ -137,3 +137,43 @@ def test_fit_keeps_blas_to_one_thread_and_gives_the_others_back(monkeypatch):
         fit_logistic(*values_and_labels(2, n=20))
         assert {counts[0][library] for library in before} == {1}
         assert before.items() <= threads().items()
+
+
+@pytest.mark.parametrize("fit", [fit_logistic, fit_elastic_net])
+def test_labels_of_any_form_are_classes(fit):
+    x, y = values_and_labels(3)
+    expected = fit(x, y).weight
+    for labels in (y.astype(float), y[:, None], np.eye(3)[y], np.eye(3, dtype=int)[y], y.tolist(), torch.tensor(y)):
+        assert torch.equal(fit(x, labels).weight, expected)
+
+
+@pytest.mark.parametrize("fit", [fit_logistic, fit_elastic_net])
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"labels": [0, 1, 0]}, r"`labels` to have shape \(N,\) = \(4,\) but got \(3,\)"),
+        ({"labels": [0, 0, 0, 0]}, "`labels` to hold at least two classes"),
+        ({"labels": [0, -1, 0, 1]}, "`labels` to hold class indices"),
+        ({"labels": [0, 0.5, 0, 1]}, "`labels` to hold class indices"),
+        ({"labels": [[0, 1], [1, 1], [0, 1], [1, 0]]}, r"`labels` to have shape \(N,\)"),
+        ({"n_classes": 1}, "`n_classes` to be at least 2"),
+        ({"values": [[0.0], [np.nan], [1.0], [2.0]]}, "`values` to be finite"),
+        ({"max_iter": 0}, "`max_iter` to be at least 1"),
+    ],
+)
+def test_what_cannot_be_fitted_is_refused(fit, changes, message):
+    with pytest.raises(ValueError, match=message):
+        fit(**{"values": [[0.0], [1.0], [2.0], [3.0]], "labels": [0, 1, 0, 1]} | changes)
+
+
+@pytest.mark.parametrize(
+    ("fit", "settings", "message"),
+    [
+        (fit_logistic, {"C": 0}, r"`C` to lie in \(0, inf"),
+        (fit_elastic_net, {"alpha": 0}, r"`alpha` to lie in \(0, inf"),
+        (fit_elastic_net, {"l1_ratio": 2}, r"`l1_ratio` to lie in \[0, 1\]"),
+    ],
+)
+def test_settings_out_of_range_are_refused(fit, settings, message):
+    with pytest.raises(ValueError, match=message):
+        fit(*values_and_labels(2), **settings)

@@ -6,13 +6,13 @@ import shutil
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
-import huggingface_hub
 import pandas as pd
 import pytest
 import torch
 from huggingface_hub import HfApi, ModelCard
-from huggingface_hub.utils import EntryNotFoundError
+from huggingface_hub.utils import RevisionNotFoundError
 from torch import nn
 
 from captum_concepts import Backbone, ConceptBank, PostHocCBM, ResidualCBM
@@ -32,23 +32,24 @@ SCORES = pd.DataFrame({"metric": ["CEM", "CGIM"], "value": [0.75, float("nan")],
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a folder for each repository."""
 
-    def create(api: HfApi, repo_id: str, *, private: bool | None, exist_ok: bool) -> None:
+    def create(api: HfApi, repo_id: str, *, private: bool | None, exist_ok: bool) -> Any:
         (tmp_path / repo_id).mkdir(parents=True, exist_ok=exist_ok)
         (tmp_path / repo_id / "private").write_text(f"{private} {api.token}")
+        return SimpleNamespace(repo_id=repo_id)
 
-    def upload(api: HfApi, *, repo_id: str, folder_path: Path, commit_message: str) -> Any:
+    def upload(api: HfApi, *, repo_id: str, folder_path: Path, **options: Any) -> str:
         shutil.copytree(folder_path, tmp_path / repo_id, dirs_exist_ok=True)
-        return SimpleNamespace(commit_url=f"https://huggingface.co/{repo_id}/commit/1")
+        return f"https://huggingface.co/{repo_id}/commit/1"
 
-    def download(repo_id: str, filename: str, *, revision: str | None, token: Any, library_name: str) -> str:
-        path = tmp_path / repo_id / filename
-        if revision not in (None, "main") or not path.exists():
-            raise EntryNotFoundError("404")
-        return str(path)
+    def download(repo_id: str, *, allow_patterns: list[str], revision: str | None = None) -> str:
+        assert sorted(allow_patterns) == ["config.json", "model.safetensors"]
+        if revision not in (None, "main"):
+            raise RevisionNotFoundError("404", response=MagicMock())
+        return str(tmp_path / repo_id)
 
     monkeypatch.setattr(HfApi, "create_repo", create)
     monkeypatch.setattr(HfApi, "upload_folder", upload)
-    monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
+    monkeypatch.setattr("captum_concepts.models.store.snapshot_download", download)
     return tmp_path
 
 
@@ -71,8 +72,13 @@ def test_a_model_comes_back_from_the_hub(hub: Path, cbm: PostHocCBM, features: n
     for place in ("someone/birds", str(hub / "someone/birds")):
         loaded = PostHocCBM.from_hub(place, features, revision="main")
         assert torch.equal(loaded(images), cbm(images))
-    with pytest.raises(ValueError, match=r"`repo_id`.* someone/birds has no concept_model\.safetensors"):
-        PostHocCBM.from_hub("someone/birds", features, revision="other")
+    with pytest.raises(RevisionNotFoundError):
+        PostHocCBM.from_pretrained("someone/birds", features, revision="other")
+    (hub / "someone/empty").mkdir()
+    with pytest.raises(FileNotFoundError, match=r"no concept model in .*someone/empty"):
+        PostHocCBM.from_pretrained("someone/empty", features)
+    with pytest.raises(ValueError, match="download=True"):
+        PostHocCBM.from_pretrained("someone/birds")
 
 
 def test_the_card_says_what_the_model_is(hub: Path, cbm: PostHocCBM) -> None:
@@ -85,7 +91,7 @@ def test_the_card_says_what_the_model_is(hub: Path, cbm: PostHocCBM) -> None:
     for line in (
         "# birds",
         "Fitted on CUB.",
-        "cbm = PostHocCBM.from_hub('someone/birds')",
+        "cbm = PostHocCBM.from_pretrained('someone/birds', download=True)",
         "images = normalize(images, *cbm.normalisation)  # (N, C, H, W) in [0, 1]",
         f"- `{SOURCE}`",
         "- Images in [0, 1], normalised with mean [0.5, 0.5, 0.5] and deviation [0.25, 0.25, 0.25].",
@@ -110,9 +116,9 @@ def test_a_residual_on_the_hub(hub: Path, cbm: PostHocCBM, features: nn.Module) 
     loaded = ResidualCBM.from_hub("someone/birds", features)
     assert torch.equal(loaded(images), model(images))
     card = ModelCard((hub / "someone/birds/README.md").read_text(encoding="utf-8")).text
-    assert "cbm = ResidualCBM.from_hub('someone/birds')" in card
+    assert "cbm = ResidualCBM.from_pretrained('someone/birds', download=True)" in card
     assert "A residual on the embedding adds to the logits what the concepts do not say (PCBM-h)." in card
-    with pytest.raises(ValueError, match=r"Read it with `ResidualCBM\.load`, or `ResidualCBM\.from_hub`"):
+    with pytest.raises(ValueError, match=r"Read it with `ResidualCBM\.load`"):
         PostHocCBM.from_hub("someone/birds", features)
 
 
@@ -120,7 +126,7 @@ def test_a_card_without_what_is_not_known(hub: Path, features: nn.Module) -> Non
     PostHocCBM(features, BANK, nn.Linear(3, 7)).push_to_hub("birds", metrics=pd.concat([SCORES] * 60))
     card = ModelCard((hub / "birds/README.md").read_text(encoding="utf-8"))
     assert card.data.base_model is None
-    assert "from_hub('birds', features=backbone)" in card.text
+    assert "from_pretrained('birds', features=backbone)" in card.text
     assert "normal" not in card.text
     assert "Not named" in card.text
     assert card.text.count("| CEM |") == 50
@@ -143,18 +149,19 @@ def test_a_folder_is_what_the_hub_would_hold(hub: Path, tmp_path: Path, cbm: Pos
     sent = (hub / "me" / "birds" / "README.md").read_text(encoding="utf-8")
     card = (tmp_path / "deep" / "birds" / "README.md").read_text(encoding="utf-8")
     assert card == sent.replace("me/birds", "birds")
-    assert cbm.model_card(SCORES, repo_id="me/birds") == sent
+    assert str(cbm.generate_model_card(SCORES, repo_id="me/birds")) == sent
     assert sorted(path.name for path in (tmp_path / "deep" / "birds").iterdir()) == [
         "README.md",
-        "concept_model.safetensors",
+        "config.json",
+        "model.safetensors",
     ]
 
 
-def test_a_push_without_a_network_says_what_to_do(cbm: PostHocCBM, monkeypatch: pytest.MonkeyPatch, hub: Path) -> None:
-    def refuse(*args: Any, **kwargs: Any) -> None:
-        raise ConnectionError("offline mode is enabled")
-
-    monkeypatch.setattr(HfApi, "create_repo", refuse)
-    with pytest.raises(ConnectionError, match="offline") as caught:
-        cbm.push_to_hub("me/birds")
-    assert "save_pretrained(folder)" in caught.value.__notes__[0]
+def test_a_folder_is_pushed_as_the_hosts_do_it(hub: Path, tmp_path: Path, cbm: PostHocCBM, features: nn.Module) -> None:
+    cbm.save_pretrained(tmp_path / "local", repo_id="me/birds", push_to_hub=True)
+    images = torch.ones(1, 3, 8, 8)
+    assert torch.equal(PostHocCBM.from_pretrained("me/birds", features)(images), cbm(images))
+    # A card that is there, which may have been written by hand, stays.
+    (tmp_path / "local" / "README.md").write_text("mine")
+    cbm.save_pretrained(tmp_path / "local")
+    assert (tmp_path / "local" / "README.md").read_text() == "mine"

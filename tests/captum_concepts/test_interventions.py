@@ -212,3 +212,48 @@ def test_nothing_is_left_behind(make: Any) -> None:
         logits = cbm.intervene(inputs, [0], [1.0])
         cbm.value_levels([(INPUTS,)])
     assert not logits.requires_grad
+
+
+X, Y = torch.randn(8, 3, generator=torch.Generator().manual_seed(3)), torch.arange(8) % 2
+REFUSED: dict[str, tuple[Any, str]] = {
+    "a concept that is not there": (lambda: post_hoc().intervene(INPUTS, "rde", 1.0), "none is 'rde'"),
+    "a concept twice": (lambda: post_hoc().intervene(INPUTS, [1, 1], 1.0), "some occur twice"),
+    "values of another number": (lambda: post_hoc().intervene(INPUTS, [0, 1], [1.0, 2.0, 3.0]), "`values` to be one"),
+    "levels that descend": (
+        lambda: post_hoc().intervene(INPUTS, [0], [1], (np.ones(3), np.zeros(3))),  # type: ignore[arg-type]
+        "no low one is above",
+    ),
+    "one number an input": (lambda: post_hoc().intervene(INPUTS[:, 0], [0], 1.0), "`inputs` to have shape"),
+    "percentiles that descend": (lambda: post_hoc().value_levels([(X,)], percentiles=(95, 5)), "`percentiles`"),
+    "embeddings with NaN": (lambda: post_hoc().value_levels([(X * torch.nan,)]), "`loader` to be finite"),
+    "no images": (lambda: post_hoc().value_levels([]), "`loader` to give at least one batch"),
+    "a head of other concepts": (
+        lambda: post_hoc().with_head(nn.Linear(4, 2)),
+        "the values of 3 concepts but it takes",
+    ),
+    "a class that is not there": (lambda: prune(post_hoc(), 0, 2), r"`classes` to lie in \[0, 1\]"),
+    "a concept to prune that is not there": (lambda: prune(post_hoc(), "rde"), "none is 'rde'"),
+    "a residual beside a residual": (
+        lambda: ResidualCBM(ResidualCBM(post_hoc(), nn.Linear(3, 2)), nn.Linear(3, 2)),
+        "no residual yet",
+    ),
+    "a residual of another width": (
+        lambda: ResidualCBM(post_hoc(), nn.Linear(4, 2)),
+        r"\(3, 2\) numbers but got \(4, 2",
+    ),
+    "a residual of one class": (lambda: ResidualCBM(post_hoc(), nn.Linear(3, 1)), r"\(3, 2\) numbers but got \(3, 1"),
+    "a classifier of another width": (
+        lambda: ResidualCBM.of_classifier(nn.Identity(), ConceptBank(torch.eye(3)), nn.Linear(4, 2)),
+        "`classifier` to take embeddings",
+    ),
+    "a residual without labels": (lambda: fit_residual(post_hoc(), Embeddings(X, None, None)), "class labels"),
+    "a residual of other classes": (lambda: fit_residual(post_hoc(), [(X, Y + 1)]), "labels below K = 2"),
+    "a penalty of 0": (lambda: fit_residual(post_hoc(), [(X, Y)], C=0), r"`C` to lie in \(0, inf"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_does_not_fit_is_refused(case: str) -> None:
+    call, message = REFUSED[case]
+    with pytest.raises(ValueError, match=message):
+        call()

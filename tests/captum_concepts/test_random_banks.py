@@ -130,3 +130,18 @@ def test_a_table_of_scores_is_drawn_with_its_baseline() -> None:
     figure, axes = plot_summary(score_concepts(bare, BATCHES, top_l=[1]))
     assert not any(ax.patches for ax in axes)
     plt.close(figure)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"labels": LABELS[:7]}, r"`labels` to have shape \(N,\) = \(40,\)"),
+        ({"features": torch.full((N, 4), torch.nan)}, "`features` to be finite"),
+        ({"values": "cosine"}, "`values` to be one of"),
+        ({"n_banks": 0}, "`n_banks` to be at least 1"),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused_at_once(changes: dict[str, object], message: str) -> None:
+    arguments: dict[str, object] = {"features": torch.ones(N, 4), "labels": LABELS, "n_concepts": L}
+    with pytest.raises(ValueError, match=message):
+        random_banks(**arguments | changes)  # type: ignore[arg-type]

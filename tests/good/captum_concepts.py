@@ -80,11 +80,6 @@ GOOD: Mapping[str, Mapping[str, Any]] = {
     "LayerFeatures": {"model": NET, "layer": "0"},
     "PostHocCBM": {"features": BACKBONE, "bank": BANK, "head": nn.Linear(3, 2)},
     "PostHocCBM.fit": {"features": BACKBONE, "loader": LOADER, "n_pos": 2, "n_neg": 2, "min_images": 1},
-    "PostHocCBM.from_hub": {"repo_id": "someone/birds", "features": BACKBONE},
-    "PostHocCBM.load": {"path": "cbm.safetensors", "features": BACKBONE},
-    "PostHocCBM.push_to_hub": {"repo_id": "someone/birds"},
-    "PostHocCBM.save_pretrained": {"folder": "cbm"},
-    "PostHocCBM.save": {"path": "cbm.safetensors"},
     "RandomAttribution.attribute": {"inputs": IMAGES},
     "RandomAttribution": {"forward_func": NET},
     "ResidualCBM": {"bottleneck": CBM, "residual": nn.Linear(2, 2)},
@@ -99,7 +94,6 @@ GOOD: Mapping[str, Mapping[str, Any]] = {
     "fit_logistic": {"values": FEATURES, "labels": CLASSES},
     "fit_residual": {"cbm": CBM, "loader": LOADER},
     "from_transformers": {"model": NET},
-    "from_pyc": {"model": NET},
     "gallery": {"images": PICTURE[None], "maps": MAP[None, None], "names": ["red"]},
     "method_from_spec": {"spec": "Occlusion"},
     "overlay": {"image": PICTURE, "map": MAP},
@@ -115,6 +109,6 @@ GOOD: Mapping[str, Mapping[str, Any]] = {
 #: Functions that need a file, a folder of images, another library's model or the network, and what has nothing to show.
 NOT_RUN = {
     *("ConceptBank.from_captum", "ConceptBank.from_folders", "ConceptBank.from_text", "ConceptBank.load"),
-    *("PostHocCBM.from_hub", "PostHocCBM.load", "PostHocCBM.push_to_hub", "from_pyc", "tcav_folders"),
+    *("tcav_folders"),
     "TCAVScores.plot",
 }

@@ -407,3 +407,12 @@ def to_tensor(name: str, value: Any) -> torch.Tensor:
 def _value_text(value: Any) -> str:
     """Return a text or a number as it is written, and the kind of anything else."""
     return repr(value) if isinstance(value, str | int | float | complex | None) else type(value).__name__
+
+
+def check_finite_tensor(name: str, value: torch.Tensor) -> None:
+    """Raise as `check_finite` does, but look for NaN and infinity on the tensor's device."""
+    if value.is_floating_point() and value.numel():
+        # Needs no mask of the tensor's size.
+        low, high = value.detach().aminmax()
+        if not (low.isfinite() & high.isfinite()):
+            check_finite(name, value)

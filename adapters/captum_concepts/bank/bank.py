@@ -2,30 +2,59 @@
 
 from __future__ import annotations
 
+import difflib
+import math
+import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Self
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
-from captum.concept import CAV, Concept
+from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from captum_concepts._support.checks import check_finite, check_names, check_shape, check_whole
-from captum_concepts._support.constraints import TEXT, Choice, Function, Instance, Items, Seed, Whole, check_arguments
-from captum_concepts._support.files import quote
-from captum_concepts._support.running import device_of, evaluation_mode
+from captum_concepts._support.checks import (
+    as_list,
+    check_axes,
+    check_binary,
+    check_finite_tensor,
+    check_folder,
+    check_names,
+    check_range,
+    check_whole,
+    find_names,
+    to_array,
+    to_tensor,
+)
+from captum_concepts._support.files import shorten
+from captum_concepts._support.running import warn_user
+from captum_concepts._support.shown import bank_html, describe, show_value
+from captum_concepts.backbones.embedding import embed_batches
 from captum_concepts.backbones.pooling import Maps, Pool, resolve_stages
-from captum_concepts.bank.directions import activations, as_embeddings, autoencode, factorise, list_first
-from captum_concepts.bank.files import P_VALUES, TENSORS
-from captum_concepts.bank.fitting import FittedBank
-from captum_concepts.bank.value import BankValue
+from captum_concepts.bank.activations import activations, factorise
+from captum_concepts.bank.directions import (
+    HOLD_BACK,
+    WEAK,
+    Fitting,
+    as_embeddings,
+    fit_directions,
+    list_first,
+    weak_concepts,
+)
+from captum_concepts.bank.files import P_VALUES, TENSORS, BankContents, read_bank, write_bank
+from captum_concepts.bank.folders import find_concept_folders, fit_folders, image_loader, warn_without_transform
+from captum_concepts.bank.learnable import MIN_IMAGES, Learnable, find_learnable
+from captum_concepts.bank.texts import embed_texts
 
-#: Of `from_activations`: CRAFT's factorisation, and a sparse autoencoder.
-ACTIVATION_METHODS = ("nmf", "sae_top_k")
+if TYPE_CHECKING:
+    from captum.concept import CAV
+
+    from captum_concepts.backbones.backbone import Backbone
 
 
-class ConceptBank(FittedBank):
+class ConceptBank:
     """Concept activation vectors (CAVs), one for each concept.
 
     A bank is a plain value: all methods that change something return a new one.
@@ -71,9 +100,10 @@ class ConceptBank(FittedBank):
     Raises
     ------
     TypeError
-        If an array is masked or complex.
+        If `cavs` is a mask (bool).
     ValueError
-        If a shape differs, an entry of `cavs` or `intercepts` is not finite, or a name occurs twice.
+        If a shape differs, an entry of `cavs` or `intercepts` is not finite, an accuracy or p-value is not in [0, 1],
+        or a name occurs twice.
 
     Examples
     --------
@@ -83,16 +113,266 @@ class ConceptBank(FittedBank):
     tensor([[0., 2.]])
     """
 
+    def __init__(
+        self,
+        cavs: Tensor | ArrayLike,
+        intercepts: Tensor | ArrayLike | None = None,
+        names: Sequence[str] | None = None,
+        *,
+        train_accuracy: Tensor | ArrayLike | None = None,
+        test_accuracy: Tensor | ArrayLike | None = None,
+        p_values: Tensor | ArrayLike | None = None,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        rows = to_tensor("cavs", cavs)
+        if rows.dtype == torch.bool:
+            raise TypeError("Expected argument `cavs` to hold numbers but got torch.bool. Is it a mask?")
+        check_axes(cavs=(rows, "L d"))
+        if not rows.numel():
+            raise ValueError(f"Expected argument `cavs` to hold at least one number but got {tuple(rows.shape)}.")
+        self.cavs = rows.clone() if rows.is_floating_point() else rows.float()
+        self.intercepts = self._per_concept("intercepts", intercepts, 0.0)
+        check_finite_tensor("cavs", self.cavs)
+        check_finite_tensor("intercepts", self.intercepts)
+        self.train_accuracy = self._per_concept("train_accuracy", train_accuracy, math.nan)
+        self.test_accuracy = self._per_concept("test_accuracy", test_accuracy, math.nan)
+        self.p_values = self._per_concept("p_values", p_values, math.nan)
+        self.names = check_names(names, len(self.cavs))
+        self.settings = dict(settings or {})
+
+    def _per_concept(self, name: str, value: Tensor | ArrayLike | None, default: float) -> Tensor:
+        if value is None:
+            return self.cavs.new_full((len(self.cavs),), default)
+        tensor = to_tensor(name, value)
+        check_axes(cavs=(self.cavs, "L d"), **{name: (tensor, "L")})
+        if math.isnan(default) and ((tensor < 0) | (tensor > 1)).any():
+            raise ValueError(f"Expected argument `{name}` to lie in [0, 1], with NaN where unknown, but got {tensor}.")
+        return tensor.to(self.cavs, copy=True)
+
     @classmethod
-    @check_arguments(
-        tokenizer=Function(),
-        prompts=Items(TEXT, "texts", least=1),
-        batch_size=Whole(1),
-        templates=Items(TEXT, "texts", least=1),
-    )
+    def fit(
+        cls,
+        features: Tensor | ArrayLike,
+        labels: Tensor | ArrayLike,
+        names: Sequence[str] | None = None,
+        method: str = "svm",
+        n_pos: int = 100,
+        n_neg: int = 100,
+        C: float = 1.0,
+        seed: int = 0,
+        display_progressbar: bool = False,
+        hold_back: float = HOLD_BACK,
+        *,
+        concepts: str | Sequence[str | int] | None = None,
+        min_images: int = MIN_IMAGES,
+    ) -> Self:
+        r"""Learn one direction for each concept from images with and without it.
+
+        For each concept `n_pos` images that show it and `n_neg` that do not are drawn without replacement; at
+        least a share `hold_back` of the images of either side, and at least one, is held back to test it on (a
+        side's only image is drawn). Of those drawn,
+
+        - "svm" takes the normal and the intercept of a linear SVM, as post-hoc CBM does;
+        - "mean" is FastCAV: the mean of the positives less the mean of all drawn (its global mean is that of concept
+          and random images together), with no solver and all concepts in one product. The
+          intercept puts the boundary midway between the two class means along the direction; FastCAV puts
+          it through the global mean, which is the same where as many of either kind were drawn.
+
+        Either way images with the concept score positive. A concept with fewer than `min_images` images with it, or
+        without it, cannot be learned and is left out. One warning each names concepts left out, concepts with fewer
+        images than requested, concepts with the same labels on all images, whose directions are the same, and concepts
+        that are hardly recognised on the images held back (`weak`).
+
+        Parameters
+        ----------
+        features : Tensor or array
+            (N, d), the embeddings. "mean" computes on their device, "svm" on the CPU in float64.
+        labels : Tensor or array
+            (N, L) of 0 and 1: which concepts each image shows.
+        names : sequence of str, optional
+            L names.
+        method : str
+            "svm", or "mean" (FastCAV).
+        n_pos : int
+            Images with the concept; where there are fewer, what there is without the share held back.
+        n_neg : int
+            Images without it, likewise.
+        C : float
+            Inverse of the SVM's regularisation strength; the paper tries 0.001 to 10.
+        seed : int
+            Random seed of the draw.
+        display_progressbar : bool
+            Whether to show progress over the SVMs.
+        hold_back : float
+            Share of the images of either side to hold back at least, in [0, 1). With 0 none is reserved.
+        concepts : str or sequence, optional
+            Which concepts to learn: names, patterns such as ``"has_wing_*"``, or indices; all by default.
+        min_images : int
+            Least number of images with a concept, and without it; concepts with fewer are left out.
+
+        Returns
+        -------
+        ConceptBank
+            On the device of the features, in their type (half precision becomes float32). Accuracies are
+            balanced, of all images drawn and of all images left; NaN where a side has none left. Its
+            ``settings["left_out"]`` names the concepts left out, where there are any.
+
+        Raises
+        ------
+        ValueError
+            If shapes do not fit each other, an embedding is not finite, a label is not 0 or 1, a setting is out of
+            range, no concept is named so, or none can be learned.
+        """
+        x, present = as_embeddings(features), to_array("labels", labels)
+        check_axes(features=(x, "N d"), labels=(present, "N L"))
+        check_finite_tensor("features", x)
+        check_binary("labels", present)
+        fitting = Fitting(method, n_pos, n_neg, C, seed, hold_back).check()
+        learnable = find_learnable(present, names, concepts, min_images)
+        learnable.warn()
+        return cls.fit_learnable(x, present.astype(bool), learnable, fitting, display_progressbar)
+
+    @classmethod
+    def fit_learnable(
+        cls, features: Tensor, present: np.ndarray, learnable: Learnable, fitting: Fitting, display_progressbar: bool
+    ) -> Self:
+        """Fit the concepts found, of samples and with settings that are checked."""
+        fitted = fit_directions(
+            features, present[:, learnable.positions], learnable.names, fitting, display_progressbar
+        )
+        settings = fitting.settings()
+        if learnable.left_out:
+            settings["left_out"] = learnable.left_out
+        return cls(**fitted._asdict(), names=learnable.names, settings=settings)
+
+    @classmethod
+    def from_folders(
+        cls,
+        backbone: nn.Module | Backbone,
+        root: str | os.PathLike[str],
+        *,
+        transform: Callable[[Any], Any] | None = None,
+        pool: Pool = "mean",
+        maps: Maps | None = None,
+        random: str = "random",
+        method: str = "svm",
+        n_pos: int | None = None,
+        n_neg: int | None = None,
+        C: float = 1.0,
+        hold_back: float = HOLD_BACK,
+        seed: int = 0,
+        batch_size: int = 32,
+        num_workers: int = 0,
+        display_progressbar: bool = False,
+    ) -> Self:
+        r"""Learn one direction for each folder of example images, in one pass of the backbone over all of them.
+
+        The concepts are the folders in `root`, in the order of their names. Each holds images with the concept; those
+        without it are its own, or random images that concepts share, as in TCAV, or both kinds in one `root`::
+
+            root/striped/positive/*.jpg    root/striped/*.jpg    root/striped/*.jpg
+            root/striped/negative/*.jpg    root/dotted/*.jpg     root/random_0/*.jpg    or root/random/0/*.jpg
+            root/dotted/positive/*.jpg     root/random/*.jpg     root/random_1/*.jpg       root/random/1/*.jpg
+
+        A concept is fitted as by `ConceptBank.fit` on its images and those without it, never on other concepts'. Of
+        several random sets, images are drawn from all together.
+
+        With five random sets or more, `p_values` say whether a concept is separated from random images better
+        than random images are from each other: the mean held-out accuracy of the concept against each set, among the
+        same mean of each random set in its place against the others. The test is a one-sided t-test of one more value,
+        not Captum's and TCAV's practice of Welch's test over repetitions: those all share the concept's images, so that
+        any set of images comes out as significant if only there are random sets enough. With many concepts some have
+        small p-values by chance. What a class makes of a concept is another question: `tcav_folders`.
+
+        Parameters
+        ----------
+        backbone : nn.Module or Backbone
+            As `features` in `PostHocCBM`; run in eval mode and without gradient, and left as it was.
+        root : path
+            The folder. Other files than images, and hidden ones, are ignored.
+        transform : callable, optional
+            From an upright RGB image of Pillow to a tensor (C, H, W) as the backbone expects it: the
+            preprocessing of torchvision's weights, of timm or open_clip. By default images are (3, H, W) in [0, 1]
+            and of one size, of which a warning reminds.
+        pool : "mean" or callable
+            As in `PostHocCBM`.
+        maps : callable, optional
+            As in `PostHocCBM`.
+        random : str
+            Name of the folder of random images, also with a number after it (random_0, random500_1).
+        method : str
+            "svm" or "mean" (FastCAV), as in `fit`, like `C`, `hold_back` and `seed`.
+        n_pos : int, optional
+            Images drawn with each concept; all but those held back by default.
+        n_neg : int, optional
+            Images drawn without it; as many as with it by default.
+        C : float
+            Regularisation of the SVM.
+        hold_back : float
+            Share of the images of either side to test on.
+        seed : int
+            Random seed of the draw.
+        batch_size : int
+            Batch size.
+        num_workers : int
+            Processes that read images.
+        display_progressbar : bool
+            Whether to show progress.
+
+        Returns
+        -------
+        ConceptBank
+            On the device of the backbone, named after the folders. Its `settings` tell the folder, the number of
+            random sets and, as "random_accuracy", how well those are separated from each other.
+
+        Raises
+        ------
+        FileNotFoundError
+            If there is no folder `root`.
+        ValueError
+            If the layout of folders differs, one holds no images or fewer than two, names differ only in case, or
+            an image cannot be read or is of another size than the others, or an embedding is not finite.
+
+        Examples
+        --------
+        >>> from torch import nn
+        >>> from torchvision.transforms.functional import to_tensor
+        >>> from captum_concepts import ConceptBank
+        >>> backbone = nn.Conv2d(3, 4, 3)
+        >>> bank = ConceptBank.from_folders(backbone, "concepts", transform=to_tensor)
+        >>> bank.names  # the folders in "concepts", without those of random images
+        ['dotted', 'striped']
+        >>> significant = bank.p_values < 0.05  # bank.select(significant) keeps these
+        >>> significant.shape
+        torch.Size([2])
+        """
+        root = check_folder("root", root, "a folder with one folder of images for each concept")
+        fitting = Fitting(method, n_pos, n_neg, C, seed, hold_back).check()
+        module, pooling = resolve_stages(backbone, pool, maps, "backbone")
+        folders = find_concept_folders(root, random)
+        if transform is None:
+            warn_without_transform(backbone)
+        paths = folders.paths()
+        loader = image_loader(paths, transform, batch_size, num_workers)
+        features = as_embeddings(embed_batches(module, pooling, loader, 1, display_progressbar).features)
+        bad = [path for path, row in zip(paths, features.isfinite().all(1).tolist(), strict=True) if not row]
+        if bad:
+            raise ValueError(
+                f"Expected argument `backbone` to give finite embeddings but it gives NaN or infinity for {len(bad)} "
+                f"of {len(paths)} images, {bad[0]} for one. Is `transform` the one that it was trained with?"
+            )
+        fitted = fit_folders(folders, dict(zip(paths, features, strict=True)), fitting, display_progressbar)
+        settings = fitting.settings() | {"folder": root.resolve().name, "random": random}
+        settings["random_sets"] = len(folders.random_sets)
+        if not math.isnan(fitted.random_accuracy):
+            settings["random_accuracy"] = fitted.random_accuracy
+        names = [concept.name for concept in folders.concepts]
+        return cls(**fitted.directions._asdict(), names=names, p_values=fitted.p_values, settings=settings)
+
+    @classmethod
     def from_text(
         cls,
-        model: Any,
+        model: nn.Module,
         tokenizer: Callable[..., Any],
         prompts: Sequence[str],
         names: Sequence[str] | None = None,
@@ -131,19 +411,27 @@ class ConceptBank(FittedBank):
         ValueError
             If there are no prompts, names and prompts differ in number, or a template has no ``{}``.
         TypeError
-            If `model` has neither method, or `prompts` or `templates` is one string.
+            If `model` has neither method, or `prompts` or `templates` is one text.
         """
+        prompts = as_list("prompts", prompts, "texts")
+        templates = None if templates is None else as_list("templates", templates, "texts")
+        if not prompts or templates == []:
+            raise ValueError("Expected arguments `prompts` and `templates` to hold at least one text but one is empty.")
         names = check_names(prompts if names is None else names, len(prompts))
-        rows = _embed_texts(model, tokenizer, prompts, templates, batch_size)
+        rows = embed_texts(model, tokenizer, prompts, templates, batch_size)
         settings: dict[str, Any] = {"method": "text"}
         if templates is not None:
-            settings["templates"] = list(templates)
+            settings["templates"] = templates
         return cls(rows, names=names, settings=settings)
 
     @classmethod
-    @check_arguments(layer=TEXT)
     def from_captum(
-        cls, cavs: Any, names: Sequence[str] | None = None, *, concept: int | str = 0, layer: str | None = None
+        cls,
+        cavs: CAV | Sequence[CAV] | Mapping[str, Any],
+        names: Sequence[str] | None = None,
+        *,
+        concept: int | str = 0,
+        layer: str | None = None,
     ) -> Self:
         """Take the concept activation vectors that Captum has trained.
 
@@ -177,18 +465,18 @@ class ConceptBank(FittedBank):
         TypeError
             If an object is not a CAV.
         """
-        found_layer, own_names, rows = _read_cavs(cavs, concept, layer)
+        from captum_concepts.bank.cavs import read_cavs
+
+        found_layer, own_names, rows = read_cavs(cavs, concept, layer)
         settings = {"method": "captum", "layer": found_layer}
         return cls(rows, names=own_names if names is None else names, settings=settings)
 
     @classmethod
-    @check_arguments(n_concepts=Whole(1), method=Choice(ACTIVATION_METHODS), batch_size=Whole(1), seed=Seed())
     def from_activations(
         cls,
-        backbone: Any,
-        images: Any,
+        backbone: nn.Module | Backbone,
+        images: Tensor | ArrayLike | Iterable[Any],
         n_concepts: int,
-        method: str = "nmf",
         *,
         pool: Pool = "mean",
         maps: Maps | None = None,
@@ -197,10 +485,10 @@ class ConceptBank(FittedBank):
     ) -> Self:
         """Find concepts without labels: directions that the activations of images are made of.
 
-        "nmf": the non-negative matrix factorisation of CRAFT (Fel et al. 2023), over all places of the maps, by
-        scikit-learn. "sae_top_k": the decoder of a sparse autoencoder in which four concepts may be active in a place.
-        They have no names: `show_top_images` shows what each detects. Boundaries go through the mean embedding, so
-        that about half of the images are on either side. `CLM`, `MCS` and `Faithfulness` need no labels.
+        The non-negative matrix factorisation (NMF) of CRAFT (Fel et al. 2023), over all places of the maps, by
+        scikit-learn; activations must be at least 0. Concepts have no names: `show_top_images` shows what each
+        detects. Boundaries go through the mean embedding, so that about half of the images are on either side. `CLM`,
+        `MCS` and `Faithfulness` need no labels.
 
         Parameters
         ----------
@@ -210,8 +498,6 @@ class ConceptBank(FittedBank):
             (N, C, H, W), as the backbone takes them, or a loader as of `embed`.
         n_concepts : int
             L.
-        method : str
-            "nmf", for activations of at least 0, or "sae_top_k".
         pool : "mean" or callable
             As in `PostHocCBM`.
         maps : callable, optional
@@ -228,11 +514,9 @@ class ConceptBank(FittedBank):
 
         Raises
         ------
-        TypeError
-            If `backbone` is no module, or `images` no images.
         ValueError
-            If a choice is unknown, there are no images, activations are negative with "nmf", or there are fewer places
-            or dimensions than concepts.
+            If there are no images, activations are negative or not finite, or there are fewer places or dimensions than
+            concepts.
 
         Examples
         --------
@@ -246,17 +530,16 @@ class ConceptBank(FittedBank):
         ['concept 1', 'concept 2', 'concept 3']
         >>> figure, axes = show_top_images(model, images, "concept 3", layer="1", bank=bank)
         """
+        check_whole("n_concepts", n_concepts, 1)
         features, pooling = resolve_stages(backbone, pool, maps, "backbone")
         places, embeddings = activations(features, pooling, images, batch_size)
-        check_finite("images", places)
-        directions = (factorise if method == "nmf" else autoencode)(places, n_concepts, seed)
-        cavs = nn.functional.normalize(directions, dim=1)
+        check_finite_tensor("images", places)
+        cavs = nn.functional.normalize(factorise(places, n_concepts, seed), dim=1)
         names = [f"concept {number}" for number in range(1, n_concepts + 1)]
-        settings = {"method": method, "seed": int(seed), "places": len(places)}
+        settings = {"method": "nmf", "seed": int(seed), "places": len(places)}
         return cls(cavs, -cavs @ embeddings.mean(0), names, settings=settings)
 
-    @check_arguments(layer=TEXT)
-    def to_captum(self, layer: str) -> list[Any]:
+    def to_captum(self, layer: str) -> list[CAV]:
         """Return the concepts as Captum's objects, the reverse of `from_captum`.
 
         Parameters
@@ -270,11 +553,6 @@ class ConceptBank(FittedBank):
             One for each concept, on the CPU: an experiment of the concept, whose row is the direction, and of "not" it,
             whose row is the opposite. Captum keeps no intercepts, and of accuracies nothing is written.
 
-        Raises
-        ------
-        TypeError
-            If `layer` is no text.
-
         Examples
         --------
         >>> from captum_concepts import ConceptBank
@@ -282,15 +560,11 @@ class ConceptBank(FittedBank):
         >>> bank.to_captum("layer4")[0].concepts[0].name
         'striped'
         """
-        cavs = []
-        for j, (name, row) in enumerate(zip(self.names, self.cavs.detach().cpu(), strict=True)):
-            concepts = [Concept(2 * j, name, None), Concept(2 * j + 1, f"not {name}", None)]
-            stats = {"weights": torch.stack([row, -row]), "classes": [concept.id for concept in concepts], "accs": None}
-            cavs.append(CAV(concepts, layer, stats))
-        return cavs
+        from captum_concepts.bank.cavs import write_cavs
+
+        return write_cavs(self.cavs.detach().cpu(), self.names, layer)
 
     @classmethod
-    @check_arguments(n_concepts=Whole(1), n_features=Whole(1), seed=Seed())
     def random(
         cls,
         n_concepts: int,
@@ -298,7 +572,7 @@ class ConceptBank(FittedBank):
         names: Sequence[str] | None = None,
         seed: int = 0,
         *,
-        mean: Tensor | None = None,
+        mean: Tensor | ArrayLike | None = None,
     ) -> Self:
         """Draw random directions: the baseline that a bank of concepts has to beat.
 
@@ -325,21 +599,20 @@ class ConceptBank(FittedBank):
 
         Raises
         ------
-        TypeError
-            If a number is not whole.
         ValueError
             If a number is too small, or `names` or `mean` do not fit.
         """
+        check_whole("n_concepts", n_concepts, 1)
+        check_whole("n_features", n_features, 1)
         centre = torch.zeros(n_features) if mean is None else as_embeddings(mean, "mean")
-        check_shape("mean", centre, ("d",), (n_features,))
-        check_finite("mean", centre)
+        check_axes(mean=(centre, f"{n_features}"))
+        check_finite_tensor("mean", centre)
         directions = np.random.default_rng(seed).standard_normal((n_concepts, n_features))
         cavs = nn.functional.normalize(torch.as_tensor(directions).to(centre), dim=1)
         return cls(cavs, -cavs @ centre, names, settings={"method": "random", "seed": int(seed)})
 
     @classmethod
-    @check_arguments(banks=Items(Instance(BankValue, "a ConceptBank"), "banks", least=1))
-    def join(cls, banks: Iterable[BankValue], names: Sequence[str] | None = None) -> Self:
+    def join(cls, banks: Iterable[ConceptBank], names: Sequence[str] | None = None) -> Self:
         """Put the concepts of several banks into one.
 
         Parameters
@@ -357,8 +630,6 @@ class ConceptBank(FittedBank):
 
         Raises
         ------
-        TypeError
-            If one is no bank.
         ValueError
             If there are none, they differ in width, or a name occurs twice.
 
@@ -371,6 +642,8 @@ class ConceptBank(FittedBank):
         ['red', 'long']
         """
         parts = [*banks]
+        if not parts:
+            raise ValueError("Expected argument `banks` to hold at least one bank but it is empty.")
         widths = [part.cavs.shape[1] for part in parts]
         if len(set(widths)) > 1:
             raise ValueError(
@@ -394,141 +667,244 @@ class ConceptBank(FittedBank):
         joined = settings[0] if same else {"method": "joined", "banks": settings}
         return cls(**tensors, names=all_names if names is None else names, settings=joined)
 
+    @property
+    def norms(self) -> Tensor:
+        """Euclidean length of each CAV, (L,)."""
+        return self.cavs.norm(dim=1)
 
-def _read_cavs(cavs: Any, concept: int | str, layer: str | None) -> tuple[str, list[str], Tensor]:
-    """Return the layer of CAVs, and names (L) and rows (L, d) of one direction of each."""
-    cav_list = _flatten(cavs)
-    for cav in cav_list:
-        if not isinstance(cav, CAV):
-            raise TypeError(
-                f"Expected argument `cavs` to hold captum.concept.CAV objects but got {type(cav).__name__}. "
-                f"Where it is None, Captum has not trained that experiment: call `TCAV.compute_cavs` first."
-            )
-    layers = sorted({cav.layer for cav in cav_list})
-    if layer is not None:
-        if layer not in layers:
-            raise ValueError(f"Expected argument `layer` to be one of {layers}, those of `cavs`, but got {layer!r}.")
-        cav_list = [cav for cav in cav_list if cav.layer == layer]
-    if not cav_list:
-        of_layer = "" if layer is None else f" of layer {layer!r}"
-        raise ValueError(
-            f"Expected argument `cavs` to hold at least one CAV{of_layer} but it holds none; its layers are {layers}."
-        )
-    if layer is None and len(layers) > 1:
-        raise ValueError(f"Expected argument `layer` to choose one of {layers}: directions of several do not mix.")
-    names, directions = zip(*(_direction(cav, concept) for cav in cav_list), strict=True)
-    widths = sorted({len(direction) for direction in directions})
-    if len(widths) > 1:
-        raise ValueError(f"Expected argument `cavs` to hold directions of one width d but got {widths}.")
-    return cav_list[0].layer, list(names), torch.stack(directions)
+    @property
+    def weak(self) -> list[str]:
+        """Names of concepts whose balanced accuracy on images held back is below .6, chance being .5."""
+        return weak_concepts(self.test_accuracy, self.names)
 
+    @property
+    def device(self) -> torch.device:
+        """Where the bank is."""
+        return self.cavs.device
 
-def _flatten(cavs: Any) -> list[Any]:
-    if isinstance(cavs, CAV):
-        return [cavs]
-    if isinstance(cavs, Mapping):
-        return [cav for value in cavs.values() for cav in _flatten(value)]
-    return list(cavs) if isinstance(cavs, list | tuple) else [cavs]
+    @property
+    def dtype(self) -> torch.dtype:
+        """Floating-point type of the bank."""
+        return self.cavs.dtype
 
+    def __len__(self) -> int:
+        return len(self.names)
 
-def _direction(cav: CAV, concept: int | str) -> tuple[str, Tensor]:
-    names = [member.name for member in cav.concepts]
-    if isinstance(concept, str):
-        if concept not in names:
-            raise ValueError(f"Expected argument `concept` to name one of {names} but got {concept!r}.")
-        position = names.index(concept)
-    else:
-        position = check_whole("concept", concept, 0)
-        if position >= len(names):
-            raise ValueError(f"Expected argument `concept` to lie in 0..{len(names) - 1} but got {concept}.")
-    stats = cav.stats or {}
-    if stats.get("weights") is None or stats.get("classes") is None:
-        raise ValueError(
-            f"Expected argument `cavs` to hold trained CAVs but that of {names} at layer {cav.layer!r} has "
-            f"no weights. Call `TCAV.compute_cavs` first."
-        )
-    # Rows follow the classes of the classifier, not the order of the concepts (TCAV reorders them likewise).
-    classes = [int(label) for label in stats["classes"]]
-    chosen = cav.concepts[position]
-    if chosen.id not in classes:
-        raise ValueError(
-            f"Expected argument `cavs` to have a row for {chosen.name!r} (id {chosen.id}) but its classes "
-            f"are {classes}."
-        )
-    weights = torch.as_tensor(stats["weights"])[classes.index(chosen.id)]
-    return chosen.name, weights.detach().flatten()
+    def __repr__(self) -> str:
+        parts = [f"{len(self)} concept{'s' * (len(self) > 1)} x {self.cavs.shape[1]} dimensions"]
+        if "method" in self.settings:
+            parts.append(f"method={self.settings['method']!r}")
+        for label, accuracy in (("train", self.train_accuracy), ("held-out", self.test_accuracy)):
+            known_accuracy = accuracy[~accuracy.isnan()]
+            if len(known_accuracy):
+                parts.append(f"mean {label} accuracy {known_accuracy.mean().item():.3f}")
+        first_names = ", ".join(show_value(name) for name in self.names[:3]) + (", ..." if len(self) > 3 else "")
+        return describe(self, *parts, f"names: {first_names}")
 
+    def _repr_html_(self) -> str:
+        return bank_html(self)
 
-def _embed_texts(
-    model: Any, tokenizer: Callable[..., Any], texts: Sequence[str], templates: Any, batch_size: int
-) -> Tensor:
-    """Return embeddings (L, d) of length 1, of a text alone or as the mean over templates."""
-    encode = _encoder(model)
-    forms = list(texts)
-    if templates is not None:
-        bare = [template for template in templates if "{}" not in template]
-        if bare:
-            raise ValueError(
-                f"Expected argument `templates` to hold texts with {{}} where the prompt goes but got {quote(bare[0])}."
-            )
-        # No `str.format`, to which other brackets mean something.
-        forms = [template.replace("{}", text) for text in texts for template in templates]
-    with evaluation_mode(model), torch.no_grad():
-        rows = [
-            encode(tokenizer, forms[start : start + batch_size], device_of(model))
-            for start in range(0, len(forms), batch_size)
+    def index(self, name: str) -> int:
+        """Return the position of a concept, by name.
+
+        Parameters
+        ----------
+        name : str
+            Of the concept.
+
+        Returns
+        -------
+        int
+            From 0.
+
+        Raises
+        ------
+        ValueError
+            If there is no such concept; the message lists the nearest names.
+        """
+        if name not in self.names:
+            raise self._unknown_name("argument `name` to be that of a concept", name)
+        return self.names.index(name)
+
+    def _unknown_name(self, expected: str, name: Any) -> ValueError:
+        near = difflib.get_close_matches(str(name), self.names, n=3, cutoff=0.4) or self.names[:3]
+        return ValueError(f"Expected {expected} but none is named {name!r}. The nearest of the {len(self)} are {near}.")
+
+    def select(self, concepts: str | int | Sequence[str | int | bool] | np.ndarray | Tensor) -> Self:
+        """Return a bank of some of the concepts, in the order given.
+
+        Parameters
+        ----------
+        concepts : str, int, sequence, array or tensor
+            Names, patterns such as ``"has_wing_*"``, indices, or a mask (L,) of bool.
+
+        Returns
+        -------
+        ConceptBank
+            With the settings of this one.
+
+        Raises
+        ------
+        ValueError
+            If a name or index is not there, occurs twice, or nothing is selected.
+        """
+        chosen = self._positions(concepts)
+        if not chosen:
+            raise ValueError("Expected argument `concepts` to select at least one concept but it selects none.")
+        rows = torch.tensor(chosen, device=self.device)
+        some = {name: tensor[rows] for name, tensor in self._tensors().items()}
+        return type(self)(**some, names=[self.names[j] for j in chosen], settings=self.settings)
+
+    def _tensors(self) -> dict[str, Tensor]:
+        return {name: getattr(self, name) for name in (*TENSORS, P_VALUES)}
+
+    def _positions(self, concepts: Any) -> list[int]:
+        if isinstance(concepts, str | int | np.integer) and not isinstance(concepts, bool):
+            concepts = [concepts]
+        items = concepts.tolist() if isinstance(concepts, Tensor | np.ndarray) else concepts
+        values = as_list("concepts", items, "names, indices, or one bool for each concept")
+        if values and all(isinstance(value, bool | np.bool_) for value in values):
+            check_axes(cavs=(self.cavs, "L d"), concepts=(np.asarray(values), "L"))
+            return [j for j, value in enumerate(values) if value]
+        return [place for value in values for place in find_names("concepts", self.names, [value])]
+
+    def rename(self, mapping: Mapping[str, str]) -> Self:
+        """Return a bank with other names.
+
+        Parameters
+        ----------
+        mapping : mapping of str to str
+            Old names to new ones; concepts not in it keep theirs.
+
+        Returns
+        -------
+        ConceptBank
+            Otherwise as this one.
+
+        Raises
+        ------
+        ValueError
+            If an old name is not there, or two concepts would have one name.
+        """
+        for old in mapping:
+            if old not in self.names:
+                raise self._unknown_name("the keys of argument `mapping` to be names of concepts", old)
+        names = [mapping.get(name, name) for name in self.names]
+        if len(set(names)) < len(names):
+            raise ValueError("Expected argument `mapping` to leave different names but some occur more than once.")
+        return type(self)(**self._tensors(), names=names, settings=self.settings)
+
+    def cleaned(self, minimum: float = WEAK) -> Self:
+        """Return a bank without the concepts that are hardly recognised; one warning names them.
+
+        Parameters
+        ----------
+        minimum : float
+            The least `test_accuracy` of a concept that stays, in [0, 1]. Concepts whose accuracy is unknown (NaN, as
+            in banks from texts) stay.
+
+        Returns
+        -------
+        ConceptBank
+            In the same order; `settings` keep the minimum as "cleaned".
+
+        Raises
+        ------
+        ValueError
+            If `minimum` is not in [0, 1], or no concept would stay.
+        """
+        check_range("minimum", minimum, 0, 1)
+        drop = (self.test_accuracy < minimum).tolist()
+        dropped = [
+            f"{name!r} ({accuracy:.2f})"
+            for name, accuracy, gone in zip(self.names, self.test_accuracy.tolist(), drop, strict=True)
+            if gone
         ]
-    unit = nn.functional.normalize(as_embeddings(torch.cat(rows)), dim=1)
-    if templates is None:
-        return unit
-    return nn.functional.normalize(unit.unflatten(0, (len(texts), -1)).mean(1), dim=1)
+        if all(drop):
+            raise ValueError(
+                f"Expected argument `minimum` to leave at least one concept but got {minimum}, and the highest "
+                f"balanced accuracy is {self.test_accuracy.max().item():.3g}. Add images, or lower it."
+            )
+        if dropped:
+            warn_user(
+                f"{len(dropped)} of {len(self)} concepts have a balanced accuracy below {minimum:g} on images held "
+                f"back and were left out: {list_first(dropped)}."
+            )
+        bank = self.select([not gone for gone in drop])
+        bank.settings["cleaned"] = float(minimum)
+        return bank
 
+    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Self:
+        """Return a bank on another device or in another floating-point type.
 
-def _encoder(model: Any) -> Callable[[Callable[..., Any], list[str], torch.device], Tensor]:
-    """Return what tokenises and encodes texts with a model."""
-    methods = {name: getattr(model, name, None) for name in ("encode_text", "get_text_features")}
-    name = next((name for name, method in methods.items() if callable(method)), None)
-    if isinstance(model, type) or name is None:
-        raise TypeError(
-            f"Expected argument `model` to have a method `encode_text`, as models of open_clip have, or "
-            f"`get_text_features`, as CLIP and SigLIP of transformers, but got {type(model).__name__}."
-        )
+        Parameters
+        ----------
+        device : torch.device or str, optional
+            Where; as it is by default.
+        dtype : torch.dtype, optional
+            Which type; as it is by default.
 
-    def encode(tokenizer: Callable[..., Any], texts: list[str], device: torch.device) -> Tensor:
-        if name == "encode_text":
-            rows = model.encode_text(_to_device(device, tokenizer(texts)))
-        else:
-            tokens = _tokens(tokenizer, texts, model)
-            inputs = tokens if isinstance(tokens, Mapping) else {"input_ids": tokens}
-            rows = model.get_text_features(**{name: _to_device(device, tensor) for name, tensor in inputs.items()})
-            # A tensor up to version 4 of transformers.
-            rows = getattr(rows, "pooler_output", rows)
-        if not isinstance(rows, Tensor) or rows.ndim != 2 or len(rows) != len(texts):
-            kind = tuple(rows.shape) if isinstance(rows, Tensor) else type(rows).__name__
-            raise ValueError(f"Expected argument `model` to encode texts as (n, d) = ({len(texts)}, *) but got {kind}.")
-        return rows
+        Returns
+        -------
+        ConceptBank
+            A copy.
 
-    return encode
+        Raises
+        ------
+        TypeError
+            If `dtype` is no floating-point type.
+        """
+        if dtype is not None and not dtype.is_floating_point:
+            raise TypeError(f"Expected argument `dtype` to be a floating-point type of torch but got {dtype!r}.")
+        cavs = self.cavs.to(device=device or self.device, dtype=dtype or self.dtype)
+        return type(self)(**self._tensors() | {"cavs": cavs}, names=self.names, settings=self.settings)
 
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the bank as one safetensors file, names and settings as its metadata.
 
-def _tokens(tokenizer: Callable[..., Any], texts: list[str], model: Any) -> Any:
-    """Return what a tokenizer or processor of transformers, or any callable, gives for texts."""
-    if not hasattr(tokenizer, "model_input_names"):
-        return tokenizer(texts)
-    config = getattr(model, "config", None)
-    settings = getattr(config, "text_config", config)
-    # SigLIP was trained on texts of its full length and reads its last token, one of those that fill up.
-    full = "siglip" in getattr(config, "model_type", "")
-    return tokenizer(
-        text=texts,
-        padding="max_length" if full else True,
-        truncation=True,
-        max_length=getattr(settings, "max_position_embeddings", None),
-        return_tensors="pt",
-    )
+        The file appears under its name only when it is complete; one already there is replaced.
 
+        Parameters
+        ----------
+        path : path
+            Of the file.
 
-def _to_device(device: torch.device, tokens: Any) -> Any:
-    if not callable(getattr(tokens, "to", None)):
-        raise TypeError(f"Expected argument `tokenizer` to return a tensor but got {type(tokens).__name__}.")
-    return tokens.to(device)
+        Raises
+        ------
+        TypeError
+            If the settings hold what JSON cannot.
+        FileNotFoundError
+            If its folder does not exist.
+        IsADirectoryError
+            If it is a folder.
+        """
+        write_bank(Path(path), BankContents(self._tensors(), self.names, self.settings))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], device: torch.device | str = "cpu") -> Self:
+        """Read a bank that `save` has written; nothing in the file is executed.
+
+        Parameters
+        ----------
+        path : path
+            Of the file.
+        device : torch.device or str
+            Where to put the bank.
+
+        Returns
+        -------
+        ConceptBank
+            As it was saved.
+
+        Raises
+        ------
+        FileNotFoundError
+            If there is no such file.
+        ValueError
+            If it is no safetensors file, is cut short, holds something else, or is not what was written.
+        """
+        tensors, names, settings = read_bank(Path(path), str(device))
+        try:
+            return cls(names=names, settings=settings, **tensors)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{path} is a damaged concept bank: {shorten(error)}") from error

@@ -1,7 +1,8 @@
-"""Concept directions: from labelled embeddings (linear SVM, mean difference), and from activations without labels."""
+"""Concept directions from labelled embeddings: linear SVM, and mean difference (FastCAV)."""
 
 from __future__ import annotations
 
+import math
 import warnings
 from typing import Any, NamedTuple
 
@@ -9,44 +10,20 @@ import numpy as np
 import torch
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import SVC
-from torch import Tensor, nn
+from torch import Tensor
 
-from captum_concepts._support.checks import to_tensor
-from captum_concepts._support.constraints import POSITIVE, Choice, Constraint, Number, Seed, Whole
+from captum_concepts._support.checks import check_choice, check_range, check_whole, to_tensor
 from captum_concepts._support.files import printable
 from captum_concepts._support.progress import progress
-from captum_concepts._support.running import (
-    evaluation_mode,
-    floating_images,
-    keep_numpy_state,
-    seeded_generators,
-    to_model,
-    warn_user,
-)
-from captum_concepts.backbones.embedding import read_batch
-from captum_concepts.backbones.pooling import Pooling
+from captum_concepts._support.running import warn_user
 
 METHODS = ("svm", "mean")
-#: Constraints of how directions are drawn and fitted.
-FITTING: dict[str, Constraint] = {
-    "method": Choice(METHODS),
-    "n_pos": Whole(1),
-    "n_neg": Whole(1),
-    "C": POSITIVE,
-    "seed": Seed(),
-    "hold_back": Number(0, 1, open_high=True),
-}
-
 HOLD_BACK = 0.2
 """Share of the images of either side that directions are not fitted on."""
 
 WEAK = 0.6
 """Balanced accuracy on held-out images below which a direction is called weak."""
 
-#: Largest number of places of the maps, drawn evenly over images.
-MAX_PLACES = 50_000
-#: Concepts that may be active in one place, passes over the places, places in a batch.
-TOP_K, EPOCHS, BATCH = 4, 20, 256
 #: Steps of the SVM's solver; it takes some thousands where it converges, and none are enough for huge embeddings.
 _MOST_STEPS = 1_000_000
 
@@ -60,6 +37,29 @@ class Fitting(NamedTuple):
     C: float
     seed: int
     hold_back: float = HOLD_BACK
+
+    def check(self) -> Fitting:
+        """Return the settings as they are, or raise."""
+        check_choice("method", self.method, METHODS)
+        for name, number in (("n_pos", self.n_pos), ("n_neg", self.n_neg)):
+            if number is not None:
+                check_whole(name, number, 1)
+        check_range("C", self.C, 0, math.inf, open_low=True, open_high=True)
+        check_whole("seed", self.seed, 0)
+        check_range("hold_back", self.hold_back, 0, 1, open_high=True)
+        return self
+
+    def settings(self) -> dict[str, Any]:
+        """Return how a bank was fitted, as its settings hold it."""
+        settings: dict[str, Any] = {
+            "method": self.method,
+            "n_pos": "all" if self.n_pos is None else int(self.n_pos),
+            "n_neg": "as many" if self.n_neg is None else int(self.n_neg),
+            "seed": int(self.seed),
+            "hold_back": float(self.hold_back),
+            "accuracy": "balanced",
+        }
+        return settings | ({"C": float(self.C)} if self.method == "svm" else {})
 
 
 class Directions(NamedTuple):
@@ -240,68 +240,3 @@ def list_first(items: list[str]) -> str:
     """Write out the first few."""
     more = f" and {len(items) - 5} more" if len(items) > 5 else ""
     return ", ".join(map(printable, items[:5])) + more
-
-
-@torch.no_grad()
-def activations(features: nn.Module, pooling: Pooling, images: Any, batch_size: int) -> tuple[Tensor, Tensor]:
-    """Return places of the maps (n, d) and embeddings (N, d) of images, or of the batches of a loader."""
-    in_memory = isinstance(images, Tensor | np.ndarray)
-    batches = to_tensor("images", images).split(batch_size) if in_memory else images
-    places, embeddings = [], []
-    with evaluation_mode(features, pooling):
-        for batch in batches:
-            pixels = floating_images(to_tensor("images", read_batch(batch, "images")["images"]))
-            output = features(to_model(features, pixels))
-            maps = pooling.feature_maps(output)
-            places.append(maps.flatten(2).transpose(1, 2).flatten(0, 1).float().cpu())
-            embeddings.append(pooling(output, None).float().cpu())
-    if not embeddings:
-        raise ValueError("Expected argument `images` to hold at least one image but it is empty.")
-    all_places = torch.cat(places)
-    return all_places[:: max(1, -(-len(all_places) // MAX_PLACES))], torch.cat(embeddings)
-
-
-def factorise(places: Tensor, n_concepts: int, seed: int) -> Tensor:
-    """Return directions (L, d) of a non-negative matrix factorisation of places (n, d)."""
-    if (places < 0).any():
-        raise ValueError(
-            "Expected activations of at least 0, as after a ReLU, for method='nmf' but some are negative. Cut the "
-            "network behind a ReLU, or pass method='sae_top_k'."
-        )
-    if n_concepts > min(places.shape):
-        raise ValueError(
-            f"Expected argument `n_concepts` to be at most {min(places.shape)}, the rank of the activations, but got "
-            f"{n_concepts}."
-        )
-    # Loading it takes a while, and few need it.
-    from sklearn.decomposition import NMF
-
-    with keep_numpy_state():
-        model = NMF(n_concepts, init="nndsvda", max_iter=400, tol=1e-3, random_state=seed).fit(places.numpy())
-    return torch.from_numpy(model.components_).to(places)
-
-
-def autoencode(places: Tensor, n_concepts: int, seed: int) -> Tensor:
-    """Return directions (L, d), the decoder of a sparse autoencoder of places in which few concepts are active."""
-    shift = places.mean(0)
-    centred = (places - shift) / (places - shift).norm(dim=1).mean().clamp(min=1e-12)
-    top = min(TOP_K, n_concepts)
-    with seeded_generators(torch.device("cpu"), seed):
-        # Places themselves are a start from which every concept is active somewhere.
-        start = centred[torch.randperm(len(centred))[:n_concepts]]
-        start = torch.cat([start, torch.randn(n_concepts - len(start), places.shape[1])])
-        decoder = nn.Parameter(nn.functional.normalize(start, dim=1))
-        encoder = nn.Parameter(decoder.detach().clone())
-        optimiser = torch.optim.Adam([encoder, decoder], lr=1e-3)
-        for _ in range(EPOCHS):
-            for rows in torch.randperm(len(centred)).split(BATCH):
-                codes = (centred[rows] @ encoder.T).relu()
-                largest = codes.topk(top, dim=1)
-                sparse = torch.zeros_like(codes).scatter(1, largest.indices, largest.values)
-                loss = (sparse @ decoder - centred[rows]).square().sum(1).mean()
-                optimiser.zero_grad()
-                loss.backward()
-                optimiser.step()
-                with torch.no_grad():
-                    decoder.copy_(nn.functional.normalize(decoder, dim=1))
-    return decoder.detach()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import re
-import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
@@ -51,11 +50,8 @@ class ConceptFolders(NamedTuple):
 def find_concept_folders(root: str | os.PathLike[str], random: str) -> ConceptFolders:
     """Return concepts and random sets below a folder, or raise where it is not laid out as said."""
     folder = Path(root)
-    if not isinstance(random, str) or not random or Path(random).name != random:
-        raise ValueError(
-            f"Expected argument `random` to be the name of a folder in `root`, 'random' for instance, but got "
-            f"{quote(random)}."
-        )
+    if not random or Path(random).name != random:
+        raise ValueError(f"Expected argument `random` to be the name of a folder in `root` but got {quote(random)}.")
     folders = subfolders(folder)
     if not {path.name for path in folders}.isdisjoint(_SIDES):
         raise ValueError(
@@ -70,7 +66,6 @@ def find_concept_folders(root: str | os.PathLike[str], random: str) -> ConceptFo
             f"Expected argument `root` to hold one folder for each concept but {folder} holds no folder"
             + (f" besides those of random images ({folders[0].name})." if folders else ".")
         )
-    _check_names([concept.name for concept in concepts], folder)
     alone = [concept.name for concept in concepts if concept.negative is None]
     if not alone:
         return ConceptFolders(concepts, {})
@@ -112,11 +107,9 @@ def _images(folder: Path) -> list[Path]:
             "one folder, or into `positive` and `negative`."
         )
     if not paths:
-        other_names = [path.name for path in folder.iterdir()]
-        what = f"{len(other_names)} files of other kinds, {quote(other_names[0])} for one" if other_names else "nothing"
         raise ValueError(
-            f"Expected images ({', '.join(SUFFIXES)}) in {folder} but it holds {what}. Every folder is a concept, or "
-            "a set of random images: fill it or remove it."
+            f"Expected images ({', '.join(SUFFIXES)}) in {folder} but it holds none. Every folder is a concept, or a "
+            "set of random images: fill it or remove it."
         )
     if len(paths) < 2:
         raise ValueError(
@@ -124,19 +117,6 @@ def _images(folder: Path) -> list[Path]:
             f"{len(paths)}. Add images, or remove the folder."
         )
     return paths
-
-
-def _check_names(names: Sequence[str], root: Path) -> None:
-    """Raise where two concepts have names that people, or another file system, take for the same."""
-    originals: dict[str, str] = {}
-    for name in names:
-        key = unicodedata.normalize("NFC", name).casefold()
-        if key in originals:
-            raise ValueError(
-                f"Expected concepts with different names in {root} but {quote(originals[key])} and {quote(name)} are "
-                "one. Rename a folder, or put their images into one."
-            )
-        originals[key] = name
 
 
 def warn_without_transform(backbone: Any) -> None:
@@ -189,17 +169,14 @@ class _ImageFiles(Dataset[Tensor]):
                 f"({reason_of(error)})."
             ) from error
         if not isinstance(tensor, Tensor) or tensor.ndim != 3 or not tensor.is_floating_point():
-            kind, remedy = type(tensor).__name__, ""
-            if isinstance(tensor, Tensor):
-                kind = f"{tensor.dtype} of shape {tuple(tensor.shape)}"
-                remedy = " Of a batch of one image take the first, `[0]`." if tensor.shape[:-3] == (1,) else ""
-            elif isinstance(tensor, Mapping):
-                remedy = (
-                    """ With a processor: lambda image: processor(image, return_tensors="pt")["pixel_values"][0]."""
-                )
+            kind = (
+                f"{tensor.dtype} of shape {tuple(tensor.shape)}"
+                if isinstance(tensor, Tensor)
+                else type(tensor).__name__
+            )
             raise ValueError(
-                f"Expected argument `transform` to give a tensor (C, H, W) of a floating-point type but got {kind}."
-                + remedy
+                f"Expected argument `transform` to give a tensor (C, H, W) of a floating-point type but got {kind}. "
+                "Of a batch of one image take the first, `[0]`; of a processor's dict its pixel values."
             )
         return tensor
 

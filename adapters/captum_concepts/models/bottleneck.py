@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from captum_concepts._support.constraints import POOL, Function, Module, check_arguments
 from captum_concepts._support.running import first_floating, without_autocast
+from captum_concepts.backbones.backbone import Backbone
 from captum_concepts.backbones.pooling import Maps, Pool, resolve_stages
-from captum_concepts.models.chain import ConceptChain, check_width, is_training
+from captum_concepts.models.chain import ConceptChain, Concepts, check_width
 
 _SIGMOIDS = (torch.sigmoid, torch.special.expit, nn.functional.sigmoid)
 
@@ -23,7 +22,7 @@ class BottleneckLayer(nn.Module):
         super().__init__()
         self.layer = layer
         self.activation = activation
-        self.training = is_training(layer)
+        self.training = layer.training
 
     def forward(self, embedding: Tensor) -> Tensor:
         """Return concept values (N, L), computed in the layer's own type also under autocast."""
@@ -71,31 +70,21 @@ class BottleneckCBM(ConceptChain):
 
     Raises
     ------
-    TypeError
-        If a stage is not a module, or another argument not callable.
     ValueError
         If `concept_layer` is a convolution over more than one pixel, or ends with a second sigmoid.
     """
 
     concept_layer: BottleneckLayer
 
-    @check_arguments(
-        concept_layer=Module(),
-        head=Module(),
-        pool=POOL,
-        maps=Function(),
-        activation=Function(optional=True),
-        project=Function(),
-    )
     def __init__(
         self,
-        features: Any,
+        features: nn.Module | Backbone,
         concept_layer: nn.Module,
         head: nn.Module,
         pool: Pool = "mean",
         maps: Maps | None = None,
         activation: Callable[[Tensor], Tensor] | None = torch.sigmoid,
-        project: Callable[[Tensor, Any], Tensor] | None = None,
+        project: Callable[[Tensor, Concepts], Tensor] | None = None,
     ) -> None:
         if isinstance(concept_layer, nn.Conv2d):
             _check_pointwise(concept_layer)
@@ -127,10 +116,10 @@ class BottleneckCBM(ConceptChain):
         layer: nn.Module = self.concept_layer.layer
         return layer
 
-    def project_features(self, features: Tensor, concepts: Any) -> Tensor:
+    def maps_from_features(self, features: Tensor, concepts: Concepts = None) -> Tensor:
         """Return the concept maps of features by the concept layer's weight, or by `project`."""
         if self.project is None:
-            return super().project_features(features, concepts)
+            return super().maps_from_features(features, concepts)
         maps = self.project(features, concepts)
         if maps.ndim != 4:
             raise ValueError(f"Expected argument `project` to give maps (N, k, h, w) but got {tuple(maps.shape)}.")

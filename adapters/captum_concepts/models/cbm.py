@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Sequence
+import inspect
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Self, cast
 
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor, nn
 from torch.utils.data import RandomSampler
 
-from captum_concepts._support.checks import check_binary, check_finite, check_module, check_shape, to_numpy, to_tensor
-from captum_concepts._support.constraints import (
-    POOL,
-    TEXT,
-    Choice,
-    Flag,
-    Function,
-    Instance,
-    Items,
-    Loader,
-    Module,
-    Whole,
-    check_arguments,
+from captum_concepts._support.checks import (
+    check_axes,
+    check_binary,
+    check_choice,
+    check_finite,
+    check_module,
+    check_whole,
+    to_numpy,
+    to_tensor,
 )
 from captum_concepts._support.progress import progress
 from captum_concepts._support.running import first_floating
@@ -30,10 +28,9 @@ from captum_concepts.backbones.backbone import Backbone
 from captum_concepts.backbones.embedding import embed_batches
 from captum_concepts.backbones.pooling import Maps, Pool, resolve_stages
 from captum_concepts.bank.bank import ConceptBank
-from captum_concepts.bank.directions import FITTING, Fitting, as_embeddings
-from captum_concepts.bank.fitting import check_given
+from captum_concepts.bank.directions import Fitting, as_embeddings
 from captum_concepts.bank.learnable import MIN_IMAGES, find_learnable, known_labels
-from captum_concepts.models.chain import VALUES, ConceptLayer, check_class_names, check_width, is_training, linear_part
+from captum_concepts.models.chain import VALUES, ConceptLayer, check_class_names, check_width, linear_part
 from captum_concepts.models.files import ModelContents, backbone_facts
 from captum_concepts.models.heads import HEADS
 from captum_concepts.models.random_banks import RandomBank
@@ -87,10 +84,8 @@ class PostHocCBM(StoredCBM):
 
     Raises
     ------
-    TypeError
-        If a stage is not a module, or `pool` or `maps` not callable.
     ValueError
-        If a choice is unknown, or a CAV of length 0 has no margin.
+        If `values` is unknown, a CAV of length 0 has no margin, or a linear head takes another number of concepts.
 
     Examples
     --------
@@ -108,29 +103,23 @@ class PostHocCBM(StoredCBM):
     random_banks: tuple[RandomBank, ...] = ()
     _kind = "PostHocCBM"
 
-    @check_arguments(
-        bank=Instance(ConceptBank, "a ConceptBank, `ConceptBank(array)` for instance,"),
-        head=Module(),
-        values=Choice(VALUES),
-        pool=POOL,
-        maps=Function(),
-    )
     def __init__(
         self,
-        features: Any,
+        features: nn.Module | Backbone,
         bank: ConceptBank,
         head: nn.Module,
         values: str = "margin",
         pool: Pool = "mean",
         maps: Maps | None = None,
     ) -> None:
+        check_choice("values", values, VALUES)
         module, pooling = resolve_stages(features, pool, maps)
         reference = first_floating(module)
         if reference is not None:
             bank = bank.to(reference.device, _values_type(reference.dtype, head))
         layer = ConceptLayer(bank, values)
         check_width(head, len(bank))
-        layer.training = pooling.training = is_training(module)
+        layer.training = pooling.training = module.training
         super().__init__(module, pooling, layer, head, bank.cavs.shape[1])
         if isinstance(features, Backbone):
             self.source, self.normalisation = features.source, features.normalisation
@@ -177,46 +166,31 @@ class PostHocCBM(StoredCBM):
         """Return L."""
         return len(self.concept_layer.cavs)
 
-    def _contents(self, source: str | None = None) -> ModelContents:
+    def _contents(self) -> ModelContents:
         bank = self.bank
-        facts = backbone_facts(
-            self.features, self.pooling, bank.cavs.shape[1], source or self.source, self.normalisation
-        )
+        facts = backbone_facts(self.features, self.pooling, bank.cavs.shape[1], self.source, self.normalisation)
         return ModelContents(
             bank, self.head, self.values, facts, class_names=self.class_names, random_banks=self.random_banks
         )
 
     @classmethod
-    def _restore(cls, contents: ModelContents, features: Any, pool: Pool, maps: Maps | None) -> Self:
+    def _restore(cls, contents: ModelContents, features: nn.Module | Backbone, pool: Pool, maps: Maps | None) -> Self:
         model = cls(features, contents.bank, contents.head, contents.values, pool, maps)
         model.source, model.class_names = contents.backbone.source, contents.class_names
         model.random_banks = contents.random_banks
         if model.normalisation is None and contents.backbone.normalisation is not None:
-            model.normalisation = tuple(map(tuple, contents.backbone.normalisation))
+            mean, std = contents.backbone.normalisation
+            model.normalisation = tuple(mean), tuple(std)
         return model
 
     @classmethod
-    @check_arguments(
-        loader=Loader(),
-        bank=Instance(ConceptBank, "a ConceptBank"),
-        values=Choice(VALUES),
-        pool=POOL,
-        maps=Function(),
-        **{name: rule for name, rule in FITTING.items() if name != "hold_back"},
-        head=Function(HEADS),
-        n_classes=Whole(1),
-        min_images=Whole(1),
-        random_banks=Whole(),
-        class_names=Items(TEXT, "names of classes", least=1),
-        display_progressbar=Flag(),
-    )
     def fit(
         cls,
-        features: Any,
+        features: nn.Module | Backbone,
         loader: Iterable[Any],
         *,
         bank: ConceptBank | None = None,
-        concept_labels: Any = None,
+        concept_labels: Tensor | ArrayLike | None = None,
         names: Sequence[str] | None = None,
         values: str = "margin",
         pool: Pool = "mean",
@@ -231,9 +205,9 @@ class PostHocCBM(StoredCBM):
         random_banks: int = 0,
         seed: int = 0,
         display_progressbar: bool = False,
-        concepts: Any = None,
+        concepts: str | Sequence[str | int] | None = None,
         min_images: int = MIN_IMAGES,
-    ) -> PostHocCBM:
+    ) -> Self:
         """Fit the concept bank, unless it is given, then the head, in one pass over the images.
 
         The backbone runs in eval mode and without gradient, and is left as it was; embeddings (N, d) are
@@ -298,18 +272,22 @@ class PostHocCBM(StoredCBM):
 
         Raises
         ------
-        TypeError
-            If `head` is neither a name nor callable, `bank` is no ConceptBank, or as in the class.
         ValueError
             If a choice is unknown, `bank` has another width or is given with what it replaces, the loader is empty,
             shuffles although `concept_labels` is given, or gives other batches, or as in `ConceptBank.fit`.
         """
+        check_choice("values", values, VALUES)
+        if isinstance(head, str):
+            check_choice("head", head, HEADS)
+        fitting = Fitting(method, n_pos, n_neg, C, seed).check()
+        check_whole("random_banks", random_banks, 0)
         module, pooling = resolve_stages(features, pool, maps)
         width = None
         if bank is not None:
-            replaced = {"method": method, "n_pos": n_pos, "n_neg": n_neg, "C": C}
-            replaced |= {"concepts": concepts, "min_images": min_images}
-            width = check_given(features, bank, concept_labels=concept_labels, names=names, **replaced)
+            replaced = {"concept_labels": concept_labels, "names": names, "method": method, "n_pos": n_pos}
+            replaced |= {"n_neg": n_neg, "C": C, "concepts": concepts, "min_images": min_images}
+            _check_given(features, bank, replaced)
+            width = bank.cavs.shape[1]
             # Raises if a vector has no margin, before the pass over the images.
             ConceptLayer(bank, values)
         if class_names is not None:
@@ -326,20 +304,19 @@ class PostHocCBM(StoredCBM):
         rows, labels = as_embeddings(embedded.features), cast("Tensor", embedded.labels)
         if bank is None:
             truth = embedded.concept_labels if concept_labels is None else concept_labels
-            check_shape("concept_labels", truth, ("N", "L"), (len(rows), None))
+            check_axes(concept_labels=(truth, f"{len(rows)} L"))
             present = to_numpy(truth).astype(bool)
             learnable = find_learnable(present, names, concepts, min_images)
             if learnable.left_out != left_out:
                 learnable.warn()
-            fitting = Fitting(method, n_pos, n_neg, C, seed)
-            bank = ConceptBank._fit_learnable(rows, present, learnable, fitting, display_progressbar)
+            bank = ConceptBank.fit_learnable(rows, present, learnable, fitting, display_progressbar)
         else:
             bank = bank.to(rows.device, rows.dtype)
         with torch.no_grad():
             u = ConceptLayer(bank, values)(embedded.features)
         fitted = _fit_head(head, u, labels, n_classes, seed)
         if isinstance(head, str):
-            fitted.train(is_training(module))
+            fitted.train(module.training)
         model = cls(features, bank, fitted, values, pool, maps)
         model.class_names = None if class_names is None else check_class_names(class_names, fitted)
         if random_banks:
@@ -347,6 +324,28 @@ class PostHocCBM(StoredCBM):
             banks = draw_random_banks(rows, labels, len(bank), k, n_banks=random_banks, values=values, seed=seed)
             model.random_banks = tuple(progress(banks, "Random banks", show=display_progressbar, total=random_banks))
         return model
+
+
+def _check_given(features: nn.Module | Backbone, bank: ConceptBank, replaced: Mapping[str, Any]) -> None:
+    """Raise where a bank is given together with what it replaces, or is of another width than the embeddings."""
+    defaults = inspect.signature(PostHocCBM.fit).parameters
+    plain = str | int | float
+    surplus = [
+        name
+        for name, value in replaced.items()
+        if value is not defaults[name].default and not (isinstance(value, plain) and value == defaults[name].default)
+    ]
+    if surplus:
+        raise ValueError(
+            f"Expected argument `bank`, which is fitted already, alone but got `{'`, `'.join(surplus)}` with it. "
+            "Leave one or the other out; `bank.rename` gives other names."
+        )
+    width = features.channels if isinstance(features, Backbone) else bank.cavs.shape[1]
+    if width != bank.cavs.shape[1]:
+        raise ValueError(
+            f"Expected argument `bank` to have the width of the embeddings, (L, d) = (*, {width}), but got "
+            f"{tuple(bank.cavs.shape)}. It is of another backbone, or another layer."
+        )
 
 
 def _count_classes(class_names: Sequence[str], n_classes: int | None) -> int:
@@ -400,6 +399,5 @@ def _check_aligned(concept_labels: Tensor, loader: Iterable[Any]) -> None:
         )
     # Known before the pass over the images, unless the loader leaves some out.
     every_image = hasattr(sampler, "__len__") and not getattr(loader, "drop_last", False)
-    length = len(sampler) if every_image else None
-    check_shape("concept_labels", concept_labels, ("N", "L"), (length, None))
+    check_axes(concept_labels=(concept_labels, f"{len(sampler) if every_image else 'N'} L"))
     check_binary("concept_labels", concept_labels)

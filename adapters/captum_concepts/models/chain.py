@@ -6,15 +6,15 @@ import copy
 import json
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor, nn
 from torch.nn import functional
 
-from captum_concepts._support.checks import as_list, check_finite, check_shape, to_tensor
-from captum_concepts._support.constraints import IMAGES, Ends, Flag, Loader, Module, check_arguments
+from captum_concepts._support.checks import as_list, check_axes, check_finite, check_range, to_tensor
 from captum_concepts._support.files import parse_json, quote
 from captum_concepts._support.running import (
     at_least_float32,
@@ -32,16 +32,14 @@ from captum_concepts.models.interventions import Levels, chosen_concepts, replac
 if TYPE_CHECKING:
     from captum_concepts.bank.bank import ConceptBank
 
+#: Indices of concepts: (k,) for all images, (N, k) for each its own, None for all concepts.
+Concepts = Tensor | Sequence[int] | Sequence[Sequence[int]] | None
+
 #: How a concept value is computed from an embedding and a concept vector.
 VALUES = ("margin", "raw")
 
 
-def is_training(module: nn.Module) -> bool:
-    """Whether a module is in train mode; a frozen ScriptModule has none."""
-    return getattr(module, "training", False)
-
-
-def check_width(head: Any, n_concepts: int | None) -> None:
+def check_width(head: nn.Module, n_concepts: int | None) -> None:
     """Raise where a head that is, or begins with, a linear layer takes another number of concepts."""
     while isinstance(head, nn.Sequential) and len(head):
         head = head[0]
@@ -63,11 +61,9 @@ def linear_part(head: nn.Module) -> nn.Linear | None:
     return linear
 
 
-def check_class_names(names: Any, head: nn.Module) -> list[str]:
+def check_class_names(names: Sequence[str], head: nn.Module) -> list[str]:
     """Return the names of the classes, as many as a linear head has, or raise."""
-    listed = as_list("class_names", names, "names")
-    if not all(isinstance(name, str) and name.strip() for name in listed):
-        raise TypeError(f"Expected argument `class_names` to hold names but got {listed[:3]}.")
+    listed = [str(name) for name in as_list("class_names", names, "names")]
     linear = linear_part(head)
     if linear is not None and len(listed) != linear.out_features:
         raise ValueError(
@@ -174,7 +170,7 @@ class ConceptPredictor(nn.Module):
         self._channels = channels
         self.concept_maps = concept_maps
         # Made anew on every access, so it must take over the mode of its parts.
-        self.training = is_training(features) or is_training(concept_layer)
+        self.training = features.training or concept_layer.training
 
     def forward(self, images: Tensor) -> Tensor:
         """Return concept values (N, L) of images (N, C, H, W)."""
@@ -202,10 +198,6 @@ class ConceptChain(nn.Module, ABC):
     class_names : list of str or None
         K names, if known: tables, plots and pages use them.
 
-    Raises
-    ------
-    TypeError
-        If `features` or `head` is not a module.
     """
 
     class_names: list[str] | None = None
@@ -220,7 +212,7 @@ class ConceptChain(nn.Module, ABC):
         self.head = head
         self._channels = channels
         # Wrapping a model in eval mode gives one in eval mode, unless the head still is to be trained.
-        self.training = is_training(features) or is_training(head)
+        self.training = features.training or head.training
 
     @property
     @abstractmethod
@@ -251,7 +243,7 @@ class ConceptChain(nn.Module, ABC):
         """Return concept values (N, L) from ``self.features(images)``."""
         return self.concept_layer(self.embed_features(features))
 
-    def maps_from_features(self, features: Tensor, concepts: Any = None) -> Tensor:
+    def maps_from_features(self, features: Tensor, concepts: Concepts = None) -> Tensor:
         """Return concept activation maps (Aysel et al. 2025, Eq. 2) from ``self.features(images)``.
 
         Parameters
@@ -274,18 +266,13 @@ class ConceptChain(nn.Module, ABC):
         ValueError
             If there are no maps, or `concepts` has another shape or is out of range.
         """
-        return self.project_features(features, concepts)
+        return project_maps(self.feature_maps(features), self.map_weights(), concepts)
 
     def feature_maps(self, features: Tensor) -> Tensor:
         """Return the backbone's maps (N, d, h, w) from ``self.features(images)``."""
         return self.pooling.feature_maps(features, self._channels)
 
-    def project_features(self, features: Tensor, concepts: Any) -> Tensor:
-        """Return the concept maps of features; what `maps_from_features` is made of."""
-        return project_maps(self.feature_maps(features), self.map_weights(), concepts)
-
-    @check_arguments(images=IMAGES)
-    def concept_maps(self, images: Tensor, concepts: Any = None) -> Tensor:
+    def concept_maps(self, images: Tensor, concepts: Concepts = None) -> Tensor:
         """Return concept activation maps (N, k, h, w) of images.
 
         Parameters
@@ -307,6 +294,7 @@ class ConceptChain(nn.Module, ABC):
         ValueError
             As in `maps_from_features`, or if `images` has another rank; before the backbone runs.
         """
+        check_axes(images=(images, "N C H W"))
         if concepts is not None:
             check_concepts(concepts, len(images), self.n_concepts())
         return self.maps_from_features(self.features(images), concepts)
@@ -327,7 +315,13 @@ class ConceptChain(nn.Module, ABC):
         """Return class logits from concept values, and from the embedding if a model uses it, too."""
         return self.head(values)
 
-    def intervene(self, inputs: Any, concepts: Any, values: Any, levels: Levels | None = None) -> Tensor:
+    def intervene(
+        self,
+        inputs: Tensor | ArrayLike,
+        concepts: int | str | Sequence[int | str] | Tensor,
+        values: Tensor | ArrayLike,
+        levels: Levels | None = None,
+    ) -> Tensor:
         """Return class logits after some concept values are replaced by known ones.
 
         Koh et al. (2020), "Concept Bottleneck Models", section 5. A label (bool or whole number, 0 absent and 1
@@ -354,8 +348,6 @@ class ConceptChain(nn.Module, ABC):
 
         Raises
         ------
-        TypeError
-            If `concepts` are no indices or names, or `values` no numbers.
         ValueError
             If a concept is not there or named twice, shapes do not go together, or `values` are labels of which no
             level is known; before the backbone runs.
@@ -371,7 +363,6 @@ class ConceptChain(nn.Module, ABC):
             place = indices.to(predicted.device).expand(len(predicted), -1)
             return tensor_output(self._decide(predicted.scatter(1, place, replaced.to(predicted)), embedding))
 
-    @check_arguments(loader=Loader(), percentiles=Ends(0, 100), display_progressbar=Flag())
     def value_levels(
         self,
         loader: Iterable[Any],
@@ -401,12 +392,13 @@ class ConceptChain(nn.Module, ABC):
 
         Raises
         ------
-        TypeError
-            If `loader` gives no batches.
         ValueError
-            If it is empty, its batches have another form, an embedding is not finite, or `percentiles` do not ascend.
+            If `loader` is empty, its batches have another form, an embedding is not finite, or `percentiles` do not
+            ascend in [0, 100].
         """
         low, high = percentiles
+        check_range("percentiles", low, 0, high)
+        check_range("percentiles", high, low, 100)
         embedding = self.embedded(loader, 1, display_progressbar).features
         check_finite("loader", embedding)
         with evaluation_mode(self), torch.no_grad():
@@ -416,21 +408,20 @@ class ConceptChain(nn.Module, ABC):
         ends_of_values = torch.stack([at_least_float32(column).quantile(ends) for column in values.T], 1).to(values)
         return Levels(ends_of_values[0], ends_of_values[1])
 
-    def own_inputs(self, inputs: Any) -> Tensor:
+    def own_inputs(self, inputs: Tensor | ArrayLike) -> Tensor:
         """Return inputs of the model on its device and in its type, or raise."""
         tensor = to_tensor("inputs", inputs)
         if tensor.ndim < 2:
             raise ValueError(f"Expected argument `inputs` to have shape (N, C, H, W) but got {tuple(tensor.shape)}.")
         return to_model(self.features, tensor)
 
-    def embedded(self, loader: Any, required: int, display_progressbar: bool = False) -> Embeddings:
+    def embedded(self, loader: Iterable[Any], required: int, display_progressbar: bool = False) -> Embeddings:
         """Return the embeddings of a loader's images, which may have been made before."""
         if isinstance(loader, Embeddings):
-            check_shape("loader.features", loader.features, ("N", "d"), (None, self._channels))
+            check_axes(**{"loader.features": (loader.features, f"N {self._channels or 'd'}")})
             return loader
         return embed_batches(self.features, self.pooling, loader, required, display_progressbar)
 
-    @check_arguments(head=Module())
     def with_head(self, head: nn.Module) -> Self:
         """Return a model with another head that shares all its other parts with this one."""
         check_width(head, self.n_concepts())

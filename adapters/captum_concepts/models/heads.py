@@ -3,32 +3,30 @@
 from __future__ import annotations
 
 import copy
+import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, SGDClassifier
 from threadpoolctl import ThreadpoolController
 from torch import Tensor, nn
 
-from captum_concepts._support.constraints import (
-    POSITIVE,
-    SHARE,
-    Arrays,
-    Constraint,
-    Flag,
-    Instance,
-    Number,
-    Seed,
-    Whole,
-    check_arguments,
+from captum_concepts._support.checks import (
+    as_list,
+    check_axes,
+    check_finite_tensor,
+    check_range,
+    check_whole,
+    to_array,
+    to_tensor,
 )
 from captum_concepts._support.running import warn_user
-from captum_concepts.backbones.pooling import check_concepts
 from captum_concepts.models.chain import ConceptChain, linear_part
 from captum_concepts.models.interventions import chosen_concepts
 
@@ -38,20 +36,9 @@ C = TypeVar("C", bound=ConceptChain)
 _NEVER = -1e4
 
 
-#: Constraints that both fits have.
-_FIT: dict[str, Constraint] = {
-    "values": Arrays("N, L", kind="tensor", finite=True),
-    "labels": Arrays("N"),
-    "n_classes": Whole(1),
-    "max_iter": Whole(1),
-    "standardise": Flag(),
-}
-
-
-@check_arguments(**_FIT, C=Number(0, open_low=True))
 def fit_logistic(
-    values: Any,
-    labels: Any,
+    values: Tensor | ArrayLike,
+    labels: Tensor | ArrayLike,
     n_classes: int | None = None,
     *,
     C: float = 1.0,
@@ -69,7 +56,7 @@ def fit_logistic(
     values : Tensor or array
         (N, L), concept values or any other inputs of a head.
     labels : Tensor or array
-        (N,) of int from 0: classes.
+        (N,) of classes from 0; also as whole floating-point numbers, as (N, 1) or one-hot (N, K).
     n_classes : int, optional
         K; one more than the largest label by default. Classes without a sample are never predicted; a
         warning names them.
@@ -88,10 +75,9 @@ def fit_logistic(
 
     Raises
     ------
-    TypeError
-        If an array holds no numbers, or a count is not whole.
     ValueError
-        If a shape or a setting is wrong, a value is not finite, or there are fewer than two classes.
+        If values and labels differ in number, a value is not finite, labels are no classes, a setting is out of range,
+        or there are fewer than two classes.
 
     Examples
     --------
@@ -102,17 +88,18 @@ def fit_logistic(
     >>> head(values).argmax(1).tolist()
     [0, 0, 1, 1]
     """
+    check_range("C", C, 0, math.inf, open_low=True)
+    check_whole("max_iter", max_iter, 1)
     model = LogisticRegression(C=C, max_iter=max_iter)
-    head = _fit(model, values, labels, _check_classes(labels, n_classes), standardise)
+    head = _fit(model, values, labels, n_classes, standardise)
     if max(model.n_iter_) >= max_iter:
         warn_unconverged("fit_logistic", max_iter, "lower `C`")
     return head
 
 
-@check_arguments(**_FIT, alpha=POSITIVE, l1_ratio=SHARE, seed=Seed())
 def fit_elastic_net(
-    values: Any,
-    labels: Any,
+    values: Tensor | ArrayLike,
+    labels: Tensor | ArrayLike,
     n_classes: int | None = None,
     *,
     alpha: float = 1e-4,
@@ -152,10 +139,8 @@ def fit_elastic_net(
 
     Raises
     ------
-    TypeError
-        As in `fit_logistic`.
     ValueError
-        As in `fit_logistic`, or if a setting is out of its range.
+        As in `fit_logistic`.
 
     Examples
     --------
@@ -167,10 +152,13 @@ def fit_elastic_net(
     >>> bool(head.weight[1, 0].abs() == head.weight[1].abs().max())
     True
     """
+    check_range("alpha", alpha, 0, math.inf, open_low=True, open_high=True)
+    check_range("l1_ratio", l1_ratio, 0, 1)
+    check_whole("max_iter", max_iter, 1)
     model = SGDClassifier(
         loss="log_loss", penalty="elasticnet", alpha=alpha, l1_ratio=l1_ratio, max_iter=max_iter, random_state=seed
     )
-    head = _fit(model, values, labels, _check_classes(labels, n_classes), standardise)
+    head = _fit(model, values, labels, n_classes, standardise)
     if model.n_iter_ >= max_iter:
         warn_unconverged("fit_elastic_net", max_iter, "raise `alpha`")
     return head
@@ -193,10 +181,20 @@ def _thread_controller() -> ThreadpoolController:
 HEADS: dict[str, Callable[..., nn.Linear]] = {"logistic": fit_logistic, "elastic_net": fit_elastic_net}
 
 
+def class_indices(name: str, labels: Tensor | ArrayLike) -> np.ndarray:
+    """Return classes (N,) from 0 of integers, of whole floating-point numbers, or of a column or one-hot rows."""
+    array = to_array(name, labels)
+    if array.ndim == 2 and array.shape[1] > 1 and (((array == 0) | (array == 1)).all() and (array.sum(1) == 1).all()):
+        array = array.argmax(1)
+    array = array[:, 0] if array.ndim == 2 and array.shape[1] == 1 else array
+    check_axes(**{name: (array, "N")})
+    if array.dtype.kind == "b" or (array < 0).any() or (array != np.round(array)).any():
+        raise ValueError(f"Expected argument `{name}` to hold class indices from 0 but got {array.dtype} {array[:5]}.")
+    return array.astype(np.int64)
+
+
 def _check_classes(y: np.ndarray, n_classes: int | None) -> int:
     """Return the number of classes, or raise; warn of those without a sample."""
-    if y.dtype.kind not in "iu" or (len(y) and y.min() < 0):
-        raise ValueError(f"Expected argument `labels` to hold class indices from 0 but got {y.dtype} {y[:5]}.")
     present = np.unique(y)
     if len(present) < 2:
         raise ValueError(
@@ -220,7 +218,13 @@ def _check_classes(y: np.ndarray, n_classes: int | None) -> int:
     return k
 
 
-def _fit(model: Any, values: Tensor, y: np.ndarray, k: int, standardise: bool) -> nn.Linear:
+def _fit(
+    model: Any, values: Tensor | ArrayLike, labels: Tensor | ArrayLike, n_classes: int | None, standardise: bool
+) -> nn.Linear:
+    values, y = to_tensor("values", values), class_indices("labels", labels)
+    check_axes(values=(values, "N L"), labels=(y, "N"))
+    check_finite_tensor("values", values)
+    k = _check_classes(y, n_classes)
     # scikit-learn computes on the CPU; in float64 the solvers do not stall on badly scaled values.
     x = values.double().cpu().numpy()
     shift = x.mean(axis=0) if standardise else np.zeros(x.shape[1])
@@ -247,8 +251,13 @@ def _fit(model: Any, values: Tensor, y: np.ndarray, k: int, standardise: bool) -
     return head
 
 
-@check_arguments(cbm=Instance(ConceptChain, "a concept model"), normalise=Flag())
-def prune(cbm: C, concepts: Any, classes: Any = None, *, normalise: bool = False) -> C:
+def prune(
+    cbm: C,
+    concepts: int | str | Sequence[int | str] | Tensor,
+    classes: int | Sequence[int] | Tensor | None = None,
+    *,
+    normalise: bool = False,
+) -> C:
     """Take concepts away from classes: their weights in the head become 0.
 
     Model editing of Yuksekgonul et al. (2023), "Post-hoc Concept Bottleneck Models": a concept that is known to be
@@ -276,7 +285,7 @@ def prune(cbm: C, concepts: Any, classes: Any = None, *, normalise: bool = False
     Raises
     ------
     TypeError
-        If `cbm` is no concept model, or `concepts` or `classes` are no indices.
+        If `concepts` or `classes` are no indices.
     ValueError
         If a concept or class is not there, the head is not linear, or a class to be normalised has no weight left.
 
@@ -301,7 +310,8 @@ def prune(cbm: C, concepts: Any, classes: Any = None, *, normalise: bool = False
     columns = chosen_concepts(concepts, getattr(cbm.concept_layer, "names", ()), 1, n_concepts)
     rows = torch.arange(n_classes)
     if classes is not None:
-        rows = _class_indices(classes, n_classes)
+        listed = [classes] if isinstance(classes, int) else torch.as_tensor(classes).tolist()
+        rows = torch.tensor(sorted({check_whole("classes", k, 0, n_classes - 1) for k in as_list("classes", listed)}))
     with torch.no_grad():
         before = linear.weight[rows].abs().sum(1)
         linear.weight[rows[:, None], columns.flatten()] = 0
@@ -315,11 +325,3 @@ def prune(cbm: C, concepts: Any, classes: Any = None, *, normalise: bool = False
                 )
             linear.weight[rows] *= torch.where(after > 0, before / after, 1)[:, None]
     return cbm.with_head(head)
-
-
-def _class_indices(classes: Any, n_classes: int) -> torch.Tensor:
-    try:
-        return check_concepts([classes] if type(classes) is int else classes, 1, n_classes).flatten().unique()
-    except (TypeError, ValueError) as error:
-        text = str(error).replace("`concepts`", "`classes`").replace("concept", "class")
-        raise type(error)(text) from error

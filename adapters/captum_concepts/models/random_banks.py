@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from captum_concepts._support.constraints import Choice, Floats, Indices, Seed, Whole, check_arguments
+from captum_concepts._support.checks import check_axes, check_choice, check_finite_tensor, check_whole
 from captum_concepts._support.shown import one_line
 from captum_concepts.models.chain import VALUES
 
@@ -37,22 +37,12 @@ class RandomBank(NamedTuple):
     def __repr__(self) -> str:
         return one_line(self)
 
-    @check_arguments(lambda self: {"d": self.cavs.shape[1]}, features=Floats("N, d"), values=Choice(VALUES))
     def concept_values(self, features: Tensor, values: str = "margin") -> Tensor:
         """Return the concept values (N, L) of embeddings (N, d); without the intercepts where `values` is "raw"."""
+        check_choice("values", values, VALUES)
         return nn.functional.linear(features, self.cavs, self.intercepts if values == "margin" else None)
 
 
-@check_arguments(
-    features=Floats("N, d", finite=True),
-    labels=Indices("N", low=0),
-    n_concepts=Whole(1),
-    n_classes=Whole(1),
-    n_banks=Whole(1),
-    values=Choice(VALUES),
-    seed=Seed(),
-    first=Whole(),
-)
 def random_banks(
     features: Tensor,
     labels: Tensor,
@@ -97,10 +87,8 @@ def random_banks(
 
     Raises
     ------
-    TypeError
-        If `features` is not a tensor of a floating-point dtype.
     ValueError
-        If a shape or setting is wrong.
+        If embeddings and labels differ in number, an embedding is not finite, or a setting is out of range.
 
     Examples
     --------
@@ -112,16 +100,27 @@ def random_banks(
     >>> bank.cavs.shape
     torch.Size([3, 8])
     """
+    check_axes(features=(features, "N d"), labels=(labels, "N"))
+    check_finite_tensor("features", features)
+    check_choice("values", values, VALUES)
+    for name, number, least in (("n_concepts", n_concepts, 1), ("n_banks", n_banks, 1), ("first", first, 0)):
+        check_whole(name, number, least)
+    numbers = range(first, first + n_banks)
+    return (_draw_bank(features, labels, n_concepts, n_classes, values, [seed, number]) for number in numbers)
+
+
+def _draw_bank(
+    features: Tensor, labels: Tensor, n_concepts: int, n_classes: int | None, values: str, seed: list[int]
+) -> RandomBank:
     # Imported here: it loads scikit-learn.
     from captum_concepts.models.heads import fit_logistic
 
     mean = features.mean(0)
-    for number in range(first, first + n_banks):
-        directions = np.random.default_rng([seed, number]).standard_normal((n_concepts, len(mean)))
-        cavs = nn.functional.normalize(torch.as_tensor(directions).to(mean), dim=1)
-        intercepts = -cavs @ mean
-        projected = nn.functional.linear(features, cavs, intercepts if values == "margin" else None)
-        yield RandomBank(cavs, intercepts, fit_logistic(projected, labels, n_classes))
+    directions = np.random.default_rng(seed).standard_normal((n_concepts, len(mean)))
+    cavs = nn.functional.normalize(torch.as_tensor(directions).to(mean), dim=1)
+    intercepts = -cavs @ mean
+    projected = nn.functional.linear(features, cavs, intercepts if values == "margin" else None)
+    return RandomBank(cavs, intercepts, fit_logistic(projected, labels, n_classes))
 
 
 def stack_banks(banks: Sequence[RandomBank]) -> dict[str, Tensor]:

@@ -2,40 +2,30 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from scipy.optimize import minimize
 from torch import Tensor, nn
 from torch.nn import functional
 
-from captum_concepts._support.checks import check_finite, check_shape, to_numpy
-from captum_concepts._support.constraints import (
-    POOL,
-    POSITIVE,
-    Flag,
-    Function,
-    Instance,
-    Loader,
-    Module,
-    Whole,
-    check_arguments,
-)
+from captum_concepts._support.checks import check_axes, check_finite, check_range, check_whole, to_numpy
 from captum_concepts._support.running import evaluation_mode, first_floating, tensor_output, without_autocast
 from captum_concepts._support.shown import one_line
+from captum_concepts.backbones.backbone import Backbone
 from captum_concepts.backbones.pooling import Maps, Pool
 from captum_concepts.bank.bank import ConceptBank
 from captum_concepts.models.cbm import PostHocCBM
-from captum_concepts.models.chain import ConceptChain, linear_part
+from captum_concepts.models.chain import ConceptChain, Concepts, linear_part
 from captum_concepts.models.files import ModelContents
 from captum_concepts.models.heads import warn_unconverged
 from captum_concepts.models.random_banks import RandomBank
 from captum_concepts.models.store import StoredCBM
-
-CHAIN = Instance(ConceptChain, "a concept model of this package, a PostHocCBM for instance,")
 
 
 class Contributions(NamedTuple):
@@ -65,7 +55,7 @@ class ResidualCBM(StoredCBM):
     and its accuracy are those of the bottleneck without the residual, and do not describe what it adds. Report
     `contributions` too: a model whose residual decides is not explained by its concepts.
 
-    `save`, `load`, `push_to_hub` and `from_hub` are as of `PostHocCBM`, which the bottleneck then is.
+    `save`, `load`, `push_to_hub` and `from_pretrained` are as of `PostHocCBM`, which the bottleneck then is.
 
     Parameters
     ----------
@@ -76,8 +66,6 @@ class ResidualCBM(StoredCBM):
 
     Raises
     ------
-    TypeError
-        If `bottleneck` is no concept model of this package, or `residual` no module.
     ValueError
         If `bottleneck` has a residual already, or a linear `residual` is of another width or of other classes.
     """
@@ -86,7 +74,6 @@ class ResidualCBM(StoredCBM):
     random_banks: tuple[RandomBank, ...] = ()
     _kind = "ResidualCBM"
 
-    @check_arguments(bottleneck=CHAIN, residual=Module())
     def __init__(self, bottleneck: ConceptChain, residual: nn.Module) -> None:
         _check_without_residual("bottleneck", bottleneck)
         _check_widths(residual, bottleneck)
@@ -104,14 +91,13 @@ class ResidualCBM(StoredCBM):
             self.image_size = bottleneck.image_size
 
     @classmethod
-    @check_arguments(
-        bank=Instance(ConceptBank, "a ConceptBank"),
-        classifier=Instance(nn.Linear, "an nn.Linear"),
-        pool=POOL,
-        maps=Function(),
-    )
     def of_classifier(
-        cls, features: Any, bank: ConceptBank, classifier: nn.Linear, pool: Pool = "mean", maps: Maps | None = None
+        cls,
+        features: nn.Module | Backbone,
+        bank: ConceptBank,
+        classifier: nn.Linear,
+        pool: Pool = "mean",
+        maps: Maps | None = None,
     ) -> Self:
         """Split the linear classifier of a trained network into what concepts say and a residual; nothing is fitted.
 
@@ -138,8 +124,6 @@ class ResidualCBM(StoredCBM):
 
         Raises
         ------
-        TypeError
-            If `classifier` is no ``nn.Linear``, or as in `PostHocCBM`.
         ValueError
             If `classifier` is of another width than the bank, or as in `PostHocCBM`.
         """
@@ -161,9 +145,9 @@ class ResidualCBM(StoredCBM):
         """Whether a label is a value, as of the bottleneck."""
         return self.bottleneck.bounded
 
-    def project_features(self, features: Tensor, concepts: Any) -> Tensor:
+    def maps_from_features(self, features: Tensor, concepts: Concepts = None) -> Tensor:
         """Return the concept maps of features, those of the bottleneck."""
-        return self.bottleneck.project_features(features, concepts)
+        return self.bottleneck.maps_from_features(features, concepts)
 
     def random_models(self) -> list[PostHocCBM]:
         """Return those of the bottleneck: a concept model for each random bank, without a residual.
@@ -187,7 +171,7 @@ class ResidualCBM(StoredCBM):
         """Return a model with another head and the same residual."""
         return type(self)(self.bottleneck.with_head(head), self.residual)
 
-    def contributions(self, inputs: Any) -> Contributions:
+    def contributions(self, inputs: Tensor | ArrayLike) -> Contributions:
         """Return what the concepts and what the residual contribute to the logits of each image and class.
 
         Parameters
@@ -202,27 +186,26 @@ class ResidualCBM(StoredCBM):
 
         Raises
         ------
-        TypeError
-            If `inputs` are no numbers.
         ValueError
-            If they are of fewer than two dimensions.
+            If `inputs` are of fewer than two dimensions.
         """
         inputs = self.own_inputs(inputs)
         with evaluation_mode(self), torch.no_grad():
             embedding = self.embed_features(self.features(inputs))
             return Contributions(tensor_output(self.head(self.concept_layer(embedding))), self._add_logits(embedding))
 
-    def _contents(self, source: str | None = None) -> ModelContents:
+    def _contents(self) -> ModelContents:
         if not isinstance(self.bottleneck, PostHocCBM):
             raise ValueError(
                 "Expected the bottleneck of the model, to be written to a file, to be a PostHocCBM but got "
                 f"{type(self.bottleneck).__name__}. Save its state dict, and build the model anew to load it."
             )
-        contents = self.bottleneck._contents(source or self.source)
-        return replace(contents, residual=self.residual, class_names=self.class_names)
+        contents = self.bottleneck._contents()
+        facts = replace(contents.backbone, source=self.source)
+        return replace(contents, backbone=facts, residual=self.residual, class_names=self.class_names)
 
     @classmethod
-    def _restore(cls, contents: ModelContents, features: Any, pool: Pool, maps: Maps | None) -> Self:
+    def _restore(cls, contents: ModelContents, features: nn.Module | Backbone, pool: Pool, maps: Maps | None) -> Self:
         residual: Any = contents.residual
         return cls(PostHocCBM._restore(contents, features, pool, maps), residual)
 
@@ -245,19 +228,10 @@ def split_linear(classifier: nn.Linear, cavs: Tensor, intercepts: Tensor) -> tup
     # Directions that are all but the same would get huge weights of opposite signs.
     in_span = weight @ torch.linalg.pinv(rows, rtol=0.01)
     parts = (in_span, torch.zeros_like(bias)), (weight - in_span @ rows, bias - in_span @ offsets)
-    layers = []
-    for matrix, vector in parts:
-        layer = nn.utils.skip_init(nn.Linear, matrix.shape[1], len(matrix), device=matrix.device)
-        layer = layer.to(classifier.weight.dtype)
-        layer.weight.copy_(matrix)
-        layer.bias.copy_(vector)
-        layers.append(layer.train(classifier.training))
+    layers = [_linear(weight, bias, classifier.weight.dtype).train(classifier.training) for weight, bias in parts]
     return layers[0], layers[1]
 
 
-@check_arguments(
-    cbm=CHAIN, loader=Loader(), C=POSITIVE, max_iter=Whole(1), standardise=Flag(), display_progressbar=Flag()
-)
 def fit_residual(
     cbm: ConceptChain,
     loader: Iterable[Any],
@@ -296,16 +270,16 @@ def fit_residual(
 
     Raises
     ------
-    TypeError
-        If `cbm` is no concept model of this package, or `loader` gives no batches.
     ValueError
         If `cbm` has a residual already, a setting is out of range, or labels are missing or of other classes.
     """
+    check_range("C", C, 0, math.inf, open_low=True, open_high=True)
+    check_whole("max_iter", max_iter, 1)
     _check_without_residual("cbm", cbm)
     embedding, labels, _ = cbm.embedded(loader, 2, display_progressbar)
     if labels is None:
         raise ValueError("Expected argument `loader` to give class labels with the images but it gives none.")
-    check_shape("labels", labels, ("N",), (len(embedding),))
+    check_axes(embeddings=(embedding, "N d"), labels=(labels, "N"))
     check_finite("loader", embedding)
     with evaluation_mode(cbm), torch.no_grad():
         offset = tensor_output(cbm.head(cbm.concept_layer(embedding)))
@@ -317,12 +291,17 @@ def fit_residual(
     # Metal has no float64, in which the solver does not stall.
     precision = torch.float32 if embedding.device.type == "mps" else torch.float64
     weight, bias = _solve(embedding.to(precision), labels, offset.to(precision), C, max_iter, standardise)
-    kind = torch.promote_types(offset.dtype, torch.float32)
-    residual = nn.utils.skip_init(nn.Linear, weight.shape[1], len(weight), device=offset.device, dtype=kind)
-    with torch.no_grad():
-        residual.weight.copy_(weight)
-        residual.bias.copy_(bias)
+    residual = _linear(weight, bias, torch.promote_types(offset.dtype, torch.float32))
     return ResidualCBM(cbm, residual.train(cbm.training))
+
+
+@torch.no_grad()
+def _linear(weight: Tensor, bias: Tensor, kind: torch.dtype) -> nn.Linear:
+    """Return a linear layer with the numbers given, for which nothing is drawn."""
+    layer = nn.utils.skip_init(nn.Linear, weight.shape[1], len(weight), device=weight.device, dtype=kind)
+    layer.weight.copy_(weight)
+    layer.bias.copy_(bias)
+    return layer
 
 
 def _solve(

@@ -1,0 +1,56 @@
+"""Concept directions without labels: a non-negative factorisation of activations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from captum_concepts._support.checks import to_tensor
+from captum_concepts._support.running import evaluation_mode, floating_images, keep_numpy_state, to_model
+from captum_concepts.backbones.embedding import read_batch
+from captum_concepts.backbones.pooling import Pooling
+
+#: Largest number of places of the maps, drawn evenly over images.
+MAX_PLACES = 50_000
+
+
+@torch.no_grad()
+def activations(features: nn.Module, pooling: Pooling, images: Any, batch_size: int) -> tuple[Tensor, Tensor]:
+    """Return places of the maps (n, d) and embeddings (N, d) of images, or of the batches of a loader."""
+    in_memory = isinstance(images, Tensor | np.ndarray)
+    batches = to_tensor("images", images).split(batch_size) if in_memory else images
+    places, embeddings = [], []
+    with evaluation_mode(features, pooling):
+        for batch in batches:
+            pixels = floating_images(to_tensor("images", read_batch(batch, "images")["images"]))
+            output = features(to_model(features, pixels))
+            maps = pooling.feature_maps(output)
+            places.append(maps.flatten(2).transpose(1, 2).flatten(0, 1).float().cpu())
+            embeddings.append(pooling(output, None).float().cpu())
+    if not embeddings:
+        raise ValueError("Expected argument `images` to hold at least one image but it is empty.")
+    all_places = torch.cat(places)
+    return all_places[:: max(1, -(-len(all_places) // MAX_PLACES))], torch.cat(embeddings)
+
+
+def factorise(places: Tensor, n_concepts: int, seed: int) -> Tensor:
+    """Return directions (L, d) of a non-negative matrix factorisation of places (n, d)."""
+    if (places < 0).any():
+        raise ValueError(
+            "Expected activations of at least 0, as after a ReLU, for method='nmf' but some are negative. Cut the "
+            "network behind a ReLU."
+        )
+    if n_concepts > min(places.shape):
+        raise ValueError(
+            f"Expected argument `n_concepts` to be at most {min(places.shape)}, the rank of the activations, but got "
+            f"{n_concepts}."
+        )
+    # Loading it takes a while, and few need it.
+    from sklearn.decomposition import NMF
+
+    with keep_numpy_state():
+        model = NMF(n_concepts, init="nndsvda", max_iter=400, tol=1e-3, random_state=seed).fit(places.numpy())
+    return torch.from_numpy(model.components_).to(places)
