@@ -15,7 +15,7 @@ import torch
 
 from captum_concepts._support.checks import to_numpy
 from captum_concepts._support.constraints import AXES, TEXT, Choice, Instance, check_arguments
-from captum_concepts._support.visualise import figure_of
+from captum_concepts.pictures.gallery import figure_of
 from captum_concepts.tcav.p_values import ADJUSTMENTS, adjust_p_values
 from quantus_concepts.functional.differences import Difference, cgim_difference, paired_difference
 

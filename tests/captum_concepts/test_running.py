@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from captum_concepts._support.files import write_atomically
-from captum_concepts._support.progress import part, progress, whole_run
+from captum_concepts._support.progress import progress
 from captum_concepts._support.running import run_file, to_host
 from simulated_device import simulated_device
 

@@ -57,11 +57,7 @@ def check_axes(**arguments: tuple[Any, str]) -> dict[str, int]:
         shape = tuple(value.shape)
         fits = len(shape) >= len(axes) if open_end else len(shape) == len(axes)
         fits = fits and all(size in (None, actual) for size, actual in zip(expected, shape, strict=False))
-        if not fits or not hasattr(value, "shape"):
-            if not hasattr(value, "shape"):
-                raise TypeError(
-                    f"Expected argument `{name}` to be an array or a tensor but got {type(value).__name__}."
-                )
+        if not fits:
             comma = "," if len(axes) == 1 and not open_end else ""
             known = ", ".join("*" if size is None else str(size) for size in expected)
             shown = ", ".join([*axes, *(["..."] if open_end else [])])
@@ -402,6 +398,22 @@ def to_tensor(name: str, value: Any) -> torch.Tensor:
             f"Expected argument `{name}` to be real but got {tensor.dtype}. Pass its real part or its modulus."
         )
     return tensor
+
+
+def to_class_indices(name: str, value: Any) -> torch.Tensor:
+    """Return class indices as int64, (), (N,) or as they come: also of whole floats, (N, 1) and one-hot (N, K)."""
+    values = to_tensor(name, value)
+    if values.ndim == 2 and values.shape[1] > 1:
+        present = values == 1
+        if not ((present.sum(1) == 1) & ((values == 0) | present).all(1)).all():
+            raise ValueError(
+                f"Expected argument `{name}` to hold class indices (N,), or one 1 and 0 else in each row (N, K), but "
+                f"got other numbers of shape {tuple(values.shape)}."
+            )
+        return present.int().argmax(1)
+    if values.dtype == torch.bool or (values.is_floating_point() and not (values == values.trunc()).all()):
+        raise TypeError(f"Expected argument `{name}` to hold indices (integers) but got {str(values.dtype)[6:]}.")
+    return (values.squeeze(1) if values.ndim == 2 else values).long()
 
 
 def _value_text(value: Any) -> str:
