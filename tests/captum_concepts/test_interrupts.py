@@ -37,9 +37,11 @@ class CtrlC(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         self.passes -= 1
-        if self.passes < 0:
-            raise KeyboardInterrupt
-        return x
+        return self.interrupt(x) if self.passes < 0 else x
+
+    @staticmethod
+    def interrupt(_x: Tensor) -> Tensor:
+        raise KeyboardInterrupt
 
 
 def network() -> nn.Sequential:
@@ -119,7 +121,7 @@ def test_an_interrupt_between_two_flags() -> None:
 
 def test_an_interrupt_of_a_seeded_block() -> None:
     before = torch.get_rng_state()
-    with pytest.raises(KeyboardInterrupt), seeded_generators(torch.device("cpu"), 3):
-        torch.rand(3)
-        raise KeyboardInterrupt
+    block = seeded_generators(torch.device("cpu"), 3)
+    with pytest.raises(KeyboardInterrupt), block:
+        CtrlC.interrupt(torch.rand(3))
     assert torch.equal(torch.get_rng_state(), before)

@@ -183,8 +183,8 @@ def build_method(
     check_choice("name", name, METHOD_NAMES)
     for label, number in (("n_samples", n_samples), ("n_steps", n_steps), ("batch_size", batch_size)):
         check_whole(label, number, 1)
-    for label, number in (("noise", noise), ("stdev", 0 if stdev is None else stdev)):
-        check_range(label, number, 0, math.inf, open_high=True)
+    for label, deviation in (("noise", noise), ("stdev", 0.0 if stdev is None else stdev)):
+        check_range(label, deviation, 0, math.inf, open_high=True)
     steps: dict[str, Any] = {"n_steps": n_steps, "internal_batch_size": batch_size, "baselines": Baseline(baseline)}
     guided_cam = partial(AtLayer, attribution=GuidedGradCam, layer=layer)
     smoothed = partial(Smoothed, n_samples=n_samples, noise=noise, stdev=stdev, batch_size=batch_size)

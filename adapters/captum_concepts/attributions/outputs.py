@@ -144,8 +144,8 @@ def _explain_error(
             check_targets(targets, output.shape[1], name)
     except (TypeError, ValueError) as reason:
         return reason
-    chooses = isinstance(output, Tensor) and output.ndim != 2 and targets is not None
-    if chooses and isinstance(error, AssertionError | IndexError):
+    raised_by_choice = targets is not None and isinstance(error, AssertionError | IndexError)
+    if isinstance(output, Tensor) and output.ndim != 2 and raised_by_choice:
         return ValueError(
             f"Expected {model} to return outputs (N, K), of which argument `{name}` chooses one, but got shape "
             f"{tuple(output.shape)}. Leave the targets out, or wrap the model."
