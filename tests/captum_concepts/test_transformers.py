@@ -119,6 +119,6 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("load", [build_by_name, load_tokenizer], ids=["model", "tokenizer"])
 def test_code_of_a_repository_is_never_run(load: Callable[[str], object], repository: Path) -> None:
-    with pytest.raises(ValueError, match="trust_remote_code"):
+    with pytest.raises(ValueError, match="contains custom code"):
         load(f"transformers:ViTModel:{repository}")
     assert not (repository.parent / "run").exists()
