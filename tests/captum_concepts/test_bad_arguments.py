@@ -62,7 +62,7 @@ NO_LEVELS: Bad = {
 }
 #: Bad values of the arguments of a callable, which otherwise gets good ones.
 BAD: dict[str, Mapping[str, Bad]] = {
-    "ConceptBank": {"cavs": {"bools": np.eye(3, dtype=bool), "without values": torch.ones(2, 3, device="meta")}},
+    "ConceptBank": {"cavs": {"bools": np.eye(3, dtype=bool)}},
     # In the working directory, which is empty, a good call would stop at `root` and name that.
     "ConceptBank.from_folders": {
         "backbone": NO_MODULE,

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor, nn
 from torch.nn import functional
 
-from captum_concepts._support.checks import check_choice, check_device, check_finite, check_whole, to_array
+from captum_concepts._support.checks import check_choice, check_finite, check_whole, to_array
 from captum_concepts._support.running import evaluation_mode, first_floating, seeded_generators
 from captum_concepts._support.shown import describe, show_value
 from captum_concepts.attributions.outputs import Targets, as_targets, tensor_outputs
@@ -205,7 +205,6 @@ def explain_func(
         )
     check_choice("interpolate", interpolate, ("bilinear", "bicubic", "nearest"))
     check_choice("channels", channels, ("auto", "sum", "keep"))
-    check_device("device", device)
     check_factory(factory, layer)
     to_attribute = dict(attribute_kwargs or {})
     to_constructor: dict[str, Any] = {}
@@ -356,7 +355,6 @@ def _device_and_type(model: Any, device: Any, inputs: Any) -> tuple[torch.device
     reference = first_floating(model) if isinstance(model, nn.Module) else None
     if reference is not None:
         return reference.device, reference.dtype
-    check_device("device", device)
     dtype = torch.float64 if str(inputs.dtype).endswith("float64") else torch.float32
     return torch.device(device or "cpu"), dtype
 
