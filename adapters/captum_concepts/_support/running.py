@@ -100,7 +100,7 @@ def tensor_output(output: Any, source: str = "the model") -> Tensor:
 def evaluation_mode(*modules: Any) -> Iterator[None]:
     """Put modules into eval mode, and every part back into its own mode afterwards, also after an interrupt."""
     parts = [part for module in modules if isinstance(module, nn.Module) for part in module.modules()]
-    modes = [(part, part.training) for part in parts]
+    modes = [(part, part.training) for part in parts if hasattr(part, "training")]
     try:
         for part, training in modes:
             if training:

@@ -93,11 +93,13 @@ class RandomAttribution(Attribution):
         """
         tensors = input_tensors(inputs)
         n = len(tensors[0])
-        target_texts = _check_target(self.forward_func, tensors, target, additional_forward_args)
         # Adding 0 turns -0 into 0, so that inputs that compare equal have the same digest.
         digested = [tensor.detach().float() + 0 for tensor in tensors]
         some = _some_entries(self.forward_func)
-        on_host = to_host(*digested, *some)
+        targets = [target] if isinstance(target, Tensor) else []
+        on_host = to_host(*targets, *digested, *some)
+        chosen = on_host.pop(0) if targets else target
+        target_texts = _check_target(self.forward_func, tensors, chosen, additional_forward_args)
         arrays = [tensor.numpy() for tensor in on_host[: len(tensors)]]
         model = _fingerprint(some, on_host[len(tensors) :])
         draws = [np.empty_like(array) for array in arrays]

@@ -258,6 +258,7 @@ def _check_labels(labels: Tensor, n: int) -> Tensor:
     check_shape("labels", indices, ("N",), (n,))
     if (indices < 0).any():
         raise ValueError(
-            f"Expected argument `loader` to give `labels` that are class indices, from 0, but got {int(indices.min())}."
+            "Expected argument `loader` to give `labels` that are class indices, from 0, but got the smallest value "
+            f"{int(indices.min())}."
         )
     return indices
