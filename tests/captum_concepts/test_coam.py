@@ -305,23 +305,6 @@ def test_names_stand_for_indices(model, images):
         CoAM(model, "features", bank.cavs).attribute(images, "red wing")
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda x: x[0], r"shape \(3, 9, 13\) .*One image is a batch of one: pass `inputs\[None\]`"),
-        (lambda x: x.permute(0, 2, 3, 1), r"shape \(3, 9, 13, 3\) .*Move the channels to the second axis"),
-        (lambda x: (x * 9).to(torch.uint8), r"fails on uint8 .*levels divided by 255"),
-        (lambda x: x.double(), r"fails on float64 .*Pass `inputs.to\(torch.float32\)`"),
-    ],
-    ids=["one image", "channels last", "levels", "type"],
-)
-def test_images_as_no_model_takes_them(model, cavs, images, change, message):
-    chain = PostHocCBM(nn.Sequential(model.features, nn.BatchNorm2d(4)), ConceptBank(cavs), nn.Linear(5, 2)).eval()
-    for coam in (CoAM(chain.features, "1", cavs), CoAM.of(chain)):
-        with pytest.raises(ValueError, match=message):
-            coam.attribute(change(images), 0)
-
-
 def test_one_image_that_a_model_takes(model, cavs, images):
     with pytest.raises(ValueError, match=r"it gives \(4, .*One image is a batch of one"):
         CoAM(model.features, model.features, cavs).attribute(images[0], 0)

@@ -19,7 +19,6 @@ from captum_concepts._support.running import evaluation_mode, tensor_output
 from captum_concepts._support.shown import describe, show_value
 from captum_concepts.attributions.outputs import (
     Targets,
-    advise_on_inputs,
     as_targets,
     extra_arguments,
     find_targets,
@@ -199,10 +198,10 @@ class CoAM(LayerAttribution):
         TypeError
             If `target` does not hold integers.
         ValueError
-            If `target` is out of range, no name of a concept, or has another length than the inputs; if the model
-            fails on what is no batch of images as it takes them; if the layer is not run, its output is not one
-            (N, d, h, w) tensor with the d of the CAVs, or not the maps of the concept model that the CAVs are of; if
-            maps cannot take the shape of the input; or if a concept model gets anything but images.
+            If `target` is out of range, no name of a concept, or has another length than the inputs; if the layer is
+            not run, its output is not one (N, d, h, w) tensor with the d of the CAVs, or not the maps of the concept
+            model that the CAVs are of; if maps cannot take the shape of the input; or if a concept model gets anything
+            but images.
         """
         is_tuple = isinstance(inputs, tuple)
         tensors = input_tensors(inputs)
@@ -243,11 +242,7 @@ class CoAM(LayerAttribution):
             )
         # A model of a user's own may index by them as they are.
         columns = None if concepts is None else _as_columns(concepts.to(inputs[0].device))
-        try:
-            return self.forward_func.concept_maps(inputs[0], columns)
-        except (RuntimeError, ValueError, TypeError, IndexError, AssertionError) as error:
-            advise_on_inputs(error, self.forward_func, inputs)
-            raise
+        return self.forward_func.concept_maps(inputs[0], columns)
 
     def _activation(self, inputs: tuple[Tensor, ...], args: Any, of_input: bool) -> Tensor:
         """Run the model once and return what the layer gave, or its input."""
@@ -267,11 +262,7 @@ class CoAM(LayerAttribution):
             watch_layer(self.layer, partial(keep, layer_outputs), of_input),
             watch_layer(owner.features, partial(keep, backbone_outputs)) if owner is not None else nullcontext(),
         ):
-            try:
-                self.forward_func(*inputs, *extra_arguments(args))
-            except (RuntimeError, ValueError, TypeError, IndexError, AssertionError) as error:
-                advise_on_inputs(error, self.forward_func, inputs)
-                raise
+            self.forward_func(*inputs, *extra_arguments(args))
         if not layer_outputs:
             raise ValueError(
                 f"Expected argument `layer` to take part in the forward pass but {type(self.layer).__name__} was not "

@@ -9,9 +9,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from captum_concepts._support.checks import image_remedy, to_class_indices
-from captum_concepts._support.files import reason_of
-from captum_concepts._support.running import first_floating, tensor_output
+from captum_concepts._support.checks import to_class_indices
+from captum_concepts._support.running import tensor_output
 
 #: What may say which output is explained: one for all samples or one for each, also one-hot (N, K).
 Targets = Any
@@ -58,30 +57,6 @@ def extra_arguments(arguments: Any) -> tuple[Any, ...]:
     if arguments is None:
         return ()
     return arguments if isinstance(arguments, tuple) else (arguments,)
-
-
-def input_advice(model: Any, images: Tensor) -> str:
-    """Return advice for images that do not look as a model takes them; empty if they do."""
-    reference = first_floating(model) if isinstance(model, nn.Module) else None
-    if images.ndim == 3:
-        return "One image is a batch of one: pass `inputs[None]`."
-    if (remedy := image_remedy(images.shape)).startswith("Move"):
-        return remedy
-    if not images.is_floating_point():
-        return "Pass floats, normalised as the model was trained: levels divided by 255 first."
-    if reference is not None and reference.dtype != images.dtype:
-        return f"Pass `inputs.to({reference.dtype})`, the type of the model."
-    return ""
-
-
-def advise_on_inputs(error: Exception, model: Any, inputs: tuple[Tensor, ...]) -> None:
-    """Raise an error with advice in place of one of a model that fails on its inputs, if there is any."""
-    advice = input_advice(model, inputs[0])
-    if len(inputs) == 1 and advice:
-        raise ValueError(
-            f"Expected argument `inputs` to hold images (N, C, H, W) as the model takes them but it fails on "
-            f"{str(inputs[0].dtype)[6:]} of shape {tuple(inputs[0].shape)} ({reason_of(error)}). {advice}"
-        ) from error
 
 
 def find_targets(target: Targets, names: Sequence[str]) -> Targets:
