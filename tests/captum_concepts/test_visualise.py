@@ -241,6 +241,11 @@ def test_glyphs_are_drawn_in_any_font(rows):
         figure.savefig(io.BytesIO())
 
 
+def test_lists_are_taken_as_arrays():
+    _, axes = gallery([np.zeros((4, 4))] * 2, np.ones((2, 1, 2, 2)).tolist(), ["fur"], [[1], [0]], absent=[[0], [1]])
+    assert [row[1].get_title() for row in axes] == ["✓ fur", "no fur"]
+
+
 @pytest.fixture(scope="module")
 def spots():
     return Figure().subplots(3, 4)

@@ -7,13 +7,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 from torch import Tensor, nn
 
 from captum_concepts._support.checks import to_class_indices
 from captum_concepts._support.running import tensor_output
 
-#: What may say which output is explained: one for all samples or one for each, also one-hot (N, K).
-Targets = Any
+#: Which output is explained: one for all samples or one for each, also one-hot (N, K) or by the names of concepts.
+Targets = int | str | Tensor | np.ndarray | Sequence[float] | Sequence[str] | Sequence[Sequence[int]] | None
 
 
 @contextmanager
@@ -59,7 +60,7 @@ def extra_arguments(arguments: Any) -> tuple[Any, ...]:
     return arguments if isinstance(arguments, tuple) else (arguments,)
 
 
-def find_targets(target: Targets, names: Sequence[str]) -> Targets:
+def find_targets(target: Any, names: Sequence[str]) -> Any:
     """Return a target with indices in place of the names of concepts."""
     targets = target if isinstance(target, list | tuple) else [target]
     if not any(isinstance(name, str) for name in targets):

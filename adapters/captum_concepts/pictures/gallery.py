@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from numpy.typing import ArrayLike
 from torch import Tensor
 from torch.nn import functional
 
@@ -33,8 +34,8 @@ _WRAP = 22  # letters that fit over a tile
 
 
 def overlay(
-    image: Tensor | np.ndarray,
-    map: Tensor | np.ndarray,
+    image: Tensor | ArrayLike,
+    map: Tensor | ArrayLike,
     beta: float | None = None,
     coloured: bool | str = True,
     threshold: float | None = None,
@@ -113,8 +114,8 @@ def overlay(
 
 
 def plot_coam(
-    image: Tensor | np.ndarray,
-    map: Tensor | np.ndarray,
+    image: Tensor | ArrayLike,
+    map: Tensor | ArrayLike,
     name: str | None = None,
     present: bool | None = None,
     *,
@@ -176,14 +177,14 @@ def plot_coam(
 
 def gallery(
     images: Tensor | np.ndarray | Sequence[Any],
-    maps: Tensor | np.ndarray,
+    maps: Tensor | ArrayLike,
     names: Sequence[str] | Sequence[Sequence[str]],
-    present: Tensor | np.ndarray | None = None,
-    class_maps: Tensor | np.ndarray | None = None,
+    present: Tensor | ArrayLike | None = None,
+    class_maps: Tensor | ArrayLike | None = None,
     class_names: Sequence[str] | None = None,
     *,
-    absent: Tensor | np.ndarray | None = None,
-    contributions: Tensor | np.ndarray | None = None,
+    absent: Tensor | ArrayLike | None = None,
+    contributions: Tensor | ArrayLike | None = None,
     beta: float | None = None,
     coloured: bool | str = "blend",
     threshold: float | None = None,
@@ -251,17 +252,15 @@ def gallery(
     maps = to_array("maps", maps)
     check_shape("maps", maps, ("N", "k", "h", "w"), (n, None, None, None))
     k = maps.shape[1]
-    for label, values in (("present", present), ("absent", absent)):
-        if values is not None:
-            check_shape(label, to_array(label, values), ("N", "k"), (n, k))
-            check_binary(label, values)
+    marks = None if present is None else _as_marks("present", present, n, k)
+    gone = None if absent is None else _as_marks("absent", absent, n, k)
     if contributions is not None:
         contributions = to_array("contributions", contributions)
         check_shape("contributions", contributions, ("N", "k"), (n, k))
     if class_maps is not None:
         class_maps = to_array("class_maps", class_maps)
         check_shape("class_maps", class_maps, ("N", "h", "w"), (n, None, None))
-    labels = _map_labels(_as_names(names, n, k), absent, contributions)
+    labels = _map_labels(_as_names(names, n, k), gone, contributions)
     if class_names is not None and len(class_names) != n:
         raise ValueError(f"Expected argument `class_names` to have length N = {n} but got {len(class_names)}.")
     columns = 1 + k + (class_maps is not None)
@@ -284,8 +283,8 @@ def gallery(
     for i, row in enumerate(pictures):
         _draw(axes[i, 0], row[0], None if class_names is None else class_names[i])
         for j in range(k):
-            acts_by_absence = absent is not None and bool(absent[i, j])
-            mark = None if present is None or acts_by_absence else bool(present[i, j])
+            acts_by_absence = gone is not None and bool(gone[i, j])
+            mark = None if marks is None or acts_by_absence else bool(marks[i, j])
             _draw(axes[i, 1 + j], row[1 + j], labels[i][j], mark)
         if class_maps is not None:
             _draw(axes[i, -1], row[-1], "class")
@@ -323,7 +322,7 @@ def _wrap(name: str) -> str:
     return "\n".join(textwrap.fill(line.replace("_", " "), _WRAP) for line in name.split("\n"))
 
 
-def _map_labels(names: list[list[str]], absent: Any, contributions: Any) -> list[list[str]]:
+def _map_labels(names: list[list[str]], absent: np.ndarray | None, contributions: np.ndarray | None) -> list[list[str]]:
     """Return what is written above the maps of each image."""
     if absent is not None:
         names = [
@@ -336,6 +335,13 @@ def _map_labels(names: list[list[str]], absent: Any, contributions: Any) -> list
             for row in zip(names, contributions, strict=True)
         ]
     return names
+
+
+def _as_marks(name: str, value: Tensor | ArrayLike, n: int, k: int) -> np.ndarray:
+    marks = to_array(name, value)
+    check_shape(name, marks, ("N", "k"), (n, k))
+    check_binary(name, marks)
+    return marks
 
 
 def _as_names(names: Sequence[Any], n: int, k: int) -> list[list[str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 import numpy as np
@@ -12,6 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from captum_concepts._support.checks import (
@@ -36,23 +37,26 @@ from captum_concepts.pictures.views import (
     concept_views,
 )
 
+if TYPE_CHECKING:
+    from captum_concepts.bank.bank import ConceptBank
+
 BY = ("contribution", "value", "weight")
 _GREY = "#6e6e6e"
 
 
 def show_concepts(
     model: Any,
-    images: Any,
+    images: Tensor | ArrayLike,
     top: int = 4,
     *,
     layer: str | None = None,
-    bank: Any = None,
+    bank: ConceptBank | None = None,
     by: str | None = None,
-    concepts: Any = None,
-    concept_labels: Any = None,
-    labels: Any = None,
+    concepts: str | int | Sequence[str | int] | Tensor | np.ndarray | None = None,
+    concept_labels: Tensor | ArrayLike | None = None,
+    labels: Tensor | ArrayLike | None = None,
     class_names: Sequence[str] | None = None,
-    pictures: Any = None,
+    pictures: Tensor | ArrayLike | None = None,
     batch_size: int = 64,
 ) -> tuple[Figure, np.ndarray]:
     """Draw the strongest concepts of each image: where they are, their values, and what they add to the class.
@@ -135,7 +139,7 @@ def show_concepts(
         chosen = (strength if by == "value" else strength.abs()).topk(min(top, n_concepts)).indices
     else:
         chosen = chosen_concepts(concepts, views.names, n, n_concepts).expand(n, -1)
-    concept_labels = _as_concept_labels(concept_labels, n, n_concepts)
+    present = _as_concept_labels(concept_labels, n, n_concepts)
     if labels is not None:
         labels = to_class_indices("labels", labels)
         check_shape("labels", labels, ("N",), (n,))
@@ -154,7 +158,7 @@ def show_concepts(
         for ax, j, map_ in zip(row[1:], chosen[i].tolist(), maps[i], strict=False):
             value = views.values[i, j].item()
             absent = views.threshold is not None and value < views.threshold
-            mark = None if concept_labels is None or absent else bool(concept_labels[i, j])
+            mark = None if present is None or absent else bool(present[i, j])
             name = f"{'no ' if absent else ''}{clip_text(views.names[j], 60)}\n{signed_text(value, 2)}"
             plot_coam(tiles[i], map_, name, mark, coloured="blend", low=low, high=high, ax=ax)
         if isinstance(views, ClassViews):
@@ -167,14 +171,14 @@ def show_concepts(
 
 def show_top_images(
     model: Any,
-    images: Any,
+    images: Tensor | ArrayLike,
     concept: int | str,
     top: int = 8,
     *,
     layer: str | None = None,
-    bank: Any = None,
-    concept_labels: Any = None,
-    pictures: Any = None,
+    bank: ConceptBank | None = None,
+    concept_labels: Tensor | ArrayLike | None = None,
+    pictures: Tensor | ArrayLike | None = None,
     batch_size: int = 64,
 ) -> tuple[Figure, np.ndarray]:
     """Draw the images in which a concept has its highest values, with its map on one scale.
@@ -229,7 +233,7 @@ def show_top_images(
         (j,) = chosen_concepts([concept], views.names, 1, n_concepts).tolist()
     except (TypeError, ValueError) as error:
         raise type(error)(str(error).replace("`concepts`", "`concept`")) from error
-    concept_labels = _as_concept_labels(concept_labels, n, n_concepts)
+    present = _as_concept_labels(concept_labels, n, n_concepts)
     tiles = _pictures(pictures, views, model)
     rows = views.values[:, j].argsort(descending=True, stable=True)[:top].tolist()
     low, high = scale_of(views.maps[rows, j], views.map_threshold)
@@ -237,7 +241,7 @@ def show_top_images(
     figure, axes = _grid(-(-len(rows) // columns), columns, tiles.shape[2] / tiles.shape[3], waterfall=False)
     flat = axes.ravel()
     for ax, i in zip(flat, rows, strict=False):
-        mark = None if concept_labels is None else bool(concept_labels[i, j])
+        mark = None if present is None else bool(present[i, j])
         name = f"image {i}: {signed_text(views.values[i, j].item(), 2)}"
         plot_coam(tiles[i], views.maps[i, j], name, mark, coloured="blend", low=low, high=high, ax=ax)
     for ax in flat[len(rows) :]:
@@ -248,7 +252,7 @@ def show_top_images(
 
 
 def plot_contributions(
-    contributions: Tensor | np.ndarray,
+    contributions: Tensor | ArrayLike,
     names: Sequence[str],
     total: float,
     *,
