@@ -238,7 +238,6 @@ X, Y, V = labelled_images(40)
         ([{"picture": X}], {}, r"but got \['picture'\]"),
         ([(X, Y.tolist(), V)], {}, "labels as a tensor but got list"),
         ([(X, Y[:3], V)], {}, r"`labels` to have shape \(N,\) = \(40,\)"),
-        ([(X, Y.float(), V)], {}, "class indices"),
         ([(X, Y - 1, V)], {}, "smallest value -1"),
         ([(X, Y, V[:, 0])], {}, r"`concept_labels` to have shape \(N, L\)"),
         ([(X, Y, V + 1)], {}, "only 0 and 1 but got 2"),

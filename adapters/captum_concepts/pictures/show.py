@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import matplotlib as mpl
 import numpy as np
@@ -12,13 +12,21 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
+from numpy.typing import ArrayLike
 from torch import Tensor
 
-from captum_concepts._support.checks import check_shape
-from captum_concepts._support.constraints import AXES, FINITE, NAMES, Arrays, Choice, Whole, check_arguments
+from captum_concepts._support.checks import (
+    check_binary,
+    check_choice,
+    check_finite,
+    check_shape,
+    check_whole,
+    to_array,
+    to_class_indices,
+)
 from captum_concepts._support.shown import clip_text, signed_text
-from captum_concepts._support.visualise import MARKS, TILE, figure_of, plot_coam
 from captum_concepts.models.interventions import chosen_concepts
+from captum_concepts.pictures.gallery import MARKS, TILE, figure_of, plot_coam
 from captum_concepts.pictures.views import (
     ClassViews,
     ConceptViews,
@@ -29,29 +37,26 @@ from captum_concepts.pictures.views import (
     concept_views,
 )
 
+if TYPE_CHECKING:
+    from captum_concepts.bank.bank import ConceptBank
+
 BY = ("contribution", "value", "weight")
 _GREY = "#6e6e6e"
 
 
-_LABELS = Arrays("N, L", binary=True)
-
-
-@check_arguments(
-    top=Whole(1), by=Choice(BY), concept_labels=_LABELS, labels=Arrays("N"), class_names=NAMES, batch_size=Whole(1)
-)
 def show_concepts(
     model: Any,
-    images: Any,
+    images: Tensor | ArrayLike,
     top: int = 4,
     *,
     layer: str | None = None,
-    bank: Any = None,
+    bank: ConceptBank | None = None,
     by: str | None = None,
-    concepts: Any = None,
-    concept_labels: Any = None,
-    labels: Any = None,
+    concepts: str | int | Sequence[str | int] | Tensor | np.ndarray | None = None,
+    concept_labels: Tensor | ArrayLike | None = None,
+    labels: Tensor | ArrayLike | None = None,
     class_names: Sequence[str] | None = None,
-    pictures: Any = None,
+    pictures: Tensor | ArrayLike | None = None,
     batch_size: int = 64,
 ) -> tuple[Figure, np.ndarray]:
     """Draw the strongest concepts of each image: where they are, their values, and what they add to the class.
@@ -68,7 +73,7 @@ def show_concepts(
     model : nn.Module
         A concept model, such as a `PostHocCBM`; with `layer` and `bank` any model.
     images : Tensor or array
-        (N, C, H, W), as the model takes them.
+        (N, C, H, W), or one image (C, H, W), as the model takes them.
     top : int
         How many concepts of each image.
     layer : str, optional
@@ -123,6 +128,9 @@ def show_concepts(
     (2, 5)
     >>> figure.savefig("concepts.png")
     """
+    check_whole("top", top, 1)
+    if by is not None:
+        check_choice("by", by, BY)
     views = _compute_views(model, images, layer, bank, batch_size)
     by = ("contribution" if isinstance(views, ClassViews) else "value") if by is None else by
     n, n_concepts = views.values.shape
@@ -131,9 +139,9 @@ def show_concepts(
         chosen = (strength if by == "value" else strength.abs()).topk(min(top, n_concepts)).indices
     else:
         chosen = chosen_concepts(concepts, views.names, n, n_concepts).expand(n, -1)
-    if concept_labels is not None:
-        check_shape("concept_labels", concept_labels, ("N", "L"), (n, n_concepts))
+    present = _as_concept_labels(concept_labels, n, n_concepts)
     if labels is not None:
+        labels = to_class_indices("labels", labels)
         check_shape("labels", labels, ("N",), (n,))
     names = None
     if isinstance(views, ClassViews):
@@ -150,7 +158,7 @@ def show_concepts(
         for ax, j, map_ in zip(row[1:], chosen[i].tolist(), maps[i], strict=False):
             value = views.values[i, j].item()
             absent = views.threshold is not None and value < views.threshold
-            mark = None if concept_labels is None or absent else bool(concept_labels[i, j])
+            mark = None if present is None or absent else bool(present[i, j])
             name = f"{'no ' if absent else ''}{clip_text(views.names[j], 60)}\n{signed_text(value, 2)}"
             plot_coam(tiles[i], map_, name, mark, coloured="blend", low=low, high=high, ax=ax)
         if isinstance(views, ClassViews):
@@ -161,17 +169,16 @@ def show_concepts(
     return figure, axes
 
 
-@check_arguments(top=Whole(1), concept_labels=_LABELS, batch_size=Whole(1))
 def show_top_images(
     model: Any,
-    images: Any,
+    images: Tensor | ArrayLike,
     concept: int | str,
     top: int = 8,
     *,
     layer: str | None = None,
-    bank: Any = None,
-    concept_labels: Any = None,
-    pictures: Any = None,
+    bank: ConceptBank | None = None,
+    concept_labels: Tensor | ArrayLike | None = None,
+    pictures: Tensor | ArrayLike | None = None,
     batch_size: int = 64,
 ) -> tuple[Figure, np.ndarray]:
     """Draw the images in which a concept has its highest values, with its map on one scale.
@@ -219,14 +226,14 @@ def show_top_images(
     >>> figure, axes = show_top_images(cbm, torch.rand(20, 3, 16, 16), "red", top=4)
     >>> figure.savefig("red.png")
     """
+    check_whole("top", top, 1)
     views = _compute_views(model, images, layer, bank, batch_size)
     n, n_concepts = views.values.shape
     try:
         (j,) = chosen_concepts([concept], views.names, 1, n_concepts).tolist()
     except (TypeError, ValueError) as error:
         raise type(error)(str(error).replace("`concepts`", "`concept`")) from error
-    if concept_labels is not None:
-        check_shape("concept_labels", concept_labels, ("N", "L"), (n, n_concepts))
+    present = _as_concept_labels(concept_labels, n, n_concepts)
     tiles = _pictures(pictures, views, model)
     rows = views.values[:, j].argsort(descending=True, stable=True)[:top].tolist()
     low, high = scale_of(views.maps[rows, j], views.map_threshold)
@@ -234,7 +241,7 @@ def show_top_images(
     figure, axes = _grid(-(-len(rows) // columns), columns, tiles.shape[2] / tiles.shape[3], waterfall=False)
     flat = axes.ravel()
     for ax, i in zip(flat, rows, strict=False):
-        mark = None if concept_labels is None else bool(concept_labels[i, j])
+        mark = None if present is None else bool(present[i, j])
         name = f"image {i}: {signed_text(views.values[i, j].item(), 2)}"
         plot_coam(tiles[i], views.maps[i, j], name, mark, coloured="blend", low=low, high=high, ax=ax)
     for ax in flat[len(rows) :]:
@@ -244,9 +251,8 @@ def show_top_images(
     return figure, flat[: len(rows)]
 
 
-@check_arguments(contributions=Arrays("L"), names=NAMES, total=FINITE, top=Whole(1), ax=AXES)
 def plot_contributions(
-    contributions: Tensor | np.ndarray,
+    contributions: Tensor | ArrayLike,
     names: Sequence[str],
     total: float,
     *,
@@ -281,8 +287,6 @@ def plot_contributions(
 
     Raises
     ------
-    TypeError
-        If an argument is of the wrong kind.
     ValueError
         If there is not one name for each contribution.
 
@@ -292,7 +296,9 @@ def plot_contributions(
     >>> figure, axes = plot_contributions([2.0, -0.5], ["red wing", "long bill"], total=1.7)
     >>> figure.savefig("contributions.png")
     """
-    parts = np.asarray(contributions, dtype=float)
+    check_whole("top", top, 1)
+    check_finite("total", total)
+    parts = to_array("contributions", contributions).astype(float)
     check_shape("contributions", parts, ("L",), (len(names),))
     order = np.argsort(-np.abs(parts), kind="stable")
     largest, smaller = order[:top], order[top:]
@@ -329,9 +335,19 @@ def _compute_views(model: Any, images: Any, layer: str | None, bank: Any, batch_
     if (layer is None) != (bank is None):
         missing = "layer" if layer is None else "bank"
         raise ValueError(f"Expected arguments `layer` and `bank` together but `{missing}` is missing.")
+    check_whole("batch_size", batch_size, 1)
     if layer is None:
         return concept_views(model, images, batch_size)
     return bank_views(model, layer, bank, images, batch_size)
+
+
+def _as_concept_labels(labels: Any, n: int, n_concepts: int) -> np.ndarray | None:
+    if labels is None:
+        return None
+    array = to_array("concept_labels", labels)
+    check_shape("concept_labels", array, ("N", "L"), (n, n_concepts))
+    check_binary("concept_labels", array)
+    return array
 
 
 def _pictures(pictures: Any, views: ConceptViews, model: Any) -> Tensor:
