@@ -23,7 +23,6 @@ _FACTORIES = {
     "timm": "from_timm",
     "open_clip": "from_open_clip",
     "transformers": "from_transformers",
-    "torch_concepts": "from_pyc",
 }
 _PARALLEL = (nn.DataParallel, nn.parallel.DistributedDataParallel)
 _METHODS = ("forward", "_forward_impl", "forward_features", "forward_head", "pool")

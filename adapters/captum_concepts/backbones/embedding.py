@@ -45,8 +45,9 @@ class Embeddings(NamedTuple):
     """
 
     features: Tensor
-    labels: Tensor | None
-    concept_labels: Tensor | None
+    # Any: whoever fits to them knows that the loader gave them.
+    labels: Any
+    concept_labels: Any
 
     def __repr__(self) -> str:
         return one_line(self)

@@ -67,7 +67,7 @@ class FeatureSharing(ConceptModel, Protocol):
 #: How to turn another model into a concept model.
 REMEDY = (
     "captum_concepts.PostHocCBM.fit makes one of a classifier, BottleneckCBM(features, concept_layer, head) of the "
-    "parts of a model that predicts concepts, from_pyc of one of PyC"
+    "parts of a model that predicts concepts"
 )
 
 # `isinstance` with a runtime-checkable protocol would not do: from Python 3.12 on it looks members up statically,

@@ -3,86 +3,15 @@
 from __future__ import annotations
 
 import math
-import os
-import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from importlib import resources
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from scipy import stats
 
-from captum_concepts._support.files import printable
-from quantus_concepts.functional.intervals import CONFIDENCE, relation
-
-#: Signs with which a formula of a spreadsheet begins, also those of full width.
-STARTS = tuple("=+-@\t\r\n\uff1d\uff0b\uff0d\uff20")
-WORKBOOK = "results.xlsx"
-
-
-def write_csv(frame: pd.DataFrame, path: str | os.PathLike[str] | Path) -> None:
-    """Write a frame so that no name in it is computed by a spreadsheet: with ' before = + - @; numbers stay numbers."""
-    guarded = frame.rename(columns=as_cell)
-    for place, (_, column) in enumerate(frame.items()):
-        if column.dtype.kind == "O":
-            cells = pd.Series([as_cell(value) for value in column], frame.index, object)
-            guarded.isetitem(place, cells)
-    guarded.to_csv(path, index=False, errors="backslashreplace")
-
-
-def write_workbook(sheets: Iterable[tuple[str, Sequence[Sequence[Any]]]], path: str | os.PathLike[str]) -> None:
-    """Write sheets, each a name and rows of cells, to a workbook in which no text is computed; numbers are numbers.
-
-    A pair is a number with a sign that is shown in front of it.
-    """
-    from openpyxl import Workbook
-
-    book = Workbook()
-    book.remove(book.active)
-    for name, rows in sheets:
-        # openpyxl numbers sheets of the same name, in the last of the 31 letters that a name may have.
-        title = re.sub(r"[][:*?/\\]", " ", printable(name))[:28].strip(" '")
-        sheet = book.create_sheet(title or None)
-        for place, row in enumerate(rows, start=1):
-            for at, content in enumerate(row, start=1):
-                mark, value = content if isinstance(content, tuple) else ("", content)
-                cell = sheet.cell(place, at, as_cell(printable(value)) if isinstance(value, str) else value)
-                if mark:
-                    cell.number_format = f'"{mark}"General'
-                if isinstance(value, str):
-                    # It would take "#N/A" for an error.
-                    cell.data_type = "s"
-    book.save(path)
-
-
-def frame_grid(frame: pd.DataFrame) -> list[list[Any]]:
-    """Return a frame as rows of cells for a workbook, the head first; what is NaN is empty."""
-    return [list(frame), *frame.astype(object).where(frame.notna(), None).to_numpy().tolist()]
-
-
-def as_cell(value: Any) -> Any:
-    """Return the text of a value in a cell."""
-    # A text that begins as a guarded one is guarded too, or `from_cell` would take its sign away.
-    if not isinstance(value, str) or not value.lstrip("'").startswith(STARTS) or _is_number(value):
-        return value
-    return f"'{value}"
-
-
-def from_cell(value: Any) -> Any:
-    """Return the value of a cell."""
-    guarded = isinstance(value, str) and value.startswith("'") and as_cell(value[1:]) == value
-    return value[1:] if guarded else value
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return text.isascii() and "_" not in text and text == text.strip()
-
+from quantus_concepts.functional.intervals import CONFIDENCE
 
 PAPER = "paper"
 #: Columns that hold what was found; all others say of what.
@@ -171,26 +100,6 @@ def seed_interval(runs: np.ndarray, bounds: tuple[float, float]) -> tuple[float,
     return float(max(bounds[0], mean - half)), float(min(bounds[1], mean + half))
 
 
-def against_control(frame: pd.DataFrame, control: str) -> pd.Series:
-    """Say of each row whether it lies above, at or below what 95 % of a random control score, by its 95 % interval.
-
-    The control is the rows whose model is `control` and whose other keys are the same; "" where there are none. A row
-    without an interval stands for itself.
-    """
-    # By the value alone what is said hangs on how numbers are rounded, wherever a value lies near the control's end.
-    by = [name for name in keys(frame) if name != "model"]
-    ends = frame.loc[frame["model"] == control, [*by, "low", "high"]].drop_duplicates(by)
-    joined = frame[by].merge(ends, on=by, how="left")
-    low, high = (frame[end].fillna(frame["value"]) for end in ("low", "high"))
-    relations = [
-        relation(ours, range_) if model != control else ""
-        for model, ours, range_ in zip(
-            frame["model"], zip(low, high, strict=True), zip(joined["low"], joined["high"], strict=True), strict=True
-        )
-    ]
-    return pd.Series(relations, index=frame.index, dtype=object)
-
-
 def with_random_range(frame: pd.DataFrame, control: str, by: Sequence[str] | None = None) -> pd.DataFrame:
     """Return the rows of all models but `control`, with its ends as ``random_low`` and ``random_high``.
 
@@ -200,18 +109,6 @@ def with_random_range(frame: pd.DataFrame, control: str, by: Sequence[str] | Non
     ends = frame.loc[frame["model"] == control, [*on, "low", "high"]].drop_duplicates(on)
     ends = ends.rename(columns={"low": "random_low", "high": "random_high"})
     return frame[frame["model"] != control].merge(ends, on=on, how="left")
-
-
-def against(row: Mapping[str, Any], reference: Mapping[str, Any] | float) -> str:
-    """Say whether a number lies above, at or below another, or a value, by its 95 % interval; "" without intervals."""
-    other = (reference, reference) if isinstance(reference, float | int) else (reference["low"], reference["high"])
-    return relation((row["low"], row["high"]), other)
-
-
-def baseline_of(frame: pd.DataFrame, row: pd.Series, model: str) -> pd.Series | None:
-    """Return the number of a baseline model for the same metric and all else that `row` is of, None without one."""
-    same = [name for name in keys(frame) if name not in ("model", "mark")]
-    return one(frame, model=model, **{name: None if pd.isna(row[name]) else row[name] for name in same})
 
 
 def load_paper(package: str, **types: Any) -> pd.DataFrame:

@@ -407,7 +407,7 @@ def discoveries_table(rows: pd.DataFrame, draws: pd.DataFrame) -> Table:
     for ranking, name in RANKINGS.items():
         items, found = discoveries_of(rows, draws, ranking)
         up = items["value"].to_numpy(float) > items["random_high"].to_numpy(float)
-        columns = {"concepts": len(items), "above own range": found.n_above, "below": found.n_below}
+        columns: dict[str, float] = {"concepts": len(items), "above own range": found.n_above, "below": found.n_below}
         columns |= {"by luck, each": found.n_by_luck}
         columns |= {
             "above, corrected": int((found.passed & up).sum()),

@@ -61,6 +61,14 @@ def explain(
             exists=True, dir_okay=False, help="File of a concept model, in place of concepts.", rich_help_panel=_WHAT
         ),
     ] = None,
+    download: Annotated[
+        bool,
+        typer.Option(
+            "--download",
+            help="Build the backbone that the file of --cbm names, with weights that its library downloads.",
+            rich_help_panel=_WHAT,
+        ),
+    ] = False,
     top: Annotated[
         int,
         typer.Option(
@@ -147,7 +155,7 @@ def explain(
     )
     with RunFolder("explain", settings, out, overwrite=overwrite) as folder:
         if image:
-            shown = study.photographs(source, image, concepts=concepts, texts=text, cbm=cbm)
+            shown = study.photographs(source, image, concepts=concepts, texts=text, cbm=cbm, download=download)
         else:
             shown = study.painted_birds(folder, source, n_train)
         study.write(folder, shown, top, batch_size)

@@ -99,12 +99,13 @@ def photographs(
     concepts: Path | None = None,
     texts: Sequence[str] | None = None,
     cbm: Path | None = None,
+    download: bool = False,
 ) -> Shown:
     """Return a concept model, from a folder of concepts, texts or a file, and photographs."""
     if texts:
         model, form = _of_texts(source, list(texts))
     elif cbm is not None:
-        model, form = _of_file(source, cbm)
+        model, form = _of_file(source, cbm, download)
     elif concepts is not None:
         model, form = _of_folder(source, concepts)
     else:
@@ -213,10 +214,10 @@ class Photographs:
         return self.picture(Image.fromarray(load_pixels(path)))
 
 
-def _of_file(source: Source, cbm: Path) -> tuple[Any, Photographs]:
+def _of_file(source: Source, cbm: Path, download: bool) -> tuple[Any, Photographs]:
     """Return the concept model of a file, and how it takes photographs."""
     if source.backbone == SMALL:
-        model = PostHocCBM.load(cbm)
+        model = PostHocCBM.load(cbm, download=download)
         return model.to(source.device).eval(), usual_photographs(source, model)
     backbone, _, _, photographs = _backbone(source)
     return PostHocCBM.load(cbm, backbone).eval(), photographs
