@@ -17,9 +17,9 @@ from fixtures_cub import write_cub
 from quantus_concepts.datasets import CUB200, PaintedBirds
 from quantus_concepts.datasets.birds.cub200 import CBM_ATTRIBUTES, GROUP_OF_ATTRIBUTE
 from quantus_concepts.functional.intervals import N_DRAWS
+from quantus_concepts.painted import images as loading
 from quantus_concepts.painted.images import KeptImages
 from quantus_concepts.studies._kit.folder import RunFolder
-from quantus_concepts.painted import images as loading
 from quantus_concepts.studies.app import main
 from quantus_concepts.studies.concepts.data import Source, load_data
 from quantus_concepts.studies.concepts.study import OneSeed, Settings
