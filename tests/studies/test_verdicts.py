@@ -82,7 +82,8 @@ def test_counts_of_concepts_are_those_of_the_table(name: str, golden: Callable[[
     counts = counts.set_index(["ranking", "column"])["value"]
     items = tables["all-concepts"]
     for question in tables["verdicts"]["question"]:
-        if found := re.search(r"by (\w+); (\d+) of (\d+) concepts above their own random range, (\d+) below", question):
+        assert ("concepts above own range" in question) == question.startswith("Important")
+        if found := re.search(r"by (\w+); (\d+) of (\d+) concepts above own range, (\d+) below", question):
             ranking, *shown = found.groups()
             expected = [counts[ranking, column] for column in ("above own range", "concepts", "below")]
             assert [int(number) for number in shown] == expected

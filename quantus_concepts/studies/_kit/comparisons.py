@@ -39,7 +39,7 @@ def adjusted(results: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """Join comparisons that answer one question, and correct their p-values for all of them (Holm)."""
     results = [result for result in results if len(result)]
     if not results:
-        return pd.DataFrame(columns=["metric", "a", "b", *NUMBERS])
+        return pd.DataFrame(columns=["metric", "what", "a", "b", *NUMBERS])
     joined = pd.concat(results, ignore_index=True)
     return joined.assign(p_adjusted=adjust_p_values(joined["p"].to_numpy(float), "holm"))
 

@@ -14,7 +14,9 @@ from quantus_concepts.functional.discoveries import Discoveries
 from quantus_concepts.functional.intervals import baseline_range
 from quantus_concepts.metrics.concepts.names import (
     BOUNDS,
+    CEM,
     CEM_GAIN,
+    CGIM,
     CGIM_CORRELATION,
     CLASS_CONCEPTS,
     CLASS_IMPORTANCE,
@@ -38,7 +40,7 @@ def compared_rows(images: pd.DataFrame) -> pd.DataFrame:
     """Return the scores of images that enter comparisons and intervals: the first concept, and the smallest region."""
     first = images["l"].isna() | (images["l"] == 1)
     smallest = images["alpha"].isna() | (images["alpha"] == 1)
-    own = images["metric"].isin([ACCURACY, CEM_GAIN, "CEM", PART_SPECIFICITY, *OF_CLASSES])
+    own = images["metric"].isin([ACCURACY, CEM_GAIN, CEM, PART_SPECIFICITY, *OF_CLASSES])
     own &= images["baseline"].fillna("") == ""
     maps = (images["metric"] == CLM) & (images["explanation"] == "contribution")
     return images[first & smallest & (own | maps)].reset_index(drop=True)
@@ -52,7 +54,7 @@ def compare_answers(images: pd.DataFrame, same_images: bool) -> pd.DataFrame:
     """
     seeds = images["seed"].nunique()
     results = []
-    for a, b, first, second in _pairs(images[images["metric"] != "CEM"]):
+    for a, b, first, second in _pairs(images[images["metric"] != CEM]):
         if seeds > 1 and same_images:
             result = _compare_seeds(first, second)
         elif seeds > 1:
@@ -63,7 +65,9 @@ def compare_answers(images: pd.DataFrame, same_images: bool) -> pd.DataFrame:
         else:
             result = compare(first.drop(columns="seed"), second.drop(columns="seed"))
         results.append(result.assign(a=a, b=b))
-    result = adjusted([part[part["metric"] != "CGIM"] for part in results])
+    if not results:
+        return adjusted([])
+    result = pd.concat([part[part["metric"] != CGIM] for part in results], ignore_index=True)
     if "item_kind" in result:
         result = result[result["item_kind"].fillna("") != "class"]
     ranked = result["explanation"].fillna("") if "explanation" in result else pd.Series("", result.index)

@@ -263,11 +263,9 @@ def verdicts(rows: pd.DataFrame, draws: pd.DataFrame, whose: str) -> list[Verdic
 
     plain = one(rows, model=PLAIN, metric=ACCURACY, item="")
     beside = "" if plain is None else f" (plain backbone: {percent(plain['value'])} %)"
-    present = by_ranking(
-        f"First concept more often {whose} than in others ({CEM_GAIN}, {{}})?", CEM_GAIN, set="all", l=1
-    )
+    present = by_ranking(f"First concept {whose}, beyond prevalence ({CEM_GAIN}, {{}})?", CEM_GAIN, set="all", l=1)
     correct = one(ours, metric=CEM_GAIN, set="correct", **FIRST)
-    question = "Map at its own part, not at others (part specificity, α = 1, {})?"
+    question = "Map at its own part (part specificity, α = 1, {})?"
     place = by_ranking(question, PART_SPECIFICITY, alpha=1, l=1)
     question = f"Important where it belongs ({CGIM_CORRELATION}, {{}}; {{counts}})?"
     return [
@@ -282,10 +280,8 @@ def verdicts(rows: pd.DataFrame, draws: pd.DataFrame, whose: str) -> list[Verdic
 def own_range(rows: pd.DataFrame, draws: pd.DataFrame, ranking: str) -> str:
     """Count the concepts above and below their own random range, with what luck brings."""
     items, found = discoveries_of(rows, draws, ranking)
-    return (
-        f"{found.n_above} of {len(items)} concepts above their own random range, {found.n_below} below; by luck "
-        f"{found.n_by_luck:.1f} each"
-    )
+    counts = f"{found.n_above} of {len(items)} concepts above own range, {found.n_below} below"
+    return f"{counts}; {found.n_by_luck:.1f} by luck"
 
 
 def presence_and_place(rows: pd.DataFrame, whose: str) -> Figure:

@@ -88,11 +88,11 @@ def first_concept() -> list[dict[str, Any]]:
 
 def test_a_verdict_says_where_the_interval_lies_and_no_more():
     found = told(joined(*first_concept(), *KNOWS, row("plain backbone", "accuracy", 0.8)))
-    none = "0 of 0 concepts above their own random range, 0 below; by luck 0.0 each"
+    none = "0 of 0 concepts above own range, 0 below; 0.0 by luck"
     assert found == {
         "Class accuracy (plain backbone: 80.0 %)": "above",
-        "First concept more often in the image than in others (CEM gain, by value)?": "within",
-        "First concept more often in the image than in others (CEM gain, by contribution)?": "below",
+        "First concept in the image, beyond prevalence (CEM gain, by value)?": "within",
+        "First concept in the image, beyond prevalence (CEM gain, by contribution)?": "below",
         "In correctly classified images (CEM gain, by contribution)?": "above",
         f"Important where it belongs (CGIM correlation, by value; {none})?": "–",
         f"Important where it belongs (CGIM correlation, by contribution; {none})?": "–",
@@ -116,7 +116,7 @@ def test_the_best_ranking_is_not_left_out(by_value, by_weight, better):
     for name in ("value", "weight", "contribution"):
         rows.append(specific(RANDOM, 0.0, name, low=-0.15, high=0.12))
     found = told(joined(*rows, *KNOWS))
-    question = "Map at its own part, not at others (part specificity, α = 1, by {})?"
+    question = "Map at its own part (part specificity, α = 1, by {})?"
     assert found[question.format(better)] == "above"
     assert found[question.format("contribution")] == "within"
 
@@ -134,7 +134,7 @@ def test_concepts_are_counted_against_their_own_random_range(n_draws, marks):
     draws = drawn([*ours], n_draws)
     rows = with_own_ranges(joined(*cgim(ours, POST_HOC, "value"), *KNOWS), draws)
     # One in 40 of three.
-    counts = "1 of 3 concepts above their own random range, 1 below; by luck 0.1 each"
+    counts = "1 of 3 concepts above own range, 1 below; 0.1 by luck"
     assert own_range(rows, draws, "value") == counts
     # Without a random range of the mean there is no verdict on it.
     assert told(rows, draws)[f"Important where it belongs (CGIM correlation, by value; {counts})?"] == "–"

@@ -1,6 +1,6 @@
 """Compare the concept models of networks on CUB, photograph by photograph.
 
-python docs/examples/compare_networks.py CUB_200_2011 network.py:model docs/examples/imagenet_network.py:model
+python docs/examples/real_networks.py CUB_200_2011 network.py:model docs/examples/imagenet_network.py:model
 """
 
 import sys
