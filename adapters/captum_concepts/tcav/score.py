@@ -217,7 +217,7 @@ def tcav_score(
     >>> import torch
     >>> from torch import nn
     >>> from captum_concepts import tcav_score
-    >>> model = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())  # logit: brightness
+    >>> model = nn.Sequential(nn.Identity(), nn.AdaptiveAvgPool2d(1), nn.Flatten())  # logit: brightness
     >>> dark = torch.rand(8, 1, 4, 4) / 2
     >>> score = tcav_score(model, ["0"], dark + 0.5, dark, dark, 0)
     >>> score.layers["0"].score  # the logit of all images rises along "bright"
