@@ -13,14 +13,12 @@ import pytest
 
 import good.captum_concepts
 import good.evaluation
-import good.functional
 import good.metrics
 import good.pasta
 from bad_arguments import all_bad_values, frames_of, good_values, own_parameters, public_functions, resized
 
 PACKAGES = {
     "captum_concepts": good.captum_concepts,
-    "functional": good.functional,
     "pasta": good.pasta,
     "metrics": good.metrics,
     "evaluation": good.evaluation,
@@ -62,13 +60,6 @@ def wrong_calls(room: str, name: str, good: dict[str, Any]) -> Iterator[tuple[st
         if good.get(key) is not None:
             for bad, named in resized(key, function.constraints, good, fixed):
                 yield f"{key}: of shape {tuple(bad.shape)}", {**good, key: bad}, named
-
-
-def test_every_argument_of_a_function_has_a_constraint() -> None:
-    for name, function in public_functions(good.functional.PACKAGE):
-        if name not in good.functional.UNCHECKED:
-            declared = {*getattr(function, "constraints", {}), *good.functional.OWN.get(name, ())}
-            assert declared == {parameter.name for parameter in own_parameters(function)}, name
 
 
 @pytest.mark.parametrize(("room", "name"), FUNCTIONS)

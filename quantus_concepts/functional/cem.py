@@ -5,14 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from captum_concepts._support.constraints import Floats, Whole, ZeroOne, check_arguments
+from captum_concepts._support.checks import check_axes, check_whole
 from captum_concepts._support.running import at_least_float32
+from quantus_concepts.functional.arguments import Numbers, check_zero_one, to_floats, to_tensor
 from quantus_concepts.functional.ranking import first_concepts, ranks_concepts
 
 
-@check_arguments(importance=Floats("N, L"), concept_labels=ZeroOne("N, L"), top_l=Whole(1, "L", "concepts"))
 @torch.no_grad()
-def cem(importance: Tensor, concept_labels: Tensor, top_l: int = 1) -> Tensor:
+def cem(importance: Numbers, concept_labels: Numbers, top_l: int = 1) -> Tensor:
     """Share of the `top_l` most important concepts that are labelled present, for each sample.
 
     Aysel et al. (2025), "Concept-Based Explainable AI: Metrics and Benchmarks", Equations 9 and 10.
@@ -21,9 +21,9 @@ def cem(importance: Tensor, concept_labels: Tensor, top_l: int = 1) -> Tensor:
 
     Parameters
     ----------
-    importance : Tensor
+    importance : array_like
         (N, L), importance of each concept for the explained class: weights theta, values u, or theta times u.
-    concept_labels : Tensor
+    concept_labels : array_like
         (N, L) of 0 and 1, of any dtype: the concepts each sample shows.
     top_l : int
         How many concepts count, 1 to L.
@@ -36,8 +36,6 @@ def cem(importance: Tensor, concept_labels: Tensor, top_l: int = 1) -> Tensor:
 
     Raises
     ------
-    TypeError
-        If an argument is not a tensor, or `importance` not of a floating-point dtype.
     ValueError
         If a shape is wrong, a label is neither 0 nor 1, or `top_l` is outside [1, L].
 
@@ -50,8 +48,16 @@ def cem(importance: Tensor, concept_labels: Tensor, top_l: int = 1) -> Tensor:
     >>> cem(importance, labels, top_l=2).tolist()
     [0.5, 0.0]
     """
-    order = first_concepts(importance, top_l)
-    return ranked_presence(importance, concept_labels.to(importance.device), order).mean(1)
+    return ranked_presence(*checked_ranking(importance, concept_labels, top_l)).mean(1)
+
+
+def checked_ranking(importance: Numbers, concept_labels: Numbers, top_l: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the arguments of `ranked_presence` from those of `cem`, or raise."""
+    importance, labels = to_floats("importance", importance), to_tensor("concept_labels", concept_labels)
+    sizes = check_axes(importance=(importance, "N L"), concept_labels=(labels, "N L"))
+    check_zero_one("concept_labels", labels)
+    top_l = check_whole("top_l", top_l, 1, sizes["L"])
+    return importance, labels.to(importance.device), first_concepts(importance, top_l)
 
 
 def ranked_presence(importance: Tensor, present: Tensor, order: Tensor) -> Tensor:

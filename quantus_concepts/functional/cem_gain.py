@@ -5,15 +5,22 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from captum_concepts._support.constraints import Floats, Indices, Whole, ZeroOne, check_arguments
+from captum_concepts._support.checks import check_axes
 from captum_concepts._support.running import at_least_float32
-from quantus_concepts.functional.cem import ranked_presence
-from quantus_concepts.functional.ranking import first_concepts
+from quantus_concepts.functional.arguments import (
+    PERCENTAGES,
+    Numbers,
+    check_within,
+    check_zero_one,
+    to_classes,
+    to_floats,
+    to_tensor,
+)
+from quantus_concepts.functional.cem import checked_ranking, ranked_presence
 
 
-@check_arguments(importance=Floats("N, L"), concept_labels=ZeroOne("N, L"), top_l=Whole(1, "L", "concepts"))
 @torch.no_grad()
-def cem_gain(importance: Tensor, concept_labels: Tensor, top_l: int = 1) -> Tensor:
+def cem_gain(importance: Numbers, concept_labels: Numbers, top_l: int = 1) -> Tensor:
     """Presence of the most important concepts less their prevalence in the other images, for each sample.
 
     CEM is high for a model that always names a common concept. The gain subtracts, for each named concept, the share
@@ -22,9 +29,9 @@ def cem_gain(importance: Tensor, concept_labels: Tensor, top_l: int = 1) -> Tens
 
     Parameters
     ----------
-    importance : Tensor
+    importance : array_like
         (N, L), as in `cem`; all samples of the set that is scored (all images, or the correctly classified ones).
-    concept_labels : Tensor
+    concept_labels : array_like
         (N, L) of 0 and 1.
     top_l : int
         How many concepts count, 1 to L.
@@ -37,7 +44,7 @@ def cem_gain(importance: Tensor, concept_labels: Tensor, top_l: int = 1) -> Tens
 
     Raises
     ------
-    TypeError, ValueError
+    ValueError
         As `cem`.
 
     Examples
@@ -48,10 +55,10 @@ def cem_gain(importance: Tensor, concept_labels: Tensor, top_l: int = 1) -> Tens
     >>> cem_gain(torch.tensor([[0.0, 1.0], [1.0, 0.0], [1.0, 0.0]]), labels).tolist()
     [1.0, 0.0, 0.0]
     """
-    order = first_concepts(importance, top_l)
-    presence = ranked_presence(importance, concept_labels.to(importance.device), order)
+    importance, labels, order = checked_ranking(importance, concept_labels, top_l)
+    presence = ranked_presence(importance, labels, order)
     scored = ~presence[:, 0].isnan()
-    counts = concept_labels.to(presence)[scored].sum(0)
+    counts = labels.to(presence)[scored].sum(0)
     return gain_over_others(presence, order, counts, scored.sum())
 
 
@@ -64,9 +71,8 @@ def gain_over_others(presence: Tensor, order: Tensor, counts: Tensor, n_scored: 
     return (presence - others).mean(-1)
 
 
-@check_arguments(concept_labels=ZeroOne("N, L"))
 @torch.no_grad()
-def commonest_concept(concept_labels: Tensor) -> Tensor:
+def commonest_concept(concept_labels: Numbers) -> Tensor:
     """Return the importance of a baseline that names the commonest concepts for every sample.
 
     ``cem(commonest_concept(labels), labels)`` is what naming one concept for all images reaches at best; its
@@ -74,7 +80,7 @@ def commonest_concept(concept_labels: Tensor) -> Tensor:
 
     Parameters
     ----------
-    concept_labels : Tensor
+    concept_labels : array_like
         (N, L) of 0 and 1.
 
     Returns
@@ -84,8 +90,8 @@ def commonest_concept(concept_labels: Tensor) -> Tensor:
 
     Raises
     ------
-    TypeError, ValueError
-        If the labels are no tensor (N, L) of 0 and 1.
+    ValueError
+        If the labels are not (N, L), or one is neither 0 nor 1.
 
     Examples
     --------
@@ -95,15 +101,14 @@ def commonest_concept(concept_labels: Tensor) -> Tensor:
     >>> cem(commonest_concept(labels), labels).tolist()
     [1.0, 1.0, 0.0, 1.0]
     """
-    return at_least_float32(concept_labels.float()).mean(0).expand(concept_labels.shape)
+    labels = to_tensor("concept_labels", concept_labels)
+    check_axes(concept_labels=(labels, "N L"))
+    check_zero_one("concept_labels", labels)
+    return at_least_float32(labels.float()).mean(0).expand(labels.shape)
 
 
-@check_arguments(
-    class_concepts=Floats("K, L", low=0, high=1, remedy="Divide percentages by 100."),
-    classes=Indices("N", low=0, high="K"),
-)
 @torch.no_grad()
-def class_recital(class_concepts: Tensor, classes: Tensor) -> Tensor:
+def class_recital(class_concepts: Numbers, classes: Numbers) -> Tensor:
     """Return the importance of a baseline that names the commonest concepts of each sample's class.
 
     ``cem(class_recital(class_concepts, classes), labels)`` says how far the class alone goes: a model may know its
@@ -111,9 +116,9 @@ def class_recital(class_concepts: Tensor, classes: Tensor) -> Tensor:
 
     Parameters
     ----------
-    class_concepts : Tensor
+    class_concepts : array_like
         (K, L) in [0, 1]: the share of each class's *training* samples that show each concept.
-    classes : Tensor
+    classes : array_like
         (N,) of int: the true class of each sample.
 
     Returns
@@ -123,7 +128,7 @@ def class_recital(class_concepts: Tensor, classes: Tensor) -> Tensor:
 
     Raises
     ------
-    TypeError, ValueError
+    ValueError
         If `class_concepts` is not (K, L) in [0, 1], or a class not in [0, K).
 
     Examples
@@ -137,4 +142,8 @@ def class_recital(class_concepts: Tensor, classes: Tensor) -> Tensor:
     ... ).tolist()
     [1.0, 1.0, 0.0]
     """
-    return class_concepts[classes.to(class_concepts.device, torch.int64)]
+    class_concepts, classes = to_floats("class_concepts", class_concepts), to_classes("classes", classes)
+    sizes = check_axes(class_concepts=(class_concepts, "K L"), classes=(classes, "N"))
+    check_within("class_concepts", class_concepts, 0, 1, remedy=PERCENTAGES)
+    check_within("classes", classes, 0, sizes["K"] - 1)
+    return class_concepts[classes.to(class_concepts.device)]

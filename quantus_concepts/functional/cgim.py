@@ -8,20 +8,18 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from captum_concepts._support.checks import check_shape
-from captum_concepts._support.constraints import (
-    Bools,
-    Choice,
-    Device,
-    Flag,
-    Floats,
-    Indices,
-    Instance,
-    Whole,
-    check_arguments,
-)
+from captum_concepts._support.checks import check_axes, check_choice, check_shape, check_whole
 from captum_concepts._support.running import at_least_float32, to_host
 from captum_concepts._support.shown import describe
+from quantus_concepts.functional.arguments import (
+    PERCENTAGES,
+    Numbers,
+    check_within,
+    check_zero_one,
+    to_classes,
+    to_floats,
+    to_tensor,
+)
 
 
 class ClassSums:
@@ -94,7 +92,7 @@ class ClassMeans(ClassSums):
     ValueError
         If a number is smaller than 1.
     TypeError
-        If a number is no whole one, or `dtype` not floating-point.
+        If `dtype` is not floating-point.
 
     Attributes
     ----------
@@ -102,9 +100,6 @@ class ClassMeans(ClassSums):
         (K,) of int64: samples of each class so far.
     """
 
-    @check_arguments(
-        n_classes=Whole(1), n_concepts=Whole(1), device=Device(), dtype=Instance(torch.dtype, "a torch.dtype")
-    )
     def __init__(
         self,
         n_classes: int,
@@ -114,29 +109,23 @@ class ClassMeans(ClassSums):
     ) -> None:
         if not dtype.is_floating_point:
             raise TypeError(f"Expected argument `dtype` to be of a floating-point dtype but got {dtype}.")
+        n_classes, n_concepts = check_whole("n_classes", n_classes, 1), check_whole("n_concepts", n_concepts, 1)
         super().__init__(n_classes, n_concepts, device, dtype)
 
     def __repr__(self) -> str:
         return describe(self, n_classes=len(self.counts), n_concepts=self.sums.shape[1])
 
-    @check_arguments(
-        lambda self: {"K": len(self.counts), "L": self.sums.shape[1]},
-        values=Floats("N, L"),
-        classes=Indices("N"),
-        mask=Bools("N"),
-        checked=Flag(),
-    )
     @torch.no_grad()
-    def update(self, values: Tensor, classes: Tensor, mask: Tensor | None = None, *, checked: bool = False) -> None:
+    def update(self, values: Numbers, classes: Numbers, mask: Numbers | None = None, *, checked: bool = False) -> None:
         """Add a batch.
 
         Parameters
         ----------
-        values : Tensor
+        values : array_like
             (N, L), on any device. NaN makes its class NaN from then on.
-        classes : Tensor
+        classes : array_like
             (N,) of int, in [0, K).
-        mask : Tensor, optional
+        mask : array_like, optional
             (N,) of bool: the samples that count, the correctly predicted ones for instance; all if None. The
             values of the others are ignored.
         checked : bool
@@ -144,12 +133,16 @@ class ClassMeans(ClassSums):
 
         Raises
         ------
-        TypeError
-            If a dtype is wrong.
         ValueError
             If a shape is wrong or a class outside [0, K); nothing is added then.
         """
-        n_classes = len(self.counts)
+        n_classes, n_concepts = self.sums.shape
+        values, classes = to_floats("values", values), to_classes("classes", classes)
+        mask = None if mask is None else to_tensor("mask", mask)
+        check_axes(values=(values, f"N {n_concepts}"), classes=(classes, "N"), mask=(mask, "N"))
+        if mask is not None:
+            check_zero_one("mask", mask)
+            mask = mask.bool()
         counted = classes if mask is None or checked else classes[mask.to(classes.device)]
         if not checked and ((counted < 0) | (counted >= n_classes)).any():
             raise ValueError(
@@ -157,10 +150,9 @@ class ClassMeans(ClassSums):
                 f"{int(counted.min())} to {int(counted.max())}."
             )
         device = self.sums.device
-        classes = classes.to(device, torch.int64)
+        classes = classes.to(device)
         self.add(values, classes, torch.ones_like(classes, dtype=torch.bool) if mask is None else mask.to(device))
 
-    @check_arguments(other=Instance(lambda: ClassMeans, "class means"))
     def merge(self, other: ClassMeans) -> None:
         """Add what another one has collected, in another process for instance.
 
@@ -178,14 +170,8 @@ class ClassMeans(ClassSums):
         self.add_sums(other)
 
 
-@check_arguments(
-    importance=Floats("K, L"),
-    class_concepts=Floats("K, L", low=0, high=1, remedy="Divide percentages by 100."),
-    per=Choice(("concept", "class")),
-    centred=Flag(),
-)
 @torch.no_grad()
-def cgim(importance: Tensor, class_concepts: Tensor, per: str = "concept", centred: bool = False) -> Tensor:
+def cgim(importance: Numbers, class_concepts: Numbers, per: str = "concept", centred: bool = False) -> Tensor:
     """Cosine similarity between importance and what people say, of each concept or of each class.
 
     Aysel et al. (2025), "Concept-Based Explainable AI: Metrics and Benchmarks", Equations 3 to 5 (concepts)
@@ -198,10 +184,10 @@ def cgim(importance: Tensor, class_concepts: Tensor, per: str = "concept", centr
 
     Parameters
     ----------
-    importance : Tensor
+    importance : array_like
         (K, L). A row that holds NaN is a class without a correctly predicted sample: NaN among the classes,
         and left out of the concepts' similarities.
-    class_concepts : Tensor
+    class_concepts : array_like
         (K, L) in [0, 1], the paper's V transposed.
     per : str
         "concept" or "class".
@@ -216,8 +202,6 @@ def cgim(importance: Tensor, class_concepts: Tensor, per: str = "concept", centr
 
     Raises
     ------
-    TypeError
-        If an argument is not a tensor of a floating-point dtype.
     ValueError
         If the shapes differ, `class_concepts` leaves [0, 1], or `per` is neither of the two.
 
@@ -236,7 +220,18 @@ def cgim(importance: Tensor, class_concepts: Tensor, per: str = "concept", centr
     ... )
     (0.7071067690849304, nan)
     """
+    importance, class_concepts = checked_matrices(class_concepts, per, importance=importance)
     return agreement(importance, class_concepts, per, centred)
+
+
+def checked_matrices(class_concepts: Numbers, per: str, **importance: Numbers) -> list[Tensor]:
+    """Return matrices (K, L) of importance, by the names of their arguments, and the truth, or raise."""
+    matrices = {name: to_floats(name, matrix) for name, matrix in importance.items()}
+    matrices["class_concepts"] = to_floats("class_concepts", class_concepts)
+    check_axes(**{name: (matrix, "K L") for name, matrix in matrices.items()})
+    check_within("class_concepts", matrices["class_concepts"], 0, 1, remedy=PERCENTAGES)
+    check_choice("per", per, ("concept", "class"))
+    return list(matrices.values())
 
 
 def agreement(importance: Tensor, class_concepts: Tensor, per: str, centred: bool = False) -> Tensor:
@@ -273,21 +268,17 @@ NO_CLASS = "no correctly predicted sample"
 SAME_EVERYWHERE = {False: "is zero throughout", True: "does not vary"}
 
 
-@check_arguments(
-    importance=Floats("K, L"),
-    class_concepts=Floats("K, L", low=0, high=1, remedy="Divide percentages by 100."),
-    per=Choice(("concept", "class")),
-    centred=Flag(),
-)
 @torch.no_grad()
-def cgim_reasons(importance: Tensor, class_concepts: Tensor, per: str = "concept", centred: bool = False) -> list[str]:
+def cgim_reasons(
+    importance: Numbers, class_concepts: Numbers, per: str = "concept", centred: bool = False
+) -> list[str]:
     """Say why scores of `cgim` are undefined.
 
     Parameters
     ----------
-    importance : Tensor
+    importance : array_like
         (K, L), as in `cgim`, like the others.
-    class_concepts : Tensor
+    class_concepts : array_like
         (K, L) in [0, 1].
     per : str
         "concept" or "class".
@@ -302,7 +293,7 @@ def cgim_reasons(importance: Tensor, class_concepts: Tensor, per: str = "concept
 
     Raises
     ------
-    TypeError, ValueError
+    ValueError
         As `cgim`.
 
     Examples
@@ -312,6 +303,7 @@ def cgim_reasons(importance: Tensor, class_concepts: Tensor, per: str = "concept
     >>> cgim_reasons(torch.ones(2, 2), torch.eye(2), centred=True)
     ['importance does not vary', 'importance does not vary']
     """
+    importance, class_concepts = checked_matrices(class_concepts, per, importance=importance)
     importance = at_least_float32(importance)
     dim = -1 if per == "class" else -2
     missing = importance.isnan().any(-1, keepdim=True)

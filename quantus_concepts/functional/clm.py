@@ -7,15 +7,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from captum_concepts._support.constraints import Floats, Whole, check_arguments
+from captum_concepts._support.checks import check_axes, check_whole
+from quantus_concepts.functional.arguments import HIDDEN_PARTS, Numbers, check_within, to_floats
 
 
-@check_arguments(
-    hits=Floats("N, l_max", low=0, high=1, nan=True, remedy="Pass NaN where a part is not visible."),
-    top_l=Whole(1, "l_max", "ranked concepts"),
-)
 @torch.no_grad()
-def clm(hits: Tensor, top_l: int) -> Tensor:
+def clm(hits: Numbers, top_l: int) -> Tensor:
     """Average the hits of the most important concepts whose part is visible, for each image.
 
     Aysel et al. (2025), "Concept-Based Explainable AI: Metrics and Benchmarks", Equation 11. Where parts are not
@@ -23,7 +20,7 @@ def clm(hits: Tensor, top_l: int) -> Tensor:
 
     Parameters
     ----------
-    hits : Tensor
+    hits : array_like
         (N, l_max) in [0, 1]: hits of the ranked concepts of each image, the most important first, NaN where
         undefined; `point_hits` of the maps of `rank_concepts`, among the concepts that have a part.
     top_l : int
@@ -36,8 +33,6 @@ def clm(hits: Tensor, top_l: int) -> Tensor:
 
     Raises
     ------
-    TypeError
-        If `hits` is not a tensor of a floating-point dtype, or `top_l` not an int.
     ValueError
         If `hits` is not (N, l_max), holds a number outside [0, 1], or `top_l` is outside [1, l_max].
 
@@ -49,7 +44,10 @@ def clm(hits: Tensor, top_l: int) -> Tensor:
     >>> clm(hits, top_l=2).tolist()
     [0.5, 1.0]
     """
-    return torch.nanmean(hits[:, :top_l], dim=1)
+    hits = to_floats("hits", hits)
+    sizes = check_axes(hits=(hits, "N l_max"))
+    check_within("hits", hits, 0, 1, nan=True, remedy=HIDDEN_PARTS)
+    return torch.nanmean(hits[:, : check_whole("top_l", top_l, 1, sizes["l_max"])], dim=1)
 
 
 def running_means(hits: Tensor, tops: Sequence[int]) -> Tensor:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from captum_concepts._support.constraints import Floats, Instance, Tensors, ZeroOne, check_arguments
+from captum_concepts._support.checks import check_axes
+from quantus_concepts.functional.arguments import Numbers, check_zero_one, to_floats, to_tensor
 from quantus_concepts.functional.normalisation import finite_rows
 
 
-@check_arguments(maps=Floats("N, C, H, W"), masks=ZeroOne("N, 1, H, W"))
 @torch.no_grad()
-def concept_attribution(maps: Tensor, masks: Tensor) -> Tensor:
+def concept_attribution(maps: Numbers, masks: Numbers) -> Tensor:
     """Mean positive attribution inside a mask: g_c of Yang and Kim (2019), "BIM", Section 4.
 
     Only positive attributions count, per channel, and channels are summed: a false positive is importance *for* a
@@ -20,9 +20,9 @@ def concept_attribution(maps: Tensor, masks: Tensor) -> Tensor:
 
     Parameters
     ----------
-    maps : Tensor
+    maps : array_like
         (N, C, H, W) attributions.
-    masks : Tensor
+    masks : array_like
         (N, 1, H, W) of 0 and 1 or of bool: I_c.
 
     Returns
@@ -33,8 +33,6 @@ def concept_attribution(maps: Tensor, masks: Tensor) -> Tensor:
 
     Raises
     ------
-    TypeError
-        If `maps` is no floating-point tensor.
     ValueError
         If a shape is wrong or a mask holds something else than 0 and 1.
 
@@ -47,6 +45,9 @@ def concept_attribution(maps: Tensor, masks: Tensor) -> Tensor:
     >>> concept_attribution(maps, masks).tolist()  # negative values count as 0
     [0.5]
     """
+    maps, masks = to_floats("maps", maps), to_tensor("masks", masks)
+    check_axes(maps=(maps, "N C H W"), masks=(masks, "N 1 H W"))
+    check_zero_one("masks", masks)
     maps = maps.to(torch.promote_types(maps.dtype, torch.float32))
     # Several times as fast as from bool, which is the same byte.
     inside = (masks.view(torch.uint8) if masks.dtype == torch.bool else masks).to(maps.device, maps.dtype)
@@ -59,11 +60,7 @@ def concept_attribution(maps: Tensor, masks: Tensor) -> Tensor:
     return (attributed / size).masked_fill(~finite_rows(maps) | (size == 0), torch.nan)
 
 
-@check_arguments(
-    masks=Tensors("N, 1, H, W", filled=True),
-    generator=Instance(torch.Generator, "a torch.Generator, torch.Generator().manual_seed(0) for instance,"),
-)
-def random_masks(masks: Tensor, generator: torch.Generator) -> Tensor:
+def random_masks(masks: Numbers, generator: torch.Generator) -> Tensor:
     """Move each mask to a random place: the chance baseline of the model contrast score.
 
     Yang and Kim (2019), Appendix G, measure the baseline with a random mask. Here it is the same mask, moved
@@ -72,7 +69,7 @@ def random_masks(masks: Tensor, generator: torch.Generator) -> Tensor:
 
     Parameters
     ----------
-    masks : Tensor
+    masks : array_like
         (N, 1, H, W).
     generator : torch.Generator
         On the CPU; the only source of randomness.
@@ -84,8 +81,6 @@ def random_masks(masks: Tensor, generator: torch.Generator) -> Tensor:
 
     Raises
     ------
-    TypeError
-        If `generator` is none of torch.
     ValueError
         If the shape is wrong.
 
@@ -98,6 +93,8 @@ def random_masks(masks: Tensor, generator: torch.Generator) -> Tensor:
     >>> random_masks(masks, torch.Generator().manual_seed(0)).sum()  # moved, of the same size
     tensor(4)
     """
+    masks = to_tensor("masks", masks)
+    check_axes(masks=(masks, "N 1 H W"))
     height, width = masks.shape[2:]
     down = torch.randint(height, (len(masks),), generator=generator).tolist()
     across = torch.randint(width, (len(masks),), generator=generator).tolist()

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
-from captum_concepts._support.constraints import Floats, Number, check_arguments
+from captum_concepts._support.checks import check_axes, check_range
+from quantus_concepts.functional.arguments import Numbers, to_floats
 
 
-@check_arguments(g_first=Floats("N"), g_second=Floats("N"))
 @torch.no_grad()
-def mcs(g_first: Tensor, g_second: Tensor) -> Tensor:
+def mcs(g_first: Numbers, g_second: Numbers) -> Tensor:
     """Model contrast score of each image: concept attribution under the first model minus under the second.
 
     Yang and Kim (2019), "BIM", Section 4.1; their score is the mean over the images both models classify
@@ -18,9 +20,9 @@ def mcs(g_first: Tensor, g_second: Tensor) -> Tensor:
 
     Parameters
     ----------
-    g_first : Tensor
+    g_first : array_like
         (N,), from `concept_attribution`, for the model to which the concept matters.
-    g_second : Tensor
+    g_second : array_like
         (N,), for the model to which it does not.
 
     Returns
@@ -30,8 +32,6 @@ def mcs(g_first: Tensor, g_second: Tensor) -> Tensor:
 
     Raises
     ------
-    TypeError
-        If an argument is no floating-point tensor.
     ValueError
         If shapes differ.
 
@@ -42,12 +42,12 @@ def mcs(g_first: Tensor, g_second: Tensor) -> Tensor:
     >>> mcs(torch.tensor([0.75, 0.5]), torch.tensor([0.25, 0.5])).tolist()
     [0.5, 0.0]
     """
-    return g_first - g_second.to(g_first.device)
+    first, second = _checked_pair(g_first=g_first, g_second=g_second)
+    return first - second
 
 
-@check_arguments(g_with=Floats("N"), g_without=Floats("N"))
 @torch.no_grad()
-def idr(g_with: Tensor, g_without: Tensor) -> Tensor:
+def idr(g_with: Numbers, g_without: Numbers) -> Tensor:
     """Input dependence of each image: whether a common feature gets less importance than what it covers.
 
     Yang and Kim (2019), "BIM", Section 4.2. The same mask on both images. Equal values (two maps that are zero
@@ -55,9 +55,9 @@ def idr(g_with: Tensor, g_without: Tensor) -> Tensor:
 
     Parameters
     ----------
-    g_with : Tensor
+    g_with : array_like
         (N,), concept attribution in the image with the common feature.
-    g_without : Tensor
+    g_without : array_like
         (N,), in the image without it.
 
     Returns
@@ -67,8 +67,6 @@ def idr(g_with: Tensor, g_without: Tensor) -> Tensor:
 
     Raises
     ------
-    TypeError
-        If an argument is no floating-point tensor.
     ValueError
         If shapes differ.
 
@@ -79,22 +77,21 @@ def idr(g_with: Tensor, g_without: Tensor) -> Tensor:
     >>> idr(g_with=torch.tensor([0.2, 0.5]), g_without=torch.tensor([0.4, 0.5])).tolist()
     [1.0, 0.0]
     """
-    other = g_without.to(g_with.device)
-    return (g_with < other).to(g_with.dtype).masked_fill(g_with.isnan() | other.isnan(), torch.nan)
+    ours, other = _checked_pair(g_with=g_with, g_without=g_without)
+    return (ours < other).to(ours.dtype).masked_fill(ours.isnan() | other.isnan(), torch.nan)
 
 
-@check_arguments(g_original=Floats("N"), g_patched=Floats("N"))
 @torch.no_grad()
-def perturbation(g_original: Tensor, g_patched: Tensor) -> Tensor:
+def perturbation(g_original: Numbers, g_patched: Numbers) -> Tensor:
     """Relative change of the concept attribution when a functionally irrelevant patch is added.
 
     Yang and Kim (2019), "BIM", Appendix C; lower is better.
 
     Parameters
     ----------
-    g_original : Tensor
+    g_original : array_like
         (N,), concept attribution in the image.
-    g_patched : Tensor
+    g_patched : array_like
         (N,), in the image with the patch, under the same mask.
 
     Returns
@@ -104,8 +101,6 @@ def perturbation(g_original: Tensor, g_patched: Tensor) -> Tensor:
 
     Raises
     ------
-    TypeError
-        If an argument is no floating-point tensor.
     ValueError
         If shapes differ.
 
@@ -116,13 +111,12 @@ def perturbation(g_original: Tensor, g_patched: Tensor) -> Tensor:
     >>> perturbation(torch.tensor([2.0, 2.0, 0.0]), torch.tensor([2.0, 3.0, 1.0]))
     tensor([0.0000, 0.5000,    nan])
     """
-    change = (g_patched.to(g_original.device) - g_original).abs() / g_original
-    return change.masked_fill(g_original == 0, torch.nan)
+    original, patched = _checked_pair(g_original=g_original, g_patched=g_patched)
+    return ((patched - original).abs() / original).masked_fill(original == 0, torch.nan)
 
 
-@check_arguments(g_original=Floats("N"), g_patched=Floats("N"), threshold=Number(0, open_low=True))
 @torch.no_grad()
-def iir(g_original: Tensor, g_patched: Tensor, threshold: float = 0.1) -> Tensor:
+def iir(g_original: Numbers, g_patched: Numbers, threshold: float = 0.1) -> Tensor:
     """Input independence of each image: whether an irrelevant patch leaves the concept attribution as it was.
 
     Yang and Kim (2019), "BIM", Section 4.3: `perturbation` below a threshold. There is no chance value: how far
@@ -130,9 +124,9 @@ def iir(g_original: Tensor, g_patched: Tensor, threshold: float = 0.1) -> Tensor
 
     Parameters
     ----------
-    g_original : Tensor
+    g_original : array_like
         (N,), concept attribution in the image.
-    g_patched : Tensor
+    g_patched : array_like
         (N,), in the image with the patch, under the same mask.
     threshold : float
         t, above 0; the paper uses 0.1.
@@ -144,8 +138,6 @@ def iir(g_original: Tensor, g_patched: Tensor, threshold: float = 0.1) -> Tensor
 
     Raises
     ------
-    TypeError
-        If an argument is no floating-point tensor.
     ValueError
         If shapes differ or `threshold` is not above 0.
 
@@ -156,5 +148,14 @@ def iir(g_original: Tensor, g_patched: Tensor, threshold: float = 0.1) -> Tensor
     >>> iir(torch.tensor([0.5, 0.5]), torch.tensor([0.5, 1.0]), threshold=0.1).tolist()
     [1.0, 0.0]
     """
+    check_range("threshold", threshold, 0, math.inf, open_low=True)
     change = perturbation(g_original, g_patched)
     return (change < threshold).to(change.dtype).masked_fill(change.isnan(), torch.nan)
+
+
+def _checked_pair(**pair: Numbers) -> tuple[Tensor, Tensor]:
+    """Return two attributions (N,), by the names of their arguments, on the device of the first, or raise."""
+    tensors = {name: to_floats(name, values) for name, values in pair.items()}
+    check_axes(**{name: (values, "N") for name, values in tensors.items()})
+    first, second = tensors.values()
+    return first, second.to(first.device)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from scipy import stats
-from torch import Tensor
 
-from captum_concepts._support.checks import to_numpy
-from captum_concepts._support.constraints import Arrays, Choice, Flag, Floats, check_arguments
+from captum_concepts._support.checks import check_axes, to_array, to_numpy
 from captum_concepts._support.shown import one_line
-from quantus_concepts.functional.cgim import agreement
+from quantus_concepts.functional.arguments import Numbers
+from quantus_concepts.functional.cgim import agreement, checked_matrices
 from quantus_concepts.functional.intervals import CONFIDENCE, cluster_estimate
 from quantus_concepts.functional.seeds import seeds_estimate
 
@@ -57,8 +56,7 @@ class Difference(NamedTuple):
 _UNDEFINED = Difference(math.nan, math.nan, math.nan, math.nan, math.nan, 0, 0, math.nan)
 
 
-@check_arguments(first=Arrays("N"), second=Arrays("N"))
-def paired_difference(first: Any, second: Any, clusters: Any = None) -> Difference:
+def paired_difference(first: Numbers, second: Numbers, clusters: Numbers | None = None) -> Difference:
     """Compare two sets of scores of the same images: mean difference, 95 % interval and p-value.
 
     The difference of each image is taken first, so that what makes an image easy or hard for both cancels: two
@@ -83,8 +81,6 @@ def paired_difference(first: Any, second: Any, clusters: Any = None) -> Differen
 
     Raises
     ------
-    TypeError
-        If scores are no numbers.
     ValueError
         If shapes differ.
 
@@ -96,7 +92,8 @@ def paired_difference(first: Any, second: Any, clusters: Any = None) -> Differen
     >>> [round(value, 3) for value in (result.difference, result.low, result.high, result.p)]
     [0.175, 0.023, 0.327, 0.035]
     """
-    a, b = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
+    a, b = to_array("first", first).astype(np.float64), to_array("second", second).astype(np.float64)
+    check_axes(first=(a, "N"), second=(b, "N"))
     groups = np.arange(a.size) if clusters is None else to_numpy(clusters).ravel()
     if len(groups) != a.size:
         raise ValueError(
@@ -147,16 +144,9 @@ def _t_test(
     return difference - half, difference + half, float(2 * stats.t.sf(abs(difference) / error, freedom))
 
 
-@check_arguments(
-    first=Floats("K, L"),
-    second=Floats("K, L"),
-    class_concepts=Floats("K, L", low=0, high=1, remedy="Divide percentages by 100."),
-    per=Choice(("concept", "class")),
-    centred=Flag(),
-)
 @torch.no_grad()
 def cgim_difference(
-    first: Tensor, second: Tensor, class_concepts: Tensor, per: str = "concept", centred: bool = True
+    first: Numbers, second: Numbers, class_concepts: Numbers, per: str = "concept", centred: bool = True
 ) -> Difference:
     """Compare the mean CGIM of two models by the delete-one-class jackknife of the difference.
 
@@ -166,11 +156,11 @@ def cgim_difference(
 
     Parameters
     ----------
-    first : Tensor
+    first : array_like
         (K, L) importance of the first model, as in `cgim`.
-    second : Tensor
+    second : array_like
         (K, L) of the second model, for the same classes and concepts.
-    class_concepts : Tensor
+    class_concepts : array_like
         (K, L) in [0, 1].
     per : str
         "concept" or "class": which scores are averaged.
@@ -185,7 +175,7 @@ def cgim_difference(
 
     Raises
     ------
-    TypeError, ValueError
+    ValueError
         As `cgim`.
 
     Examples
@@ -198,8 +188,9 @@ def cgim_difference(
     >>> result.n, round(result.difference, 3), round(result.low, 2), round(result.high, 2)
     (2, 0.209, -0.56, 0.98)
     """
-    pair = torch.stack([first.double(), second.to(first.device).double()])
-    truth = class_concepts.to(first.device).double()
+    a_matrix, b_matrix, truth = checked_matrices(class_concepts, per, first=first, second=second)
+    pair = torch.stack([a_matrix.double(), b_matrix.to(a_matrix.device).double()])
+    truth = truth.to(a_matrix.device).double()
     pair, truth = pair.cpu(), truth.cpu()
     scored = ~pair.isnan().any(-1).any(0)
     pair, truth = pair[:, scored], truth[scored]

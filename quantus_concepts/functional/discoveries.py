@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from captum_concepts._support.constraints import Arrays, Number, check_arguments
+from captum_concepts._support.checks import check_axes, check_range, to_array
 from captum_concepts._support.shown import one_line
 from captum_concepts.tcav.p_values import adjust_p_values
+from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.functional.intervals import baseline_coverage, baseline_range
 
 
@@ -47,8 +48,7 @@ class Discoveries(NamedTuple):
         return one_line(self)
 
 
-@check_arguments(scores=Arrays("L"), draws=Arrays("n, L"), alpha=Number(0, 1, open_low=True))
-def find_discoveries(scores: Any, draws: Any, alpha: float = 0.05) -> Discoveries:
+def find_discoveries(scores: Numbers, draws: Numbers, alpha: float = 0.05) -> Discoveries:
     """Find the scores that lie outside the range of their own random draws, corrected for their number.
 
     Of 100 concepts that mean nothing, five lie outside their own 95 % range by luck. Benjamini and Hochberg's
@@ -70,8 +70,6 @@ def find_discoveries(scores: Any, draws: Any, alpha: float = 0.05) -> Discoverie
 
     Raises
     ------
-    TypeError
-        If `scores` or `draws` are no numbers.
     ValueError
         If shapes differ, or `alpha` is not in (0, 1].
 
@@ -90,7 +88,9 @@ def find_discoveries(scores: Any, draws: Any, alpha: float = 0.05) -> Discoverie
     >>> found.passed.tolist(), found.n_above, found.n_below, round(found.n_by_luck, 3)
     ([False, True, True], 1, 1, 0.075)
     """
-    values, drawn = np.asarray(scores, dtype=np.float64), np.asarray(draws, dtype=np.float64)
+    values, drawn = to_array("scores", scores).astype(np.float64), to_array("draws", draws).astype(np.float64)
+    check_axes(scores=(values, "L"), draws=(drawn, "n L"))
+    check_range("alpha", alpha, 0, 1, open_low=True)
     counts = (~np.isnan(drawn)).sum(0)
     defined = ~np.isnan(values) & (counts > 0)
     fewer = np.minimum((drawn >= values).sum(0), (drawn <= values).sum(0))

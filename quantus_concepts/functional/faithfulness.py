@@ -8,14 +8,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from captum_concepts._support.checks import check_shape
-from captum_concepts._support.constraints import Floats, Indices, Items, Whole, check_arguments
+from captum_concepts._support.checks import check_axes, check_shape, check_whole
 from captum_concepts._support.shown import one_line
+from quantus_concepts.functional.arguments import Numbers, to_floats, to_tensor
 
 #: Steps of Algorithm 1: i = 1, 3, 5, ... percent.
 FIRST, STEP = 1, 2
-#: Constraint of the percentages up to which pixels are perturbed.
-PERCENTAGES = Items(Whole(FIRST + 1, 100), "percentages of pixels", least=1)
 
 
 class FaithfulnessScores(NamedTuple):
@@ -50,16 +48,15 @@ def pixel_counts(n_pixels: int, thresholds: Sequence[int]) -> Tensor:
     return torch.tensor([n_pixels * share // 100 for share in percentages(thresholds)])
 
 
-@check_arguments(maps=Floats("N, H, W"), order=Indices("N, P"))
 @torch.no_grad()
-def relevance_ranks(maps: Tensor, order: Tensor | None = None) -> Tensor:
+def relevance_ranks(maps: Numbers, order: Numbers | None = None) -> Tensor:
     """Return the place of each pixel in ascending relevance; P - 1 minus it is that in descending relevance.
 
     Parameters
     ----------
-    maps : Tensor
+    maps : array_like
         (N, H, W), of a floating-point dtype; a map that holds NaN gets ranks without meaning.
-    order : Tensor, optional
+    order : array_like, optional
         (N, P) of int64: a permutation of each image's P = H * W pixels that says which of two equally relevant
         pixels comes first in ascending, and last in descending relevance. Their position if None; that is
         biased, since maps with large plateaus then lose the image from its upper edge on.
@@ -71,8 +68,6 @@ def relevance_ranks(maps: Tensor, order: Tensor | None = None) -> Tensor:
 
     Raises
     ------
-    TypeError
-        If `maps` is no floating-point tensor, or `order` none of whole numbers.
     ValueError
         If a shape is wrong, or `order` holds no permutations.
 
@@ -84,13 +79,17 @@ def relevance_ranks(maps: Tensor, order: Tensor | None = None) -> Tensor:
     tensor([[[2, 0],
              [3, 1]]])
     """
+    maps = to_floats("maps", maps)
+    check_axes(maps=(maps, "N H W"))
     if order is not None:
+        order = to_tensor("order", order)
         check_shape("order", order, ("N", "P"), (len(maps), maps.shape[1] * maps.shape[2]))
         if not (order.sort(1).values == torch.arange(order.shape[1], device=order.device)).all():
             raise ValueError(
                 f"Expected argument `order` to hold each of 0 to {order.shape[1] - 1} once for each image but it does "
                 "not."
             )
+        order = order.long()
     return pixel_ranks(maps, order)
 
 
@@ -106,9 +105,8 @@ def pixel_ranks(maps: Tensor, order: Tensor | None = None) -> Tensor:
     return torch.empty_like(places).scatter_(1, places, ascending).view_as(maps)
 
 
-@check_arguments(irrelevant=Floats("N, L"), relevant=Floats("N, L"), thresholds=PERCENTAGES)
 @torch.no_grad()
-def faithfulness(irrelevant: Tensor, relevant: Tensor, thresholds: Sequence[int]) -> FaithfulnessScores:
+def faithfulness(irrelevant: Numbers, relevant: Numbers, thresholds: Sequence[int]) -> FaithfulnessScores:
     """Compute sufficiency, necessity and faithfulness from how far perturbations move a class's probability.
 
     Kazmierczak et al., Appendix B.2, Eq. 5 and Algorithm 1, after Azzolin et al. (2025): the mean d of
@@ -118,10 +116,10 @@ def faithfulness(irrelevant: Tensor, relevant: Tensor, thresholds: Sequence[int]
 
     Parameters
     ----------
-    irrelevant : Tensor
+    irrelevant : array_like
         (N, L): changes of the probability where the least relevant pixels are perturbed, for the L
         `percentages`.
-    relevant : Tensor
+    relevant : array_like
         (N, L): changes where the most relevant ones are.
     thresholds : sequence of int
         Percentages of the pixels, whole numbers in [2, 100].
@@ -133,8 +131,6 @@ def faithfulness(irrelevant: Tensor, relevant: Tensor, thresholds: Sequence[int]
 
     Raises
     ------
-    TypeError
-        If an argument is no floating-point tensor, or a threshold no whole number.
     ValueError
         If a shape is wrong or a threshold is out of range.
 
@@ -149,7 +145,10 @@ def faithfulness(irrelevant: Tensor, relevant: Tensor, thresholds: Sequence[int]
     >>> scores.sufficiency, scores.necessity.round(decimals=2)  # exp(-0) and 1 - exp(-0.5)
     (tensor([1.]), tensor([0.3900]))
     """
+    thresholds = [check_whole("thresholds", threshold, FIRST + 1, 100) for threshold in thresholds]
+    irrelevant, relevant = to_floats("irrelevant", irrelevant), to_floats("relevant", relevant)
     check_shape("irrelevant", irrelevant, ("N", "L"), (None, len(percentages(thresholds))))
+    check_axes(irrelevant=(irrelevant, "N L"), relevant=(relevant, "N L"))
     sufficiency = (-_means(irrelevant, thresholds)).exp().amax(1)
     necessity = (-torch.expm1(-_means(relevant.to(irrelevant.device), thresholds))).amax(1)
     harmonic = 2 * sufficiency * necessity / (sufficiency + necessity)

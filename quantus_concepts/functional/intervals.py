@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
 from captum_concepts._support.checks import to_array, to_numpy
-from captum_concepts._support.constraints import Arrays, check_arguments
 from captum_concepts.models.random_banks import N_BANKS
+from quantus_concepts.functional.arguments import Numbers
 
 CONFIDENCE = 0.95
 
@@ -20,8 +20,9 @@ CONFIDENCE = 0.95
 N_DRAWS = N_BANKS
 
 
-@check_arguments(scores=Arrays())
-def interval(scores: Any, bounds: tuple[float, float] = (0.0, 1.0), clusters: Any = None) -> tuple[float, float]:
+def interval(
+    scores: Numbers, bounds: tuple[float, float] = (0.0, 1.0), clusters: Numbers | None = None
+) -> tuple[float, float]:
     """Return the 95 % confidence interval of the mean of scores.
 
     Without `clusters` the samples are independent: Wilson's interval if every score is 0 or 1, else Student's t
@@ -49,8 +50,6 @@ def interval(scores: Any, bounds: tuple[float, float] = (0.0, 1.0), clusters: An
 
     Raises
     ------
-    TypeError
-        If `scores` are no array of numbers.
     ValueError
         If `clusters` is not (N,).
 
@@ -71,7 +70,7 @@ def interval(scores: Any, bounds: tuple[float, float] = (0.0, 1.0), clusters: An
     >>> round(low, 2), round(high, 2)
     (0.3, 0.95)
     """
-    values = np.asarray(scores, dtype=np.float64).ravel()
+    values = to_array("scores", scores).astype(np.float64).ravel()
     defined = ~np.isnan(values)
     if np.isinf(values).any():
         return math.nan, math.nan
@@ -91,8 +90,7 @@ def interval(scores: Any, bounds: tuple[float, float] = (0.0, 1.0), clusters: An
     return t_interval(values, bounds)
 
 
-@check_arguments(draws=Arrays())
-def baseline_range(draws: Any) -> tuple[float, float]:
+def baseline_range(draws: Numbers) -> tuple[float, float]:
     """Return the range in which 95 % of further draws of a random baseline lie.
 
     Parameters
@@ -119,7 +117,7 @@ def baseline_range(draws: Any) -> tuple[float, float]:
     >>> round(low, 2), round(high, 2)
     (0.0, 38.0)
     """
-    values = np.asarray(draws, dtype=np.float64).ravel()
+    values = to_array("draws", draws).astype(np.float64).ravel()
     values = values[~np.isnan(values)]
     if not values.size:
         return math.nan, math.nan
@@ -132,9 +130,9 @@ def baseline_coverage(n_draws: int) -> float:
     return CONFIDENCE if n_draws >= N_DRAWS else max(0, n_draws - 1) / (n_draws + 1)
 
 
-def distribution(scores: Any) -> tuple[float, float, float]:
+def distribution(scores: Numbers) -> tuple[float, float, float]:
     """Return the mean of the draws of a random baseline, and their `baseline_range`."""
-    values = np.asarray(to_array("scores", scores), dtype=np.float64).ravel()
+    values = to_array("scores", scores).astype(np.float64).ravel()
     values = values[~np.isnan(values)]
     return (float(values.mean()) if values.size else math.nan, *baseline_range(values))
 

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from captum_concepts._support.checks import check_shape, to_array
-from captum_concepts._support.constraints import Arrays, Choice, Floats, Indices, Items, Seed, Whole, check_arguments
+from captum_concepts._support.checks import check_axes, check_choice, check_shape, check_whole, to_array
+from quantus_concepts.functional.arguments import Numbers, to_floats, to_tensor
 
 #: Orders in which the concepts of an image are corrected.
 ORDERS = ("random", "uncertainty", "contribution")
 
 
-@check_arguments(n=Whole(1))
 def intervention_counts(n: int) -> tuple[int, ...]:
     """Return how many of n concepts, or groups of them, to intervene on: 0, 1, 2, 4, ... and n.
 
@@ -33,8 +31,8 @@ def intervention_counts(n: int) -> tuple[int, ...]:
 
     Raises
     ------
-    TypeError, ValueError
-        If `n` is no whole number of at least 1.
+    ValueError
+        If `n` is below 1.
 
     Examples
     --------
@@ -42,29 +40,20 @@ def intervention_counts(n: int) -> tuple[int, ...]:
     >>> intervention_counts(112)
     (0, 1, 2, 4, 8, 16, 32, 64, 112)
     """
+    n = check_whole("n", n, 1)
     powers = (2**power for power in range(n.bit_length()))
     return (0, *(power for power in powers if 3 * power <= 2 * n), n)
 
 
-@check_arguments(
-    order=Choice(ORDERS),
-    values=Floats("N, L"),
-    targets=Floats("N, L"),
-    weights=Floats("N, L"),
-    boundary=Arrays(),
-    groups=Arrays("L"),
-    seed=Seed(),
-    first=Whole(),
-)
 @torch.no_grad()
 def intervention_ranks(
     order: str,
-    values: Tensor,
-    targets: Tensor,
+    values: Numbers,
+    targets: Numbers,
     *,
-    weights: Tensor | None = None,
-    boundary: Any = 0.5,
-    groups: Any = None,
+    weights: Numbers | None = None,
+    boundary: Numbers = 0.5,
+    groups: Numbers | None = None,
     seed: int = 0,
     first: int = 0,
 ) -> Tensor:
@@ -80,11 +69,11 @@ def intervention_ranks(
     ----------
     order : str
         One of `ORDERS`.
-    values : Tensor
+    values : array_like
         (N, L), of a floating-point dtype.
-    targets : Tensor
+    targets : array_like
         (N, L), what an intervention sets them to.
-    weights : Tensor, optional
+    weights : array_like, optional
         (N, L), of the class predicted for each image; for "contribution".
     boundary : number or array_like
         Boundary of "uncertainty": the value, or (L,) values, at which a concept is as likely there as not.
@@ -103,8 +92,6 @@ def intervention_ranks(
 
     Raises
     ------
-    TypeError
-        If a dtype is wrong.
     ValueError
         If `order` is unknown, a shape is wrong, `groups` are not 0, 1, 2, ..., or "contribution" has no weights.
 
@@ -118,6 +105,10 @@ def intervention_ranks(
     ... )  # 0.6 is the nearest to the boundary 0.5
     tensor([[1, 0, 2]])
     """
+    check_choice("order", order, ORDERS)
+    values, targets = to_floats("values", values), to_floats("targets", targets)
+    weights = None if weights is None else to_floats("weights", weights)
+    check_axes(values=(values, "N L"), targets=(targets, "N L"), weights=(weights, "N L"))
     n, n_concepts = values.shape
     member = checked_groups(groups, n_concepts).to(values.device)
     n_groups = int(member.max()) + 1
@@ -131,20 +122,17 @@ def intervention_ranks(
     return places[:, member]
 
 
-@check_arguments(
-    values=Floats("N, L"), targets=Floats("N, L"), ranks=Indices("N, L"), counts=Items(Whole(), "whole numbers")
-)
 @torch.no_grad()
-def intervene_values(values: Tensor, targets: Tensor, ranks: Tensor, counts: Sequence[int]) -> Tensor:
+def intervene_values(values: Numbers, targets: Numbers, ranks: Numbers, counts: Sequence[int]) -> Tensor:
     """Return the concept values after the first concepts of an order are set to their targets.
 
     Parameters
     ----------
-    values : Tensor
+    values : array_like
         (N, L), of a floating-point dtype.
-    targets : Tensor
+    targets : array_like
         (N, L), what they are set to.
-    ranks : Tensor
+    ranks : array_like
         (N, L) of int, as `intervention_ranks` returns them.
     counts : sequence of int
         How many concepts, or groups, are set, one number after another; 0 for none.
@@ -156,10 +144,8 @@ def intervene_values(values: Tensor, targets: Tensor, ranks: Tensor, counts: Seq
 
     Raises
     ------
-    TypeError
-        If a dtype is wrong.
     ValueError
-        If a shape is wrong, or a count below 0.
+        If a shape is wrong.
 
     Examples
     --------
@@ -171,11 +157,13 @@ def intervene_values(values: Tensor, targets: Tensor, ranks: Tensor, counts: Seq
     ... )  # the second concept first
     tensor([[[0.2000, 0.0000]]])
     """
+    values, targets, ranks = to_floats("values", values), to_floats("targets", targets), to_tensor("ranks", ranks)
+    check_axes(values=(values, "N L"), targets=(targets, "N L"), ranks=(ranks, "N L"))
     corrected = ranks.to(values.device) < torch.tensor(counts, device=values.device)[:, None, None]
     return torch.where(corrected, targets.to(values), values)
 
 
-def checked_groups(groups: Any, n_concepts: int) -> Tensor:
+def checked_groups(groups: Numbers | None, n_concepts: int) -> Tensor:
     """Return the group of each concept, (L,) of int64 from 0 without a gap, or raise."""
     if groups is None:
         return torch.arange(n_concepts)
@@ -193,9 +181,9 @@ def _draws(seed: int, first: int, n: int, n_groups: int) -> np.ndarray:
     return np.array(draws).reshape(n, n_groups)
 
 
-def _urgency(order: str, values: Tensor, targets: Tensor, weights: Tensor | None, boundary: Any) -> Tensor:
+def _urgency(order: str, values: Tensor, targets: Tensor, weights: Tensor | None, boundary: Numbers) -> Tensor:
     if order == "uncertainty":
-        limit = torch.as_tensor(boundary).to(values)
+        limit = to_tensor("boundary", boundary).to(values)
         if tuple(limit.shape) not in ((), values.shape[1:]):
             raise ValueError(
                 f"Expected argument `boundary` to be one number or to have shape (L,) = ({values.shape[1]},) but got "

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captum_concepts._support.constraints import Arrays, Number, check_arguments
+from captum_concepts._support.checks import check_axes, check_range
+from quantus_concepts.functional.arguments import to_tensor
 
 Array = TypeVar("Array", np.ndarray, Tensor)
 
@@ -27,7 +28,6 @@ def finite_rows(values: Tensor) -> Tensor:
     return (flat.amax(1) < torch.inf) & (flat.amin(1) > -torch.inf)
 
 
-@check_arguments(a=Arrays("N, ...", kind="same"), percentile=Number(0, 100, open_low=True))
 def positive_percentile(a: Array, percentile: float = 99.0) -> Array:
     """Scale the positive part of each explanation to [0, 1], extremes cut off.
 
@@ -52,10 +52,8 @@ def positive_percentile(a: Array, percentile: float = 99.0) -> Array:
 
     Raises
     ------
-    TypeError
-        If `a` does not hold real numbers.
     ValueError
-        If there is no sample axis, or `percentile` is out of its range.
+        If there is no axis after that of the samples, or `percentile` is out of its range.
 
     Examples
     --------
@@ -65,8 +63,9 @@ def positive_percentile(a: Array, percentile: float = 99.0) -> Array:
     >>> positive_percentile(maps, percentile=100).tolist()
     [[[0.0, 0.0], [0.5, 1.0]]]
     """
-    # Neither negative strides nor arrays that cannot be written suit torch.
-    maps = a if isinstance(a, Tensor) else torch.as_tensor(np.require(a, requirements=("C", "W")))
+    maps = to_tensor("a", a)
+    check_axes(a=(maps, "N L ..."))
+    check_range("percentile", percentile, 0, 100, open_low=True)
     if not maps.is_floating_point():
         maps = maps.float()
     broken = ~finite_rows(maps)[:, None]

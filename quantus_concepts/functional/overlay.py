@@ -11,15 +11,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from captum_concepts._support.constraints import SHARE, Floats, check_arguments
+from captum_concepts._support.checks import check_axes, check_range
+from quantus_concepts.functional.arguments import Numbers, check_all_finite, to_floats
 from quantus_concepts.functional.normalisation import finite_rows
-from quantus_concepts.functional.upsampling import MAPS
+from quantus_concepts.functional.upsampling import checked_maps
 
 NORMALISATIONS = ("min-max", "shap", "lime", "none")
 N_COLOURS = 256
-#: Constraints of images with their maps.
-_IMAGES = Floats("N, 3, H, W")
-_FINITE_MAPS = Floats("N, h, w", filled=True, finite=True)
 #: What 1 becomes in 8 bits, and a hair more: products that should be whole numbers must not be truncated to less.
 _FULL = 255 + 1e-3
 
@@ -73,18 +71,17 @@ def unit_maps(maps: Tensor, normalise: str = "min-max") -> Tensor:
     return (maps + 1) * 0.49 if normalise == "lime" else maps.clone()
 
 
-@check_arguments(maps=MAPS)
 @torch.no_grad()
-def usable_maps(maps: Tensor) -> Tensor:
+def usable_maps(maps: Numbers) -> Tensor:
     """Tell which maps show anything: finite, and not the same everywhere."""
+    maps = checked_maps(maps)
     flat = maps.flatten(1)
     return finite_rows(maps) & (flat.amax(1) > flat.amin(1))
 
 
-@check_arguments(images=_IMAGES, maps=_FINITE_MAPS, weight=SHARE)
 @torch.no_grad()
 def overlay(
-    images: Tensor, maps: Tensor, *, weight: float = 0.5, colours: str = "bwr", eight_bit: bool = True
+    images: Numbers, maps: Numbers, *, weight: float = 0.5, colours: str = "bwr", eight_bit: bool = True
 ) -> Tensor:
     """Lay maps, in colours, over their images.
 
@@ -94,9 +91,9 @@ def overlay(
 
     Parameters
     ----------
-    images : Tensor
+    images : array_like
         (N, 3, H, W), floating, in [0, 1].
-    maps : Tensor
+    maps : array_like
         (N, h, w), floating, in [0, 1]; resized to the image, bilinearly, where its size differs.
     weight : float
         Share of the image, in [0, 1].
@@ -112,11 +109,11 @@ def overlay(
 
     Raises
     ------
-    TypeError
-        If an argument is not a tensor of a floating-point dtype.
     ValueError
         If shapes do not fit, `weight` is out of range, the colour map is unknown, or maps hold NaN.
     """
+    check_range("weight", weight, 0, 1)
+    images, maps = _images_and_maps(images, maps)
     if eight_bit:
         return overlay_levels(images, maps, weight=weight, colours=colours).float().div_(255)
     blended, brightest = _blend(images, maps, weight, colours)
@@ -130,11 +127,11 @@ def overlay_levels(images: Tensor, maps: Tensor, *, weight: float = 0.5, colours
     return _truncate(blended.mul_(_FULL / brightest))
 
 
-@check_arguments(images=_IMAGES, maps=_FINITE_MAPS)
 @torch.no_grad()
-def masked(images: Tensor, maps: Tensor, *, eight_bit: bool = True) -> Tensor:
+def masked(images: Numbers, maps: Numbers, *, eight_bit: bool = True) -> Tensor:
     """Multiply images by their maps: what matters not is dark."""
     # Kazmierczak et al. (PASTA), Eq. 14, the alternative to `overlay`.
+    images, maps = _images_and_maps(images, maps)
     if eight_bit:
         return masked_levels(images, maps).float().div_(255)
     return images.float() * _resize_maps(images, maps)[:, None]
@@ -187,6 +184,14 @@ def _two_passes(levels: Tensor, size: tuple[int, int], interpolation: str) -> Te
             # Halves go up, as in Pillow; a hair more, for they are not exact.
             levels = levels.add_(0.5 + 1e-4).floor_().clamp_(0, 255)
     return levels
+
+
+def _images_and_maps(images: Numbers, maps: Numbers) -> tuple[Tensor, Tensor]:
+    """Return images (N, 3, H, W) and finite maps (N, h, w) as tensors, or raise."""
+    images, maps = to_floats("images", images), checked_maps(maps)
+    check_axes(images=(images, "N 3 H W"), maps=(maps, "N h w"))
+    check_all_finite("maps", maps)
+    return images, maps
 
 
 def _blend(images: Tensor, maps: Tensor, weight: float, colours: str) -> tuple[Tensor, Tensor]:

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
 from scipy import ndimage
 from torch import Tensor
 
-from captum_concepts._support.constraints import Arrays, Bools, Number, check_arguments
-from quantus_concepts.functional.regions import ALPHAS, chunks
-from quantus_concepts.functional.upsampling import MAPS, Resizer, prepared_maps
+from captum_concepts._support.checks import check_axes, check_binary, to_array
+from quantus_concepts.functional.arguments import Numbers, check_zero_one, to_tensor
+from quantus_concepts.functional.regions import checked_alphas, checked_threshold, chunks
+from quantus_concepts.functional.upsampling import Resizer, checked_maps, prepared_maps
 
 # Pixels that touch at a corner are of one part: thin parts that run aslant would fall into many.
 _TOUCHING = np.ones((3, 3), dtype=bool)
 
 
-@check_arguments(masks=Arrays("B, M1, M2", binary=True))
-def mask_centres(masks: Any) -> Tensor:
+def mask_centres(masks: Numbers) -> Tensor:
     """Return the places that stand for masks in `point_hits`: of each connected part its middle pixel.
 
     The middle is the marked pixel nearest the centroid of the connected part, the first in reading order of several,
@@ -53,7 +52,10 @@ def mask_centres(masks: Any) -> Tensor:
     >>> mask_centres(masks).tolist()  # x and y
     [[[4.0, 3.0]]]
     """
-    by_mask = [_middles(mask) for mask in masks.astype(bool)]
+    array = to_array("masks", masks)
+    check_axes(masks=(array, "B M1 M2"))
+    check_binary("masks", array)
+    by_mask = [_middles(mask) for mask in array.astype(bool)]
     centres = np.full((len(by_mask), max([1, *map(len, by_mask)]), 2), np.nan, dtype=np.float32)
     for row, middles in zip(centres, by_mask, strict=True):
         row[: len(middles)] = middles
@@ -72,9 +74,8 @@ def _middles(mask: np.ndarray) -> np.ndarray:
     return np.stack([x[first], y[first]], axis=1)
 
 
-@check_arguments(maps=MAPS, masks=Bools("B, M1, M2"), alphas=ALPHAS)
 @torch.no_grad()
-def mask_shares(maps: Tensor, masks: Tensor, alphas: Sequence[float] = (1.0,)) -> Tensor:
+def mask_shares(maps: Numbers, masks: Numbers, alphas: Sequence[float] = (1.0,)) -> Tensor:
     """Tell which share of the most active region of maps is marked, fairly under ties.
 
     The region is that of `point_hits`: n = alpha M1 M2 / 12 pixels, n not rounded. Pixels of equal value at its border
@@ -83,10 +84,10 @@ def mask_shares(maps: Tensor, masks: Tensor, alphas: Sequence[float] = (1.0,)) -
 
     Parameters
     ----------
-    maps : Tensor
+    maps : array_like
         (B, h, w), resized to the masks as by `upsample`.
-    masks : Tensor
-        (B, M1, M2) of bool: the annotated pixels.
+    masks : array_like
+        (B, M1, M2) of bool, or of 0 and 1: the annotated pixels.
     alphas : sequence of float
         As in `point_hits`.
 
@@ -98,10 +99,8 @@ def mask_shares(maps: Tensor, masks: Tensor, alphas: Sequence[float] = (1.0,)) -
 
     Raises
     ------
-    TypeError
-        If a dtype is wrong.
     ValueError
-        If a shape is wrong or an alpha is out of range.
+        If a shape is wrong or empty, an entry is neither 0 nor 1, or an alpha is out of range.
 
     Examples
     --------
@@ -114,6 +113,7 @@ def mask_shares(maps: Tensor, masks: Tensor, alphas: Sequence[float] = (1.0,)) -
     >>> mask_shares(maps, masks, alphas=(1, 12))
     tensor([[0.5000, 0.5000]])
     """
+    alphas = checked_alphas(alphas)
     maps, masks, size = _maps_and_masks(maps, masks)
     resize = Resizer(maps, size)
     n_pixels = size[0] * size[1]
@@ -130,17 +130,16 @@ def mask_shares(maps: Tensor, masks: Tensor, alphas: Sequence[float] = (1.0,)) -
     return shares.masked_fill(~_is_defined(maps, masks)[:, None], torch.nan)
 
 
-@check_arguments(maps=MAPS, masks=Bools("B, M1, M2"), threshold=Number())
 @torch.no_grad()
-def mask_threshold_shares(maps: Tensor, masks: Tensor, threshold: float) -> Tensor:
+def mask_threshold_shares(maps: Numbers, masks: Numbers, threshold: float) -> Tensor:
     """Tell which share of the pixels where maps reach a threshold is marked.
 
     Parameters
     ----------
-    maps : Tensor
+    maps : array_like
         (B, h, w), as in `mask_shares`.
-    masks : Tensor
-        (B, M1, M2) of bool: the annotated pixels.
+    masks : array_like
+        (B, M1, M2) of bool, or of 0 and 1: the annotated pixels.
     threshold : float
         In units of the maps; a value equal to it is in the region.
 
@@ -151,10 +150,8 @@ def mask_threshold_shares(maps: Tensor, masks: Tensor, threshold: float) -> Tens
 
     Raises
     ------
-    TypeError
-        If a dtype is wrong.
     ValueError
-        If a shape is wrong, or `threshold` is NaN.
+        If a shape is wrong or empty, an entry is neither 0 nor 1, or `threshold` is NaN.
 
     Examples
     --------
@@ -165,6 +162,7 @@ def mask_threshold_shares(maps: Tensor, masks: Tensor, threshold: float) -> Tens
     >>> mask_threshold_shares(maps, masks, threshold=0.5)
     tensor([0.6667])
     """
+    checked_threshold(threshold)
     maps, masks, size = _maps_and_masks(maps, masks)
     resize = Resizer(maps, size)
     shares = maps.new_empty(len(maps))
@@ -175,10 +173,13 @@ def mask_threshold_shares(maps: Tensor, masks: Tensor, threshold: float) -> Tens
     return shares.masked_fill(~_is_defined(maps, masks), torch.nan)
 
 
-def _maps_and_masks(maps: Tensor, masks: Tensor) -> tuple[Tensor, Tensor, tuple[int, int]]:
+def _maps_and_masks(maps: Numbers, masks: Numbers) -> tuple[Tensor, Tensor, tuple[int, int]]:
+    maps, masks = checked_maps(maps), to_tensor("masks", masks)
+    check_axes(maps=(maps, "B h w"), masks=(masks, "B M1 M2"))
+    check_zero_one("masks", masks)
     size = (int(masks.shape[1]), int(masks.shape[2]))
     maps = prepared_maps(maps, size)
-    return maps, masks.to(maps.device), size
+    return maps, masks.to(maps.device, torch.bool), size
 
 
 def _is_defined(maps: Tensor, masks: Tensor) -> Tensor:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
-from captum_concepts._support.constraints import Floats, Indices, check_arguments
-
-
-@check_arguments(
-    hits=Floats("N, P", low=0, high=1, nan=True, remedy="Pass NaN where a part is not visible."),
-    parts=Indices("N", low=0, high="P"),
-    weights=Floats("P", low=0, finite=True),
+from captum_concepts._support.checks import check_axes
+from quantus_concepts.functional.arguments import (
+    HIDDEN_PARTS,
+    Numbers,
+    check_all_finite,
+    check_within,
+    to_classes,
+    to_floats,
 )
+
+
 @torch.no_grad()
-def part_specificity(hits: Tensor, parts: Tensor, weights: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def part_specificity(hits: Numbers, parts: Numbers, weights: Numbers | None = None) -> tuple[Tensor, Tensor]:
     """Compare the hit of each map at its own part with its hits at the other visible parts of the same image.
 
     Map, image and object are the same; only the part differs. If objects are in the middle of the images, any map on
@@ -24,11 +29,11 @@ def part_specificity(hits: Tensor, parts: Tensor, weights: Tensor | None = None)
 
     Parameters
     ----------
-    hits : Tensor
+    hits : array_like
         (N, P) in [0, 1]: hits of each map at every part of its image, NaN where not visible; `point_hits`.
-    parts : Tensor
+    parts : array_like
         (N,) of int: the part that the concept of each map is about.
-    weights : Tensor, optional
+    weights : array_like, optional
         (P,): number of concepts about each part; equal by default.
 
     Returns
@@ -41,8 +46,6 @@ def part_specificity(hits: Tensor, parts: Tensor, weights: Tensor | None = None)
 
     Raises
     ------
-    TypeError
-        If an argument is of another type.
     ValueError
         If a shape or a number is out of range.
 
@@ -55,7 +58,13 @@ def part_specificity(hits: Tensor, parts: Tensor, weights: Tensor | None = None)
     >>> others, difference
     (tensor([0.2500]), tensor([0.7500]))
     """
-    weights = torch.ones(hits.shape[1]) if weights is None else weights
+    hits, parts = to_floats("hits", hits), to_classes("parts", parts)
+    weights = torch.ones(hits.shape[1:]) if weights is None else to_floats("weights", weights)
+    sizes = check_axes(hits=(hits, "N P"), parts=(parts, "N"), weights=(weights, "P"))
+    check_within("hits", hits, 0, 1, nan=True, remedy=HIDDEN_PARTS)
+    check_within("parts", parts, 0, sizes["P"] - 1)
+    check_all_finite("weights", weights)
+    check_within("weights", weights, 0, math.inf)
     own_hits, other_hits = own_and_other_hits(hits[..., None], parts, weights)
     return other_hits[:, 0], (own_hits - other_hits)[:, 0]
 

@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
-from captum_concepts._support.constraints import WEIGHT, Ends, Flag, Floats, check_arguments
+from captum_concepts._support.checks import check_axes, check_range
+from quantus_concepts.functional.arguments import Numbers, to_floats
 
 
-@check_arguments(
-    logits=Floats("N, K"),
-    logits_patched=Floats("N, K"),
-    images=Floats("N, C, H, W"),
-    delta=Floats("N, C, H, W"),
-    pixel_range=Ends(),
-    eta1=WEIGHT,
-    eta2=WEIGHT,
-    squared=Flag(),
-)
 def patch_objective(
-    logits_patched: Tensor,
-    logits: Tensor,
-    images: Tensor,
-    delta: Tensor,
+    logits_patched: Numbers,
+    logits: Numbers,
+    images: Numbers,
+    delta: Numbers,
     pixel_range: tuple[float, float],
     eta1: float = 0.01,
     eta2: float = 0.01,
@@ -37,13 +30,13 @@ def patch_objective(
 
     Parameters
     ----------
-    logits_patched : Tensor
+    logits_patched : array_like
         (N, K), f(x + d).
-    logits : Tensor
+    logits : array_like
         (N, K), f(x).
-    images : Tensor
+    images : array_like
         (N, C, H, W), x in image space.
-    delta : Tensor
+    delta : array_like
         (N, C, H, W), d in the same units.
     pixel_range : tuple of float
         p_min and p_max.
@@ -61,8 +54,6 @@ def patch_objective(
 
     Raises
     ------
-    TypeError
-        If what should be a tensor of floating-point numbers is none.
     ValueError
         If shapes do not fit, or a number is out of its range.
 
@@ -76,11 +67,26 @@ def patch_objective(
     >>> patch_objective(logits, logits, images, delta, pixel_range=(0, 1))
     tensor([-0.0100])
     """
+    logits_patched, logits = to_floats("logits_patched", logits_patched), to_floats("logits", logits)
+    images, delta = to_floats("images", images), to_floats("delta", delta)
+    check_axes(
+        logits=(logits, "N K"),
+        logits_patched=(logits_patched, "N K"),
+        images=(images, "N C H W"),
+        delta=(delta, "N C H W"),
+    )
+    low, high = pixel_range
+    if not -math.inf < low < high < math.inf:
+        raise ValueError(
+            f"Expected argument `pixel_range` to be two finite numbers (low, high) with low < high but got "
+            f"{pixel_range}."
+        )
+    check_range("eta1", eta1, 0, math.inf, open_high=True)
+    check_range("eta2", eta2, 0, math.inf, open_high=True)
     distance = torch.linalg.vector_norm(logits_patched - logits, dim=1)
     size = torch.linalg.vector_norm(delta.flatten(1), dim=1)
     if squared:
         distance, size = distance.square(), size.square()
-    low, high = pixel_range
     pixels = images + delta
     # Not `clamp`, whose gradient at the limit itself depends on the version of torch.
     outside = torch.relu(pixels - high) + torch.relu(low - pixels)

@@ -5,37 +5,33 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from captum_concepts._support.constraints import Choice, Flag, Floats, Indices, Seed, Whole, ZeroOne, check_arguments
-from captum_concepts.models.chain import VALUES
+from captum_concepts._support.checks import check_axes, check_whole
 from captum_concepts.models.random_banks import N_BANKS
 from captum_concepts.models.random_banks import RandomBank as RandomBank
 from captum_concepts.models.random_banks import random_banks as random_banks
+from quantus_concepts.functional.arguments import (
+    PERCENTAGES,
+    Numbers,
+    check_all_finite,
+    check_within,
+    check_zero_one,
+    to_classes,
+    to_floats,
+    to_tensor,
+)
 from quantus_concepts.functional.cem import cem
 from quantus_concepts.functional.cem_gain import cem_gain
 from quantus_concepts.functional.cgim import ClassMeans, cgim
 
 
-@check_arguments(
-    features=Floats("N, d", finite=True),
-    labels=Indices("N", low=0),
-    test_features=Floats("M, d", finite=True),
-    test_labels=Indices("M", low=0),
-    class_concepts=Floats("K, L", low=0, high=1, remedy="Divide percentages by 100."),
-    concept_labels=ZeroOne("M, L"),
-    top_l=Whole(1, "L", "concepts"),
-    only_correct=Flag(),
-    n_banks=Whole(1),
-    values=Choice(VALUES),
-    seed=Seed(),
-)
 @torch.no_grad()
 def random_bank_scores(
-    features: Tensor,
-    labels: Tensor,
-    test_features: Tensor,
-    test_labels: Tensor,
-    concept_labels: Tensor,
-    class_concepts: Tensor,
+    features: Numbers,
+    labels: Numbers,
+    test_features: Numbers,
+    test_labels: Numbers,
+    concept_labels: Numbers,
+    class_concepts: Numbers,
     *,
     top_l: int = 1,
     only_correct: bool = False,
@@ -51,17 +47,17 @@ def random_bank_scores(
 
     Parameters
     ----------
-    features : Tensor
+    features : array_like
         (N, d), embeddings that the heads are fitted to.
-    labels : Tensor
+    labels : array_like
         (N,), their classes.
-    test_features : Tensor
+    test_features : array_like
         (M, d), of the images scored. The class explained is the predicted one.
-    test_labels : Tensor
+    test_labels : array_like
         (M,), their classes.
-    concept_labels : Tensor
+    concept_labels : array_like
         (M, L) of 0 and 1.
-    class_concepts : Tensor
+    class_concepts : array_like
         (K, L) in [0, 1].
     top_l : int
         Number of first concepts of CEM.
@@ -82,7 +78,7 @@ def random_bank_scores(
 
     Raises
     ------
-    TypeError, ValueError
+    ValueError
         As `random_banks`, `cem` and `cgim`.
 
     Examples
@@ -96,7 +92,26 @@ def random_bank_scores(
     >>> scores["CEM", "value"].shape  # one score for each random bank
     torch.Size([39])
     """
+    features, labels = to_floats("features", features), to_classes("labels", labels)
+    test_features, test_labels = to_floats("test_features", test_features), to_classes("test_labels", test_labels)
+    concept_labels = to_tensor("concept_labels", concept_labels)
+    class_concepts = to_floats("class_concepts", class_concepts)
+    check_axes(
+        features=(features, "N d"),
+        labels=(labels, "N"),
+        test_features=(test_features, "M d"),
+        test_labels=(test_labels, "M"),
+        class_concepts=(class_concepts, "K L"),
+        concept_labels=(concept_labels, "M L"),
+    )
+    check_all_finite("features", features)
+    check_all_finite("test_features", test_features)
+    check_within("class_concepts", class_concepts, 0, 1, remedy=PERCENTAGES)
+    check_zero_one("concept_labels", concept_labels)
     n_classes, n_concepts = class_concepts.shape
+    check_within("labels", labels, 0, n_classes - 1)
+    check_within("test_labels", test_labels, 0, n_classes - 1)
+    top_l = check_whole("top_l", top_l, 1, n_concepts)
     scores_by_metric: dict[tuple[str, str], list[Tensor]] = {}
     banks = random_banks(features, labels, n_concepts, n_classes, n_banks=n_banks, values=values, seed=seed)
     for bank in banks:

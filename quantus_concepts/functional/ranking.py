@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from captum_concepts._support.constraints import Bools, Floats, Whole, check_arguments
+from captum_concepts._support.checks import check_axes, check_whole
+from quantus_concepts.functional.arguments import Numbers, check_zero_one, to_floats, to_tensor
 
 
-@check_arguments(importance=Floats("N, L"), top=Whole(1, "L", "concepts"), eligible=Bools("L"))
 @torch.no_grad()
-def rank_concepts(importance: Tensor, top: int, eligible: Tensor | None = None) -> Tensor:
+def rank_concepts(importance: Numbers, top: int, eligible: Numbers | None = None) -> Tensor:
     """Return the most important concepts of each sample, the first entries of the paper's q_i.
 
     Aysel et al. (2025), section 3.3. The order is descending and *signed*: the paper's word "magnitude"
@@ -19,13 +19,13 @@ def rank_concepts(importance: Tensor, top: int, eligible: Tensor | None = None) 
 
     Parameters
     ----------
-    importance : Tensor
+    importance : array_like
         (N, L), of a floating-point dtype. A row that holds NaN, or only zeros, gets an order without meaning; callers
         mask it (`is_ranked`).
     top : int
         How many to return, from 1 to L, or to the number of eligible concepts.
-    eligible : Tensor, optional
-        (L,) of bool: the concepts that take part; all if None. CLM leaves out those that have no part.
+    eligible : array_like, optional
+        (L,) of bool, or of 0 and 1: the concepts that take part; all if None. CLM leaves out those that have no part.
 
     Returns
     -------
@@ -34,10 +34,9 @@ def rank_concepts(importance: Tensor, top: int, eligible: Tensor | None = None) 
 
     Raises
     ------
-    TypeError
-        If a dtype is wrong.
     ValueError
-        If a shape is wrong, or `top` is not between 1 and the number of concepts that take part.
+        If a shape is wrong, `eligible` holds something else than 0 and 1, or `top` is not between 1 and the number of
+        concepts that take part.
 
     Examples
     --------
@@ -46,8 +45,13 @@ def rank_concepts(importance: Tensor, top: int, eligible: Tensor | None = None) 
     >>> rank_concepts(torch.tensor([[0.1, -0.9, 0.5]]), top=2)  # signed: -0.9 comes last
     tensor([[2, 0]])
     """
+    importance = to_floats("importance", importance)
+    eligible = None if eligible is None else to_tensor("eligible", eligible)
+    sizes = check_axes(importance=(importance, "N L"), eligible=(eligible, "L"))
+    top = check_whole("top", top, 1, sizes["L"])
     if eligible is None:
         return first_concepts(importance, top)
+    check_zero_one("eligible", eligible)
     taking_part = eligible.nonzero().squeeze(1).to(importance.device)
     if top > len(taking_part):
         raise ValueError(
@@ -63,16 +67,15 @@ def first_concepts(importance: Tensor, top: int) -> Tensor:
     return importance.argsort(dim=-1, descending=True, stable=True)[..., :top]
 
 
-@check_arguments(importance=Floats("N, L"))
 @torch.no_grad()
-def is_ranked(importance: Tensor) -> Tensor:
+def is_ranked(importance: Numbers) -> Tensor:
     """Return whether importance ranks the concepts of a sample: it holds no NaN, and is not zero throughout.
 
     An explanation that is zero throughout prefers no concept: its first concept would be the first of the list.
 
     Parameters
     ----------
-    importance : Tensor
+    importance : array_like
         (N, L).
 
     Returns
@@ -82,8 +85,8 @@ def is_ranked(importance: Tensor) -> Tensor:
 
     Raises
     ------
-    TypeError, ValueError
-        If `importance` is no floating-point tensor (N, L).
+    ValueError
+        If `importance` is not (N, L).
 
     Examples
     --------
@@ -92,6 +95,8 @@ def is_ranked(importance: Tensor) -> Tensor:
     >>> is_ranked(torch.tensor([[0.0, -1.0], [0.0, 0.0], [float("nan"), 1.0]])).tolist()
     [True, False, False]
     """
+    importance = to_floats("importance", importance)
+    check_axes(importance=(importance, "N L"))
     return ranks_concepts(importance)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -10,14 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captum_concepts._support.checks import to_numpy
-from captum_concepts._support.constraints import ImageSize, Items, Number, Reals, check_arguments
+from captum_concepts._support.checks import check_axes, check_range, check_size, to_numpy
+from quantus_concepts.functional.arguments import Numbers, check_filled, to_tensor
 from quantus_concepts.functional.normalisation import finite_rows
-from quantus_concepts.functional.upsampling import MAPS, Resizer, prepared_maps
-
-#: Constraints of places on maps, and of the sizes of the region.
-_POINTS = Reals("B, Q, 2", filled=True, remedy="Give NaN where nothing is visible.")
-ALPHAS = Items(Number(0, 12, open_low=True), "sizes of the region", least=1)
+from quantus_concepts.functional.upsampling import Resizer, checked_maps, prepared_maps
 
 # Pixels held at a time, and of each thread's maps on a CPU: its own cache, eight times as fast as memory, holds twice
 # as many.
@@ -25,9 +22,8 @@ _CHUNK = 2**25
 _CHUNK_OF_THREAD = 2**17
 
 
-@check_arguments(maps=MAPS, points=_POINTS, size=ImageSize(), alphas=ALPHAS)
 @torch.no_grad()
-def point_hits(maps: Tensor, points: Tensor, size: tuple[int, int], alphas: Sequence[float] = (1.0,)) -> Tensor:
+def point_hits(maps: Numbers, points: Numbers, size: tuple[int, int], alphas: Sequence[float] = (1.0,)) -> Tensor:
     """Tell how far places lie in the most active region of upsampled maps, exactly and fairly under ties.
 
     The region Omega of Aysel et al. (2025), section 4.4.2: the n = alpha M1 M2 / 12 pixels of largest value, n
@@ -38,9 +34,9 @@ def point_hits(maps: Tensor, points: Tensor, size: tuple[int, int], alphas: Sequ
 
     Parameters
     ----------
-    maps : Tensor
+    maps : array_like
         (B, h, w), of any resolution; resized as by `upsample`, a few at a time.
-    points : Tensor
+    points : array_like
         (B, Q, 2): up to Q places (x, y) in pixels of the image, (0, 0) the centre of the first, NaN where not visible;
         of several the best counts. A place is rounded to the nearest pixel, floor(x + 0.5); one that is up to half a
         pixel beyond the border of the image, x from -1 to M2 and y from -1 to M1, counts as on it.
@@ -57,10 +53,8 @@ def point_hits(maps: Tensor, points: Tensor, size: tuple[int, int], alphas: Sequ
 
     Raises
     ------
-    TypeError
-        If `maps` is not a tensor of a floating-point dtype, or `points` not a tensor.
     ValueError
-        If a shape is wrong, a place lies outside the image, or an alpha is out of range.
+        If a shape is wrong or empty, a place lies outside the image, or there is no alpha or one out of range.
 
     Examples
     --------
@@ -73,8 +67,32 @@ def point_hits(maps: Tensor, points: Tensor, size: tuple[int, int], alphas: Sequ
     >>> point_hits(torch.ones(1, 12, 12), torch.tensor([[[0.0, 5.0]]]), size=(12, 12))  # chance
     tensor([[0.0833]])
     """
+    alphas = checked_alphas(alphas)
+    maps, pixels, size = _maps_and_pixels(maps, points, size)
+    return hits_of_pixels(maps, pixels, size, alphas)
+
+
+def _maps_and_pixels(maps: Numbers, points: Numbers, size: tuple[int, int]) -> tuple[Tensor, Tensor, tuple[int, int]]:
+    """Return checked maps, places as pixels on their device, and the size, or raise."""
+    size, maps, points = check_size("size", size), checked_maps(maps), to_tensor("points", points)
+    check_axes(maps=(maps, "B h w"), points=(points, "B Q 2"))
+    check_filled("points", points)
     check_places(points, size, ("map", "place"))
-    return hits_of_pixels(maps, pixels_of(points, size).to(maps.device), size, alphas)
+    return maps, pixels_of(points, size).to(maps.device), size
+
+
+def checked_alphas(alphas: Sequence[float]) -> list[float]:
+    """Return the sizes of the region, or raise."""
+    for alpha in alphas:
+        check_range("alphas", alpha, 0, 12, open_low=True)
+    if not len(alphas):
+        raise ValueError("Expected argument `alphas` to hold at least one size of the region but it is empty.")
+    return list(alphas)
+
+
+def checked_threshold(threshold: float) -> None:
+    """Raise for NaN, which no map reaches."""
+    check_range("threshold", threshold, -math.inf, math.inf)
 
 
 def hits_of_pixels(maps: Tensor, pixels: Tensor, size: tuple[int, int], alphas: Sequence[float]) -> Tensor:
@@ -135,16 +153,15 @@ def _region_sizes(n_pixels: int, alphas: tuple[float, ...], device: torch.device
     return (n_pixels * torch.tensor(alphas, dtype=torch.float64) / 12).to(device)
 
 
-@check_arguments(maps=MAPS, points=_POINTS, size=ImageSize(), threshold=Number())
 @torch.no_grad()
-def threshold_hits(maps: Tensor, points: Tensor, size: tuple[int, int], threshold: float) -> Tensor:
+def threshold_hits(maps: Numbers, points: Numbers, size: tuple[int, int], threshold: float) -> Tensor:
     """Tell whether upsampled maps reach a threshold at a place, the paper's other region (section 3.4).
 
     Parameters
     ----------
-    maps : Tensor
+    maps : array_like
         (B, h, w), as in `point_hits`.
-    points : Tensor
+    points : array_like
         (B, Q, 2), as in `point_hits`.
     size : tuple of int
         (M1, M2), height and width of the image in pixels.
@@ -158,10 +175,8 @@ def threshold_hits(maps: Tensor, points: Tensor, size: tuple[int, int], threshol
 
     Raises
     ------
-    TypeError
-        If `maps` is not a tensor of a floating-point dtype, or `points` not a tensor.
     ValueError
-        If a shape is wrong, a place lies outside the image, or `threshold` is NaN.
+        If a shape is wrong or empty, a place lies outside the image, or `threshold` is NaN.
 
     Examples
     --------
@@ -171,8 +186,9 @@ def threshold_hits(maps: Tensor, points: Tensor, size: tuple[int, int], threshol
     >>> threshold_hits(maps, torch.tensor([[[0.0, 0.0]]]), size=(2, 2), threshold=0.5)
     tensor([1.])
     """
-    check_places(points, size, ("map", "place"))
-    return threshold_hits_of_pixels(maps, pixels_of(points, size).to(maps.device), size, threshold)
+    checked_threshold(threshold)
+    maps, pixels, size = _maps_and_pixels(maps, points, size)
+    return threshold_hits_of_pixels(maps, pixels, size, threshold)
 
 
 def threshold_hits_of_pixels(maps: Tensor, pixels: Tensor, size: tuple[int, int], threshold: float) -> Tensor:

@@ -7,8 +7,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from captum_concepts._support.constraints import Bools, Floats, Seed, Whole, check_arguments
+from captum_concepts._support.checks import check_axes, check_whole
 from captum_concepts._support.shown import one_line
+from quantus_concepts.functional.arguments import Numbers, check_zero_one, to_floats, to_tensor
 from quantus_concepts.functional.intervals import CONFIDENCE
 
 
@@ -54,16 +55,9 @@ class RelativeContrast(NamedTuple):
         return one_line(self)
 
 
-@check_arguments(
-    scores=Floats("R, N"),
-    correct_with=Bools("R, N"),
-    correct_without=Bools("R, N"),
-    n_resamples=Whole(100, 10_000_000),
-    seed=Seed(),
-)
 @torch.no_grad()
 def relative_contrast(
-    scores: Tensor, correct_with: Tensor, correct_without: Tensor, n_resamples: int = 2000, seed: int = 0
+    scores: Numbers, correct_with: Numbers, correct_without: Numbers, n_resamples: int = 2000, seed: int = 0
 ) -> RelativeContrast:
     """Average scores over images for each commonality and correlate them with the accuracy drop.
 
@@ -73,13 +67,13 @@ def relative_contrast(
 
     Parameters
     ----------
-    scores : Tensor
+    scores : array_like
         (R, N), `mcs` of each image between the model of commonality r and the model of commonality 1; NaN where
         undefined.
-    correct_with : Tensor
-        (R, N) of bool: whether model r is right on the image with the feature.
-    correct_without : Tensor
-        (R, N) of bool: and on the same image without it.
+    correct_with : array_like
+        (R, N) of bool, or of 0 and 1: whether model r is right on the image with the feature.
+    correct_without : array_like
+        (R, N) of bool, or of 0 and 1: and on the same image without it.
     n_resamples : int
         Bootstrap samples, at least 100.
     seed : int
@@ -92,10 +86,8 @@ def relative_contrast(
 
     Raises
     ------
-    TypeError
-        If `scores` is no floating-point tensor, or one of the others is none of bool.
     ValueError
-        If shapes differ.
+        If shapes differ, a sample is neither right nor wrong, or `n_resamples` is below 100.
 
     Examples
     --------
@@ -107,9 +99,15 @@ def relative_contrast(
     >>> relative_contrast(scores, right, without).drop.value
     tensor([0.0000, 0.5000], dtype=torch.float64)
     """
+    scores, right_with = to_floats("scores", scores), to_tensor("correct_with", correct_with)
+    right_without = to_tensor("correct_without", correct_without)
+    check_axes(scores=(scores, "R N"), correct_with=(right_with, "R N"), correct_without=(right_without, "R N"))
+    check_zero_one("correct_with", right_with)
+    check_zero_one("correct_without", right_without)
+    n_resamples = check_whole("n_resamples", n_resamples, 100)
     scores = scores.cpu().double()
     defined = ~scores.isnan()
-    change = correct_with.cpu().double() - correct_without.cpu().double()
+    change = right_with.cpu().double() - right_without.cpu().double()
     n_images = scores.shape[1]
     generator = torch.Generator().manual_seed(seed)
     resampled = torch.randint(max(n_images, 1), (n_resamples, n_images), generator=generator)

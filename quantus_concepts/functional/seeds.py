@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 from scipy import stats
 
-from captum_concepts._support.checks import to_numpy
-from captum_concepts._support.constraints import Arrays, check_arguments
+from captum_concepts._support.checks import check_axes, to_array, to_numpy
+from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.functional.intervals import CONFIDENCE, ClusterEstimate, cluster_estimate, interval
 
 
-@check_arguments(scores=Arrays("S, N"))
-def seeds_interval(scores: Any, clusters: Any = None, bounds: tuple[float, float] = (0.0, 1.0)) -> tuple[float, float]:
+def seeds_interval(
+    scores: Numbers, clusters: Numbers | None = None, bounds: tuple[float, float] = (0.0, 1.0)
+) -> tuple[float, float]:
     """Return the 95 % interval of the mean score of several seeds on the *same* images.
 
     More seeds average the trainings but not the images: an interval over the seeds' means alone shrinks as if the
@@ -43,8 +43,6 @@ def seeds_interval(scores: Any, clusters: Any = None, bounds: tuple[float, float
 
     Raises
     ------
-    TypeError
-        If `scores` are no numbers.
     ValueError
         If `scores` is not (S, N), or `clusters` not (N,).
 
@@ -65,7 +63,8 @@ def seeds_interval(scores: Any, clusters: Any = None, bounds: tuple[float, float
     >>> round(low, 2), round(high, 2)  # the five images differ more than the three seeds
     (0.17, 0.84)
     """
-    values = np.asarray(scores, dtype=np.float64)
+    values = to_array("scores", scores).astype(np.float64)
+    check_axes(scores=(values, "S N"))
     groups = np.arange(values.shape[1]) if clusters is None else to_numpy(clusters).ravel()
     if len(groups) != values.shape[1]:
         raise ValueError(

@@ -9,13 +9,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from captum_concepts._support.constraints import FINITE, Floats, Indices, ZeroOne, check_arguments
+from captum_concepts._support.checks import check_axes, check_finite, check_range
 from captum_concepts._support.shown import one_line
+from quantus_concepts.functional.arguments import (
+    Numbers,
+    check_within,
+    check_zero_one,
+    to_classes,
+    to_floats,
+    to_tensor,
+)
 
 #: In place of a concept's index: there is none.
 NO_CONCEPT = -1
-#: Constraint of the concept of each sample.
-CONCEPTS = Indices("N", low=NO_CONCEPT, high="L", remedy="Pass -1 for none.")
 #: From this share of a class's images on a concept is the class's.
 MAJORITY = 0.5
 
@@ -63,9 +69,8 @@ class Movement(NamedTuple):
         return one_line(self)
 
 
-@check_arguments(values=Floats("N, L"), added=CONCEPTS, removed=CONCEPTS, threshold=FINITE)
 @torch.no_grad()
-def substitution(values: Tensor, added: Tensor, removed: Tensor, threshold: float = 0.5) -> SubstitutionScores:
+def substitution(values: Numbers, added: Numbers, removed: Numbers, threshold: float = 0.5) -> SubstitutionScores:
     """Whether the concept put in is predicted present, and the one taken out absent, for each sample.
 
     Bader et al. (2025), "SUB: Benchmarking CBM Generalization via Synthetic Attribute Substitutions", Section 5.5.
@@ -74,11 +79,11 @@ def substitution(values: Tensor, added: Tensor, removed: Tensor, threshold: floa
 
     Parameters
     ----------
-    values : Tensor
+    values : array_like
         (N, L), concept values of the images with the substitution.
-    added : Tensor
+    added : array_like
         (N,) of int: the concept put in, -1 where it is none of the L.
-    removed : Tensor
+    removed : array_like
         (N,) of int: the concept taken out, -1 where there is none.
     threshold : float
         Value from which on a concept counts as present: 0.5 of probabilities, 0 of margins and logits.
@@ -92,9 +97,6 @@ def substitution(values: Tensor, added: Tensor, removed: Tensor, threshold: floa
 
     Raises
     ------
-    TypeError
-        If `values` is no tensor of a floating-point dtype, a concept no tensor of whole numbers, or the threshold no
-        number.
     ValueError
         If a shape is wrong, a concept is not in -1 to L - 1, or the threshold is not finite.
 
@@ -107,7 +109,9 @@ def substitution(values: Tensor, added: Tensor, removed: Tensor, threshold: floa
     >>> [each.tolist() for each in scores]  # S+ and S-
     [[1.0, 0.0], [1.0, 0.0]]
     """
-    added, removed = added.to(values.device), removed.to(values.device)
+    values = to_floats("values", values)
+    added, removed = _checked_concepts(values, added=added, removed=removed)
+    _check_threshold(threshold)
     present = (values >= threshold).to(torch.promote_types(values.dtype, torch.float32))
     unknown = (added < 0) | values.isnan().any(1)
     unchanged = (removed < 0) | (removed == added)
@@ -117,9 +121,8 @@ def substitution(values: Tensor, added: Tensor, removed: Tensor, threshold: floa
     )
 
 
-@check_arguments(values=Floats("N, L"), class_concepts=ZeroOne("N, L"), threshold=FINITE)
 @torch.no_grad()
-def recital(values: Tensor, class_concepts: Tensor, threshold: float = 0.5) -> Tensor:
+def recital(values: Numbers, class_concepts: Numbers, threshold: float = 0.5) -> Tensor:
     """Whether all concepts of the class are predicted present, the one taken out included, for each sample.
 
     Bader et al. (2025): models name the class and recite. A model that predicts every concept present recites, too:
@@ -127,9 +130,9 @@ def recital(values: Tensor, class_concepts: Tensor, threshold: float = 0.5) -> T
 
     Parameters
     ----------
-    values : Tensor
+    values : array_like
         (N, L), concept values of the images with the substitution.
-    class_concepts : Tensor
+    class_concepts : array_like
         (N, L) of 0 and 1: the concepts of each sample's class.
     threshold : float
         Value from which on a concept counts as present.
@@ -142,8 +145,6 @@ def recital(values: Tensor, class_concepts: Tensor, threshold: float = 0.5) -> T
 
     Raises
     ------
-    TypeError
-        If an argument is no tensor, `values` not of a floating-point dtype, or the threshold no number.
     ValueError
         If a shape is wrong, a concept is neither 0 nor 1, or the threshold is not finite.
 
@@ -155,15 +156,18 @@ def recital(values: Tensor, class_concepts: Tensor, threshold: float = 0.5) -> T
     >>> recital(torch.tensor([[0.9, 0.2], [0.4, 0.8]]), of_class).tolist()
     [1.0, 0.0]
     """
-    of_class = class_concepts.to(values.device) != 0
+    values, truth = to_floats("values", values), to_tensor("class_concepts", class_concepts)
+    check_axes(values=(values, "N L"), class_concepts=(truth, "N L"))
+    check_zero_one("class_concepts", truth)
+    _check_threshold(threshold)
+    of_class = truth.to(values.device) != 0
     recited = ((values >= threshold) | ~of_class).all(1)
     unknown = values.isnan().any(1) | ~of_class.any(1)
     return recited.to(torch.promote_types(values.dtype, torch.float32)).masked_fill(unknown, torch.nan)
 
 
-@check_arguments(after=Floats("N, L"), before=Floats("N, L"), added=CONCEPTS, removed=CONCEPTS)
 @torch.no_grad()
-def movement(before: Tensor, after: Tensor, added: Tensor, removed: Tensor) -> Movement:
+def movement(before: Numbers, after: Numbers, added: Numbers, removed: Numbers) -> Movement:
     """How far the touched concepts move when one is replaced, and how far all others.
 
     Photographs have no such pair: it needs images that differ in one attribute and nothing else
@@ -171,13 +175,13 @@ def movement(before: Tensor, after: Tensor, added: Tensor, removed: Tensor) -> M
 
     Parameters
     ----------
-    before : Tensor
+    before : array_like
         (N, L), concept values of the images without the substitution.
-    after : Tensor
+    after : array_like
         (N, L), of the same images with it.
-    added : Tensor
+    added : array_like
         (N,) of int: the concept put in, -1 where it is none of the L.
-    removed : Tensor
+    removed : array_like
         (N,) of int: the concept taken out, -1 where there is none.
 
     Returns
@@ -187,8 +191,6 @@ def movement(before: Tensor, after: Tensor, added: Tensor, removed: Tensor) -> M
 
     Raises
     ------
-    TypeError
-        If values are no tensor of a floating-point dtype, or a concept no tensor of whole numbers.
     ValueError
         If a shape is wrong, or a concept is not in -1 to L - 1.
 
@@ -201,7 +203,9 @@ def movement(before: Tensor, after: Tensor, added: Tensor, removed: Tensor) -> M
     >>> moved.added, moved.removed, moved.others
     (tensor([1.]), tensor([1.]), tensor([0.2000]))
     """
-    added, removed = added.to(after.device), removed.to(after.device)
+    after, before = to_floats("after", after), to_floats("before", before)
+    check_axes(after=(after, "N L"), before=(before, "N L"))
+    added, removed = _checked_concepts(after, added=added, removed=removed)
     dtype = torch.promote_types(after.dtype, torch.float32)
     change = after.to(dtype) - before.to(after.device, dtype)
     concepts = torch.arange(after.shape[1], device=after.device)
@@ -217,14 +221,8 @@ def movement(before: Tensor, after: Tensor, added: Tensor, removed: Tensor) -> M
     return Movement(*(column.masked_fill(broken, torch.nan) for column in columns))
 
 
-@check_arguments(
-    similarity=Floats("N, A", low=-math.inf),
-    groups=Indices("A"),
-    wanted=Indices("N"),
-    none=Floats("N"),
-)
 @torch.no_grad()
-def group_choice(similarity: Tensor, groups: Tensor, wanted: Tensor, none: Tensor | None = None) -> Tensor:
+def group_choice(similarity: Numbers, groups: Numbers, wanted: Numbers, none: Numbers | None = None) -> Tensor:
     """Which option of one group is the most similar to each sample, or none of them.
 
     Bader et al. (2025), "SUB", Section 5.6: a vision-language model chooses one of a group's options, next to
@@ -232,13 +230,13 @@ def group_choice(similarity: Tensor, groups: Tensor, wanted: Tensor, none: Tenso
 
     Parameters
     ----------
-    similarity : Tensor
+    similarity : array_like
         (N, A), of each sample to the texts of all options.
-    groups : Tensor
+    groups : array_like
         (A,) of int: the group of each option, from 0.
-    wanted : Tensor
+    wanted : array_like
         (N,) of int: group that is predicted for each sample.
-    none : Tensor, optional
+    none : array_like, optional
         (N,), similarity to the text of "none"; without it one option is always chosen.
 
     Returns
@@ -248,8 +246,6 @@ def group_choice(similarity: Tensor, groups: Tensor, wanted: Tensor, none: Tenso
 
     Raises
     ------
-    TypeError
-        If similarities are no tensors of a floating-point dtype, or groups none of whole numbers.
     ValueError
         If a shape is wrong, or a similarity is NaN.
 
@@ -261,6 +257,11 @@ def group_choice(similarity: Tensor, groups: Tensor, wanted: Tensor, none: Tenso
     >>> group_choice(similarity, groups=torch.tensor([0, 0, 1]), wanted=torch.tensor([0]))
     tensor([1])
     """
+    similarity, none = to_floats("similarity", similarity), None if none is None else to_floats("none", none)
+    groups, wanted = to_classes("groups", groups), to_classes("wanted", wanted)
+    check_axes(similarity=(similarity, "N A"), groups=(groups, "A"), wanted=(wanted, "N"), none=(none, "N"))
+    if similarity.isnan().any():
+        check_finite("similarity", similarity)
     in_group = groups.to(similarity.device) == wanted.to(similarity.device)[:, None]
     best, chosen = similarity.masked_fill(~in_group, -torch.inf).max(1)
     refused = ~in_group.any(1)
@@ -269,9 +270,30 @@ def group_choice(similarity: Tensor, groups: Tensor, wanted: Tensor, none: Tenso
     return chosen.masked_fill(refused, NO_CONCEPT)
 
 
+def _checked_concepts(values: Tensor, **concepts: Numbers) -> list[Tensor]:
+    """Return the concept of each of the values (N, L), by the names of the arguments, on their device, or raise."""
+    checked = []
+    for name, value in concepts.items():
+        tensor = to_tensor(name, value)
+        if not tensor.dtype.is_signed and tensor.dtype != torch.bool:
+            raise ValueError(
+                f"Expected argument `{name}` to have a signed dtype but got {tensor.dtype}, in which -1 becomes a "
+                "large number. Pass whole numbers as int64."
+            )
+        tensor = to_classes(name, tensor)
+        check_axes(**{"values": (values, "N L"), name: (tensor, "N")})
+        check_within(name, tensor, NO_CONCEPT, values.shape[1] - 1, remedy="Pass -1 for none.")
+        checked.append(tensor.to(values.device))
+    return checked
+
+
+def _check_threshold(threshold: float) -> None:
+    check_range("threshold", threshold, -math.inf, math.inf, open_low=True, open_high=True)
+
+
 def _value_of(values: Tensor, concepts: Tensor) -> Tensor:
     """Return the value of one concept each; of none, anything."""
-    return values.gather(1, concepts.clamp(min=0).long()[:, None])[:, 0]
+    return values.gather(1, concepts.clamp(min=0)[:, None])[:, 0]
 
 
 def pair_numbers(labels: np.ndarray, added: np.ndarray) -> np.ndarray:

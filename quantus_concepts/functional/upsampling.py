@@ -10,11 +10,9 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
-from captum_concepts._support.constraints import Floats, ImageSize, check_arguments
+from captum_concepts._support.checks import check_axes, check_size
 from captum_concepts._support.running import at_least_float32
-
-#: Constraint of maps (B, h, w).
-MAPS = Floats("B, h, w", filled=True)
+from quantus_concepts.functional.arguments import Numbers, check_filled, to_floats
 
 
 class Axis(NamedTuple):
@@ -76,9 +74,8 @@ def _axis(length: int, target: int, device: torch.device, dtype: torch.dtype) ->
     )
 
 
-@check_arguments(maps=MAPS, size=ImageSize())
 @torch.no_grad()
-def upsample(maps: Tensor, size: tuple[int, int]) -> Tensor:
+def upsample(maps: Numbers, size: tuple[int, int]) -> Tensor:
     """Resize maps to the size of the image (the paper's F-bar, from F of Equation 2).
 
     Bilinear, as ``torch.nn.functional.interpolate(maps, size, mode="bilinear", align_corners=False)``. Along an axis
@@ -87,7 +84,7 @@ def upsample(maps: Tensor, size: tuple[int, int]) -> Tensor:
 
     Parameters
     ----------
-    maps : Tensor
+    maps : array_like
         (B, h, w), of a floating-point dtype.
     size : tuple of int
         (M1, M2), height and width of the image in pixels.
@@ -99,8 +96,6 @@ def upsample(maps: Tensor, size: tuple[int, int]) -> Tensor:
 
     Raises
     ------
-    TypeError
-        If `maps` is not a tensor of a floating-point dtype.
     ValueError
         If a shape is wrong or empty.
 
@@ -111,9 +106,18 @@ def upsample(maps: Tensor, size: tuple[int, int]) -> Tensor:
     >>> upsample(torch.tensor([[[0.0, 1.0]]]), (1, 4))
     tensor([[[0.0000, 0.2500, 0.7500, 1.0000]]])
     """
-    maps = prepared_maps(maps, size)
+    size = check_size("size", size)
+    maps = prepared_maps(checked_maps(maps), size)
     out = maps.new_empty(len(maps), *size)
     return Resizer(maps, size)(maps, out, torch.empty_like(out))
+
+
+def checked_maps(maps: Numbers) -> Tensor:
+    """Return maps (B, h, w) as a floating-point tensor, or raise."""
+    maps = to_floats("maps", maps)
+    check_axes(maps=(maps, "B h w"))
+    check_filled("maps", maps)
+    return maps
 
 
 def prepared_maps(maps: Tensor, size: tuple[int, int]) -> Tensor:
