@@ -16,7 +16,7 @@ from pandas.api.types import is_numeric_dtype
 
 from captum_concepts._support.checks import to_numpy
 from captum_concepts._support.constraints import AXES, TEXT, Choice, Instance, check_arguments
-from captum_concepts._support.visualise import figure_of
+from captum_concepts.pictures.gallery import figure_of
 from captum_concepts.tcav.p_values import ADJUSTMENTS, adjust_p_values
 from quantus_concepts.functional.differences import Difference, cgim_difference, paired_difference
 from quantus_concepts.metrics.concepts.names import (

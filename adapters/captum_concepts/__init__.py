@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from captum_concepts._support.lazy import lazily
 
 if TYPE_CHECKING:
-    from captum_concepts._support.visualise import gallery, overlay, plot_coam
     from captum_concepts.attributions.coam import CoAM
     from captum_concepts.attributions.controls import RandomAttribution, SobelEdges
     from captum_concepts.attributions.explain import explain_func
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from captum_concepts.models.interventions import Levels
     from captum_concepts.models.pyc import from_pyc
     from captum_concepts.models.residual import Contributions, ResidualCBM, fit_residual
+    from captum_concepts.pictures.gallery import gallery, overlay, plot_coam
     from captum_concepts.pictures.show import plot_contributions, show_concepts, show_top_images
     from captum_concepts.tcav.folders import TCAVScores, tcav_folders
     from captum_concepts.tcav.score import TCAVContrast, TCAVScore, tcav_contrast, tcav_score

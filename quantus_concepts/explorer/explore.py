@@ -25,9 +25,9 @@ from captum_concepts._support.checks import check_binary, check_shape, to_tensor
 from captum_concepts._support.constraints import TEXT, Location, Whole, check_arguments
 from captum_concepts._support.files import check_target, write_atomically
 from captum_concepts._support.shown import describe
-from captum_concepts._support.visualise import as_picture
 from captum_concepts.backbones.embedding import USUAL, read_batch
 from captum_concepts.models.chain import linear_part
+from captum_concepts.pictures.gallery import as_picture
 from captum_concepts.pictures.views import ClassViews, as_pictures, check_images, class_labels, concept_views
 from quantus_concepts.functional import cem
 from quantus_concepts.functional.regions import point_hits

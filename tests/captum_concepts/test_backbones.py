@@ -372,3 +372,31 @@ def test_a_module_with_two_networks_is_refused(network: nn.Module) -> None:
         from_torchvision(Trained(teacher=network, student=nn.Linear(2, 2)))
     with pytest.raises(ValueError, match="torchvision family"):
         from_torchvision(Trained())
+
+
+@pytest.mark.parametrize(
+    ("normalisation", "pool"),
+    [
+        ((0.5, 0.5, 0.5), "mean"),
+        (((0.5,) * 3, (0.5,)), "mean"),
+        (((0.5,) * 3, (0.5, 0.5, 0.0)), "mean"),
+        (((float("nan"),) * 3, (0.5,) * 3), "mean"),
+        (None, "max"),
+    ],
+    ids=["a mean alone", "of two lengths", "a deviation of 0", "NaN", "another pool"],
+)
+def test_what_is_no_backbone(normalisation: tuple | None, pool: str) -> None:
+    with pytest.raises(ValueError, match="`pool` to be one of" if normalisation is None else "`normalisation` to be"):
+        Backbone(nn.Conv2d(3, 2, 1), pool, None, 2, normalisation)
+
+
+def test_what_cannot_be_normalised() -> None:
+    backbone = Backbone(nn.Conv2d(3, 2, 1), "mean", None, 2, ((0.5,) * 3, (0.5,) * 3))
+    images = torch.rand(2, 3, 4, 4)
+    assert torch.equal(backbone.normalise(images[0]), backbone.normalise(images)[0])
+    with pytest.raises(TypeError, match="`images` to hold numbers"):
+        backbone.normalise(images.byte())
+    with pytest.raises(ValueError, match="with C = 3, but got"):
+        backbone.normalise(images[:, :2])
+    with pytest.raises(ValueError, match="`normalisation` to the Backbone"):
+        Backbone(nn.Conv2d(3, 2, 1), "mean", None, 2).normalise(images)

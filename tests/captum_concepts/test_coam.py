@@ -246,9 +246,13 @@ def test_leaves_no_hook_after_an_exception(model, cavs, images):
 @pytest.mark.parametrize(
     ("target", "error", "message"),
     [
-        (5, ValueError, r"lie in 0\.\.4.*but got 5"),
+        (5, ValueError, r"from 0 to 4, since there are 5, but got 5 at 0"),
+        ([0, -1, 2], ValueError, r"from 0 to 4.*but got -1 at 1"),
         ([0, 1], ValueError, r"\(N,\) = \(3,\).*got shape \(2,\)"),
-        (1.0, TypeError, r"integers\) but got float32"),
+        (0.5, TypeError, r"integers\) but got float32"),
+        (True, TypeError, r"integers\) but got bool"),
+        ([[1, 1], [1, 0], [0, 1]], ValueError, r"one 1 and 0 else in each row"),
+        (np.array(["1", "2", "0"]), TypeError, r"a tensor or an array of numbers but got ndarray"),
     ],
     ids=str,
 )
@@ -334,3 +338,25 @@ def test_input_shaped_refuses(model, cavs, images):
         coam.attribute(images, input_shaped=True)
     with pytest.raises(ValueError, match=r"one image tensor.*got \[\(3, 3, 9, 13\), \(3, 3, 9, 13\)\]"):
         coam.attribute((images, images), 0, input_shaped=True)
+
+
+def test_targets_of_one_meaning_are_taken(model, cavs, images):
+    coam = CoAM(model, "features", cavs)
+    expected = coam.attribute(images, torch.tensor([4, 0, 1]))
+    for same in ([4, 0, 1], np.array([4.0, 0.0, 1.0]), np.array([[4], [0], [1]]), np.eye(5)[[4, 0, 1]]):
+        assert torch.equal(coam.attribute(images, same), expected)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda cavs: cavs[0], r"`cavs` to have shape \(L, d\)"),
+        (lambda cavs: cavs[:0], r"`cavs` .* got \(0, 4\)"),
+        (lambda cavs: cavs * torch.tensor([1, 1, 0, 1, 1])[:, None], r"`cavs` .* zeros in rows \[2\]"),
+        (lambda cavs: cavs * float("nan"), "`cavs` to be finite"),
+    ],
+    ids=["one vector", "none", "zeros", "NaN"],
+)
+def test_bad_cavs(model, cavs, change, message):
+    with pytest.raises(ValueError, match=message):
+        CoAM(model, "features", change(cavs))

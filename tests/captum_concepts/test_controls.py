@@ -125,3 +125,30 @@ def test_hosts(images, control):
     assert NoiseTunnel(attribution).attribute(images, nt_samples=2, target=TARGETS).shape == images.shape
     # Not an explanation of the same question: the models differ.
     assert (attribution.attribute(images, 1) == control(net(1)).attribute(images, 1)).all() == (control is SobelEdges)
+
+
+@pytest.mark.parametrize("control", [RandomAttribution, SobelEdges])
+def test_targets_are_those_of_the_model(images, control):
+    attribution = control(net())
+    for target, message in ((5, "since there are 5, but got 5 at 0"), ([0, 1, 2, 3, -1, 0], "-1 at 4")):
+        with pytest.raises(ValueError, match=f"`target` to hold indices of outputs from 0.*{message}"):
+            attribution.attribute(images, target)
+    with pytest.raises(ValueError, match=r"`target` .* \(N,\) = \(6,\)"):
+        attribution.attribute(images, [0, 1])
+    # Places in outputs of more axes, as in all of Captum.
+    places = control(nn.Conv2d(3, 2, 1)).attribute(images, (1, 0, 0))
+    assert torch.equal(places, control(nn.Conv2d(3, 2, 1)).attribute(images, [(1, 0, 0)] * 6)) == (
+        control is SobelEdges
+    )
+
+
+def test_edges_are_of_images(images):
+    with pytest.raises(ValueError, match=r"`inputs` to have shape \(N, C, H, W\) but got \(3, 9, 7\)"):
+        SobelEdges(net()).attribute(images[0])
+    with pytest.raises(TypeError, match=r"`inputs` to hold floats but got torch.uint8"):
+        SobelEdges(net()).attribute(images.to(torch.uint8))
+
+
+def test_seeds_are_not_negative():
+    with pytest.raises(ValueError, match="`seed` to lie in"):
+        RandomAttribution(net(), seed=-1)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import warnings
 from collections import UserDict
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import TensorDataset
 from torchvision import models
 
 from captum_concepts import Backbone, LayerFeatures, embed, from_torchvision
@@ -103,6 +105,37 @@ def test_a_network_with_its_classifier_is_warned_of(network: nn.Module, message:
     assert [str(warning.message).count(message or "") for warning in caught] == [1] * (message is not None)
 
 
-def test_a_data_set_is_refused_as_a_loader() -> None:
+def test_a_data_set_is_taken_in_batches() -> None:
+    images, labels = LEVELS / 255, torch.tensor([1, 0])
+    expected = embed(FEATURES, [(images, labels)])
+    found = embed(FEATURES, TensorDataset(images, labels))
+    assert torch.equal(found.features, expected.features)
+    assert torch.equal(found.labels, labels)
+    # One image alone is no batch.
     with pytest.raises(ValueError, match=r"labels as a tensor but got int\. A data set gives .*DataLoader\(dataset"):
         embed(FEATURES, [(LEVELS[0], 3)])
+
+
+@pytest.mark.parametrize(
+    "labels", [[1, 0], [1.0, 0.0], [[1.0], [0.0]], [[0, 1], [1, 0]]], ids=["indices", "floats", "(N, 1)", "one-hot"]
+)
+def test_class_labels_of_one_meaning_are_taken(labels: list[Any]) -> None:
+    found = embed(FEATURES, [(LEVELS / 255, torch.tensor(labels))]).labels
+    assert found is not None
+    assert found.dtype == torch.int64
+    assert found.tolist() == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("labels", "error", "message"),
+    [
+        ([0.5, 0.5], TypeError, "`labels` to hold indices"),
+        ([True, False], TypeError, "`labels` to hold indices"),
+        ([-1, 0], ValueError, "class indices, from 0, but got -1"),
+        ([[1, 1], [0, 1]], ValueError, "one 1 and 0 else in each row"),
+        ([0, 1, 0], ValueError, r"`labels` to have shape \(N,\) = \(2,\)"),
+    ],
+)
+def test_bad_class_labels(labels: list[Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        embed(FEATURES, [(LEVELS / 255, torch.tensor(labels))])

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from captum_concepts.attributions.coam import CoAM
-from captum_concepts.attributions.controls import RandomAttribution
+from captum_concepts.attributions.controls import RandomAttribution, SobelEdges
 from captum_concepts.attributions.explain import explain_func
 from untouched import untouched
 
@@ -395,6 +395,10 @@ def test_pickle_and_repr(model, images, targets):
         (lambda m: explain_func(LayerGradCam), ValueError, r"as LayerGradCam needs, but got None"),
         (lambda m: explain_func(Saliency, layer="features"), ValueError, r"Saliency has none, but got 'features'"),
         (lambda m: explain_func(IntegratedGradients, n_step=3), ValueError, r"'n_step'. Did you mean 'n_steps'"),
+        (lambda m: explain_func(LayerGradCam, layer=m.features), TypeError, r"`layer` to be the dotted name"),
+        (lambda m: explain_func(Saliency, channels="all"), ValueError, r"`channels` to be one of"),
+        (lambda m: explain_func(Saliency, interpolate="cubic"), ValueError, r"`interpolate` .* mean 'bicubic'"),
+        (lambda m: explain_func(Saliency, batch_size=0), ValueError, r"`batch_size` to be at least 1"),
         (lambda m: explain_func(Saliency, target=3), ValueError, r"without `target`, which comes with each call"),
     ],
 )
@@ -414,6 +418,8 @@ def test_bad_arguments(model, build, error, message):
         (explain_func(lambda m: m), {}, TypeError, r"method `attribute`, but it returned Net"),
         (explain_func(lambda m: Saliency(Net(9))), {}, ValueError, r"explains another Net"),
         (explain_func(IntegratedGradients, return_convergence_delta=True), {}, ValueError, r"return_convergence"),
+        (explain_func(Saliency), {"targets": np.arange(6)}, ValueError, r"`targets` .* \(N,\) = \(7,\)"),
+        (explain_func(Saliency), {"targets": np.full(7, 0.5)}, TypeError, r"`targets` to hold indices"),
     ],
 )
 def test_bad_calls(model, images, targets, explain, change, error, message):
@@ -488,8 +494,7 @@ def test_rescaled_maps_order_pixels_as_before_and_quantus_takes_them(model, imag
     np.testing.assert_allclose(rescaled.max((1, 2, 3)), 1)
     span = plain.max((1, 2, 3), keepdims=True) - plain.min((1, 2, 3), keepdims=True)
     np.testing.assert_allclose(rescaled, (plain - plain.min((1, 2, 3), keepdims=True)) / span, atol=1e-6)
-    constant = explain_func(CoAM, layer="features", cavs=np.zeros((5, 4)), rescale=True)(model, images, targets)
-    assert not constant.any()
+    assert not explain_func(SobelEdges, rescale=True)(model, np.ones_like(images), targets).any()
 
 
 def test_a_class_with_a_seed_of_its_own_gets_it(model, images, targets):
@@ -497,3 +502,41 @@ def test_a_class_with_a_seed_of_its_own_gets_it(model, images, targets):
     assert not np.array_equal(maps[0], maps[1])
     np.testing.assert_array_equal(maps[1], maps[2])
     np.testing.assert_array_equal(maps[0], explain_func(RandomAttribution)(model, images, targets))
+
+
+@pytest.mark.parametrize("targets", [np.array([0, 1, 5, 2]), np.array([0, 1, -1, 2])])
+def test_targets_out_of_range(targets, model, images):
+    wrong = int(targets[2])
+    for explain in (
+        explain_func(Saliency),
+        explain_func(LayerGradCam, layer="features"),
+        explain_func(Occlusion, sliding_window_shapes=(3, 4, 4), strides=(3, 4, 4)),
+        explain_func(RandomAttribution),
+        explain_func(SobelEdges),
+    ):
+        with pytest.raises(ValueError, match=rf"`target.*` to hold indices of outputs from 0.*but got {wrong} at 2"):
+            explain(model, images[:4], targets)
+        # One image, for which torch takes -1 for the last output.
+        with pytest.raises(ValueError, match=rf"`target.*` to hold .* but got {wrong} at 0"):
+            explain(model, images[:1], targets[2:3])
+    assert not any(module._forward_hooks or module._backward_hooks for module in model.modules())
+
+
+def test_targets_of_a_model_of_one_number():
+    scalar = nn.Sequential(nn.Flatten(), nn.Linear(3, 1), nn.Flatten(0))
+    with pytest.raises(ValueError, match=r"to return outputs \(N, K\), of which .* but got shape \(4,\)"):
+        explain_func(Saliency)(scalar, np.ones((4, 3)), 0)
+
+
+def test_targets_of_one_meaning_are_taken(model, images, targets):
+    expected = explain_func(Saliency)(model, images, targets)
+    one_hot = np.eye(5)[targets]
+    for same in (
+        targets.tolist(),
+        targets.astype(float),
+        targets[:, None],
+        one_hot,
+        one_hot > 0,
+        torch.tensor(targets),
+    ):
+        np.testing.assert_array_equal(explain_func(Saliency)(model, images, same), expected)

@@ -333,36 +333,3 @@ def test_channels_of_a_layer(net: Net, images: Tensor) -> None:
     assert layer_channels(net, net.layer3, images) == 6
     with pytest.raises(ValueError, match=r"layer 'head' to give maps \(N, d, h, w\) but got shape \(2, 2\)"):
         layer_channels(net, "head", images)
-
-
-@pytest.mark.filterwarnings("ignore:.*deprecated")
-def test_torchscript_is_refused_where_its_layers_cannot_be_watched(net: Net, images: Tensor) -> None:
-    plain = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU()).eval()
-    scripted, traced = torch.jit.script(plain), torch.jit.trace(plain, images)
-    for model, layer in ((scripted, "0"), (traced, "1"), (nn.Sequential(scripted, nn.ReLU()), "0.1")):
-        with pytest.raises(TypeError, match=r"`layer` to be a layer of an eager model.*before `torch\.jit\.script`"):
-            LayerFeatures(model, layer)
-    # A whole trace is called like any module, and so is what comes behind a script.
-    expected = plain(images)
-    torch.testing.assert_close(LayerFeatures(nn.Sequential(traced, nn.Sigmoid()), "0")(images), expected)
-    torch.testing.assert_close(LayerFeatures(nn.Sequential(scripted, nn.ReLU(), nn.Tanh()), "1")(images), expected)
-
-
-@pytest.mark.filterwarnings("ignore:.*deprecated", "ignore:.*quantiz")
-def test_output_of_a_quantised_layer_is_given_in_float32() -> None:
-    quantised = torch.quantize_per_tensor(torch.tensor([[0.26, -0.1]]), 0.25, 8, torch.quint8)
-
-    class Quantised(nn.Module):
-        def forward(self, x: Tensor) -> Tensor:
-            return quantised
-
-    output = LayerFeatures(nn.Sequential(Quantised()), "0")(torch.ones(1))
-    assert output.tolist() == [[0.25, 0.0]]
-    assert output.dtype == torch.float32
-
-
-def test_model_without_weights(net: Net, images: Tensor) -> None:
-    features = LayerFeatures(net.to("meta"), "layer3")
-    with pytest.raises(ValueError, match="`model` to have weights but it is on the meta device"):
-        features(images)
-    assert features(images.to("meta")).shape == (2, 6, 4, 6)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import pickle
 import warnings
 
@@ -396,3 +397,24 @@ def test_models_of_tokens_need_their_layer_named(name):
     with pytest.raises(ValueError, match=r"`layer` to be given for Patches.*after 'embed'.*Pass `layer='embed'`"):
         build_method(name)(Patches().eval(), images, targets)
     assert build_method(name, layer="embed")(Patches().eval(), images, targets).shape[2:] == (8, 8)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"name": "SmothGrad"}, "`name` to be one of .* Did you mean 'SmoothGrad'"),
+        ({"n_samples": 0}, "`n_samples` to be at least 1"),
+        ({"noise": -0.1}, r"`noise` to lie in \[0, inf\)"),
+        ({"stdev": math.nan}, r"`stdev` to lie in \[0, inf\)"),
+        ({"baseline": np.ones((2, 2))}, r"`baseline` to be a number, .* shape \(2, 2\)"),
+        ({"baseline": math.nan}, "`baseline` to be finite"),
+    ],
+)
+def test_bad_settings(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        build_method(**{"name": "SmoothGrad", **arguments})
+
+
+def test_one_name_is_no_sequence_of_methods():
+    with pytest.raises(TypeError, match="`names` to be a sequence of names but got one: 'Grad-CAM'"):
+        build_methods("Grad-CAM")

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from captum_concepts._support.files import write_atomically
-from captum_concepts._support.progress import part, progress, whole_run
+from captum_concepts._support.progress import progress
 from captum_concepts._support.running import run_file, to_host
 from simulated_device import simulated_device
 
@@ -22,33 +22,6 @@ def test_progress_is_shown_on_terminals_only(
     monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
     assert list(progress(range(3), "counting", show=show)) == [0, 1, 2]
     assert ("counting" in capsys.readouterr().err) == (show and terminal)
-
-
-@pytest.mark.parametrize("terminal", [False, True])
-def test_a_run_has_one_bar_which_its_parts_move(
-    terminal: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
-    places = []
-    with whole_run(10, show=True) as run:
-        for share in (4, 2):
-            with part(f"{share} of 10", share):
-                bar = progress(description="beside", total=2, show=True)
-                for _ in progress(range(2), "inside", show=True):
-                    places.append(run.bar.n)
-                bar.update(2)
-            places.append(run.bar.n)
-        # What an earlier run had done says nothing of how fast this one is.
-        run.reach(10)
-        initial = run.bar.initial if terminal else 4
-    assert initial == 4
-    assert places == ([0, 1, 4, 4, 4.5, 6] if terminal else [0] * 6)
-    output = capsys.readouterr().err
-    assert ("of 10" in output) == ("left" in output) == terminal
-    assert "inside" not in output
-    assert "beside" not in output
-    assert list(progress(range(2), "after", show=True)) == [0, 1]
-    assert ("after" in capsys.readouterr().err) == terminal
 
 
 def test_a_file_appears_when_it_is_complete(tmp_path: Path) -> None:

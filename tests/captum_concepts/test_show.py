@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -139,6 +140,28 @@ def test_a_bank_on_any_model(tmp_path: Path) -> None:
         show_concepts(model, IMAGES)
 
 
+def test_one_image_is_a_batch_of_one() -> None:
+    _, axes = show_concepts(cbm(), IMAGES[0], 2, labels=[0.0])
+    assert axes.shape == (1, 4)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"by": "size"}, "`by` to be one of"),
+        ({"top": 0}, "`top` to be at least 1"),
+        ({"batch_size": 0}, "`batch_size` to be at least 1"),
+        ({"labels": [0]}, r"`labels` to have shape \(N,\) = \(5,\)"),
+        ({"concept_labels": [[1]]}, r"`concept_labels` to have shape \(N, L\) = \(5, 3\)"),
+        ({"concept_labels": np.full((5, 3), 0.5)}, "`concept_labels` to hold only 0 and 1"),
+        ({"class_names": ["a"]}, "`class_names` to hold K = "),
+    ],
+)
+def test_bad_arguments(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        show_concepts(cbm(), IMAGES, **arguments)
+
+
 def test_concepts_by_name_and_custom_pictures() -> None:
     pictures = (IMAGES * 255).to(torch.uint8)
     _, axes = show_concepts(cbm(), 5 * IMAGES - 2, concepts=["<b>"], pictures=pictures)
@@ -175,6 +198,8 @@ def test_a_waterfall_by_hand() -> None:
     assert bars == [(0.0, -2.0), (-2.0, 0.75), (-1.25, 2.25), (0.0, 1.0)]
     with pytest.raises(ValueError, match=r"\(L,\) = \(2,\)"):
         plot_contributions(Tensor([0.5, -2.0, 0.25]), ["a", "b"], 1.0)
+    with pytest.raises(ValueError, match="`total` to be finite"):
+        plot_contributions([0.5], ["a"], float("nan"))
 
 
 def test_what_a_residual_adds_is_named() -> None:

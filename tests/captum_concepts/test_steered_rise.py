@@ -315,6 +315,14 @@ def test_half_precision_and_no_images():
         ({"target": None}, "`target` to name one of 5 classes but got None"),
         ({"baselines": torch.zeros(2, 3, 11, 13)}, r"`baselines` to have shape \(N, C, H, W\) = \(5, 3, 11, 13\)"),
         ({"activation": "none"}, "Use 'softmax' or 'sigmoid'"),
+        ({"activation": "relu"}, "`activation` to be one of"),
+        ({"lam": 1.5}, r"`lam` to lie in \[0, 1\]"),
+        ({"p": 0}, r"`p` to lie in \(0, 1\]"),
+        ({"n_masks": 0}, "`n_masks` to be at least 1"),
+        ({"batch_size": 0}, "`batch_size` to be at least 1"),
+        ({"target": 5}, "from 0 to 4, since there are 5, but got 5"),
+        ({"target": -1}, "from 0, but got -1 at 0"),
+        ({"baselines": math.nan}, "`baselines` to lie in"),
     ],
 )
 def test_bad_arguments(images, arguments, message):
@@ -351,6 +359,8 @@ def test_scores_that_go_wrong_later(images, later):
 
 
 def test_bad_input(images):
+    with pytest.raises(ValueError, match=r"`inputs` to have shape \(N, C, H, W\)"):
+        SteeredRISE(net()).attribute(images[0], 0, lam=0)
     with pytest.raises(ValueError, match=r"`score_func` for `lam` = 0.5 but it is None.*lam=0"):
         SteeredRISE(net()).attribute(images, 0)
     with pytest.raises(ValueError, match=r"one tensor of images but got 2. Pass .* `additional_forward_args`"):

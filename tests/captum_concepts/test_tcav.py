@@ -389,6 +389,15 @@ def test_contrast():
         ({"concept_images": POSITIVE[:11]}, "`concept_images` to hold at least 12 .* but got 11"),
         ({"negative_images": NEGATIVE[:23]}, "`negative_images` to hold at least 24 .* but got 23"),
         ({"target": torch.tensor([0, 1] * 4 + [2])}, "`target` to .* from 0 to 1, .* but got 2 at 8"),
+        ({"target": [0, -1] + [0] * 7}, "`target` to hold indices of outputs from 0, but got -1 at 1"),
+        ({"inputs": INPUTS[0]}, r"`inputs` to have shape \(N, C, H, W\)"),
+        ({"inputs": INPUTS * math.nan}, "`inputs` to be finite"),
+        ({"negative_images": NEGATIVE * math.inf}, "`negative_images` to be finite"),
+        ({"test": "z"}, "`test` to be one of"),
+        ({"method": "svn"}, "`method` to be one of .* Did you mean 'svm'"),
+        ({"alpha": 2}, r"`alpha` to lie in \[0, 1\]"),
+        ({"C": 0}, r"`C` to lie in \(0, inf\)"),
+        ({"n_random": 0}, "`n_random` to be at least 1"),
     ],
 )
 def test_bad_input(model, changes, message):
@@ -403,6 +412,20 @@ def test_bad_input(model, changes, message):
     }
     with pytest.raises(ValueError, match=message):
         tcav_score(model, **arguments)
+
+
+def test_one_name_is_no_sequence_of_layers(model):
+    with pytest.raises(TypeError, match="`layers` to be a sequence of names, at least one, but got 'hidden'"):
+        tcav_score(model, "hidden", POSITIVE, NEGATIVE, INPUTS, 0, **SMALL)
+
+
+def test_a_list_or_an_array_of_targets(model):
+    targets = [0, 1] * 4 + [1]
+    first, *others = (
+        tcav_score(model, ["hidden"], POSITIVE, NEGATIVE, INPUTS, same, **SMALL).layers["hidden"].scores
+        for same in (torch.tensor(targets), targets, np.array(targets)[:, None], np.array(targets, dtype=float))
+    )
+    assert others == [first] * 3
 
 
 def test_classifier_is_the_banks():
@@ -557,6 +580,11 @@ def test_what_a_class_uses_passes_and_random_images_do_not(tmp_path: Path) -> No
     with simulated_device() as simulation:
         there = tcav_folders(copy.deepcopy(model).to(simulation.device), ["hidden"], tmp_path, inputs, 0, method="mean")
     assert there["red"].layers == scores["red"].layers
+
+
+def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="`root` to name a folder with one folder of images for each concept"):
+        score_folders(tmp_path / "nowhere")
 
 
 def test_folders_that_say_too_little(tmp_path: Path) -> None:

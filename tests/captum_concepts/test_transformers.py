@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +14,8 @@ from torch import Tensor, nn
 
 from backbone_families import HF_SWIN, TOKENS, transformers_model
 from captum_concepts import from_torchvision, from_transformers
+from captum_concepts.backbones.named import build_model as build_by_name
+from captum_concepts.backbones.named import load_tokenizer
 
 transformers = pytest.importorskip("transformers", reason="the models are those of transformers")
 
@@ -95,3 +99,26 @@ def test_the_name_on_the_hub_is_the_source(tmp_path: Any) -> None:
     assert from_transformers(model).source == "transformers:ViTModel:google/vit-base-patch16-224"
     model.config._name_or_path = str(tmp_path)
     assert from_transformers(model).source is None
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A model whose processor and tokenizer are classes of its own, of a user who says yes to any question."""
+    folder = tmp_path / "repository"
+    build_model("ViTModel").save_pretrained(folder)
+    names = {"AutoImageProcessor": "own.Own", "AutoTokenizer": ["own.Own", None]}
+    for file in ("preprocessor_config.json", "tokenizer_config.json"):
+        (folder / file).write_text(json.dumps({"auto_map": names}))
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"model_type": "own"}))
+    (folder / "own.py").write_text(f"open({str(tmp_path / 'run')!r}, 'w')\nclass Own:\n    pass\n")
+    monkeypatch.setattr("builtins.input", lambda *_: "y")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    return folder
+
+
+@pytest.mark.parametrize("load", [build_by_name, load_tokenizer], ids=["model", "tokenizer"])
+def test_code_of_a_repository_is_never_run(load: Callable[[str], object], repository: Path) -> None:
+    with pytest.raises(ValueError, match="contains custom code"):
+        load(f"transformers:ViTModel:{repository}")
+    assert not (repository.parent / "run").exists()

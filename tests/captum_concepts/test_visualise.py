@@ -13,7 +13,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, findfont, get_font
 
-from captum_concepts._support.visualise import gallery, overlay, plot_coam
+from captum_concepts.pictures.gallery import gallery, overlay, plot_coam
 from reference.clm import upsample
 
 # The lowest colour of jet, as matplotlib has it; the highest is (0.5, 0, 0).
@@ -98,6 +98,13 @@ def test_arguments_stay_as_they_were():
     assert values.grad is None
 
 
+def test_a_single_map_and_image_may_have_a_batch_axis():
+    image, values = np.random.default_rng(0).random((3, 8, 6)), np.random.default_rng(1).random((2, 3))
+    expected = overlay(image, values)
+    for other, same in ((image[None], values[None]), (image, values[None, None]), (image, values.tolist())):
+        np.testing.assert_array_equal(overlay(other, same), expected)
+
+
 GOOD = {"image": np.zeros((4, 5, 3)), "map": np.eye(2)}
 
 
@@ -108,6 +115,12 @@ GOOD = {"image": np.zeros((4, 5, 3)), "map": np.eye(2)}
         ({"image": np.zeros((4, 5, 2))}, r"`image` to hold an image.*got shape \(4, 5, 2\)"),
         ({"image": np.full((4, 5, 3), 2.1)}, r"floats in \[0, 1\].*from 2.1 to 2.1\. Undo the normalisation"),
         ({"image": np.full((4, 5, 3), np.nan)}, r"`image` to be finite"),
+        ({"map": np.ones((2, 3, 3))}, r"`map` to have shape \(h, w\) but got \(2, 3, 3\)"),
+        ({"map": np.ones((0, 3))}, r"`map` to hold at least one number"),
+        ({"map": np.full((3, 3), np.nan)}, r"`map` to be finite"),
+        ({"beta": 2}, r"`beta` to lie in \[0, 1\]"),
+        ({"coloured": "jet"}, r"`coloured` to be one of"),
+        ({"low": 2.0, "high": 1.0}, r"`low` to be at most `high`"),
     ],
 )
 def test_bad_overlay(change, message):
@@ -244,6 +257,10 @@ def spots():
         ({"class_names": ["jay"]}, r"`class_names` to have length N = 3 but got 1"),
         ({"axes": Figure().subplots(3, 3)}, r"`axes` to have shape \(N, columns\) = \(3, 4\) but got \(3, 3\)"),
         ({"images": np.full((3, 12, 10, 3), -1.0)}, r"`images` to hold uint8, or floats"),
+        ({"present": np.ones((3, 3))}, r"`present` to have shape \(N, k\) = \(3, 2\)"),
+        ({"absent": np.full((3, 2), 0.5)}, r"`absent` to hold only 0 and 1"),
+        ({"contributions": np.ones(3)}, r"`contributions` to have shape"),
+        ({"class_maps": np.ones((2, 4, 4))}, r"`class_maps` to have shape \(N, h, w\) = \(3, "),
     ],
 )
 def test_bad_gallery_draws_nothing(rows, spots, change, message):

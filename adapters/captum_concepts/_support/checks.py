@@ -29,14 +29,18 @@ def check_shape(name: str, value: Any, axes: Sequence[str], sizes: Sequence[int 
     if not isinstance(getattr(value, "shape", None), tuple):
         raise TypeError(f"Expected argument `{name}` to be an array or a tensor but got {type(value).__name__}.")
     shape = tuple(value.shape)
-    fits = len(shape) == len(sizes)
-    for expected_size, actual_size in zip(sizes, shape, strict=False):
-        fits = fits and expected_size in (None, actual_size)
-    if not fits:
-        comma = "," if len(sizes) == 1 else ""
-        sizes_text = "(" + ", ".join("*" if size is None else str(size) for size in sizes) + comma + ")"
-        expected = f"({', '.join(axes)}{comma})" + ("" if all(size is None for size in sizes) else f" = {sizes_text}")
-        raise ValueError(f"Expected argument `{name}` to have shape {expected} but got {shape}.")
+    if len(shape) != len(sizes) or any(size not in (None, there) for size, there in zip(sizes, shape, strict=True)):
+        raise _shape_error(name, axes, sizes, shape)
+
+
+def _shape_error(
+    name: str, axes: Sequence[str], sizes: Sequence[int | None], shape: tuple[int, ...], more: str = ""
+) -> ValueError:
+    comma = "," if len(axes) == 1 and not more else ""
+    known = ", ".join("*" if size is None else str(size) for size in sizes)
+    sizes_text = "" if all(size is None for size in sizes) else f" = ({known}{comma})"
+    expected = f"({', '.join(axes)}{more}{comma}){sizes_text}"
+    return ValueError(f"Expected argument `{name}` to have shape {expected} but got {shape}.")
 
 
 def check_axes(**arguments: tuple[Any, str]) -> dict[str, int]:
@@ -57,16 +61,8 @@ def check_axes(**arguments: tuple[Any, str]) -> dict[str, int]:
         shape = tuple(value.shape)
         fits = len(shape) >= len(axes) if open_end else len(shape) == len(axes)
         fits = fits and all(size in (None, actual) for size, actual in zip(expected, shape, strict=False))
-        if not fits or not hasattr(value, "shape"):
-            if not hasattr(value, "shape"):
-                raise TypeError(
-                    f"Expected argument `{name}` to be an array or a tensor but got {type(value).__name__}."
-                )
-            comma = "," if len(axes) == 1 and not open_end else ""
-            known = ", ".join("*" if size is None else str(size) for size in expected)
-            shown = ", ".join([*axes, *(["..."] if open_end else [])])
-            sizes_text = "" if all(size is None for size in expected) else f" = ({known}{comma})"
-            raise ValueError(f"Expected argument `{name}` to have shape ({shown}{comma}){sizes_text} but got {shape}.")
+        if not fits:
+            raise _shape_error(name, axes, expected, shape, ", ..." if open_end else "")
         sizes |= {axis: size for axis, size in zip(axes, shape, strict=False) if not axis.isdecimal()}
     return sizes
 
@@ -275,25 +271,6 @@ def check_kind(name: str, value: Any, kind: Any, expected: str) -> None:
         raise TypeError(f"Expected argument `{name}` to be {expected} but got {_value_text(value)}.")
 
 
-def check_device(name: str, value: Any, *, there: bool = False) -> Any:
-    """Return a device, or None as it is; raise if it is invalid or, with `there`, not on this machine."""
-    if value is None:
-        return None
-    try:
-        if not isinstance(value, str | int | torch.device) or isinstance(value, bool):
-            raise TypeError(f"it is a {type(value).__name__}")
-        device = torch.device(value)
-        if there:
-            torch.empty(1, device=device)
-    except (RuntimeError, TypeError, AssertionError, NotImplementedError) as error:
-        reason = str(error).partition("\n")[0]
-        raise ValueError(
-            f"Expected argument `{name}` to be a torch.device of this machine or the name of one, 'cpu' or 'cuda:0' "
-            f"for instance, but got {_value_text(value)} ({reason})."
-        ) from error
-    return device
-
-
 def check_numbers(name: str, value: Any) -> np.ndarray:
     """Return an array of real numbers, or raise."""
     array = to_numpy(value)
@@ -347,11 +324,6 @@ def check_materialised(name: str, model: Any, inputs: Any = None) -> None:
                 )
 
 
-def is_integral(tensor: torch.Tensor) -> bool:
-    """Whether a tensor holds whole numbers, as indices are; bools are none."""
-    return not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool)
-
-
 _MASKED = (
     "without a mask but got a numpy.ma.MaskedArray, whose mask would be lost. Fill it (`array.filled(...)`) or leave "
     "the masked samples out."
@@ -364,8 +336,6 @@ def to_numpy(value: Any) -> np.ndarray:
         raise TypeError(f"Expected an array {_MASKED}")
     if not isinstance(value, torch.Tensor):
         return np.asarray(value)
-    if value.is_meta:
-        raise TypeError("Expected a tensor with values but got one on the meta device. Move the model to a real one.")
     detached = value.detach().cpu()
     # NumPy has no bfloat16, and float32 holds all its values.
     return (detached.float() if detached.dtype == torch.bfloat16 else detached).numpy()
@@ -402,6 +372,22 @@ def to_tensor(name: str, value: Any) -> torch.Tensor:
             f"Expected argument `{name}` to be real but got {tensor.dtype}. Pass its real part or its modulus."
         )
     return tensor
+
+
+def to_class_indices(name: str, value: Any) -> torch.Tensor:
+    """Return class indices as int64, (), (N,) or as they come: also of whole floats, (N, 1) and one-hot (N, K)."""
+    values = to_tensor(name, value)
+    if values.ndim == 2 and values.shape[1] > 1:
+        present = values == 1
+        if not ((present.sum(1) == 1) & ((values == 0) | present).all(1)).all():
+            raise ValueError(
+                f"Expected argument `{name}` to hold class indices (N,), or one 1 and 0 else in each row (N, K), but "
+                f"got other numbers of shape {tuple(values.shape)}."
+            )
+        return present.int().argmax(1)
+    if values.dtype == torch.bool or (values.is_floating_point() and not (values == values.trunc()).all()):
+        raise TypeError(f"Expected argument `{name}` to hold indices (integers) but got {str(values.dtype)[6:]}.")
+    return (values.squeeze(1) if values.ndim == 2 else values).long()
 
 
 def _value_text(value: Any) -> str:

@@ -242,6 +242,30 @@ class Dictionary(Constraint):
         return mapping
 
 
+def check_device(name: str, value: Any, *, there: bool = False) -> Any:
+    """Return a device, or None as it is; raise if it is invalid or, with `there`, not on this machine."""
+    if value is None:
+        return None
+    try:
+        if not isinstance(value, str | int | torch.device) or isinstance(value, bool):
+            raise TypeError(f"it is a {type(value).__name__}")
+        device = torch.device(value)
+        if there:
+            torch.empty(1, device=device)
+    except (RuntimeError, TypeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ValueError(
+            f"Expected argument `{name}` to be a torch.device of this machine or the name of one, 'cpu' or 'cuda:0' "
+            f"for instance, but got {checks._value_text(value)} ({reason})."
+        ) from error
+    return device
+
+
+def is_integral(tensor: Tensor) -> bool:
+    """Whether a tensor holds whole numbers, as indices are; bools are none."""
+    return not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool)
+
+
 @dataclass(frozen=True)
 class Device(Constraint):
     """A device, or the name of one."""
@@ -252,7 +276,7 @@ class Device(Constraint):
         """Return a `torch.device`, or raise."""
         if value is None:
             raise TypeError(f"Expected argument `{name}` to be a torch.device or the name of one but got None.")
-        return checks.check_device(name, value, there=self.there)
+        return check_device(name, value, there=self.there)
 
 
 @dataclass(frozen=True)
@@ -435,7 +459,7 @@ class Indices(Tensors):
 
     def check_kind(self, name: str, value: Any) -> None:
         """Raise unless a value is such a tensor."""
-        if not isinstance(value, Tensor) or not checks.is_integral(value):
+        if not isinstance(value, Tensor) or not is_integral(value):
             kind = value.dtype if isinstance(value, Tensor) else type(value).__name__
             raise TypeError(
                 f"Expected argument `{name}` to be a tensor of an integer dtype but got {kind}. Convert it with "

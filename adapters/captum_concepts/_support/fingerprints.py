@@ -31,15 +31,10 @@ def _parts(value: Any) -> Iterator[Any]:
     """Yield the bytes of a value, each part after its kind and size, so that other values give other bytes."""
     if isinstance(value, nn.Module):
         yield f"module {type(value).__module__}.{type(value).__qualname__} {_text_without_addresses(value)};".encode()
-        # All of it: layers that are quantised keep their weights in tuples.
         yield from _parts(value.state_dict())
-    elif isinstance(value, Tensor) and hasattr(value, "__tensor_flatten__"):
-        # A subclass made of other tensors, as those of torchao.
-        names, settings = value.__tensor_flatten__()
-        yield f"{type(value).__qualname__} {_text_without_addresses(settings)};".encode()
-        yield from _parts({name: getattr(value, name) for name in names})
     elif isinstance(value, Tensor):
         plain = value.detach().cpu()
+        # Quantised tensors of the same integers may have another scale.
         plain = (plain.dequantize() if plain.is_quantized else plain.to_dense()).contiguous()
         yield f"tensor {value.dtype} {tuple(plain.shape)};".encode()
         yield plain.reshape(-1).view(torch.uint8).numpy().data

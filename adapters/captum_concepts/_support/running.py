@@ -7,7 +7,6 @@ import importlib.machinery
 import importlib.util
 import os
 import sys
-import threading
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -97,28 +96,15 @@ def tensor_output(output: Any, source: str = "the model") -> Tensor:
     return tensor
 
 
-def _parts(modules: tuple[Any, ...]) -> dict[int, nn.Module]:
-    # Called around every pass; the generators of `nn.Module.modules` take several times as long.
-    parts: dict[int, nn.Module] = {}
-    waiting = list(modules)
-    while waiting:
-        part = waiting.pop()
-        if isinstance(part, nn.Module) and id(part) not in parts:
-            parts[id(part)] = part
-            waiting.extend(part._modules.values())
-    return parts
-
-
 @contextmanager
 def evaluation_mode(*modules: Any) -> Iterator[None]:
-    """Put modules into eval mode, and every part back into its own mode afterwards."""
+    """Put modules into eval mode, and every part back into its own mode afterwards, also after an interrupt."""
     parts = [part for module in modules if isinstance(module, nn.Module) for part in module.modules()]
-    # A frozen ScriptModule has no mode.
-    modes = [(part, part.training) for part in parts if hasattr(part, "training")]
-    for part, training in modes:
-        if training:
-            part.training = False
+    modes = [(part, part.training) for part in parts]
     try:
+        for part, training in modes:
+            if training:
+                part.training = False
         yield
     finally:
         # An explanation method may have changed any of them.
@@ -127,43 +113,14 @@ def evaluation_mode(*modules: Any) -> Iterator[None]:
                 part.training = training
 
 
-_turn = threading.Condition()
-# Which thread holds a part of a model (by its id), and how often.
-_held: dict[int, tuple[int, int]] = {}
-
-
-@contextmanager
-def alone_with(*models: Any) -> Iterator[None]:
-    """Keep other threads away from models while hooks are on them; a thread may enter again for the same models."""
-    # Captum's hooks fire in any thread that runs the layer, so a pass of another thread would be recorded.
-    # Held around single passes and explanations, never around a whole evaluation: two threads that each hold a
-    # model and wait for the other's would be in a deadlock.
-    parts = _parts(models)
-    me = threading.get_ident()
-    with _turn:
-        while any(_held.get(part, (me, 0))[0] != me for part in parts):
-            _turn.wait()
-        for part in parts:
-            _held[part] = me, _held.get(part, (me, 0))[1] + 1
-    try:
-        yield
-    finally:
-        with _turn:
-            for part in parts:
-                count = _held.pop(part)[1]
-                if count > 1:
-                    _held[part] = me, count - 1
-            _turn.notify_all()
+# Nothing has to wait any longer: the name goes with its last caller, `studies.concepts`.
+alone_with = nullcontext
 
 
 def predict_logits(model: nn.Module, inputs: Any, **kwargs: Any) -> Tensor:
     """Return a model's outputs for a batch, without gradient and on its device."""
-    with alone_with(model), torch.no_grad():
+    with torch.no_grad():
         return tensor_output(model(to_model(model, inputs), **kwargs))
-
-
-# One thread at a time: two that seed the same generators would draw each other's numbers and restore wrong states.
-_one_seed = threading.RLock()
 
 
 @contextmanager
@@ -199,7 +156,7 @@ def seeded_generators(device: torch.device, seed: int | None) -> Iterator[None]:
     if seed is None:
         seed = int(np.random.SeedSequence().generate_state(1)[0])
     # GradientShap draws from NumPy's global generator.
-    with _one_seed, keep_generators(device), keep_numpy_state():
+    with keep_generators(device), keep_numpy_state():
         seed_generators(device, seed)
         np.random.seed(seed % 2**32)  # noqa: NPY002
         yield

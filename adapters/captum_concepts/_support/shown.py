@@ -40,17 +40,17 @@ def describe(value: Any, /, *facts: str, **settings: Any) -> str:
 
 def show_value(value: Any) -> str:
     """Return a value as a line shows it: of arrays the shape, of modules and functions the name."""
-    if isinstance(value, Tensor | np.ndarray) and value.ndim:
-        return f"<{tuple(value.shape)}>"
+    shape = getattr(value, "shape", None)
+    if isinstance(shape, tuple) and shape:  # arrays, tensors and tables
+        return f"<{tuple(shape)}>"
     if isinstance(value, Tensor | np.ndarray | np.generic):
         return show_value(value.item())
     if isinstance(value, float):
         return repr(value) if len(repr(value)) < 8 else f"{value:.4g}"
+    if isinstance(value, Path) and len(str(value)) > VALUE:
+        return repr(f"...{str(value)[3 - VALUE :]}")  # its end is what tells it
     if isinstance(value, str | Path):
-        text = str(value)
-        # The end of a path is the informative part.
-        end = isinstance(value, Path) and len(text) > VALUE
-        return repr(f"...{text[3 - VALUE :]}" if end else clip_text(text, VALUE))
+        return repr(clip_text(str(value), VALUE))
     if isinstance(value, functools.partial):
         return f"partial({show_value(value.func)})"
     if isinstance(value, nn.Module):
@@ -63,7 +63,17 @@ def show_value(value: Any) -> str:
     if isinstance(value, list | tuple | set | frozenset) and not hasattr(value, "_fields"):
         items = [show_value(item) for item in islice(value, _SHOWN)]
         return _list_items(items, len(value), "()" if type(value) is tuple else "[]")
-    return _plain_text(value)
+    plain: Any = object.__repr__
+    text = repr(value) if type(value).__repr__ is not plain else ""
+    # Addresses are others in every run.
+    fits = 0 < len(text) <= VALUE and "\n" not in text and " at 0x" not in text
+    return text if fits else type(value).__name__
+
+
+def _list_items(first: list[str], length: int, brackets: str) -> str:
+    more = [f"... {length - len(first)} more"] if length > len(first) else []
+    line = ", ".join([*first, *more]) + ("," if brackets == "()" and length == 1 else "")
+    return f"{brackets[0]}{line}{brackets[1]}" if len(line) <= VALUE else f"<{length} in all>"
 
 
 def clip_text(text: str, length: int) -> str:
@@ -74,23 +84,6 @@ def clip_text(text: str, length: int) -> str:
 def signed_text(number: float, digits: int = 1) -> str:
     """Return a number with its sign."""
     return f"{number:+.{digits}f}".replace("-", "−")
-
-
-def _list_items(first: list[str], length: int, brackets: str) -> str:
-    more = [f"... {length - len(first)} more"] if length > len(first) else []
-    line = ", ".join([*first, *more]) + ("," if brackets == "()" and length == 1 else "")
-    return f"{brackets[0]}{line}{brackets[1]}" if len(line) <= VALUE else f"<{length} in all>"
-
-
-def _plain_text(value: Any) -> str:
-    """Return the repr of an object if it is short and the same in every run, else its class."""
-    shape = getattr(value, "shape", None)
-    if isinstance(shape, tuple):  # a DataFrame
-        return f"<{shape}>"
-    plain: Any = object.__repr__
-    text = repr(value) if type(value).__repr__ is not plain else ""
-    fits = 0 < len(text) <= VALUE and "\n" not in text and " at 0x" not in text
-    return text if fits else type(value).__name__
 
 
 #: Rows of a table, concepts listed for a class, letters of a name, pixels a side of a picture.
@@ -126,8 +119,7 @@ def bank_html(bank: Any) -> str:
 
 def chain_html(model: Any, linear: nn.Linear | None) -> str:
     """Return a concept model: its stages, and the strongest concepts of each class if the head is linear."""
-    # On the meta device there are no weights to show.
-    theta = None if linear is None or linear.weight.is_meta else linear.weight.detach().to("cpu", torch.float32)
+    theta = None if linear is None else linear.weight.detach().to("cpu", torch.float32)
     names = getattr(model.concept_layer, "names", None)
     n_concepts = model.n_concepts()
     stages = [
@@ -149,9 +141,10 @@ def chain_html(model: Any, linear: nn.Linear | None) -> str:
 def sample_html(sample: Any, *pictures: str) -> str:
     """Return a sample of a data set: the fields that are pictures, and the others in words."""
     fields = sample._asdict()
-    tiles = {name: fields.pop(name) for name in pictures if _is_picture(fields[name])}
-    addresses = {name: _picture_uri(image) for name, image in tiles.items()}
-    images = "".join(f'<img alt="{name}" style="margin:4px" src="{address}"/>' for name, address in addresses.items())
+    tiles = {name: fields.pop(name) for name in pictures if isinstance(fields[name], Tensor) and fields[name].ndim == 3}
+    images = "".join(
+        f'<img alt="{name}" style="margin:4px" src="{_picture_uri(tile)}"/>' for name, tile in tiles.items()
+    )
     rows = [[name, escape(clip_text(printable(_in_words(name, value)), LINE))] for name, value in fields.items()]
     note = "concepts are counted from 0, as in the data set's concept_names" if "concepts" in fields else ""
     title = _title_html(type(sample).__name__, "")
@@ -181,10 +174,6 @@ def _in_words(name: str, value: Any) -> str:
         return f"{len(present)} of {len(value)} present: {', '.join(map(str, present))}"
     short = isinstance(value, Tensor) and value.ndim == 1 and len(value) <= _SHORT
     return show_value(value.tolist()) if short else show_value(value)
-
-
-def _is_picture(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.ndim == 3 and value.numel() > 0 and not value.is_complex()
 
 
 def _picture_uri(image: Tensor) -> str:

@@ -3,33 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import nullcontext
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from captum.attr import LayerActivation, LayerAttribution
 from captum.log import log_usage
+from numpy.typing import ArrayLike
 from torch import Tensor, nn
 from torch.nn import functional
 
-from captum_concepts._support.checks import check_materialised, to_numpy
-from captum_concepts._support.constraints import Arrays, Items, Whole, check_arguments
-from captum_concepts._support.running import alone_with, evaluation_mode, tensor_output, to_host
+from captum_concepts._support.checks import check_axes, check_finite, to_numpy, to_tensor
+from captum_concepts._support.running import evaluation_mode, tensor_output
 from captum_concepts._support.shown import describe, show_value
 from captum_concepts.attributions.outputs import (
+    Targets,
     advise_on_inputs,
     as_targets,
     extra_arguments,
     find_targets,
     input_tensors,
 )
-from captum_concepts.backbones.layers import check_hookable, find_layer, watch_layer
+from captum_concepts.backbones.layers import find_layer, watch_layer
 from captum_concepts.backbones.pooling import project_maps
 from captum_concepts.models.chain import ConceptChain
 
-_CAVS = Arrays("L, d", kind="tensor", finite=True, filled=True)
+if TYPE_CHECKING:
+    from captum_concepts.bank.bank import ConceptBank
 
 
 class CoAM(LayerAttribution):
@@ -68,11 +69,10 @@ class CoAM(LayerAttribution):
     Raises
     ------
     TypeError
-        If only one argument is given and it is no concept model; if `layer` is neither a module nor a name, is
-        a name and `forward_func` no module, or is of a TorchScript module; if `cavs` are masked or complex.
+        If only one argument is given and it is no concept model, or `layer` is a name and `forward_func` no module.
     ValueError
-        If `cavs` is not a finite (L, d) array, `forward_func` has no module of that name, only one of `layer` and
-        `cavs` is given, or `layer` is known not to give the maps of this concept model.
+        If `cavs` is not a finite (L, d) array without rows of zeros, `forward_func` has no module of that name, only
+        one of `layer` and `cavs` is given, or `layer` is known not to give the maps of this concept model.
 
     Examples
     --------
@@ -85,12 +85,11 @@ class CoAM(LayerAttribution):
     torch.Size([2, 1, 6, 6])
     """
 
-    @check_arguments(device_ids=Items(Whole()))
     def __init__(
         self,
         forward_func: Callable[..., Any],
         layer: nn.Module | str | None = None,
-        cavs: Any = None,
+        cavs: Tensor | ArrayLike | ConceptBank | None = None,
         device_ids: list[int] | None = None,
     ) -> None:
         if not callable(forward_func):
@@ -103,12 +102,7 @@ class CoAM(LayerAttribution):
         self._names: list[str] = []
         self._owner: ConceptChain | None = None
         if layer is None and cavs is None:
-            if not callable(getattr(forward_func, "concept_maps", None)):
-                raise TypeError(
-                    "Expected argument `forward_func` to be a concept model (PostHocCBM, BottleneckCBM, or any with "
-                    f"`concept_maps`) or its `concept_predictor` but got {type(forward_func).__name__}. For any other "
-                    "model pass `layer` and `cavs` too."
-                )
+            _check_concept_model("forward_func", forward_func)
             super().__init__(forward_func, getattr(forward_func, "features", forward_func), device_ids)
             self._names = list(getattr(getattr(forward_func, "concept_layer", None), "names", ()))
             return
@@ -118,7 +112,13 @@ class CoAM(LayerAttribution):
                 f"Expected argument `{missing}` with the other of `layer` and `cavs` but got None. A concept model "
                 "needs neither."
             )
-        layer = _hookable_layer(forward_func, layer)
+        if isinstance(layer, str):
+            if not isinstance(forward_func, nn.Module):
+                raise TypeError(
+                    f"Expected argument `layer` to be a module, since `forward_func` is no nn.Module to look the name "
+                    f"{layer!r} up in, but is {type(forward_func).__name__}. Pass the layer itself."
+                )
+            layer = find_layer(forward_func, layer)
         super().__init__(forward_func, layer, device_ids)
         self.cavs = _as_cavs(cavs)
         # A tensor has `names` too, of its dimensions.
@@ -131,7 +131,7 @@ class CoAM(LayerAttribution):
         return describe(self, show_value(self.forward_func), layer=self.layer, cavs=self.cavs)
 
     @classmethod
-    def of(cls, model: Any) -> CoAM:
+    def of(cls, model: nn.Module) -> CoAM:
         """Return the attribution of a concept model by its own maps; ``explain_func(CoAM.of)`` makes it for any.
 
         Parameters
@@ -149,12 +149,7 @@ class CoAM(LayerAttribution):
         TypeError
             If it is no concept model.
         """
-        if isinstance(model, type) or not callable(getattr(model, "concept_maps", None)):
-            kind = model.__name__ if isinstance(model, type) else type(model).__name__
-            raise TypeError(
-                "Expected argument `model` to be a concept model (PostHocCBM, BottleneckCBM, or any with "
-                f"`concept_maps`) or its `concept_predictor` but got {kind}. CoAM(model, layer, cavs) takes any other."
-            )
+        _check_concept_model("model", model)
         return cls(model)
 
     @property
@@ -166,14 +161,14 @@ class CoAM(LayerAttribution):
     def attribute(
         self,
         inputs: Tensor | tuple[Tensor, ...],
-        target: int | str | Tensor | list[int] | list[str] | np.ndarray | None = None,
+        target: Targets = None,
         additional_forward_args: Any = None,
         attribute_to_layer_input: bool = False,
         input_shaped: bool = False,
     ) -> Tensor | tuple[Tensor, ...]:
         """Return the maps of one concept, of one concept for each image, or of all.
 
-        The model runs in eval mode and is left as it was; other threads may use it meanwhile.
+        The model runs in eval mode and is left as it was.
 
         Parameters
         ----------
@@ -181,8 +176,8 @@ class CoAM(LayerAttribution):
             Inputs of `forward_func`; images are (N, C, H, W).
         target : int, str, Tensor, list or array, optional
             Index of the concept, the same for all images (int, or a tensor of one element), or one for
-            each image (N,); or names, where `cavs` is a bank or the concept model has one. None gives the maps of
-            all L concepts.
+            each image (N,) or one-hot (N, L); or names, where `cavs` is a bank or the concept model has one. None
+            gives the maps of all L concepts.
         additional_forward_args : Any
             Handed to `forward_func` behind the inputs.
         attribute_to_layer_input : bool
@@ -207,17 +202,17 @@ class CoAM(LayerAttribution):
             If `target` is out of range, no name of a concept, or has another length than the inputs; if the model
             fails on what is no batch of images as it takes them; if the layer is not run, its output is not one
             (N, d, h, w) tensor with the d of the CAVs, or not the maps of the concept model that the CAVs are of; if
-            maps cannot take the shape of the input; if a concept model gets anything but images; if the model
-            is on the meta device.
+            maps cannot take the shape of the input; or if a concept model gets anything but images.
         """
         is_tuple = isinstance(inputs, tuple)
         tensors = input_tensors(inputs)
-        concepts = _as_concepts(find_targets(target, self._names), len(tensors[0]), self._n_concepts())
+        concepts = None
+        if target is not None:
+            names = find_targets(target, self._names)
+            concepts = as_targets(names, len(tensors[0]), n_outputs=self._n_concepts())
         if input_shaped:
             self._check_input_shaped(tensors, concepts)
-        check_materialised("forward_func", self.forward_func, tensors[0])
-        # Alone, since hooks of other attributions on this model would record what runs here.
-        with alone_with(self.forward_func, self.layer), evaluation_mode(self.forward_func, self.layer), torch.no_grad():
+        with evaluation_mode(self.forward_func, self.layer), torch.no_grad():
             if self.cavs is None:
                 maps = self._own_maps(tensors, concepts, additional_forward_args, attribute_to_layer_input)
             else:
@@ -248,8 +243,11 @@ class CoAM(LayerAttribution):
             )
         # A model of a user's own may index by them as they are.
         columns = None if concepts is None else _as_columns(concepts.to(inputs[0].device))
-        with advise_on_inputs(self.forward_func, inputs):
+        try:
             return self.forward_func.concept_maps(inputs[0], columns)
+        except (RuntimeError, ValueError, TypeError, IndexError, AssertionError) as error:
+            advise_on_inputs(error, self.forward_func, inputs)
+            raise
 
     def _activation(self, inputs: tuple[Tensor, ...], args: Any, of_input: bool) -> Tensor:
         """Run the model once and return what the layer gave, or its input."""
@@ -265,18 +263,21 @@ class CoAM(LayerAttribution):
             # The last call counts, as in Captum. Copied, since layers behind it may work in place.
             outputs[:] = [tensor_output(output, "`layer`").clone()]
 
-        with ExitStack() as hooks:
-            hooks.enter_context(advise_on_inputs(self.forward_func, inputs))
-            hooks.enter_context(watch_layer(self.layer, partial(keep, layer_outputs), of_input))
-            if owner is not None:
-                hooks.enter_context(watch_layer(owner.features, partial(keep, backbone_outputs)))
-            self.forward_func(*inputs, *extra_arguments(args))
+        with (
+            watch_layer(self.layer, partial(keep, layer_outputs), of_input),
+            watch_layer(owner.features, partial(keep, backbone_outputs)) if owner is not None else nullcontext(),
+        ):
+            try:
+                self.forward_func(*inputs, *extra_arguments(args))
+            except (RuntimeError, ValueError, TypeError, IndexError, AssertionError) as error:
+                advise_on_inputs(error, self.forward_func, inputs)
+                raise
         if not layer_outputs:
             raise ValueError(
                 f"Expected argument `layer` to take part in the forward pass but {type(self.layer).__name__} was not "
                 "run. Name another."
             )
-        features: Tensor = layer_outputs[0].dequantize() if layer_outputs[0].is_quantized else layer_outputs[0]
+        features: Tensor = layer_outputs[0]
         if owner is None or not backbone_outputs or features.ndim != 4:
             return features
         if not torch.equal(features, owner.pooling.feature_maps(backbone_outputs[0])):
@@ -326,21 +327,13 @@ class CoAM(LayerAttribution):
             )
 
 
-def _hookable_layer(forward_func: Any, layer: Any) -> nn.Module:
-    """Return a layer given as a module or by its name, or raise if hooks on it would not be called."""
-    if isinstance(layer, str):
-        if not isinstance(forward_func, nn.Module):
-            raise TypeError(
-                f"Expected argument `layer` to be a module, since `forward_func` is no nn.Module to look "
-                f"the name {layer!r} up in, but is {type(forward_func).__name__}. Pass the layer itself."
-            )
-        layer = find_layer(forward_func, layer)
-    elif not isinstance(layer, nn.Module):
+def _check_concept_model(name: str, model: Any) -> None:
+    if isinstance(model, type) or not callable(getattr(model, "concept_maps", None)):
+        kind = model.__name__ if isinstance(model, type) else type(model).__name__
         raise TypeError(
-            f"Expected argument `layer` to be an nn.Module or the name of one but got {type(layer).__name__}."
+            f"Expected argument `{name}` to be a concept model (PostHocCBM, BottleneckCBM, or any with `concept_maps`) "
+            f"or its `concept_predictor` but got {kind}. For any other model pass `layer` and `cavs` too."
         )
-    check_hookable(layer)
-    return layer
 
 
 def _owner(forward_func: Any, layer: nn.Module, cavs: Tensor) -> ConceptChain | None:
@@ -363,25 +356,17 @@ def _owner(forward_func: Any, layer: nn.Module, cavs: Tensor) -> ConceptChain | 
 
 def _as_cavs(cavs: Any) -> Tensor:
     # By the attribute, not the class: any object with CAVs will do.
-    values: Tensor = _CAVS.check("cavs", getattr(cavs, "cavs", cavs), {})
+    values = to_tensor("cavs", getattr(cavs, "cavs", cavs))
+    check_axes(cavs=(values, "L d"))
+    check_finite("cavs", values)
+    if not values.numel() or not values.any(1).all():
+        raise ValueError(
+            f"Expected argument `cavs` to hold (L, d) vectors without zeros but got {tuple(values.shape)} with zeros "
+            f"in rows {(~values.any(1)).nonzero().flatten().tolist()}. Leave these concepts out."
+        )
     return values if values.is_floating_point() else values.float()
 
 
 def _as_columns(concepts: Tensor | None) -> Tensor | None:
     """Return one index for all (1,), or one for each image (N, 1), in the form that `concept_maps` takes."""
     return concepts if concepts is None or len(concepts) == 1 else concepts[:, None]
-
-
-def _as_concepts(target: Any, n_samples: int, n_concepts: int | None) -> Tensor | None:
-    """Return checked concept indices (1,) or (N,), or None for all; `n_concepts` may be unknown."""
-    if target is None:
-        return None
-    (values,) = to_host(as_targets(target, n_samples, "concept index", "concept indices"))
-    outside = values < 0 if n_concepts is None else (values < 0) | (values >= n_concepts)
-    if outside.any():
-        limits = "be at least 0" if n_concepts is None else f"lie in 0..{n_concepts - 1}"
-        raise ValueError(
-            f"Expected argument `target` to {limits}, one index for each of the concepts, but got "
-            f"{int(values[outside][0])}."
-        )
-    return values

@@ -1,4 +1,4 @@
-"""Baseline attributions that do not use the model: random numbers, and edges."""
+"""Baseline attributions that do not depend on what the model sees: random numbers, and edges."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from captum.log import log_usage
 from torch import Tensor, nn
 from torch.nn import functional
 
-from captum_concepts._support.constraints import Floats, Function, Seed, check_arguments
-from captum_concepts._support.running import to_host
+from captum_concepts._support.checks import check_axes, check_range
+from captum_concepts._support.running import evaluation_mode, tensor_output, to_host, to_model
 from captum_concepts._support.shown import describe, show_value
-from captum_concepts.attributions.outputs import input_tensors
+from captum_concepts.attributions.outputs import Targets, as_targets, check_targets, extra_arguments, input_tensors
 
 # Of each parameter so many entries, evenly spread, tell two models apart without hashing all their weights.
 _ENTRIES = 64
@@ -34,14 +34,13 @@ class RandomAttribution(Attribution):
     Parameters
     ----------
     forward_func : callable or nn.Module
-        The model; it is not run. A callable that is no module counts as a model without parameters.
+        The model; it is run on one sample alone, to check a target. A callable that is no module counts as a model
+        without parameters.
     seed : int
         Random seed of the draw, not negative.
 
     Raises
     ------
-    TypeError
-        If `forward_func` cannot be called, or `seed` is no whole number.
     ValueError
         If `seed` is negative.
 
@@ -59,8 +58,8 @@ class RandomAttribution(Attribution):
     True
     """
 
-    @check_arguments(forward_func=Function(), seed=Seed())
     def __init__(self, forward_func: Callable[..., Any], seed: int = 0) -> None:
+        check_range("seed", seed, 0, 2**63 - 1)
         super().__init__(forward_func)
         self.seed = seed
 
@@ -69,7 +68,7 @@ class RandomAttribution(Attribution):
 
     @log_usage()
     def attribute(
-        self, inputs: Tensor | tuple[Tensor, ...], target: Any = None, additional_forward_args: Any = None
+        self, inputs: Tensor | tuple[Tensor, ...], target: Targets = None, additional_forward_args: Any = None
     ) -> Tensor | tuple[Tensor, ...]:
         """Draw an attribution.
 
@@ -80,7 +79,7 @@ class RandomAttribution(Attribution):
         target : int, tuple, Tensor or list, optional
             As in all of Captum: one for all samples, or one for each.
         additional_forward_args : Any
-            Ignored.
+            Handed to `forward_func` behind the inputs.
 
         Returns
         -------
@@ -90,16 +89,15 @@ class RandomAttribution(Attribution):
         Raises
         ------
         ValueError
-            If there is neither one target for all samples nor one for each.
+            If there is neither one target for all samples nor one for each, or the model has no such output.
         """
         tensors = input_tensors(inputs)
         n = len(tensors[0])
+        target_texts = _check_target(self.forward_func, tensors, target, additional_forward_args)
         # Adding 0 turns -0 into 0, so that inputs that compare equal have the same digest.
         digested = [tensor.detach().float() + 0 for tensor in tensors]
         some = _some_entries(self.forward_func)
-        targets = [target] if isinstance(target, Tensor) else []
-        on_host = to_host(*targets, *digested, *some)
-        target_texts = _per_sample(on_host.pop(0) if targets else target, n)
+        on_host = to_host(*digested, *some)
         arrays = [tensor.numpy() for tensor in on_host[: len(tensors)]]
         model = _fingerprint(some, on_host[len(tensors) :])
         draws = [np.empty_like(array) for array in arrays]
@@ -126,7 +124,7 @@ class SobelEdges(Attribution):
     Parameters
     ----------
     forward_func : callable or nn.Module
-        Kept, and never run.
+        The model; it is run on one sample alone, to check a target.
 
     Examples
     --------
@@ -143,7 +141,7 @@ class SobelEdges(Attribution):
 
     @log_usage()
     def attribute(
-        self, inputs: Tensor | tuple[Tensor, ...], target: Any = None, additional_forward_args: Any = None
+        self, inputs: Tensor | tuple[Tensor, ...], target: Targets = None, additional_forward_args: Any = None
     ) -> Tensor | tuple[Tensor, ...]:
         """Return the edges.
 
@@ -152,9 +150,9 @@ class SobelEdges(Attribution):
         inputs : Tensor or tuple of Tensor
             (N, C, H, W).
         target : int, tuple, Tensor or list, optional
-            Ignored.
+            Checked as of other attributions; the edges are the same for all.
         additional_forward_args : Any
-            Ignored.
+            Handed to `forward_func` behind the inputs.
 
         Returns
         -------
@@ -164,16 +162,21 @@ class SobelEdges(Attribution):
         Raises
         ------
         ValueError
-            If `inputs` has another rank.
+            If `inputs` has another rank, or the model has no output `target`.
         TypeError
             If it is no tensor of a floating-point dtype.
         """
-        edges = tuple(_edges(images) for images in input_tensors(inputs))
+        tensors = input_tensors(inputs)
+        for images in tensors:
+            check_axes(inputs=(images, "N C H W"))
+            if not images.is_floating_point():
+                raise TypeError(f"Expected argument `inputs` to hold floats but got {images.dtype}. Use .float().")
+        _check_target(self.forward_func, tensors, target, additional_forward_args)
+        edges = tuple(_edges(images) for images in tensors)
         return edges if isinstance(inputs, tuple) else edges[0]
 
 
 def _edges(images: Tensor) -> Tensor:
-    Floats("N, C, H, W").check("inputs", images, {})
     padded = functional.pad(images.detach(), (1, 1, 1, 1), mode="replicate")
     # Sums of slices rather than a convolution, which a GPU may compute in the reduced precision of TF32.
     across = padded[..., 2:] - padded[..., :-2]
@@ -183,23 +186,37 @@ def _edges(images: Tensor) -> Tensor:
     return (horizontal.square() + vertical.square()).sqrt()
 
 
-def _per_sample(target: Any, n: int) -> list[str]:
-    """Return one text for each sample that tells its target."""
-    if isinstance(target, Tensor | np.ndarray):
-        target = target.tolist()
-        # As Captum reads it: a tensor of one element counts for all samples.
-        if isinstance(target, list) and len(target) == 1:
-            target = target[0]
-    if isinstance(target, float) or (isinstance(target, list) and any(isinstance(index, float) for index in target)):
-        raise TypeError(f"Expected argument `target` to hold indices of outputs but got {target!r}.")
-    if not isinstance(target, list):
-        return [repr(target)] * n
-    if len(target) != n:
-        raise ValueError(
-            f"Expected argument `target` to be one target, or to hold one for each of N = {n} inputs, but got "
-            f"{len(target)}."
-        )
-    return [repr(index) for index in target]
+def _check_target(model: Callable[..., Any], inputs: tuple[Tensor, ...], target: Targets, arguments: Any) -> list[str]:
+    """Return one text for each sample that tells its target; raise where that is no output of the model."""
+    n = len(inputs[0])
+    # Tuples are places in outputs of more axes, as in all of Captum.
+    if isinstance(target, tuple) or (isinstance(target, list) and any(isinstance(place, tuple) for place in target)):
+        places = target if isinstance(target, list) else [target] * n
+        if len(places) != n:
+            raise ValueError(
+                f"Expected argument `target` to hold one for each of N = {n} inputs but got {len(places)}."
+            )
+        return [repr(place) for place in places]
+    if target is None:
+        return [repr(None)] * n
+    indices = as_targets(target, n)
+    if n:
+        # Edges are of images in any precision; the model takes its own.
+        samples = [value[:1].detach() for value in inputs]
+        samples = [to_model(model, value) for value in samples] if isinstance(model, nn.Module) else samples
+        with evaluation_mode(model), torch.no_grad():
+            output = tensor_output(model(*samples, *_first_of(arguments, n)))
+        if output.ndim == 2:
+            check_targets(indices, output.shape[1])
+    return [str(index) for index in indices.expand(n).tolist()]
+
+
+def _first_of(arguments: Any, n: int) -> tuple[Any, ...]:
+    """Return the further arguments of the first of n samples."""
+    return tuple(
+        argument[:1] if isinstance(argument, Tensor) and argument.ndim and len(argument) == n else argument
+        for argument in extra_arguments(arguments)
+    )
 
 
 def _some_entries(model: Any) -> list[Tensor]:

@@ -12,32 +12,14 @@ from typing import Any
 import numpy as np
 import torch
 from captum.attr import Attribution, NoiseTunnel
+from numpy.typing import ArrayLike
 from torch import Tensor, nn
 from torch.nn import functional
 
-from captum_concepts._support.checks import (
-    check_callable,
-    check_device,
-    check_finite,
-    check_materialised,
-    check_whole,
-    is_integral,
-    to_array,
-    to_tensor,
-)
-from captum_concepts._support.constraints import (
-    Choice,
-    Device,
-    Dictionary,
-    Flag,
-    Instance,
-    Seed,
-    Whole,
-    check_arguments,
-)
-from captum_concepts._support.running import alone_with, evaluation_mode, first_floating, seeded_generators
+from captum_concepts._support.checks import check_choice, check_finite, check_whole, to_array
+from captum_concepts._support.running import evaluation_mode, first_floating, seeded_generators
 from captum_concepts._support.shown import describe, show_value
-from captum_concepts.attributions.outputs import Hookable, as_hookable, check_scripted, script_refusal, tensor_outputs
+from captum_concepts.attributions.outputs import Targets, as_targets, tensor_outputs
 from captum_concepts.backbones.layers import find_layer
 
 
@@ -71,10 +53,6 @@ def check_factory(factory: Any, layer: Any) -> None:
         raise ValueError(f"Expected argument `layer` to be None, since {factory.__name__} has none, but got {layer!r}.")
 
 
-#: A module belongs to one model, and metrics call with others.
-LAYER_NAME = Instance(str, "the dotted name of a module, as `model.named_modules()` lists them,")
-
-
 def check_keywords(factory: Any, constructor_kwargs: dict[str, Any], attribute_kwargs: dict[str, Any]) -> None:
     """Raise if a class does not take an argument, or lacks one."""
     for name in ("inputs", "target"):
@@ -97,7 +75,7 @@ def check_keywords(factory: Any, constructor_kwargs: dict[str, Any], attribute_k
         return
     allowed = (set(parameters) | constructor_names(factory)) - {"self", "inputs", "target"}
     for name in attribute_kwargs:
-        Choice(sorted(allowed)).check(f"an argument of {factory.__name__}", name, {})
+        check_choice(f"an argument of {factory.__name__}", name, sorted(allowed))
 
 
 def constructor_names(factory: Any) -> set[str]:
@@ -141,16 +119,6 @@ _CHATTER = (
 )
 
 
-@check_arguments(
-    layer=LAYER_NAME,
-    attribute_kwargs=Dictionary(),
-    batch_size=Whole(1),
-    interpolate=Choice(("bilinear", "bicubic", "nearest")),
-    channels=Choice(("auto", "sum", "keep")),
-    rescale=Flag(),
-    device=Device(),
-    seed=Seed(optional=True),
-)
 def explain_func(
     factory: Callable[..., Any],
     *,
@@ -230,6 +198,13 @@ def explain_func(
     >>> grad_cam(model, np.ones((2, 3, 8, 8)), np.array([0, 1])).shape
     (2, 1, 8, 8)
     """
+    if isinstance(layer, nn.Module):
+        raise TypeError(
+            f"Expected argument `layer` to be the dotted name of a module, since metrics call with other models, but "
+            f"got a {type(layer).__name__}. `model.named_modules()` lists the names."
+        )
+    check_choice("interpolate", interpolate, ("bilinear", "bicubic", "nearest"))
+    check_choice("channels", channels, ("auto", "sum", "keep"))
     check_factory(factory, layer)
     to_attribute = dict(attribute_kwargs or {})
     to_constructor: dict[str, Any] = {}
@@ -241,8 +216,8 @@ def explain_func(
         to_constructor["seed"] = seed
     check_keywords(factory, to_constructor, to_attribute)
     if batch_size is None:
-        internal = to_attribute.get("internal_batch_size")
-        batch_size = 64 if internal is None else min(64, check_whole("internal_batch_size", internal, 1))
+        batch_size = min(64, to_attribute.get("internal_batch_size") or 64)
+    check_whole("batch_size", batch_size, 1)
     return ExplainFunc(
         factory, layer, to_constructor, to_attribute, batch_size, interpolate, channels, rescale, device, seed
     )
@@ -266,55 +241,48 @@ class ExplainFunc:
     def __call__(
         self,
         model: Callable[..., Any],
-        inputs: np.ndarray | Tensor,
-        targets: np.ndarray | Tensor | int | None = None,
+        inputs: ArrayLike | Tensor,
+        targets: Targets = None,
         **kwargs: Any,
     ) -> np.ndarray:
         """Explain the outputs `targets` of a model for a batch of inputs."""
-        # The model is in eval mode meanwhile and gets its flags back, submodule by submodule. Other threads that
-        # ask for explanations of it wait. What it returns is a tensor, has `.logits`, or is a tuple, list or
-        # mapping whose first tensor is explained.
+        # The model is in eval mode meanwhile and gets its flags back, submodule by submodule. What it returns is a
+        # tensor, has `.logits`, or is a tuple, list or mapping whose first tensor is explained.
         if not isinstance(inputs, Tensor):
             inputs = to_array("inputs", inputs)
         if inputs.ndim == 0:
             raise ValueError(f"Expected argument `inputs` to have shape (N, ...) but got {tuple(inputs.shape)}.")
-        check_callable("model", model)
-        check_materialised("model", model)
         place, dtype = _device_and_type(model, kwargs.get("device") or self.device, inputs)
         check_finite("inputs", inputs)
         n = len(inputs)
         if n == 0:
             raise ValueError("Expected argument `inputs` to hold at least one sample but got none.")
-        chosen = _as_targets(targets, n)
+        chosen = None if targets is None else as_targets(targets, n, "targets").expand(n)
         results = []
-        with contextlib.ExitStack() as stack:
-            # Captum's hooks fire in any thread that runs the model.
-            stack.enter_context(alone_with(model))
-            # Metrics may ask for explanations from within no_grad or inference mode.
-            stack.enter_context(torch.inference_mode(False))
-            stack.enter_context(torch.enable_grad())
-            attribution = self._build(as_hookable(model))
+        # Metrics may ask for explanations from within no_grad or inference mode.
+        with torch.inference_mode(False), torch.enable_grad():
+            attribution = self._build(model)
+            # A wrapper that the factory has built is in train mode, even around modules in eval mode.
+            explained = getattr(attribution, "forward_func", None)
             settings = {name: _as_setting(value, place, dtype) for name, value in self.attribute_kwargs.items()}
             if chosen is not None and takes_target(attribution):
                 settings["target"] = chosen.to(place, copy=True)
-            # A wrapper that the factory has built is in train mode, even around modules in eval mode.
-            explained = getattr(attribution, "forward_func", None)
-            stack.enter_context(evaluation_mode(model, explained))
-            stack.enter_context(tensor_outputs(explained, chosen if "target" in settings else None))
-            stack.enter_context(seeded_generators(place, self.seed))
-            stack.enter_context(_without_chatter())
-            for start in range(0, n, self.batch_size):
-                part = slice(start, start + self.batch_size)
-                batch = _as_batch(inputs[part], place, dtype)
-                here = dict(settings)
-                if "target" in here:
-                    here["target"] = here["target"][part]
-                if callable(here.get("baselines")):
-                    here["baselines"] = here["baselines"](batch.detach())
-                result = self._fit_to_inputs(attribution.attribute(batch, **here), batch)
-                if self.rescale:
-                    result = _stretch(result)
-                results.append(result.cpu().numpy())
+            with (
+                evaluation_mode(model, explained),
+                tensor_outputs(explained, chosen if "target" in settings else None),
+                seeded_generators(place, self.seed),
+                _without_chatter(),
+            ):
+                for start in range(0, n, self.batch_size):
+                    part = slice(start, start + self.batch_size)
+                    batch = _as_batch(inputs[part], place, dtype)
+                    here = dict(settings)
+                    if "target" in here:
+                        here["target"] = here["target"][part]
+                    if callable(here.get("baselines")):
+                        here["baselines"] = here["baselines"](batch.detach())
+                    result = self._fit_to_inputs(attribution.attribute(batch, **here), batch)
+                    results.append((_stretch(result) if self.rescale else result).cpu().numpy())
         return np.concatenate(results)
 
     def __repr__(self) -> str:
@@ -332,15 +300,12 @@ class ExplainFunc:
                     f"Expected argument `model` to be an nn.Module, to look the layer {self.layer!r} up in, "
                     f"but got {type(model).__name__}."
                 )
-            if isinstance(model, Hookable):
-                raise ValueError(script_refusal(f"layer {self.layer!r}"))
             attribution = self.factory(model, find_layer(model, self.layer), **self.constructor_kwargs)
         if isinstance(attribution, type) or not callable(getattr(attribution, "attribute", None)):
             raise TypeError(
                 f"Expected argument `factory` to return an attribution, an object with a method `attribute`, "
                 f"but it returned {attribution!r}."
             )
-        check_scripted(attribution, model)
         check_same_model(attribution, model)
         return attribution
 
@@ -390,7 +355,6 @@ def _device_and_type(model: Any, device: Any, inputs: Any) -> tuple[torch.device
     reference = first_floating(model) if isinstance(model, nn.Module) else None
     if reference is not None:
         return reference.device, reference.dtype
-    check_device("device", device)
     dtype = torch.float64 if str(inputs.dtype).endswith("float64") else torch.float32
     return torch.device(device or "cpu"), dtype
 
@@ -403,31 +367,6 @@ def _as_batch(values: Any, device: torch.device, dtype: torch.dtype) -> Tensor:
         batch = torch.tensor(np.ascontiguousarray(values), device=device, dtype=dtype)
     # On our own copy, or every gradient method warns that it has to ask for gradients itself.
     return batch.requires_grad_()
-
-
-def _as_targets(targets: Any, n: int) -> Tensor | None:
-    if targets is None:
-        return None
-    values = to_tensor("targets", targets if isinstance(targets, Tensor) else np.array(to_array("targets", targets)))
-    if not is_integral(values):
-        raise ValueError(
-            f"Expected argument `targets` to hold indices of outputs (integers) but got {str(values.dtype)[6:]}."
-        )
-    if values.ndim == 0:
-        values = values.expand(n)
-    if values.shape != (n,):
-        raise ValueError(
-            f"Expected argument `targets` to have shape (N,) = ({n},), one index for each input, but got "
-            f"{tuple(values.shape)}."
-        )
-    negative = (values < 0).nonzero().flatten()
-    if len(negative):
-        # Torch would take the last outputs for them, now and then.
-        raise ValueError(
-            f"Expected argument `targets` to hold indices of outputs from 0 but got {int(values[negative[0]])} at "
-            f"{int(negative[0])}."
-        )
-    return values.long()
 
 
 def _as_setting(value: Any, device: torch.device, dtype: torch.dtype) -> Any:

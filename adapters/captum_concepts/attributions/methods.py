@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import inspect
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -27,13 +28,13 @@ from captum.attr import (
     ShapleyValues,
 )
 from captum.log import log_usage
+from numpy.typing import ArrayLike
 from torch import Tensor
 
-from captum_concepts._support.checks import check_finite, check_path, to_array, to_numpy
-from captum_concepts._support.constraints import TEXT, WEIGHT, Choice, Device, Items, Seed, Whole, check_arguments
+from captum_concepts._support.checks import check_choice, check_finite, check_path, check_range, check_whole, to_array
 from captum_concepts._support.running import error_text, nearest_functions, run_file
 from captum_concepts.attributions.controls import RandomAttribution, SobelEdges
-from captum_concepts.attributions.explain import LAYER_NAME, ExplainFunc, explain_func
+from captum_concepts.attributions.explain import ExplainFunc, explain_func
 from captum_concepts.attributions.variants import AtLayer, Guided, Smoothed
 
 PAPER_METHODS: Mapping[str, type[Attribution]] = MappingProxyType(
@@ -69,7 +70,6 @@ METHOD_NAMES = (*PAPER_METHODS, *SMOOTHED_METHODS, *CONTROL_METHODS)
 """All names that `build_method` knows."""
 
 
-@check_arguments(names=Items(Choice(METHOD_NAMES), "names of methods"))
 def build_methods(names: Iterable[str] | None = None, **settings: Any) -> dict[str, ExplainFunc]:
     """Build several of the methods.
 
@@ -90,7 +90,7 @@ def build_methods(names: Iterable[str] | None = None, **settings: Any) -> dict[s
     ValueError
         If a name is not known, or a setting is out of range.
     TypeError
-        If `names` is one string, or a setting of the wrong kind.
+        If `names` is one string.
 
     Examples
     --------
@@ -101,21 +101,12 @@ def build_methods(names: Iterable[str] | None = None, **settings: Any) -> dict[s
     >>> len(build_methods())
     10
     """
+    if isinstance(names, str):
+        raise TypeError(f"Expected argument `names` to be a sequence of names but got one: {names!r}.")
     chosen = [*PAPER_METHODS, *CONTROL_METHODS] if names is None else names
     return {name: build_method(name, **settings) for name in chosen}
 
 
-@check_arguments(
-    name=Choice(METHOD_NAMES),
-    layer=LAYER_NAME,
-    n_samples=Whole(1),
-    noise=WEIGHT,
-    stdev=WEIGHT,
-    n_steps=Whole(1),
-    batch_size=Whole(1),
-    device=Device(),
-    seed=Seed(),
-)
 def build_method(
     name: str,
     *,
@@ -124,7 +115,7 @@ def build_method(
     noise: float = 0.15,
     stdev: float | None = None,
     n_steps: int = 50,
-    baseline: Any = 0.0,
+    baseline: ArrayLike | Tensor = 0.0,
     batch_size: int = 64,
     device: torch.device | str | None = None,
     seed: int = 0,
@@ -189,6 +180,11 @@ def build_method(
     >>> explain(model, np.ones((2, 3, 8, 8)), np.array([0, 1])).shape
     (2, 3, 8, 8)
     """
+    check_choice("name", name, METHOD_NAMES)
+    for label, number in (("n_samples", n_samples), ("n_steps", n_steps), ("batch_size", batch_size)):
+        check_whole(label, number, 1)
+    for label, deviation in (("noise", noise), ("stdev", 0.0 if stdev is None else stdev)):
+        check_range(label, deviation, 0, math.inf, open_high=True)
     steps: dict[str, Any] = {"n_steps": n_steps, "internal_batch_size": batch_size, "baselines": Baseline(baseline)}
     guided_cam = partial(AtLayer, attribution=GuidedGradCam, layer=layer)
     smoothed = partial(Smoothed, n_samples=n_samples, noise=noise, stdev=stdev, batch_size=batch_size)
@@ -219,21 +215,21 @@ class Baseline:
     def __post_init__(self) -> None:
         array = to_array("baseline", self.value)
         check_finite("baseline", array)
-        if array.ndim not in (0, 1, 3) or array.dtype.kind not in "iuf":
+        if array.ndim not in (0, 1, 3):
             raise ValueError(
                 "Expected argument `baseline` to be a number, one number for each channel (C,), or an image (C, H, W), "
-                f"but got an array of shape {array.shape} and type {array.dtype}."
+                f"but got an array of shape {array.shape}."
             )
 
     def __call__(self, inputs: Tensor) -> Tensor:
         """Return the baseline of a batch."""
-        value = torch.tensor(to_numpy(self.value)).to(inputs)
-        if value.ndim == 1:
+        value = torch.tensor(to_array("baseline", self.value)).to(inputs)
+        if value.ndim == 1 and len(value) == inputs.shape[1]:
             value = value[:, None, None]
         if value.ndim and value.shape not in (inputs.shape[1:], (inputs.shape[1], 1, 1)):
             raise ValueError(
                 f"Expected argument `baseline` to have shape (C,) or (C, H, W) for inputs {tuple(inputs.shape)} "
-                f"but got {tuple(to_numpy(self.value).shape)}."
+                f"but got {tuple(value.shape)}."
             )
         return value.expand_as(inputs)
 
@@ -244,13 +240,12 @@ _SQUARES = 8
 _SHAP_SAMPLES = 4 * _SQUARES**2
 
 
-@check_arguments(spec=TEXT, layer=LAYER_NAME, n_steps=Whole(1), batch_size=Whole(1), device=Device(), seed=Seed())
 def method_from_spec(
     spec: str,
     *,
     layer: str | None = None,
     n_steps: int = 50,
-    baseline: Any = 0.0,
+    baseline: ArrayLike | Tensor = 0.0,
     batch_size: int = 64,
     device: torch.device | str | None = None,
     seed: int = 0,

@@ -3,76 +3,33 @@
 from __future__ import annotations
 
 import difflib
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import torch
-from captum.attr import LRP, Deconvolution, DeepLift, GuidedBackprop, GuidedGradCam, LayerAttribution, NeuronAttribution
 from torch import Tensor, nn
 
-from captum_concepts._support.checks import image_remedy, is_integral, to_tensor
+from captum_concepts._support.checks import image_remedy, to_class_indices
 from captum_concepts._support.files import reason_of
 from captum_concepts._support.running import first_floating, tensor_output
 
-# Methods that put hooks on every layer of a model, and on one.
-_ON_EVERY_LAYER = (LRP, Deconvolution, DeepLift, GuidedBackprop, GuidedGradCam)
-_ON_ONE_LAYER = (LayerAttribution, NeuronAttribution)
-
-
-class Hookable(nn.Module):
-    """A ScriptModule inside a module that takes hooks."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Return what the model gives."""
-        return self.model(*args, **kwargs)
-
-
-def as_hookable(model: Any) -> Any:
-    """Return a model that takes a hook: a ScriptModule in a module around it, any other as it is."""
-    return Hookable(model) if isinstance(model, torch.jit.ScriptModule) else model
-
-
-def check_scripted(attribution: Any, model: Any) -> None:
-    """Raise where a method needs hooks inside a ScriptModule, which takes none or, traced, never calls them."""
-    method = getattr(attribution, "attribution_method", attribution)
-    every = isinstance(method, _ON_EVERY_LAYER) and isinstance(model, nn.Module)
-    if (isinstance(method, _ON_ONE_LAYER) and isinstance(model, Hookable)) or (
-        every and any(isinstance(part, torch.jit.ScriptModule) for part in model.modules())
-    ):
-        raise ValueError(script_refusal(type(method).__name__))
-
-
-def script_refusal(wanting: str) -> str:
-    """Return the message that a ScriptModule does not support something."""
-    return (
-        "Expected argument `model` to be a Python module but it is, or holds, a ScriptModule, and "
-        f"{wanting} needs hooks on its layers, which ScriptModules do not run. Give the module that it was scripted or "
-        "traced from, or use a method that needs inputs and outputs only, Saliency for instance."
-    )
+#: What may say which output is explained: one for all samples or one for each, also one-hot (N, K).
+Targets = Any
 
 
 @contextmanager
 def tensor_outputs(model: Any, targets: Tensor | None = None, name: str = "targets") -> Iterator[None]:
-    """Let a module return the tensor that `tensor_output` finds, and turn raw errors into ones that say what to do."""
-    thread = threading.get_ident()
+    """Let a module return the tensor that `tensor_output` finds; an error names a target that is no output."""
     outputs: list[Any] = []
 
     def unwrap_output(_module: nn.Module, _inputs: Any, output: Any) -> Tensor | None:
-        if threading.get_ident() != thread:
-            return None
         try:
-            tensor = tensor_output(output)
+            outputs[:] = [tensor_output(output)]
         except TypeError:
             # Methods that only look at a layer do not need it.
-            tensor = None
-        outputs[:] = [output if tensor is None else tensor]
-        return tensor
+            outputs[:] = [output]
+            return None
+        return outputs[0]
 
     handle = model.register_forward_hook(unwrap_output) if isinstance(model, nn.Module) else None
     try:
@@ -87,7 +44,7 @@ def tensor_outputs(model: Any, targets: Tensor | None = None, name: str = "targe
             handle.remove()
 
 
-def input_tensors(inputs: Any) -> tuple[Tensor, ...]:
+def input_tensors(inputs: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     """Return the inputs of an attribution as a tuple of tensors, at least one, or raise."""
     tensors = inputs if isinstance(inputs, tuple) else (inputs,)
     if not tensors or not all(isinstance(tensor, Tensor) and tensor.ndim for tensor in tensors):
@@ -101,21 +58,6 @@ def extra_arguments(arguments: Any) -> tuple[Any, ...]:
     if arguments is None:
         return ()
     return arguments if isinstance(arguments, tuple) else (arguments,)
-
-
-@contextmanager
-def advise_on_inputs(model: Any, inputs: tuple[Tensor, ...]) -> Iterator[None]:
-    """Add advice to the error of a model that fails on its inputs."""
-    try:
-        yield
-    except (RuntimeError, ValueError, TypeError, IndexError, AssertionError) as error:
-        advice = input_advice(model, inputs[0])
-        if len(inputs) > 1 or not advice:
-            raise
-        raise ValueError(
-            f"Expected argument `inputs` to hold images (N, C, H, W) as the model takes them but it fails on "
-            f"{str(inputs[0].dtype)[6:]} of shape {tuple(inputs[0].shape)} ({reason_of(error)}). {advice}"
-        ) from error
 
 
 def input_advice(model: Any, images: Tensor) -> str:
@@ -132,7 +74,17 @@ def input_advice(model: Any, images: Tensor) -> str:
     return ""
 
 
-def find_targets(target: Any, names: Sequence[str]) -> Any:
+def advise_on_inputs(error: Exception, model: Any, inputs: tuple[Tensor, ...]) -> None:
+    """Raise an error with advice in place of one of a model that fails on its inputs, if there is any."""
+    advice = input_advice(model, inputs[0])
+    if len(inputs) == 1 and advice:
+        raise ValueError(
+            f"Expected argument `inputs` to hold images (N, C, H, W) as the model takes them but it fails on "
+            f"{str(inputs[0].dtype)[6:]} of shape {tuple(inputs[0].shape)} ({reason_of(error)}). {advice}"
+        ) from error
+
+
+def find_targets(target: Targets, names: Sequence[str]) -> Targets:
     """Return a target with indices in place of the names of concepts."""
     targets = target if isinstance(target, list | tuple) else [target]
     if not any(isinstance(name, str) for name in targets):
@@ -148,27 +100,35 @@ def find_targets(target: Any, names: Sequence[str]) -> Any:
     return indices if targets is target else indices[0]
 
 
-def as_targets(target: Any, n: int, singular: str, plural: str) -> Tensor:
-    """Return targets (1,) for all samples, or (n,): of tensors one element counts for all, a list has one for each."""
-    values = to_tensor("target", target)
-    if not is_integral(values):
-        raise TypeError(f"Expected argument `target` to hold {plural} (integers) but got {str(values.dtype)[6:]}.")
+def as_targets(target: Targets, n: int, name: str = "target", *, n_outputs: int | None = None) -> Tensor:
+    """Return indices of outputs (1,) for all samples, or (n,), or raise.
+
+    One element of a tensor or an array counts for all samples, a list has one for each. Whole numbers in floating
+    point are indices too, and so are (n, 1) and one-hot rows (n, K).
+    """
+    # On the CPU: one transfer, before the checks.
+    moved = target.cpu() if isinstance(target, Tensor) else target
+    values = to_class_indices(name, moved)
     shared = values.ndim == 0 or (values.numel() == 1 and not isinstance(target, list | tuple))
     if not shared and values.shape != (n,):
         raise ValueError(
-            f"Expected argument `target` to be one {singular}, or to have shape (N,) = ({n},), but got shape "
-            f"{tuple(values.shape)}."
+            f"Expected argument `{name}` to be one index, or to have shape (N,) = ({n},), one for each input, but got "
+            f"shape {tuple(values.shape)}."
         )
-    return values.reshape(-1).long()
+    values = values.reshape(-1)
+    check_targets(values, n_outputs, name)
+    return values
 
 
-def check_targets(targets: Tensor, n_outputs: int, name: str) -> None:
-    """Raise where a target (N,) is no index of an output."""
-    wrong = ((targets < 0) | (targets >= n_outputs)).nonzero().flatten()
-    if len(wrong):
+def check_targets(targets: Tensor, n_outputs: int | None, name: str = "target") -> None:
+    """Raise where a target (N,) is no index of an output; Torch would take -1 for the last one."""
+    outside = targets < 0 if n_outputs is None else (targets < 0) | (targets >= n_outputs)
+    if outside.any():
+        place = int(outside.nonzero()[0])
+        end = "" if n_outputs is None else f" to {n_outputs - 1}, since there are {n_outputs}"
         raise ValueError(
-            f"Expected argument `{name}` to hold indices of outputs from 0 to {n_outputs - 1}, since the model has "
-            f"{n_outputs}, but got {int(targets[wrong[0]])} at {int(wrong[0])}."
+            f"Expected argument `{name}` to hold indices of outputs from 0{end}, but got {int(targets[place])} at "
+            f"{place}."
         )
 
 
@@ -177,29 +137,17 @@ def _explain_error(
 ) -> Exception | None:
     """Return a clearer error in place of one of torch or Captum; None if that is clear enough."""
     output = outputs[0] if outputs else None
-    if outputs and not isinstance(output, Tensor):
-        try:
+    try:
+        if outputs and not isinstance(output, Tensor):
             tensor_output(output, model)
-        except TypeError as reason:
-            return reason
-    if isinstance(output, Tensor) and targets is not None:
-        if output.ndim != 2 and isinstance(error, AssertionError | IndexError):
-            return ValueError(
-                f"Expected {model} to return outputs (N, K), of which argument `{name}` chooses one, but got shape "
-                f"{tuple(output.shape)}. Leave the targets out, or wrap the model."
-            )
-        if output.ndim == 2:
-            try:
-                check_targets(targets, output.shape[1], name)
-            except ValueError as reason:
-                return reason
-    message = str(error)
-    if "not supported on ScriptModules" in message:
-        return ValueError(script_refusal("this method"))
-    if "does not require grad" in message or "not have been used in the graph" in message:
+        if isinstance(output, Tensor) and output.ndim == 2 and targets is not None:
+            check_targets(targets, output.shape[1], name)
+    except (TypeError, ValueError) as reason:
+        return reason
+    raised_by_choice = targets is not None and isinstance(error, AssertionError | IndexError)
+    if isinstance(output, Tensor) and output.ndim != 2 and raised_by_choice:
         return ValueError(
-            f"Expected outputs of {model} that depend on its inputs, or on the layer, by a gradient but they do not. "
-            "Quantised models, and those that work under no_grad, have none: explain the model before it was "
-            "quantised, or use a method that needs none (Occlusion, FeatureAblation, SteeredRISE)."
+            f"Expected {model} to return outputs (N, K), of which argument `{name}` chooses one, but got shape "
+            f"{tuple(output.shape)}. Leave the targets out, or wrap the model."
         )
     return None

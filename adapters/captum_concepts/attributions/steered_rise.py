@@ -3,34 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from captum.attr import Attribution
 from captum.log import log_usage
 from torch import Tensor
 from torch.nn import functional
 
-from captum_concepts._support.checks import as_list, check_materialised, check_shape, check_whole, to_tensor
-from captum_concepts._support.constraints import (
-    FINITE,
-    SHARE,
-    Choice,
-    Flag,
-    Function,
-    Number,
-    Seed,
-    Whole,
-    check_arguments,
-)
+from captum_concepts._support.checks import check_axes, check_choice, check_range, check_shape, check_whole, to_tensor
 from captum_concepts._support.progress import progress
-from captum_concepts._support.running import alone_with, evaluation_mode, tensor_output, without_autocast
+from captum_concepts._support.running import evaluation_mode, tensor_output, without_autocast
 from captum_concepts._support.shown import describe, show_value
-from captum_concepts.attributions.outputs import as_targets, extra_arguments, input_tensors
+from captum_concepts.attributions.outputs import Targets, as_targets, check_targets, extra_arguments, input_tensors
 
 
 @dataclass(frozen=True)
@@ -47,7 +35,7 @@ class RandomMasks:
         cls, n_masks: int, size: tuple[int, int], cells: int | Sequence[int] = (7, 7), p: float = 0.5, seed: int = 0
     ) -> RandomMasks:
         """Draw masks; no global generator is touched, and every device gets the same."""
-        pair = tuple(as_list("cells", cells, "numbers")) if isinstance(cells, Iterable) else (cells, cells)
+        pair = (cells, cells) if isinstance(cells, int) else tuple(cells)
         if len(pair) != 2:
             raise ValueError(f"Expected argument `cells` to be a whole number or two but got {cells!r}.")
         s1, s2 = (check_whole("cells", number, 2, side) for number, side in zip(pair, size, strict=True))
@@ -120,11 +108,6 @@ class SteeredRISE(Attribution):
         targets (n,) or None returns (n,) scores in [0, 1], higher is better;
         `quantus_concepts.pasta.score_masks` makes one of a scorer. Without it only ``lam=0`` is possible.
 
-    Raises
-    ------
-    TypeError
-        If `score_func` cannot be called.
-
     Examples
     --------
     >>> import torch
@@ -137,7 +120,6 @@ class SteeredRISE(Attribution):
     torch.Size([2, 1, 8, 8])
     """
 
-    @check_arguments(forward_func=Function(), score_func=Function())
     def __init__(self, forward_func: Callable[..., Any], score_func: ScoreFunction | None = None) -> None:
         super().__init__(forward_func)
         self.score_func = score_func
@@ -146,20 +128,10 @@ class SteeredRISE(Attribution):
         return describe(self, show_value(self.forward_func), score_func=self.score_func)
 
     @log_usage()
-    @check_arguments(
-        lam=SHARE,
-        n_masks=Whole(1),
-        p=Number(0, 1, open_low=True),
-        seed=Seed(),
-        batch_size=Whole(1),
-        activation=Choice(ACTIVATIONS),
-        input_shaped=Flag(),
-        display_progressbar=Flag(),
-    )
     def attribute(
         self,
         inputs: Tensor | tuple[Tensor, ...],
-        target: int | Tensor | list[int] | np.ndarray | None = None,
+        target: Targets = None,
         additional_forward_args: Any = None,
         lam: float = 0.5,
         n_masks: int = 4000,
@@ -220,14 +192,16 @@ class SteeredRISE(Attribution):
 
         Raises
         ------
-        TypeError
-            If `target`, `n_masks`, `cells`, `seed` or `batch_size` are no whole numbers.
         ValueError
             If an argument is out of range or has the wrong shape, `lam` is above 0 without a `score_func`, scores
             are not in [0, 1], or outputs are no probabilities where they have to be.
         """
         images = _check_image(inputs)
-        check_materialised("forward_func", self.forward_func, images)
+        check_range("lam", lam, 0, 1)
+        check_range("p", p, 0, 1, open_low=True)
+        check_whole("n_masks", n_masks, 1)
+        check_whole("batch_size", batch_size, 1)
+        check_choice("activation", activation, ACTIVATIONS)
         n, channels, *size = images.shape
         if lam > 0 and self.score_func is None:
             raise ValueError(
@@ -235,7 +209,7 @@ class SteeredRISE(Attribution):
                 "lam=0, which is RISE itself."
             )
         masks = RandomMasks.draw(n_masks, (size[0], size[1]), cells, p, seed)
-        targets = _as_targets(target, n)
+        targets = None if target is None else as_targets(target, n).expand(n)
         call = _Call(
             images,
             None if targets is None else targets.to(images.device),
@@ -271,10 +245,9 @@ class SteeredRISE(Attribution):
         targets = None if call.targets is None else call.targets[rows].repeat(k)
         weights: Tensor = torch.zeros((), device=visible.device)
         if lam < 1:
-            with alone_with(self.forward_func):
-                outputs = tensor_output(
-                    self.forward_func(call.mask_images(images, masks, rows), *call.repeat_extra(rows, k))
-                )
+            outputs = tensor_output(
+                self.forward_func(call.mask_images(images, masks, rows), *call.repeat_extra(rows, k))
+            )
             chosen = _probabilities(outputs, targets, call.largest, activation, len(images))
             if lam > 0 and activation == "none":
                 # NaN is no reason to stop: the map of that image becomes NaN.
@@ -362,7 +335,7 @@ def _check_image(inputs: Any) -> Tensor:
             "takes as `additional_forward_args`."
         )
     images: Tensor = tensors[0].detach()
-    check_shape("inputs", images, ("N", "C", "H", "W"), (None,) * 4)
+    check_axes(inputs=(images, "N C H W"))
     if not images.is_floating_point():
         raise ValueError(
             f"Expected argument `inputs` to be of a floating-point dtype but got {images.dtype}. Convert it with "
@@ -371,23 +344,15 @@ def _check_image(inputs: Any) -> Tensor:
     return images
 
 
-def _as_targets(target: Any, n: int) -> Tensor | None:
-    if target is None:
-        return None
-    values = as_targets(target, n, "class", "classes").cpu().expand(n)
-    if n and int(values.min()) < 0:
-        raise ValueError(f"Expected argument `target` to be at least 0 but got {int(values.min())}.")
-    return values
-
-
 def _as_baselines(baselines: Any, images: Tensor) -> float | Tensor:
     if isinstance(baselines, tuple) and len(baselines) == 1:
         (baselines,) = baselines
-    if not isinstance(baselines, Tensor | np.ndarray):
-        return float(FINITE.check("baselines", baselines, {}))
-    values = to_tensor("baselines", baselines).to(images.device, images.dtype)
+    values = to_tensor("baselines", baselines)
     if values.ndim == 0:
-        return float(values)
+        number = float(baselines)
+        check_range("baselines", number, -math.inf, math.inf, open_low=True, open_high=True)
+        return number
+    values = values.to(images.device, images.dtype)
     n = len(images) if len(values) != 1 else 1
     check_shape("baselines", values, ("N", "C", "H", "W"), (n, *images.shape[1:]))
     return values
@@ -437,7 +402,7 @@ def _probabilities(outputs: Tensor, targets: Tensor | None, largest: int, activa
             )
         targets = torch.zeros(n, dtype=torch.long, device=outputs.device)
     if largest >= k:
-        raise ValueError(f"Expected argument `target` to lie in 0..{k - 1} but got {largest}.")
+        check_targets(torch.tensor([largest]), k)
     if activation != "none":
         outputs = outputs.softmax(1) if activation == "softmax" else outputs.sigmoid()
     return outputs.gather(1, targets[:, None].to(outputs.device))[:, 0]

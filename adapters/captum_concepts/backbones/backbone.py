@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from captum_concepts._support.constraints import IMAGES, POOL, TEXT, Function, Module, Whole, check_arguments
+from captum_concepts._support.checks import check_axes, check_choice
 from captum_concepts._support.shown import one_line
 
 #: Mean and standard deviation of each channel of images in [0, 1].
@@ -29,7 +29,6 @@ _PARALLEL = (nn.DataParallel, nn.parallel.DistributedDataParallel)
 _METHODS = ("forward", "_forward_impl", "forward_features", "forward_head", "pool")
 
 
-@check_arguments(features=Module(), pool=POOL, maps=Function(optional=True), channels=Whole(1), source=TEXT)
 @dataclass(frozen=True, eq=False)
 class Backbone:
     """An image model cut where its maps end and its pooling begins.
@@ -62,10 +61,8 @@ class Backbone:
 
     Raises
     ------
-    TypeError
-        If `features` is no module, or another argument of the wrong kind.
     ValueError
-        If `pool` is a string other than "mean", `channels` is below 1, or `normalisation` is not one mean and one
+        If `pool` is a string other than "mean", or `normalisation` is not one mean and one
         deviation above 0 for each channel.
 
     Examples
@@ -90,6 +87,8 @@ class Backbone:
         return one_line(self)
 
     def __post_init__(self) -> None:
+        if isinstance(self.pool, str):
+            check_choice("pool", self.pool, ("mean",))
         if self.normalisation is not None:
             check_normalisation(self.normalisation)
 
@@ -114,7 +113,7 @@ class Backbone:
         Raises
         ------
         TypeError
-            If `images` is no tensor of floating-point numbers.
+            If `images` are not of floating-point numbers.
         ValueError
             If the normalisation is not known, or is for another number of channels.
         """
@@ -123,9 +122,10 @@ class Backbone:
                 "How the model wants its images is not known. Normalise them with the transform of its weights, or "
                 "give argument `normalisation` to the Backbone: a mean and a deviation for each channel."
             )
-        if not (isinstance(images, Tensor) and images.is_floating_point()):
-            kind = images.dtype if isinstance(images, Tensor) else type(images).__name__
-            raise TypeError(f"Expected argument `images` to be a tensor of numbers in [0, 1] but got {kind}.")
+        if not images.is_floating_point():
+            raise TypeError(
+                f"Expected argument `images` to hold numbers in [0, 1] but got {images.dtype}. Divide levels by 255."
+            )
         mean, std = (images.new_tensor(numbers)[:, None, None] for numbers in self.normalisation)
         if images.ndim not in (3, 4) or images.shape[-3] != len(mean):
             raise ValueError(
@@ -134,7 +134,6 @@ class Backbone:
             )
         return (images - mean) / std
 
-    @check_arguments(images=IMAGES)
     def embed(self, images: Tensor) -> Tensor:
         """Return the embedding of images, as the model itself computes it.
 
@@ -155,6 +154,7 @@ class Backbone:
         ValueError
             If `images` has another rank.
         """
+        check_axes(images=(images, "N C H W"))
         return self.embed_features(self.features(images))
 
     def embed_features(self, features: Tensor) -> Tensor:
@@ -244,24 +244,16 @@ def refusal(model: nn.Module, library: str, families: Iterable[str], why: str = 
     )
 
 
-def check_model(model: Any, *, named: bool = False) -> Any:
-    """Return the network in a model, or a name where that is allowed, or raise; before a library is imported."""
-    if not isinstance(model, (nn.Module, str) if named else nn.Module):
-        alternative = " or a name" if named else ""
-        raise TypeError(f"Expected argument `model` to be an nn.Module{alternative} but got {type(model).__name__}.")
-    return unwrap(model) if isinstance(model, nn.Module) else model
-
-
 def as_model(
-    model: Any,
+    model: nn.Module | str,
     library: str,
     is_known: Callable[[str], bool],
     names: Callable[[], list[str]],
     build: Callable[[str], nn.Module],
 ) -> nn.Module:
-    """Return a module as it is, or build the model of a name without changing the global random state."""
+    """Return the network in a module, or build the model of a name without changing the global random state."""
     if not isinstance(model, str):
-        return model
+        return unwrap(model)
     if not is_known(model):
         near = difflib.get_close_matches(model, names(), n=3, cutoff=0.4)
         raise ValueError(f"Expected argument `model` to name a {library} model but got {model!r}. Nearest: {near}.")

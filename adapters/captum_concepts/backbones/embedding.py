@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from captum_concepts._support.checks import check_binary, check_materialised, check_shape
-from captum_concepts._support.constraints import POOL, Flag, Function, Loader, check_arguments
+from captum_concepts._support.checks import check_binary, check_shape, to_class_indices
 from captum_concepts._support.progress import progress
 from captum_concepts._support.running import (
     device_of,
@@ -21,7 +21,7 @@ from captum_concepts._support.running import (
     warn_user,
 )
 from captum_concepts._support.shown import one_line
-from captum_concepts.backbones.backbone import factory_of
+from captum_concepts.backbones.backbone import Backbone, factory_of
 from captum_concepts.backbones.pooling import Maps, Pool, Pooling, resolve_stages
 
 #: Fields of a batch, in the order of a tuple; the last three only by name.
@@ -52,9 +52,8 @@ class Embeddings(NamedTuple):
         return one_line(self)
 
 
-@check_arguments(loader=Loader(), pool=POOL, maps=Function(), display_progressbar=Flag())
 def embed(
-    features: Any,
+    features: nn.Module | Backbone,
     loader: Iterable[Any],
     *,
     pool: Pool = "mean",
@@ -69,10 +68,11 @@ def embed(
     ----------
     features : nn.Module or Backbone
         As in `PostHocCBM`; left as it was.
-    loader : iterable
-        Batches ``(images, labels, concept_labels, ...)``, ``(images, labels)`` or ``(images,)``, or dicts of these
-        names; "pixel_values" and "label", as processors and data sets of Hugging Face give them, are images and labels.
-        Images are brought to the device and type of the backbone, and those of uint8 are divided by 255. They are not
+    loader : iterable or Dataset
+        A data set of single images, or batches ``(images, labels, concept_labels, ...)``, ``(images, labels)`` or
+        ``(images,)``, or dicts of these names; "pixel_values" and "label", as processors and data sets of Hugging Face
+        give them, are images and labels. Images are brought to the device and type of the backbone, and those of uint8
+        are divided by 255. They are not
         normalised: do this before, if the backbone expects it.
     pool : "mean" or callable
         As in `PostHocCBM`.
@@ -107,20 +107,19 @@ def embed(
 def embed_batches(
     features: nn.Module,
     pooling: Pooling,
-    loader: Iterable[Any],
+    loader: Iterable[Any] | Dataset[Any],
     required: int,
     display_progressbar: bool,
     width: int | None = None,
 ) -> Embeddings:
     """Do the work of `embed`, insisting on the first items of each batch, and on a width of the embeddings."""
-    check_materialised("features", features)
     reference = first_floating(features)
     rows: list[Tensor] = []
     labels: list[Tensor] = []
     concepts: list[Tensor] = []
     # A loader draws a seed for its workers, and often its order, from the global generator.
     with keep_generators(device_of(features)), evaluation_mode(features, pooling), torch.no_grad():
-        for batch in progress(loader, "Embedding images", show=display_progressbar, leave=True):
+        for batch in progress(as_loader(loader), "Embedding images", show=display_progressbar, leave=True):
             items = _check_batch(batch, required)
             images = floating_images(items["images"])
             if not rows:
@@ -147,6 +146,15 @@ def embed_batches(
         torch.cat(labels).to(embeddings.device) if labels else None,
         torch.cat(concepts).to(embeddings.device) if concepts else None,
     )
+
+
+def as_loader(loader: Iterable[Any] | Dataset[Any], batch_size: int = 64) -> Iterable[Any]:
+    """Return what gives batches: a data set of single images in a loader, anything else as it is."""
+    if not isinstance(loader, Dataset) or isinstance(loader, IterableDataset):
+        return loader
+    # Some data sets give batches.
+    images = read_batch(loader[0], "loader")["images"]
+    return DataLoader(loader, batch_size=batch_size) if images.ndim == 3 else loader  # type: ignore[return-value]
 
 
 def _run_backbone(features: nn.Module, images: Tensor) -> Any:
@@ -246,10 +254,10 @@ def _check_batch(batch: Any, required: int) -> dict[str, Tensor]:
 
 
 def _check_labels(labels: Tensor, n: int) -> Tensor:
-    check_shape("labels", labels, ("N",), (n,))
-    if labels.is_floating_point() or labels.dtype == torch.bool or (labels < 0).any():
+    indices = to_class_indices("labels", labels)
+    check_shape("labels", indices, ("N",), (n,))
+    if (indices < 0).any():
         raise ValueError(
-            f"Expected argument `loader` to give `labels` that are class indices (integers from 0) but got "
-            f"{labels.dtype} with smallest value {labels.min().item()}."
+            f"Expected argument `loader` to give `labels` that are class indices, from 0, but got {int(indices.min())}."
         )
-    return labels.long()
+    return indices

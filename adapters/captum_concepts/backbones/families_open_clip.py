@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from captum_concepts.backbones.backbone import Backbone, check_model, is_family, refusal, square, width
+from captum_concepts.backbones.backbone import Backbone, is_family, refusal, square, unwrap, width
 from captum_concepts.backbones.families_timm import from_timm
 from captum_concepts.backbones.pools import (
     AttentionPool,
@@ -56,10 +56,8 @@ def from_open_clip(model: nn.Module) -> Backbone:
     ------
     ValueError
         If the tower is of no known family, or pools in a way that is not known (CoCa's attentional pooler).
-    TypeError
-        If `model` is not a module.
     """
-    model = check_model(model)
+    model = unwrap(model)
     # Imported here, since loading it is slow and other libraries' models do not need it.
     from open_clip.modified_resnet import ModifiedResNet
     from open_clip.timm_model import TimmModel

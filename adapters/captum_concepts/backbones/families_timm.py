@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from captum_concepts.backbones.backbone import Backbone, as_model, check_model, is_family, refusal, shared_copy, square
+from captum_concepts.backbones.backbone import Backbone, as_model, is_family, refusal, shared_copy, square
 from captum_concepts.backbones.pools import LatentPool, MeanThen, TokenPool, check_square, token_backbone
 
 _KNOWN = (
@@ -60,10 +60,7 @@ def from_timm(model: nn.Module | str) -> Backbone:
     ------
     ValueError
         If the name or the family is not known, or the model pools in a way that is not known.
-    TypeError
-        If `model` is neither a module nor a string.
     """
-    model = check_model(model, named=True)
     # Imported here, since loading it is slow and other libraries' models do not need it.
     from timm import create_model, is_model, list_models, models
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from captum_concepts.backbones.backbone import Backbone, as_model, check_model, is_family, refusal, width
+from captum_concepts.backbones.backbone import Backbone, as_model, is_family, refusal, width
 from captum_concepts.backbones.pools import MeanThen, TokenPool, check_size, with_class_token
 
 
@@ -44,8 +44,6 @@ def from_torchvision(model: nn.Module | str) -> Backbone:
     ------
     ValueError
         If the name or the family is not known, or the model pools in a way its family does not.
-    TypeError
-        If `model` is neither a module nor a string.
 
     Examples
     --------
@@ -55,7 +53,6 @@ def from_torchvision(model: nn.Module | str) -> Backbone:
     >>> from_torchvision(network).channels
     512
     """
-    model = check_model(model, named=True)
     # Imported here, since loading it is slow and other libraries' models do not need it.
     from torchvision import models
 

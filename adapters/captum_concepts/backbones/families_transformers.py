@@ -15,11 +15,11 @@ from torch import Tensor, nn
 from captum_concepts.backbones.backbone import (
     Backbone,
     Normalisation,
-    check_model,
     is_family,
     refusal,
     shared_copy,
     square,
+    unwrap,
 )
 from captum_concepts.backbones.pools import MeanThen, TokenPool, check_size, check_square, to_grid, token_backbone
 
@@ -67,14 +67,14 @@ def from_transformers(model: nn.Module, processor: Any = None) -> Backbone:
     ValueError
         If the model is of no known family, or pools in a way that is not known.
     TypeError
-        If `model` is not a module, or `processor` has no mean and deviation of images.
+        If `model` is a name, or `processor` has no mean and deviation of images.
     """
     if isinstance(model, str):
         raise TypeError(
             f"Expected argument `model` to be an nn.Module but got the name {model!r}. Load it first, with "
             "`AutoModelForImageClassification.from_pretrained` or its like."
         )
-    model = check_model(model)
+    model = unwrap(model)
     normalisation = _normalisation(processor)
     return replace(
         _cut(model), normalisation=normalisation, source=_source(model), image_size=_image_size(model, processor)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -12,10 +11,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.jit._trace import TopLevelTracedModule
 
-from captum_concepts._support.checks import check_materialised
-from captum_concepts._support.constraints import IMAGES, Module, check_arguments
+from captum_concepts._support.checks import check_axes
 from captum_concepts._support.running import device_of, evaluation_mode
 
 
@@ -29,12 +26,10 @@ class _LayerReached(Exception):  # noqa: N818  (a signal, not an error)
 
 @contextmanager
 def watch_layer(layer: nn.Module, note: Callable[[Any], None], of_input: bool = False) -> Iterator[None]:
-    """Call `note` with what a layer gives, or its inputs, in this thread; passes of other threads are left alone."""
-    me = threading.get_ident()
+    """Call `note` with what a layer gives, or with its inputs."""
 
     def hook(_module: nn.Module, inputs: Any, output: Any = None) -> None:
-        if threading.get_ident() == me:
-            note(inputs if of_input else output)
+        note(inputs if of_input else output)
 
     handle = layer.register_forward_pre_hook(hook) if of_input else layer.register_forward_hook(hook)
     try:
@@ -43,21 +38,11 @@ def watch_layer(layer: nn.Module, note: Callable[[Any], None], of_input: bool = 
         handle.remove()
 
 
-def check_hookable(layer: nn.Module) -> None:
-    """Raise unless hooks on a layer are called; of TorchScript that is only a whole trace."""
-    if isinstance(layer, torch.jit.ScriptModule) and not isinstance(layer, TopLevelTracedModule):
-        raise TypeError(
-            "Expected argument `layer` to be a layer of an eager model but got one of a TorchScript module, which runs "
-            "its layers without telling. Pass the model from before `torch.jit.script` or `torch.jit.trace`."
-        )
-
-
 class LayerFeatures(nn.Module):
     """A model up to one of its layers: images to that layer's output.
 
     The forward pass ends at the layer, so what comes after it costs nothing. A layer that the model calls
-    several times gives its first output; a quantised one gives it in float32. Several threads may run it concurrently.
-    The model is registered once, as ``model``.
+    several times gives its first output. The model is registered once, as ``model``.
 
     Parameters
     ----------
@@ -68,19 +53,15 @@ class LayerFeatures(nn.Module):
 
     Raises
     ------
-    TypeError
-        If `model` is no module, or the layer none and no name either, or of a TorchScript module.
     ValueError
         If the model has no such layer.
     """
 
-    @check_arguments(model=Module())
     def __init__(self, model: nn.Module, layer: str | nn.Module) -> None:
         super().__init__()
         self.model = model
         # Kept by name: a second registration would double the keys, and a copy finds its own layer.
         self.layer = layer_name(model, layer)
-        check_hookable(find_layer(model, self.layer) if self.layer else model)
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the output of the layer.
@@ -99,12 +80,9 @@ class LayerFeatures(nn.Module):
         ------
         TypeError
             If the output of the layer is not a tensor.
-        ValueError
-            If the model is on the meta device and the images are not.
         RuntimeError
             If the model does not call the layer on these images.
         """
-        check_materialised("model", self.model, images)
         captured: list[Any] = []
         owner = object()
 
@@ -131,7 +109,7 @@ class LayerFeatures(nn.Module):
                 f"Expected layer {self.layer!r} to give a tensor but got {type(output).__name__}. "
                 "Name a layer inside it, or one after it."
             )
-        return output.dequantize() if output.is_quantized else output
+        return output
 
     def extra_repr(self) -> str:
         """Return the name of the layer."""
@@ -151,10 +129,6 @@ def find_layer(model: nn.Module, name: str) -> nn.Module:
 
 def layer_name(model: nn.Module, layer: str | nn.Module) -> str:
     """Return the dotted name of a layer."""
-    if not isinstance(layer, str | nn.Module):
-        raise TypeError(
-            f"Expected argument `layer` to be the name of a layer, or that layer, but got {type(layer).__name__}."
-        )
     if isinstance(layer, str):
         find_layer(model, layer)
         return layer
@@ -174,7 +148,7 @@ def last_spatial_layer(model: nn.Module, images: Tensor) -> str:
     # of the image (h, w must have its proportions, which tells (N, h, w, c) apart), Identity layers, the model
     # itself, and layers called more than once, whose first output is not the last. What a model does to the maps
     # afterwards by a function, not a layer (the ReLU of DenseNet), is not seen.
-    IMAGES.check("images", images, {})
+    check_axes(images=(images, "N C H W"))
     size = (int(images.shape[2]), int(images.shape[3]))
     calls: Counter[str] = Counter()
     maps: list[str] = []

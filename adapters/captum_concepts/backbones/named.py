@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import sys
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
-from captum_concepts._support.checks import check_choice, check_kind
+from captum_concepts._support.checks import check_choice
 from captum_concepts._support.lazy import check_extra
 from captum_concepts._support.running import error_text
 from captum_concepts.backbones.backbone import Backbone, square
@@ -17,14 +20,32 @@ from captum_concepts.backbones.families_timm import from_timm
 from captum_concepts.backbones.families_torchvision import from_torchvision
 from captum_concepts.backbones.families_transformers import CUTS, from_transformers
 
+#: In place of the name of weights: none, for an untrained network.
+NO_WEIGHTS = "none"
+RESNET18_CUB = "resnet18_cub"
+IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 _WITH_WEIGHTS = ("open_clip", "transformers")
 #: In place of a model's name: what follows is one of the hub, or a folder.
 _OPEN_CLIP_PLACES = ("hf-hub", "local-dir")
 
 
-def check_source(name: str, source: Any) -> tuple[str, str, str | None]:
+@dataclass(frozen=True)
+class Network:
+    """A network and how it wants its images."""
+
+    module: nn.Module
+    source: str
+    family: str = ""
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+    image_size: int | None = None
+    mode: str = "resize"
+    class_names: list[str] | None = None
+    processor: Any = None
+
+
+def check_source(name: str, source: str) -> tuple[str, str, str | None]:
     """Return library, model and weights that a text names, or raise."""
-    check_kind(name, source, str, "a text")
     library, _, model_and_weights = source.partition(":")
     model, _, weights = model_and_weights.partition(":")
     if not model or (library in _WITH_WEIGHTS and not weights):
@@ -33,7 +54,7 @@ def check_source(name: str, source: Any) -> tuple[str, str, str | None]:
             "'timm:resnet50.a1_in1k' (whose tag names them), 'open_clip:ViT-B-32:openai' or "
             f"'transformers:ViTModel:google/vit-base-patch16-224' for instance, but got {source!r}."
         )
-    check_choice(name, library, _BUILD)
+    check_choice(name, library, _CUT)
     if library == "transformers":
         check_choice(name, model, CUTS)
     return library, model, weights or None
@@ -56,16 +77,25 @@ def build_model(source: str) -> Built:
     """Build a backbone as `build_backbone` does, and return its model with it."""
     library, model, weights = check_source("backbone", source)
     try:
-        # Drawing weights that are overwritten would use the global generator.
-        with torch.random.fork_rng(devices=[]):
-            built = _BUILD[library](model, weights)
+        network = build_network(library, model, weights)
+        backbone = _CUT[library](network)
     except Exception as error:  # each library has its own errors for a download that failed
         raise ValueError(
             f"The backbone {source} cannot be built ({error_text(error)}). Build it yourself and give it as `features`."
         ) from error
-    built.model.eval()
-    built.backbone.features.eval()
-    return built._replace(backbone=replace(built.backbone, source=source))
+    if network.mean is not None and network.std is not None and backbone.normalisation is None:
+        backbone = replace(backbone, normalisation=(network.mean, network.std), image_size=network.image_size)
+    network.module.eval()
+    backbone.features.eval()
+    return Built(replace(backbone, source=source), network.module, network.class_names)
+
+
+def build_network(library: str, model: str, weights: str | None) -> Network:
+    """Build a network with the weights named, its best ones, or `NO_WEIGHTS`; no code of a repository is run."""
+    # Drawing weights that are overwritten would use the global generator; pytorchcv prints its progress, and what is
+    # printed here is the result of a command.
+    with torch.random.fork_rng(devices=[]), redirect_stdout(sys.stderr):
+        return _BUILD[library](model, weights)
 
 
 def load_tokenizer(source: str) -> Any:
@@ -77,35 +107,63 @@ def load_tokenizer(source: str) -> Any:
         return get_tokenizer(_open_clip_name(model, weights)[0])
     from transformers import AutoTokenizer
 
-    return AutoTokenizer.from_pretrained(weights)
+    return AutoTokenizer.from_pretrained(weights, trust_remote_code=False)
 
 
-def _torchvision(model: str, weights: str | None) -> Built:
+def _torchvision(model: str, weights: str | None) -> Network:
     from torchvision import models
 
-    chosen = models.get_model_weights(model)[weights or "DEFAULT"]
-    transform = chosen.transforms()
-    module = models.get_model(model, weights=chosen)
-    normalisation = tuple(transform.mean), tuple(transform.std)
-    backbone = replace(
-        from_torchvision(module), normalisation=normalisation, image_size=square(list(transform.crop_size))
-    )
-    return Built(backbone, module, chosen.meta.get("categories"))
+    untrained = weights == NO_WEIGHTS
+    try:
+        chosen = models.get_model_weights(model)["DEFAULT" if untrained else weights or "DEFAULT"]
+        transform = chosen.transforms()
+        mean, std, size = tuple(transform.mean), tuple(transform.std), square(list(transform.crop_size))
+        names = chosen.meta.get("categories")
+    except (KeyError, AttributeError):  # a model that torchvision has no weights of
+        if not untrained:
+            raise
+        (mean, std), size, names = IMAGENET, 224, None
+    module = models.get_model(model, weights=None if untrained else chosen)
+    return Network(module, f"{model} of torchvision", "torchvision", mean, std, size, class_names=names)
 
 
-def _timm(model: str, weights: str | None) -> Built:
+def _timm(model: str, weights: str | None) -> Network:
     from timm import create_model
 
-    module = create_model(model, pretrained=True)
-    return Built(from_timm(module), module)
+    module = create_model(model, pretrained=weights != NO_WEIGHTS)
+    config: dict[str, Any] = getattr(module, "pretrained_cfg", None) or {}
+    size = int((config.get("input_size") or (3, 224, 224))[1])
+    mean, std = own_normalisation(module)
+    return Network(module, f"{model} of timm", "timm", mean, std, size)
 
 
-def _open_clip(model: str, weights: str | None) -> Built:
+def own_normalisation(module: nn.Module) -> tuple[tuple[float, ...], tuple[float, ...]] | tuple[None, None]:
+    """Return the mean and deviation that a network of timm or open_clip carries with it."""
+    config = getattr(module, "pretrained_cfg", None) or {}
+    visual = getattr(module, "visual", module)
+    for mean, std in (
+        (config.get("mean"), config.get("std")) if isinstance(config, dict) else (None, None),
+        (getattr(visual, "image_mean", None), getattr(visual, "image_std", None)),
+    ):
+        if mean is not None and std is not None:
+            return tuple(mean), tuple(std)
+    return None, None
+
+
+def _pytorchcv(model: str, weights: str | None) -> Network:
+    check_extra("pytorchcv", "cub", f"The backbone {model}")
+    from pytorchcv.model_provider import get_model
+
+    module = get_model(model, pretrained=weights != NO_WEIGHTS)
+    # As the release of post-hoc CBM feeds it: a centre crop without resizing, mean 0.5, deviation 2.
+    return Network(module, f"{model} of pytorchcv", "", (0.5, 0.5, 0.5), (2.0, 2.0, 2.0), 224, "centre_crop")
+
+
+def _open_clip(model: str, weights: str | None) -> Network:
     from open_clip import create_model
 
     name, pretrained = _open_clip_name(model, weights)
-    module = create_model(name, pretrained=pretrained)
-    return Built(from_open_clip(module), module)
+    return Network(create_model(name, pretrained=pretrained), f"{name} of open_clip", "open_clip")
 
 
 def _open_clip_name(model: str, weights: str | None) -> tuple[str, str | None]:
@@ -113,14 +171,34 @@ def _open_clip_name(model: str, weights: str | None) -> tuple[str, str | None]:
     return (f"{model}:{weights}", None) if model in _OPEN_CLIP_PLACES else (model, weights)
 
 
-def _transformers(model: str, weights: str | None) -> Built:
+def _transformers(model: str, weights: str | None) -> Network:
     check_extra("transformers", "transformers", "This backbone")
     import transformers
 
-    processor = transformers.AutoImageProcessor.from_pretrained(weights)
-    module = getattr(transformers, model).from_pretrained(weights)
+    # A repository may bring code of its own, which is never run.
+    processor = transformers.AutoImageProcessor.from_pretrained(weights, trust_remote_code=False)
+    module = getattr(transformers, model).from_pretrained(weights, trust_remote_code=False)
     names = module.config.id2label or {}
-    return Built(from_transformers(module, processor), module, [names[key] for key in sorted(names)])
+    return Network(
+        module,
+        f"{weights} of transformers",
+        "transformers",
+        class_names=[names[key] for key in sorted(names)],
+        processor=processor,
+    )
 
 
-_BUILD = {"torchvision": _torchvision, "timm": _timm, "open_clip": _open_clip, "transformers": _transformers}
+_BUILD: dict[str, Callable[[str, str | None], Network]] = {
+    "torchvision": _torchvision,
+    "timm": _timm,
+    "open_clip": _open_clip,
+    "transformers": _transformers,
+    "pytorchcv": _pytorchcv,
+}
+#: Libraries whose models are cut where their maps end.
+_CUT: dict[str, Callable[[Network], Backbone]] = {
+    "torchvision": lambda network: from_torchvision(network.module),
+    "timm": lambda network: from_timm(network.module),
+    "open_clip": lambda network: from_open_clip(network.module),
+    "transformers": lambda network: from_transformers(network.module, network.processor),
+}

@@ -3,43 +3,35 @@
 from __future__ import annotations
 
 import difflib
-import sys
-from collections.abc import Callable, Sequence
-from contextlib import redirect_stdout
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from captum_concepts._support.checks import check_path, check_whole
+from captum_concepts._support.lazy import MissingExtraError
 from captum_concepts._support.running import error_text, nearest_functions, run_file
 from captum_concepts.backbones.backbone import Backbone
 from captum_concepts.backbones.families_timm import from_timm
 from captum_concepts.backbones.families_torchvision import from_torchvision
 from captum_concepts.backbones.layers import LayerFeatures, last_spatial_layer, layer_channels, layer_name
+from captum_concepts.backbones.named import (
+    IMAGENET,
+    NO_WEIGHTS,
+    RESNET18_CUB,
+    Network,
+    build_network,
+    own_normalisation,
+)
 from captum_concepts.backbones.weights import load_weights
 
-RESNET18_CUB = "resnet18_cub"
-NO_WEIGHTS = "none"
+__all__ = ["IMAGENET", "NO_WEIGHTS", "RESNET18_CUB", "Network", "cut_network", "load_network"]
+
 #: Images are read as RGB.
 N_CHANNELS = 3
-IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-
-
-@dataclass(frozen=True)
-class Network:
-    """A network and how it wants its images."""
-
-    module: nn.Module
-    source: str
-    family: str = ""
-    mean: tuple[float, ...] | None = None
-    std: tuple[float, ...] | None = None
-    image_size: int | None = None
-    mode: str = "resize"
 
 
 def load_network(
@@ -53,10 +45,8 @@ def load_network(
     """Build the network that `--backbone` names."""
     if ".py:" in spec or spec.endswith(".py"):
         network = _from_file(spec)
-    elif spec == RESNET18_CUB:
-        network = _from_pytorchcv(pretrained=weights is None)
     else:
-        network = _from_library(spec, pretrained=weights is None)
+        network = _from_library(spec, None if weights is None else NO_WEIGHTS)
     if weights is not None and weights != NO_WEIGHTS:
         path = check_path("weights", weights)
         load_weights(network.module, path)
@@ -141,7 +131,7 @@ def _from_file(spec: str) -> Network:
     if (mean is None) != (std is None):
         raise ValueError(f"{path} defines only one of MEAN and STD. Define both, or neither.")
     if mean is None or std is None:
-        mean, std = _own_normalisation(network)
+        mean, std = own_normalisation(network)
     size = getattr(module, "IMAGE_SIZE", None)
     if size is not None:
         size = check_whole(f"IMAGE_SIZE in {path}", size, 1)
@@ -159,76 +149,29 @@ def _per_channel(module: ModuleType, name: str, path: Path) -> tuple[float, ...]
         raise ValueError(f"Expected {name} in {path} to hold one number a channel but got {value!r}.") from error
 
 
-def _own_normalisation(module: nn.Module) -> tuple[tuple[float, ...], tuple[float, ...]] | tuple[None, None]:
-    """Return the mean and deviation that a network of timm or open_clip carries with it."""
-    config = getattr(module, "pretrained_cfg", None) or {}
-    visual = getattr(module, "visual", module)
-    for mean, std in (
-        (config.get("mean"), config.get("std")) if isinstance(config, dict) else (None, None),
-        (getattr(visual, "image_mean", None), getattr(visual, "image_std", None)),
-    ):
-        if mean is not None and std is not None:
-            return tuple(mean), tuple(std)
-    return None, None
-
-
-def _from_pytorchcv(*, pretrained: bool) -> Network:
-    try:
-        from pytorchcv.model_provider import get_model
-    except ImportError as error:
-        raise ValueError(
-            "The backbone resnet18_cub needs the package pytorchcv: python -m pip install 'quantus-concepts[cub]'."
-        ) from error
-    with torch.random.fork_rng(devices=[]):
-        module = _download(lambda: get_model(RESNET18_CUB, pretrained=pretrained), RESNET18_CUB)
-    # As the release of post-hoc CBM feeds it: a centre crop without resizing, mean 0.5, deviation 2.
-    return Network(module, f"{RESNET18_CUB} of pytorchcv", "", (0.5, 0.5, 0.5), (2.0, 2.0, 2.0), 224, "centre_crop")
-
-
-def _from_library(name: str, *, pretrained: bool) -> Network:
+def _from_library(name: str, weights: str | None) -> Network:
     # Imported here: they take seconds, which only whoever names a model should wait for.
     import timm
     from torchvision import models
 
     in_torchvision = models.list_models(module=models)
-    if name in in_torchvision:
-        with torch.random.fork_rng(devices=[]):
-            module = _download(lambda: models.get_model(name, weights="DEFAULT" if pretrained else None), name)
-        mean, std, size = _torchvision_images(name)
-        return Network(module, f"{name} of torchvision", "torchvision", mean, std, size)
-    if timm.is_model(name):
-        with torch.random.fork_rng(devices=[]):
-            module = _download(lambda: timm.create_model(name, pretrained=pretrained), name)
-        config: dict[str, Any] = getattr(module, "pretrained_cfg", None) or {}
-        size = (config.get("input_size") or (3, 224, 224))[1]
-        timm_mean, timm_std = _own_normalisation(module)
-        return Network(module, f"{name} of timm", "timm", timm_mean, timm_std, int(size))
-    names = {*in_torchvision, *timm.list_models(), RESNET18_CUB}
-    near = difflib.get_close_matches(name, sorted(names), n=5, cutoff=0.4)
-    raise ValueError(
-        f"Expected argument `--backbone` to be a torchvision or timm model, {RESNET18_CUB}, or "
-        f"path.py:factory, but got {name!r}.{' Nearest: ' + ', '.join(near) + '.' if near else ''}"
-    )
-
-
-def _torchvision_images(name: str) -> tuple[tuple[float, ...], tuple[float, ...], int]:
-    from torchvision import models
-
+    if name == RESNET18_CUB:
+        library = "pytorchcv"
+    elif name in in_torchvision or timm.is_model(name):
+        library = "torchvision" if name in in_torchvision else "timm"
+    else:
+        names = {*in_torchvision, *timm.list_models(), RESNET18_CUB}
+        near = difflib.get_close_matches(name, sorted(names), n=5, cutoff=0.4)
+        raise ValueError(
+            f"Expected argument `--backbone` to be a torchvision or timm model, {RESNET18_CUB}, or "
+            f"path.py:factory, but got {name!r}.{' Nearest: ' + ', '.join(near) + '.' if near else ''}"
+        )
     try:
-        transform = models.get_model_weights(name)["DEFAULT"].transforms()
-        return tuple(transform.mean), tuple(transform.std), int(transform.crop_size[0])
-    except (KeyError, AttributeError):  # a model that torchvision has no weights of
-        return (*IMAGENET, 224)
-
-
-def _download(build: Callable[[], nn.Module], name: str) -> nn.Module:
-    try:
-        # pytorchcv prints its progress; what is printed here is the result, and ends in the path of the report.
-        with redirect_stdout(sys.stderr):
-            module: nn.Module = build()
+        return build_network(library, name, weights)
+    except MissingExtraError:
+        raise
     except Exception as error:  # each library has its own errors for a download that failed
         raise ValueError(
             f"The weights of {name} could not be loaded ({error_text(error)}). Pass a file with --weights, or "
             f"--weights {NO_WEIGHTS} for untrained ones."
         ) from error
-    return module

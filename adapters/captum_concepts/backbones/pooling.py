@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from captum_concepts._support.checks import check_module, is_integral, to_tensor
+from captum_concepts._support.checks import to_tensor
 from captum_concepts._support.running import at_least_float32, tensor_output, without_autocast
 
 Pool = str | Callable[[Tensor], Tensor]
@@ -43,7 +43,6 @@ class Pooling(nn.Module):
 
     def forward(self, features: Tensor, channels: int | None = None) -> Tensor:
         """Return embeddings."""
-        features = _dequantise(features)
         if self.pool != "mean":
             embedding = self.pool(features)
             if embedding.ndim != 2 or channels not in (None, embedding.shape[1]):
@@ -61,7 +60,6 @@ class Pooling(nn.Module):
 
     def feature_maps(self, features: Tensor, channels: int | None = None) -> Tensor:
         """Return maps."""
-        features = _dequantise(features)
         maps = tensor_output(features, "`features`") if self.maps is None else self.maps(features)
         if maps.ndim != 4:
             source = "`features`, with `maps=None`," if self.maps is None else "`maps`"
@@ -76,8 +74,6 @@ class Pooling(nn.Module):
 
 def resolve_stages(features: Any, pool: Pool, maps: Maps | None, name: str = "features") -> tuple[nn.Module, Pooling]:
     """Take backbone, pool and maps from the arguments, or all three from a Backbone."""
-    if isinstance(features, type):
-        check_module(name, features)
     if isinstance(features, nn.Module):
         return features, Pooling(pool, maps, owner=features)
     if not all(hasattr(features, name) for name in ("features", "pool", "maps")):
@@ -108,7 +104,7 @@ def project_maps(maps: Tensor, weights: Tensor, concepts: Any = None) -> Tensor:
 def check_concepts(concepts: Any, n_samples: int, n_concepts: int | None) -> Tensor:
     """Return concept indices, checked."""
     indices = to_tensor("concepts", concepts)
-    if not is_integral(indices):
+    if indices.is_floating_point() or indices.dtype == torch.bool:
         raise TypeError(f"Expected argument `concepts` to hold concept indices but got {indices.dtype}.")
     if indices.ndim not in (1, 2) or (indices.ndim == 2 and len(indices) != n_samples):
         raise ValueError(
@@ -134,10 +130,6 @@ def _is_part(module: nn.Module, owners: list[Any]) -> bool:
 
 def _tensors(module: nn.Module) -> set[int]:
     return {id(tensor) for group in (module.parameters(), module.buffers()) for tensor in group}
-
-
-def _dequantise(features: Tensor) -> Tensor:
-    return features.dequantize() if isinstance(features, Tensor) and features.is_quantized else features
 
 
 def _check_channels(features: Tensor, channels: int | None) -> None:

@@ -14,11 +14,18 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from captum_concepts._support.checks import check_shape
-from captum_concepts._support.constraints import AXES, FINITE, NAMES, Arrays, Choice, Whole, check_arguments
+from captum_concepts._support.checks import (
+    check_binary,
+    check_choice,
+    check_finite,
+    check_shape,
+    check_whole,
+    to_array,
+    to_class_indices,
+)
 from captum_concepts._support.shown import clip_text, signed_text
-from captum_concepts._support.visualise import MARKS, TILE, figure_of, plot_coam
 from captum_concepts.models.interventions import chosen_concepts
+from captum_concepts.pictures.gallery import MARKS, TILE, figure_of, plot_coam
 from captum_concepts.pictures.views import (
     ClassViews,
     ConceptViews,
@@ -33,12 +40,6 @@ BY = ("contribution", "value", "weight")
 _GREY = "#6e6e6e"
 
 
-_LABELS = Arrays("N, L", binary=True)
-
-
-@check_arguments(
-    top=Whole(1), by=Choice(BY), concept_labels=_LABELS, labels=Arrays("N"), class_names=NAMES, batch_size=Whole(1)
-)
 def show_concepts(
     model: Any,
     images: Any,
@@ -68,7 +69,7 @@ def show_concepts(
     model : nn.Module
         A concept model, such as a `PostHocCBM`; with `layer` and `bank` any model.
     images : Tensor or array
-        (N, C, H, W), as the model takes them.
+        (N, C, H, W), or one image (C, H, W), as the model takes them.
     top : int
         How many concepts of each image.
     layer : str, optional
@@ -123,6 +124,9 @@ def show_concepts(
     (2, 5)
     >>> figure.savefig("concepts.png")
     """
+    check_whole("top", top, 1)
+    if by is not None:
+        check_choice("by", by, BY)
     views = _compute_views(model, images, layer, bank, batch_size)
     by = ("contribution" if isinstance(views, ClassViews) else "value") if by is None else by
     n, n_concepts = views.values.shape
@@ -131,9 +135,9 @@ def show_concepts(
         chosen = (strength if by == "value" else strength.abs()).topk(min(top, n_concepts)).indices
     else:
         chosen = chosen_concepts(concepts, views.names, n, n_concepts).expand(n, -1)
-    if concept_labels is not None:
-        check_shape("concept_labels", concept_labels, ("N", "L"), (n, n_concepts))
+    concept_labels = _as_concept_labels(concept_labels, n, n_concepts)
     if labels is not None:
+        labels = to_class_indices("labels", labels)
         check_shape("labels", labels, ("N",), (n,))
     names = None
     if isinstance(views, ClassViews):
@@ -161,7 +165,6 @@ def show_concepts(
     return figure, axes
 
 
-@check_arguments(top=Whole(1), concept_labels=_LABELS, batch_size=Whole(1))
 def show_top_images(
     model: Any,
     images: Any,
@@ -219,14 +222,14 @@ def show_top_images(
     >>> figure, axes = show_top_images(cbm, torch.rand(20, 3, 16, 16), "red", top=4)
     >>> figure.savefig("red.png")
     """
+    check_whole("top", top, 1)
     views = _compute_views(model, images, layer, bank, batch_size)
     n, n_concepts = views.values.shape
     try:
         (j,) = chosen_concepts([concept], views.names, 1, n_concepts).tolist()
     except (TypeError, ValueError) as error:
         raise type(error)(str(error).replace("`concepts`", "`concept`")) from error
-    if concept_labels is not None:
-        check_shape("concept_labels", concept_labels, ("N", "L"), (n, n_concepts))
+    concept_labels = _as_concept_labels(concept_labels, n, n_concepts)
     tiles = _pictures(pictures, views, model)
     rows = views.values[:, j].argsort(descending=True, stable=True)[:top].tolist()
     low, high = scale_of(views.maps[rows, j], views.map_threshold)
@@ -244,7 +247,6 @@ def show_top_images(
     return figure, flat[: len(rows)]
 
 
-@check_arguments(contributions=Arrays("L"), names=NAMES, total=FINITE, top=Whole(1), ax=AXES)
 def plot_contributions(
     contributions: Tensor | np.ndarray,
     names: Sequence[str],
@@ -281,8 +283,6 @@ def plot_contributions(
 
     Raises
     ------
-    TypeError
-        If an argument is of the wrong kind.
     ValueError
         If there is not one name for each contribution.
 
@@ -292,7 +292,9 @@ def plot_contributions(
     >>> figure, axes = plot_contributions([2.0, -0.5], ["red wing", "long bill"], total=1.7)
     >>> figure.savefig("contributions.png")
     """
-    parts = np.asarray(contributions, dtype=float)
+    check_whole("top", top, 1)
+    check_finite("total", total)
+    parts = to_array("contributions", contributions).astype(float)
     check_shape("contributions", parts, ("L",), (len(names),))
     order = np.argsort(-np.abs(parts), kind="stable")
     largest, smaller = order[:top], order[top:]
@@ -329,9 +331,19 @@ def _compute_views(model: Any, images: Any, layer: str | None, bank: Any, batch_
     if (layer is None) != (bank is None):
         missing = "layer" if layer is None else "bank"
         raise ValueError(f"Expected arguments `layer` and `bank` together but `{missing}` is missing.")
+    check_whole("batch_size", batch_size, 1)
     if layer is None:
         return concept_views(model, images, batch_size)
     return bank_views(model, layer, bank, images, batch_size)
+
+
+def _as_concept_labels(labels: Any, n: int, n_concepts: int) -> np.ndarray | None:
+    if labels is None:
+        return None
+    array = to_array("concept_labels", labels)
+    check_shape("concept_labels", array, ("N", "L"), (n, n_concepts))
+    check_binary("concept_labels", array)
+    return array
 
 
 def _pictures(pictures: Any, views: ConceptViews, model: Any) -> Tensor:

@@ -102,6 +102,8 @@ def concept_views(model: Any, images: Any, batch_size: int = 64) -> ClassViews:
 def check_images(images: Any, name: str = "images") -> Tensor:
     """Return images (N, C, H, W) of floating-point numbers, at least one, or raise."""
     tensor = floating_images(to_tensor(name, images))
+    # One image is a batch of one.
+    tensor = tensor[None] if tensor.ndim == 3 else tensor
     check_shape(name, tensor, ("N", "C", "H", "W"), (None,) * 4)
     if not tensor.numel():
         raise ValueError(f"Expected argument `{name}` to hold at least one image but got shape {tuple(tensor.shape)}.")

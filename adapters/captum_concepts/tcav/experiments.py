@@ -16,17 +16,11 @@ from captum.log import log_usage
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from captum_concepts._support.checks import check_materialised
-from captum_concepts._support.running import (
-    alone_with,
-    evaluation_mode,
-    first_floating,
-    seeded_generators,
-    tensor_output,
-)
-from captum_concepts.attributions.outputs import as_targets, check_targets, script_refusal, tensor_outputs
+from captum_concepts._support.checks import check_axes, check_choice, check_finite, check_range, check_whole
+from captum_concepts._support.running import evaluation_mode, first_floating, seeded_generators, tensor_output
+from captum_concepts.attributions.outputs import Targets, as_targets, check_targets, tensor_outputs
 from captum_concepts.backbones.layers import find_layer
-from captum_concepts.bank.directions import Fitting, as_embeddings, fit_drawn
+from captum_concepts.bank.directions import METHODS, Fitting, as_embeddings, fit_drawn
 
 
 class ConceptBankClassifier(Classifier):
@@ -176,15 +170,15 @@ class Experiments(NamedTuple):
 
     @contextlib.contextmanager
     def hold_model(self) -> Iterator[None]:
-        """Work in eval mode, with gradients and alone, and leave flags and the global generators as they were."""
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(alone_with(self.model))
-            stack.enter_context(torch.inference_mode(False))
-            stack.enter_context(torch.enable_grad())
-            stack.enter_context(evaluation_mode(self.model))
+        """Work in eval mode and with gradients, and leave flags and the global generators as they were."""
+        with (
+            torch.inference_mode(False),
+            torch.enable_grad(),
+            evaluation_mode(self.model),
             # Captum reads activations through a DataLoader, which draws a seed, and libsvm asks NumPy for one.
-            stack.enter_context(seeded_generators(self.batches.device, self.seed))
-            stack.enter_context(tensor_outputs(self.model, self.targets, "target"))
+            seeded_generators(self.batches.device, self.seed),
+            tensor_outputs(self.model, self.targets, "target"),
+        ):
             self._check_outputs()
             yield
 
@@ -273,7 +267,7 @@ def prepare_experiments(
     model: nn.Module,
     layers: Sequence[str],
     inputs: Tensor,
-    target: int | Tensor,
+    target: Targets,
     method: str,
     C: float,
     batch_size: int,
@@ -281,31 +275,31 @@ def prepare_experiments(
     seed: int,
 ) -> Experiments:
     """Check what all experiments share."""
-    check_materialised("model", model)
-    names = _check_layers(model, layers)
-    check_number_of_images("inputs", inputs, 1)
-    targets = as_targets(target, len(inputs), "class", "classes").expand(len(inputs))
+    if isinstance(layers, str) or not layers:
+        raise TypeError(f"Expected argument `layers` to be a sequence of names, at least one, but got {layers!r}.")
+    names = list(dict.fromkeys(layers))
+    for name in names:
+        find_layer(model, name)
+    check_choice("method", method, METHODS)
+    check_range("C", C, 0, math.inf, open_low=True, open_high=True)
+    check_whole("batch_size", batch_size, 1)
+    check_images("inputs", inputs, 1)
+    targets = as_targets(target, len(inputs)).expand(len(inputs))
     reference = first_floating(model)
     place = torch.device(device or "cpu") if reference is None else reference.device
     batches = Batches(place, torch.float32 if reference is None else reference.dtype, batch_size)
     return Experiments(model, names, inputs, targets, batches, ConceptBankClassifier(method, C), seed)
 
 
-def check_number_of_images(label: str, images: Tensor, least: int, why: str = "") -> None:
-    """Raise unless an argument holds enough images."""
+def check_images(label: str, images: Tensor, least: int, why: str = "") -> None:
+    """Raise unless an argument holds finite images, and enough of them."""
+    check_axes(**{label: (images, "N C H W")})
     if len(images) < least:
         raise ValueError(f"Expected argument `{label}` to hold at least {least} images{why} but got {len(images)}.")
+    check_finite(label, images)
 
 
 def mean_of(values: Sequence[float] | np.ndarray) -> float:
     """Return the mean of the values that are no NaN; NaN without any."""
     defined = [value for value in values if not math.isnan(value)]
     return float(np.mean(defined)) if defined else math.nan
-
-
-def _check_layers(model: nn.Module, layers: Sequence[str]) -> list[str]:
-    names = list(dict.fromkeys(layers))
-    for name in names:
-        if isinstance(model, torch.jit.ScriptModule) or isinstance(find_layer(model, name), torch.jit.ScriptModule):
-            raise ValueError(script_refusal(f"TCAV at layer {name!r}"))
-    return names

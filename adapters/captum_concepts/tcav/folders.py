@@ -16,16 +16,17 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
-from captum_concepts._support.constraints import AXES, Function, Location, Whole, check_arguments
+from captum_concepts._support.checks import check_folder
 from captum_concepts._support.progress import progress
 from captum_concepts._support.shown import clip_text, describe
-from captum_concepts._support.visualise import figure_of
+from captum_concepts.attributions.outputs import Targets
 from captum_concepts.bank.folders import find_concept_folders, image_loader, warn_without_transform
+from captum_concepts.pictures.gallery import figure_of
 from captum_concepts.tcav.experiments import Experiments, mean_of, prepare_experiments
 from captum_concepts.tcav.score import (
-    SHARED,
     LayerScore,
     TCAVScore,
+    check_test,
     judge,
     needed_directions,
     permutation_score,
@@ -65,7 +66,6 @@ class TCAVScores(dict[str, TCAVScore]):
         ]
         return pd.DataFrame(rows, columns=["concept", "layer", *columns])
 
-    @check_arguments(ax=AXES)
     def plot(self, ax: Axes | None = None) -> tuple[Figure, Axes]:
         """Draw the scores as bars: a group for each concept, a bar for each layer, and the random images at the end.
 
@@ -84,8 +84,6 @@ class TCAVScores(dict[str, TCAVScore]):
 
         Raises
         ------
-        TypeError
-            If `ax` is no Axes.
         ValueError
             If there is no concept.
         """
@@ -142,18 +140,12 @@ def _draw_bar(
     ax.errorbar(place, mean, [[mean - defined.min()], [defined.max() - mean]], color="black", capsize=3, linewidth=1)
 
 
-@check_arguments(
-    **SHARED,
-    root=Location("folder", "a folder with one folder of images for each concept"),
-    transform=Function(),
-    num_workers=Whole(),
-)
 def tcav_folders(
     model: nn.Module,
     layers: Sequence[str],
     root: str | os.PathLike[str],
     inputs: Tensor,
-    target: int | Tensor,
+    target: Targets,
     *,
     transform: Callable[[Any], Any] | None = None,
     random: str = "random",
@@ -193,7 +185,7 @@ def tcav_folders(
         The folder.
     inputs : Tensor
         (N, C, H, W), the images whose logits are explained, as `transform` gives them.
-    target : int or Tensor
+    target : int, Tensor, list or array
         Class explained, one for all or (N,).
     transform : callable, optional
         As in `ConceptBank.from_folders`, like the next.
@@ -232,7 +224,7 @@ def tcav_folders(
     ValueError
         As in `tcav_score` and `ConceptBank.from_folders`, or if images of the folder and `inputs` differ in shape.
     TypeError
-        As in `tcav_score`, or if `transform` cannot be called.
+        As in `tcav_score`.
 
     Examples
     --------
@@ -247,6 +239,8 @@ def tcav_folders(
     ['dotted', 'striped']
     >>> figure, ax = scores.plot()
     """
+    root = check_folder("root", root, "a folder with one folder of images for each concept")
+    check_test(test, n_random, alpha)
     explained = prepare_experiments(model, layers, inputs, target, method, C, batch_size, device, seed)
     folders = find_concept_folders(root, random)
     if transform is None:

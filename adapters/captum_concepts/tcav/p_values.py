@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import stats
 
-from captum_concepts._support.constraints import Arrays, Choice, check_arguments
+from captum_concepts._support.checks import check_choice, to_array
 
 ADJUSTMENTS = ("holm", "bh", "none")
 
 
-@check_arguments(p_values=Arrays(low=0, high=1), adjust=Choice(ADJUSTMENTS))
-def adjust_p_values(p_values: Any, adjust: str = "holm") -> np.ndarray:
+def adjust_p_values(p_values: ArrayLike, adjust: str = "holm") -> np.ndarray:
     """Correct p-values for the number of tests.
 
     Parameters
@@ -32,8 +30,6 @@ def adjust_p_values(p_values: Any, adjust: str = "holm") -> np.ndarray:
 
     Raises
     ------
-    TypeError
-        If they are no numbers.
     ValueError
         If one is outside [0, 1], or `adjust` is something else.
 
@@ -43,7 +39,13 @@ def adjust_p_values(p_values: Any, adjust: str = "holm") -> np.ndarray:
     >>> adjust_p_values([0.01, 0.04, 0.03]).tolist()
     [0.03, 0.06, 0.06]
     """
-    values = np.asarray(p_values, dtype=np.float64).ravel()
+    check_choice("adjust", adjust, ADJUSTMENTS)
+    values = to_array("p_values", p_values).astype(np.float64).ravel()
+    if ((values < 0) | (values > 1)).any():
+        raise ValueError(
+            f"Expected argument `p_values` to lie in [0, 1], with NaN for no test, but got values from "
+            f"{np.nanmin(values):g} to {np.nanmax(values):g}."
+        )
     adjusted = values.copy()
     defined = ~np.isnan(values)
     n_tests = int(defined.sum())

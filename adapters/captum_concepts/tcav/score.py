@@ -13,26 +13,11 @@ import torch
 from scipy import stats
 from torch import Tensor, nn
 
-from captum_concepts._support.constraints import (
-    POSITIVE,
-    SHARE,
-    TEXT,
-    Choice,
-    Constraint,
-    Device,
-    Flag,
-    Instance,
-    Items,
-    Module,
-    Seed,
-    Tensors,
-    Whole,
-    check_arguments,
-)
+from captum_concepts._support.checks import check_axes, check_choice, check_range, check_whole
 from captum_concepts._support.progress import progress
 from captum_concepts._support.shown import describe, show_value
-from captum_concepts.bank.directions import METHODS
-from captum_concepts.tcav.experiments import Split, check_number_of_images, mean_of, prepare_experiments
+from captum_concepts.attributions.outputs import Targets
+from captum_concepts.tcav.experiments import Split, check_images, mean_of, prepare_experiments
 from captum_concepts.tcav.p_values import adjust_p_values
 
 
@@ -129,36 +114,15 @@ class TCAVContrast(NamedTuple):
 TESTS = ("permutation", "t")
 #: Random directions of the permutation test, and draws of the t-test.
 N_PERMUTED, N_DRAWS_T = 99, 20
-#: Constraints that `tcav_folders` has as well.
-SHARED: dict[str, Constraint] = {
-    "model": Module(),
-    "layers": Items(TEXT, "names of layers", least=1),
-    "inputs": Tensors("N, C, H, W", finite=True),
-    "alpha": SHARE,
-    "method": Choice(METHODS),
-    "test": Choice(TESTS),
-    "n_random": Whole(1),
-    "C": POSITIVE,
-    "batch_size": Whole(1),
-    "device": Device(),
-    "seed": Seed(),
-    "display_progressbar": Flag(),
-}
 
 
-@check_arguments(
-    **SHARED,
-    concept_images=Tensors("P, C, H, W", finite=True),
-    negative_images=Tensors("M, C, H, W", finite=True),
-    n_samples=Whole(1),
-)
 def tcav_score(
     model: nn.Module,
     layers: Sequence[str],
     concept_images: Tensor,
     negative_images: Tensor,
     inputs: Tensor,
-    target: int | Tensor,
+    target: Targets,
     *,
     test: str = "permutation",
     n_random: int | None = None,
@@ -201,8 +165,7 @@ def tcav_score(
     Parameters
     ----------
     model : nn.Module
-        Gives logits (N, K), or what holds them as `.logits` or first; left as it was. Everything runs on its device,
-        while other threads that explain it wait.
+        Gives logits (N, K), or what holds them as `.logits` or first; left as it was. Everything runs on its device.
     layers : sequence of str
         Dotted names. Their whole outputs are used, flattened.
     concept_images : Tensor
@@ -211,7 +174,7 @@ def tcav_score(
         (M, C, H, W) without it, at least four: random images. Of the images with the concept at most M / 2 are used.
     inputs : Tensor
         (N, C, H, W), the images whose logits are explained.
-    target : int or Tensor
+    target : int, Tensor, list or array
         Class explained, one for all or (N,).
     test : str
         "permutation" or "t".
@@ -244,10 +207,10 @@ def tcav_score(
     Raises
     ------
     ValueError
-        If a shape or number does not fit, a layer is not found or gives no tensor, there are too few images, the model
-        has no output `target`, or it has no gradients (quantised), weights (meta device) or hooks (ScriptModule).
+        If a shape or number does not fit, a layer is not found or gives no tensor, there are too few images, or the
+        model has no output `target`.
     TypeError
-        If `layers` is one string, `target` holds no integers, or a number is none.
+        If `layers` is one string.
 
     Examples
     --------
@@ -262,10 +225,18 @@ def tcav_score(
     >>> round(score.layers["0"].p_adjusted, 2)
     0.01
     """
+    check_test(test, n_random, alpha)
+    check_whole("n_samples", n_samples, 1)
     explained = prepare_experiments(model, layers, inputs, target, method, C, batch_size, device, seed)
+    # One shape: what is stacked goes through the model together.
+    check_axes(
+        inputs=(inputs, "N C H W"),
+        concept_images=(concept_images, "P C H W"),
+        negative_images=(negative_images, "M C H W"),
+    )
     if test == "permutation":
-        check_number_of_images("concept_images", concept_images, 2)
-        check_number_of_images("negative_images", negative_images, 4, " for random directions")
+        check_images("concept_images", concept_images, 2)
+        check_images("negative_images", negative_images, 4, " for random directions")
         images = torch.cat([concept_images, negative_images.to(concept_images)])
         positive, negative = np.split(np.arange(len(images)), [len(concept_images)])
         n_random = n_random or needed_directions(len(explained.layers), alpha)
@@ -282,7 +253,7 @@ def tcav_score(
         ("concept_images", concept_images, n_samples),
         ("negative_images", negative_images, 2 * n_samples),
     ):
-        check_number_of_images(label, images, least, why)
+        check_images(label, images, least, why)
     draws = _draw(len(concept_images), len(negative_images), n_random, n_samples, seed)
     pairs = [pair for i in range(0, 3 * n_random, 3) for pair in ((i, i + 1), (i + 2, i + 1))]
     results = {}
@@ -295,9 +266,6 @@ def tcav_score(
     return summarise_layers(results)
 
 
-@check_arguments(
-    first=Instance(TCAVScore, "what `tcav_score` returns"), second=Instance(TCAVScore, "what `tcav_score` returns")
-)
 def tcav_contrast(first: TCAVScore, second: TCAVScore) -> TCAVContrast:
     """Return the model contrast score of TCAV: how much more the concept matters to the first model.
 
@@ -313,11 +281,6 @@ def tcav_contrast(first: TCAVScore, second: TCAVScore) -> TCAVContrast:
     TCAVContrast
         The difference, and the same for random directions.
 
-    Raises
-    ------
-    TypeError
-        If one is no TCAVScore.
-
     Examples
     --------
     >>> from captum_concepts import TCAVScore, tcav_contrast
@@ -327,6 +290,14 @@ def tcav_contrast(first: TCAVScore, second: TCAVScore) -> TCAVContrast:
     TCAVContrast(score=0.5, baseline=-0.25)
     """
     return TCAVContrast(first.score - second.score, first.random_mean - second.random_mean)
+
+
+def check_test(test: str, n_random: int | None, alpha: float) -> None:
+    """Raise unless the settings of a test make sense."""
+    check_choice("test", test, TESTS)
+    check_range("alpha", alpha, 0, 1)
+    if n_random is not None:
+        check_whole("n_random", n_random, 1)
 
 
 def summarise_layers(layers: dict[str, LayerScore]) -> TCAVScore:
