@@ -8,14 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from captum_concepts._support.checks import check_range, check_whole
-from captum_concepts._support.constraints import AXES, SHARE, WEIGHT, Instance, Items, Number, Whole, check_arguments
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
-@check_arguments(t_1=SHARE, t_2=Number(0, 2), rate=WEIGHT)
 @dataclass(frozen=True)
 class TieSchedule:
     """The share eta of the elements that is tied at each step: all at first, then fewer, at last none.
@@ -45,8 +43,6 @@ class TieSchedule:
 
     Raises
     ------
-    TypeError
-        If one is not a number.
     ValueError
         If a share lies outside its range, or the rate is negative or not finite.
     """
@@ -57,9 +53,10 @@ class TieSchedule:
 
     def __post_init__(self) -> None:
         """Raise if the schedule is invalid."""
+        check_range("t_1", self.t_1, 0, 1)
         check_range("t_2", self.t_2, self.t_1, 2)
+        check_range("rate", self.rate, 0, math.inf, open_high=True)
 
-    @check_arguments(step=Whole(), n_steps=Whole(1))
     def eta(self, step: int, n_steps: int) -> float:
         """Return the share that is tied at a step.
 
@@ -78,7 +75,7 @@ class TieSchedule:
         Raises
         ------
         TypeError
-            If one is not a whole number.
+            If `step` is not a whole number.
         ValueError
             If there is no such step.
         """
@@ -88,9 +85,6 @@ class TieSchedule:
         return 0.0 if done >= self.t_2 else math.exp(-self.rate * (done - self.t_1))
 
 
-@check_arguments(
-    schedule=Instance(TieSchedule, "a TieSchedule"), n_steps=Whole(1), measured=Items(SHARE, "shares"), ax=AXES
-)
 def plot_schedule(
     schedule: TieSchedule, n_steps: int = 50, measured: Sequence[float] | None = None, ax: Axes | None = None
 ) -> tuple[Figure, Axes]:
@@ -114,10 +108,8 @@ def plot_schedule(
 
     Raises
     ------
-    TypeError
-        If an argument is of another kind.
     ValueError
-        If there is no step, or more shares than steps.
+        If there are more shares than steps.
     """
     shares = measured or []
     if len(shares) > n_steps:

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Generator, Tensor
 
-from captum_concepts._support.checks import as_list, check_kind, check_range, check_whole
-from captum_concepts._support.constraints import Choice, Instance, check_arguments
+from captum_concepts._support.checks import as_list, check_choice, check_kind, check_range, check_whole
 from captum_concepts._support.shown import describe, one_line
 from quantus_concepts.diffusion.schedule import TieSchedule
 
@@ -66,7 +65,6 @@ class TiedScheduler:
     timesteps: Any
     _shares: dict[int, Tensor]
 
-    @check_arguments(quantile=Choice(QUANTILES))
     def __new__(cls, scheduler: Any, eta: TieSchedule | float, quantile: str = "element") -> TiedScheduler:
         """Make an object of a class derived from the scheduler's."""
         kind = f"the class {scheduler.__name__}" if isinstance(scheduler, type) else type(scheduler).__name__
@@ -79,6 +77,7 @@ class TiedScheduler:
             raise TypeError(
                 f"Expected argument `scheduler` to be the scheduler of a pipeline but got {kind}, a tied one."
             )
+        check_choice("quantile", quantile, QUANTILES)
         if not isinstance(eta, TieSchedule):
             check_range("eta", eta, 0, 1)
         base: Any = type(scheduler)
@@ -170,7 +169,6 @@ class TiedPair(NamedTuple):
         return one_line(self)
 
 
-@check_arguments(latents=Instance(torch.Tensor, "a tensor"))
 def tied_pair(
     pipeline: Any,
     prompt: str | Sequence[str],
@@ -217,8 +215,8 @@ def tied_pair(
     Raises
     ------
     TypeError
-        If the pipeline cannot be called with prompts and generators or has no scheduler with `step`, or an argument is
-        of another kind.
+        If the pipeline cannot be called with prompts and generators or has no scheduler with `step`, a prompt is no
+        text, or eta no number.
     ValueError
         If there are not as many guidance prompts, generators or latents as prompts, or eta lies outside [0, 1].
     """
@@ -245,7 +243,7 @@ def tied_pair(
     return TiedPair(images[:n_pairs], images[n_pairs:], scheduler.shares)
 
 
-def _texts(name: str, value: Any) -> list[str]:
+def _texts(name: str, value: str | Sequence[str]) -> list[str]:
     texts = [value] if isinstance(value, str) else as_list(name, value, "texts")
     for text in texts:
         check_kind(name, text, str, "a text or several")
@@ -271,7 +269,7 @@ def _check_pipeline(pipeline: Any) -> None:
         )
 
 
-def _generators(generator: Any, n_pairs: int) -> list[Generator]:
+def _generators(generator: Generator | Sequence[Generator] | int, n_pairs: int) -> list[Generator]:
     """Return one generator for each reference, and then one in the same state for each guide."""
     if isinstance(generator, Generator):
         references = [generator] * n_pairs

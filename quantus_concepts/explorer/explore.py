@@ -17,12 +17,12 @@ import numpy as np
 import torch
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
+from numpy.typing import ArrayLike
 from PIL import Image
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from captum_concepts._support.checks import check_binary, check_shape, to_tensor
-from captum_concepts._support.constraints import TEXT, Location, Whole, check_arguments
+from captum_concepts._support.checks import check_binary, check_path, check_shape, check_whole, to_tensor
 from captum_concepts._support.files import check_target, write_atomically
 from captum_concepts._support.shown import describe
 from captum_concepts.backbones.embedding import USUAL, read_batch
@@ -33,6 +33,7 @@ from quantus_concepts.functional import cem
 from quantus_concepts.functional.regions import point_hits
 from quantus_concepts.metrics.concepts.cem import to_presence
 from quantus_concepts.metrics.host.checks import to_classes, to_parts, to_points, truth_lookup
+from quantus_concepts.metrics.host.model import ConceptModel
 
 _MEGABYTE = 1_000_000
 #: Largest page, which a browser still opens at once.
@@ -79,7 +80,6 @@ class Explorer:
         style = "width:100%;height:760px;border:1px solid #8886;border-radius:6px"
         return f'<iframe title="Concept explorer" sandbox="allow-scripts" style="{style}" srcdoc="{source}"></iframe>'
 
-    @check_arguments(path=Location())
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the page as one file, which needs no network.
 
@@ -90,35 +90,28 @@ class Explorer:
 
         Raises
         ------
-        TypeError
-            If it is no path.
         FileNotFoundError
             If its folder does not exist.
+        IsADirectoryError
+            If it is a folder.
         """
-        target = check_target(Path(path), "the page")
+        target = check_target(check_path("path", path), "the page")
         with write_atomically(target) as temporary:
             temporary.write_text(self.html, encoding="utf-8")
         self.path = target
 
 
-@check_arguments(
-    out=Location(),
-    title=TEXT,
-    n_images=Whole(1),
-    picture_size=Whole(32),
-    batch_size=Whole(1),
-)
 def explore(
-    model: Any,
-    images: Any,
+    model: ConceptModel,
+    images: Tensor | ArrayLike | Iterable[Any],
     out: str | os.PathLike[str] | None = None,
     *,
-    labels: Any = None,
-    concept_labels: Any = None,
-    points: Any = None,
-    part_of_concept: Any = None,
+    labels: Tensor | ArrayLike | None = None,
+    concept_labels: Tensor | ArrayLike | None = None,
+    points: Tensor | ArrayLike | None = None,
+    part_of_concept: Tensor | ArrayLike | None = None,
     class_names: Sequence[str] | None = None,
-    pictures: Any = None,
+    pictures: Tensor | ArrayLike | None = None,
     title: str = "Concept explorer",
     n_images: int = 100,
     picture_size: int = 320,
@@ -188,7 +181,10 @@ def explore(
     >>> page.path.name
     'explore.html'
     """
-    target = None if out is None else check_target(out, "the page")
+    n_images = check_whole("n_images", n_images, 1)
+    picture_size = check_whole("picture_size", picture_size, 32)
+    batch_size = check_whole("batch_size", batch_size, 1)
+    target = None if out is None else check_target(check_path("out", out), "the page")
     truth = {}
     for name, value, check in (
         ("labels", labels, to_classes),

@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
-from captum_concepts._support.checks import check_path, check_shape, different_names, to_array
-from captum_concepts._support.constraints import Dictionary, Flag, Floats, Instance, Whole, check_arguments
-from captum_concepts._support.disk_cache import FileHashes
+from captum_concepts._support.checks import check_axes, check_shape, check_whole, different_names, to_array
 from captum_concepts._support.fingerprints import fingerprint_of
 from captum_concepts._support.progress import progress
 from captum_concepts._support.running import to_host
@@ -29,10 +28,9 @@ from quantus_concepts.functional.overlay import to_levels, usable_maps
 from quantus_concepts.pasta.cache import EmbeddingCache
 from quantus_concepts.pasta.encoders.encoder import Encoder, check_image_form, check_image_values, check_images
 from quantus_concepts.pasta.encoders.object_encoder import as_encoder
-from quantus_concepts.pasta.presentation import PRESENTATION, Presentation
+from quantus_concepts.pasta.presentation import Presentation
 from quantus_concepts.pasta.scorer import Scorer
 
-_MAPS = Floats("N, h, w", filled=True)
 #: Part of every key; raised whenever the same settings give another picture or text.
 VERSION = 2
 
@@ -90,12 +88,6 @@ class Embedder:
         If a setting is none of those named, or there is a cache and no telling one encoder from another.
     """
 
-    @check_arguments(
-        **PRESENTATION,
-        cache=Instance(EmbeddingCache | str | Path, "a folder"),
-        batch_size=Whole(1),
-        display_progressbar=Flag(),
-    )
     def __init__(
         self,
         encoder: Encoder | str | Any,
@@ -118,17 +110,16 @@ class Embedder:
         self.presentation = Presentation(
             saliency, weight, colours, size, normalise, n_top, ascending, template, concepts, trailing_comma, sentence
         )
-        self.batch_size = batch_size
+        self.batch_size = check_whole("batch_size", batch_size, 1)
         self.display_progressbar = display_progressbar
         self.encoder = as_encoder(encoder)
-        self.cache = EmbeddingCache(check_path("cache", cache)) if isinstance(cache, str | Path) else cache
+        self.cache = EmbeddingCache(cache) if isinstance(cache, str | Path) else cache
         self._cached = CachedEncoder(self.encoder, self.cache, self.batch_size)
 
     def __repr__(self) -> str:
         return self.presentation.line_of(self, repr(self.name), cache=self.cache)
 
     @classmethod
-    @check_arguments(settings=Dictionary())
     def from_settings(cls, encoder: Encoder | str | Any, settings: Mapping[str, Any], **overrides: Any) -> Embedder:
         """Return an embedder with the settings of another.
 
@@ -175,14 +166,14 @@ class Embedder:
         return asdict(self.presentation)
 
     @torch.no_grad()
-    def pictures(self, images: Tensor, maps: Tensor) -> Tensor:
+    def pictures(self, images: Tensor | ArrayLike, maps: Tensor | ArrayLike) -> Tensor:
         """Show maps as the encoder is given them.
 
         Parameters
         ----------
-        images : Tensor
+        images : Tensor or array_like
             (N, 3, H, W), floating, in [0, 1].
-        maps : Tensor
+        maps : Tensor or array_like
             (N, h, w), floating.
 
         Returns
@@ -193,22 +184,23 @@ class Embedder:
         Raises
         ------
         TypeError
-            If an argument is not a tensor of a floating-point dtype.
+            If an argument is not of a floating-point dtype.
         ValueError
             As in `embed_maps`.
         """
+        images, maps = torch.as_tensor(images), torch.as_tensor(maps)
         check_pairs(images, maps)
         return self.presentation.levels(images, maps, self.presentation.normalise).float() / 255
 
     @torch.no_grad()
-    def embed_maps(self, images: Tensor, maps: Tensor, *, checked: bool = False) -> Tensor:
+    def embed_maps(self, images: Tensor | ArrayLike, maps: Tensor | ArrayLike, *, checked: bool = False) -> Tensor:
         """Embed maps of one batch of images.
 
         Parameters
         ----------
-        images : Tensor
+        images : Tensor or array_like
             (N, 3, H, W), floating, in [0, 1].
-        maps : Tensor
+        maps : Tensor or array_like
             (N, h, w), floating, of any range and size. A constant map shows nothing but is embedded; `usable_maps`
             tells it.
         checked : bool
@@ -223,20 +215,21 @@ class Embedder:
         Raises
         ------
         TypeError
-            If an argument is not a tensor of a floating-point dtype.
+            If an argument is not of a floating-point dtype.
         ValueError
             If shapes do not fit, images are outside [0, 1], or a map holds NaN or infinity.
         """
+        images, maps = torch.as_tensor(images), torch.as_tensor(maps)
         check_pairs(images, maps, values=not checked)
         return self._embed_pairs(images, maps, [self.presentation.normalise] * len(images), images.device)
 
     @torch.no_grad()
-    def embed_drawings(self, pictures: Tensor) -> Tensor:
+    def embed_drawings(self, pictures: Tensor | ArrayLike) -> Tensor:
         """Embed explanations as people saw them: only the encoder's own preprocessing changes them.
 
         Parameters
         ----------
-        pictures : Tensor
+        pictures : Tensor or array_like
             (N, 3, H, W), floating, in [0, 1]; rounded to 8 bits.
 
         Returns
@@ -247,20 +240,21 @@ class Embedder:
         Raises
         ------
         TypeError
-            If `pictures` is not a tensor of a floating-point dtype.
+            If `pictures` are not of a floating-point dtype.
         ValueError
             If the shape is wrong or values are outside [0, 1].
         """
+        pictures = torch.as_tensor(pictures)
         check_images(pictures)
         return self._cached.of_drawings(to_levels(pictures))
 
     @torch.no_grad()
-    def embed_concepts(self, values: Tensor | np.ndarray, names: Sequence[str]) -> Tensor:
+    def embed_concepts(self, values: Tensor | ArrayLike, names: Sequence[str]) -> Tensor:
         """Embed importances of the same concepts for several images.
 
         Parameters
         ----------
-        values : Tensor or np.ndarray
+        values : Tensor or array_like
             (N, L) importances of any sign.
         names : sequence of str
             (L,), all different.
@@ -303,8 +297,6 @@ class Embedder:
         ValueError
             If one cannot be embedded, as in `embed_maps` and `embed_concepts`.
         """
-        if not hasattr(explanations, "__len__"):
-            raise TypeError(f"Expected argument `explanations` to be a sequence but got {explanations!r}.")
         out = torch.empty(len(explanations), self.dim)
         waiting: dict[str, dict[int, Any]] = {modality: {} for modality in MODALITIES}
         embedders: dict[str, Callable[[list[Any]], Tensor]] = {
@@ -390,7 +382,11 @@ class Embedder:
 def check_pairs(images: Tensor, maps: Tensor, *, values: bool = True) -> None:
     """Raise unless maps are (N, h, w), and of images (N, 3, H, W); and finite, and in [0, 1], where values count."""
     check_image_form(images)
-    _MAPS.check("maps", maps, {"N": len(images)})
+    if not maps.is_floating_point():
+        raise TypeError(f"Expected argument `maps` to be floating but got {str(maps.dtype)[6:]}.")
+    check_axes(images=(images, "N 3 H W"), maps=(maps, "N h w"))
+    if not all(maps.shape[1:]):
+        raise ValueError(f"Expected argument `maps` to have places but got shape {tuple(maps.shape)}.")
     if not values or not images.numel():
         return
     low, high, finite = to_host(*torch.aminmax(images.detach()), finite_rows(maps))
@@ -439,7 +435,6 @@ class CachedEncoder:
         self.encoder = encoder
         self.cache = cache
         self.batch_size = batch_size
-        self._hashes = None if cache is None else FileHashes(cache.folder / "files")
 
     def of_maps(
         self,
@@ -507,11 +502,10 @@ class CachedEncoder:
         self, kind: str, settings: Sequence[Mapping[str, Any]], contents: Iterable[Iterable[Any]]
     ) -> list[str] | None:
         """Return a key for each item: of the encoder, of how the item is shown, and of what is in it."""
-        if self._hashes is None:
+        if self.cache is None:
             return None
         # Asked each time: the weights of a user's model may have changed.
-        remembering = getattr(self.encoder, "fingerprint_with", None)
-        encoder = self.encoder.fingerprint if remembering is None else remembering(self._hashes)
+        encoder = self.encoder.fingerprint
         keys = []
         for how, parts in zip(settings, contents, strict=True):
             head = {"version": VERSION, "kind": kind, "encoder": encoder, "settings": how}

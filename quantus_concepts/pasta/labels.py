@@ -5,13 +5,13 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection, Sequence
 from numbers import Integral
-from typing import Any
+from typing import TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from captum_concepts._support.checks import check_range
+from captum_concepts._support.checks import check_range, to_class_indices
 from captum_concepts._support.files import shorten
 from captum_concepts._support.running import to_host
 
@@ -55,6 +55,8 @@ LABEL_ALIASES = {
 }
 #: Place of what has no label.
 UNLABELLED = -1
+#: Names or places of classes, one for each item; None for no labels at all.
+Labels: TypeAlias = Tensor | np.ndarray | Collection[str | int | None] | None
 
 
 def label_index(labels: Sequence[str], name: str) -> int:
@@ -70,14 +72,12 @@ def label_index(labels: Sequence[str], name: str) -> int:
     )
 
 
-def label_indices(labels: Sequence[str], chosen: Any, n_items: int) -> Tensor:
+def label_indices(labels: Sequence[str], chosen: Labels, n_items: int) -> Tensor:
     """Return the indices of chosen labels, which are names or indices."""
-    if isinstance(chosen, str) or not isinstance(chosen, Tensor | np.ndarray | Collection):
+    if isinstance(chosen, str | set | frozenset) or not isinstance(chosen, Tensor | np.ndarray | Collection):
         raise ValueError(f"Expected argument `labels` to hold a label for each of {n_items} items but got {chosen!r}.")
-    if isinstance(chosen, Tensor):
-        places = chosen
-    else:
-        items = chosen.tolist() if isinstance(chosen, np.ndarray) else list(chosen)
+    items = [] if isinstance(chosen, Tensor) else chosen.tolist() if isinstance(chosen, np.ndarray) else list(chosen)
+    if any(item is None or isinstance(item, str) for item in items):
         wrong = [
             item for item in items if item is not None and (type(item) is bool or not isinstance(item, str | Integral))
         ]
@@ -88,15 +88,10 @@ def label_indices(labels: Sequence[str], chosen: Any, n_items: int) -> Tensor:
         except ValueError as error:
             raise ValueError(f"Argument `labels` cannot be used. {error}") from error
         places = torch.as_tensor([UNLABELLED if item is None else indices.get(item, item) for item in items])
+    else:
+        places = to_class_indices("labels", chosen)
     if tuple(places.shape) != (n_items,):
         raise ValueError(f"Expected argument `labels` to have shape (N,) = ({n_items},) but got {tuple(places.shape)}.")
-    if places.is_floating_point() or places.dtype == torch.bool:
-        if n_items:
-            raise ValueError(
-                f"Expected argument `labels` to hold names or whole numbers but got {places.dtype}. "
-                "Convert it with .long()."
-            )
-        return places.long()
     for extreme in to_host(*torch.aminmax(places)) if n_items else ():
         check_range("labels", int(extreme), UNLABELLED, len(labels) - 1)
-    return places.long()
+    return places

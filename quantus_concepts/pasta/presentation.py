@@ -9,8 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from captum_concepts._support.checks import check_kind
-from captum_concepts._support.constraints import SHARE, Choice, Constraint, Flag, Whole, check_arguments
+from captum_concepts._support.checks import check_choice, check_range, check_whole
 from captum_concepts._support.shown import describe
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation
 from quantus_concepts.functional.overlay import (
@@ -81,7 +80,6 @@ def released_sentence(
 
 def check_template(template: str) -> None:
     """Raise unless a template is empty or says where the names go."""
-    check_kind("template", template, str, "a sentence")
     if template and SLOT not in template:
         raise ValueError(
             f"Expected argument `template` to have {SLOT} where the names of the concepts go but got {template!r}."
@@ -94,20 +92,6 @@ CONCEPTS = ("sentence", "weighted")
 MAX_SIZE = 2048
 
 
-PRESENTATION: dict[str, Constraint] = {
-    "saliency": Choice(SALIENCIES),
-    "weight": SHARE,
-    "size": Whole(1, MAX_SIZE),
-    "normalise": Choice(NORMALISATIONS),
-    "n_top": Whole(1),
-    "ascending": Flag(),
-    "concepts": Choice(CONCEPTS),
-    "trailing_comma": Flag(),
-    "sentence": Choice(SENTENCES),
-}
-
-
-@check_arguments(**PRESENTATION)
 @dataclass
 class Presentation:
     """How explanations are shown: the arguments of `Embedder` that settle what is embedded, under its names."""
@@ -125,6 +109,16 @@ class Presentation:
     sentence: str = "ours"
 
     def __post_init__(self) -> None:
+        check_choice("saliency", self.saliency, SALIENCIES)
+        check_range("weight", self.weight, 0, 1)
+        check_choice("normalise", self.normalise, NORMALISATIONS)
+        check_choice("concepts", self.concepts, CONCEPTS)
+        check_choice("sentence", self.sentence, SENTENCES)
+        # Plain numbers and bools: NumPy's are no JSON.
+        self.weight = float(self.weight)
+        self.size = check_whole("size", self.size, 1, MAX_SIZE)
+        self.n_top = check_whole("n_top", self.n_top, 1)
+        self.ascending, self.trailing_comma = bool(self.ascending), bool(self.trailing_comma)
         colour_map(self.colours)
         check_template(self.template)
         changed = self.template or self.concepts != "sentence" or self.ascending or not self.trailing_comma
@@ -133,8 +127,6 @@ class Presentation:
                 "Expected arguments `template`, `concepts`, `ascending` and `trailing_comma` as they are by default "
                 'with sentence="release", which is fixed. Leave them out.'
             )
-        # A NumPy number is no JSON.
-        self.weight = float(self.weight)
 
     def line_of(self, embedder: object, *facts: str, **settings: Any) -> str:
         """Return an embedder on one line, with the settings that are not the default."""

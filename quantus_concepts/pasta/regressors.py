@@ -7,19 +7,20 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from sklearn.linear_model import Lasso, Ridge
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVR
 from torch import Tensor
 
-from captum_concepts._support.checks import to_numpy
-from captum_concepts._support.constraints import Choice, Dictionary, check_arguments
+from captum_concepts._support.checks import check_choice, to_numpy
 from captum_concepts._support.running import keep_numpy_state
 from captum_concepts._support.shown import describe
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
+from quantus_concepts.pasta.labels import Labels
 from quantus_concepts.pasta.scorer import Scorer
-from quantus_concepts.pasta.training import EMBEDDINGS, item_rows, training_data
+from quantus_concepts.pasta.training import item_rows, training_data
 
 #: Estimator of each kind and its parameters, for inputs of mean 0 and deviation 1 and votes of 1 to 5.
 KINDS: dict[str, tuple[Callable[..., Any], Mapping[str, Any]]] = {
@@ -62,13 +63,13 @@ class Regressor:
     def __repr__(self) -> str:
         return describe(self, self.kind, dim=self.dim, questions=self.questions, n_labels=len(self.labels or ()))
 
-    def score(self, embeddings: Tensor, labels: Tensor | Sequence[str | int | None] | None = None) -> Tensor:
+    def score(self, embeddings: Tensor | ArrayLike, labels: Labels = None) -> Tensor:
         """Predict ratings.
 
         Parameters
         ----------
-        embeddings : Tensor
-            (N, d), floating.
+        embeddings : Tensor or array_like
+            (N, d).
         labels : Tensor, array or sequence, optional
             N names or indices; -1, or None among names, for no label. None for no labels.
 
@@ -79,11 +80,10 @@ class Regressor:
 
         Raises
         ------
-        TypeError
-            If `embeddings` is no floating-point tensor.
         ValueError
             If embeddings or labels do not fit.
         """
+        embeddings = torch.as_tensor(embeddings)
         inputs = to_numpy(self._template.inputs(embeddings, labels))
         scores = np.full((len(inputs), len(self.questions)), np.nan, dtype=np.float32)
         finite = np.isfinite(inputs).all(1)
@@ -92,14 +92,13 @@ class Regressor:
         return torch.as_tensor(scores.clip(MIN_VOTE, MAX_VOTE)).to(embeddings.device)
 
 
-@check_arguments(kind=Choice(KINDS), embeddings=EMBEDDINGS, parameters=Dictionary())
 def fit_regressor(
     kind: str,
-    embeddings: Tensor,
-    targets: Any,
-    labels: Any = None,
+    embeddings: Tensor | ArrayLike,
+    targets: Tensor | ArrayLike,
+    labels: Labels = None,
     *,
-    train: Any = None,
+    train: Tensor | ArrayLike | None = None,
     questions: Sequence[str] | None = None,
     label_names: Sequence[str] | None = None,
     parameters: Mapping[str, Any] | None = None,
@@ -114,8 +113,8 @@ def fit_regressor(
     ----------
     kind : str
         "ridge", "lasso" or "svm".
-    embeddings : Tensor
-        (N, d), floating, finite.
+    embeddings : Tensor or array_like
+        (N, d), finite.
     targets : array or tensor
         (N, Q), or (N,) for one question: votes in [1, 5], NaN where one is missing.
     labels : Tensor, array or sequence, optional
@@ -136,16 +135,16 @@ def fit_regressor(
 
     Raises
     ------
-    TypeError
-        If `embeddings` is no floating-point tensor.
     ValueError
-        If an argument does not fit, or a question has no vote to learn from.
+        If there is no such kind, an argument does not fit, or a question has no vote to learn from.
     """
+    check_choice("kind", kind, KINDS)
     data = training_data(embeddings, targets, labels, questions, label_names)
-    rows = item_rows("train", np.arange(len(embeddings)) if train is None else train, len(embeddings))
+    n_items = len(data.embeddings)
+    rows = item_rows("train", np.arange(n_items) if train is None else train, n_items)
     if not len(rows):
         raise ValueError("Expected argument `train` to hold at least one item but it is empty.")
-    template = Scorer(embeddings.shape[1], data.questions, data.label_names, hidden=(1,))
+    template = Scorer(data.embeddings.shape[1], data.questions, data.label_names, hidden=(1,))
     inputs = to_numpy(template.inputs(data.embeddings, data.labels))[rows]
     make, defaults = KINDS[kind]
     models = []

@@ -8,16 +8,17 @@ from itertools import pairwise
 from typing import Any
 
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor, nn
 from torch.nn import functional
 
-from captum_concepts._support.constraints import TEXT, Dictionary, Floats, Instance, Items, Seed, Whole, check_arguments
+from captum_concepts._support.checks import check_whole
 from captum_concepts._support.running import without_autocast
 from captum_concepts._support.shown import describe
 from quantus_concepts.datasets.ratings.explanations import check_questions
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
 from quantus_concepts.pasta.encoders.open_clip_encoder import PRESETS
-from quantus_concepts.pasta.labels import RELEASED_LABELS, label_indices
+from quantus_concepts.pasta.labels import RELEASED_LABELS, Labels, label_indices
 
 #: Sizes of the embeddings of the encoders that the released scorers were trained on.
 RELEASED_ENCODERS = {name: preset.dim for name, preset in PRESETS.items()}
@@ -65,14 +66,6 @@ class Scorer(nn.Module):
         If a size is below 1, a question is unknown or occurs twice, or labels are not different names.
     """
 
-    @check_arguments(
-        dim=Whole(1),
-        hidden=Items(Whole(1), "sizes of layers"),
-        encoder=TEXT,
-        settings=Dictionary(),
-        metadata=Dictionary(),
-        seed=Seed(),
-    )
     def __init__(
         self,
         dim: int,
@@ -86,15 +79,15 @@ class Scorer(nn.Module):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        self.dim = dim
+        self.dim = check_whole("dim", dim, 1)
         self.questions = check_questions(questions)
         self.labels = None if labels is None else _check_labels(labels)
-        self.hidden = tuple(hidden)
+        self.hidden = tuple(check_whole("hidden", size, 1) for size in hidden)
         self.encoder = encoder
         self.settings = None if settings is None else dict(settings)
         self.metadata = dict(metadata or {})
         sizes = [len(self.labels or ()) + self.dim, *self.hidden, 1]
-        generator = torch.Generator().manual_seed(seed)
+        generator = torch.Generator().manual_seed(int(seed))
         self.weights, self.biases = nn.ParameterList(), nn.ParameterList()
         for n_in, n_out in pairwise(sizes):
             bound = 1 / math.sqrt(n_in)
@@ -118,13 +111,13 @@ class Scorer(nn.Module):
         n_labels = len(self.labels or ())
         return describe(self, dim=self.dim, questions=self.questions, n_labels=n_labels, encoder=self.encoder)
 
-    def inputs(self, embeddings: Tensor, labels: Tensor | Sequence[str | int | None] | None = None) -> Tensor:
+    def inputs(self, embeddings: Tensor | ArrayLike, labels: Labels = None) -> Tensor:
         """Put one-hot labels before embeddings.
 
         Parameters
         ----------
-        embeddings : Tensor
-            (N, d), floating, on any device.
+        embeddings : Tensor or array_like
+            (N, d), on any device.
         labels : Tensor, array or sequence, optional
             N names, or indices into `labels`; -1, or None among names, where there is none. None for no labels.
 
@@ -135,13 +128,11 @@ class Scorer(nn.Module):
 
         Raises
         ------
-        TypeError
-            If `embeddings` is no floating-point tensor.
         ValueError
             If the embeddings are of another size than the scorer's, a label is unknown, or labels are given to a
             scorer that was trained without.
         """
-        Floats("...").check_kind("embeddings", embeddings)
+        embeddings = torch.as_tensor(embeddings)
         if embeddings.ndim != 2 or embeddings.shape[1] != self.dim:
             expected = f"`embeddings` to have shape (N, d) = (*, {self.dim})"
             raise ValueError(
@@ -216,12 +207,12 @@ class Scorer(nn.Module):
             values.append(torch.baddbmm(bias[:, None], values[-1], weight.transpose(1, 2)).relu_())
         return values
 
-    def forward(self, embeddings: Tensor, labels: Tensor | Sequence[str | int | None] | None = None) -> Tensor:
+    def forward(self, embeddings: Tensor | ArrayLike, labels: Labels = None) -> Tensor:
         """Return outputs before they are made votes.
 
         Parameters
         ----------
-        embeddings : Tensor
+        embeddings : Tensor or array_like
             (N, d), as in `inputs`.
         labels : Tensor, array or sequence, optional
             As in `inputs`.
@@ -235,13 +226,17 @@ class Scorer(nn.Module):
 
     @torch.no_grad()
     def score(
-        self, embeddings: Tensor, labels: Tensor | Sequence[str | int | None] | None = None, *, clip: bool = True
+        self,
+        embeddings: Tensor | ArrayLike,
+        labels: Labels = None,
+        *,
+        clip: bool = True,
     ) -> Tensor:
         """Predict ratings.
 
         Parameters
         ----------
-        embeddings : Tensor
+        embeddings : Tensor or array_like
             (N, d), as in `inputs`.
         labels : Tensor, array or sequence, optional
             As in `inputs`.
@@ -287,7 +282,6 @@ class Scorer(nn.Module):
         )
 
     @classmethod
-    @check_arguments(scorers=Items(Instance(lambda: Scorer, "a Scorer"), "scorers", least=1))
     def join(cls, scorers: Sequence[Scorer]) -> Scorer:
         """Make one scorer of several that answer different questions.
 
@@ -306,6 +300,8 @@ class Scorer(nn.Module):
         ValueError
             If there is none, or they do not belong together.
         """
+        if not scorers:
+            raise ValueError("Expected argument `scorers` to hold scorers, at least 1, but got 0.")
         first = scorers[0]
         for other in scorers[1:]:
             for name in ("dim", "labels", "hidden", "encoder", "settings"):
@@ -352,7 +348,8 @@ def _join_metadata(scorers: Sequence[Scorer]) -> dict[str, Any]:
 
 
 def _check_labels(labels: Sequence[str]) -> list[str]:
-    listed = [] if isinstance(labels, str) or not isinstance(labels, Collection) else list(labels)
+    # A set has no order, and the one-hot input has one.
+    listed = [] if isinstance(labels, str | set | frozenset) or not isinstance(labels, Collection) else list(labels)
     if not listed or not all(isinstance(name, str) for name in listed) or len(set(listed)) < len(listed):
         raise ValueError(
             f"Expected argument `labels` to hold different names, or to be None for a scorer without labels, "

@@ -16,7 +16,6 @@ from safetensors.torch import save
 from torch import Tensor
 
 from captum_concepts._support.checks import check_choice, check_path
-from captum_concepts._support.constraints import Device, Instance, Location, Whole, check_arguments
 from captum_concepts._support.files import check_target, parse_json, shorten, write_atomically
 from captum_concepts.backbones.weights import read_state
 from quantus_concepts.datasets.ratings.explanations import QUESTIONS
@@ -36,7 +35,6 @@ _FIELDS = ("dim", "questions", "labels", "hidden", "encoder", "settings", "metad
 _TORCH_SUFFIXES = (".pth", ".pt", ".bin", ".ckpt")
 
 
-@check_arguments(scorer=Instance(Scorer, "a Scorer"), path=Location())
 def save_scorer(scorer: Scorer, path: str | os.PathLike[str]) -> None:
     """Write a scorer as one safetensors file, with all that belongs to it as metadata.
 
@@ -58,7 +56,7 @@ def save_scorer(scorer: Scorer, path: str | os.PathLike[str]) -> None:
     IsADirectoryError
         If it is a folder.
     """
-    target = check_target(path, "a scorer")
+    target = check_target(check_path("path", path), "a scorer")
     if target.suffix != ".safetensors":
         raise ValueError(f"Expected argument `path` to end in .safetensors but got {target.name!r}.")
     content = scorer_bytes(scorer)
@@ -84,7 +82,6 @@ def scorer_bytes(scorer: Scorer) -> bytes:
     return len(head).to_bytes(8, "little") + head + content[8 + size :]
 
 
-@check_arguments(dim=Whole(1), device=Device(there=True))
 def load_scorer(
     source: str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]],
     *,

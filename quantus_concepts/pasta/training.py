@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Event
 from typing import Any, NoReturn
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 from torch.nn import functional
 
-from captum_concepts._support.checks import check_numbers, check_shape
-from captum_concepts._support.constraints import (
-    Choice,
-    Device,
-    Dictionary,
-    Flag,
-    Floats,
-    Instance,
-    Number,
-    Seed,
-    Whole,
-    check_arguments,
+from captum_concepts._support.checks import (
+    check_axes,
+    check_choice,
+    check_finite,
+    check_numbers,
+    check_range,
+    check_shape,
+    check_whole,
+    to_tensor,
 )
 from captum_concepts._support.progress import progress
 from captum_concepts._support.running import warn_user
@@ -33,7 +31,7 @@ from quantus_concepts.datasets.ratings.rated import item_indices
 from quantus_concepts.functional.agreement import quadratic_kappa
 from quantus_concepts.functional.rating_losses import LOSS_WEIGHTS, check_weights, pasta_slopes
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
-from quantus_concepts.pasta.labels import label_indices
+from quantus_concepts.pasta.labels import Labels, label_indices
 from quantus_concepts.pasta.scorer import Scorer, as_votes
 
 
@@ -49,13 +47,18 @@ class TrainingData:
 
 
 def training_data(
-    embeddings: Tensor,
-    targets: Any,
-    labels: Any,
+    embeddings: Tensor | ArrayLike,
+    targets: Tensor | ArrayLike,
+    labels: Labels,
     questions: Sequence[str] | None,
     label_names: Sequence[str] | None,
 ) -> TrainingData:
     """Check what is to be learned from."""
+    embeddings = to_tensor("embeddings", embeddings)
+    check_axes(embeddings=(embeddings, "N d"))
+    # The message needs the values on the CPU; only a failure pays for that.
+    if not embeddings.isfinite().all():
+        check_finite("embeddings", embeddings)
     votes = torch.as_tensor(check_numbers("targets", targets)).float()
     votes = votes[:, None] if votes.ndim == 1 else votes
     names = tuple(QUESTIONS) if questions is None else check_questions(questions)
@@ -72,15 +75,17 @@ def training_data(
             "Expected arguments `labels` and `label_names` together, or neither for a scorer without labels, but got "
             f"only `{'label_names' if labels is None else 'labels'}`."
         )
-    if label_names is not None and (isinstance(label_names, str) or not isinstance(label_names, Collection)):
-        raise TypeError(f"Expected argument `label_names` to be the names of classes but got {label_names!r}.")
+    if isinstance(label_names, str | set | frozenset):
+        raise TypeError(
+            f"Expected argument `label_names` to be the names of classes, in order, but got {label_names!r}."
+        )
     places = None
     if labels is not None and label_names is not None:
         places = label_indices(label_names, labels, len(embeddings)).to(embeddings.device)
-    return TrainingData(embeddings.detach(), votes.T.contiguous(), places, label_names, names)
+    return TrainingData(embeddings, votes.T.contiguous(), places, label_names, names)
 
 
-def item_rows(name: str, value: Any, n_items: int) -> np.ndarray:
+def item_rows(name: str, value: Tensor | ArrayLike | None, n_items: int) -> np.ndarray:
     """Return the indices of some of the items, each once."""
     rows = item_indices(name, [] if value is None else value, n_items)
     if len(np.unique(rows)) < len(rows):
@@ -88,20 +93,11 @@ def item_rows(name: str, value: Any, n_items: int) -> np.ndarray:
     return rows
 
 
-#: Constraint of what is learned from.
-EMBEDDINGS = Floats("N, d", finite=True)
 _ROWS_AT_ONCE = 2048
 #: Numbers of a cache line: the gradient's product takes up to half as long again where rows begin inside of one.
 _LINE = 16
 
 
-@check_arguments(
-    epochs=Whole(1),
-    batch_size=Whole(1),
-    learning_rate=Number(0, 1_000, open_low=True),
-    weight_decay=Number(0, 1_000),
-    loss=Choice(LOSS_WEIGHTS),
-)
 @dataclass(frozen=True)
 class TrainingSettings:
     """How a scorer is trained; by default as Kazmierczak et al. did (Appendix D.1).
@@ -121,6 +117,13 @@ class TrainingSettings:
     weights : sequence of float, optional
         Weights of cosine, squared and ranking loss; (1, 0.001, 0.01) for "paper" and (0.01, 10, 0.01) for "release" by
         default.
+
+    Raises
+    ------
+    TypeError
+        If a number of passes or items is not whole.
+    ValueError
+        If a number is out of its range, there is no such loss, or there are not three finite weights of at least 0.
     """
 
     epochs: int = 600
@@ -134,7 +137,12 @@ class TrainingSettings:
         return one_line(self)
 
     def __post_init__(self) -> None:
+        check_range("learning_rate", self.learning_rate, 0, 1_000, open_low=True)
+        check_range("weight_decay", self.weight_decay, 0, 1_000)
+        check_choice("loss", self.loss, LOSS_WEIGHTS)
         # The only way to set a field of a frozen class.
+        for name in ("epochs", "batch_size"):
+            object.__setattr__(self, name, check_whole(name, getattr(self, name), 1))
         chosen = LOSS_WEIGHTS[self.loss] if self.weights is None else self.weights
         object.__setattr__(self, "weights", check_weights(chosen))
 
@@ -166,22 +174,13 @@ class Training:
         return one_line(self)
 
 
-@check_arguments(
-    embeddings=EMBEDDINGS,
-    settings=Instance(TrainingSettings, "TrainingSettings"),
-    seed=Seed(),
-    device=Device(there=True),
-    embedding_settings=Dictionary(),
-    stop=Instance(Event, "a threading.Event"),
-    display_progressbar=Flag(),
-)
 def train_scorer(
-    embeddings: Tensor,
-    targets: Any,
-    labels: Any = None,
+    embeddings: Tensor | ArrayLike,
+    targets: Tensor | ArrayLike,
+    labels: Labels = None,
     *,
-    train: Any,
-    validation: Any = None,
+    train: Tensor | ArrayLike,
+    validation: Tensor | ArrayLike | None = None,
     questions: Sequence[str] | None = None,
     label_names: Sequence[str] | None = None,
     settings: TrainingSettings | None = None,
@@ -202,8 +201,8 @@ def train_scorer(
 
     Parameters
     ----------
-    embeddings : Tensor
-        (N, d), floating, finite.
+    embeddings : Tensor or array_like
+        (N, d), finite.
     targets : array or tensor
         (N, Q), or (N,) for one question: votes in [1, 5], NaN where one is missing.
     labels : Tensor, array or sequence, optional
@@ -240,15 +239,13 @@ def train_scorer(
 
     Raises
     ------
-    TypeError
-        If `embeddings` is no floating-point tensor.
     ValueError
         If an argument does not fit, a question has no vote to learn from, or its output is 0 for every item, so
         that it cannot learn.
     """
     settings = TrainingSettings() if settings is None else settings
     data = training_data(embeddings, targets, labels, questions, label_names)
-    parts = _check_parts(train, validation, len(embeddings))
+    parts = _check_parts(train, validation, len(data.embeddings))
     scorer = Scorer(
         data.embeddings.shape[1],
         data.questions,
@@ -270,7 +267,7 @@ class _Run:
     ) -> None:
         self.settings, self.questions, self.scorer = settings, data.questions, scorer
         self.weights = settings.weights or LOSS_WEIGHTS[settings.loss]
-        self.generator = torch.Generator().manual_seed(seed)
+        self.generator = torch.Generator().manual_seed(int(seed))
         train, validation = parts
         inputs, self.validation_inputs = (self._inputs(data, rows) for rows in parts)
         self.inputs = _pad_rows(inputs)
@@ -443,7 +440,9 @@ def _raise_dead(name: str, largest: float, epoch: int) -> NoReturn:
     )
 
 
-def _check_parts(train: Any, validation: Any, n_items: int) -> tuple[Tensor, Tensor]:
+def _check_parts(
+    train: Tensor | ArrayLike, validation: Tensor | ArrayLike | None, n_items: int
+) -> tuple[Tensor, Tensor]:
     train, validation = item_rows("train", train, n_items), item_rows("validation", validation, n_items)
     if not len(train):
         raise ValueError("Expected argument `train` to hold at least one item but it is empty.")

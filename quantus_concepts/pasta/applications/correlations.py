@@ -5,20 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 from quantus.metrics.complexity.sparseness import Sparseness
 from scipy import stats
+from torch import Tensor
 
-from captum_concepts._support.checks import check_numbers, check_shape
-from captum_concepts._support.constraints import Choice, Dictionary, Flag, check_arguments
+from captum_concepts._support.checks import check_choice, check_numbers, check_shape
 from captum_concepts._support.progress import progress
 from captum_concepts._support.shown import one_line
 from quantus_concepts.datasets.ratings.explanations import (
     QUESTIONS,
     ConceptExplanation,
     DrawingExplanation,
+    Explanation,
     MapExplanation,
     check_questions,
 )
@@ -65,10 +66,9 @@ class RatingCorrelation:
         return one_line(self)
 
 
-@check_arguments(values=Dictionary(), how=Choice(JOINS))
 def rating_correlations(
-    values: Mapping[str, Any],
-    ratings: Any,
+    values: Mapping[str, Tensor | ArrayLike],
+    ratings: Tensor | ArrayLike,
     questions: Sequence[str] = tuple(QUESTIONS),
     how: str = "mode",
 ) -> list[RatingCorrelation]:
@@ -98,8 +98,9 @@ def rating_correlations(
     Raises
     ------
     ValueError
-        If shapes do not fit or a question is unknown.
+        If shapes do not fit, or a question or a way to join votes is unknown.
     """
+    check_choice("how", how, JOINS)
     questions = check_questions(questions)
     targets = check_numbers("ratings", ratings).astype(float)
     if targets.ndim == 3:
@@ -132,8 +133,9 @@ def _correlation(metric: str, question: str, scores: np.ndarray, targets: np.nda
     )
 
 
-@check_arguments(display_progressbar=Flag())
-def sparseness(explanations: Any, display_progressbar: bool = False) -> np.ndarray:
+def sparseness(
+    explanations: Sequence[Tensor | ArrayLike | Explanation], display_progressbar: bool = False
+) -> np.ndarray:
     """Return how sparse maps are: the Gini index of their absolute values, by Quantus's `Sparseness`.
 
     Kazmierczak et al., Appendix B.2, Algorithm 2 (Chalasani et al., 2020). Needs neither a model nor the image. In
@@ -157,8 +159,6 @@ def sparseness(explanations: Any, display_progressbar: bool = False) -> np.ndarr
     ValueError
         If a map has another number of axes.
     """
-    if not hasattr(explanations, "__len__"):
-        raise TypeError(f"Expected argument `explanations` to be a sequence but got {explanations!r}.")
     gini = Sparseness(disable_warnings=True)
     scores = np.full(len(explanations), np.nan)
     for index in progress(range(len(explanations)), "sparseness", show=display_progressbar, leave=True):

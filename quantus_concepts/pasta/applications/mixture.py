@@ -13,10 +13,10 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from captum_concepts._support.checks import check_numbers, check_shape
-from captum_concepts._support.constraints import AXES, Dictionary, Instance, check_arguments
 from captum_concepts._support.shown import one_line
 from quantus_concepts.datasets.ratings.explanations import question_named
 from quantus_concepts.functional.intervals import t_interval
@@ -81,8 +81,7 @@ class Mixture:
         n = len(self.choice) - self.undefined
         return {name: wins / n if n else math.nan for name, wins in self.wins.items()}
 
-    @check_arguments(maps=Dictionary())
-    def chosen(self, maps: Mapping[str, Any]) -> Any:
+    def chosen(self, maps: Mapping[str, Tensor | ArrayLike]) -> Any:
         """Return the explanations of the mixture, or anything else that each explainer has for each image.
 
         Parameters
@@ -101,13 +100,13 @@ class Mixture:
             If an explainer is missing, or shapes differ.
         """
         self._check_names("maps", maps)
-        shape = tuple(maps[self.names[0]].shape)
-        axes = ("N", *["..."] * (len(shape) - 1))
-        for name in self.names:
-            check_shape(f"maps[{name!r}]", maps[name], axes, (len(self.choice), *shape[1:]))
         values: list[Any] = [
             value.detach() if isinstance(value := maps[name], Tensor) else np.asarray(value) for name in self.names
         ]
+        shape = tuple(values[0].shape)
+        axes = ("N", *["..."] * (len(shape) - 1))
+        for name, value in zip(self.names, values, strict=True):
+            check_shape(f"maps[{name!r}]", value, axes, (len(self.choice), *shape[1:]))
         index: Any = self.choice
         first = values[0]
         if isinstance(first, Tensor):
@@ -122,8 +121,7 @@ class Mixture:
             mixed[index == UNDEFINED] = math.nan
         return mixed
 
-    @check_arguments(values=Dictionary())
-    def compare(self, values: Mapping[str, Any]) -> pd.DataFrame:
+    def compare(self, values: Mapping[str, Tensor | ArrayLike]) -> pd.DataFrame:
         """Compare the choice with every explainer alone, in faithfulness for instance.
 
         Parameters
@@ -174,8 +172,7 @@ class Mixture:
             raise ValueError(f"Expected argument `{argument}` to have an entry for each explainer but {missing} lack.")
 
 
-@check_arguments(scores=Dictionary())
-def best_explainer(scores: Mapping[str, Any], question: str = "Q1") -> Mixture:
+def best_explainer(scores: Mapping[str, Tensor | ArrayLike], question: str = "Q1") -> Mixture:
     """Choose for each image the explainer with the best score.
 
     Kazmierczak et al., "PASTA", section "Mixture of XAI methods". Of equal scores the first explainer's is chosen, but
@@ -195,10 +192,8 @@ def best_explainer(scores: Mapping[str, Any], question: str = "Q1") -> Mixture:
 
     Raises
     ------
-    TypeError
-        If `scores` is no mapping.
     ValueError
-        If it is empty, lengths differ, a score is infinite, or there is no such question.
+        If there is none, lengths differ, a score is infinite, or there is no such question.
 
     Examples
     --------
@@ -229,7 +224,6 @@ def best_explainer(scores: Mapping[str, Any], question: str = "Q1") -> Mixture:
     return Mixture(names, choice, chosen, question, tied, leaders)
 
 
-@check_arguments(mixture=Instance(Mixture, "a Mixture"), ax=AXES)
 def plot_mixture(mixture: Mixture, ax: Axes | None = None) -> tuple[Figure, Axes]:
     """Draw how often each explainer wins, as Figure 7 of the paper.
 

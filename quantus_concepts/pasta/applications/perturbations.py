@@ -9,13 +9,13 @@ from types import MappingProxyType
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 from torchvision.transforms.v2 import functional as transforms
 
-from captum_concepts._support.checks import as_list, check_choice, check_shape
-from captum_concepts._support.constraints import Choice, Floats, Function, Number, Seed, Whole, check_arguments
+from captum_concepts._support.checks import as_list, check_choice, check_range, check_shape
 from captum_concepts._support.shown import one_line
-from quantus_concepts.pasta.encoders.encoder import check_unit
+from quantus_concepts.pasta.encoders.encoder import check_image_form, check_unit
 
 #: The release's seed where it fixes one.
 SEED = 493
@@ -32,11 +32,6 @@ _MOST_PATCHES = 32
 Change = Callable[[Tensor, float, Tensor], Tensor]
 
 
-#: Constraint of how strong a perturbation is.
-_MAGNITUDE = Number(0, LARGEST)
-
-
-@check_arguments(function=Function(), light=_MAGNITUDE, strong=_MAGNITUDE, n_draws=Whole())
 @dataclass(frozen=True)
 class Perturbation:
     """A perturbation of images.
@@ -69,7 +64,6 @@ class Perturbation:
     def __repr__(self) -> str:
         return one_line(self)
 
-    @check_arguments(n=Whole(), seed=Seed())
     def draws(self, n: int, seed: int = SEED) -> Tensor:
         """Return the random numbers of n images; those of an image do not depend on how many follow it.
 
@@ -88,9 +82,13 @@ class Perturbation:
         generator = np.random.default_rng([seed, *self.name.encode()])
         return torch.from_numpy(generator.random((n, self.n_draws)))
 
-    @check_arguments(images=Floats("N, 3, H, W"), magnitude=_MAGNITUDE, seed=Seed())
-    def __call__(self, images: Tensor, magnitude: float, seed: int = SEED, draws: Tensor | None = None) -> Tensor:
+    def __call__(
+        self, images: Tensor | ArrayLike, magnitude: float, seed: int = SEED, draws: Tensor | None = None
+    ) -> Tensor:
         """Perturb images."""
+        images = torch.as_tensor(images)
+        check_image_form(images)
+        check_range("magnitude", magnitude, 0, LARGEST)
         if images.numel():
             check_unit("images", *torch.aminmax(images), "Undo the model's normalisation first: images * std + mean")
         if draws is None:
@@ -289,14 +287,13 @@ one until the prediction changes, for which 5 stands here.
 """
 
 
-@check_arguments(name=Choice(PERTURBATIONS))
-def perturb(images: Tensor, name: str, magnitude: float, seed: int = SEED) -> Tensor:
+def perturb(images: Tensor | ArrayLike, name: str, magnitude: float, seed: int = SEED) -> Tensor:
     """Perturb images by the name of a perturbation.
 
     Parameters
     ----------
-    images : Tensor
-        (N, 3, H, W), in [0, 1].
+    images : Tensor or array_like
+        (N, 3, H, W), floating, in [0, 1].
     name : str
         One of `PERTURBATIONS`.
     magnitude : float
@@ -311,7 +308,10 @@ def perturb(images: Tensor, name: str, magnitude: float, seed: int = SEED) -> Te
 
     Raises
     ------
+    TypeError
+        If `images` are not of a floating-point dtype.
     ValueError
         If there is no such perturbation, or an argument is out of range.
     """
+    check_choice("name", name, PERTURBATIONS)
     return PERTURBATIONS[name](images, magnitude, seed)

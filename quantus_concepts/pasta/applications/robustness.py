@@ -8,26 +8,22 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from captum_concepts._support.checks import to_numpy
-from captum_concepts._support.constraints import (
-    Arrays,
-    Choice,
-    Flag,
-    Floats,
-    Function,
-    Module,
-    Number,
-    Seed,
-    Whole,
-    check_arguments,
+from captum_concepts._support.checks import (
+    check_axes,
+    check_choice,
+    check_range,
+    check_whole,
+    to_class_indices,
+    to_numpy,
 )
 from captum_concepts._support.progress import progress
 from captum_concepts._support.running import evaluation_mode, predict_logits, to_model, warn_user
 from captum_concepts._support.shown import one_line
 from quantus_concepts.pasta.applications.perturbations import LARGEST, SEED, Perturbation, as_perturbations
-from quantus_concepts.pasta.encoders.encoder import Denormalisation
+from quantus_concepts.pasta.encoders.encoder import Denormalisation, check_image_form
 
 #: The two questions about change.
 QUESTIONS_OF_CHANGE = ("Q5", "Q6")
@@ -85,21 +81,10 @@ class RobustnessPairs:
         return len(self.indices)
 
 
-@check_arguments(
-    model=Module(),
-    images=Arrays("N, 3, H, W", kind="same"),
-    labels=Arrays("N", optional=True),
-    explain_func=Function(),
-    question=Choice(QUESTIONS_OF_CHANGE),
-    magnitude=Number(0, LARGEST, open_low=True),
-    seed=Seed(),
-    batch_size=Whole(1),
-    display_progressbar=Flag(),
-)
 def robustness_pairs(
     model: nn.Module,
-    images: Any,
-    labels: Any,
+    images: Tensor | ArrayLike,
+    labels: Tensor | ArrayLike | None,
     explain_func: Callable[..., Any],
     *,
     question: str,
@@ -130,7 +115,7 @@ def robustness_pairs(
     images : array or tensor
         (N, 3, H, W), as the model takes them.
     labels : array_like or None
-        (N,) true classes; None takes every image, whatever is predicted.
+        (N,) true classes, as indices or one-hot (N, K); None takes every image, whatever is predicted.
     explain_func : callable
         ``explain_func(model=, inputs=, targets=)`` with arrays, as of Quantus, to (N, ...):
         `captum_concepts.explain_func` makes one, and so does ``functools.partial(quantus.explain, method=...)``.
@@ -160,14 +145,20 @@ def robustness_pairs(
     Raises
     ------
     TypeError
-        If the model is no module, or images are not floating.
+        If images are not floating.
     ValueError
         If an argument has a wrong shape, is out of range, images are not in [0, 1] once the normalisation is undone, or
         the explanation function does not return one explanation for each image.
     """
     images = torch.as_tensor(images if isinstance(images, Tensor) else np.ascontiguousarray(images)).detach()
-    Floats("N, 3, H, W").check("images", images, {})
-    n, truth = len(images), labels
+    check_image_form(images)
+    truth = None if labels is None else to_class_indices("labels", labels).cpu()
+    check_axes(images=(images, "N ..."), labels=(truth, "N"))
+    check_choice("question", question, QUESTIONS_OF_CHANGE)
+    if magnitude is not None:
+        check_range("magnitude", magnitude, 0, LARGEST, open_low=True)
+    batch_size = check_whole("batch_size", batch_size, 1)
+    n = len(images)
     denormalise = Denormalisation(mean, std)
     for rows in _batches(np.arange(n), batch_size):
         # A wrong range raises before the model runs.
@@ -177,7 +168,7 @@ def robustness_pairs(
     )
     with evaluation_mode(model):
         predictions = search.predict_all()
-        eligible = np.arange(n) if truth is None else np.flatnonzero(predictions == truth)
+        eligible = np.arange(n) if truth is None else np.flatnonzero(predictions == truth.numpy())
         pairs = search.run(eligible, predictions, display_progressbar)
         if not len(pairs.rows):
             warn_user(

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils import skip_init
 
-from captum_concepts._support.constraints import Device, Seed, Whole, check_arguments
+from captum_concepts._support.checks import check_whole
 from captum_concepts._support.fingerprints import fingerprint_of
 from captum_concepts._support.running import without_autocast
 from quantus_concepts.datasets.birds.painted_birds import PaintedBirds
@@ -67,10 +67,10 @@ class EmbeddedEncoder(BatchEncoder):
         If the seed is negative or the width is 0.
     """
 
-    @check_arguments(seed=Seed(), device=Device(), width=Whole(1))
     def __init__(self, seed: int = 0, device: torch.device | str | None = None, *, width: int = _WIDTH) -> None:
-        self.seed = seed
-        self.width = width
+        # Both are in the name, which `of_name` reads.
+        self.seed = check_whole("seed", seed, 0)
+        self.width = check_whole("width", width, 1)
         self.name = f"{EMBEDDED} (untrained convolutions, random word vectors)"
         self.name += (f", width {width}" if width != _WIDTH else "") + (f", seed {seed}" if seed else "")
         self._device = None if device is None else torch.device(device)

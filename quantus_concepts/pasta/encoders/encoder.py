@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeGuard
 
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
-from captum_concepts._support.checks import check_normalisation
-from captum_concepts._support.constraints import Floats
+from captum_concepts._support.checks import check_axes, check_normalisation
 from captum_concepts._support.running import to_host
 from captum_concepts._support.shown import describe
 
@@ -61,12 +61,12 @@ class BatchEncoder(Encoder):
     name = ""
 
     @torch.no_grad()
-    def encode_images(self, images: Tensor) -> Tensor:
+    def encode_images(self, images: Tensor | ArrayLike) -> Tensor:
         """Embed images.
 
         Parameters
         ----------
-        images : Tensor
+        images : Tensor or array_like
             (N, 3, H, W), floating, in [0, 1], of any size.
 
         Returns
@@ -77,10 +77,11 @@ class BatchEncoder(Encoder):
         Raises
         ------
         TypeError
-            If `images` is not a tensor of a floating-point dtype.
+            If `images` are not of a floating-point dtype.
         ValueError
             If the shape is wrong or values are outside [0, 1], or the encoder cannot be built or gives no (N, dim).
         """
+        images = torch.as_tensor(images)
         check_images(images)
         if not len(images):
             return images.new_empty(0, self.dim, dtype=torch.float32)
@@ -102,10 +103,12 @@ class BatchEncoder(Encoder):
 
         Raises
         ------
+        TypeError
+            If `texts` is one text, or a set.
         ValueError
             If the encoder or its tokenizer cannot be had, do not fit each other, or give no (N, dim).
         """
-        if isinstance(texts, str) or not hasattr(texts, "__len__") or not all(isinstance(text, str) for text in texts):
+        if isinstance(texts, str | set | frozenset):
             raise TypeError(f"Expected argument `texts` to be a sequence of texts but got {texts!r:.80}.")
         if not len(texts):
             return torch.empty(0, self.dim, device=self.device)
@@ -135,18 +138,20 @@ def is_encoder(value: Any) -> TypeGuard[Encoder]:
     return all(hasattr(type(value), name) or name in getattr(value, "__dict__", {}) for name in MEMBERS)
 
 
-def check_images(images: Any) -> None:
+def check_images(images: Tensor) -> None:
     """Raise unless images are (N, 3, H, W), floating, in [0, 1]."""
     check_image_form(images)
     if images.numel():
         check_image_values(*to_host(*torch.aminmax(images.detach())))
 
 
-def check_image_form(images: Any) -> None:
+def check_image_form(images: Tensor) -> None:
     """Raise unless images are (N, 3, H, W), floating; values are not checked."""
-    if isinstance(images, Tensor) and images.dtype == torch.uint8:
-        raise TypeError("Expected argument `images` to be floating, in [0, 1], but got uint8. Pass images / 255.")
-    Floats("N, 3, H, W").check("images", images, {})
+    if not images.is_floating_point():
+        raise TypeError(
+            f"Expected argument `images` to be floating, in [0, 1], but got {str(images.dtype)[6:]}. Pass images / 255."
+        )
+    check_axes(images=(images, "N 3 H W"))
     if len(images) and not images.numel():
         raise ValueError(f"Expected argument `images` to have pixels but got shape {tuple(images.shape)}.")
 

@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from captum_concepts._support.checks import check_kind, check_path, check_shape
+from captum_concepts._support.checks import check_path, check_shape
 from captum_concepts._support.files import check_files
 from captum_concepts._support.fingerprints import fingerprint_of, tokenizer_hash
 from captum_concepts._support.running import evaluation_mode, without_autocast
@@ -215,7 +215,6 @@ def blip_encoder(
             )
         return ObjectEncoder(_BlipParts(model, processor, name or "blip"))
     check_path("model", model)
-    check_kind("revision", revision, str | None, "the hash of a commit, or None")
     # Imported only where they are needed, for they take long.
     from quantus_concepts.pasta.encoders.downloads import REVISION, fetch_folder, first_line
 
@@ -232,7 +231,9 @@ def blip_encoder(
     else:
         source = fetch_folder(f"The model {model}", source, _FILES, "pass that folder as argument `model`", revision)
     try:
-        loaded = BlipForImageTextRetrieval.from_pretrained(source, use_safetensors=True, revision=revision)
+        loaded = BlipForImageTextRetrieval.from_pretrained(
+            source, use_safetensors=True, revision=revision, trust_remote_code=False
+        )
         if processor is None:
             processor = AutoProcessor.from_pretrained(source, revision=revision, trust_remote_code=False)
     except Exception as error:  # of the library, for whatever is wrong in the folder

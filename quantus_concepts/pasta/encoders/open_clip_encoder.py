@@ -14,9 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from captum_concepts._support.checks import check_choice, check_kind, check_path, check_whole
-from captum_concepts._support.constraints import TEXT, Device, Dictionary, Instance, Seed, check_arguments
-from captum_concepts._support.disk_cache import FileHashes
+from captum_concepts._support.checks import check_choice, check_path, check_whole
 from captum_concepts._support.files import check_files
 from captum_concepts._support.fingerprints import file_state, fingerprint_of, hash_file, tokenizer_hash
 from captum_concepts._support.running import without_autocast
@@ -83,14 +81,6 @@ class OpenClipEncoder(BatchEncoder):
         If there is no such model or tag, or no such file. When first needed: if weights or a tokenizer cannot be had.
     """
 
-    @check_arguments(
-        model_name=TEXT,
-        pretrained=Instance(str | Path, "a tag or a file", optional=True),
-        seed=Seed(),
-        device=Device(),
-        model_config=Dictionary(),
-        tag=TEXT,
-    )
     def __init__(
         self,
         model_name: str = PRESETS["siglip"].model_name,
@@ -102,11 +92,12 @@ class OpenClipEncoder(BatchEncoder):
         tag: str | None = None,
         tokenizer: Tokenizer | str | Path | None = None,
     ) -> None:
-        self.seed = seed
+        self.seed = int(seed)
         self.model_name = model_name
         self.model_config = None if model_config is None else _copy_config(model_config)
         self.weights = _weight_file(pretrained)
         self._weights_state = None if self.weights is None else file_state(self.weights)
+        self._weights_hash: str | None = None
         self.tag = tag if self.weights is not None else None if pretrained is None else str(pretrained)
         self.tokenizer = _check_tokenizer(tokenizer)
         self._device = None if device is None else torch.device(device)
@@ -153,7 +144,6 @@ class OpenClipEncoder(BatchEncoder):
         ValueError
             If there is no such preset, model or file.
         """
-        check_kind("encoder", name, str, "the name of a preset")
         model_name, slash, tag = name.partition("/")
         if not slash:
             near = difflib.get_close_matches(name, PRESETS, n=1)
@@ -187,26 +177,14 @@ class OpenClipEncoder(BatchEncoder):
 
     @property
     def fingerprint(self) -> str:
-        """Identity for the cache; a file of weights is hashed."""
-        return self.fingerprint_with(None)
-
-    def fingerprint_with(self, hashes: FileHashes | None) -> str:
-        """Return the identity for the cache without hashing a file again that has not changed.
-
-        Parameters
-        ----------
-        hashes : FileHashes or None
-            Store of the hashes of files.
-
-        Returns
-        -------
-        str
-            64 hexadecimal digits.
-        """
+        """Identity for the cache; a file of weights is hashed once, and must not change afterwards."""
         content: Any = {"seed": self.seed, "torch": torch.__version__}
         if self.weights is not None:
             self._check_unchanged()
-            content = hash_file(self.weights) if hashes is None else hashes.of(self.weights)
+            if self._weights_hash is None:
+                self._weights_hash = hash_file(self.weights)
+                self._check_unchanged()
+            content = self._weights_hash
         elif self.tag is not None:
             content = "tag"
         tokenizer: Any = self.tokenizer
@@ -337,7 +315,6 @@ def _copy_config(config: Mapping[str, Any]) -> dict[str, Any]:
 def _check_tokenizer(tokenizer: Tokenizer | str | Path | None) -> Tokenizer | Path | None:
     if tokenizer is None or callable(tokenizer):
         return tokenizer
-    check_kind("tokenizer", tokenizer, str | Path, "a function of texts, or a folder")
     folder = check_path("tokenizer", tokenizer)
     if not folder.is_dir():
         raise ValueError(
