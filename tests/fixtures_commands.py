@@ -18,7 +18,6 @@ from safetensors.torch import save_file
 import explanation_folders
 import fixtures_attribution
 import fixtures_pasta
-from bad_arguments import files_below
 from kills import in_time
 from quantus_concepts.pasta import Scorer, save_scorer
 from quantus_concepts.studies.app import EXIT_BAD_INPUT, main
@@ -159,6 +158,11 @@ def write_place(root: Path) -> Path:
             Scorer(384, ("Q1", "Q2"), ["cat", "dog", "bird"], (6, 5), encoder=encoder), root / "scorer.safetensors"
         )
     return root
+
+
+def files_below(folder: Path) -> set[tuple[str, int]]:
+    """Return what lies below a folder: names and, but for folders, sizes."""
+    return {(str(path), 0 if path.is_dir() else path.lstat().st_size) for path in folder.rglob("*")}
 
 
 def check_command(arguments: Sequence[str], message: str, capsys: pytest.CaptureFixture[Any]) -> None:
