@@ -6,7 +6,6 @@ import inspect
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -16,21 +15,15 @@ import good.datasets
 import good.evaluation
 import good.functional
 import good.metrics
-import good.pasta
 from bad_arguments import all_bad_values, frames_of, good_values, own_parameters, public_functions, resized
 
 PACKAGES = {
     "captum_concepts": good.captum_concepts,
     "functional": good.functional,
     "datasets": good.datasets,
-    "pasta": good.pasta,
     "metrics": good.metrics,
     "evaluation": good.evaluation,
 }
-if find_spec("diffusers"):  # of the extra
-    import good.diffusion
-
-    PACKAGES["diffusion"] = good.diffusion
 #: Sizes of axes that have no other in a callable.
 SIZES = defaultdict(lambda: 4, {"L": 3, "K": 2, "B": 2, "C": 3, "R": 3, "Q": 1, "A": 3, "l_max": 3})
 #: Functions with constraints by package and name.
