@@ -104,10 +104,10 @@ def test_code_of_a_model_is_never_run(tmp_path, monkeypatch):
     transformers.BlipForImageTextRetrieval(config()).save_pretrained(folder)
     (folder / "own.py").write_text(f"open({str(tmp_path / 'run')!r}, 'w')\nclass Own:\n    pass\n")
     names = {"AutoProcessor": "own.Own", "AutoModel": "own.Own", "AutoConfig": "own.Own"}
-    for file in ("preprocessor_config.json", "processor_config.json"):
+    for file in ("preprocessor_config.json", "processor_config.json", "tokenizer_config.json"):
         (folder / file).write_text(json.dumps({"auto_map": names}))
     about = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(about | {"auto_map": names}))
-    with pytest.raises(ValueError, match="holds no BLIP model that can be read"):
+    (folder / "config.json").write_text(json.dumps(about | {"auto_map": names, "model_type": "own"}))
+    with pytest.raises(ValueError, match="contains custom code"):
         blip_encoder(folder)
     assert not (tmp_path / "run").exists()

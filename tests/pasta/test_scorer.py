@@ -129,7 +129,10 @@ def test_released_labels():
     [
         (lambda s, e: s.score(e, ["birb"] * 20), r"named 'birb'. The nearest of the 3 are \['bird'"),
         (lambda s, e: Scorer(768).score(torch.zeros(1, 1024)), "Embeddings of 768 come from clip and eva02"),
-        (lambda s, e: Scorer(768).check_encoder(s), r"`encoder` to give embeddings of 768 numbers"),
+        (
+            lambda s, e: s.check_encoder(types.SimpleNamespace(name="a", dim=6)),
+            r"`encoder` to give embeddings of 5 numbers",
+        ),
         (lambda s, e: s.score(e[0]), r"`embeddings` to have shape \(N, d\) = \(\*, 5\)"),
         (lambda s, e: s.score(e, ["cat"]), r"`labels` to have shape \(N,\) = \(20,\)"),
         (lambda s, e: s.score(e, {"cat", "car"}), "`labels` to hold a label for each of 20 items"),
