@@ -296,7 +296,7 @@ def test_votes_of_validation_are_rounded_up_at_halves(rated):
 
 
 def test_class_names_have_an_order(rated):
-    with pytest.raises(TypeError, match="`label_names` to list the names of classes"):
+    with pytest.raises(TypeError, match="`label_names` to be the names of classes, in order"):
         train_scorer(*rated, ["cat"] * 240, train=TRAIN, label_names={"cat", "dog"})
 
 
