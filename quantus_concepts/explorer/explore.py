@@ -165,7 +165,7 @@ def explore(
     Raises
     ------
     TypeError
-        If `model` is no concept model, or an argument of the wrong kind.
+        If `model` is no concept model, or a number of images or pixels is not whole.
     ValueError
         If shapes do not go together, there is no image, or the page would be larger than 20 MB.
 

@@ -398,7 +398,13 @@ def check_pairs(images: Tensor, maps: Tensor, *, values: bool = True) -> None:
         )
 
 
-def embedder_for(scorer: Scorer, encoder: Any = None, *, cache: Any = None, **overrides: Any) -> Embedder:
+def embedder_for(
+    scorer: Scorer,
+    encoder: Encoder | Embedder | str | Any = None,
+    *,
+    cache: EmbeddingCache | str | Path | None = None,
+    **overrides: Any,
+) -> Embedder:
     """Return an embedder that shows explanations as a scorer saw them when it was trained."""
     if isinstance(encoder, Embedder):
         if cache is not None:

@@ -135,9 +135,9 @@ def load_scorer(
     return Scorer.join(scorers).to(device).eval() if len(scorers) > 1 else scorers[0].to(device).eval()
 
 
-def scorer_from(value: Any) -> Scorer:
+def scorer_from(value: Scorer | str | Path | Mapping[str, str | os.PathLike[str]]) -> Scorer:
     """Return a scorer, read from its file where a path is given."""
-    if isinstance(value, str | Path | dict):
+    if isinstance(value, str | Path | Mapping):
         return load_scorer(value)
     if not isinstance(value, Scorer):
         raise TypeError(

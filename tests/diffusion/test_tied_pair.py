@@ -7,6 +7,7 @@ import inspect
 import sys
 from functools import cache
 from importlib import import_module
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -218,3 +219,71 @@ def test_without_diffusers_one_error_names_the_extra(monkeypatch: pytest.MonkeyP
         monkeypatch.delitem(sys.modules, name)
     with pytest.raises(ImportError, match=r"quantus-concepts\[diffusion\]"):
         import_module("quantus_concepts.diffusion")
+
+
+class Uncalled:
+    """A pipeline that fails the test if it is called: arguments are checked before."""
+
+    scheduler = diffusers.DDIMScheduler()
+
+    def __call__(self, prompt: Any, generator: Any, **settings: Any) -> Any:
+        raise AssertionError("called")
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"pipeline": Uncalled}, TypeError, "`pipeline` to be a pipeline of diffusers"),
+        ({"pipeline": SimpleNamespace(scheduler=None)}, TypeError, "`pipeline` to be a pipeline of diffusers"),
+        ({"prompt": []}, ValueError, "`prompt` to be a text or several but got none"),
+        ({"prompt": [3]}, TypeError, "`prompt` to be a text or several"),
+        ({"guidance_prompt": ["a", "b"]}, ValueError, "`guidance_prompt` to have one text for each of the 1 prompts"),
+        ({"eta": 1.5}, ValueError, r"`eta` to lie in \[0, 1\]"),
+        ({"eta": "much"}, TypeError, "`eta` to be a number"),
+        ({"quantile": "pixels"}, ValueError, "`quantile` to be one of .*Did you mean 'pixel'"),
+        ({"generator": [seeded(0)] * 2}, ValueError, "`generator` to be 1 generators"),
+        ({"latents": torch.ones(2, 4, 8, 8)}, ValueError, "`latents` to have 1 rows"),
+    ],
+)
+def test_bad_arguments_of_a_pair(changes: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        tied_pair(**{"pipeline": Uncalled(), "prompt": "a", "guidance_prompt": "b"} | changes)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ((diffusers.DDIMScheduler, 0.5), TypeError, "`scheduler` to be that of a diffusers pipeline"),
+        ((SimpleNamespace(step=None), 0.5), TypeError, "with `timesteps`"),
+        ((TiedScheduler(diffusers.DDIMScheduler(), 0.5), 0.5), TypeError, "a tied one"),
+        ((diffusers.DDIMScheduler(), -0.1), ValueError, r"`eta` to lie in \[0, 1\]"),
+        ((diffusers.DDIMScheduler(), None), TypeError, "`eta` to be a number"),
+        ((diffusers.DDIMScheduler(), 0.5, "elements"), ValueError, "`quantile` to be one of"),
+    ],
+)
+def test_bad_arguments_of_a_scheduler(arguments: tuple[Any, ...], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        TiedScheduler(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "message"),
+    [
+        ({"t_1": 1.5}, r"`t_1` to lie in \[0, 1\]"),
+        ({"t_2": 0.2}, r"`t_2` to lie in \[0.3, 2\]"),
+        ({"rate": -1}, r"`rate` to lie in \[0, inf\)"),
+        ({"rate": float("inf")}, "`rate` to lie in"),
+    ],
+)
+def test_schedules_that_cannot_be(schedule: dict[str, float], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        TieSchedule(**schedule)
+
+
+def test_steps_that_there_are_not() -> None:
+    with pytest.raises(ValueError, match=r"`step` to lie in \[0, 9\]"):
+        TieSchedule().eta(10, 10)
+    with pytest.raises(TypeError, match="`step` to be a whole number"):
+        TieSchedule().eta(1.5, 10)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="`measured` to have at most 2 shares but got 3"):
+        plot_schedule(TieSchedule(), 2, [1.0, 1.0, 1.0])

@@ -322,8 +322,30 @@ def test_what_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
         explore(network(), IMAGES)
     with pytest.raises(ValueError, match=r"\(N,\) = \(12,\)"):
         explore(CBM, IMAGES, labels=LABELS[:3])
+    with pytest.raises(ValueError, match=r"`concept_labels` to have shape"):
+        explore(CBM, IMAGES, concept_labels=np.zeros((3, L)))
+    with pytest.raises(ValueError, match=r"`pictures` to have shape"):
+        explore(CBM, IMAGES, pictures=IMAGES[:3].clamp(0, 1))
+    with pytest.raises(ValueError, match="`images` to give at least one batch"):
+        explore(CBM, [])
+    with pytest.raises(ValueError, match="`n_images` to be at least 1"):
+        explore(CBM, IMAGES, n_images=0)
+    with pytest.raises(ValueError, match="`picture_size` to be at least 32"):
+        explore(CBM, IMAGES, picture_size=8)
+    with pytest.raises(ValueError, match="`batch_size` to be at least 1"):
+        explore(CBM, IMAGES, batch_size=0)
+    with pytest.raises(TypeError, match="`n_images` to be a whole number"):
+        explore(CBM, IMAGES, n_images=2.5)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="K = 4"):
         explore(CBM, IMAGES, class_names=["a"])
     monkeypatch.setattr("quantus_concepts.explorer.explore.MAX_MEGABYTES", 0.01)
     with pytest.raises(ValueError, match="n_images"):
         explore(CBM, IMAGES)
+
+
+def test_a_page_is_written_into_a_folder_that_there_is(tmp_path: Path) -> None:
+    page = explore(CBM, IMAGES, n_images=1)
+    with pytest.raises(FileNotFoundError, match=r"the folder .* does not exist"):
+        page.save(tmp_path / "nowhere" / "page.html")
+    with pytest.raises(IsADirectoryError, match="it is a folder"):
+        page.save(tmp_path)

@@ -25,7 +25,6 @@ from PIL import Image
 from torch import Tensor
 
 from captum_concepts import tcav_score
-from captum_concepts._support.disk_cache import DiskCache
 from captum_concepts.attributions.methods import build_methods
 from explanation_folders import write_folders as write_explanations
 from fixtures_attribution import write_folders as write_sources
@@ -33,6 +32,7 @@ from fixtures_commands import COMMANDS
 from fixtures_pasta import write_pasta_release
 from golden.every_metric import evaluate_every_metric
 from quantus_concepts.painted.subject import random_models
+from quantus_concepts.pasta.cache import EmbeddingCache
 from quantus_concepts.studies._kit.folder import RunFolder
 from quantus_concepts.studies._kit.results import NUMBERS
 from quantus_concepts.studies.app import EXIT_INTERRUPTED, main
@@ -371,12 +371,13 @@ def do(name: str, done: set[str], interrupt: int = 0) -> None:
 @contextmanager
 def interrupted(count: int) -> Iterator[None]:
     """Interrupt what runs when it has kept so many things; 0 for never."""
-    put, counter = DiskCache.put, itertools.count(1)
+    put, counter = EmbeddingCache.put, itertools.count(1)
 
-    def putting(self: DiskCache, key: str, tensors: Mapping[str, Tensor]) -> None:
-        put(self, key, tensors)
-        if next(counter) == count:
-            raise KeyboardInterrupt
+    def putting(self: EmbeddingCache, embeddings: Mapping[str, Tensor]) -> None:
+        for key, embedding in embeddings.items():
+            put(self, {key: embedding})
+            if next(counter) == count:
+                raise KeyboardInterrupt
 
     cached = RunFolder.cached
 
@@ -392,7 +393,7 @@ def interrupted(count: int) -> Iterator[None]:
             raise KeyboardInterrupt
         return content
 
-    with mock.patch.object(DiskCache, "put", putting), mock.patch.object(RunFolder, "cached", caching):
+    with mock.patch.object(EmbeddingCache, "put", putting), mock.patch.object(RunFolder, "cached", caching):
         yield
 
 

@@ -1,3 +1,4 @@
+import json
 import types
 
 import huggingface_hub
@@ -94,3 +95,19 @@ def test_bad_models(processor, monkeypatch, tmp_path):
         blip_encoder()
     with pytest.raises(ValueError, match=r"blip-itm-base-coco \(revision 0a1b2c\) into a folder"):
         blip_encoder(revision="0a1b2c")
+
+
+def test_code_of_a_model_is_never_run(tmp_path, monkeypatch):
+    monkeypatch.setattr("builtins.input", lambda *_: "y")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    folder = tmp_path / "blip"
+    transformers.BlipForImageTextRetrieval(config()).save_pretrained(folder)
+    (folder / "own.py").write_text(f"open({str(tmp_path / 'run')!r}, 'w')\nclass Own:\n    pass\n")
+    names = {"AutoProcessor": "own.Own", "AutoModel": "own.Own", "AutoConfig": "own.Own"}
+    for file in ("preprocessor_config.json", "processor_config.json", "tokenizer_config.json"):
+        (folder / file).write_text(json.dumps({"auto_map": names}))
+    about = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(about | {"auto_map": names, "model_type": "own"}))
+    with pytest.raises(ValueError, match="contains custom code"):
+        blip_encoder(folder)
+    assert not (tmp_path / "run").exists()

@@ -133,3 +133,17 @@ class TestSparseness:
     def test_bad_input(self) -> None:
         with pytest.raises(ValueError, match=r"maps \(h, w\) or \(C, h, w\) but got shape \(4,\) at 1"):
             sparseness([np.ones((2, 2)), np.ones(4)])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"how": "median vote"}, "`how` to be one of .*'median'"),
+        ({"questions": ("Q7",)}, "`questions`"),
+        ({"ratings": np.ones((4, 5))}, r"`ratings` to have shape \(N, Q\) = \(\*, 6\)"),
+        ({"values": {"a": np.ones(3)}}, r"`values\['a'\]` to have shape \(N,\) = \(4,\)"),
+    ],
+)
+def test_bad_arguments(change, message):
+    with pytest.raises(ValueError, match=message):
+        rating_correlations(**{"values": {"a": np.arange(4)}, "ratings": np.ones((4, 6))} | change)

@@ -111,3 +111,14 @@ def test_a_scorer_on_it_orders_unseen_explanations_of_unseen_images(
     assert correlations.mean() >= 0.6 * best.mean()
     shuffled = [_spearman(rated, seed, shuffled=True)[0] for seed in range(2)]
     assert np.mean(shuffled) < 0.35 < correlations.mean()
+
+
+def test_bad_arguments(encoder: EmbeddedEncoder) -> None:
+    with pytest.raises(ValueError, match="`seed` to be at least 0"):
+        EmbeddedEncoder(-1)
+    with pytest.raises(ValueError, match="`width` to be at least 1"):
+        EmbeddedEncoder(width=0)
+    with pytest.raises(TypeError, match="`seed` to be a whole number"):
+        EmbeddedEncoder(0.5)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="`texts` to be a sequence of texts"):
+        encoder.encode_texts("wing")

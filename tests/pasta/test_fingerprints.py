@@ -1,83 +1,9 @@
-import os
-import time
-
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from captum_concepts._support import disk_cache
-from captum_concepts._support.disk_cache import FileHashes
-from captum_concepts._support.fingerprints import fingerprint_of, hash_file
-
-
-@pytest.fixture
-def read_paths(monkeypatch):
-    """The files whose content was read."""
-    paths = []
-    real = disk_cache.hash_file
-    monkeypatch.setattr(disk_cache, "hash_file", lambda path: paths.append(path) or real(path))
-    return paths
-
-
-def old_file(path, content=b"weights", age=100.0):
-    path.write_bytes(content)
-    os.utime(path, (time.time() - age,) * 2)
-    return path
-
-
-def settled(monkeypatch):
-    """Let the time of a change of properties, which cannot be set, be long ago."""
-    monkeypatch.setattr(disk_cache, "_GRAIN", -1.0)
-
-
-def test_a_file_is_read_once_by_any_number_of_processes(tmp_path, read_paths, monkeypatch):
-    settled(monkeypatch)
-    path = old_file(tmp_path / "a")
-    first = FileHashes(tmp_path / "notes").of(path)
-    assert first == hash_file(path)
-    assert FileHashes(tmp_path / "notes").of(path) == first
-    assert len(read_paths) == 1
-
-
-def test_a_replaced_file_never_has_the_old_hash(tmp_path, monkeypatch):
-    settled(monkeypatch)
-    hashes = FileHashes(tmp_path / "notes")
-    path = old_file(tmp_path / "a")
-    state = path.stat()
-    first = hashes.of(path)
-    # of the same size, with its time set back, in place and by renaming
-    path.write_bytes(b"WEIGHTS")
-    os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
-    second = hashes.of(path)
-    other = old_file(tmp_path / "b", b"wEIGHTs")
-    os.utime(other, ns=(state.st_atime_ns, state.st_mtime_ns))
-    other.replace(path)
-    third = hashes.of(path)
-    assert len({first, second, third}) == 3
-
-
-def test_a_file_that_may_still_change_is_not_remembered(tmp_path, read_paths):
-    path = tmp_path / "a"
-    path.write_bytes(b"weights")
-    hashes = FileHashes(tmp_path / "notes")
-    assert hashes.of(path) == hashes.of(path)
-    assert len(read_paths) == 2
-    assert not (tmp_path / "notes").exists()
-
-
-def test_a_damaged_note_is_written_anew(tmp_path, read_paths, monkeypatch):
-    settled(monkeypatch)
-    path, hashes = old_file(tmp_path / "a"), FileHashes(tmp_path / "notes")
-    expected = hashes.of(path)
-    (note,) = (tmp_path / "notes").iterdir()
-    for broken in (b"", b"[]", b"{", note.read_bytes()[:-1]):
-        note.write_bytes(broken)
-        with pytest.warns(UserWarning, match="cannot be used"):
-            assert FileHashes(tmp_path / "notes").of(path) == expected
-    assert len(read_paths) == 5
-    assert hashes.of(path) == expected
-    assert len(read_paths) == 5
+from captum_concepts._support.fingerprints import fingerprint_of
 
 
 def test_modules_by_structure_and_weights():

@@ -130,3 +130,26 @@ def test_of_many_explainers_those_best_of_none_are_counted():
     # No empty band above and below the bars.
     assert fig.get_figheight() < 2
     assert ax.get_ylim() == (0.6, -0.6)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: best_explainer({}), "`scores` to have at least one explainer"),
+        (lambda: best_explainer({"a": [1.0], "b": [1.0, 2.0]}), r"`scores\['b'\]` to have shape \(N,\) = \(1,\)"),
+        (lambda: best_explainer({"a": [math.inf]}), r"`scores\['a'\]` to be finite"),
+        (lambda: best_explainer(SCORES, "Q7"), "`question`"),
+        (lambda: best_explainer(SCORES).chosen({"a": np.ones(6)}), r"`maps` to have an entry for each explainer"),
+        (lambda: best_explainer(SCORES).chosen(SCORES | {"b": [1.0]}), r"`maps\['b'\]` to have shape \(N,\) = \(6,\)"),
+        (lambda: best_explainer(SCORES).compare(SCORES | {"b": [1.0]}), r"`values\['b'\]` to have shape"),
+        (lambda: best_explainer(SCORES).compare({"a": [1.0]}), "`values` to have an entry for each explainer"),
+        (lambda: best_explainer({"mixture": [1.0]}).compare({"mixture": [1.0]}), r"other names than \['mixture'\]"),
+    ],
+)
+def test_bad_arguments(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_lists_are_chosen_from_too():
+    np.testing.assert_array_equal(best_explainer(SCORES).chosen(SCORES), best_explainer(SCORES).scores)

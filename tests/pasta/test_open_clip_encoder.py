@@ -14,8 +14,7 @@ from PIL import Image
 from safetensors.torch import save_file
 
 import quantus_concepts
-from captum_concepts._support.disk_cache import FileHashes
-from quantus_concepts.pasta.encoders import downloads
+from quantus_concepts.pasta.encoders import downloads, open_clip_encoder
 from quantus_concepts.pasta.encoders.embedded_encoder import EmbeddedEncoder
 from quantus_concepts.pasta.encoders.encoder import PARTS
 from quantus_concepts.pasta.encoders.object_encoder import as_encoder
@@ -285,6 +284,20 @@ def test_a_tokenizer_from_a_folder(tmp_path):
     assert encoder.fingerprint != tiny_open_clip().fingerprint
 
 
+def test_code_of_a_tokenizer_is_never_run(tmp_path, monkeypatch):
+    pytest.importorskip("transformers", reason="tokenizers of Hugging Face need transformers")
+    monkeypatch.setattr("builtins.input", lambda *_: "y")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    folder = tmp_path / "tokenizer"
+    folder.mkdir()
+    about = {"auto_map": {"AutoTokenizer": ["own.Own", None]}, "tokenizer_class": "Own"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(about))
+    (folder / "own.py").write_text(f"open({str(tmp_path / 'run')!r}, 'w')\nclass Own:\n    pass\n")
+    with pytest.raises(ValueError, match=r"`tokenizer`.*contains custom code"):
+        tiny_open_clip(tokenizer=folder).encode_texts(["red wing"])
+    assert not (tmp_path / "run").exists()
+
+
 def test_tokens_the_model_does_not_know():
     config = deepcopy(CONFIG)
     config["text_cfg"]["vocab_size"] = 100
@@ -313,20 +326,28 @@ def test_fingerprints_differ_where_embeddings_do(tmp_path, weights):
     assert tiny_open_clip().fingerprint == tiny_open_clip(device="cpu").fingerprint
 
 
+def test_a_file_of_weights_is_hashed_once(tmp_path, weights, monkeypatch):
+    paths, hash_file = [], open_clip_encoder.hash_file
+    monkeypatch.setattr(open_clip_encoder, "hash_file", lambda path: paths.append(path) or hash_file(path))
+    save_file(weights, tmp_path / "tiny.safetensors")
+    encoder = tiny_open_clip(pretrained=tmp_path / "tiny.safetensors")
+    assert encoder.fingerprint == encoder.fingerprint
+    assert paths == [tmp_path / "tiny.safetensors"]
+
+
 def test_a_replaced_file_is_another_encoder(tmp_path, weights):
-    path, hashes = tmp_path / "tiny.safetensors", FileHashes(tmp_path / "notes")
+    path = tmp_path / "tiny.safetensors"
     save_file(weights, path)
     encoder = tiny_open_clip(pretrained=path)
-    before = encoder.fingerprint_with(hashes)
-    assert before == encoder.fingerprint
+    before = encoder.fingerprint
     changed = {name: tensor + 1 if tensor.is_floating_point() else tensor for name, tensor in weights.items()}
     save_file(changed, tmp_path / "other")
     (tmp_path / "other").replace(path)
-    assert tiny_open_clip(pretrained=path).fingerprint_with(hashes) != before
+    assert tiny_open_clip(pretrained=path).fingerprint != before
     with pytest.raises(ValueError, match=r"has changed meanwhile: make a new encoder"):
         encoder.encode_images(IMAGES)
     with pytest.raises(ValueError, match="has changed meanwhile"):
-        encoder.fingerprint_with(hashes)
+        _ = encoder.fingerprint
 
 
 def test_the_configuration_is_the_encoders_own():
@@ -346,6 +367,16 @@ def test_the_configuration_is_the_encoders_own():
         (lambda: OpenClipEncoder("ViT-B-33", None), r"`model_name` to be a model of open_clip.*Nearest: .*ViT-B-32"),
         (lambda: OpenClipEncoder("ViT-B-32", "openia"), r"`pretrained` to be one of .*Did you mean 'openai'"),
         (lambda: tiny_open_clip(pretrained="webli"), "open_clip has no weights of a model it does not know"),
+        (
+            lambda: tiny_open_clip(pretrained="nowhere.pt"),
+            r"`pretrained` .* to name a file of weights",
+        ),
+        (lambda: tiny_open_clip(tokenizer="nowhere"), "`tokenizer` to be a function of texts, or the folder"),
+        (
+            lambda: OpenClipEncoder("tiny", None, model_config={"embed_dim": 4}),
+            r"`model_config` to have \['vision_cfg'",
+        ),
+        (lambda: OpenClipEncoder.preset("clip", weights="nowhere"), "`pretrained`"),
     ],
 )
 def test_bad_arguments(make, message):

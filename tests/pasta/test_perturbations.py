@@ -185,3 +185,29 @@ def test_chosen_by_name_or_as_they_are():
     own = Perturbation("own", lambda x, m, d: 1 - x, "inverts")
     assert as_perturbations(["contrast", own]) == (PERTURBATIONS["contrast"], own)
     assert len(as_perturbations()) == 12
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"name": "brightnes"}, ValueError, "`name` to be one of .*Did you mean 'brightness'"),
+        ({"magnitude": -1}, ValueError, r"`magnitude` to lie in \[0, 1000.0\]"),
+        ({"magnitude": float("nan")}, ValueError, "`magnitude` to lie in"),
+        ({"name": "random patches", "magnitude": 40}, ValueError, "`magnitude` of random patches to be at most 32"),
+        ({"images": torch.rand(3, 8, 8)}, ValueError, r"`images` to have shape \(N, 3, H, W\)"),
+        ({"images": 2 + torch.rand(1, 3, 8, 8)}, ValueError, r"`images` to hold images in \[0, 1\]"),
+        ({"images": torch.zeros(1, 3, 8, 8, dtype=torch.uint8)}, TypeError, "`images` to be floating"),
+    ],
+)
+def test_bad_arguments(images, change, error, message):
+    with pytest.raises(error, match=message):
+        perturb(**{"images": images, "name": "brightness", "magnitude": 1.0} | change)
+
+
+def test_draws_are_those_of_the_images(images):
+    with pytest.raises(ValueError, match="`draws` to have shape"):
+        PERTURBATIONS["brightness jitter"](images, 1.0, draws=torch.rand(3, 1, dtype=torch.float64))
+
+
+def test_arrays_are_perturbed_too(images):
+    assert torch.equal(perturb(images.numpy(), "contrast", 1.0), perturb(images, "contrast", 1.0))

@@ -144,3 +144,20 @@ def test_bad_input(images, masks):
         score(images, masks, torch.tensor([0, 1, 2, 1]))
     with pytest.raises(ValueError, match=r"`masks` to have shape \(n, H, W\) = \(4, 6, 6\)"):
         score(images, masks[:, :5], torch.zeros(4))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"question": "Q2"}, "`question` to be one of"),
+        ({"labels": "bard"}, "`labels` cannot be used.*'bird'"),
+        ({"labels": 3}, r"`labels` to lie in \[-1, 2\]"),
+        ({"mean": MEAN}, "`mean` and `std` together"),
+        ({"mean": MEAN, "std": (0.0,) * 3}, "`std` to be positive"),
+    ],
+)
+def test_bad_arguments(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        score_masks(Rater(), Means(), **arguments)
+    with pytest.raises(ValueError, match="`labels` to be None, since the scorer was trained without"):
+        score_masks(Scorer(3, labels=None), Means(), labels="cat")

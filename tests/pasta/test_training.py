@@ -211,6 +211,16 @@ def test_what_is_outside_the_parts_does_not_matter(rated):
     [
         ({"train": range(200)}, r"share no item but 40 are in both, the first is 160"),
         ({"targets": torch.full((240,), torch.nan), "questions": ["Q1"]}, r"No item to learn from has a vote on Q1"),
+        ({"embeddings": torch.zeros(240)}, r"`embeddings` to have shape \(N, d\)"),
+        ({"embeddings": torch.full((240, 2), torch.nan)}, "`embeddings` to be finite"),
+        ({"targets": torch.zeros(240, 6)}, "`targets` to hold votes of 1 to 5"),
+        ({"targets": torch.ones(239, 6)}, r"`targets` to have shape \(N, Q\)"),
+        ({"labels": ["cat"] * 240}, "`labels` and `label_names` together"),
+        ({"labels": ["bird"] * 240, "label_names": ["cat"]}, "`labels` cannot be used.*'bird'"),
+        ({"train": []}, "`train` to hold at least one item"),
+        ({"train": [0, 0]}, "`train` to hold each item once"),
+        ({"validation": [240]}, "`validation` to lie in 0 to 239"),
+        ({"questions": ["Q7"]}, "`questions`"),
     ],
 )
 def test_bad_input(rated, changes, message):
@@ -283,3 +293,35 @@ def test_votes_of_validation_are_rounded_up_at_halves(rated):
     by_halves, by_up, by_down = ([epoch["qwk"]["Q1"] for epoch in training.curve] for training in trainings)
     np.testing.assert_array_equal(by_halves, by_up)
     assert not np.array_equal(by_halves, by_down, equal_nan=True)
+
+
+def test_class_names_have_an_order(rated):
+    with pytest.raises(TypeError, match="`label_names` to be the names of classes, in order"):
+        train_scorer(*rated, ["cat"] * 240, train=TRAIN, label_names={"cat", "dog"})
+
+
+def test_arrays_and_lists_train_the_same_scorer(rated):
+    embeddings, votes = rated
+    settings = TrainingSettings(epochs=1)
+    first = train_scorer(embeddings, votes, train=TRAIN, settings=settings)
+    second = train_scorer(embeddings.numpy(), votes.tolist(), train=np.arange(160), settings=settings)
+    assert all(torch.equal(state_of(first)[name], value) for name, value in state_of(second).items())
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "message"),
+    [
+        ({"epochs": 0}, ValueError, "`epochs` to be at least 1"),
+        ({"batch_size": 0}, ValueError, "`batch_size` to be at least 1"),
+        ({"epochs": 1.5}, TypeError, "`epochs` to be a whole number"),
+        ({"learning_rate": 0}, ValueError, "`learning_rate` to lie in"),
+        ({"weight_decay": -1}, ValueError, "`weight_decay` to lie in"),
+        ({"loss": "papers"}, ValueError, "`loss` to be one of .*Did you mean 'paper'"),
+        ({"weights": (1, 2)}, ValueError, "`weights`"),
+        ({"weights": (1, 2, -1)}, ValueError, "`weights`"),
+        ({"weights": (1, 2, np.nan)}, ValueError, "`weights`"),
+    ],
+)
+def test_settings_that_cannot_be(settings, error, message):
+    with pytest.raises(error, match=message):
+        TrainingSettings(**settings)

@@ -166,7 +166,7 @@ class Mixture:
             records.append(record)
         return pd.DataFrame.from_records(records, index="explainer")
 
-    def _check_names(self, argument: str, by_name: Mapping[str, Any]) -> None:
+    def _check_names(self, argument: str, by_name: Mapping[str, object]) -> None:
         missing = [name for name in self.names if name not in by_name]
         if missing:
             raise ValueError(f"Expected argument `{argument}` to have an entry for each explainer but {missing} lack.")

@@ -75,9 +75,6 @@ def score_masks(
         )
         maps = steered.attribute(images, target, lam=0.7)
     """
-    for name, value, member in (("scorer", scorer, "questions"), ("embedder", embedder, "embed_maps")):
-        if not hasattr(value, member):
-            raise TypeError(f"Expected argument `{name}` to have `{member}` but {type(value).__name__} has none.")
     check_choice("question", question, tuple(scorer.questions))
     if getattr(embedder, "cache", None) is not None:
         # Masks come by the thousand and never again.

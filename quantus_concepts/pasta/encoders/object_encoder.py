@@ -176,7 +176,7 @@ def blip_encoder(
     *,
     name: str | None = None,
     revision: str | None = None,
-) -> Any:
+) -> ObjectEncoder:
     """Return an encoder of a BLIP model.
 
     The class tokens of picture and text, before they are projected to be compared: 768 numbers of the base model, as
