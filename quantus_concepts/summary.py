@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 
 from captum_concepts._support.checks import as_list
-from captum_concepts._support.constraints import Dictionary, check_arguments
 from quantus_concepts.functional.intervals import baseline_coverage, distribution
 from quantus_concepts.metrics.host.record import Record
 from quantus_concepts.metrics.host.rows import score_row
@@ -18,7 +17,6 @@ from quantus_concepts.metrics.host.rows import score_row
 COLUMNS = ["method", "metric", "value", "low", "high", "n", "undefined", "reason", "chance", "control"]
 
 
-@check_arguments(metrics=Dictionary())
 def summarise(results: Any, metrics: Mapping[str, Any], control: Any = None) -> pd.DataFrame:
     """Turn what `quantus.evaluate` returned into one tidy table.
 

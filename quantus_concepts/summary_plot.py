@@ -11,7 +11,6 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 
-from captum_concepts._support.constraints import Dictionary, check_arguments
 from quantus_concepts.functional.intervals import baseline_coverage
 from quantus_concepts.metrics.host.model import RANDOM_BANKS
 from quantus_concepts.metrics.host.plotting import (
@@ -30,7 +29,6 @@ from quantus_concepts.summary import COLUMNS
 _PER_ROW, _METHOD, _METRIC = 4, 32, 26
 
 
-@check_arguments(metrics=Dictionary())
 def plot_summary(summary: pd.DataFrame, ax: Any = None, *, metrics: Mapping[str, Any] | None = None) -> tuple[Any, Any]:
     """Draw a summary: a panel for each metric, a point with its interval for each method, chance and control as lines.
 
@@ -54,7 +52,7 @@ def plot_summary(summary: pd.DataFrame, ax: Any = None, *, metrics: Mapping[str,
     Raises
     ------
     TypeError
-        If `ax` holds something else than Axes, or `metrics` is no mapping.
+        If `ax` holds something else than Axes.
     ValueError
         If `summary` lacks a column or holds nothing, or there are too few axes.
     """

@@ -15,7 +15,6 @@ import numpy as np
 import torch
 
 from captum_concepts._support import constraints as rules
-from quantus_concepts.score_tables import ScoreTable
 
 NAN, INF = math.nan, math.inf
 Bad = dict[str, Any]
@@ -313,11 +312,6 @@ BAD: dict[type, Callable[[Any, Any, dict[str, int]], Bad]] = {
         "empty": [" "],
         "twice the same": ["a", "a"],
         "too many": [f"name {j}" for j in range(99)],
-    },
-    ScoreTable: lambda rule, good, sizes: {
-        "a text": "scores.csv",
-        "a dict": {"value": [1.0]},
-        "without rows": good[:0],
     },
 }
 

@@ -7,11 +7,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 import quantus_concepts
 from metric_inputs import CLASSES, IMAGES, LABELS, MASKS, MODEL, PARTS, POINTS
-from quantus_concepts import CEM, compare, explore, functional, metrics, summarise
+from quantus_concepts import CEM, explore, functional, metrics, summarise
 
 OWN = sorted({*quantus_concepts.__all__} - {*metrics.__all__, *functional.__all__})
 PACKAGE: Any = SimpleNamespace(__all__=OWN, **{name: getattr(quantus_concepts, name) for name in OWN})
@@ -23,11 +22,8 @@ def explain(model: Any, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray:
 
 SCORES = {"a": {"m": [1.0, 0.5]}, "b": {"m": [0.0, 0.5]}}
 SUMMARY = summarise(SCORES, {"m": None})
-OF_IMAGES = pd.DataFrame({"model": [*"aaabbb"], "metric": "m", "image": [0, 1, 2] * 2, "value": [1, 0, 1, 0.5, 0, 0]})
 OBJECTS: Mapping[str, Callable[[], Any]] = {"Explorer": lambda: explore(MODEL, IMAGES)}
 GOOD: Mapping[str, Mapping[str, Any]] = {
-    "compare": {"a": OF_IMAGES, "by": "model", "clusters": None},
-    "plot_comparison": {"result": compare(OF_IMAGES, clusters=None)},
     "Explorer.save": {"path": "page.html"},
     "evaluate": {
         **{"metrics": {"CEM": CEM(LABELS)}, "xai_methods": {"a": explain}, "model": MODEL, "x_batch": IMAGES},
@@ -37,11 +33,7 @@ GOOD: Mapping[str, Mapping[str, Any]] = {
         **{"model": MODEL, "images": IMAGES, "labels": CLASSES, "concept_labels": LABELS, "points": POINTS},
         "part_of_concept": PARTS,
     },
-    "plot_summary": {"summary": SUMMARY, "metrics": {"m": None}},
-    "read_scores": {"path": "scores.csv"},
     "summarise": {"results": SCORES, "metrics": {"m": None}},
-    "summary_metrics": {"table": SUMMARY},
-    "to_markdown": {"table": SUMMARY},
 }
-#: It needs a file.
-NOT_RUN = {"read_scores"}
+#: Functions that cannot run here.
+NOT_RUN: set[str] = set()
