@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,11 @@ from quantus_concepts.metrics.host.rows import score_row
 COLUMNS = ["method", "metric", "value", "low", "high", "n", "undefined", "reason", "chance", "control"]
 
 
-def summarise(results: Any, metrics: Mapping[str, Any], control: Any = None) -> pd.DataFrame:
+def summarise(
+    results: Mapping[str, Mapping[str, Any]] | pd.DataFrame,
+    metrics: Mapping[str, Any],
+    control: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]] | None = None,
+) -> pd.DataFrame:
     """Turn what `quantus.evaluate` returned into one tidy table.
 
     Parameters

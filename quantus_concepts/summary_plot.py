@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from quantus_concepts.functional.intervals import baseline_coverage
 from quantus_concepts.metrics.host.model import RANDOM_BANKS
@@ -29,7 +31,12 @@ from quantus_concepts.summary import COLUMNS
 _PER_ROW, _METHOD, _METRIC = 4, 32, 26
 
 
-def plot_summary(summary: pd.DataFrame, ax: Any = None, *, metrics: Mapping[str, Any] | None = None) -> tuple[Any, Any]:
+def plot_summary(
+    summary: pd.DataFrame,
+    ax: Axes | Sequence[Axes] | np.ndarray | None = None,
+    *,
+    metrics: Mapping[str, Any] | None = None,
+) -> tuple[Figure, np.ndarray]:
     """Draw a summary: a panel for each metric, a point with its interval for each method, chance and control as lines.
 
     The number of scores behind a point is at its right, and how many there would be where some are undefined.

@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 import quantus
 from torch import nn
 
 from bad_arguments import Case, assert_refused, spoilt
-from good.evaluation import GOOD, SCORES, SUMMARY
+from good.evaluation import GOOD
 from metric_inputs import CHANGED, CLASSES, IMAGES, LABELS, MASKS, MODEL, OTHER, TRUTH
 from quantus_concepts import (
     CEM,
@@ -22,10 +21,6 @@ from quantus_concepts import (
     MCS,
     evaluate,
     explore,
-    plot_summary,
-    read_scores,
-    summarise,
-    summary_metrics,
 )
 
 
@@ -35,21 +30,6 @@ from quantus_concepts import (
     "cases",
     {
         "evaluate": spoilt(evaluate, GOOD["evaluate"], control={"a number": 3, "unknown": "c", "empty": []}),
-        "summarise": spoilt(
-            summarise,
-            GOOD["summarise"],
-            results={"text": "many", "a list": [1], "None": None, "of texts": {"a": "m"}, "of lists": {"a": [1.0]}},
-            metrics={"without one": {}},
-            control={"a number": 3, "unknown": "c", "numbers": [0.5], "of another metric": {"n": [0.5]}, "empty": []}
-            | {"a text of a metric": {"m": "b"}, "lists": [[1.0]]},
-        ),
-        "plot_summary": spoilt(
-            plot_summary,
-            {"summary": SUMMARY},
-            summary={"None": None, "a dict": SCORES, "empty": SUMMARY[:0], "of columns": pd.DataFrame({"a": [1]})},
-            ax={"text": "many", "a number": 3, "a list of numbers": [1], "a figure": object()},
-        ),
-        "summary_metrics": spoilt(summary_metrics, {}, table={"of columns": pd.DataFrame({"a": [1]})}),
         "explore": spoilt(
             explore,
             GOOD["explore"],
@@ -61,7 +41,6 @@ from quantus_concepts import (
             class_names={"text": "ab", "too few": ["a"]},
             pictures={"text": np.array([["a"]]), "one too few": IMAGES[:5]},
         ),
-        "read_scores": {"nowhere": (lambda: read_scores("nowhere.csv"), "nowhere.csv")},
     }.values(),
 )
 def test_refused(cases: Mapping[str, Case]) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 import quantus_concepts
 from metric_inputs import CLASSES, IMAGES, LABELS, MASKS, MODEL, PARTS, POINTS
-from quantus_concepts import CEM, explore, functional, metrics, summarise
+from quantus_concepts import CEM, explore, functional, metrics
 
 OWN = sorted({*quantus_concepts.__all__} - {*metrics.__all__, *functional.__all__})
 PACKAGE: Any = SimpleNamespace(__all__=OWN, **{name: getattr(quantus_concepts, name) for name in OWN})
@@ -20,8 +20,6 @@ def explain(model: Any, inputs: Any, targets: Any, **kwargs: Any) -> np.ndarray:
     return inputs * targets[:, None, None, None]
 
 
-SCORES = {"a": {"m": [1.0, 0.5]}, "b": {"m": [0.0, 0.5]}}
-SUMMARY = summarise(SCORES, {"m": None})
 OBJECTS: Mapping[str, Callable[[], Any]] = {"Explorer": lambda: explore(MODEL, IMAGES)}
 GOOD: Mapping[str, Mapping[str, Any]] = {
     "Explorer.save": {"path": "page.html"},
@@ -33,7 +31,6 @@ GOOD: Mapping[str, Mapping[str, Any]] = {
         **{"model": MODEL, "images": IMAGES, "labels": CLASSES, "concept_labels": LABELS, "points": POINTS},
         "part_of_concept": PARTS,
     },
-    "summarise": {"results": SCORES, "metrics": {"m": None}},
 }
 #: Functions that cannot run here.
 NOT_RUN: set[str] = set()
