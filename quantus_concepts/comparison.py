@@ -6,18 +6,20 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from pandas.api.types import is_numeric_dtype
 
-from captum_concepts._support.checks import to_numpy
-from captum_concepts._support.constraints import AXES, TEXT, Choice, Instance, check_arguments
+from captum_concepts._support.checks import check_choice, to_numpy
 from captum_concepts.pictures.gallery import figure_of
 from captum_concepts.tcav.p_values import ADJUSTMENTS, adjust_p_values
+from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.functional.differences import Difference, cgim_difference, paired_difference
 from quantus_concepts.metrics.concepts.names import (
     CGIM,
@@ -27,6 +29,9 @@ from quantus_concepts.metrics.concepts.names import (
     DENSITY,
 )
 
+if TYPE_CHECKING:
+    from quantus_concepts.evaluation import Evaluation
+
 #: Columns of what is compared, the first with several values.
 COMPARED = ("model", "method")
 #: Columns that are no variant of a metric.
@@ -34,14 +39,13 @@ FACTS = frozenset({"image", "label", "class", "predicted", "value", "reason", "i
 NUMBERS = ["value_a", "value_b", "difference", "low", "high", "n", "undefined", "p", "p_adjusted"]
 
 
-@check_arguments(by=TEXT, adjust=Choice(ADJUSTMENTS))
 def compare(
-    a: Any,
-    b: Any = None,
+    a: pd.DataFrame | Evaluation,
+    b: pd.DataFrame | Evaluation | None = None,
     *,
-    reference: Any = None,
+    reference: str | None = None,
     by: str | None = None,
-    clusters: Any = "class",
+    clusters: str | Numbers | None = "class",
     adjust: str = "holm",
 ) -> pd.DataFrame:
     """Compare models, methods or baselines that are scored on the same images, image by image.
@@ -82,10 +86,10 @@ def compare(
     Raises
     ------
     TypeError
-        If an argument is no table.
+        If `a` or `b` is neither a table nor an evaluation.
     ValueError
         If rows of the two do not match (the message says how many), images have other labels, a row is there twice,
-        there are no two models or methods, or a cluster or column is missing.
+        there are no two models or methods, a cluster or column is missing, or `adjust` is unknown.
 
     Notes
     -----
@@ -110,6 +114,7 @@ def compare(
     >>> result[["a", "b", "difference", "low", "high", "p"]].round(2).values.tolist()
     [['ours', 'theirs', 0.33, -0.38, 1.05, 0.18]]
     """
+    check_choice("adjust", adjust, ADJUSTMENTS)
     first = _as_table("a", a, clusters)
     if b is not None:
         if reference is not None:
@@ -335,8 +340,7 @@ def _matrices(rows: pd.DataFrame) -> dict[str, pd.DataFrame]:
     }
 
 
-@check_arguments(result=Instance(pd.DataFrame, "what `compare` returns"), ax=AXES)
-def plot_comparison(result: pd.DataFrame, ax: Any = None) -> tuple[Any, Any]:
+def plot_comparison(result: pd.DataFrame, ax: Axes | None = None) -> tuple[Figure, Axes]:
     """Draw the differences of a comparison with their intervals; a filled point has an adjusted p of at most .05.
 
     Parameters
@@ -353,8 +357,6 @@ def plot_comparison(result: pd.DataFrame, ax: Any = None) -> tuple[Any, Any]:
 
     Raises
     ------
-    TypeError
-        If `result` is no DataFrame, or `ax` no Axes.
     ValueError
         If `result` has no rows, or lacks a column.
 

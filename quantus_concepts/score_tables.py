@@ -8,14 +8,12 @@ import math
 import os
 import re
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from captum_concepts._support.checks import check_kind
-from captum_concepts._support.constraints import Choice, Constraint, Location, Sizes, Whole, check_arguments
+from captum_concepts._support.checks import check_choice, check_path
 from captum_concepts._support.files import check_plain_file, printable, shorten
 
 #: Columns that hold numbers; of the first, those that share a cell with the two ends of their interval.
@@ -37,19 +35,6 @@ MAX_BYTES, MAX_CELLS, MAX_COLUMNS = 100 * 2**20, 10_000_000, 1000
 SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "bars", " ": "spaces"}
 
 
-@dataclass(frozen=True)
-class ScoreTable(Constraint):
-    """A DataFrame with at least one row and one column."""
-
-    def check(self, name: str, value: Any, sizes: Sizes) -> pd.DataFrame:
-        """Return it as it is, or raise."""
-        check_kind(name, value, pd.DataFrame, "a DataFrame of scores")
-        if value.empty:
-            raise ValueError(f"Expected argument `{name}` to hold at least one row and one column but it is empty.")
-        return value
-
-
-@check_arguments(table=ScoreTable(), digits=Whole(0, 15))
 def to_markdown(table: pd.DataFrame, digits: int = 3) -> str:
     """Write a score table as a Markdown table, for a README, an issue or a paper's draft.
 
@@ -62,7 +47,7 @@ def to_markdown(table: pd.DataFrame, digits: int = 3) -> str:
         Result of `summarise`, `score_concepts`, `score_explanations` or any other ``score_`` function, of `compare`, or
         some of its rows and columns, or a pivot of them.
     digits : int
-        Behind the decimal point, 0 to 15.
+        Behind the decimal point.
 
     Returns
     -------
@@ -71,10 +56,8 @@ def to_markdown(table: pd.DataFrame, digits: int = 3) -> str:
 
     Raises
     ------
-    TypeError
-        If `table` is no DataFrame, or `digits` no whole number.
     ValueError
-        If `table` has no row or no column, or `digits` is out of range.
+        If `table` has no row or no column.
 
     Examples
     --------
@@ -87,6 +70,7 @@ def to_markdown(table: pd.DataFrame, digits: int = 3) -> str:
     | random   | CEM    | 0.25 (-2.93 to 3.43) |    2 |         0 |
     <BLANKLINE>
     """
+    _check_filled(table)
     if not isinstance(table.index, pd.RangeIndex):
         table = table.reset_index()
     ends = {end for name, both in INTERVALS.items() if {name, *both} <= {*table} for end in both}
@@ -99,7 +83,6 @@ def to_markdown(table: pd.DataFrame, digits: int = 3) -> str:
     return "".join(f"| {' | '.join(row)} |\n" for row in zip(*columns, strict=True))
 
 
-@check_arguments(path=Location())
 def read_scores(path: str | os.PathLike[str]) -> pd.DataFrame:
     """Read a score table that pandas' ``table.to_csv(path, index=False)`` wrote: the same rows, types and NaN.
 
@@ -131,7 +114,7 @@ def read_scores(path: str | os.PathLike[str]) -> pd.DataFrame:
     >>> read_scores("summary.csv").equals(summary)
     True
     """
-    file = Path(path)
+    file = check_path("path", path)
     if not file.exists():
         raise FileNotFoundError(f"There is no table {file}.")
     check_plain_file(file, "The table")
@@ -146,7 +129,6 @@ def read_scores(path: str | os.PathLike[str]) -> pd.DataFrame:
     return pd.DataFrame({name: texts[name] if name in names else _numbers(file, texts[name]) for name in texts})
 
 
-@check_arguments(table=ScoreTable(), only=Choice(("headline",)))
 def summary_metrics(table: pd.DataFrame, only: str | None = None) -> dict[str, float]:
     """Flatten a score table to one dictionary of numbers, for `mlflow.log_metrics` or `wandb.log`.
 
@@ -172,8 +154,6 @@ def summary_metrics(table: pd.DataFrame, only: str | None = None) -> dict[str, f
 
     Raises
     ------
-    TypeError
-        If `table` is no DataFrame.
     ValueError
         If it has no row, or no column ``value``, or `only` is something else.
 
@@ -186,12 +166,14 @@ def summary_metrics(table: pd.DataFrame, only: str | None = None) -> dict[str, f
     >>> summary_metrics(summary)["Saliency/CEM"]
     0.75
     """
+    _check_filled(table)
     if "value" not in table:
         raise ValueError(
             f"Expected argument `table` to have a column `value` but it has {[str(name) for name in table]}. Give what "
             "`summarise` returns, or a `score_` function that sums up."
         )
     if only is not None:
+        check_choice("only", only, ("headline",))
         table = _headline(table)
         table = table[[name for name in ("model", "method", "metric", "value") if name in table]]
     labels = [name for name in table if name not in NUMBERS and name != "reason"]
@@ -208,6 +190,11 @@ def summary_metrics(table: pd.DataFrame, only: str | None = None) -> dict[str, f
         used_keys |= {key + suffix for suffix in suffixes.values()}
         numbers |= {key + suffix: float(row[name]) for name, suffix in suffixes.items() if not pd.isna(row[name])}
     return numbers if only is None else {key.replace(" ", "_"): value for key, value in numbers.items()}
+
+
+def _check_filled(table: pd.DataFrame) -> None:
+    if table.empty:
+        raise ValueError("Expected argument `table` to hold at least one row and one column but it is empty.")
 
 
 def _headline(table: pd.DataFrame) -> pd.DataFrame:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from captum_concepts._support.checks import as_list
-from captum_concepts._support.constraints import Dictionary, check_arguments
 from quantus_concepts.functional.intervals import baseline_coverage, distribution
 from quantus_concepts.metrics.host.record import Record
 from quantus_concepts.metrics.host.rows import score_row
@@ -18,8 +17,11 @@ from quantus_concepts.metrics.host.rows import score_row
 COLUMNS = ["method", "metric", "value", "low", "high", "n", "undefined", "reason", "chance", "control"]
 
 
-@check_arguments(metrics=Dictionary())
-def summarise(results: Any, metrics: Mapping[str, Any], control: Any = None) -> pd.DataFrame:
+def summarise(
+    results: Mapping[str, Mapping[str, Any]] | pd.DataFrame,
+    metrics: Mapping[str, Any],
+    control: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]] | None = None,
+) -> pd.DataFrame:
     """Turn what `quantus.evaluate` returned into one tidy table.
 
     Parameters

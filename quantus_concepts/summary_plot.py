@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
-from captum_concepts._support.constraints import Dictionary, check_arguments
 from quantus_concepts.functional.intervals import baseline_coverage
 from quantus_concepts.metrics.host.model import RANDOM_BANKS
 from quantus_concepts.metrics.host.plotting import (
@@ -30,8 +31,12 @@ from quantus_concepts.summary import COLUMNS
 _PER_ROW, _METHOD, _METRIC = 4, 32, 26
 
 
-@check_arguments(metrics=Dictionary())
-def plot_summary(summary: pd.DataFrame, ax: Any = None, *, metrics: Mapping[str, Any] | None = None) -> tuple[Any, Any]:
+def plot_summary(
+    summary: pd.DataFrame,
+    ax: Axes | Sequence[Axes] | np.ndarray | None = None,
+    *,
+    metrics: Mapping[str, Any] | None = None,
+) -> tuple[Figure, np.ndarray]:
     """Draw a summary: a panel for each metric, a point with its interval for each method, chance and control as lines.
 
     The number of scores behind a point is at its right, and how many there would be where some are undefined.
@@ -54,7 +59,7 @@ def plot_summary(summary: pd.DataFrame, ax: Any = None, *, metrics: Mapping[str,
     Raises
     ------
     TypeError
-        If `ax` holds something else than Axes, or `metrics` is no mapping.
+        If `ax` holds something else than Axes.
     ValueError
         If `summary` lacks a column or holds nothing, or there are too few axes.
     """

@@ -132,6 +132,8 @@ def test_refused(first: pd.DataFrame, second: pd.DataFrame | None, keywords: dic
 
 
 def test_what_is_no_table_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"`adjust` to be one of .* Did you mean 'holm'"):
+        compare(table("x", "y"), adjust="holms")
     with pytest.raises(TypeError, match="`b` to be a DataFrame or what `evaluate` returns but got dict"):
         compare(table("x"), {"y": SCORES["y"]})
 

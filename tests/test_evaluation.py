@@ -389,3 +389,30 @@ def test_a_notebook_shows_the_summary(call):
     assert "&lt;b&gt;Sparseness" in page
     assert f"{evaluation.summary['value'][0]:.3f}" in page
     assert "chance" not in page
+
+
+@pytest.mark.parametrize(
+    ("changed", "error", "message"),
+    [
+        ({"results": [1.0]}, TypeError, "`results` to be what quantus.evaluate returns"),
+        ({"results": {"a": [1.0]}}, TypeError, "`results` to be what quantus.evaluate returns"),
+        ({"metrics": {}}, ValueError, r"`metrics` to hold every metric of `results` but \['m'\]"),
+        ({"control": "c"}, ValueError, "`control` to name methods of the results"),
+        ({"control": []}, ValueError, "`control` to name methods of the results"),
+        ({"control": {"n": [0.5]}}, ValueError, r"`control` to give numbers, .* something else for \['n'\]"),
+        ({"control": {"m": "b"}}, ValueError, r"`control` to give numbers, .* something else for \['m'\]"),
+        ({"control": [[1.0]]}, TypeError, "`control` to be what quantus.evaluate returns"),
+    ],
+)
+def test_summarise_refuses(changed, error, message):
+    scores = {"a": {"m": [1.0, 0.5]}, "b": {"m": [0.0, 0.5]}}
+    with pytest.raises(error, match=f"^Expected argument {message}"):
+        summarise(**{"results": scores, "metrics": {"m": None}, **changed})
+
+
+def test_plot_summary_refuses():
+    summary = summarise({"a": {"m": [1.0, 0.5]}}, {"m": None})
+    with pytest.raises(TypeError, match="`ax` to hold nothing but Axes"):
+        plot_summary(summary, ax=[1])
+    with pytest.raises(ValueError, match="`summary` to be what `summarise` returns but it is empty"):
+        plot_summary(summary[:0])

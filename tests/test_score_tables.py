@@ -237,3 +237,13 @@ def test_a_table_of_weights_and_biases_holds_the_scores(tables: dict[str, pd.Dat
         assert list(logged.columns) == list(tables[name])
         stored = pd.DataFrame(logged.data, columns=logged.columns)
         pd.testing.assert_frame_equal(stored, tables[name].reset_index(drop=True), check_dtype=False)
+
+
+def test_what_is_empty_or_not_there_is_refused(summary: pd.DataFrame) -> None:
+    for write in (to_markdown, summary_metrics):
+        with pytest.raises(ValueError, match="`table` to hold at least one row"):
+            write(summary[:0])
+    with pytest.raises(ValueError, match="`table` to have a column `value`"):
+        summary_metrics(summary.drop(columns="value"))
+    with pytest.raises(FileNotFoundError, match=r"no table nowhere\.csv"):
+        read_scores("nowhere.csv")

@@ -11,8 +11,6 @@ from captum_concepts._support.checks import check_binary, check_finite, to_array
 
 #: What the functions take as numbers.
 Numbers = Tensor | npt.ArrayLike
-#: What to do with shares that exceed 1, and with hits of parts that cannot be seen.
-PERCENTAGES, HIDDEN_PARTS = "Divide percentages by 100.", "Pass NaN where a part is not visible."
 
 
 def to_tensor(name: str, value: Numbers) -> Tensor:
@@ -52,12 +50,6 @@ def check_within(name: str, values: Tensor, low: float, high: float, *, nan: boo
         f"Expected argument `{name}` to lie in [{low:g}, {high:g}] but got values from {numbers.min().item():g} to "
         f"{numbers.max().item():g}.{remedy and ' '}{remedy}"
     )
-
-
-def check_all_finite(name: str, values: Tensor) -> None:
-    """Raise if an entry is NaN or infinite; only a failure takes the values to the CPU."""
-    if values.numel() and not torch.stack(torch.aminmax(values.detach())).isfinite().all():
-        check_finite(name, values)
 
 
 def check_filled(name: str, values: Tensor) -> None:

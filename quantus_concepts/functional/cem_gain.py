@@ -8,7 +8,6 @@ from torch import Tensor
 from captum_concepts._support.checks import check_axes
 from captum_concepts._support.running import at_least_float32
 from quantus_concepts.functional.arguments import (
-    PERCENTAGES,
     Numbers,
     check_within,
     check_zero_one,
@@ -144,6 +143,6 @@ def class_recital(class_concepts: Numbers, classes: Numbers) -> Tensor:
     """
     class_concepts, classes = to_floats("class_concepts", class_concepts), to_classes("classes", classes)
     sizes = check_axes(class_concepts=(class_concepts, "K L"), classes=(classes, "N"))
-    check_within("class_concepts", class_concepts, 0, 1, remedy=PERCENTAGES)
+    check_within("class_concepts", class_concepts, 0, 1, remedy="Divide percentages by 100.")
     check_within("classes", classes, 0, sizes["K"] - 1)
     return class_concepts[classes.to(class_concepts.device)]

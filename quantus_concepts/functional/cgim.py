@@ -12,7 +12,6 @@ from captum_concepts._support.checks import check_axes, check_choice, check_shap
 from captum_concepts._support.running import at_least_float32, to_host
 from captum_concepts._support.shown import describe
 from quantus_concepts.functional.arguments import (
-    PERCENTAGES,
     Numbers,
     check_within,
     check_zero_one,
@@ -229,7 +228,7 @@ def checked_matrices(class_concepts: Numbers, per: str, **importance: Numbers) -
     matrices = {name: to_floats(name, matrix) for name, matrix in importance.items()}
     matrices["class_concepts"] = to_floats("class_concepts", class_concepts)
     check_axes(**{name: (matrix, "K L") for name, matrix in matrices.items()})
-    check_within("class_concepts", matrices["class_concepts"], 0, 1, remedy=PERCENTAGES)
+    check_within("class_concepts", matrices["class_concepts"], 0, 1, remedy="Divide percentages by 100.")
     check_choice("per", per, ("concept", "class"))
     return list(matrices.values())
 

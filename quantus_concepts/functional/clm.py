@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from captum_concepts._support.checks import check_axes, check_whole
-from quantus_concepts.functional.arguments import HIDDEN_PARTS, Numbers, check_within, to_floats
+from quantus_concepts.functional.arguments import Numbers, check_within, to_floats
 
 
 @torch.no_grad()
@@ -46,7 +46,7 @@ def clm(hits: Numbers, top_l: int) -> Tensor:
     """
     hits = to_floats("hits", hits)
     sizes = check_axes(hits=(hits, "N l_max"))
-    check_within("hits", hits, 0, 1, nan=True, remedy=HIDDEN_PARTS)
+    check_within("hits", hits, 0, 1, nan=True, remedy="Pass NaN where a part is not visible.")
     return torch.nanmean(hits[:, : check_whole("top_l", top_l, 1, sizes["l_max"])], dim=1)
 
 

@@ -7,15 +7,8 @@ import math
 import torch
 from torch import Tensor
 
-from captum_concepts._support.checks import check_axes
-from quantus_concepts.functional.arguments import (
-    HIDDEN_PARTS,
-    Numbers,
-    check_all_finite,
-    check_within,
-    to_classes,
-    to_floats,
-)
+from captum_concepts._support.checks import check_axes, check_finite
+from quantus_concepts.functional.arguments import Numbers, check_within, to_classes, to_floats
 
 
 @torch.no_grad()
@@ -61,9 +54,9 @@ def part_specificity(hits: Numbers, parts: Numbers, weights: Numbers | None = No
     hits, parts = to_floats("hits", hits), to_classes("parts", parts)
     weights = torch.ones(hits.shape[1:]) if weights is None else to_floats("weights", weights)
     sizes = check_axes(hits=(hits, "N P"), parts=(parts, "N"), weights=(weights, "P"))
-    check_within("hits", hits, 0, 1, nan=True, remedy=HIDDEN_PARTS)
+    check_within("hits", hits, 0, 1, nan=True, remedy="Pass NaN where a part is not visible.")
     check_within("parts", parts, 0, sizes["P"] - 1)
-    check_all_finite("weights", weights)
+    check_finite("weights", weights)
     check_within("weights", weights, 0, math.inf)
     own_hits, other_hits = own_and_other_hits(hits[..., None], parts, weights)
     return other_hits[:, 0], (own_hits - other_hits)[:, 0]

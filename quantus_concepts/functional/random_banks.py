@@ -5,14 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from captum_concepts._support.checks import check_axes, check_whole
+from captum_concepts._support.checks import check_axes, check_finite, check_whole
 from captum_concepts.models.random_banks import N_BANKS
 from captum_concepts.models.random_banks import RandomBank as RandomBank
 from captum_concepts.models.random_banks import random_banks as random_banks
 from quantus_concepts.functional.arguments import (
-    PERCENTAGES,
     Numbers,
-    check_all_finite,
     check_within,
     check_zero_one,
     to_classes,
@@ -104,9 +102,9 @@ def random_bank_scores(
         class_concepts=(class_concepts, "K L"),
         concept_labels=(concept_labels, "M L"),
     )
-    check_all_finite("features", features)
-    check_all_finite("test_features", test_features)
-    check_within("class_concepts", class_concepts, 0, 1, remedy=PERCENTAGES)
+    check_finite("features", features)
+    check_finite("test_features", test_features)
+    check_within("class_concepts", class_concepts, 0, 1, remedy="Divide percentages by 100.")
     check_zero_one("concept_labels", concept_labels)
     n_classes, n_concepts = class_concepts.shape
     check_within("labels", labels, 0, n_classes - 1)

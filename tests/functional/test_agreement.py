@@ -1,4 +1,8 @@
+from __future__ import annotations
+
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -135,3 +139,17 @@ def test_ceiling_depends_on_the_seed_only_and_takes_gaps():
     fewer = ceiling(votes, n_splits=5)
     assert fewer.n == 500
     assert 0 < full.reliability - fewer.reliability < 0.1
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: figures([1, 2, 3], [1, 2]), r"`targets` to have shape \(N,\) = \(3,\) but got \(2,\)"),
+        (lambda: figures([0.5, 2], [1, 2]), r"`scores` to lie in \[1, 5\] but 1 of 2 do not, the first is 0.5"),
+        (lambda: human_figures(np.array([[1.0, 7.0]])), "`votes` to hold whole votes"),
+        (lambda: ceiling(np.array([[1.0, 2.0]]), n_splits=0), "`n_splits` to be at least 1"),
+    ],
+)
+def test_refused(call: Callable[[], Any], message: str) -> None:
+    with pytest.raises(ValueError, match=f"^Expected argument {message}"):
+        call()

@@ -1,3 +1,8 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -87,3 +92,18 @@ def test_permutations_batches_and_scale():
     pieces = [cem(importance[i : i + 7], labels[i : i + 7], 4) for i in range(0, 30, 7)]
     assert torch.equal(torch.cat(pieces), scores)
     assert cem(importance[:0], labels[:0]).shape == (0,)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: cem(torch.ones(3), torch.ones(3)), r"`importance` to have shape \(N, L\) but got \(3,\)"),
+        (lambda: cem(torch.ones(2, 3), torch.ones(3, 2)), r"`concept_labels` .* \(2, 3\) but got \(3, 2\)"),
+        (lambda: cem(torch.ones(2, 3), torch.full((2, 3), 0.5)), "`concept_labels` to hold only 0 and 1 but got 0.5"),
+        (lambda: cem(torch.ones(2, 3), torch.ones(2, 3), top_l=0), r"`top_l` to lie in \[1, 3\] but got 0"),
+        (lambda: cem(torch.ones(2, 3), torch.ones(2, 3), top_l=4), r"`top_l` to lie in \[1, 3\] but got 4"),
+    ],
+)
+def test_refused(call: Callable[[], Any], message: str) -> None:
+    with pytest.raises(ValueError, match=f"^Expected argument {message}"):
+        call()

@@ -1,3 +1,8 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -180,3 +185,39 @@ def test_correlation_of_an_oracle_and_of_permuted_classes():
     # The cosine of the same permuted matrices is far above 0.
     cosines = [cgim(importance[torch.randperm(25, generator=generator)], truth).mean() for _ in range(20)]
     assert min(cosines) > 0.5
+
+
+def refused_update(*arguments: Any) -> None:
+    means = ClassMeans(4, 3)
+    try:
+        means.update(*arguments)
+    finally:
+        assert means.counts.tolist() == [0, 0, 0, 0]
+        assert means.compute().isnan().all()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: cgim(torch.ones(2, 3), torch.ones(3, 2)), r"`class_concepts` .* \(2, 3\) but got \(3, 2\)"),
+        (lambda: cgim(torch.ones(2, 3), torch.ones(2, 3) * 50), "`class_concepts` to lie in .*Divide percentages"),
+        (lambda: cgim(torch.ones(2, 3), torch.full((2, 3), torch.nan)), "`class_concepts` to be finite"),
+        (lambda: cgim(torch.ones(2, 3), torch.ones(2, 3), per="concepts"), "`per` to be one of .*mean 'concept'"),
+        (lambda: cgim_reasons(torch.ones(2, 3), torch.ones(2, 3), per="image"), "`per` to be one of"),
+        (lambda: cgim_reasons(torch.ones(2, 3), torch.ones(2, 2)), r"`class_concepts` to have shape \(K, L\)"),
+        (lambda: ClassMeans(0, 3), "`n_classes` to be at least 1"),
+        (lambda: ClassMeans(2, 0), "`n_concepts` to be at least 1"),
+        (lambda: ClassMeans(2, 2, dtype=torch.int64), "`dtype` to be of a floating-point dtype but got torch.int64"),
+        (lambda: ClassMeans(2, 3).merge(ClassMeans(2, 2)), r"`other` .* \(K, L\) = \(2, 3\) but got \(2, 2\)"),
+        (lambda: refused_update(torch.ones(2, 3), [0, 4]), "`classes` to hold class indices 0 to 3 but .* 0 to 4"),
+        (lambda: refused_update(torch.ones(2, 3), [-1, 0]), "`classes` .* from -1 to 0"),
+        (lambda: refused_update(torch.ones(2, 3), [0.5, 1]), "`classes` to hold indices"),
+        (lambda: refused_update(torch.ones(2, 2), [0, 1]), r"`values` to have shape .* but got \(2, 2\)"),
+        (lambda: refused_update(torch.ones(2, 3), [0]), r"`classes` to have shape \(N,\) = \(2,\)"),
+        (lambda: refused_update(torch.ones(2, 3), [0, 1], [True]), r"`mask` to have shape \(N,\) = \(2,\)"),
+        (lambda: refused_update(torch.ones(2, 3), [0, 1], [0.5, 1]), "`mask` to hold only 0 and 1"),
+    ],
+)
+def test_refused(call: Callable[[], Any], message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=f"^Expected argument {message}"):
+        call()

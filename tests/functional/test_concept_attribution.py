@@ -1,3 +1,8 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -86,3 +91,16 @@ class TestRandomMasks:
         assert random_masks(torch.zeros(0, 1, 3, 3), torch.Generator()).shape == (0, 1, 3, 3)
         with pytest.raises(ValueError, match=r"`masks` to have shape \(N, 1, H, W\)"):
             random_masks(torch.zeros(2, 3, 3), torch.Generator())
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: concept_attribution(torch.ones(2, 4, 4), torch.ones(2, 1, 4, 4)), r"`maps` .*\(N, C, H, W\)"),
+        (lambda: concept_attribution(torch.ones(2, 3, 4, 4), torch.ones(2, 3, 4, 4)), r"`masks` .*\(N, 1, H, W\)"),
+        (lambda: concept_attribution(torch.ones(2, 3, 4, 4), torch.ones(2, 1, 4, 4) / 2), "`masks` to hold only 0"),
+    ],
+)
+def test_refused(call: Callable[[], Any], message: str) -> None:
+    with pytest.raises(ValueError, match=f"^Expected argument {message}"):
+        call()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -178,3 +180,15 @@ def test_coverage_over_seeds(n_seeds, n_classes):
         seeds_alone.append(low <= 0 <= high)
     assert 0.92 - 0.02 <= np.mean(covered) <= 0.97 + 0.02
     assert np.mean(seeds_alone) < 0.93
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: interval([0.5, 1.0], clusters=[0]), r"`clusters` to have shape \(N,\) = \(2,\)"),
+        (lambda: seeds_interval([0.5, 1.0]), r"`scores` to have shape \(S, N\) but got \(2,\)"),
+    ],
+)
+def test_refused(call: Callable[[], Any], message: str) -> None:
+    with pytest.raises(ValueError, match=f"^Expected argument {message}"):
+        call()

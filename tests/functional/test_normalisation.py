@@ -1,3 +1,8 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -115,3 +120,16 @@ def test_half_precision_takes_the_way_of_accelerators_to_the_same_values(percent
     half = positive_percentile(torch.as_tensor(maps).half(), percentile)
     assert half.dtype == torch.float16
     np.testing.assert_allclose(half.float(), positive_percentile(maps, percentile), atol=2e-3)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: positive_percentile(torch.ones(3)), r"`a` to have shape \(N, L, \.\.\.\)"),
+        (lambda: positive_percentile(torch.ones(2, 3), 0), r"`percentile` to lie in \(0, 100\]"),
+        (lambda: positive_percentile(torch.ones(2, 3), 101), r"`percentile` to lie in \(0, 100\]"),
+    ],
+)
+def test_refused(call: Callable[[], Any], message: str) -> None:
+    with pytest.raises(ValueError, match=f"^Expected argument {message}"):
+        call()

@@ -1,3 +1,8 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
 import matplotlib as mpl
 import numpy as np
 import pytest
@@ -131,3 +136,24 @@ def test_resizing_shrinks_smoothly_and_stays_within_its_values():
     ones = torch.ones(1, 3, 7, 5)
     assert torch.equal(resize(ones, (224, 224)), torch.ones(1, 3, 224, 224))
     assert resize(ones, (7, 5)) is ones
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: overlay(torch.zeros(2, 1, 4, 4), torch.zeros(2, 4, 4)), r"`images` .*\(N, 3, H, W\)"),
+        (lambda: overlay(torch.zeros(2, 3, 4, 4), torch.zeros(3, 4, 4)), r"`maps` .*\(N, h, w\)"),
+        (lambda: overlay(torch.zeros(2, 3, 4, 4), torch.full((2, 4, 4), torch.nan)), "`maps` to be finite"),
+        (lambda: masked(torch.zeros(2, 3, 4, 4), torch.full((2, 4, 4), torch.inf)), "`maps` to be finite"),
+        (lambda: overlay(torch.zeros(2, 3, 4, 4), torch.zeros(2, 4, 4), weight=1.5), r"`weight` to lie in \[0, 1\]"),
+        (
+            lambda: overlay(torch.zeros(2, 3, 4, 4), torch.zeros(2, 4, 4), colours="bwrr"),
+            "`colours` to be a colour map of matplotlib.* 'bwrr'. Nearest: .*bwr",
+        ),
+        (lambda: unit_maps(torch.zeros(1, 2, 2) + 1.5, "none"), r"`maps` to lie in \[0, 1\].*normalise='min-max'"),
+        (lambda: unit_maps(torch.zeros(1, 2, 2) - 1.5, "lime"), r"`maps` to lie in \[-1, 1\]"),
+    ],
+)
+def test_refused(call: Callable[[], Any], message: str) -> None:
+    with pytest.raises(ValueError, match=f"^Expected argument {message}"):
+        call()

@@ -1,5 +1,10 @@
 """Masks in the concept location metric: the middle pixel, and the share of the region."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -153,3 +158,21 @@ class TestShares:
         np.testing.assert_array_equal(mask_shares(maps, masks, ALPHAS), shares[0])
         np.testing.assert_array_equal(mask_threshold_shares(maps, masks, 0.5), shares[1])
         assert mask_shares(maps[:0], masks[:0], ALPHAS).shape == (0, 3)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: mask_centres(torch.ones(4, 4)), r"`masks` to have shape \(B, M1, M2\)"),
+        (lambda: mask_centres(torch.ones(1, 4, 4) * 255), "`masks` to hold only 0 and 1 .*Of levels of a picture"),
+        (lambda: mask_shares(torch.ones(2, 4, 4), torch.ones(1, 4, 4)), r"`masks` .*\(2, \*, \*\) but got \(1, 4, 4\)"),
+        (lambda: mask_shares(torch.ones(1, 0, 4), torch.ones(1, 4, 4)), "`maps` to have at least one entry"),
+        (lambda: mask_shares(torch.ones(1, 4, 4), torch.ones(1, 4, 4) / 2), "`masks` to hold only 0 and 1"),
+        (lambda: mask_shares(torch.ones(1, 4, 4), torch.ones(1, 4, 4), [13]), r"`alphas` to lie in \(0, 12\]"),
+        (lambda: mask_threshold_shares(torch.ones(2, 4, 4), torch.ones(1, 4, 4), 0.5), "`masks` to have shape"),
+        (lambda: mask_threshold_shares(*torch.ones(2, 1, 4, 4), float("nan")), "`threshold` to lie in"),
+    ],
+)
+def test_refused(call: Callable[[], Any], message: str) -> None:
+    with pytest.raises(ValueError, match=f"^Expected argument {message}"):
+        call()

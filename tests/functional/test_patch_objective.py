@@ -1,3 +1,8 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -75,3 +80,25 @@ def test_images_are_independent_of_each_other():
         for i in range(2)
     ]
     np.testing.assert_array_equal(together, torch.cat(apart))
+
+
+def objective(**changed: Any) -> torch.Tensor:
+    logits, images = torch.ones(1, 3), torch.ones(1, 1, 2, 2)
+    good = {"logits_patched": logits, "logits": logits, "images": images, "delta": images, "pixel_range": (0, 1)}
+    return patch_objective(**{**good, **changed})
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: objective(logits=torch.ones(2, 3)), r"`logits_patched` .*\(2, 3\) but got \(1, 3\)"),
+        (lambda: objective(delta=torch.ones(1, 1, 2, 3)), r"`delta` .*\(1, 1, 2, 2\) but got \(1, 1, 2, 3\)"),
+        (lambda: objective(pixel_range=(1, 0)), "`pixel_range` to be two finite numbers"),
+        (lambda: objective(pixel_range=(0, float("inf"))), "`pixel_range` to be two finite numbers"),
+        (lambda: objective(eta1=-1), r"`eta1` to lie in \[0, inf\)"),
+        (lambda: objective(eta2=-1), r"`eta2` to lie in \[0, inf\)"),
+    ],
+)
+def test_refused(call: Callable[[], Any], message: str) -> None:
+    with pytest.raises(ValueError, match=f"^Expected argument {message}"):
+        call()

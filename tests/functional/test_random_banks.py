@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -162,3 +165,30 @@ def test_distribution_literal():
     assert distribution(np.arange(39) / 10) == pytest.approx((1.9, 0.0, 3.8))
     assert distribution([0.5, float("nan")]) == (0.5, 0.5, 0.5)
     assert np.isnan(distribution([float("nan")])).all()
+
+
+def bank_scores(**changed: Any) -> Any:
+    features, labels = torch.ones(20, 4), torch.arange(20) % 2
+    good = {"features": features, "labels": labels, "test_features": features, "test_labels": labels}
+    truth = {"concept_labels": torch.ones(20, 3), "class_concepts": torch.ones(2, 3)}
+    return random_bank_scores(**{**good, **truth, **changed})
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: list(random_banks(torch.rand(20, 4), torch.zeros(20).long(), 3)), "`labels`"),
+        (lambda: list(random_banks(torch.rand(20, 4), torch.arange(20) % 3, 3, 2)), "`n_classes`"),
+        (lambda: bank_scores(labels=torch.arange(19) % 2), r"`labels` .*\(N,\) = \(20,\)"),
+        (lambda: bank_scores(labels=torch.arange(20) % 3), r"`labels` to lie in \[0, 1\]"),
+        (lambda: bank_scores(test_labels=torch.arange(20) % 3), r"`test_labels` to lie in \[0, 1\]"),
+        (lambda: bank_scores(features=torch.full((20, 4), torch.nan)), "`features` to be finite"),
+        (lambda: bank_scores(test_features=torch.full((20, 4), torch.nan)), "`test_features` to be finite"),
+        (lambda: bank_scores(class_concepts=torch.ones(2, 3) * 50), "`class_concepts` .*Divide percentages"),
+        (lambda: bank_scores(concept_labels=torch.ones(20, 3) / 2), "`concept_labels` to hold only 0 and 1"),
+        (lambda: bank_scores(top_l=4), r"`top_l` to lie in \[1, 3\]"),
+    ],
+)
+def test_refused(call: Callable[[], Any], message: str) -> None:
+    with pytest.raises(ValueError, match=f"^Expected argument {message}"):
+        call()

@@ -1,4 +1,8 @@
+from __future__ import annotations
+
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -99,3 +103,14 @@ def test_order_and_scale():
     torch.testing.assert_close(pasta_loss(predicted, target), pasta_loss(predicted[order], target[order]))
     torch.testing.assert_close(cosine_loss(7 * predicted, target), cosine_loss(predicted, target))
     assert ranking_loss(3 * target + 1, target).item() == 0
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: pasta_loss(*torch.zeros(2, 3), weights=(1, -1, 0)), "`weights` to hold three numbers"),
+    ],
+)
+def test_refused(call: Callable[[], Any], message: str) -> None:
+    with pytest.raises(ValueError, match=f"^Expected argument {message}"):
+        call()

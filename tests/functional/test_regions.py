@@ -1,6 +1,12 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from quantus_concepts.functional import point_hits, regions, threshold_hits, upsample
 from reference import clm as reference
@@ -267,3 +273,36 @@ class TestThresholdHits:
             assert np.nanmin(expected) == 0
             assert np.nanmax(expected) == 1
             np.testing.assert_array_equal(threshold_hits(maps, points, size, threshold), expected)
+
+
+def hits(**changed: Any) -> Tensor:
+    return point_hits(**{"maps": torch.zeros(2, 7, 7), "points": torch.zeros(2, 1, 2), "size": (9, 9), **changed})
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: hits(maps=torch.ones(7, 7)), r"`maps` to have shape \(B, h, w\)"),
+        (lambda: hits(maps=torch.ones(2, 0, 7)), "`maps` to have at least one entry"),
+        (lambda: hits(points=torch.ones(2, 2)), r"`points` to have shape \(B, Q, 2\)"),
+        (lambda: hits(points=torch.ones(2, 0, 2)), "`points` to have at least one entry"),
+        (lambda: hits(size=(9,)), r"`size` to be \(M1, M2\)"),
+        (lambda: hits(alphas=(0,)), r"`alphas` to lie in \(0, 12\]"),
+        (lambda: hits(alphas=(1, 13)), r"`alphas` to lie in \(0, 12\]"),
+        (lambda: hits(alphas=()), "`alphas` to hold at least one"),
+        (lambda: hits(points=torch.full((2, 1, 2), 9.1)), "`points` .* 2 of them are outside, .* map 0, place 0 with"),
+        (lambda: hits(points=torch.full((2, 1, 2), -1.1)), r"`points` to lie in the images, .* = \(9, 9\)"),
+        (lambda: hits(points=torch.full((2, 1, 2), torch.inf)), r"`points` .*\(x, y\) = \(inf, inf\).*NaN where"),
+        (
+            lambda: threshold_hits(
+                torch.zeros(2, 7, 7), torch.tensor([[[3.0, 8.0]], [[torch.nan, 99.0]]]), (4, 12), 0.5
+            ),
+            r"`points` .* 1 of them .* with \(x, y\) = \(3, 8\)\. It would be inside",
+        ),
+        (lambda: threshold_hits(torch.zeros(2, 7), torch.zeros(2, 1, 2), (9, 9), 0.5), "`maps` to have shape"),
+        (lambda: threshold_hits(torch.zeros(2, 7, 7), torch.zeros(2, 1, 2), (9, 9), torch.nan), "`threshold` to lie"),
+    ],
+)
+def test_refused(call: Callable[[], Any], message: str) -> None:
+    with pytest.raises(ValueError, match=f"^Expected argument {message}"):
+        call()

@@ -1,3 +1,8 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -99,3 +104,17 @@ def test_order_of_images_and_seed():
         np.testing.assert_allclose(a.value, c.value)
         np.testing.assert_allclose(a.low, c.low, atol=0.1)
         assert not torch.equal(a.low, c.low)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: relative_contrast(*torch.ones(2, 2, 3), torch.ones(2, 2)), "`correct_without` to have shape"),
+        (lambda: relative_contrast(*torch.full((3, 2, 3), 0.5)), "`correct_with` to hold only 0 and 1"),
+        (lambda: relative_contrast(*torch.ones(2, 2, 3), torch.ones(2, 3) / 2), "`correct_without` to hold only 0 and"),
+        (lambda: relative_contrast(*torch.ones(3, 2, 3), n_resamples=99), "`n_resamples` to be at least 100"),
+    ],
+)
+def test_refused(call: Callable[[], Any], message: str) -> None:
+    with pytest.raises(ValueError, match=f"^Expected argument {message}"):
+        call()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -119,3 +121,25 @@ def test_group_choice_by_hand() -> None:
     # Above it, equal to it, above it.
     none = torch.tensor([0.6, 0.5, 0.95, 0.0])
     assert group_choice(similarity, groups, group_of_image, none).tolist() == [-1, 0, -1, -1]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: substitution(torch.ones(2), [0, 1], [1, 0]), r"`values` to have shape \(N, L\)"),
+        (lambda: substitution(torch.ones(2, 3), [0], [1, 0]), r"`added` .*\(N,\) = \(2,\)"),
+        (lambda: substitution(torch.ones(2, 3), [0, 1], [1, 3]), r"`removed` to lie in \[-1, 2\] .*Pass -1 for none"),
+        (lambda: substitution(torch.ones(2, 3), [0, -2], [1, 0]), r"`added` to lie in \[-1, 2\]"),
+        (lambda: substitution(torch.ones(2, 3), [0, 1], [1, 0], float("inf")), r"`threshold` to lie in \(-inf, inf\)"),
+        (lambda: recital(torch.ones(2, 3), torch.ones(2, 2)), r"`class_concepts` .*\(2, 3\) but got \(2, 2\)"),
+        (lambda: recital(torch.ones(2, 3), torch.ones(2, 3) / 2), "`class_concepts` to hold only 0 and 1"),
+        (lambda: recital(torch.ones(2, 3), torch.ones(2, 3), float("nan")), "`threshold` to lie in"),
+        (lambda: movement(torch.ones(2, 2), torch.ones(2, 3), [0, 1], [1, 0]), r"`before` .*\(2, 3\) but got \(2, 2\)"),
+        (lambda: movement(torch.ones(2, 3), torch.ones(2, 3), [0, 3], [1, 0]), r"`added` to lie in \[-1, 2\]"),
+        (lambda: group_choice(torch.ones(2, 3), [0, 1], [0, 1]), r"`groups` .*\(A,\) = \(3,\)"),
+        (lambda: group_choice(torch.full((2, 3), torch.nan), [0, 0, 1], [0, 1]), "`similarity` to be finite"),
+    ],
+)
+def test_refused(call: Callable[[], Any], message: str) -> None:
+    with pytest.raises(ValueError, match=f"^Expected argument {message}"):
+        call()

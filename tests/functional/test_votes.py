@@ -1,9 +1,14 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 from scipy import stats
 
-from quantus_concepts.functional.votes import join_votes
+from quantus_concepts.functional.votes import check_votes, join_votes
 from reference import ratings as reference
 
 NAN = np.nan
@@ -36,3 +41,22 @@ def test_tensors_and_no_annotator():
     np.testing.assert_array_equal(join_votes(torch.tensor([[1, 1, 4]])), [1])
     for how in ("mode", "mean", "median"):
         np.testing.assert_array_equal(join_votes(np.zeros((2, 0)), how), [NAN, NAN])
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: join_votes(np.ones((1, 2)), "medain"), "`how` to be one of .* Did you mean 'median'"),
+        (lambda: check_votes("votes", 3), r"`votes` .*shape \(..., A\)"),
+        *(
+            (
+                lambda bad=bad: join_votes(np.array([[1, bad, 3]])),
+                rf"`votes` to hold whole votes of 1 to 5.* got {bad:g} at \(0, 1\); 1 of 3",
+            )
+            for bad in (0, 6, 2.5, np.inf)
+        ),
+    ],
+)
+def test_refused(call: Callable[[], Any], message: str) -> None:
+    with pytest.raises(ValueError, match=f"^Expected argument {message}"):
+        call()

@@ -1,0 +1,144 @@
+"""Arrays and lists give what tensors of the same numbers give, to the bit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch import Tensor
+
+from quantus_concepts import functional as f
+from quantus_concepts.functional.overlay import masked, overlay, usable_maps
+
+RNG = np.random.default_rng(0)
+VALUES = RNG.normal(size=(4, 3))
+LABELS = RNG.integers(0, 2, (4, 3))
+TRUTH = RNG.random((4, 3))
+INDICES = np.array([0, 2, 1, 0])
+OTHERS = np.array([1, -1, 2, 2])
+MAPS = RNG.random((4, 5, 5))
+MASKS = np.repeat(np.arange(8)[:, None] < np.array([[2], [4], [5], [8]])[:, None], 8, 2)
+PICTURES = RNG.random((4, 3, 8, 8))
+POINTS = RNG.uniform(0, 7, (4, 2, 2))
+SHARES = RNG.random((4, 5))
+
+
+def class_means(values: Any, classes: Any, mask: Any) -> Tensor:
+    means = f.ClassMeans(3, 3)
+    means.update(values, classes, mask)
+    return means.compute()
+
+
+def moved_masks(masks: Any) -> Tensor:
+    return f.random_masks(masks, torch.Generator().manual_seed(0))
+
+
+CALLS: list[tuple[Callable[..., Any], list[Any], dict[str, Any]]] = [
+    (f.cem, [VALUES, LABELS], {"top_l": 2}),
+    (f.cem_gain, [VALUES, LABELS], {}),
+    (f.commonest_concept, [LABELS], {}),
+    (f.class_recital, [TRUTH, INDICES], {}),
+    (class_means, [VALUES, INDICES, MASKS[:, 3, 0]], {}),
+    (f.cgim, [VALUES, TRUTH], {}),
+    (f.cgim_reasons, [VALUES, TRUTH], {}),
+    (f.cgim_difference, [VALUES, -VALUES, TRUTH], {}),
+    (f.clm, [TRUTH], {"top_l": 2}),
+    (f.concept_attribution, [PICTURES, MASKS[:, None]], {}),
+    (moved_masks, [MASKS[:, None]], {}),
+    (f.mcs, [TRUTH[0], TRUTH[1]], {}),
+    (f.idr, [TRUTH[0], TRUTH[1]], {}),
+    (f.perturbation, [TRUTH[0], TRUTH[1]], {}),
+    (f.iir, [TRUTH[0], TRUTH[1]], {}),
+    (f.paired_difference, [TRUTH[0], TRUTH[1]], {}),
+    (f.find_discoveries, [TRUTH[0], VALUES], {}),
+    (f.relevance_ranks, [MAPS, np.arange(25)[::-1] + np.zeros((4, 1), int)], {}),
+    (f.faithfulness, [SHARES, SHARES[::-1]], {"thresholds": [10]}),
+    (f.interval, [TRUTH[0]], {}),
+    (f.seeds_interval, [TRUTH], {}),
+    (f.baseline_range, [TRUTH[0]], {}),
+    (lambda v, t, w: f.intervention_ranks("contribution", v, t, weights=w), [VALUES, TRUTH, VALUES], {}),
+    (f.intervene_values, [VALUES, TRUTH, np.array([[0, 2, 1]] * 4)], {"counts": [1, 2]}),
+    (f.mask_centres, [MASKS], {}),
+    (f.mask_shares, [MAPS, MASKS], {}),
+    (f.mask_threshold_shares, [MAPS, MASKS], {"threshold": 0.5}),
+    (f.part_specificity, [TRUTH, INDICES, TRUTH[0]], {}),
+    (f.patch_objective, [VALUES, TRUTH, PICTURES, PICTURES], {"pixel_range": (0, 1)}),
+    (f.rank_concepts, [VALUES], {"top": 2}),
+    (lambda importance, eligible: f.rank_concepts(importance, 2, eligible), [VALUES, np.array([1, 0, 1])], {}),
+    (f.is_ranked, [VALUES], {}),
+    (f.point_hits, [MAPS, POINTS], {"size": (8, 8)}),
+    (f.threshold_hits, [MAPS, POINTS], {"size": (8, 8), "threshold": 0.5}),
+    (f.relative_contrast, [VALUES, LABELS == 1, LABELS], {}),
+    (f.substitution, [VALUES, INDICES, OTHERS], {}),
+    (f.recital, [VALUES, LABELS], {}),
+    (f.movement, [VALUES, TRUTH, INDICES, OTHERS], {}),
+    (f.group_choice, [VALUES, np.array([0, 0, 1]), LABELS[:, 0], TRUTH[:, 0]], {}),
+    (f.upsample, [MAPS], {"size": (8, 8)}),
+    (usable_maps, [MAPS], {}),
+    (overlay, [PICTURES, MAPS], {}),
+    (masked, [PICTURES, MAPS], {}),
+]
+
+
+@pytest.mark.parametrize(("function", "arguments", "further"), CALLS)
+def test_the_same_as_of_tensors(function: Callable[..., Any], arguments: list[Any], further: dict[str, Any]) -> None:
+    expected = function(*(torch.tensor(array.copy()) for array in arguments), **further)
+    for make in (_backwards, _locked, np.ndarray.tolist):
+        _assert_equal(function(*map(make, arguments), **further), expected)
+
+
+def test_random_bank_scores_of_arrays_are_those_of_tensors() -> None:
+    rng = np.random.default_rng(1)
+    labels, test_labels = np.arange(24) % 2, np.arange(9) % 2
+    arrays = [rng.normal(size=(24, 5)), labels, rng.normal(size=(9, 5)), test_labels]
+    arrays += [rng.integers(0, 2, (9, 3)), rng.random((2, 3))]
+    expected = f.random_bank_scores(*map(torch.tensor, arrays), n_banks=2)
+    of_lists = f.random_bank_scores(*(array.tolist() for array in arrays), n_banks=2)
+    assert of_lists.keys() == expected.keys()
+    for key, scores in expected.items():
+        torch.testing.assert_close(of_lists[key], scores, rtol=0, atol=0, equal_nan=True)
+
+
+def test_whole_numbers_and_frames_are_numbers() -> None:
+    assert f.cem([[3, 2, 1]], [[1, 0, 1]], top_l=2).tolist() == [0.5]
+    frame = pd.DataFrame({"a": [0.5, 0.1], "b": [0.2, 0.9]})
+    assert f.rank_concepts(frame, 1).tolist() == [[0], [1]]
+
+
+@pytest.mark.parametrize("classes", [[0.0, 1.0, 1.0], [[0], [1], [1]], [[1, 0], [0, 1], [0, 1]]])
+def test_classes_as_they_come(classes: list[Any]) -> None:
+    truth = torch.tensor([[0.9, 0.2], [0.1, 0.8]])
+    assert torch.equal(f.class_recital(truth, classes), truth[torch.tensor([0, 1, 1])])
+
+
+def test_a_mask_is_not_lost() -> None:
+    with pytest.raises(TypeError, match=r"`importance` .*whose mask would be lost"):
+        f.is_ranked(np.ma.masked_invalid([[1.0, np.nan]]))
+
+
+def _backwards(array: np.ndarray) -> np.ndarray:
+    """Return the same array, with negative strides."""
+    return array[::-1].copy()[::-1]
+
+
+def _locked(array: np.ndarray) -> np.ndarray:
+    locked = array.copy()
+    locked.setflags(write=False)
+    return locked
+
+
+def _assert_equal(result: Any, expected: Any) -> None:
+    assert type(result) is type(expected)
+    if isinstance(expected, Tensor):
+        torch.testing.assert_close(result, expected, rtol=0, atol=0, equal_nan=True)
+    elif isinstance(expected, np.ndarray):
+        np.testing.assert_array_equal(result, expected)
+    elif isinstance(expected, tuple):
+        for part, other in zip(result, expected, strict=True):
+            _assert_equal(part, other)
+    else:
+        np.testing.assert_equal(result, expected)
