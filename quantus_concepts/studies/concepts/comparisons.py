@@ -7,12 +7,22 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pandas as pd
 
-from quantus_concepts.comparison import CLASS_CONCEPTS, CLASS_IMPORTANCE, compare
+from quantus_concepts.comparison import compare
 from quantus_concepts.functional import find_discoveries, seeds_interval
 from quantus_concepts.functional.differences import seeds_difference
 from quantus_concepts.functional.discoveries import Discoveries
 from quantus_concepts.functional.intervals import baseline_range
-from quantus_concepts.metrics.concepts.names import BOUNDS, CEM, CEM_GAIN, CGIM, CGIM_CORRELATION, CLM, PART_SPECIFICITY
+from quantus_concepts.metrics.concepts.names import (
+    BOUNDS,
+    CEM,
+    CEM_GAIN,
+    CGIM,
+    CGIM_CORRELATION,
+    CLASS_CONCEPTS,
+    CLASS_IMPORTANCE,
+    CLM,
+    PART_SPECIFICITY,
+)
 from quantus_concepts.painted.subject import POST_HOC, TRADITIONAL
 from quantus_concepts.studies._kit.comparisons import adjusted
 from quantus_concepts.studies._kit.results import pick
@@ -92,15 +102,12 @@ def _compare_seeds(first: pd.DataFrame, second: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for key, group in first[~first["metric"].isin(OF_CLASSES)].groupby(KEYS, dropna=False, sort=False):
         about = dict(zip(KEYS, key, strict=True))
-        wide = [
-            part.pivot(index="seed", columns="image", values="value").to_numpy(float)
-            for part in (
-                group,
-                pick(second, **{name: None if pd.isna(value) else value for name, value in about.items()}),
-            )
-        ]
+        same = pick(second, **{name: None if pd.isna(value) else value for name, value in about.items()})
+        ours, theirs = (
+            part.pivot(index="seed", columns="image", values="value").to_numpy(float) for part in (group, same)
+        )
         clusters = group.drop_duplicates("image").sort_values("image")["label"].to_numpy()
-        numbers = seeds_difference(*wide, clusters)._asdict()
+        numbers = seeds_difference(ours, theirs, clusters)._asdict()
         rows.append(about | {"value_a": numbers.pop("first"), "value_b": numbers.pop("second")} | numbers)
     return pd.DataFrame(rows)
 

@@ -403,20 +403,19 @@ def discoveries_table(rows: pd.DataFrame, draws: pd.DataFrame) -> Table:
     for ranking, name in RANKINGS.items():
         items, found = discoveries_of(rows, draws, ranking)
         up = items["value"].to_numpy(float) > items["random_high"].to_numpy(float)
-        columns = {"concepts": len(items), "above own range": found.n_above, "below": found.n_below}
-        columns |= {"by luck, each": found.n_by_luck}
-        columns |= {
+        columns: dict[str, float] = {
+            "concepts": len(items),
+            "above own range": found.n_above,
+            "below": found.n_below,
+            "by luck, each": found.n_by_luck,
             "above, corrected": int((found.passed & up).sum()),
             "below, corrected": int((found.passed & ~up).sum()),
         }
-        counts += [
-            {"ranking": name, "column": column, "value": value} for column, value in columns.items() if len(items)
-        ]
+        if len(items):
+            counts += [{"ranking": name, "column": column, "value": value} for column, value in columns.items()]
         fewest = max(fewest, found.fewest)
-    caption = (
-        "Concepts of the post-hoc CBM by their CGIM correlation, each against its own random banks. Corrected: by "
-    )
-    caption += "Benjamini and Hochberg's procedure."
+    caption = "Concepts of the post-hoc CBM by their CGIM correlation, each against its own random banks. "
+    caption += "Corrected: by Benjamini and Hochberg's procedure."
     if fewest > 1:
         caption += f" So few banks let a concept pass only if {fewest} do: more banks (--random-banks) can show more."
     title, frame = (
