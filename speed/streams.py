@@ -33,6 +33,7 @@ from captum_concepts import ConceptBank, PostHocCBM, from_torchvision
 from captum_concepts._support.images import load_image
 from quantus_concepts import Subject, score_concepts, score_contrasts, score_explanations, score_substitutions
 from quantus_concepts.datasets import ConceptFolder, default_transform
+from quantus_concepts.metrics import concept_state
 from quantus_concepts.painted.networks import SmallResNet
 from quantus_concepts.pasta import EmbeddedEncoder, Embedder, Scorer
 from quantus_concepts.pasta.encoders.open_clip_encoder import OpenClipEncoder
@@ -153,10 +154,10 @@ def stream_of(kind: str, root: Path) -> tuple[Callable[[], Any], int]:
     load = partial(DataLoader, batch_size=64, num_workers=1)
     if kind == "concepts":
         model, data = small_model(), concept_folder(root)
-        table = score_concepts(model, DataLoader(data, 64, sampler=range(64)), per_image=True)
-        columns = int(table.groupby("image").size().iloc[0]) + 2
-        # Numbers and places of parts of float32; the buffer doubles; the table is of float64.
-        return lambda: score_concepts(model, load(data)), columns * (2 * 4 + 8) + N_PARTS * 2 * 4 * 2
+        (state,) = concept_state(model, DataLoader(data, 64, sampler=range(64))).columns
+        # Numbers and places of parts of float32, labels of a byte; buffers double; the table is of float64.
+        kept = state.rows.shape[1] * (2 * 4 + 8) + N_PARTS * 2 * 4 * 2 + N_CONCEPTS * 2
+        return lambda: score_concepts(model, load(data)), kept
     if kind == "explanations":
         scorer, embedder = pasta(SMALL)
         data = Explained(root, 10**9)

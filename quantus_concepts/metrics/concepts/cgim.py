@@ -13,7 +13,7 @@ from quantus.helpers.enums import EvaluationCategory, ScoreDirection
 from torch import Tensor
 
 from captum_concepts._support.checks import check_choice, check_flag
-from captum_concepts._support.running import predict_logits
+from captum_concepts._support.running import predict_logits, to_host
 from quantus_concepts.functional.cgim import NO_CLASS, ClassSums, agreement, cgim_reasons
 from quantus_concepts.metrics.host.checks import (
     SELECT,
@@ -210,6 +210,7 @@ class CGIM(ConceptMetric):
         theta, explained, why = None, None, np.empty(0, dtype=object)
         if x_batch.ndim in (2, 4) and is_concept_model(model):
             importance, logits = image_importance(model, x_batch, y_batch, self.importance)
+            predicted = logits.argmax(1)
             self._check_sizes(logits.shape[1], importance.shape[1])
             if self.importance == "weight":
                 theta = linear_weights(model.head)
@@ -220,7 +221,9 @@ class CGIM(ConceptMetric):
             logits = predict_logits(model, x_batch, **explain.predict_kwargs)
             self._check_sizes(logits.shape[1], n_concepts)
             check_classes("y_batch", y_batch, n_classes)
-            theta = linear_weights(model)
+            predicted, theta = logits.argmax(1), linear_weights(model)
+            if theta is not None:
+                predicted, theta = to_host(predicted, theta)
             usable = importance.isfinite().all(1)
             has_importance = bool(usable.any())
             if theta is not None and has_importance:
@@ -231,7 +234,7 @@ class CGIM(ConceptMetric):
         # A(k, :) is the mean over the samples that are explained for their class k and predicted as it. A sample whose
         # explanation failed is left out; otherwise it would void its whole class.
         classes = torch.as_tensor(np.where(y_batch == labels, labels, -1), dtype=torch.int64, device=importance.device)
-        correct = logits.argmax(1).to(classes) == classes
+        correct = predicted.to(classes) == classes
         finite = torch.linalg.vector_norm(importance, torch.inf, 1) < torch.inf
         none = np.empty(0)
         return ClassScored(

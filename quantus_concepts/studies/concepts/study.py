@@ -529,7 +529,7 @@ def _predicted(head: nn.Module, inputs: Tensor) -> np.ndarray:
 
 def with_undefined(scores: pd.DataFrame, left_out: Sequence[str]) -> pd.DataFrame:
     """Return scores with an undefined one for each concept left out, where there is one for each concept."""
-    by_concept = scores[(scores["item_kind"] == "concept") & (scores["item"] == "")]
+    by_concept = scores[(scores["item_kind"] == "concept") & (scores["item"] == "") & (scores["baseline"] == "")]
     if not left_out or by_concept.empty:
         return scores
     undefined = by_concept.assign(value=np.nan, low=np.nan, high=np.nan, chance=np.nan, n=0, undefined=1)
