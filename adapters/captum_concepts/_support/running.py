@@ -114,7 +114,6 @@ def evaluation_mode(*modules: Any) -> Iterator[None]:
 
 
 # Nothing has to wait any longer: the name goes with its last caller, `studies.concepts`.
-alone_with = nullcontext
 
 
 def predict_logits(model: nn.Module, inputs: Any, **kwargs: Any) -> Tensor:

@@ -15,7 +15,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
-from captum_concepts._support.visualise import gallery
+from captum_concepts.pictures.gallery import gallery
 from quantus_concepts.metrics.concepts.names import (
     BOUNDS,
     CEM_GAIN,
@@ -237,8 +237,14 @@ def join_seeds(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def knows_classes(rows: pd.DataFrame) -> bool:
-    """Whether the class accuracy of the post-hoc model is above that of random banks."""
-    return Verdict.of("", one(rows, model=POST_HOC, metric=ACCURACY, item="")).verdict == "above"
+    """Whether the model knows anything: its accuracy is above random banks, or its directions are told from chance.
+
+    Heads on random directions of a trained network classify as well as those on its concepts; with an untrained network
+    neither holds.
+    """
+    above = Verdict.of("", one(rows, model=POST_HOC, metric=ACCURACY, item="")).verdict == "above"
+    held_out = one(rows, model=POST_HOC, metric="CAV accuracy", item="")
+    return above or (held_out is not None and held_out["value"] >= WEAK)
 
 
 def verdicts(rows: pd.DataFrame, draws: pd.DataFrame, whose: str) -> list[Verdict]:
@@ -403,20 +409,19 @@ def discoveries_table(rows: pd.DataFrame, draws: pd.DataFrame) -> Table:
     for ranking, name in RANKINGS.items():
         items, found = discoveries_of(rows, draws, ranking)
         up = items["value"].to_numpy(float) > items["random_high"].to_numpy(float)
-        columns: dict[str, float] = {"concepts": len(items), "above own range": found.n_above, "below": found.n_below}
-        columns |= {"by luck, each": found.n_by_luck}
-        columns |= {
+        columns: dict[str, float] = {
+            "concepts": len(items),
+            "above own range": found.n_above,
+            "below": found.n_below,
+            "by luck, each": found.n_by_luck,
             "above, corrected": int((found.passed & up).sum()),
             "below, corrected": int((found.passed & ~up).sum()),
         }
-        counts += [
-            {"ranking": name, "column": column, "value": value} for column, value in columns.items() if len(items)
-        ]
+        if len(items):
+            counts += [{"ranking": name, "column": column, "value": value} for column, value in columns.items()]
         fewest = max(fewest, found.fewest)
-    caption = (
-        "Concepts of the post-hoc CBM by their CGIM correlation, each against its own random banks. Corrected: by "
-    )
-    caption += "Benjamini and Hochberg's procedure."
+    caption = "Concepts of the post-hoc CBM by their CGIM correlation, each against its own random banks. "
+    caption += "Corrected: by Benjamini and Hochberg's procedure."
     if fewest > 1:
         caption += f" So few banks let a concept pass only if {fewest} do: more banks (--random-banks) can show more."
     title, frame = (

@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, Subset
 
 from captum_concepts._support.fingerprints import fingerprint_of
 from captum_concepts._support.progress import hide_bars, progress
-from captum_concepts._support.running import alone_with, device_of, to_model
+from captum_concepts._support.running import device_of, to_model
 from captum_concepts.backbones import Backbone
 from captum_concepts.backbones.embedding import Embeddings, embed
 from captum_concepts.backbones.layers import find_layer
@@ -390,7 +390,7 @@ class OneSeed:
         weight = concept_importances(model, outputs.values, guessed, ("weight",))["weight"]
         contributions = weight * outputs.values
         ranked = rank_concepts(contributions, min(N_SHOWN, len(data.concept_names)))
-        with torch.no_grad(), alone_with(model):
+        with torch.no_grad():
             features = model.features(to_model(model, batch.image))
             maps = model.maps_from_features(features, ranked)
             # The class's evidence is the weighted sum of the concepts', in the scale the values have.
