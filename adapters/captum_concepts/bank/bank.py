@@ -878,7 +878,7 @@ class ConceptBank:
         IsADirectoryError
             If it is a folder.
         """
-        write_bank(Path(path), BankContents(self._tensors(), self.names, self.settings))
+        write_bank(Path(path).expanduser(), BankContents(self._tensors(), self.names, self.settings))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], device: torch.device | str = "cpu") -> Self:
@@ -903,7 +903,7 @@ class ConceptBank:
         ValueError
             If it is no safetensors file, is cut short, holds something else, or is not what was written.
         """
-        tensors, names, settings = read_bank(Path(path), str(device))
+        tensors, names, settings = read_bank(Path(path).expanduser(), str(device))
         try:
             return cls(names=names, settings=settings, **tensors)
         except (TypeError, ValueError) as error:

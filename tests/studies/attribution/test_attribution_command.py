@@ -70,7 +70,7 @@ def _nothing_is_trained(monkeypatch):
     "case",
     {
         "no class": (OWN, "--objects nothing", "one folder per class in nothing"),
-        "empty class": (OWN, "--objects empty", "empty/stone but there are none"),
+        "empty class": (OWN, "--objects empty", "empty/stone, which is a class, but got none"),
         "too few cut-outs": (OWN, "--objects single", "stone.*cut-out"),
         "no alpha": (OWN, "--objects opaque", "opaque/leaf/0.png to have an alpha channel but its mode is 'RGB'"),
         "scene that is no image": (OWN, "--scenes torn", "torn/beach/0.jpg"),
