@@ -80,9 +80,9 @@ def random_banks(
     first : int
         Number of the first bank, so that several calls can fit the banks of one.
 
-    Yields
-    ------
-    RandomBank
+    Returns
+    -------
+    iterator of RandomBank
         On the device and in the type of `features`.
 
     Raises

@@ -274,15 +274,53 @@ def concept_state(
     Parameters
     ----------
     model : ConceptModel or dict
-        As in `score_concepts`, like all arguments that are not listed here.
+        As in `score_concepts`.
     loader : iterable
         As in `score_concepts`; of a range, a `torch.utils.data.DataLoader` over
         ``torch.utils.data.Subset(data, range(start, stop))`` without shuffling, where ``start`` is a multiple of the
         batch size. What `data` knows of all images is read from it.
     start : int, optional
         Number of a range's first image in the data set, 0 for the first range; None for no range.
+    class_concepts : array_like, optional
+        As in `score_concepts`.
+    concept_labels : array_like, optional
+        As in `score_concepts`.
+    labels : array_like, optional
+        As in `score_concepts`.
+    points : array_like, optional
+        As in `score_concepts`.
+    added : array_like, optional
+        As in `score_concepts`.
+    removed : array_like, optional
+        As in `score_concepts`.
+    part_of_concept : array_like, optional
+        As in `score_concepts`.
+    explanations : sequence of str
+        As in `score_concepts`.
+    top_l : sequence of int
+        As in `score_concepts`.
+    alphas : sequence of float
+        As in `score_concepts`.
+    value_threshold : float or dict, optional
+        As in `score_concepts`.
+    baselines : bool
+        As in `score_concepts`.
     controls : sequence, dict or None
         As in `score_concepts`; None for no baseline models, those that a model was fitted with included.
+    control_stride : int
+        As in `score_concepts`.
+    interventions : sequence of int
+        As in `score_concepts`.
+    levels : Levels or dict, optional
+        As in `score_concepts`.
+    concept_names : sequence of str, optional
+        As in `score_concepts`.
+    class_names : sequence of str, optional
+        As in `score_concepts`.
+    seed : int
+        As in `score_concepts`.
+    display_progressbar : bool
+        As in `score_concepts`.
 
     Returns
     -------

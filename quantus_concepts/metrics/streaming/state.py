@@ -20,12 +20,18 @@ from quantus_concepts.metrics.streaming.table import concept_images, concept_tab
 class ConceptState:
     """Scores of concept models on some images (`concept_state`), which join with those of other images.
 
-    Attributes
+    Parameters
     ----------
-    names : list of str
+    names : sequence of str
         The models, in their order.
     control : str
         The name of the baseline models, "" for none.
+    columns : sequence of ModelState
+        A state for each model, and after them for each baseline model.
+    class_names : sequence of str, optional
+        K names.
+    concept_names : sequence of str, optional
+        L names.
     """
 
     def __init__(
