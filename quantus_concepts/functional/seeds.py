@@ -38,7 +38,7 @@ def seeds_interval(
     -------
     tuple of float
         Low and high. Simulated coverage is .92 to .97 for 3 to 10 seeds and .89 to .97 for two
-        (``docs/coverage.md``). With one seed it is `interval`, which holds within that seed only: it says nothing about
+        (``docs/coverage.md``). With one seed it is `interval`, which holds within that seed only: it does not cover
         another training. NaN for fewer than two images or clusters.
 
     Raises

@@ -61,7 +61,7 @@ def comparison_table(
     for column, value in (("first", "value_a"), ("second", "value_b")):
         parts.append(result[keys].assign(column=column, value=result[value]))
     said = [difference_text(row) for row in result.to_dict("records")]
-    # A difference without an interval says nothing.
+    # A difference without an interval supports no conclusion.
     shown = result["difference"].where(result["low"].notna())
     differences = result[[*keys, "low", "high", "n"]].assign(value=shown, column=DIFFERENCE)
     parts.append(differences.assign(verdict=said))

@@ -80,7 +80,7 @@ def dots(
     """Draw numbers with their 95 % intervals, one line a row, over the range of their random baselines.
 
     `frame` has columns ``value, low, high`` and, where there is a random baseline, ``random_low, random_high``.
-    `series` are told apart by colour and marker, in `order`; `reference` is a value at which a line crosses.
+    `series` differ in colour and marker, in `order`; `reference` is a value at which a line crosses.
     """
     scale = 100.0 if percent else 1.0
     frame = frame[frame["value"].notna()]

@@ -238,7 +238,7 @@ def with_random_map(frame: pd.DataFrame, compared: pd.DataFrame) -> pd.DataFrame
 
 
 def highest(scores: pd.DataFrame, compared: pd.DataFrame, metric: str) -> list[pd.Series]:
-    """Return the row of the method with the highest number, and those that are not told from it."""
+    """Return the row of the method with the highest number, and those that do not differ from it."""
     rows = pick(scores, metric=metric)
     rows = rows[rows["value"].notna() & ~rows["method"].isin(GREY)].sort_values("value", ascending=False, kind="stable")
     if rows.empty:

@@ -100,7 +100,8 @@ READING = {
     "importance everywhere scores high.",
     "Own range, by luck": "Where 95 % of random banks lie for the same concept. One concept in 40 lies above it by "
     "luck, and one below. ▲ ▼: above or below it after the correction for all concepts (Benjamini and Hochberg).",
-    "No verdict": "The class accuracy is not above that of random banks: what such a model ranks says nothing.",
+    "No verdict": f"The class accuracy is not above that of random banks, and the directions' mean accuracy on images held back is "
+    f"below {WEAK:g}: the model knows neither its classes nor its concepts.",
     COMMONEST_CONCEPT: "Baseline of CEM: always the commonest concepts.",
     CLASS_RECITAL: "Baseline of CEM: the commonest concepts of the image's true class, from training.",
     SAME_IMPORTANCE: "Baseline of the cosine: every concept as important for every class.",
@@ -237,7 +238,7 @@ def join_seeds(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def knows_classes(rows: pd.DataFrame) -> bool:
-    """Whether the model knows anything: its accuracy is above random banks, or its directions are told from chance.
+    """Whether the model knows anything: its accuracy is above random banks, or its directions recognise their concepts.
 
     Heads on random directions of a trained network classify as well as those on its concepts; with an untrained network
     neither holds.

@@ -330,7 +330,7 @@ def ablation_table(name: str, frame: pd.DataFrame, splits: pd.DataFrame, questio
         of_kind = pick(rows, model=SCORER, measure="SCC", modality=ablation.modality)
         parts.append(of_kind.assign(head=f"SCC, {KINDS[ablation.modality]}"))
     changes = differences(splits, name, question)
-    # A difference without an interval, of fewer than 3 splits, says nothing.
+    # A difference without an interval, of fewer than 3 splits, supports no conclusion.
     parts.append(changes[changes["low"].notna()].assign(head="SCC minus default"))
     parts.append(pick(of_all, model=SHUFFLED, measure="SCC").assign(head=f"SCC, {SHUFFLED}"))
     parts.append(pick(of_all, model=PAPER).assign(head=lambda part: "paper, " + part["measure"]))
