@@ -100,8 +100,8 @@ READING = {
     "importance everywhere scores high.",
     "Own range, by luck": "Where 95 % of random banks lie for the same concept. One concept in 40 lies above it by "
     "luck, and one below. ▲ ▼: above or below it after the correction for all concepts (Benjamini and Hochberg).",
-    "No verdict": f"The class accuracy is not above that of random banks, and the directions' mean accuracy on images held back is "
-    f"below {WEAK:g}: the model knows neither its classes nor its concepts.",
+    "No verdict": "The class accuracy is not above that of random banks, and the directions' mean accuracy on images "
+    f"held back is below {WEAK:g}: the model knows neither its classes nor its concepts.",
     COMMONEST_CONCEPT: "Baseline of CEM: always the commonest concepts.",
     CLASS_RECITAL: "Baseline of CEM: the commonest concepts of the image's true class, from training.",
     SAME_IMPORTANCE: "Baseline of the cosine: every concept as important for every class.",
