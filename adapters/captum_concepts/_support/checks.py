@@ -311,19 +311,6 @@ def check_binary(name: str, value: Any) -> None:
         )
 
 
-def check_materialised(name: str, model: Any, inputs: Any = None) -> None:
-    """Raise if a model is on the meta device, where it has no weights, and its inputs are not."""
-    if not isinstance(model, torch.nn.Module) or getattr(inputs, "is_meta", False):
-        return
-    for part in model.modules():
-        for tensor in (*part._parameters.values(), *part._buffers.values()):
-            if tensor is not None and tensor.is_meta:
-                raise ValueError(
-                    f"Expected argument `{name}` to have weights but it is on the meta device. Build it on a real "
-                    "device, or call its `to_empty` and load a state dict."
-                )
-
-
 _MASKED = (
     "without a mask but got a numpy.ma.MaskedArray, whose mask would be lost. Fill it (`array.filled(...)`) or leave "
     "the masked samples out."
