@@ -61,7 +61,9 @@ class RunFolder:
     def __enter__(self) -> RunFolder:
         try:
             if self._named is None:
-                self.path = self._new_folder()
+                self._make(self._root)
+                self.path = new_folder(self.command, self._root)
+                self._made.append(self.path)
             self._check(self._read_run())
             self._make(self.path)
             self._lock = FileLock(self.path / LOCK, timeout=_PATIENCE)
@@ -168,22 +170,6 @@ class RunFolder:
         """Keep tensors in the cache, as a store of `score_ranges`."""
         with self.file(f"{CACHE}/{key}.safetensors") as path:
             _write(tensors, path)
-
-    def _new_folder(self) -> Path:
-        if self._root.is_symlink():
-            raise ValueError(f"{self._root} is a link. Name the folder to write to (--out).")
-        self._make(self._root)
-        stem = f"{self.command.replace(' ', '-')}-{datetime.now():%Y%m%d-%H%M%S}"
-        number = 1
-        while True:
-            path = self._root / (stem if number == 1 else f"{stem}-{number}")
-            try:
-                path.mkdir()
-            except FileExistsError:
-                number += 1
-                continue
-            self._made.append(path)
-            return path
 
     def _make(self, path: Path) -> None:
         missing = [folder for folder in (path, *path.parents) if not folder.exists()]
@@ -316,6 +302,23 @@ class RunFolder:
         for folder in reversed(self._made):
             with suppress(OSError):  # holds the run
                 folder.rmdir()
+
+
+def new_folder(command: str, root: Path = Path("reports")) -> Path:
+    """Make a folder that was not there, named after the command and the time."""
+    if root.is_symlink():
+        raise ValueError(f"{root} is a link. Name the folder to write to (--out).")
+    root.mkdir(parents=True, exist_ok=True)
+    stem = f"{command.replace(' ', '-')}-{datetime.now():%Y%m%d-%H%M%S}"
+    number = 1
+    while True:
+        path = root / (stem if number == 1 else f"{stem}-{number}")
+        try:
+            path.mkdir()
+        except FileExistsError:
+            number += 1
+            continue
+        return path
 
 
 def _temporary(name: str) -> str:

@@ -70,7 +70,8 @@ def compose(
     from quantus_concepts.datasets import COCOObjects, CutoutFolder, PaintedObjects, PaintedScenes, SceneFolder
     from quantus_concepts.datasets.scenes.bam_writer import plan_composition
     from quantus_concepts.datasets.scenes.coco_objects import RELEASE_OBJECTS
-    from quantus_concepts.studies.substitute.image_set import ImageSet, new_folder
+    from quantus_concepts.studies._kit.folder import new_folder
+    from quantus_concepts.studies._kit.image_set import ImageSet
 
     images = None if out is None else ImageSet(out, settings, SETTINGS)
     if annotations is not None:

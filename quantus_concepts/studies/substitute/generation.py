@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from quantus_concepts.pasta.encoders.downloads import first_line
-from quantus_concepts.studies.substitute.image_set import ImageSet
+from quantus_concepts.studies._kit.image_set import ImageSet
 from quantus_concepts.studies.substitute.pairs import PAIR, Pair
 
 SETTINGS = "generation.json"

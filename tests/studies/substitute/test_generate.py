@@ -19,8 +19,9 @@ pytest.importorskip("transformers")
 from fixtures_commands import ATTRIBUTES, BIRDS, write_generated
 from kills import raising
 from quantus_concepts.diffusion import TieSchedule, tied_pair
+from quantus_concepts.studies._kit import image_set
 from quantus_concepts.studies.app import main
-from quantus_concepts.studies.substitute import filtering, image_set
+from quantus_concepts.studies.substitute import filtering
 from quantus_concepts.studies.substitute.filtering import Answer, question_about
 from quantus_concepts.studies.substitute.generation import image_seed
 from quantus_concepts.studies.substitute.pairs import Pair, choose_pairs, options_of, paper_texts

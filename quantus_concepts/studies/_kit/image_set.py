@@ -6,8 +6,6 @@ import json
 import os
 import stat
 from collections.abc import Callable, Mapping
-from datetime import datetime
-from itertools import count
 from pathlib import Path, PurePosixPath
 
 from captum_concepts._support.files import clear_abandoned, read_json, write_atomically
@@ -76,22 +74,6 @@ class ImageSet:
     def _is(self, name: str, kind: Callable[[int], bool]) -> bool:
         path = self.path / name
         return os.path.lexists(path) and kind(path.lstat().st_mode)
-
-
-def new_folder(command: str, root: Path = Path("reports")) -> Path:
-    """Make a folder that was not there."""
-    if root.is_symlink():
-        raise ValueError(f"{root} is a link. Name the folder to write to (--out).")
-    root.mkdir(exist_ok=True)
-    stem = f"{command}-{datetime.now():%Y%m%d-%H%M%S}"
-    for number in count(1):
-        path = root / (stem if number == 1 else f"{stem}-{number}")
-        try:
-            path.mkdir()
-        except FileExistsError:
-            continue
-        return path
-    raise AssertionError
 
 
 def _parents(name: str) -> list[str]:
