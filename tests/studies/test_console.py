@@ -88,8 +88,10 @@ raise SystemExit(app.console())
 @pytest.mark.parametrize(("sign", "code"), [("SIGTERM", EXIT_TERMINATED), ("SIGINT", EXIT_INTERRUPTED)])
 def test_a_signal_ends_a_run_that_then_goes_on(tmp_path, sign, code):
     waits = """
-import time
+import signal, time
 from quantus_concepts.studies import app
+# A job in the background of a shell ignores it, and so would its children.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from quantus_concepts.studies.explain import study
 def wait(*_, **__):
     print("waits", flush=True)
