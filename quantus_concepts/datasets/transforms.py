@@ -25,8 +25,7 @@ def apply_transform(image: Tensor, points: Tensor, transform: Transform | None) 
     """Transform an image and move the points on it along.
 
     A point (x, y) lies at the centre of pixel ``image[:, y, x]``. Accurate to the pixel for every geometric
-    transform of torchvision v2: where torchvision's own rules for key points mix two conventions (its flips
-    count pixel centres, its scaling counts pixel edges), those of `PartPoints` are used.
+    transform of torchvision v2.
 
     Parameters
     ----------
@@ -78,12 +77,12 @@ def apply_transform(image: Tensor, points: Tensor, transform: Transform | None) 
                 f"move the part points along, but got {_kind(part)}."
             )
     size = (int(image.shape[-2]), int(image.shape[-1]))
-    # Half a pixel: torchvision's rules, flips apart, count from the corner of a pixel, not from its centre.
+    # Half a pixel: they are counted from the corner of a pixel, not from its centre.
     moved = transform((tv_tensors.Image(image), PartPoints(points + 0.5, canvas_size=size)))
     new_image, new_points = _plain_image(moved[0]), moved[1]
     if not isinstance(new_points, PartPoints):
         raise TypeError(
-            f"Expected argument `transform` to return the points as key points but got {_kind(new_points)}. "
+            f"Expected argument `transform` to return the points as they are passed but got {_kind(new_points)}. "
             "A v2.Lambda changes points too unless it says what to act on: v2.Lambda(fn, tv_tensors.Image)."
         )
     if new_points.shape != points.shape or tuple(new_points.canvas_size) != tuple(new_image.shape[-2:]):
@@ -147,85 +146,142 @@ def default_transform(
     return v2.Compose(steps)
 
 
-class PartPoints(tv_tensors.KeyPoints):
-    """Key points counted from pixel edges: pixel i covers [i, i + 1), its centre is at i + 0.5."""
+class PartPoints(tv_tensors.TVTensor):
+    """Points counted from pixel edges: pixel i covers [i, i + 1), its centre is at i + 0.5."""
 
-    # Torchvision's kernels for key points follow that convention except for the six below, which are replaced for
-    # this class only; everybody else's key points are as before.
+    # Torchvision has key points too, since 0.23: they count flips from centres, and 0.23 brings points that have left the
+    # image back to its border, where they would count as seen.
+    canvas_size: tuple[int, int]
+
+    def __new__(cls, points: Tensor, canvas_size: tuple[int, int]) -> PartPoints:
+        made: PartPoints = points.as_subclass(Tensor).as_subclass(cls)
+        made.canvas_size = canvas_size
+        return made
+
+    def moved(self, points: Tensor, canvas_size: tuple[int, int] | None = None) -> PartPoints:
+        """Return other points of the same canvas, or of another."""
+        return PartPoints(points, canvas_size or self.canvas_size)
+
+    def mapped(self, matrix: np.ndarray) -> PartPoints:
+        """Return the points under a projective map (3, 3) of (x, y, 1)."""
+        plain = self.as_subclass(Tensor)
+        homogeneous = torch.cat([plain, torch.ones_like(plain[..., :1])], -1) @ torch.as_tensor(matrix.T).to(plain)
+        return self.moved(homogeneous[..., :2] / homogeneous[..., 2:])
+
+    def canvas_after(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[int, int]:
+        """Return (H, W) of an image of this canvas after an operation."""
+        height, width = function(torch.zeros(1, *self.canvas_size), *args, **kwargs).shape[-2:]
+        return int(height), int(width)
 
 
 @F.register_kernel(F.horizontal_flip, PartPoints)
-def _horizontal_flip(points: PartPoints, **_: Any) -> Any:
-    mirrored = points.as_subclass(Tensor) * points.new_tensor([-1.0, 1.0]).as_subclass(Tensor)
-    return _wrap(mirrored + torch.tensor([points.canvas_size[1], 0]), points)
+def _horizontal_flip(points: PartPoints, **_: Any) -> PartPoints:
+    mirrored = points.as_subclass(Tensor) * torch.tensor([-1.0, 1.0])
+    return points.moved(mirrored + torch.tensor([points.canvas_size[1], 0]))
 
 
 @F.register_kernel(F.vertical_flip, PartPoints)
-def _vertical_flip(points: PartPoints, **_: Any) -> Any:
-    mirrored = points.as_subclass(Tensor) * points.new_tensor([1.0, -1.0]).as_subclass(Tensor)
-    return _wrap(mirrored + torch.tensor([0, points.canvas_size[0]]), points)
+def _vertical_flip(points: PartPoints, **_: Any) -> PartPoints:
+    mirrored = points.as_subclass(Tensor) * torch.tensor([1.0, -1.0])
+    return points.moved(mirrored + torch.tensor([0, points.canvas_size[0]]))
 
 
-@F.register_kernel(F.elastic, PartPoints)
-def _elastic(points: PartPoints, displacement: Tensor, **_: Any) -> Any:
-    # The displacement of a pixel is in units of half the image; torchvision truncates the point to a pixel
-    # and loses its fraction.
+@F.register_kernel(F.resize, PartPoints)
+def _resize(points: PartPoints, size: Any, max_size: int | None = None, **_: Any) -> PartPoints:
     height, width = points.canvas_size
-    plain = points.as_subclass(Tensor)
-    x = plain[..., 0].nan_to_num().long().clamp(0, width - 1)
-    y = plain[..., 1].nan_to_num().long().clamp(0, height - 1)
-    return _wrap(plain - displacement[0, y, x].to(plain) * torch.tensor([width / 2, height / 2]), points)
+    new = points.canvas_after(F.resize, size, max_size=max_size)
+    return points.moved(points.as_subclass(Tensor) * torch.tensor([new[1] / width, new[0] / height]), new)
 
 
-@F.register_kernel(F.rotate, PartPoints)
-def _rotate(points: PartPoints, angle: float, expand: bool = False, center: list[float] | None = None, **_: Any) -> Any:
-    # With `expand` torchvision gives key points a canvas up to a pixel smaller than the image's, whose size
-    # is therefore read off a rotated blank; the image is laid centre on centre.
-    old = points.canvas_size
-    moved, _canvas = F.rotate_keypoints(points.as_subclass(Tensor), old, angle, expand=False, center=center)
-    if not expand:
-        return _wrap(moved, points)
-    blank = F.rotate_image(torch.zeros(1, *old), angle, expand=True, center=center)
-    new = (int(blank.shape[-2]), int(blank.shape[-1]))
-    return _wrap(moved + torch.tensor([(new[1] - old[1]) / 2, (new[0] - old[0]) / 2]), points, new)
+@F.register_kernel(F.crop, PartPoints)
+def _crop(points: PartPoints, top: int, left: int, height: int, width: int) -> PartPoints:
+    return points.moved(points.as_subclass(Tensor) - torch.tensor([left, top]), (height, width))
+
+
+@F.register_kernel(F.resized_crop, PartPoints)
+def _resized_crop(points: PartPoints, top: int, left: int, height: int, width: int, size: Any, **_: Any) -> PartPoints:
+    return _resize(_crop(points, top, left, height, width), size)
+
+
+@F.register_kernel(F.pad, PartPoints)
+def _pad(points: PartPoints, padding: Any, **_: Any) -> PartPoints:
+    # A mirror repeats the point; the original stays.
+    sides = [padding] if isinstance(padding, int) else list(padding)
+    shift = torch.tensor([sides[0], sides[0] if len(sides) == 1 else sides[1]])
+    return points.moved(points.as_subclass(Tensor) + shift, points.canvas_after(F.pad, padding))
 
 
 @F.register_kernel(F.center_crop, PartPoints)
-def _center_crop(points: PartPoints, output_size: list[int], **_: Any) -> Any:
-    # An image smaller than the crop is padded first, where an odd pixel goes to the right; torchvision rounds
-    # it to the left for key points.
+def _center_crop(points: PartPoints, output_size: Any) -> PartPoints:
+    # An image smaller than the crop is padded first, where an odd pixel goes to the right.
     sizes = [output_size] if isinstance(output_size, int) else list(output_size)
     crop = (sizes[0], sizes[-1])
     shift = [
         (new - old) // 2 if new > old else -round((old - new) / 2.0)
         for new, old in zip(crop, points.canvas_size, strict=True)
     ]
-    return _wrap(points.as_subclass(Tensor) + torch.tensor([shift[1], shift[0]]), points, crop)
+    return points.moved(points.as_subclass(Tensor) + torch.tensor([shift[1], shift[0]]), crop)
 
 
-@F.register_kernel(F.pad, PartPoints)
-def _pad(points: PartPoints, padding: list[int], **_: Any) -> Any:
-    # Torchvision refuses all modes but "constant", since a mirror repeats the point; the original stays.
-    moved, canvas = F.pad_keypoints(points.as_subclass(Tensor), points.canvas_size, padding)
-    return _wrap(moved, points, canvas)
+@F.register_kernel(F.affine, PartPoints)
+def _affine(
+    points: PartPoints,
+    angle: float,
+    translate: Sequence[float],
+    scale: float,
+    shear: Any,
+    center: Sequence[float] | None = None,
+    **_: Any,
+) -> PartPoints:
+    # About the centre: the shear along x, that along y, the rotation, the scale; then the shift.
+    height, width = points.canvas_size
+    x, y = (width / 2, height / 2) if center is None else center
+    shears = [shear] if isinstance(shear, int | float) else list(shear)
+    along_x, along_y = np.tan(np.radians([shears[0], shears[1] if len(shears) > 1 else 0.0]))
+    turn = np.radians(angle)
+    rotation = np.array([[np.cos(turn), -np.sin(turn)], [np.sin(turn), np.cos(turn)]])
+    matrix = np.eye(3)
+    matrix[:2, :2] = scale * rotation @ np.array([[1, 0], [-along_y, 1]]) @ np.array([[1, -along_x], [0, 1]])
+    matrix[:2, 2] = np.array([x, y]) + translate - matrix[:2, :2] @ [x, y]
+    return points.mapped(matrix)
 
 
-def _as_key_points(function: Callable[..., Any]) -> Callable[..., PartPoints]:
-    def kernel(points: PartPoints, *args: Any, **kwargs: Any) -> PartPoints:
-        plain = tv_tensors.KeyPoints(points.as_subclass(Tensor), canvas_size=points.canvas_size)
-        moved = function(plain, *args, **kwargs)
-        return _wrap(moved.as_subclass(Tensor), points, moved.canvas_size)
-
-    return kernel
-
-
-# The rest moves them as it moves all key points, but older versions of torchvision return the plain class.
-for _function in (F.resize, F.crop, F.resized_crop, F.affine, F.perspective):
-    F.register_kernel(_function, PartPoints)(_as_key_points(_function))
+@F.register_kernel(F.rotate, PartPoints)
+def _rotate(
+    points: PartPoints, angle: float, expand: bool = False, center: Sequence[float] | None = None, **_: Any
+) -> PartPoints:
+    # Counterclockwise, where the affine map is clockwise. An image that is expanded is laid centre on centre.
+    turned = _affine(points, -angle, (0, 0), 1.0, 0.0, center)
+    if not expand:
+        return turned
+    old, new = points.canvas_size, points.canvas_after(F.rotate, angle, expand=True, center=center)
+    return points.moved(turned.as_subclass(Tensor) + torch.tensor([(new[1] - old[1]) / 2, (new[0] - old[0]) / 2]), new)
 
 
-def _wrap(moved: Tensor, like: PartPoints, canvas_size: tuple[int, int] | None = None) -> Any:
-    return PartPoints(moved, canvas_size=canvas_size or like.canvas_size)
+@F.register_kernel(F.perspective, PartPoints)
+def _perspective(
+    points: PartPoints, startpoints: Any, endpoints: Any, coefficients: Sequence[float] | None = None, **_: Any
+) -> PartPoints:
+    # The coefficients map places of the new image to those of the old one.
+    if coefficients is None:
+        rows = [
+            row
+            for (x, y), (u, v) in zip(endpoints, startpoints, strict=True)
+            for row in ([x, y, 1, 0, 0, 0, -u * x, -u * y, u], [0, 0, 0, x, y, 1, -v * x, -v * y, v])
+        ]
+        system = np.array(rows, dtype=float)
+        coefficients = np.linalg.solve(system[:, :8], system[:, 8]).tolist()
+    return points.mapped(np.linalg.inv(np.append(coefficients, 1.0).reshape(3, 3)))
+
+
+@F.register_kernel(F.elastic, PartPoints)
+def _elastic(points: PartPoints, displacement: Tensor, **_: Any) -> PartPoints:
+    # The displacement of a pixel is in units of half the image.
+    height, width = points.canvas_size
+    plain = points.as_subclass(Tensor)
+    x = plain[..., 0].nan_to_num().long().clamp(0, width - 1)
+    y = plain[..., 1].nan_to_num().long().clamp(0, height - 1)
+    return points.moved(plain - displacement[0, y, x].to(plain) * torch.tensor([width / 2, height / 2]))
 
 
 def _plain_image(image: Any) -> Tensor:
