@@ -149,11 +149,12 @@ def default_transform(
 class PartPoints(tv_tensors.TVTensor):
     """Points counted from pixel edges: pixel i covers [i, i + 1), its centre is at i + 0.5."""
 
-    # Torchvision has key points too, since 0.23: they count flips from centres, and 0.23 brings points that have left the
-    # image back to its border, where they would count as seen.
+    # Torchvision's own key points, which 0.23 brought, count flips from centres, and were moved back to the border of
+    # the image that they had left, where they would count as seen.
     canvas_size: tuple[int, int]
 
     def __new__(cls, points: Tensor, canvas_size: tuple[int, int]) -> PartPoints:
+        """Wrap points (..., 2) on an image of (H, W)."""
         made: PartPoints = points.as_subclass(Tensor).as_subclass(cls)
         made.canvas_size = canvas_size
         return made
