@@ -8,7 +8,6 @@ from scipy import stats
 
 from quantus_concepts.datasets.ratings.explanations import QUESTIONS
 from quantus_concepts.functional.agreement import figures
-from quantus_concepts.functional.rating_losses import pasta_loss
 from quantus_concepts.pasta import training as module
 from quantus_concepts.pasta.training import TrainingSettings, train_scorer
 
@@ -258,25 +257,6 @@ def test_a_trained_scorer_holds_nothing_but_its_weights(rated):
         assert parameter.grad is None
     again = pickle.loads(pickle.dumps(scorer))
     torch.testing.assert_close(again.score(rated[0]), scorer.score(rated[0]), rtol=0, atol=0)
-
-
-@pytest.mark.parametrize("loss", ["paper", "release"])
-def test_gradients_by_hand_are_those_of_autograd(rated, loss):
-    embeddings, votes = rated
-    data = module.training_data(embeddings.double(), votes, None, None, None)
-    scorer = module.Scorer(10, data.questions, None, (16, 8), seed=3).double()
-    settings = TrainingSettings(loss=loss)
-    run = module._Run(scorer, data, (torch.arange(160), torch.arange(160, 200)), settings, seed=0)
-    run.targets = run.targets.double()
-    run._gradients(run.inputs, run.targets, run.voted)
-    by_hand = [parameter.grad for parameter in run.learned]
-    assert not by_hand[0][..., 10:].any()
-    by_hand[0] = by_hand[0][..., :10]
-    outputs = scorer.output(run.inputs[:, :10])
-    expected = pasta_loss(outputs, run.targets, run.voted, form=loss).sum()
-    for ours, theirs in zip(by_hand, torch.autograd.grad(expected, list(scorer.parameters())), strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-14)
-        assert ours.any()
 
 
 def test_votes_of_validation_are_rounded_up_at_halves(rated):
