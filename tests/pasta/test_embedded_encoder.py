@@ -28,9 +28,9 @@ def encoder() -> EmbeddedEncoder:
 def test_it_is_an_encoder_that_builds_nothing_before_its_first_use() -> None:
     encoder = EmbeddedEncoder()
     assert is_encoder(encoder)
-    assert encoder._network is None
+    assert encoder.parts is None
     assert len(encoder.fingerprint) == 64
-    assert encoder._network is None
+    assert encoder.parts is None
     assert "untrained" in encoder.name
 
 

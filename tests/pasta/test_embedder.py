@@ -289,7 +289,7 @@ def test_with_everything_in_the_cache_the_encoder_is_never_built(tmp_path, monke
     first = Embedder(tiny_open_clip(), cache=tmp_path)
     expected = first.embed(explanations())
     warm = Embedder(tiny_open_clip(), cache=tmp_path)
-    monkeypatch.setattr(type(warm.encoder), "_model", lambda *args: pytest.fail("built"))
+    monkeypatch.setattr(type(warm.encoder), "_build", lambda *args: pytest.fail("built"))
     assert torch.equal(warm.embed(explanations()), expected)
     other = Embedder(tiny_open_clip(seed=1), cache=tmp_path)
     with pytest.raises(pytest.fail.Exception, match="built"):

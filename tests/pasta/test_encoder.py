@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from quantus_concepts.pasta.embedder import Embedder
-from quantus_concepts.pasta.encoders.encoder import is_encoder
-from quantus_concepts.pasta.encoders.object_encoder import ObjectEncoder, as_encoder
+from quantus_concepts.pasta.encoders.encoder import Encoder, is_encoder
+from quantus_concepts.pasta.encoders.object_encoder import as_encoder
 from tiny_encoders import CONFIG, PoolingEncoder, tiny_open_clip
 
 IMAGES = torch.rand(4, 3, 40, 40, generator=torch.Generator().manual_seed(0))
@@ -108,7 +108,7 @@ def test_an_object_without_modules():
     with pytest.raises(ValueError, match="attribute `fingerprint`"):
         encoder.fingerprint  # noqa: B018
     assert as_encoder(types.SimpleNamespace(**members, fingerprint="mine")).fingerprint == "mine"
-    assert ObjectEncoder(types.SimpleNamespace(**members), fingerprint="yours", name="own").name == "own"
+    assert Encoder(types.SimpleNamespace(**members), fingerprint="yours", name="own").name == "own"
 
 
 def test_an_encoder_is_returned_as_it_is_and_not_hashed():
@@ -129,7 +129,7 @@ def test_bad_objects(parts):
     with pytest.raises(TypeError, match=r"`encoder` to be .* but got CLIP, which lacks preprocess, tokenizer"):
         as_encoder(parts[0])
     with pytest.raises(TypeError, match="lacks preprocess"):
-        ObjectEncoder(bundle(parts, preprocess=None))
+        Encoder(bundle(parts, preprocess=None))
     with pytest.raises(ValueError, match="`weights` only with the name"):
         as_encoder(bundle(parts), weights="a.pt")
     wrong = as_encoder(bundle(parts, encode_image=lambda images: images))
