@@ -155,7 +155,7 @@ def as_encoder(
         if named:
             return OpenClipEncoder.preset(value, weights=weights, tokenizer=tokenizer, device=device)
         return EmbeddedEncoder.of_name(value, device)
-    if is_encoder(value):
+    if isinstance(value, Encoder) or is_encoder(value):
         return value
     missing = [part for part in PARTS if not hasattr(value, part)]
     if not missing:

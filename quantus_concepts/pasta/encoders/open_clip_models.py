@@ -85,7 +85,7 @@ def build_model(
     text_cfg = config["text_cfg"]
     if path is not None and path.suffix != ".safetensors":
         # Never left to open_clip, which may execute what is in a file.
-        _check_readable(path)
+        read_weights(path)
     # Seeds the generator of the CPU alone, which is restored afterwards.
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
@@ -94,7 +94,6 @@ def build_model(
         try:
             open_clip.load_checkpoint(model, str(path), strict=True, weights_only=True)
         except Exception:  # each kind of wrong file fails in its own way
-            _check_readable(path)
             # Its error names the tensors that do not fit.
             load_weights(model, path)
     model = model.float().eval().requires_grad_(False)
@@ -104,16 +103,6 @@ def build_model(
         lambda: _tokenizer(model_name, text_cfg, tokenizer),
         _vocabulary(model, text_cfg),
     )
-
-
-def _check_readable(path: Path) -> None:
-    try:
-        read_weights(path)
-    except Exception:  # torch's own message runs over many lines, and recommends to execute the file
-        raise ValueError(
-            "Expected argument `pretrained` (--encoder-weights) to be a .safetensors file, or a state dict written by "
-            f"torch.save and read with weights_only=True, but {path} is none, or damaged."
-        ) from None
 
 
 def _bare_model(model_name: str, config: Mapping[str, Any], *, quick_gelu: bool) -> CLIP:
