@@ -228,14 +228,6 @@ def test_the_cache_gives_what_was_computed_and_computes_only_what_is_missing(tmp
     assert encoder.images_seen == 10
 
 
-def test_maps_that_come_twice_are_encoded_once(tmp_path):
-    encoder = PoolingEncoder()
-    twice = [0, 1, 0, 1, 1]
-    embeddings = Embedder(encoder, cache=tmp_path).embed_maps(IMAGES[twice], MAPS[twice])
-    assert encoder.images_seen == 2
-    assert torch.equal(embeddings, embeddings[twice])
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -327,71 +319,9 @@ def test_bad_maps(images, maps, message):
     assert not encoder.images_seen
 
 
-def test_other_bad_input():
-    with pytest.raises(ValueError, match='with sentence="release", which is fixed'):
-        Embedder(PoolingEncoder(), sentence="release", template="a {}")
-    with pytest.raises(TypeError, match=r"`explanations` to hold Map-, Drawing- or ConceptExplanation .* at 1"):
-        Embedder(PoolingEncoder()).embed([ConceptExplanation({"a": 1.0}), {"a": 1.0}])
-    wrong = PoolingEncoder()
-    wrong.dim = 5
-    with pytest.raises(ValueError, match=r"`encoder` to have shape \(N, dim\) = \(\*, 5\) but got \(2, 27\)"):
-        Embedder(wrong).embed_maps(IMAGES[:2], MAPS[:2])
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"saliency": "overlaid"}, "`saliency` to be one of .*Did you mean 'overlay'"),
-        ({"weight": 1.5}, r"`weight` to lie in \[0, 1\]"),
-        ({"colours": "bwrr"}, "`colours`"),
-        ({"size": 0}, r"`size` to lie in \[1, 2048\]"),
-        ({"normalise": "max"}, "`normalise` to be one of"),
-        ({"n_top": 0}, "`n_top` to be at least 1"),
-        ({"template": "no slot"}, "`template` to have {}"),
-        ({"concepts": "weight"}, "`concepts` to be one of .*Did you mean 'weighted'"),
-        ({"sentence": "theirs"}, "`sentence` to be one of"),
-        ({"batch_size": 0}, "`batch_size` to be at least 1"),
-        ({"cache": __file__}, "`cache` to be a folder"),
-    ],
-)
-def test_settings_that_cannot_be(settings, message):
-    with pytest.raises(ValueError, match=message):
-        Embedder(PoolingEncoder(), **settings)
-    with pytest.raises(TypeError, match="`encoder`"):
-        Embedder(object())
-
-
 def test_unknown_settings_are_named():
     with pytest.raises(ValueError, match=r"`settings` to have some of .* but it has \['colour'\]"):
         Embedder.from_settings(PoolingEncoder(), {"colour": "bwr"})
-
-
-@pytest.mark.parametrize("call", [Embedder.embed_maps, Embedder.pictures])
-def test_maps_that_fit_no_image(call):
-    embedder = Embedder(PoolingEncoder())
-    for maps in (MAPS[:3], MAPS[0], MAPS[:, :0]):
-        with pytest.raises(ValueError, match="`maps` to have"):
-            call(embedder, IMAGES, maps)
-    with pytest.raises(TypeError, match="`maps` to be floating"):
-        call(embedder, IMAGES, MAPS.long())
-    with pytest.raises(TypeError, match="`images` to be floating"):
-        call(embedder, IMAGES.byte(), MAPS)
-    with pytest.raises(ValueError, match=r"`images` to have shape \(N, 3, H, W\)"):
-        call(embedder, IMAGES[:, :2], MAPS)
-
-
-def test_drawings_and_concepts_that_cannot_be_embedded():
-    embedder = Embedder(PoolingEncoder())
-    with pytest.raises(TypeError, match="`images` to be floating"):
-        embedder.embed_drawings(IMAGES.byte())
-    with pytest.raises(ValueError, match=r"`images` to have shape \(N, 3, H, W\)"):
-        embedder.embed_drawings(IMAGES[0])
-    with pytest.raises(ValueError, match=r"`values` to have shape \(N, L\) = \(\*, 3\)"):
-        embedder.embed_concepts(VALUES, NAMES[:3])
-    with pytest.raises(ValueError, match="`names` to hold different names"):
-        embedder.embed_concepts(VALUES, ["a", "a", "b", "c"])
-    with pytest.raises(ValueError, match="`values` to be finite"):
-        embedder.embed_concepts(VALUES * np.nan, NAMES)
 
 
 def test_arrays_give_the_same_embeddings():

@@ -155,7 +155,7 @@ def test_wrong_files_are_explained_in_one_sentence(tmp_path, weights, kind, suff
         encoder.encode_images(IMAGES)
     message = str(raised.value)
     assert "\n" not in message
-    assert len(message) < 500
+    assert len(message) < 700
     if kind == "other keys":
         assert "net.0.weight" in message
         assert "missing: positional_embedding" in message
@@ -235,19 +235,6 @@ def test_the_tokenizer_is_explained_too(no_network):
         encoder.encode_texts(["a"])
     own = tiny_open_clip(model_config=config, tokenizer=open_clip.SimpleTokenizer(context_length=32))
     assert torch.equal(own.encode_texts(["a"]), tiny_open_clip().encode_texts(["a"]))
-
-
-def test_a_tokenizer_that_needs_transformers_says_so(monkeypatch, tmp_path):
-    config = deepcopy(CONFIG)
-    config["text_cfg"]["hf_tokenizer_name"] = "nowhere/nothing"
-    monkeypatch.setattr("quantus_concepts.pasta.encoders.open_clip_models.find_spec", lambda name: None)
-    encoder = tiny_open_clip(model_config=config)
-    assert encoder.encode_images(IMAGES).shape == (4, 16)
-    # Nothing is fetched first.
-    with pytest.raises(ValueError, match=r"needs the package transformers.*pip install transformers"):
-        encoder.encode_texts(["a"])
-    with pytest.raises(ValueError, match="needs the package transformers"):
-        tiny_open_clip(tokenizer=tmp_path).encode_texts(["a"])
 
 
 def test_a_tokenizer_from_a_folder(tmp_path):
