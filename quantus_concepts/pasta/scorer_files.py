@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -29,6 +29,8 @@ RELEASED_SETTINGS = {"sentence": "release"}
 RELEASED_METADATA = {"released": True, "labels_from": "image-name"}
 _KIND = "quantus_concepts.Scorer"
 _FIELDS = ("dim", "questions", "labels", "hidden", "encoder", "settings", "metadata")
+#: A file, the file of each question, or a folder of files.
+ScorerSource: TypeAlias = str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]]
 _TORCH_SUFFIXES = (".pth", ".pt", ".bin", ".ckpt")
 
 
@@ -80,7 +82,7 @@ def scorer_bytes(scorer: Scorer) -> bytes:
 
 
 def load_scorer(
-    source: str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]],
+    source: ScorerSource,
     *,
     dim: int | None = None,
     encoder: str | None = None,
@@ -129,19 +131,14 @@ def load_scorer(
     return Scorer.join(scorers).to(device).eval() if len(scorers) > 1 else scorers[0].to(device).eval()
 
 
-def scorer_from(value: Scorer | str | Path | Mapping[str, str | os.PathLike[str]]) -> Scorer:
+def scorer_from(value: Scorer | ScorerSource) -> Scorer:
     """Return a scorer, read from its file where a path is given."""
-    if isinstance(value, str | Path | Mapping):
-        return load_scorer(value)
-    if not isinstance(value, Scorer):
-        raise TypeError(
-            "Expected argument `scorer` to be a Scorer, or the file of one (of the release: PASTA_Q1.pth), but got "
-            f"{type(value).__name__}."
-        )
-    return value
+    if isinstance(value, Scorer | str | os.PathLike | Mapping):
+        return value if isinstance(value, Scorer) else load_scorer(value)
+    raise TypeError(f"Expected argument `scorer` to be a Scorer, or the file of one, but got {type(value).__name__}.")
 
 
-def _files(source: str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]]) -> list[tuple[Path, str | None]]:
+def _files(source: ScorerSource) -> list[tuple[Path, str | None]]:
     """Return files and, where it is known, the question of each."""
     if isinstance(source, Mapping):
         for name in source:

@@ -128,7 +128,10 @@ def test_released_labels():
     ("call", "message"),
     [
         (lambda s, e: s.score(e, ["birb"] * 20), r"named 'birb'. The nearest of the 3 are \['bird'"),
-        (lambda s, e: Scorer(768).score(torch.zeros(1, 1024)), "Embeddings of 768 come from clip and eva02"),
+        (
+            lambda s, e: Scorer(768).score(torch.zeros(1, 1024)),
+            r"`embeddings` to have shape \(N, d\) = \(\*, 768\).*clip 768",
+        ),
         (
             lambda s, e: s.check_encoder(types.SimpleNamespace(name="a", dim=6)),
             r"`encoder` to give embeddings of 5 numbers",

@@ -134,6 +134,14 @@ def cut_off(path, save):
     path.write_bytes(path.read_bytes()[:-1000])
 
 
+def claim_more(path):
+    """Write a scorer whose metadata claim far larger layers than its tensors have."""
+    save_scorer(Scorer(4), path)
+    with safe_open(path, framework="pt") as file:
+        header, tensors = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    save_file(tensors, path, header | {"dim": "1000000"})
+
+
 OURS = {"kind": "quantus_concepts.Scorer"}
 
 
@@ -152,6 +160,7 @@ OURS = {"kind": "quantus_concepts.Scorer"}
             r"ours.safetensors holds no weights that can be read safely",
         ),
         (lambda path: save_file({"weights.0": torch.ones(2)}, path / "a.safetensors", OURS), "is a damaged scorer"),
+        (lambda path: claim_more(path / "a.safetensors"), "metadata do not fit its tensors"),
         (lambda path: save_file({"weight": torch.ones(2)}, path / "Q1.safetensors"), r"missing: net.0.weight"),
     ],
 )

@@ -7,6 +7,7 @@ from scipy import stats
 
 from quantus_concepts.datasets.ratings.explanations import QUESTIONS
 from quantus_concepts.functional.agreement import figures
+from quantus_concepts.functional.rating_losses import pasta_loss
 from quantus_concepts.pasta import training as module
 from quantus_concepts.pasta.training import TrainingSettings, train_scorer
 
@@ -70,6 +71,26 @@ def test_a_missing_vote_is_not_a_vote(rated):
         for targets in (lowest, q1, highest)
     ]
     assert scores[0] + 0.1 < scores[1] < scores[2] - 0.1
+
+
+def test_the_loss_does_not_see_a_missing_vote():
+    votes, ones = torch.full((64,), 4.0), torch.ones(64, 3)
+    votes[::2] = torch.nan
+    settings = TrainingSettings(epochs=40, batch_size=16, learning_rate=1e-2, weights=(0, 1, 0))
+    training = train_scorer(ones, votes, questions=["Q1"], train=range(64), settings=settings, hidden=(4, 4))
+    torch.testing.assert_close(training.scorer.score(ones)[:, 0], votes.nan_to_num(4.0), atol=0.1, rtol=0)
+
+
+def test_the_first_epoch_by_the_loss_itself(rated):
+    embeddings, votes = rated[0], rated[1][:, :1].nan_to_num(3)
+    settings = TrainingSettings(epochs=1, batch_size=1000, learning_rate=1e-12)
+    training = train_scorer(embeddings, votes, questions=["Q1"], train=TRAIN, settings=settings, hidden=(16, 8))
+    targets = (votes[:160, 0] - 1) / 4
+    # The last bias starts at the mean target.
+    torch.testing.assert_close(training.scorer.biases[-1].detach()[0, 0], targets.mean())
+    with torch.no_grad():
+        loss = pasta_loss(training.scorer(embeddings[:160])[:, 0], targets)
+    assert training.curve[0]["loss"]["Q1"] == pytest.approx(float(loss), rel=1e-4)
 
 
 def test_the_ranking_loss_alone_orders_a_line():
@@ -203,7 +224,7 @@ def test_what_is_outside_the_parts_does_not_matter(rated):
         ({"targets": torch.full((240,), torch.nan), "questions": ["Q1"]}, r"No item to learn from has a vote on Q1"),
         ({"embeddings": torch.full((240, 2), torch.nan)}, "`embeddings` to be finite"),
         ({"targets": torch.zeros(240, 6)}, "`targets` to hold votes of 1 to 5"),
-        ({"labels": ["bird"] * 240, "label_names": ["cat"]}, "`labels` cannot be used.*'bird'"),
+        ({"labels": ["bird"] * 240, "label_names": ["cat"]}, "No label of the scorer is named.*'bird'"),
         ({"train": [0, 0]}, "`train` to hold each item once"),
     ],
 )
