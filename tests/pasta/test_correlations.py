@@ -7,9 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 import pytest
-import quantus
 import torch
-from torch import nn
 
 from quantus_concepts.datasets.ratings.explanations import (
     QUESTIONS,
@@ -119,12 +117,6 @@ class TestSparseness:
         ]
         np.testing.assert_allclose(sparseness(explanations), [0.5, NAN, 0.5, NAN], atol=1e-6)
         assert torch.equal(eye, torch.eye(2))
-
-    def test_the_same_as_quantus_one_by_one(self) -> None:
-        maps = np.random.default_rng(0).normal(size=(6, 1, 8, 8)) * 10.0 ** np.arange(6)[:, None, None, None]
-        host = quantus.Sparseness(disable_warnings=True)
-        expected = [host(nn.Identity(), x[None], np.zeros(1, int), x[None])[0] for x in maps]
-        np.testing.assert_allclose(sparseness(maps), expected, atol=1e-6)
 
 
 @pytest.mark.parametrize(

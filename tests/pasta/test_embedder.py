@@ -1,5 +1,4 @@
 import json
-import warnings
 
 import numpy as np
 import pytest
@@ -115,16 +114,6 @@ def test_the_sentence_of_the_release():
     assert torch.equal(embeddings, encoder.encode_texts(["arm, hair, leg, ", "b, c, a, "]))
 
 
-@pytest.mark.parametrize("batch_size", [1, 3, 100])
-def test_the_size_of_a_batch_does_not_matter(batch_size):
-    encoder = PoolingEncoder()
-    embedder = Embedder(encoder, batch_size=batch_size)
-    reference = Embedder(PoolingEncoder(), batch_size=7)
-    np.testing.assert_allclose(embedder.embed_maps(IMAGES, MAPS), reference.embed_maps(IMAGES, MAPS), atol=1e-6)
-    assert max(map(len, encoder.batches)) <= batch_size
-    np.testing.assert_allclose(embedder.embed(explanations()), reference.embed(explanations()), atol=1e-6)
-
-
 def test_one_by_one_and_together_are_the_same():
     embedder = Embedder(PoolingEncoder(), batch_size=4)
     mixed = explanations()
@@ -169,13 +158,6 @@ def test_concepts_by_hand():
     embedder = Embedder(encoder, n_top=2, ascending=True, template="I see {}.", trailing_comma=False)
     embedder.embed_concepts(values[:1].numpy(), NAMES)
     assert encoder.texts_seen == ["I see tail, red wing."]
-
-
-def test_each_text_is_encoded_once():
-    encoder = PoolingEncoder()
-    embeddings = Embedder(encoder).embed_concepts(VALUES[[0, 1, 0, 0]], NAMES)
-    assert len(encoder.texts_seen) == 2
-    assert torch.equal(embeddings[[0, 0, 0]], embeddings[[0, 2, 3]])
 
 
 def test_weighted_sum_of_equation_15():
@@ -261,22 +243,6 @@ def test_what_does_not_change_the_picture_is_the_same_entry(tmp_path):
     assert not encoder.images_seen
 
 
-def test_a_damaged_entry_is_computed_again_after_one_warning(tmp_path):
-    embedder = Embedder(PoolingEncoder(), cache=tmp_path)
-    plain = embedder.embed_maps(IMAGES, MAPS)
-    for path in [path for path in tmp_path.rglob("*") if path.is_file()][:2]:
-        path.write_bytes(path.read_bytes()[:-2])
-    encoder = PoolingEncoder()
-    with pytest.warns(UserWarning, match="cannot be used") as warned:
-        np.testing.assert_allclose(Embedder(encoder, cache=tmp_path).embed_maps(IMAGES, MAPS), plain, atol=1e-6)
-    assert len(warned) == 1
-    assert encoder.images_seen == 2
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        Embedder(encoder, cache=tmp_path).embed_maps(IMAGES, MAPS)
-    assert encoder.images_seen == 2
-
-
 def test_with_everything_in_the_cache_the_encoder_is_never_built(tmp_path, monkeypatch):
     first = Embedder(tiny_open_clip(), cache=tmp_path)
     expected = first.embed(explanations())
@@ -330,3 +296,21 @@ def test_arrays_give_the_same_embeddings():
     assert torch.equal(embedder.pictures(IMAGES.numpy(), MAPS.numpy()), embedder.pictures(IMAGES, MAPS))
     assert torch.equal(embedder.embed_drawings(IMAGES.numpy()), embedder.embed_drawings(IMAGES))
     assert torch.equal(embedder.embed_concepts(VALUES.tolist(), NAMES), embedder.embed_concepts(VALUES, NAMES))
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda e: Embedder(object()), TypeError, "`encoder` to be the name of a preset"),
+        (lambda e: Embedder(e.encoder, saliency="overlaid"), ValueError, "`saliency` to be one of .*'overlay'"),
+        (lambda e: Embedder(e.encoder, sentence="release", template="a {}"), ValueError, "which is fixed"),
+        (lambda e: e.embed_maps(IMAGES, MAPS[:3]), ValueError, "`maps` to have"),
+        (lambda e: e.pictures(IMAGES.byte(), MAPS), TypeError, "`images` to be floating"),
+        (lambda e: e.embed_concepts(VALUES, ["a", "a", "b", "c"]), ValueError, "`names` to hold different names"),
+        (lambda e: e.embed_concepts(VALUES * np.nan, NAMES), ValueError, "`values` to be finite"),
+        (lambda e: e.embed([{"a": 1.0}]), TypeError, r"`explanations` to hold Map-, .* at 0"),
+    ],
+)
+def test_refused(call, error, message):
+    with pytest.raises(error, match=message):
+        call(Embedder(PoolingEncoder()))

@@ -60,9 +60,12 @@ def test_the_users_model_keeps_its_modes_gradients_and_hooks(parts):
     model.train()
     model.visual.eval()
     flags = [module.training for module in model.modules()]
-    encoder = as_encoder(bundle(parts))
+    dropout = nn.Dropout(0.5)
+    members = {"encode_image": lambda images: dropout(model.encode_image(images)), "dropout": dropout, "model": model}
+    encoder = as_encoder(bundle(parts, **members))
     first, again = encoder.encode_images(IMAGES), encoder.encode_images(IMAGES)
     assert torch.equal(first, again)
+    assert dropout.training
     assert not first.requires_grad
     assert flags == [module.training for module in model.modules()]
     assert all(parameter.requires_grad and parameter.grad is None for parameter in model.parameters())

@@ -185,7 +185,3 @@ def test_of_the_smallest_and_of_no_images(name):
 def test_bad_arguments(images, change, error, message):
     with pytest.raises(error, match=message):
         perturb(**{"images": images, "name": "brightness", "magnitude": 1.0} | change)
-
-
-def test_arrays_are_perturbed_too(images):
-    assert torch.equal(perturb(images.numpy(), "contrast", 1.0), perturb(images, "contrast", 1.0))

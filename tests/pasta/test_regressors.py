@@ -79,10 +79,3 @@ def test_bad_arguments(rated, changes, message):
     arguments = {"kind": "ridge", "embeddings": rated[0], "targets": rated[1], "questions": ["Q1", "Q2"]}
     with pytest.raises(ValueError, match=message):
         fit_regressor(**arguments | changes)
-
-
-def test_arrays_and_lists_give_the_same_scores(rated):
-    embeddings, votes, _ = rated
-    first = fit_regressor("ridge", embeddings, votes, questions=["Q1", "Q2"])
-    second = fit_regressor("ridge", embeddings.numpy(), votes.tolist(), questions=["Q1", "Q2"])
-    assert torch.equal(first.score(embeddings), second.score(embeddings.numpy()))

@@ -208,11 +208,3 @@ def test_bad_arguments(change, error, message):
     arguments = {"model": plain, "images": even([0.125, 0.75]), "labels": None, "explain_func": explain}
     with pytest.raises(error, match=message):
         robustness_pairs(**arguments | {"question": "Q5", "perturbations": [DARKER]} | change)
-
-
-def test_labels_of_any_form():
-    pixels = even([0.125, 0.375, 0.75])
-    expected = run(pixels, [0, 1, 0], "Q5", perturbations=[DARKER]).indices
-    for labels in (np.array([0.0, 1.0, 0.0]), torch.tensor([[0], [1], [0]]), np.eye(3)[[0, 1, 0]]):
-        np.testing.assert_array_equal(run(pixels, labels, "Q5", perturbations=[DARKER]).indices, expected)
-    assert expected.tolist() == [0, 1]

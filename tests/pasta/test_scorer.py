@@ -150,12 +150,3 @@ def test_bad_input(scorer, embeddings, call, message):
     with pytest.raises(ValueError, match=message):
         call(scorer, embeddings)
     Scorer(768).check_encoder(types.SimpleNamespace(name="clip", dim=768))
-
-
-def test_arrays_and_labels_of_any_form(scorer, embeddings):
-    places = torch.arange(20) % 3
-    expected = scorer.score(embeddings, places)
-    assert torch.equal(scorer.score(embeddings.numpy(), places.numpy()), expected)
-    assert torch.equal(scorer.score(embeddings.tolist(), places.tolist()), expected)
-    for labels in (places.float(), places[:, None], torch.nn.functional.one_hot(places)):
-        assert torch.equal(scorer.score(embeddings, labels), expected)

@@ -148,3 +148,9 @@ def test_bad_arguments(arguments, message):
         score_masks(Rater(), Means(), **arguments)
     with pytest.raises(ValueError, match="`labels` to be None, since the scorer was trained without"):
         score_masks(Scorer(3, labels=None), Means(), labels="cat")
+
+
+def test_targets_are_classes_that_have_a_label(images, masks):
+    score = score_masks(Rater(), Means(), labels=["cat", "dog"])
+    with pytest.raises(ValueError, match=r"`labels` to have a label for each class .* got 2, and targets from 0 to 2"):
+        score(images, masks, torch.tensor([0, 1, 2, 1]))

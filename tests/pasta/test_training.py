@@ -59,20 +59,6 @@ def test_each_question_learns_what_it_learns_alone(rated, loss):
         )
 
 
-def test_a_missing_vote_is_not_a_vote(rated):
-    embeddings, votes = rated
-    q1 = votes[:, :1].clone()
-    q1[0] = torch.nan
-    lowest, highest = (q1.masked_fill(q1.isnan(), value) for value in (1.0, 5.0))
-    scores = [
-        train_scorer(embeddings, targets, questions=["Q1"], train=TRAIN, validation=VALIDATION, **SMALL)
-        .scorer.score(embeddings)
-        .mean()
-        for targets in (lowest, q1, highest)
-    ]
-    assert scores[0] + 0.1 < scores[1] < scores[2] - 0.1
-
-
 def test_the_loss_does_not_see_a_missing_vote():
     votes, ones = torch.full((64,), 4.0), torch.ones(64, 3)
     votes[::2] = torch.nan
@@ -269,14 +255,6 @@ def test_votes_of_validation_are_rounded_up_at_halves(rated):
     by_halves, by_up, by_down = ([epoch["qwk"]["Q1"] for epoch in training.curve] for training in trainings)
     np.testing.assert_array_equal(by_halves, by_up)
     assert not np.array_equal(by_halves, by_down, equal_nan=True)
-
-
-def test_arrays_and_lists_train_the_same_scorer(rated):
-    embeddings, votes = rated
-    settings = TrainingSettings(epochs=1)
-    first = train_scorer(embeddings, votes, train=TRAIN, settings=settings)
-    second = train_scorer(embeddings.numpy(), votes.tolist(), train=np.arange(160), settings=settings)
-    assert all(torch.equal(state_of(first)[name], value) for name, value in state_of(second).items())
 
 
 @pytest.mark.parametrize(
