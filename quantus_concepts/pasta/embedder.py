@@ -476,7 +476,7 @@ def embedder_for(
                 )
             encoder = scorer.encoder
         embedder = Embedder.from_settings(encoder, scorer.settings or {}, cache=cache, **overrides)
-    scorer.check_encoder(embedder)
+    scorer.check_encoder(embedder.encoder)
     return embedder
 
 

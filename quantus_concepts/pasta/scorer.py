@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from numpy.typing import ArrayLike
@@ -17,24 +17,13 @@ from captum_concepts._support.running import without_autocast
 from captum_concepts._support.shown import describe
 from quantus_concepts.datasets.ratings.explanations import check_questions
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
+from quantus_concepts.pasta.encoders.encoder import Encoder
 from quantus_concepts.pasta.encoders.open_clip_encoder import PRESETS
 from quantus_concepts.pasta.labels import RELEASED_LABELS, Labels, label_indices
 
 #: Sizes of the embeddings of the encoders that the released scorers were trained on.
 RELEASED_ENCODERS = {name: preset.dim for name, preset in PRESETS.items()}
 _ROWS_AT_ONCE = 4096
-
-
-class HasDim(Protocol):
-    """An encoder or an embedder."""
-
-    @property
-    def name(self) -> str:
-        """Name of the encoder."""
-
-    @property
-    def dim(self) -> int:
-        """Size of an embedding."""
 
 
 class Scorer(nn.Module):
@@ -161,12 +150,12 @@ class Scorer(nn.Module):
             values[:, : len(self.labels)] = places[:, None] == torch.arange(len(self.labels), device=first.device)
         return values
 
-    def check_encoder(self, encoder: HasDim) -> None:
+    def check_encoder(self, encoder: Encoder) -> None:
         """Raise unless an encoder gives embeddings of the size the scorer takes.
 
         Parameters
         ----------
-        encoder : Encoder or Embedder
+        encoder : Encoder
             Something with a ``dim`` and a ``name``.
 
         Raises

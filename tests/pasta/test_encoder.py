@@ -100,13 +100,14 @@ def test_a_cache_needs_a_fingerprint(parts, tmp_path):
 
 def test_an_object_without_modules():
     members = {
-        "encode_image": lambda images: images.mean((2, 3)),
+        "encode_image": lambda images: images.double().mean((2, 3)),
         "encode_text": lambda tokens: tokens.float(),
         "preprocess": lambda image: torch.from_numpy(np.array(image)).permute(2, 0, 1).float(),
         "tokenizer": lambda texts: torch.tensor([[len(text)] * 3 for text in texts]),
     }
     encoder = as_encoder(types.SimpleNamespace(**members))
     assert encoder.encode_texts(["abc"]).tolist() == [[3, 3, 3]]
+    assert encoder.encode_images(IMAGES).dtype == torch.float32
     np.testing.assert_allclose(encoder.encode_images(IMAGES), (IMAGES * 255).round().mean((2, 3)), rtol=1e-5)
     with pytest.raises(ValueError, match="attribute `fingerprint`"):
         encoder.fingerprint  # noqa: B018
