@@ -61,6 +61,9 @@ def test_pictures_and_texts_share_no_number(encoder: EmbeddedEncoder, images: to
     assert not ((pictures != 0).any(0) & (texts != 0).any(0)).any()
     assert pictures.any(1).all()
     assert texts.any(1).all()
+    # The norm does not depend on the width.
+    narrow = EmbeddedEncoder(width=16).encode_images(images)
+    torch.testing.assert_close(narrow.norm(dim=1), pictures.norm(dim=1), rtol=0.4, atol=0)
 
 
 def test_a_text_is_the_sum_of_its_names_in_their_order(encoder: EmbeddedEncoder) -> None:
