@@ -23,6 +23,8 @@ _REMEDY = (
     "The encoder wants to see what a person sees: undo the model's normalisation with mean= and std=, the numbers it "
     "was normalised by, or with denormalise=, a function of the images"
 )
+#: From n texts to their tokens.
+Tokenizer = Callable[[list[str]], Tensor]
 PARTS = ("encode_image", "encode_text", "preprocess", "tokenizer")
 
 

@@ -13,8 +13,8 @@ from captum_concepts._support.checks import check_path
 from captum_concepts._support.files import check_files
 from captum_concepts._support.fingerprints import fingerprint_of, tokenizer_hash
 from quantus_concepts.pasta.encoders.embedded_encoder import EMBEDDED, EmbeddedEncoder
-from quantus_concepts.pasta.encoders.encoder import PARTS, Encoder, Parts, is_encoder
-from quantus_concepts.pasta.encoders.open_clip_encoder import OpenClipEncoder, Tokenizer
+from quantus_concepts.pasta.encoders.encoder import PARTS, Encoder, Parts, Tokenizer, is_encoder
+from quantus_concepts.pasta.encoders.open_clip_encoder import OpenClipEncoder
 from quantus_concepts.pasta.encoders.preprocessing import Preprocessing
 
 BLIP = "Salesforce/blip-itm-base-coco"

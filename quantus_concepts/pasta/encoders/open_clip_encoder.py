@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from captum_concepts._support.checks import check_choice, check_path, check_whole
 from captum_concepts._support.files import check_files
 from captum_concepts._support.fingerprints import fingerprint_of, hash_file, tokenizer_hash
-from quantus_concepts.pasta.encoders.encoder import Encoder, Parts
-
-Tokenizer = Callable[[list[str]], Tensor]
+from quantus_concepts.pasta.encoders.encoder import Encoder, Parts, Tokenizer
 
 
 @dataclass(frozen=True)

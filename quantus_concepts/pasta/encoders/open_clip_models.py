@@ -18,7 +18,7 @@ from torch import Tensor
 
 from captum_concepts.backbones.weights import load_weights, read_weights
 from quantus_concepts.pasta.encoders.downloads import TOKENIZER_FILES, fetch_folder, fetch_weights, first_line
-from quantus_concepts.pasta.encoders.open_clip_encoder import Tokenizer
+from quantus_concepts.pasta.encoders.encoder import Tokenizer
 from quantus_concepts.pasta.encoders.preprocessing import CLIP_MEAN, CLIP_STD, Preprocessing
 
 NEEDS_TRANSFORMERS = (
