@@ -1,9 +1,8 @@
-"""Losses between predicted and given ratings of a batch, and their derivatives for the training's inner loop."""
+"""Losses between predicted and given ratings of a batch."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,8 +10,6 @@ from torch.nn import functional
 
 #: Weights of cosine, squared and ranking loss.
 LOSS_WEIGHTS = {"paper": (1.0, 0.001, 0.01), "release": (0.01, 10.0, 0.01)}
-#: Norms are at least this, as in PyTorch's cosine similarity.
-EPS = 1e-8
 
 
 def cosine_loss(predicted: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -69,15 +66,6 @@ def neighbour_loss(predicted: Tensor, target: Tensor, mask: Tensor | None = None
     return wrong.masked_fill(~both, 0).sum(-1) / both.sum(-1).clamp_min(1)
 
 
-@torch.no_grad()
-def neighbour_signs(predicted: Tensor, target: Tensor, mask: Tensor | None) -> Tensor:
-    """Return (..., N - 1): which way the targets of neighbours go that are predicted the other way, else 0."""
-    signs = target.diff(dim=-1).sign()
-    if mask is not None:
-        signs = signs.masked_fill(~(mask[..., 1:] & mask[..., :-1]), 0)
-    return signs * (predicted.diff(dim=-1) * signs < 0)
-
-
 def single_cosine_loss(predicted: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
     """One minus the cosine between single numbers, averaged: 0 for any two positive numbers."""
     # The authors' released trainer implements Eq. 10 so. It has hardly any gradient, and is here only so
@@ -124,55 +112,3 @@ def check_weights(weights: Sequence[float]) -> tuple[float, ...]:
 def _known_targets(target: Tensor, mask: Tensor | None) -> Tensor:
     """Return targets that are 0 outside the mask: a NaN there would come through every product."""
     return target if mask is None else target.masked_fill(~mask, 0)
-
-
-@torch.no_grad()
-def pasta_slopes(
-    predicted: Tensor, target: Tensor, mask: Tensor | None, weights: Sequence[float], form: str
-) -> tuple[Tensor, Tensor]:
-    """Return what `pasta_loss` gives for right arguments, (Q,), and its derivatives by the predictions, (Q, N)."""
-    # Targets are 0 where the mask is. Recording a graph of so many small steps takes longer than the network.
-    n_voted: Any
-    n_pairs: Any
-    if mask is None:
-        outputs, n_voted, n_pairs = predicted, predicted.shape[-1], max(predicted.shape[-1] - 1, 1)
-        voted = predicted.new_ones(())
-    else:
-        voted = mask.to(predicted.dtype)
-        outputs = predicted.masked_fill(~mask, 0)
-        n_voted = voted.sum(-1, keepdim=True).clamp_min_(1)
-        n_pairs = (voted[..., 1:] * voted[..., :-1]).sum(-1, keepdim=True).clamp_min_(1)
-    loss, slope = outputs.new_zeros(len(outputs)), torch.zeros_like(outputs)
-    if weights[0] and form == "paper":
-        cosine, away = _cosine(outputs, target)
-        loss += weights[0] * (1 - cosine[..., 0]) * (1 if mask is None else mask.any(-1))
-        slope.add_(away, alpha=-weights[0])
-    elif weights[0]:
-        cosine, away = _cosine(outputs[..., None], target[..., None])
-        loss += (weights[0] * (1 - cosine[..., 0]) * voted / n_voted).sum(-1)
-        slope -= weights[0] * away[..., 0] * voted / n_voted
-    if weights[1]:
-        gaps = outputs - target
-        loss += weights[1] * (gaps.square().sum(-1, keepdim=True) / n_voted)[..., 0]
-        slope += (2 * weights[1] / n_voted) * gaps
-    if weights[2] and form == "paper":
-        pull, n_ordered = ordered_pulls(outputs, target, mask)
-        towards = pull * (2 * weights[2] / n_ordered.clamp_min(1))[..., None]
-        loss += (outputs * towards).sum(-1)
-        slope += towards
-    elif weights[2]:
-        signs = neighbour_signs(outputs, target, mask) * (weights[2] / n_pairs)
-        loss -= (outputs.diff(dim=-1) * signs).sum(-1)
-        slope[..., :-1] += signs
-        slope[..., 1:] -= signs
-    return loss, slope
-
-
-def _cosine(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the cosine (..., 1) of vectors, and its derivative by the first."""
-    length, other = (torch.linalg.vector_norm(vectors, dim=-1, keepdim=True) for vectors in (first, second))
-    first, second = first / length.clamp_min(EPS), second / other.clamp_min(EPS)
-    cosine = (first * second).sum(-1, keepdim=True)
-    # So short that its length counts as fixed, a vector turns no further.
-    turned = torch.where(length > EPS, cosine, 0)
-    return cosine, (second - turned * first) / length.clamp_min(EPS)

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from quantus_concepts.pasta.cache import EmbeddingCache
     from quantus_concepts.pasta.embedder import Embedder
     from quantus_concepts.pasta.encoders.embedded_encoder import EmbeddedEncoder
-    from quantus_concepts.pasta.encoders.object_encoder import ObjectEncoder, blip_encoder
+    from quantus_concepts.pasta.encoders.encoder import Encoder
+    from quantus_concepts.pasta.encoders.object_encoder import blip_encoder
     from quantus_concepts.pasta.encoders.open_clip_encoder import OpenClipEncoder
     from quantus_concepts.pasta.labels import RELEASED_LABELS
     from quantus_concepts.pasta.regressors import Regressor, fit_regressor
@@ -40,9 +41,9 @@ __all__ = [
     "EmbeddedEncoder",
     "Embedder",
     "EmbeddingCache",
+    "Encoder",
     "MapExplanation",
     "Mixture",
-    "ObjectEncoder",
     "OpenClipEncoder",
     "Perturbation",
     "RatingCorrelation",

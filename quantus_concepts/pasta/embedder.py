@@ -26,7 +26,7 @@ from quantus_concepts.datasets.ratings.explanations import (
 from quantus_concepts.functional.normalisation import finite_rows
 from quantus_concepts.functional.overlay import to_levels, usable_maps
 from quantus_concepts.pasta.cache import EmbeddingCache
-from quantus_concepts.pasta.encoders.encoder import Encoder, check_image_form, check_image_values, check_images
+from quantus_concepts.pasta.encoders.encoder import Encoder, Parts, check_image_form, check_image_values, check_images
 from quantus_concepts.pasta.encoders.object_encoder import as_encoder
 from quantus_concepts.pasta.presentation import Presentation
 from quantus_concepts.pasta.scorer import Scorer
@@ -90,7 +90,7 @@ class Embedder:
 
     def __init__(
         self,
-        encoder: Encoder | str | Any,
+        encoder: Encoder | Parts | str,
         *,
         saliency: str = "overlay",
         weight: float = 0.5,
@@ -114,13 +114,12 @@ class Embedder:
         self.display_progressbar = display_progressbar
         self.encoder = as_encoder(encoder)
         self.cache = EmbeddingCache(cache) if isinstance(cache, str | Path) else cache
-        self._cached = CachedEncoder(self.encoder, self.cache, self.batch_size)
 
     def __repr__(self) -> str:
         return self.presentation.line_of(self, repr(self.name), cache=self.cache)
 
     @classmethod
-    def from_settings(cls, encoder: Encoder | str | Any, settings: Mapping[str, Any], **overrides: Any) -> Embedder:
+    def from_settings(cls, encoder: Encoder | Parts | str, settings: Mapping[str, Any], **overrides: Any) -> Embedder:
         """Return an embedder with the settings of another.
 
         Parameters
@@ -246,7 +245,11 @@ class Embedder:
         """
         pictures = torch.as_tensor(pictures)
         check_images(pictures)
-        return self._cached.of_drawings(to_levels(pictures))
+        levels = to_levels(pictures)
+        items = (({"picture": levels.shape[1:]}, [array]) for array in _arrays(levels))
+        return self._look_up(
+            "drawing", items, len(levels), lambda rows: self._encode_levels(levels[list(rows)]), levels.device
+        )
 
     @torch.no_grad()
     def embed_concepts(self, values: Tensor | ArrayLike, names: Sequence[str]) -> Tensor:
@@ -298,12 +301,7 @@ class Embedder:
             If one cannot be embedded, as in `embed_maps` and `embed_concepts`.
         """
         out = torch.empty(len(explanations), self.dim)
-        waiting: dict[str, dict[int, Any]] = {modality: {} for modality in MODALITIES}
-        embedders: dict[str, Callable[[list[Any]], Tensor]] = {
-            "map": self._embed_maps,
-            "drawing": self._embed_pictures,
-            "concepts": self._embed_lists,
-        }
+        waiting: dict[str, dict[int, Explanation]] = {modality: {} for modality in MODALITIES}
         places = progress(range(len(explanations)), "Embedding explanations", show=self.display_progressbar)
 
         def flush(kind: str) -> None:
@@ -311,6 +309,11 @@ class Embedder:
                 out[list(waiting[kind])] = embedders[kind](list(waiting[kind].values())).cpu()
                 waiting[kind].clear()
 
+        embedders: dict[str, Callable[[list[Any]], Tensor]] = {
+            "map": self._embed_maps,
+            "drawing": self._embed_pictures,
+            "concepts": self._embed_lists,
+        }
         for place in places:
             explanation = explanations[place]
             if not isinstance(explanation, Explanation):
@@ -333,18 +336,20 @@ class Embedder:
         device: torch.device | None = None,
     ) -> Tensor:
         """Return embeddings (n, dim) of maps, each brought to [0, 1] in its own way, on images of any sizes."""
+        kinds = [(tuple(images[place].shape), tuple(maps[place].shape), way) for place, way in enumerate(ways)]
 
         def levels(places: Sequence[int]) -> Tensor:
             batch, heats = (torch.stack([values[place] for place in places]) for values in (images, maps))
             return self.presentation.levels(batch, heats.to(batch.device), ways[places[0]])
 
         def encode(places: Sequence[int]) -> Tensor:
-            kinds = [(images[place].shape, maps[place].shape, ways[place]) for place in places]
-            return self._cached.encode_levels(_by_kind(places, kinds, levels))
+            return self._encode_levels(_by_kind(places, [kinds[place] for place in places], levels))
 
-        return self._cached.of_maps(
-            images, maps, lambda place: self.presentation.of_picture(ways[place]), encode, device
+        items = (
+            ({**self.presentation.of_picture(way), "image": size, "map": map_size}, arrays)
+            for (size, map_size, way), *arrays in zip(kinds, _arrays(images), _arrays(maps), strict=True)
         )
+        return self._look_up("map", items, len(kinds), encode, device)
 
     def _embed_maps(self, explanations: Sequence[MapExplanation]) -> Tensor:
         """Return embeddings (n, dim) of maps whose images may differ in size."""
@@ -369,14 +374,66 @@ class Embedder:
         # This checks the values, too.
         sentences = [self.presentation.text(concepts) for concepts in lists]
         if self.presentation.concepts == "sentence":
-            return self._cached.of_texts(sentences)
+            return self._embed_texts(sentences)
         names = list(dict.fromkeys(name for concepts in lists for name in concepts.values))
         rows = [[float(concepts.values.get(name, 0)) for name in names] for concepts in lists]
         values = torch.tensor(rows, dtype=torch.float64).view(len(lists), len(names))
         norm = values.norm(dim=1, keepdim=True)
-        embeddings = self._cached.of_texts(names) if names else torch.empty(0, self.dim)
+        embeddings = self._embed_texts(names) if names else torch.empty(0, self.dim)
         shares = (values / torch.where(norm == 0, 1, norm)).to(embeddings)
         return shares @ embeddings
+
+    def _embed_texts(self, texts: Sequence[str]) -> Tensor:
+        """Return embeddings of texts, each text encoded once."""
+        places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
+        distinct = list(places)
+        items: Iterable[tuple[Mapping[str, Any], list[bytes]]] = (({}, [text.encode()]) for text in distinct)
+        embeddings = self._look_up(
+            "text", items, len(distinct), lambda rows: self.encoder.encode_texts([distinct[row] for row in rows])
+        )
+        return embeddings[[places[text] for text in texts]]
+
+    def _encode_levels(self, levels: Tensor) -> Tensor:
+        """Encode pictures (n, 3, H, W) of 8 bits."""
+        # An encoder of a user's may have no way but over floats.
+        quick: Callable[[Tensor], Tensor] | None = getattr(self.encoder, "encode_levels", None)
+        return self.encoder.encode_images(levels.float() / 255) if quick is None else quick(levels)
+
+    def _look_up(
+        self,
+        kind: str,
+        items: Iterable[tuple[Mapping[str, Any], Iterable[np.ndarray | bytes]]],
+        n: int,
+        encode: Callable[[Sequence[int]], Tensor],
+        device: torch.device | None = None,
+    ) -> Tensor:
+        """Return embeddings of n items from the cache, and encode those that are not there.
+
+        The key of an item is the fingerprint of the encoder, of how the item is shown, and of what is in it.
+        """
+        if n == 0:
+            return torch.empty(0, self.dim, device=device)
+        if self.cache is None:
+            embeddings = torch.cat([self._check_dim(encode(rows)) for rows in self._batches(range(n))])
+            return embeddings if device is None else embeddings.to(device)
+        # Asked each time: the weights of a user's model may have changed.
+        head = {"version": VERSION, "kind": kind, "encoder": self.encoder.fingerprint}
+        keys = [fingerprint_of(head | {"settings": how}, *parts) for how, parts in items]
+        embeddings_by_key = self.cache.get(dict.fromkeys(keys))
+        missing = {key: row for row, key in reversed(list(enumerate(keys))) if key not in embeddings_by_key}
+        for rows in self._batches(sorted(missing.values())):
+            computed = self._check_dim(encode(rows)).cpu()
+            fresh = {keys[row]: embedding for row, embedding in zip(rows, computed, strict=True)}
+            self.cache.put(fresh)
+            embeddings_by_key.update(fresh)
+        return torch.stack([embeddings_by_key[key] for key in keys]).to(device)
+
+    def _check_dim(self, embeddings: Tensor) -> Tensor:
+        check_shape("encoder", embeddings, ("N", "dim"), (None, self.dim))
+        return embeddings
+
+    def _batches(self, items: Sequence[int]) -> list[Sequence[int]]:
+        return [items[start : start + self.batch_size] for start in range(0, len(items), self.batch_size)]
 
 
 def check_pairs(images: Tensor, maps: Tensor, *, values: bool = True) -> None:
@@ -400,7 +457,7 @@ def check_pairs(images: Tensor, maps: Tensor, *, values: bool = True) -> None:
 
 def embedder_for(
     scorer: Scorer,
-    encoder: Encoder | Embedder | str | Any = None,
+    encoder: Encoder | Parts | Embedder | str | None = None,
     *,
     cache: EmbeddingCache | str | Path | None = None,
     **overrides: Any,
@@ -419,7 +476,7 @@ def embedder_for(
                 )
             encoder = scorer.encoder
         embedder = Embedder.from_settings(encoder, scorer.settings or {}, cache=cache, **overrides)
-    scorer.check_encoder(embedder)
+    scorer.check_encoder(embedder.encoder)
     return embedder
 
 
@@ -432,100 +489,6 @@ def _by_kind(places: Sequence[int], kinds: Sequence[Any], compute: Callable[[Seq
         return compute(places)
     rows = {place: row for group in groups.values() for place, row in zip(group, compute(group), strict=True)}
     return torch.stack([rows[place] for place in places])
-
-
-class CachedEncoder:
-    """An encoder with its cache; the key of an embedding is the fingerprint of all that determines it."""
-
-    def __init__(self, encoder: Encoder, cache: EmbeddingCache | None, batch_size: int) -> None:
-        self.encoder = encoder
-        self.cache = cache
-        self.batch_size = batch_size
-
-    def of_maps(
-        self,
-        images: Tensor | Sequence[Tensor],
-        maps: Tensor | Sequence[Tensor],
-        settings: Callable[[int], Mapping[str, Any]],
-        encode: Callable[[Sequence[int]], Tensor],
-        device: torch.device | None = None,
-    ) -> Tensor:
-        """Return embeddings of maps on their images, each shown in its own way."""
-        keys = None
-        if self.cache is not None:
-            kinds = [
-                {**settings(place), "image": tuple(image.shape), "map": tuple(heat.shape)}
-                for place, (image, heat) in enumerate(zip(images, maps, strict=True))
-            ]
-            keys = self._keys("map", kinds, zip(_arrays(images), _arrays(maps), strict=True))
-        return self._look_up(len(images), keys, encode, device)
-
-    def of_drawings(self, levels: Tensor) -> Tensor:
-        """Return embeddings of pictures (N, 3, H, W) of 8 bits."""
-        kinds = [{"picture": tuple(levels.shape[1:])}] * len(levels)
-        keys = self._keys("drawing", kinds, zip(_arrays(levels), strict=True))
-        return self._look_up(len(levels), keys, lambda rows: self.encode_levels(levels[list(rows)]), levels.device)
-
-    def of_texts(self, texts: Sequence[str]) -> Tensor:
-        """Return embeddings of texts, each text encoded once."""
-        places = {text: place for place, text in enumerate(dict.fromkeys(texts))}
-        distinct = list(places)
-        keys = self._keys("text", [{}] * len(distinct), ([text.encode()] for text in distinct))
-        embeddings = self._look_up(
-            len(distinct), keys, lambda rows: self.encoder.encode_texts([distinct[row] for row in rows])
-        )
-        return embeddings[[places[text] for text in texts]]
-
-    def encode_levels(self, levels: Tensor) -> Tensor:
-        """Encode pictures (n, 3, H, W) of 8 bits."""
-        # Not every encoder takes them without the way over floats.
-        quick: Callable[[Tensor], Tensor] | None = getattr(self.encoder, "encode_levels", None)
-        return self.encoder.encode_images(levels.float() / 255) if quick is None else quick(levels)
-
-    def _look_up(
-        self,
-        n: int,
-        keys: Sequence[str] | None,
-        encode: Callable[[Sequence[int]], Tensor],
-        device: torch.device | None = None,
-    ) -> Tensor:
-        """Return embeddings from the cache, and encode those that are not there."""
-        if n == 0:
-            return torch.empty(0, self.encoder.dim, device=device)
-        if keys is None or self.cache is None:
-            embeddings = torch.cat([self._check_dim(encode(rows)) for rows in self._batches(range(n))])
-            return embeddings if device is None else embeddings.to(device)
-        embeddings_by_key = self.cache.get(dict.fromkeys(keys))
-        missing = {key: row for row, key in reversed(list(enumerate(keys))) if key not in embeddings_by_key}
-        for rows in self._batches(sorted(missing.values())):
-            computed = self._check_dim(encode(rows)).cpu()
-            fresh = {keys[row]: embedding for row, embedding in zip(rows, computed, strict=True)}
-            self.cache.put(fresh)
-            embeddings_by_key.update(fresh)
-        return torch.stack([embeddings_by_key[key] for key in keys]).to(device)
-
-    def _keys(
-        self, kind: str, settings: Sequence[Mapping[str, Any]], contents: Iterable[Iterable[Any]]
-    ) -> list[str] | None:
-        """Return a key for each item: of the encoder, of how the item is shown, and of what is in it."""
-        if self.cache is None:
-            return None
-        # Asked each time: the weights of a user's model may have changed.
-        encoder = self.encoder.fingerprint
-        keys = []
-        for how, parts in zip(settings, contents, strict=True):
-            head = {"version": VERSION, "kind": kind, "encoder": encoder, "settings": how}
-            keys.append(fingerprint_of(head, *parts))
-        return keys
-
-    def _check_dim(self, embeddings: Tensor) -> Tensor:
-        dim = self.encoder.dim
-        if embeddings.ndim != 2 or embeddings.shape[1] != dim:
-            check_shape("encoder", embeddings, ("N", "dim"), (None, dim))
-        return embeddings
-
-    def _batches(self, items: Sequence[int]) -> list[Sequence[int]]:
-        return [items[start : start + self.batch_size] for start in range(0, len(items), self.batch_size)]
 
 
 def _arrays(values: Tensor | Sequence[Tensor]) -> Iterator[np.ndarray]:

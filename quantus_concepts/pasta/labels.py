@@ -65,10 +65,10 @@ def label_index(labels: Sequence[str], name: str) -> int:
     for candidate in (name, LABEL_ALIASES.get(name)):
         if candidate in names:
             return names.index(candidate)
-    near = difflib.get_close_matches(str(name), names, n=3, cutoff=0.4)
-    hint = f"The nearest of the {len(names)} are {near}." if near else f"None of its {len(names)} is near: {names}."
+    near = difflib.get_close_matches(str(name), names, n=3, cutoff=0.4) or names
     raise ValueError(
-        f"No label of the scorer is named {name!r}. {hint} Give one of them, or -1 (None among names) for no label."
+        f"No label of the scorer is named {name!r}. The nearest of the {len(names)} are {near}. Give one of them, or "
+        "-1 (None among names) for no label."
     )
 
 
@@ -83,10 +83,7 @@ def label_indices(labels: Sequence[str], chosen: Labels, n_items: int) -> Tensor
         ]
         if wrong:
             raise ValueError(f"Expected argument `labels` to hold names or whole numbers but got {shorten(wrong[:3])}.")
-        try:
-            indices = {name: label_index(labels, name) for name in items if isinstance(name, str)}
-        except ValueError as error:
-            raise ValueError(f"Argument `labels` cannot be used. {error}") from error
+        indices = {name: label_index(labels, name) for name in items if isinstance(name, str)}
         places = torch.as_tensor([UNLABELLED if item is None else indices.get(item, item) for item in items])
     else:
         places = to_class_indices("labels", chosen)

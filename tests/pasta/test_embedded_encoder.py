@@ -28,9 +28,9 @@ def encoder() -> EmbeddedEncoder:
 def test_it_is_an_encoder_that_builds_nothing_before_its_first_use() -> None:
     encoder = EmbeddedEncoder()
     assert is_encoder(encoder)
-    assert encoder._network is None
+    assert encoder.parts is None
     assert len(encoder.fingerprint) == 64
-    assert encoder._network is None
+    assert encoder.parts is None
     assert "untrained" in encoder.name
 
 
@@ -61,6 +61,9 @@ def test_pictures_and_texts_share_no_number(encoder: EmbeddedEncoder, images: to
     assert not ((pictures != 0).any(0) & (texts != 0).any(0)).any()
     assert pictures.any(1).all()
     assert texts.any(1).all()
+    # The norm does not depend on the width.
+    narrow = EmbeddedEncoder(width=16).encode_images(images)
+    torch.testing.assert_close(narrow.norm(dim=1), pictures.norm(dim=1), rtol=0.4, atol=0)
 
 
 def test_a_text_is_the_sum_of_its_names_in_their_order(encoder: EmbeddedEncoder) -> None:

@@ -42,34 +42,3 @@ def test_no_two_values_share_a_fingerprint(tmp_path):
     assert fingerprint_of("a", "b") != fingerprint_of("ab")
     with pytest.raises(TypeError):
         fingerprint_of({"a": object()})
-
-
-def quantised_linear(seed: int) -> nn.Module:
-    layer = nn.Linear(6, 6)
-    with torch.no_grad():
-        layer.weight.copy_(torch.randn(6, 6, generator=torch.Generator().manual_seed(seed)))
-        layer.bias.zero_()
-    return torch.ao.quantization.quantize_dynamic(nn.Sequential(layer), {nn.Linear})
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_quantised_weights_count() -> None:
-    assert fingerprint_of(quantised_linear(0)) == fingerprint_of(quantised_linear(0))
-    assert fingerprint_of(quantised_linear(0)) != fingerprint_of(quantised_linear(1))
-    # The same integers, another scale.
-    first, second = (torch.quantize_per_tensor(torch.ones(2) * scale, scale, 0, torch.qint8) for scale in (0.5, 1.0))
-    assert torch.equal(first.int_repr(), second.int_repr())
-    assert fingerprint_of(first) != fingerprint_of(second)
-
-
-def test_sparse_tensors_and_extra_state_count() -> None:
-    class WithState(nn.Module):
-        def __init__(self, state: int) -> None:
-            super().__init__()
-            self.state = state
-
-        def get_extra_state(self) -> dict[str, int]:
-            return {"state": self.state}
-
-    assert fingerprint_of(torch.eye(2).to_sparse()) != fingerprint_of(torch.ones(2, 2).to_sparse())
-    assert fingerprint_of(WithState(1)) != fingerprint_of(WithState(2))

@@ -27,7 +27,7 @@ def test_objects_say_what_they_are() -> None:
         "EmbeddingCache": pasta.EmbeddingCache(Path("folder")),
         "MapExplanation": pasta.MapExplanation(IMAGES[0], IMAGES[0, 0]),
         "Mixture": pasta.best_explainer({"a": [1.0, 2.0], "b": [2.0, 1.0]}),
-        "ObjectEncoder": pasta.ObjectEncoder(Parts()),
+        "Encoder": pasta.Encoder(Parts()),
         "OpenClipEncoder": tiny_open_clip(),
         "Perturbation": pasta.PERTURBATIONS["brightness"],
         "RatingCorrelation": pasta.RatingCorrelation("m", "Q1", *[1 / 3] * 4, 3, 0),

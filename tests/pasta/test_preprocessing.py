@@ -99,17 +99,3 @@ def test_others_are_not_taken_for_open_clips():
     assert batched_form(Compose([Resize(32), CenterCrop(24), ToTensor(), normalise])) is None
     assert batched_form(Compose([Resize(32), ToTensor(), normalise])) is None
     assert batched_form(Compose([Resize((32, 32), interpolation=0), ToTensor(), normalise])) is None
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"size": (0, 4)}, "`size`"),
-        ({"resize_mode": "longest"}, "`resize_mode` to be one of"),
-        ({"interpolation": "nearest"}, "`interpolation` to be one of"),
-        ({"mean": (0.5,)}, "`mean` to have a number for each of 3 channels"),
-    ],
-)
-def test_bad_input(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        Preprocessing(**{"size": (4, 4)} | arguments)

@@ -1,5 +1,3 @@
-import pytest
-
 from quantus_concepts.datasets.ratings.files import RELEASE_LISTS, RELEASED_CONCEPTS, released_scale
 from quantus_concepts.pasta.presentation import concept_sentence, released_sentence
 
@@ -59,13 +57,6 @@ def test_the_lists_of_the_release():
     assert all(len(set(concepts)) == len(concepts) for concepts in RELEASED_CONCEPTS.values())
     assert [released_scale(explainer, 0.0) for explainer in ("0", "4", "6", "39")] == [None, "none", "shap", None]
     assert released_scale("3", -1.0) == "lime"
-
-
-def test_bad_input_of_the_sentence_of_the_release():
-    with pytest.raises(ValueError, match="`concepts` to name at least one"):
-        released_sentence({"a": 1.0}, ())
-    with pytest.raises(ValueError, match="'a' is NaN"):
-        released_sentence({"a": float("nan")}, PARTS)
 
 
 def test_the_release_writes_two_concepts_otherwise_than_its_paper():

@@ -1,4 +1,3 @@
-import pickle
 from threading import Event
 
 import numpy as np
@@ -60,18 +59,24 @@ def test_each_question_learns_what_it_learns_alone(rated, loss):
         )
 
 
-def test_a_missing_vote_is_not_a_vote(rated):
-    embeddings, votes = rated
-    q1 = votes[:, :1].clone()
-    q1[0] = torch.nan
-    lowest, highest = (q1.masked_fill(q1.isnan(), value) for value in (1.0, 5.0))
-    scores = [
-        train_scorer(embeddings, targets, questions=["Q1"], train=TRAIN, validation=VALIDATION, **SMALL)
-        .scorer.score(embeddings)
-        .mean()
-        for targets in (lowest, q1, highest)
-    ]
-    assert scores[0] + 0.1 < scores[1] < scores[2] - 0.1
+def test_the_loss_does_not_see_a_missing_vote():
+    votes, ones = torch.full((64,), 4.0), torch.ones(64, 3)
+    votes[::2] = torch.nan
+    settings = TrainingSettings(epochs=40, batch_size=16, learning_rate=1e-2, weights=(0, 1, 0))
+    training = train_scorer(ones, votes, questions=["Q1"], train=range(64), settings=settings, hidden=(4, 4))
+    torch.testing.assert_close(training.scorer.score(ones)[:, 0], votes.nan_to_num(4.0), atol=0.1, rtol=0)
+
+
+def test_the_first_epoch_by_the_loss_itself(rated):
+    embeddings, votes = rated[0], rated[1][:, :1].nan_to_num(3)
+    settings = TrainingSettings(epochs=1, batch_size=1000, learning_rate=1e-12)
+    training = train_scorer(embeddings, votes, questions=["Q1"], train=TRAIN, settings=settings, hidden=(16, 8))
+    targets = (votes[:160, 0] - 1) / 4
+    # The last bias starts at the mean target.
+    torch.testing.assert_close(training.scorer.biases[-1].detach()[0, 0], targets.mean())
+    with torch.no_grad():
+        loss = pasta_loss(training.scorer(embeddings[:160])[:, 0], targets)
+    assert training.curve[0]["loss"]["Q1"] == pytest.approx(float(loss), rel=1e-4)
 
 
 def test_the_ranking_loss_alone_orders_a_line():
@@ -123,14 +128,6 @@ def test_labels_carry_what_the_embedding_does_not():
     assert figures(labelled.scorer.score(embeddings, labels)[150:, 0], votes[150:]).spearman > 0.95
     assert abs(figures(unlabelled.scorer.score(embeddings)[150:, 0], votes[150:]).spearman) < 0.4
     assert (labelled.scorer.labels, unlabelled.scorer.labels) == (names, None)
-
-
-def test_last_bias_starts_at_the_mean_target(rated):
-    embeddings, votes = rated
-    settings = TrainingSettings(epochs=1, batch_size=1000, learning_rate=1e-12)
-    training = train_scorer(embeddings, votes, train=TRAIN, settings=settings, hidden=(16, 8))
-    expected = (votes[:160].nanmean(0) - 1) / 4
-    torch.testing.assert_close(training.scorer.biases[-1].detach()[:, 0], expected)
 
 
 def test_dead_output_is_an_error(rated, monkeypatch):
@@ -211,16 +208,10 @@ def test_what_is_outside_the_parts_does_not_matter(rated):
     [
         ({"train": range(200)}, r"share no item but 40 are in both, the first is 160"),
         ({"targets": torch.full((240,), torch.nan), "questions": ["Q1"]}, r"No item to learn from has a vote on Q1"),
-        ({"embeddings": torch.zeros(240)}, r"`embeddings` to have shape \(N, d\)"),
         ({"embeddings": torch.full((240, 2), torch.nan)}, "`embeddings` to be finite"),
         ({"targets": torch.zeros(240, 6)}, "`targets` to hold votes of 1 to 5"),
-        ({"targets": torch.ones(239, 6)}, r"`targets` to have shape \(N, Q\)"),
-        ({"labels": ["cat"] * 240}, "`labels` and `label_names` together"),
-        ({"labels": ["bird"] * 240, "label_names": ["cat"]}, "`labels` cannot be used.*'bird'"),
-        ({"train": []}, "`train` to hold at least one item"),
+        ({"labels": ["bird"] * 240, "label_names": ["cat"]}, "No label of the scorer is named.*'bird'"),
         ({"train": [0, 0]}, "`train` to hold each item once"),
-        ({"validation": [240]}, "`validation` to lie in 0 to 239"),
-        ({"questions": ["Q7"]}, "`questions`"),
     ],
 )
 def test_bad_input(rated, changes, message):
@@ -250,35 +241,6 @@ def test_stopped_by_another_thread_it_is_what_so_many_epochs_give(rated, monkeyp
         torch.testing.assert_close(value, state_of(expected)[name], rtol=0, atol=0)
 
 
-def test_a_trained_scorer_holds_nothing_but_its_weights(rated):
-    scorer = train_scorer(*rated, train=TRAIN, **SMALL).scorer
-    for parameter in scorer.parameters():
-        assert parameter.is_contiguous()
-        assert parameter.untyped_storage().nbytes() == parameter.nbytes
-        assert parameter.grad is None
-    again = pickle.loads(pickle.dumps(scorer))
-    torch.testing.assert_close(again.score(rated[0]), scorer.score(rated[0]), rtol=0, atol=0)
-
-
-@pytest.mark.parametrize("loss", ["paper", "release"])
-def test_gradients_by_hand_are_those_of_autograd(rated, loss):
-    embeddings, votes = rated
-    data = module.training_data(embeddings.double(), votes, None, None, None)
-    scorer = module.Scorer(10, data.questions, None, (16, 8), seed=3).double()
-    settings = TrainingSettings(loss=loss)
-    run = module._Run(scorer, data, (torch.arange(160), torch.arange(160, 200)), settings, seed=0)
-    run.targets = run.targets.double()
-    run._gradients(run.inputs, run.targets, run.voted)
-    by_hand = [parameter.grad for parameter in run.learned]
-    assert not by_hand[0][..., 10:].any()
-    by_hand[0] = by_hand[0][..., :10]
-    outputs = scorer.output(run.inputs[:, :10])
-    expected = pasta_loss(outputs, run.targets, run.voted, form=loss).sum()
-    for ours, theirs in zip(by_hand, torch.autograd.grad(expected, list(scorer.parameters())), strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-14)
-        assert ours.any()
-
-
 def test_votes_of_validation_are_rounded_up_at_halves(rated):
     """With means or medians of votes the best epoch is that of the release, which rounds 2.5 to 3."""
     embeddings, votes = rated
@@ -295,31 +257,13 @@ def test_votes_of_validation_are_rounded_up_at_halves(rated):
     assert not np.array_equal(by_halves, by_down, equal_nan=True)
 
 
-def test_class_names_have_an_order(rated):
-    with pytest.raises(TypeError, match="`label_names` to be the names of classes, in order"):
-        train_scorer(*rated, ["cat"] * 240, train=TRAIN, label_names={"cat", "dog"})
-
-
-def test_arrays_and_lists_train_the_same_scorer(rated):
-    embeddings, votes = rated
-    settings = TrainingSettings(epochs=1)
-    first = train_scorer(embeddings, votes, train=TRAIN, settings=settings)
-    second = train_scorer(embeddings.numpy(), votes.tolist(), train=np.arange(160), settings=settings)
-    assert all(torch.equal(state_of(first)[name], value) for name, value in state_of(second).items())
-
-
 @pytest.mark.parametrize(
     ("settings", "error", "message"),
     [
         ({"epochs": 0}, ValueError, "`epochs` to be at least 1"),
-        ({"batch_size": 0}, ValueError, "`batch_size` to be at least 1"),
-        ({"epochs": 1.5}, TypeError, "`epochs` to be a whole number"),
         ({"learning_rate": 0}, ValueError, "`learning_rate` to lie in"),
-        ({"weight_decay": -1}, ValueError, "`weight_decay` to lie in"),
         ({"loss": "papers"}, ValueError, "`loss` to be one of .*Did you mean 'paper'"),
-        ({"weights": (1, 2)}, ValueError, "`weights`"),
         ({"weights": (1, 2, -1)}, ValueError, "`weights`"),
-        ({"weights": (1, 2, np.nan)}, ValueError, "`weights`"),
     ],
 )
 def test_settings_that_cannot_be(settings, error, message):

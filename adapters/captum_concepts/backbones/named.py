@@ -104,7 +104,12 @@ def load_tokenizer(source: str) -> Any:
     if library == "open_clip":
         from open_clip import get_tokenizer
 
-        return get_tokenizer(_open_clip_name(model, weights)[0])
+        name = _open_clip_name(model, weights)[0]
+        text = _open_clip_text(name)
+        # Keywords of a repository's configuration go to transformers, and may ask it to run code: ours go before them.
+        # Tokenizers of open_clip itself run none, and do not know the keyword.
+        own = bool(text) and not text.get("hf_tokenizer_name")
+        return get_tokenizer(name) if own else get_tokenizer(name, trust_remote_code=False)
     from transformers import AutoTokenizer
 
     return AutoTokenizer.from_pretrained(weights, trust_remote_code=False)
@@ -163,12 +168,30 @@ def _open_clip(model: str, weights: str | None) -> Network:
     from open_clip import create_model
 
     name, pretrained = _open_clip_name(model, weights)
+    if text_encoder := _open_clip_text(name).get("hf_model_name"):
+        _check_no_code(text_encoder)
     return Network(create_model(name, pretrained=pretrained), f"{name} of open_clip", "open_clip")
 
 
 def _open_clip_name(model: str, weights: str | None) -> tuple[str, str | None]:
     """Return what open_clip calls a model; one of the hub or of a folder brings its weights."""
     return (f"{model}:{weights}", None) if model in _OPEN_CLIP_PLACES else (model, weights)
+
+
+def _open_clip_text(name: str) -> dict[str, Any]:
+    """Return what the configuration of a model says of its text encoder."""
+    from open_clip import get_model_config
+
+    return (get_model_config(name) or {}).get("text_cfg", {})
+
+
+def _check_no_code(text_encoder: str) -> None:
+    """Raise if a text encoder of transformers needs code of its repository: open_clip would ask whether to run it."""
+    from transformers import MODEL_MAPPING, AutoConfig
+
+    config = AutoConfig.from_pretrained(text_encoder, trust_remote_code=False)
+    if type(config) not in MODEL_MAPPING:
+        raise ValueError(f"{text_encoder} contains custom code, or a model that transformers does not have")
 
 
 def _transformers(model: str, weights: str | None) -> Network:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,11 +19,12 @@ from quantus_concepts.datasets.ratings.explanations import MODALITIES, ConceptEx
 from quantus_concepts.functional.normalisation import finite_rows
 from quantus_concepts.functional.overlay import usable_maps
 from quantus_concepts.metrics.host.rows import RowBuffer
+from quantus_concepts.pasta.cache import EmbeddingCache
 from quantus_concepts.pasta.embedder import Embedder, embedder_for
-from quantus_concepts.pasta.encoders.encoder import Denormalisation
+from quantus_concepts.pasta.encoders.encoder import Denormalisation, Encoder, Parts
 from quantus_concepts.pasta.labels import UNLABELLED, label_indices
 from quantus_concepts.pasta.scorer import Scorer
-from quantus_concepts.pasta.scorer_files import scorer_from
+from quantus_concepts.pasta.scorer_files import ScorerSource, scorer_from
 
 #: Why an explanation has no score, by number.
 REASONS = ("", "the map is constant", "the explanation holds NaN or infinity")
@@ -43,14 +45,14 @@ class _Batch(NamedTuple):
 
 
 def score_explanations(
-    scorer: Any,
-    encoder: Any,
+    scorer: Scorer | ScorerSource,
+    encoder: Encoder | Parts | Embedder | str | None,
     loader: Iterable[Any],
     *,
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
     denormalise: Callable[[Tensor], Tensor] | None = None,
-    cache: Any = None,
+    cache: EmbeddingCache | str | Path | None = None,
     clip: bool = True,
     display_progressbar: bool = False,
 ) -> pd.DataFrame:

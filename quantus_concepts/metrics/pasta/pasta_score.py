@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any, Unpack
 
 import numpy as np
@@ -19,11 +20,12 @@ from captum_concepts._support.running import to_model
 from quantus_concepts.datasets.ratings.explanations import question_named
 from quantus_concepts.metrics.host.metric import FAILED, ConceptMetric, Explain, Scored, add_reason, usable
 from quantus_concepts.metrics.host.record import QuantusArguments
+from quantus_concepts.pasta.cache import EmbeddingCache
 from quantus_concepts.pasta.embedder import Embedder, embedder_for
-from quantus_concepts.pasta.encoders.encoder import Denormalisation
-from quantus_concepts.pasta.labels import UNLABELLED, label_indices
+from quantus_concepts.pasta.encoders.encoder import Denormalisation, Encoder, Parts
+from quantus_concepts.pasta.labels import UNLABELLED, Labels, label_indices
 from quantus_concepts.pasta.scorer import Scorer
-from quantus_concepts.pasta.scorer_files import scorer_from
+from quantus_concepts.pasta.scorer_files import ScorerSource, scorer_from
 
 CONSTANT = "maps are constant, so that there is nothing to see"
 #: Images whose range is checked together.
@@ -127,16 +129,16 @@ class PASTAScore(ConceptMetric):
 
     def __init__(
         self,
-        scorer: Any,
-        encoder: Any = None,
+        scorer: Scorer | ScorerSource,
+        encoder: Encoder | Parts | Embedder | str | None = None,
         question: str | None = None,
-        labels: Any = None,
+        labels: Labels = None,
         class_names: Sequence[str] | None = None,
         concept_names: Sequence[str] | None = None,
         mean: Sequence[float] | None = None,
         std: Sequence[float] | None = None,
         denormalise: Callable[[Tensor], Tensor] | None = None,
-        cache: Any = None,
+        cache: EmbeddingCache | str | Path | None = None,
         clip: bool = True,
         **quantus: Unpack[QuantusArguments],
     ) -> None:

@@ -105,19 +105,11 @@ def as_perturbations(chosen: Iterable[str | Perturbation] | None = None) -> tupl
     """Return perturbations by name, or as they are."""
     if chosen is None:
         return tuple(PERTURBATIONS.values())
-    if isinstance(chosen, str | Perturbation):
-        raise TypeError(f"Expected argument `perturbations` to hold several but got one: [{chosen!r}] is a list.")
-    perturbations = []
-    for perturbation in as_list("perturbations", chosen, "perturbations"):
+    perturbations = as_list("perturbations", chosen, "perturbations")
+    for place, perturbation in enumerate(perturbations):
         if isinstance(perturbation, str):
             check_choice("perturbations", perturbation, PERTURBATIONS)
-            perturbation = PERTURBATIONS[perturbation]
-        if not isinstance(perturbation, Perturbation):
-            raise TypeError(
-                "Expected argument `perturbations` to hold names or Perturbation but got "
-                f"{type(perturbation).__name__}."
-            )
-        perturbations.append(perturbation)
+            perturbations[place] = PERTURBATIONS[perturbation]
     names = [perturbation.name for perturbation in perturbations]
     if not names or len(set(names)) < len(names):
         raise ValueError(f"Expected argument `perturbations` to hold at least one, each once, but got {names}.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -12,13 +11,16 @@ from torch import Tensor
 from captum_concepts._support.checks import check_choice, check_shape, to_numpy
 from quantus_concepts.datasets.ratings.explanations import question_named
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
+from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.pasta.encoders.encoder import Denormalisation
 from quantus_concepts.pasta.labels import label_indices
+from quantus_concepts.pasta.regressors import Regressor
+from quantus_concepts.pasta.scorer import Scorer
 
 
 def score_masks(
-    scorer: Any,
-    embedder: Any,
+    scorer: Scorer | Regressor,
+    embedder: Embedder,
     *,
     question: str = "Q1",
     labels: str | int | Sequence[str | int | None] | None = None,
@@ -84,7 +86,7 @@ def score_masks(
     column = tuple(scorer.questions).index(question)
     undo = Denormalisation(mean, std, clip=clip)
     shared = labels is not None and (isinstance(labels, str | int) or getattr(labels, "ndim", 1) == 0)
-    indices = None if labels is None else _indices(scorer, [labels] if shared else labels)
+    indices = None if labels is None else _indices(scorer, labels)
 
     @torch.no_grad()
     def score(images: Tensor, masks: Tensor, targets: Tensor | None = None) -> Tensor:
@@ -99,8 +101,8 @@ def score_masks(
     return score
 
 
-def _indices(scorer: Any, labels: Any) -> Tensor:
-    names = getattr(scorer, "labels", None)
+def _indices(scorer: Scorer | Regressor, labels: str | int | Sequence[str | int | None]) -> Tensor:
+    names = scorer.labels
     if not names:
         raise ValueError("Expected argument `labels` to be None, since the scorer was trained without, but got some.")
     listed = list(labels) if isinstance(labels, list | tuple) else np.atleast_1d(to_numpy(labels)).tolist()

@@ -14,10 +14,9 @@ from torch.nn.utils import skip_init
 
 from captum_concepts._support.checks import check_whole
 from captum_concepts._support.fingerprints import fingerprint_of
-from captum_concepts._support.running import without_autocast
 from quantus_concepts.datasets.birds.painted_birds import PaintedBirds
 from quantus_concepts.functional.overlay import overlay, resize
-from quantus_concepts.pasta.encoders.encoder import BatchEncoder
+from quantus_concepts.pasta.encoders.encoder import Encoder
 
 #: Its name for `as_encoder`.
 EMBEDDED = "embedded"
@@ -31,7 +30,7 @@ _REFERENCE_SEED, _REFERENCE_CELLS = 1_000_003, 8
 _ROWS_AT_ONCE = 64
 
 
-class EmbeddedEncoder(BatchEncoder):
+class EmbeddedEncoder(Encoder):
     """Encodes pictures and lists of names with fixed random weights; nothing in it was trained.
 
     Pictures, resized to 64 px: two convolutions of 3 x 3 (stride 2 each, 32 and 128 channels, random weights and
@@ -67,6 +66,8 @@ class EmbeddedEncoder(BatchEncoder):
         If the seed is negative or the width is 0.
     """
 
+    _own = True
+
     def __init__(self, seed: int = 0, device: torch.device | str | None = None, *, width: int = _WIDTH) -> None:
         # Both are in the name, which `of_name` reads.
         self.seed = check_whole("seed", seed, 0)
@@ -74,9 +75,6 @@ class EmbeddedEncoder(BatchEncoder):
         self.name = f"{EMBEDDED} (untrained convolutions, random word vectors)"
         self.name += (f", width {width}" if width != _WIDTH else "") + (f", seed {seed}" if seed else "")
         self._device = None if device is None else torch.device(device)
-        self._network: nn.Module | None = None
-        self._mean, self._std = torch.zeros(0), torch.zeros(0)
-        self._vectors: dict[str, np.ndarray] = {}
 
     @classmethod
     def of_name(cls, name: str, device: torch.device | str | None = None) -> EmbeddedEncoder:
@@ -103,11 +101,6 @@ class EmbeddedEncoder(BatchEncoder):
         return 2 * self.width + 2 * _TEXT
 
     @property
-    def device(self) -> torch.device | None:
-        """Device of the encoder; None for the device of the images."""
-        return self._device
-
-    @property
     def fingerprint(self) -> str:
         """Identity for the cache: the settings and the version of torch, which draws the weights."""
         settings = (SIZE, _CHANNELS, self.width, _KERNEL, _TEXT, _PICTURE_SCALE, _TEXT_SCALE, _REFERENCES, self.seed)
@@ -118,40 +111,26 @@ class EmbeddedEncoder(BatchEncoder):
         """Number of weights and biases of the network that sees pictures."""
         return _CHANNELS * (3 * _KERNEL**2 + 1) + self.width * (_CHANNELS * _KERNEL**2 + 1)
 
-    def _embed_images(self, images: Tensor) -> Tensor:
-        where = self.device or images.device
-        if self._network is None:
-            self._network = self._build()
-        self._network.to(where)
-        self._mean, self._std = self._mean.to(where), self._std.to(where)
+    def _build(self) -> _EmbeddedParts:
+        return _EmbeddedParts(self.seed, self.width)
+
+
+class _EmbeddedParts(nn.Module):
+    """The network for pictures, with the statistics that standardise it, and the vectors of names."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, seed: int, width: int) -> None:
+        super().__init__()
+        self.seed = seed
         # The norm does not depend on the width.
-        scale = _PICTURE_SCALE * math.sqrt(_WIDTH / self.width)
-        with without_autocast(where):
-            pooled = (_pool(self._network, images.to(where)) - self._mean) / self._std * scale
-        return functional.pad(pooled, (0, 2 * _TEXT))
-
-    def _embed_texts(self, texts: list[str]) -> Tensor:
-        # Names with commas between them; other texts count as one name for each part between commas.
-        embeddings = np.zeros((len(texts), self.dim), dtype=np.float32)
-        for row, text in zip(embeddings, texts, strict=True):
-            names = [name for part in text.split(",") if (name := part.strip().lower())]
-            for place, name in enumerate(names, 1):
-                vector = self._vector(name) * _TEXT_SCALE
-                row[-2 * _TEXT : -_TEXT] += vector
-                row[-_TEXT:] += vector / math.sqrt(place)
-        return torch.from_numpy(embeddings).to(self.device or "cpu")
-
-    def _vector(self, name: str) -> np.ndarray:
-        if name not in self._vectors:
-            digest = hashlib.sha256(f"{self.seed} {name}".encode()).digest()
-            self._vectors[name] = np.random.default_rng(list(digest)).standard_normal(_TEXT)
-        return self._vectors[name]
-
-    def _build(self) -> nn.Sequential:
-        generator = torch.Generator().manual_seed(self.seed)
+        self.scale = _PICTURE_SCALE * math.sqrt(_WIDTH / width)
+        self._vectors: dict[str, np.ndarray] = {}
+        generator = torch.Generator().manual_seed(seed)
         # Without the usual initial weights, which come from the global generator.
         first = skip_init(nn.Conv2d, 3, _CHANNELS, _KERNEL, stride=2)
-        second = skip_init(nn.Conv2d, _CHANNELS, self.width, _KERNEL, stride=2)
+        second = skip_init(nn.Conv2d, _CHANNELS, width, _KERNEL, stride=2)
         for layer in (first, second):
             n_inputs = layer.in_channels * _KERNEL**2
             layer.weight.normal_(
@@ -159,13 +138,39 @@ class EmbeddedEncoder(BatchEncoder):
             )
             layer.bias.normal_(0, 0.5, generator=generator)
         # In place: fresh memory for what is as large as the convolutions' outputs costs more than the cut.
-        network = (
-            nn.Sequential(first, nn.ReLU(inplace=True), second, nn.ReLU(inplace=True)).eval().requires_grad_(False)
-        )
-        network.to(memory_format=torch.channels_last)
-        pooled = _pool(network, _reference_pictures(generator))
-        self._mean, self._std = pooled.mean(0), pooled.std(0) + 1e-6
-        return network
+        network = nn.Sequential(first, nn.ReLU(inplace=True), second, nn.ReLU(inplace=True))
+        self.network = network.eval().requires_grad_(False).to(memory_format=torch.channels_last)
+        pooled = _pool(self.network, _reference_pictures(generator))
+        self.register_buffer("mean", pooled.mean(0))
+        self.register_buffer("std", pooled.std(0) + 1e-6)
+
+    def preprocess(self, images: Tensor, /) -> Tensor:
+        return images
+
+    preprocess.batched = True  # type: ignore[attr-defined]
+
+    def encode_image(self, images: Tensor, /) -> Tensor:
+        pooled = (_pool(self.network, images) - self.mean) / self.std * self.scale
+        return functional.pad(pooled, (0, 2 * _TEXT))
+
+    def tokenizer(self, texts: list[str], /) -> list[list[str]]:
+        """Return names: what stands between commas."""
+        return [[name for part in text.split(",") if (name := part.strip().lower())] for text in texts]
+
+    def encode_text(self, tokens: list[list[str]], /) -> Tensor:
+        embeddings = np.zeros((len(tokens), len(self.mean) + 2 * _TEXT), dtype=np.float32)
+        for row, names in zip(embeddings, tokens, strict=True):
+            for place, name in enumerate(names, 1):
+                vector = self._vector(name) * _TEXT_SCALE
+                row[-2 * _TEXT : -_TEXT] += vector
+                row[-_TEXT:] += vector / math.sqrt(place)
+        return torch.from_numpy(embeddings)
+
+    def _vector(self, name: str) -> np.ndarray:
+        if name not in self._vectors:
+            digest = hashlib.sha256(f"{self.seed} {name}".encode()).digest()
+            self._vectors[name] = np.random.default_rng(list(digest)).standard_normal(_TEXT)
+        return self._vectors[name]
 
 
 def _pool(network: nn.Module, images: Tensor) -> Tensor:

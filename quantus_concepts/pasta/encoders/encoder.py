@@ -1,19 +1,21 @@
-"""The protocol of encoders of images and texts, and images as they see them: in [0, 1], not normalised."""
+"""The encoder of images and texts, and images as encoders see them: in [0, 1], not normalised."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeGuard
 
 import torch
 from numpy.typing import ArrayLike
-from torch import Tensor
+from PIL import Image
+from torch import Tensor, nn
 
-from captum_concepts._support.checks import check_axes, check_normalisation
-from captum_concepts._support.running import to_host
+from captum_concepts._support.checks import check_axes, check_normalisation, check_shape
+from captum_concepts._support.running import evaluation_mode, to_host, without_autocast
 from captum_concepts._support.shown import describe
+from quantus_concepts.functional.overlay import to_levels
+from quantus_concepts.pasta.encoders.preprocessing import Preprocessing, batched_form
 
 #: How far rounding may carry a pixel out of [0, 1].
 ROUNDING = 1e-3
@@ -21,46 +23,105 @@ _REMEDY = (
     "The encoder wants to see what a person sees: undo the model's normalisation with mean= and std=, the numbers it "
     "was normalised by, or with denormalise=, a function of the images"
 )
+#: From n texts to their tokens.
+Tokenizer = Callable[[list[str]], Tensor]
+PARTS = ("encode_image", "encode_text", "preprocess", "tokenizer")
 
 
-class Encoder(Protocol):
-    """Images and texts to embeddings in one space; nothing has to be inherited."""
+class Parts(Protocol):
+    """What an encoder is made of."""
 
-    # `OpenClipEncoder` is one, `ObjectEncoder` makes one of a user's model, and any object with these members is
-    # another.
+    def encode_image(self, images: Tensor, /) -> Tensor:
+        """Return (n, dim) of prepared images."""
 
-    @property
-    def name(self) -> str:
-        """Name in tables and checkpoints."""
+    def encode_text(self, tokens: Any, /) -> Tensor:
+        """Return (n, dim) of what the tokenizer gives."""
 
-    @property
-    def dim(self) -> int:
-        """Size of an embedding."""
+    def preprocess(self, image: Any, /) -> Tensor:
+        """Prepare a Pillow image, or many images if its attribute `batched` is true."""
 
-    @property
-    def fingerprint(self) -> str:
-        """Identity for the cache of embeddings: another one wherever embeddings may differ."""
-
-    @property
-    def device(self) -> torch.device | None:
-        """Device of the encoder; None if that of the first images."""
-
-    def encode_images(self, images: Tensor) -> Tensor:
-        """Return embeddings (N, dim), float32, not normalised, of images (N, 3, H, W) in [0, 1], on their device."""
-
-    def encode_texts(self, texts: Sequence[str]) -> Tensor:
-        """Return embeddings (N, dim), float32, not normalised, of N texts, on the encoder's device."""
+    def tokenizer(self, texts: list[str], /) -> Any:
+        """Return the tokens of n texts."""
 
 
-class BatchEncoder(Encoder):
-    """Base of the encoders of this package: checks, empty batches, and the device of the embeddings."""
+class Encoder:
+    """Encoder of images and texts, from the parts of a model.
+
+    Nothing of the model is changed: each of its modules keeps its train or eval mode (it computes in eval mode) and
+    its device. The model of an `OpenClipEncoder` or `EmbeddedEncoder` is built when something is encoded, and moves to
+    the device of the images.
+
+    Parameters
+    ----------
+    parts : object
+        With ``encode_image(images)`` and ``encode_text(tokens)``, both giving (n, dim); ``preprocess``, from a Pillow
+        image to a tensor (3, h, w), or from images (n, 3, H, W) in [0, 1] to the model's input, if it has an
+        attribute ``batched`` that is true; ``tokenizer``, from a list of n texts to tokens. What open_clip gives will
+        do; its preprocessing is recognised and done in batches.
+    name : str, optional
+        Name in tables and files of scorers; by default its attribute `name`, or the name of its class.
+    fingerprint : str, optional
+        Identity for the cache, another text wherever embeddings may differ; by default its attribute `fingerprint`.
+        Only a cache needs it.
+
+    Attributes
+    ----------
+    name : str
+        Name of the encoder.
+
+    Raises
+    ------
+    TypeError
+        If a part is missing.
+    """
+
+    name = ""
+    #: None before a model of the encoder's own is built.
+    parts: Parts | None = None
+    modules: Sequence[nn.Module] = ()
+    _own = False
+    _device: torch.device | None = None
+    _dim: int | None = None
+
+    def __init__(self, parts: Parts, *, name: str | None = None, fingerprint: str | None = None) -> None:
+        missing = [part for part in PARTS if not callable(getattr(parts, part, None))]
+        if missing:
+            raise TypeError(
+                f"Expected argument `parts` to have functions {', '.join(PARTS)} but {type(parts).__name__} lacks "
+                f"{', '.join(missing)}."
+            )
+        self._set_parts(parts)
+        self.name = name or getattr(parts, "name", None) or type((*self.modules, parts)[0]).__name__
+        self._fingerprint = fingerprint
 
     def __repr__(self) -> str:
         return describe(self, repr(self.name))
 
-    name = ""
+    @property
+    def dim(self) -> int:
+        """Size of an embedding, found by encoding a text once."""
+        if self._dim is None:
+            self._dim = int(self.encode_texts(["a"]).shape[1])
+        return self._dim
 
-    @torch.no_grad()
+    @property
+    def device(self) -> torch.device | None:
+        """Device of the model; None for an object without modules, and if the first images decide."""
+        tensors = (tensor for module in self.modules for tensor in (*module.parameters(), *module.buffers()))
+        first = next(tensors, None)
+        return self._device if first is None else first.device
+
+    @property
+    def fingerprint(self) -> str:
+        """Identity for the cache of embeddings, which the user gives."""
+        fingerprint = self._fingerprint or getattr(self.parts, "fingerprint", None)
+        if fingerprint is None:
+            raise ValueError(
+                f"Expected {self.name} to have an attribute `fingerprint`, a text that is another one wherever "
+                "embeddings may differ: a cache on disk cannot know what an object depends on. Or use no cache."
+            )
+        return str(fingerprint)
+
     def encode_images(self, images: Tensor | ArrayLike) -> Tensor:
         """Embed images.
 
@@ -83,9 +144,28 @@ class BatchEncoder(Encoder):
         """
         images = torch.as_tensor(images)
         check_images(images)
+        return self.encode_levels(images)
+
+    @torch.no_grad()
+    def encode_levels(self, images: Tensor) -> Tensor:
+        """Embed images (N, 3, H, W) of 8 bits, or others that were checked.
+
+        Parameters
+        ----------
+        images : Tensor
+            (N, 3, H, W), uint8.
+
+        Returns
+        -------
+        Tensor
+            (N, dim), float32, on the device of `images`.
+        """
         if not len(images):
             return images.new_empty(0, self.dim, dtype=torch.float32)
-        return self._embed_images(images).to(images.device)
+        parts, device = self._parts_on(images.device)
+        with evaluation_mode(*self.modules), without_autocast(device):
+            embeddings = parts.encode_image(self._prepare(parts, images.to(device)).to(device))
+        return self._check_embeddings("encode_image", embeddings, len(images)).to(images.device)
 
     @torch.no_grad()
     def encode_texts(self, texts: Sequence[str]) -> Tensor:
@@ -112,30 +192,63 @@ class BatchEncoder(Encoder):
             raise TypeError(f"Expected argument `texts` to be a sequence of texts but got {texts!r:.80}.")
         if not len(texts):
             return torch.empty(0, self.dim, device=self.device)
-        return self._embed_texts(list(texts))
+        parts, device = self._parts_on(self.device or torch.device("cpu"))
+        with evaluation_mode(*self.modules), without_autocast(device):
+            tokens = parts.tokenizer(list(texts))
+            embeddings = parts.encode_text(tokens.to(device) if hasattr(tokens, "to") else tokens)
+        return self._check_embeddings("encode_text", embeddings, len(texts)).to(device)
 
-    @abstractmethod
-    def _embed_images(self, images: Tensor) -> Tensor:
-        """Return embeddings (n, dim), float32, of at least one image, on any device."""
+    def _build(self) -> Parts:
+        """Build the parts of an encoder whose model is its own."""
+        raise NotImplementedError
 
-    @abstractmethod
-    def _embed_texts(self, texts: list[str]) -> Tensor:
-        """Return embeddings (n, dim), float32, of at least one text."""
+    def _set_parts(self, parts: Parts) -> None:
+        self.parts, self.modules = parts, _modules(parts)
+        batched = getattr(parts.preprocess, "batched", False)
+        self._batched = parts.preprocess if batched else batched_form(parts.preprocess)
 
-    @torch.no_grad()
-    def encode_levels(self, levels: Tensor) -> Tensor:
-        """Embed at least one picture (N, 3, H, W) of 8 bits, of any type; there is nothing to check in it."""
-        return self._embed_images(levels.float() / 255).to(levels.device)
+    def _parts_on(self, device: torch.device) -> tuple[Parts, torch.device]:
+        """Return the parts and where the model computes: a user's where it is, our own on the device of the images."""
+        if self.parts is None:
+            self._set_parts(self._build())
+        assert self.parts is not None
+        if self._own and self.device != (self._device or device):
+            for module in self.modules:
+                module.to(self._device or device)
+        return self.parts, self.device or device
+
+    def _prepare(self, parts: Parts, images: Tensor) -> Tensor:
+        if isinstance(self._batched, Preprocessing):
+            return self._batched(images)
+        if self._batched is not None:
+            return self._batched(images if images.is_floating_point() else images.float() / 255)
+        levels = images if images.dtype == torch.uint8 else to_levels(images)
+        pictures = map(Image.fromarray, levels.permute(0, 2, 3, 1).cpu().numpy())
+        return torch.stack([torch.as_tensor(parts.preprocess(picture)) for picture in pictures])
+
+    def _check_embeddings(self, name: str, embeddings: Tensor, n: int) -> Tensor:
+        if not isinstance(embeddings, Tensor):
+            raise TypeError(f"Expected {name} of {self.name} to return a tensor but got {type(embeddings).__name__}.")
+        check_shape(name, embeddings, ("N", "dim"), (n, self._dim))
+        self._dim = int(embeddings.shape[1])
+        return embeddings.float()
 
 
-MEMBERS = ("name", "dim", "fingerprint", "device", "encode_images", "encode_texts")
-PARTS = ("encode_image", "encode_text", "preprocess", "tokenizer")
+def _modules(parts: Parts) -> list[nn.Module]:
+    """Return the modules that parts encode with: themselves, their attributes, and the owners of their methods."""
+    if isinstance(parts, nn.Module):
+        return [parts]
+    attributes = getattr(parts, "__dict__", {}).values()
+    owners = (getattr(getattr(parts, name), "__self__", None) for name in ("encode_image", "encode_text"))
+    modules = [value for value in (*attributes, *owners) if isinstance(value, nn.Module)]
+    return list({id(module): module for module in modules}.values())
 
 
-def is_encoder(value: Any) -> TypeGuard[Encoder]:
-    """Tell whether an object has the members of `Encoder`."""
+def is_encoder(value: object) -> TypeGuard[Encoder]:
+    """Tell whether an object is an encoder, or has what is asked of one."""
     # Looked up on the type: the property of an object may hash gigabytes.
-    return all(hasattr(type(value), name) or name in getattr(value, "__dict__", {}) for name in MEMBERS)
+    names = ("name", "dim", "fingerprint", "device", "encode_images", "encode_texts")
+    return all(hasattr(type(value), name) or name in getattr(value, "__dict__", {}) for name in names)
 
 
 def check_images(images: Tensor) -> None:

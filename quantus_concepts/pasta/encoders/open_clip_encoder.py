@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import difflib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-from torch import Tensor
 
 from captum_concepts._support.checks import check_choice, check_path, check_whole
 from captum_concepts._support.files import check_files
-from captum_concepts._support.fingerprints import file_state, fingerprint_of, hash_file, tokenizer_hash
-from captum_concepts._support.running import without_autocast
-from quantus_concepts.pasta.encoders.encoder import BatchEncoder
-
-if TYPE_CHECKING:
-    from quantus_concepts.pasta.encoders.open_clip_models import BuiltModel
-
-Tokenizer = Callable[[list[str]], Tensor]
+from captum_concepts._support.fingerprints import fingerprint_of, hash_file, tokenizer_hash
+from quantus_concepts.pasta.encoders.encoder import Encoder, Parts, Tokenizer
 
 
 @dataclass(frozen=True)
@@ -43,7 +34,7 @@ PRESETS = {
 _WEIGHT_SUFFIXES = (".safetensors", ".pt", ".pth", ".bin", ".ckpt")
 
 
-class OpenClipEncoder(BatchEncoder):
+class OpenClipEncoder(Encoder):
     """Image and text encoder of open_clip.
 
     Nothing is imported, read or downloaded before the first image or text is encoded. Embeddings are float32 and not
@@ -81,6 +72,8 @@ class OpenClipEncoder(BatchEncoder):
         If there is no such model or tag, or no such file. When first needed: if weights or a tokenizer cannot be had.
     """
 
+    _own = True
+
     def __init__(
         self,
         model_name: str = PRESETS["siglip"].model_name,
@@ -96,13 +89,10 @@ class OpenClipEncoder(BatchEncoder):
         self.model_name = model_name
         self.model_config = None if model_config is None else _copy_config(model_config)
         self.weights = _weight_file(pretrained)
-        self._weights_state = None if self.weights is None else file_state(self.weights)
         self._weights_hash: str | None = None
         self.tag = tag if self.weights is not None else None if pretrained is None else str(pretrained)
         self.tokenizer = _check_tokenizer(tokenizer)
         self._device = None if device is None else torch.device(device)
-        self._built: BuiltModel | None = None
-        self._built_on = self._device
         names = {preset.model_name: name for name, preset in PRESETS.items()}
         preset = names.get(model_name) if self.model_config is None else None
         if self.weights is not None and self.tag is None and preset is not None:
@@ -146,12 +136,7 @@ class OpenClipEncoder(BatchEncoder):
         """
         model_name, slash, tag = name.partition("/")
         if not slash:
-            near = difflib.get_close_matches(name, PRESETS, n=1)
-            if name not in PRESETS:
-                raise ValueError(
-                    f"Expected argument `encoder` to be one of {list(PRESETS)}, or MODEL/TAG of open_clip, but got "
-                    f"{name!r}.{f' Did you mean {near[0]!r}?' if near else ''}"
-                )
+            check_choice("encoder", name, PRESETS)
             model_name, tag = PRESETS[name].model_name, PRESETS[name].tag
         if weights is None:
             return cls(model_name, tag, device=device, tokenizer=tokenizer)
@@ -167,23 +152,15 @@ class OpenClipEncoder(BatchEncoder):
     @property
     def n_parameters(self) -> int:
         """Number of parameters of the whole model, which is built for it."""
-        built = self._model(self._built_on or torch.device("cpu"))
-        return sum(parameter.numel() for parameter in built.model.parameters())
-
-    @property
-    def device(self) -> torch.device | None:
-        """Device of the model; None if the first images decide."""
-        return self._built_on
+        self._parts_on(self.device or torch.device("cpu"))
+        return sum(parameter.numel() for module in self.modules for parameter in module.parameters())
 
     @property
     def fingerprint(self) -> str:
         """Identity for the cache; a file of weights is hashed once, and must not change afterwards."""
         content: Any = {"seed": self.seed, "torch": torch.__version__}
         if self.weights is not None:
-            self._check_unchanged()
-            if self._weights_hash is None:
-                self._weights_hash = hash_file(self.weights)
-                self._check_unchanged()
+            self._weights_hash = self._weights_hash or hash_file(self.weights)
             content = self._weights_hash
         elif self.tag is not None:
             content = "tag"
@@ -202,63 +179,15 @@ class OpenClipEncoder(BatchEncoder):
             }
         )
 
-    @torch.no_grad()
-    def encode_levels(self, images: Tensor) -> Tensor:
-        """Embed images of 8 bits.
+    def _build(self) -> Parts:
+        # Importing open_clip takes seconds, which a run that finds everything in its cache does not wait for.
+        from quantus_concepts.pasta.encoders.open_clip_models import build_model
 
-        Parameters
-        ----------
-        images : Tensor
-            (N, 3, H, W), uint8.
+        return build_model(self.model_name, self._config(), self.tag, self.weights, self.seed, self.tokenizer)
 
-        Returns
-        -------
-        Tensor
-            (N, dim), float32, on the device of `images`.
-        """
-        return self._embed_images(images).to(images.device)
-
-    def _embed_images(self, images: Tensor) -> Tensor:
-        built = self._model(images.device)
-        prepared = built.preprocessing(images.to(self._built_on))
-        with without_autocast(prepared.device):
-            return built.model.encode_image(prepared).float()
-
-    def _embed_texts(self, texts: list[str]) -> Tensor:
-        built = self._model(self._built_on or torch.device("cpu"))
-        tokens = built.tokens(texts).to(self._built_on)
-        with without_autocast(tokens.device):
-            return built.model.encode_text(tokens).float()
-
-    def _check_unchanged(self) -> None:
-        """Raise if the file of weights has changed since the encoder was made."""
-        if self.weights is not None and file_state(self.weights) != self._weights_state:
-            raise ValueError(f"The file of weights {self.weights} has changed meanwhile: make a new encoder of it.")
-
-    def _model(self, device: torch.device) -> BuiltModel:
-        """Return the model, built on the first call, on its device or else on this one."""
-        if self._built is None:
-            self._check_unchanged()
-            # Importing open_clip takes seconds, which a run that finds everything in its cache does not wait for.
-            from quantus_concepts.pasta.encoders.open_clip_models import build_model
-
-            self._built = build_model(
-                self.model_name, self._config(), self.tag, self.weights, self.seed, self.tokenizer
-            )
-            self._check_unchanged()
-            self._built_on = None
-        device = self._device or device
-        if self._built_on != device:
-            self._built.model.to(device)
-            self._built_on = device
-        return self._built
-
-    def _config(self) -> Mapping[str, Any]:
+    def _config(self) -> dict[str, Any]:
         if self.model_config is not None:
             return self.model_config
-        from_package = _packaged_config(self.model_name)
-        if from_package is not None:
-            return from_package
         from quantus_concepts.pasta.encoders.open_clip_models import known_config
 
         return known_config(self.model_name)
@@ -323,14 +252,3 @@ def _check_tokenizer(tokenizer: Tokenizer | str | Path | None) -> Tokenizer | Pa
         )
     check_files(folder, "Tokenizer")
     return folder
-
-
-def _packaged_config(model_name: str) -> dict[str, Any] | None:
-    """Return a configuration from the files of open_clip, without importing it; None where they are elsewhere."""
-    package = find_spec("open_clip")
-    for folder in (package.submodule_search_locations or []) if package is not None else []:
-        path = Path(folder) / "model_configs" / f"{model_name}.json"
-        if path.is_file():
-            config: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-            return config
-    return None

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import difflib
-import warnings
+import functools
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import open_clip
 import torch
+from open_clip import CLIP
 from open_clip.tokenizer import HFTokenizer
-from torch import Tensor, nn
+from torch import Tensor
 
 from captum_concepts.backbones.weights import load_weights, read_weights
 from quantus_concepts.pasta.encoders.downloads import TOKENIZER_FILES, fetch_folder, fetch_weights, first_line
+from quantus_concepts.pasta.encoders.encoder import Tokenizer
 from quantus_concepts.pasta.encoders.preprocessing import CLIP_MEAN, CLIP_STD, Preprocessing
 
 NEEDS_TRANSFORMERS = (
@@ -28,21 +29,19 @@ NEEDS_TRANSFORMERS = (
 _RECIPE = ("mean", "std", "interpolation", "resize_mode", "quick_gelu")
 
 
-@dataclass
-class BuiltModel:
-    """A model that can encode."""
+class OpenClipParts:
+    """A model of open_clip with its preprocessing; its tokenizer is made for the first text."""
 
-    model: Any
-    preprocessing: Preprocessing
-    make_tokenizer: Callable[[], Callable[[list[str]], Tensor]]
-    vocabulary: int | None
-    _tokenizer: Callable[[list[str]], Tensor] | None = field(default=None, repr=False)
+    def __init__(
+        self, model: CLIP, preprocess: Preprocessing, make_tokenizer: Callable[[], Tokenizer], vocabulary: int | None
+    ) -> None:
+        self.model, self.preprocess, self.vocabulary = model, preprocess, vocabulary
+        self._make_tokenizer = functools.cache(make_tokenizer)
+        self.encode_image, self.encode_text = model.encode_image, model.encode_text
 
-    def tokens(self, texts: list[str]) -> Tensor:
-        """Turn texts into tokens."""
-        if self._tokenizer is None:
-            self._tokenizer = self.make_tokenizer()
-        tokens = torch.as_tensor(self._tokenizer(texts))
+    def tokenizer(self, texts: list[str], /) -> Tensor:
+        """Return the tokens of texts, all of which the model knows."""
+        tokens = torch.as_tensor(self._make_tokenizer()(texts))
         if self.vocabulary is not None and tokens.numel() and int(tokens.max()) >= self.vocabulary:
             raise ValueError(
                 f"Expected argument `tokenizer` to give tokens below {self.vocabulary}, which the text encoder knows, "
@@ -74,8 +73,8 @@ def build_model(
     tag: str | None,
     weights: Path | None,
     seed: int,
-    tokenizer: Callable[[list[str]], Tensor] | Path | None,
-) -> BuiltModel:
+    tokenizer: Tokenizer | Path | None,
+) -> OpenClipParts:
     """Build a model and load its weights."""
     recipe = recipe_of(model_name, tag, random=weights is None)
     # Fetched before the model is built, which may take minutes.
@@ -84,12 +83,9 @@ def build_model(
         source = open_clip.get_pretrained_cfg(model_name, tag)
         path = fetch_weights(f"{model_name}/{tag}", source, open_clip.download_pretrained)
     text_cfg = config["text_cfg"]
-    if text_cfg.get("hf_tokenizer_name") and tokenizer is None and find_spec("transformers") is None:
-        # A warning before the first image, not an error after the last; pictures alone need no tokenizer.
-        warnings.warn(NEEDS_TRANSFORMERS.format(model_name), UserWarning, stacklevel=2)
     if path is not None and path.suffix != ".safetensors":
         # Never left to open_clip, which may execute what is in a file.
-        _check_readable(path)
+        read_weights(path)
     # Seeds the generator of the CPU alone, which is restored afterwards.
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
@@ -98,11 +94,10 @@ def build_model(
         try:
             open_clip.load_checkpoint(model, str(path), strict=True, weights_only=True)
         except Exception:  # each kind of wrong file fails in its own way
-            _check_readable(path)
             # Its error names the tensors that do not fit.
             load_weights(model, path)
     model = model.float().eval().requires_grad_(False)
-    return BuiltModel(
+    return OpenClipParts(
         model,
         _preprocessing(model, recipe),
         lambda: _tokenizer(model_name, text_cfg, tokenizer),
@@ -110,17 +105,7 @@ def build_model(
     )
 
 
-def _check_readable(path: Path) -> None:
-    try:
-        read_weights(path)
-    except Exception:  # torch's own message runs over many lines, and recommends to execute the file
-        raise ValueError(
-            "Expected argument `pretrained` (--encoder-weights) to be a .safetensors file, or a state dict written by "
-            f"torch.save and read with weights_only=True, but {path} is none, or damaged."
-        ) from None
-
-
-def _bare_model(model_name: str, config: Mapping[str, Any], *, quick_gelu: bool) -> nn.Module:
+def _bare_model(model_name: str, config: Mapping[str, Any], *, quick_gelu: bool) -> CLIP:
     arguments = deepcopy(dict(config))
     vision, text = arguments["vision_cfg"], arguments["text_cfg"]
     # Neither tower may download weights of its own.
@@ -169,9 +154,7 @@ def _preprocessing(model: Any, recipe: Mapping[str, Any]) -> Preprocessing:
     )
 
 
-def _tokenizer(
-    model_name: str, text_cfg: Mapping[str, Any], tokenizer: Callable[[list[str]], Tensor] | Path | None
-) -> Callable[[list[str]], Tensor]:
+def _tokenizer(model_name: str, text_cfg: Mapping[str, Any], tokenizer: Tokenizer | Path | None) -> Tokenizer:
     if callable(tokenizer):
         return tokenizer
     options = dict(text_cfg.get("tokenizer_kwargs", {}))

@@ -33,7 +33,7 @@ class Preprocessing:
     mean: Sequence[float] = CLIP_MEAN
     std: Sequence[float] = CLIP_STD
 
-    #: Marks a function of many images for `ObjectEncoder`.
+    #: Marks a function of many images for `Encoder`.
     batched = True
 
     def __post_init__(self) -> None:

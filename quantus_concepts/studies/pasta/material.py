@@ -173,23 +173,21 @@ def label_names_of(ratings: RatedExplanations) -> tuple[str, ...]:
 
 
 def load_encoder(
-    name: str | None,
-    weights: Path | None = None,
-    tokenizer: Path | None = None,
-    *,
-    device: torch.device,
-    scorer: Scorer | None = None,
-) -> Encoder | None:
-    """Return the encoder by its name, or the one a scorer was trained on."""
-    if name is None and scorer is not None and scorer.encoder is not None:
-        name = scorer.encoder
-        # The encoder of a file is called "siglip (weights.safetensors)".
-        model, _, file = name.partition(" (")
-        if file.endswith((".safetensors)", ".pt)", ".pth)", ".bin)")):
-            if weights is None:
-                raise ValueError(
-                    f"The scorer was trained on the encoder {name}: give that file with --encoder-weights, or another "
-                    "encoder of the same weights with --encoder."
-                )
-            name = model
-    return None if name is None else as_encoder(name, weights=weights, tokenizer=tokenizer, device=device)
+    name: str, weights: Path | None = None, tokenizer: Path | None = None, *, device: torch.device
+) -> Encoder:
+    """Return the encoder by its name."""
+    return as_encoder(name, weights=weights, tokenizer=tokenizer, device=device)
+
+
+def encoder_trained_on(scorer: Scorer, weights: Path | None) -> str | None:
+    """Return the name of the encoder that a scorer was trained on, without the file of its weights."""
+    # The encoder of a file is called "siglip (weights.safetensors)".
+    model, _, file = (scorer.encoder or "").partition(" (")
+    if not file.endswith((".safetensors)", ".pt)", ".pth)", ".bin)")):
+        return scorer.encoder
+    if weights is None:
+        raise ValueError(
+            f"The scorer was trained on the encoder {scorer.encoder}: give that file with --encoder-weights, or "
+            "another encoder of the same weights with --encoder."
+        )
+    return model

@@ -40,7 +40,7 @@ from quantus_concepts.studies._kit.plots import dots
 from quantus_concepts.studies._kit.report import Picture, Report, Section, Table, Verdict, number, render, write_report
 from quantus_concepts.studies._kit.results import pick
 from quantus_concepts.studies.pasta.cards import data_url, listed_concepts, resize_image, shown_picture
-from quantus_concepts.studies.pasta.material import ALL, EMBEDDED, load_encoder, words
+from quantus_concepts.studies.pasta.material import ALL, EMBEDDED, encoder_trained_on, load_encoder, words
 from quantus_concepts.studies.pasta.scorers import N_SHUFFLED, embed_by_ranges, identity_of
 
 #: The best scorer in a folder of `pasta train`.
@@ -114,7 +114,8 @@ def make_embedder(
     scorer: Scorer, encoder: str | None, weights: Path | None, tokenizer: Path | None, **settings: Any
 ) -> Embedder:
     """Return the embedder that a scorer was trained with, or with another encoder."""
-    loaded = load_encoder(encoder, weights, tokenizer, device=settings.pop("device"), scorer=scorer)
+    name, device = encoder or encoder_trained_on(scorer, weights), settings.pop("device")
+    loaded = None if name is None else load_encoder(name, weights, tokenizer, device=device)
     return embedder_for(scorer, loaded, **settings)
 
 

@@ -66,7 +66,7 @@ def test_the_embedded_encoder_of_another_width() -> None:
     images = torch.rand(5, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     embedded = encoder.encode_images(images)
     assert embedded.shape == (5, encoder.dim) == (5, 2 * 16 + 128)
-    assert encoder.n_parameters == sum(parameter.numel() for parameter in encoder._network.parameters())
+    assert encoder.n_parameters == sum(parameter.numel() for parameter in encoder.parts.parameters())
     again = EmbeddedEncoder.of_name(encoder.name)
     assert (again.seed, again.width, again.fingerprint) == (3, 16, encoder.fingerprint)
     assert EmbeddedEncoder(seed=3).fingerprint != encoder.fingerprint

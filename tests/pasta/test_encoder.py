@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from quantus_concepts.pasta.embedder import Embedder
-from quantus_concepts.pasta.encoders.encoder import is_encoder
-from quantus_concepts.pasta.encoders.object_encoder import ObjectEncoder, as_encoder
+from quantus_concepts.pasta.encoders.encoder import Encoder, is_encoder
+from quantus_concepts.pasta.encoders.object_encoder import as_encoder
 from tiny_encoders import CONFIG, PoolingEncoder, tiny_open_clip
 
 IMAGES = torch.rand(4, 3, 40, 40, generator=torch.Generator().manual_seed(0))
@@ -60,9 +60,12 @@ def test_the_users_model_keeps_its_modes_gradients_and_hooks(parts):
     model.train()
     model.visual.eval()
     flags = [module.training for module in model.modules()]
-    encoder = as_encoder(bundle(parts))
+    dropout = nn.Dropout(0.5)
+    members = {"encode_image": lambda images: dropout(model.encode_image(images)), "dropout": dropout, "model": model}
+    encoder = as_encoder(bundle(parts, **members))
     first, again = encoder.encode_images(IMAGES), encoder.encode_images(IMAGES)
     assert torch.equal(first, again)
+    assert dropout.training
     assert not first.requires_grad
     assert flags == [module.training for module in model.modules()]
     assert all(parameter.requires_grad and parameter.grad is None for parameter in model.parameters())
@@ -97,18 +100,19 @@ def test_a_cache_needs_a_fingerprint(parts, tmp_path):
 
 def test_an_object_without_modules():
     members = {
-        "encode_image": lambda images: images.mean((2, 3)),
+        "encode_image": lambda images: images.double().mean((2, 3)),
         "encode_text": lambda tokens: tokens.float(),
         "preprocess": lambda image: torch.from_numpy(np.array(image)).permute(2, 0, 1).float(),
         "tokenizer": lambda texts: torch.tensor([[len(text)] * 3 for text in texts]),
     }
     encoder = as_encoder(types.SimpleNamespace(**members))
     assert encoder.encode_texts(["abc"]).tolist() == [[3, 3, 3]]
+    assert encoder.encode_images(IMAGES).dtype == torch.float32
     np.testing.assert_allclose(encoder.encode_images(IMAGES), (IMAGES * 255).round().mean((2, 3)), rtol=1e-5)
     with pytest.raises(ValueError, match="attribute `fingerprint`"):
         encoder.fingerprint  # noqa: B018
     assert as_encoder(types.SimpleNamespace(**members, fingerprint="mine")).fingerprint == "mine"
-    assert ObjectEncoder(types.SimpleNamespace(**members), fingerprint="yours", name="own").name == "own"
+    assert Encoder(types.SimpleNamespace(**members), fingerprint="yours", name="own").name == "own"
 
 
 def test_an_encoder_is_returned_as_it_is_and_not_hashed():
@@ -129,7 +133,7 @@ def test_bad_objects(parts):
     with pytest.raises(TypeError, match=r"`encoder` to be .* but got CLIP, which lacks preprocess, tokenizer"):
         as_encoder(parts[0])
     with pytest.raises(TypeError, match="lacks preprocess"):
-        ObjectEncoder(bundle(parts, preprocess=None))
+        Encoder(bundle(parts, preprocess=None))
     with pytest.raises(ValueError, match="`weights` only with the name"):
         as_encoder(bundle(parts), weights="a.pt")
     wrong = as_encoder(bundle(parts, encode_image=lambda images: images))
