@@ -114,11 +114,11 @@ def test_join_keeps_rows_accuracies_and_settings():
     [
         ([], ValueError, "at least one bank"),
         ([ConceptBank(np.eye(2)), ConceptBank(np.eye(3))], ValueError, r"of one width, .* but got \[2, 3\]"),
-        ([ConceptBank(np.eye(2))] * 2, ValueError, r"different names but 'concept 0', 'concept 1' occur .*rename"),
+        ([ConceptBank(np.eye(2))] * 2, ValueError, r"different names but \['concept 0', 'concept 1'\] occur"),
     ],
 )
 def test_bad_input_of_join(banks, error, message):
-    with pytest.raises(error, match=f"`banks` .*{message}"):
+    with pytest.raises(error, match=message):
         ConceptBank.join(banks)
 
 

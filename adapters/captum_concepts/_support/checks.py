@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 
 
 def image_remedy(shape: Sequence[int]) -> str:
@@ -249,8 +250,13 @@ def find_names(argument: str, names: Sequence[str], chosen: Any) -> list[int]:
     return list(dict.fromkeys(positions))
 
 
-def check_finite(name: str, value: Any) -> None:
+def check_finite(name: str, value: torch.Tensor | ArrayLike) -> None:
     """Raise if an array holds NaN or infinity, naming the first such entry."""
+    if isinstance(value, torch.Tensor) and value.is_floating_point() and value.numel():
+        # On the tensor's device, and without a mask of its size.
+        low, high = value.detach().aminmax()
+        if low.isfinite() & high.isfinite():
+            return
     array = to_array(name, value)
     # A sum propagates NaN and infinity and needs no mask of the array's size; if it only overflowed, go on below.
     with np.errstate(all="ignore"):
@@ -382,10 +388,4 @@ def _value_text(value: Any) -> str:
     return repr(value) if isinstance(value, str | int | float | complex | None) else type(value).__name__
 
 
-def check_finite_tensor(name: str, value: torch.Tensor) -> None:
-    """Raise as `check_finite` does, but look for NaN and infinity on the tensor's device."""
-    if value.is_floating_point() and value.numel():
-        # Needs no mask of the tensor's size.
-        low, high = value.detach().aminmax()
-        if not (low.isfinite() & high.isfinite()):
-            check_finite(name, value)
+check_finite_tensor = check_finite
