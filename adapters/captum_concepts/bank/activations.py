@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from captum_concepts._support.checks import check_finite, check_whole, to_tensor
@@ -25,7 +24,7 @@ MAX_PLACES = 50_000
 
 def fit_activations(
     backbone: nn.Module | Backbone,
-    images: Tensor | ArrayLike | Iterable[Any],
+    images: Tensor | np.ndarray | Iterable[Any],
     n_concepts: int,
     pool: Pool,
     maps: Maps | None,
@@ -45,11 +44,11 @@ def fit_activations(
 
 @torch.no_grad()
 def activations(
-    features: nn.Module, pooling: Pooling, images: Tensor | ArrayLike | Iterable[Any], batch_size: int
+    features: nn.Module, pooling: Pooling, images: Tensor | np.ndarray | Iterable[Any], batch_size: int
 ) -> tuple[Tensor, Tensor]:
     """Return places of the maps (n, d) and embeddings (N, d) of images, or of the batches of a loader."""
     in_memory = isinstance(images, Tensor | np.ndarray)
-    batches: Iterable[Any] = to_tensor("images", images).split(batch_size) if in_memory else images
+    batches = to_tensor("images", images).split(batch_size) if in_memory else images
     places, embeddings = [], []
     with evaluation_mode(features, pooling):
         for batch in batches:

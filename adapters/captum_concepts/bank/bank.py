@@ -361,10 +361,10 @@ class ConceptBank:
         """Take the concept activation vectors (`captum.concept.CAV`) that Captum has trained, one of each experiment.
 
         `cavs` is one, a sequence, or a TCAV's ``cavs`` (experiment to layer to CAV), of which `layer` chooses a layer.
-        Captum keeps one row of weights for each concept of an experiment; that of `concept` is taken, by its position in
-        ``cav.concepts`` or its name. Captum keeps no intercept: it is 0 here, so that margins are those of a boundary
-        through the origin. Accuracies are unknown (NaN). A ValueError is raised if a CAV is not trained, lacks the
-        concept, or the CAVs are of different layers or widths, and a TypeError if one is no CAV.
+        Captum keeps one row of weights for each concept of an experiment; that of `concept` is taken, by its position
+        in ``cav.concepts`` or its name. Captum keeps no intercept: it is 0 here, so that margins are those of a
+        boundary through the origin. Accuracies are unknown (NaN). A ValueError is raised if a CAV is not trained, lacks
+        the concept, or the CAVs are of different layers or widths, and a TypeError if one is no CAV.
         """
         # Captum takes a second to load, and few need it.
         from captum_concepts.bank.cavs import read_cavs
@@ -376,7 +376,7 @@ class ConceptBank:
     def from_activations(
         cls,
         backbone: nn.Module | Backbone,
-        images: Tensor | ArrayLike | Iterable[Any],
+        images: Tensor | np.ndarray | Iterable[Any],
         n_concepts: int,
         *,
         pool: Pool = "mean",
@@ -539,10 +539,12 @@ class ConceptBank:
         is raised if a name or index is not there or occurs twice, or nothing is selected.
         """
         items = concepts.tolist() if isinstance(concepts, Tensor | np.ndarray) else concepts
-        values = [items] if isinstance(items, str | int | np.integer) else as_list("concepts", items, "names or indices")
+        values = (
+            [items] if isinstance(items, str | int | np.integer) else as_list("concepts", items, "names or indices")
+        )
         if values and all(isinstance(value, bool | np.bool_) for value in values):
             check_axes(cavs=(self.cavs, "L d"), concepts=(np.asarray(values), "L"))
-            values = np.flatnonzero(values).tolist()
+            values = np.flatnonzero(np.asarray(values)).tolist()
         chosen = [place for value in values for place in find_names("concepts", self.names, [value])]
         if not chosen:
             raise ValueError("Expected argument `concepts` to select at least one concept but it selects none.")

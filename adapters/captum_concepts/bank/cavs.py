@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
 import torch
 from captum.concept import CAV, Concept
@@ -12,7 +13,7 @@ from captum_concepts._support.checks import check_whole
 from captum_concepts.bank.files import BankContents
 
 #: As users hold them, and as `TCAV.cavs` does: experiment to layer to CAV.
-Cavs = CAV | Sequence[CAV] | Mapping[str, CAV | Mapping[str, CAV]]
+Cavs: TypeAlias = CAV | Sequence[CAV] | Mapping[str, CAV | Mapping[str, CAV]]
 
 
 def read_cavs(cavs: Cavs, concept: int | str, layer: str | None) -> BankContents:

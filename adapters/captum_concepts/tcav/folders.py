@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import matplotlib as mpl
 import numpy as np
@@ -18,9 +18,9 @@ from torch import Tensor, nn
 
 from captum_concepts._support.checks import check_folder
 from captum_concepts._support.progress import progress
-from captum_concepts._support.shown import clip_text, describe
+from captum_concepts._support.shown import clip_text, describe, readable_name
 from captum_concepts.attributions.outputs import Targets
-from captum_concepts.bank.folders import find_concept_folders, image_loader, warn_without_transform
+from captum_concepts.bank.folders import Transform, find_concept_folders, image_loader, warn_without_transform
 from captum_concepts.pictures.gallery import figure_of
 from captum_concepts.tcav.experiments import Experiments, mean_of, prepare_experiments
 from captum_concepts.tcav.score import (
@@ -90,8 +90,11 @@ class TCAVScores(dict[str, TCAVScore]):
         if not self:
             raise ValueError("Expected the scores of at least one concept but there is none.")
         layers = list(next(iter(self.values())).layers)
+        labels = [*(clip_text(readable_name(name), 24) for name in self), "random"]
         if ax is None:
-            width = 1.5 + (len(self) + 1) * max(0.8, 0.35 * len(layers))
+            # So many inches that neighbouring names do not touch.
+            letters = max(map(len, labels))
+            width = 1.5 + (len(self) + 1) * max(0.8, 0.35 * len(layers), 0.3 + 0.085 * letters)
             ax = Figure(figsize=(width, 3.2), layout="constrained").subplots()
         share = 0.8 / len(layers)
         colours = mpl.colormaps["viridis"](np.linspace(0.1, 0.8, len(layers)))
@@ -104,7 +107,7 @@ class TCAVScores(dict[str, TCAVScore]):
                     ax.text(place + offset, max(result.scores) + 0.02, "*", ha="center", va="bottom")
             _draw_bar(ax, len(self) + offset, share, _random_scores(of_layer), _RANDOM, None)
         ax.axhline(0.5, color="black", linestyle="--", linewidth=0.8)
-        ax.set_xticks(range(len(self) + 1), [*(clip_text(name, 24) for name in self), "random"], parse_math=False)
+        ax.set_xticks(range(len(self) + 1), labels, parse_math=False)
         ax.set_ylim(0, 1.12)
         ax.set_yticks(np.linspace(0, 1, 5))
         ax.set_ylabel("TCAV score")
@@ -147,7 +150,7 @@ def tcav_folders(
     inputs: Tensor,
     target: Targets,
     *,
-    transform: Callable[[Any], Any] | None = None,
+    transform: Transform | None = None,
     random: str = "random",
     test: str = "permutation",
     n_random: int | None = None,
