@@ -82,9 +82,7 @@ def test_planted_directions_are_recovered(bank: ConceptBank) -> None:
     red = (bank.cavs / bank.norms[:, None])[:, 0]
     assert (red[1:] > 0.95).all()
     assert (bank.test_accuracy[1:] > 0.8).all()
-
-
-def test_random_images_are_no_concept(bank: ConceptBank) -> None:
+    # Random images are no concept.
     assert bank.test_accuracy[0] == pytest.approx(0.5, abs=0.2)
     assert bank.settings["random_accuracy"] == pytest.approx(0.5, abs=0.15)
     assert bank.p_values[0] > 0.05
@@ -134,7 +132,7 @@ def test_images_are_embedded_once_without_side_effects(root: Path, bank: Concept
     }
 
 
-@pytest.mark.parametrize("n_sets", [1, 2, 4, 5])
+@pytest.mark.parametrize("n_sets", [1, 4, 5])
 def test_p_values_need_five_random_sets(n_sets: int, tmp_path: Path) -> None:
     write(tmp_path / "red", 10, red=80)
     for name in range(n_sets):
@@ -145,23 +143,6 @@ def test_p_values_need_five_random_sets(n_sets: int, tmp_path: Path) -> None:
     assert bank.settings["random_sets"] == n_sets
     assert bank.p_values.isnan().all() == (n_sets < 5)
     assert sum("at least 5 folders of random images" in str(warning.message) for warning in warned) == (n_sets < 5)
-
-
-def test_transform_gets_an_upright_image_of_pillow(tmp_path: Path) -> None:
-    images = []
-
-    def transform(image: Image.Image) -> Tensor:
-        images.append((image.mode, image.size))
-        return torch.from_numpy(np.array(image.resize((2, 2)))).permute(2, 0, 1) / 255
-
-    for side in ("positive", "negative"):
-        write(tmp_path / "grey" / side, 3, red=80 * (side == "positive"))
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    Image.new("L", (8, 5), 200).save(tmp_path / "grey" / "positive" / "turned.jpg", exif=exif)
-    backbone = Backbone(Colours(), "mean", None, 3)
-    ConceptBank.from_folders(backbone, tmp_path, transform=transform, method="mean")
-    assert sorted(set(images)) == [("RGB", (4, 4)), ("RGB", (5, 8))]
 
 
 def test_banks_are_on_the_device_of_the_backbone(tmp_path: Path) -> None:
@@ -250,14 +231,6 @@ def test_what_a_transform_gives_is_checked(tmp_path: Path) -> None:
     for given, got in ((torch.zeros(1, 3, 4, 4), r"torch.float32, \(1, 3, 4, 4\)"), (np.zeros((3, 4, 4)), "ndarray")):
         with pytest.raises(ValueError, match=rf"`transform` to give a tensor \(C, H, W\) .* but got {got}"):
             ConceptBank.from_folders(Colours(), tmp_path, transform=lambda image, given=given: given)
-
-
-def test_too_few_images_are_warned_of_once(tmp_path: Path) -> None:
-    for name, n in (("red", 6), ("blue", 20), ("random", 20)):
-        write(tmp_path / name, n, red=80 * (name != "random"))
-    with pytest.warns(UserWarning, match=r"1 of 2 concepts have fewer images than n_pos=12 .*'red' \(6 with, 20 with"):
-        bank = ConceptBank.from_folders(Colours(), tmp_path, n_pos=12, method="mean")
-    assert bank.settings["n_pos"] == 12
 
 
 @pytest.mark.parametrize(

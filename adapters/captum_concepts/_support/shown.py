@@ -32,14 +32,14 @@ def one_line(value: Any) -> str:
     return describe(value, **{name: getattr(value, name) for name in names})
 
 
-def describe(value: Any, /, *facts: str, **settings: Any) -> str:
+def describe(value: object, /, *facts: str, **settings: object) -> str:
     """Return the class of an object with facts about it and its settings; those that are None are left out."""
     parts = [f"{name}={show_value(setting)}" for name, setting in settings.items() if setting is not None]
     line = f"{type(value).__name__}({', '.join([*(clip_text(fact, LINE) for fact in facts), *parts])})"
     return line if len(line) <= LINE else f"{line[: LINE - 4]}...)"
 
 
-def show_value(value: Any) -> str:
+def show_value(value: object) -> str:
     """Return a value as a line shows it: of arrays the shape, of modules and functions the name."""
     shape = getattr(value, "shape", None)
     if isinstance(shape, tuple) and shape:  # arrays, tensors and tables

@@ -90,7 +90,7 @@ class ConceptBank:
         train_accuracy: Tensor | ArrayLike | None = None,
         test_accuracy: Tensor | ArrayLike | None = None,
         p_values: Tensor | ArrayLike | None = None,
-        settings: Mapping[str, Any] | None = None,
+        settings: Mapping[str, object] | None = None,
     ) -> None:
         rows = to_tensor("cavs", cavs)
         if rows.dtype == torch.bool:

@@ -100,7 +100,7 @@ def find_learnable(
     return Learnable(positions, [names[j] for j in positions], [names[j] for j in rare], message)
 
 
-def known_labels(loader: Iterable[Any]) -> tuple[Any, list[str] | None]:
+def known_labels(loader: Iterable[object]) -> tuple[Any, list[str] | None]:
     """Return the concept labels (N, L) of a loader's images, and their names, without reading an image."""
     # Only for loaders that give every image once; other loaders need a pass.
     if not isinstance(loader, DataLoader) or not isinstance(loader.sampler, SequentialSampler | RandomSampler):

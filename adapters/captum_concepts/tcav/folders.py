@@ -301,7 +301,8 @@ def _t_scores(
     all_pairs = [*random_pairs, *(pair for concept_pairs in pairs.values() for pair in concept_pairs)]
     by_concept: dict[str, dict[str, LayerScore]] = {name: {} for name in pairs}
     for layer, values in activations.items():
-        scores = dict(zip(all_pairs, explained.scores(layer, values, groups, all_pairs), strict=True))
+        splits = [(groups[first], groups[second]) for first, second in all_pairs]
+        scores = dict(zip(all_pairs, explained.statistics(layer, values, splits)[:, [0, 2]], strict=True))
         table = np.full((len(sets), len(sets)), np.nan)
         for i, k in random_pairs:
             table[i, k], table[k, i] = scores[i, k]
