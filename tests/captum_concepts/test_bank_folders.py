@@ -117,19 +117,12 @@ def test_images_are_embedded_once_without_side_effects(root: Path, bank: Concept
     assert sum(backbone.seen) == (4 + N_SETS) * N
     assert max(backbone.seen) == 100
     assert torch.equal(again.cavs, bank.cavs)
-    assert bank.settings | {"folder": ""} == {
-        "method": "svm",
-        "folder": "",
-        "random": "random",
+    assert {
         "n_pos": "all",
         "n_neg": "as many",
-        "seed": 0,
-        "hold_back": 0.2,
-        "accuracy": "balanced",
+        "random": "random",
         "random_sets": N_SETS,
-        "random_accuracy": bank.settings["random_accuracy"],
-        "C": 1.0,
-    }
+    }.items() <= bank.settings.items()
 
 
 @pytest.mark.parametrize("n_sets", [1, 4, 5])

@@ -6,7 +6,6 @@ import base64
 import io
 import math
 import re
-from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
 import numpy as np
@@ -15,7 +14,6 @@ from PIL import Image
 from torch import nn
 
 from captum_concepts import BottleneckCBM, ConceptBank, LayerFeatures, PostHocCBM
-from captum_concepts._support.shown import sample_html
 from quantus_concepts.datasets import PaintedBirds, PaintedSubstitutions
 from quantus_concepts.metrics.host.record import Record
 
@@ -108,22 +106,6 @@ def test_a_sample_shows_its_picture_and_concepts() -> None:
     assert cells["concepts"] == f"{len(present)} of {len(sample.concepts)} present: {', '.join(map(str, present))}"
     birds = PaintedSubstitutions(PaintedBirds(20, image_size=32, n_classes=4, n_concepts=10))
     assert len(pictures_of(birds[0]._repr_html_())) == 2
-
-
-def test_a_sample_whose_image_is_normalised_or_is_none_is_shown() -> None:
-    class Sample(NamedTuple):
-        image: Any
-        label: Any
-        concepts: Any
-
-    normalised = torch.full((3, 400, 200), -3.0)
-    normalised[:, 200:] = 2
-    (picture,) = pictures_of(sample_html(Sample(normalised, "<b>", torch.zeros(500)), "image"))
-    assert picture.shape == (160, 80, 3)
-    assert (picture.min(), picture.max()) == (0, 255)
-    html = sample_html(Sample("<script>", torch.arange(2), torch.zeros(2, 4)), "image")
-    assert pictures_of(html) == []
-    assert "<script>" not in html
 
 
 def test_a_record_shows_what_is_undefined_and_why() -> None:

@@ -174,9 +174,9 @@ def fit_directions(
     features: Tensor, present: np.ndarray, names: list[str], fitting: Fitting, display_progressbar: bool
 ) -> Directions:
     """Draw and fit, of samples and with settings that are checked, and warn of concepts that are fitted badly."""
-    warn_of_twins(present, names)
+    warn_of_same_labels(present, names)
     positives = present.sum(axis=0)
-    warn_of_short(names, positives, len(present) - positives, fitting)
+    warn_of_few_images(names, positives, len(present) - positives, fitting)
     fitted = fit_drawn(features, present, fitting, display_progressbar)
     warn_of_weak(fitted.test_accuracy, names)
     return fitted
@@ -211,7 +211,7 @@ def as_embeddings(value: Tensor | ArrayLike, name: str = "features") -> Tensor:
     return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
 
 
-def warn_of_twins(present: np.ndarray, names: list[str]) -> None:
+def warn_of_same_labels(present: np.ndarray, names: list[str]) -> None:
     """Warn of concepts with the same labels on all images."""
     groups: dict[bytes, list[str]] = {}
     for name, column in zip(names, np.packbits(present, axis=0).T, strict=True):
@@ -225,7 +225,7 @@ def warn_of_twins(present: np.ndarray, names: list[str]) -> None:
         )
 
 
-def warn_of_short(names: list[str], positives: np.ndarray, negatives: np.ndarray, fitting: Fitting) -> None:
+def warn_of_few_images(names: list[str], positives: np.ndarray, negatives: np.ndarray, fitting: Fitting) -> None:
     """Warn of concepts with fewer images than requested."""
     n_pos, n_neg, hold_back = fitting.n_pos or 1, fitting.n_neg or 1, fitting.hold_back
     too_few = (count_drawn(positives, n_pos, hold_back) < n_pos) | (count_drawn(negatives, n_neg, hold_back) < n_neg)

@@ -29,7 +29,7 @@ from captum_concepts.bank.directions import (
     Fitting,
     as_embeddings,
     fit_drawn,
-    warn_of_short,
+    warn_of_few_images,
     warn_of_weak,
 )
 from captum_concepts.bank.files import P_VALUES, BankContents
@@ -222,7 +222,7 @@ def fit_folders(
     ]
     if fitting.n_pos is not None or fitting.n_neg is not None:
         n_with, n_without = (np.array([len(side) for side in sides]) for sides in (positives, negatives))
-        warn_of_short(names, n_with, n_without, fitting)
+        warn_of_few_images(names, n_with, n_without, fitting)
     bar = progress(list(zip(positives, negatives, strict=True)), "Concepts", show=display_progressbar, leave=True)
     fitted = [_fit(positive, negative, fitting) for positive, negative in bar]
     tensors = Directions(*(torch.cat(parts) for parts in zip(*fitted, strict=True)))._asdict()

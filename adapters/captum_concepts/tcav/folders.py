@@ -244,7 +244,7 @@ def tcav_folders(
     """
     root = check_folder("root", root, "a folder with one folder of images for each concept")
     check_test(test, n_random, alpha)
-    explained = prepare_experiments(model, layers, inputs, target, method, C, batch_size, device, seed)
+    experiments = prepare_experiments(model, layers, inputs, target, method, C, batch_size, device, seed)
     folders = find_concept_folders(root, random)
     if transform is None:
         warn_without_transform(model)
@@ -255,17 +255,17 @@ def tcav_folders(
     def rows_of(members: Iterable[Path]) -> np.ndarray:
         return np.array([rows[path] for path in members], dtype=int)
 
-    with explained.hold_model():
+    with experiments.hold_model():
         layers_of_images = (
-            (layer, torch.cat([_activations(explained, layer, images) for images in loader]))
-            for layer in progress(explained.layers, "TCAV layers", show=display_progressbar, leave=True)
+            (layer, torch.cat([_activations(experiments, layer, images) for images in loader]))
+            for layer in progress(experiments.layers, "TCAV layers", show=display_progressbar, leave=True)
         )
         if test == "t":
             sides = {concept.name: [rows_of(concept.positive)] for concept in folders.concepts}
             for concept in folders.concepts:
                 sides[concept.name] += [rows_of(concept.negative)] if concept.negative else []
             sets = [rows_of(members) for members in folders.random_sets.values()]
-            return TCAVScores(_t_scores(explained, dict(layers_of_images), sides, sets, alpha))
+            return TCAVScores(_t_scores(experiments, dict(layers_of_images), sides, sets, alpha))
         everywhere = dict.fromkeys(path for members in folders.random_sets.values() for path in members)
         splits = {
             concept.name: (
@@ -274,18 +274,18 @@ def tcav_folders(
             )
             for concept in folders.concepts
         }
-        n_random = n_random or needed_directions(len(splits) * len(explained.layers), alpha)
+        n_random = n_random or needed_directions(len(splits) * len(experiments.layers), alpha)
         by_concept = [random_splits(*split, None, n_random, seed) for split in splits.values()]
         tested: dict[str, dict[str, LayerScore]] = {name: {} for name in splits}
         for layer, activations in layers_of_images:
-            statistics = explained.statistics(layer, activations, [split for group in by_concept for split in group])
+            statistics = experiments.statistics(layer, activations, [split for group in by_concept for split in group])
             for name, of_concept in zip(splits, np.split(statistics, len(splits)), strict=True):
                 tested[name][layer] = permutation_score(of_concept)
     return TCAVScores(judge(tested, alpha))
 
 
 def _t_scores(
-    explained: Experiments,
+    experiments: Experiments,
     activations: Mapping[str, Tensor],
     sides: Mapping[str, list[np.ndarray]],
     sets: list[np.ndarray],
@@ -302,7 +302,7 @@ def _t_scores(
     by_concept: dict[str, dict[str, LayerScore]] = {name: {} for name in pairs}
     for layer, values in activations.items():
         splits = [(groups[first], groups[second]) for first, second in all_pairs]
-        scores = dict(zip(all_pairs, explained.statistics(layer, values, splits)[:, [0, 2]], strict=True))
+        scores = dict(zip(all_pairs, experiments.statistics(layer, values, splits)[:, [0, 2]], strict=True))
         table = np.full((len(sets), len(sets)), np.nan)
         for i, k in random_pairs:
             table[i, k], table[k, i] = scores[i, k]
@@ -312,11 +312,11 @@ def _t_scores(
     return {name: summarise_layers(layers) for name, layers in by_concept.items()}
 
 
-def _activations(explained: Experiments, layer: str, images: Tensor) -> Tensor:
-    shape, expected = tuple(images.shape[1:]), tuple(explained.inputs.shape[1:])
+def _activations(experiments: Experiments, layer: str, images: Tensor) -> Tensor:
+    shape, expected = tuple(images.shape[1:]), tuple(experiments.inputs.shape[1:])
     if shape != expected:
         raise ValueError(
             f"Expected argument `transform` to give images of the shape of `inputs`, (C, H, W) = {expected}, but got "
             f"{shape}."
         )
-    return explained.activations(layer, images)
+    return experiments.activations(layer, images)

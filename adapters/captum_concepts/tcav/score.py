@@ -227,7 +227,7 @@ def tcav_score(
     """
     check_test(test, n_random, alpha)
     check_whole("n_samples", n_samples, 1)
-    explained = prepare_experiments(model, layers, inputs, target, method, C, batch_size, device, seed)
+    experiments = prepare_experiments(model, layers, inputs, target, method, C, batch_size, device, seed)
     # One shape: what is stacked goes through the model together.
     check_axes(
         inputs=(inputs, "N C H W"),
@@ -239,13 +239,13 @@ def tcav_score(
         check_images("negative_images", negative_images, 4, " for random directions")
         images = torch.cat([concept_images, negative_images.to(concept_images)])
         positive, negative = np.split(np.arange(len(images)), [len(concept_images)])
-        n_random = n_random or needed_directions(len(explained.layers), alpha)
+        n_random = n_random or needed_directions(len(experiments.layers), alpha)
         splits = random_splits(positive, negative, n_samples, n_random, seed)
         tested = {}
-        with explained.hold_model():
-            for name in progress(explained.layers, "TCAV layers", show=display_progressbar, leave=True):
-                activations = explained.activations(name, images)
-                tested[name] = permutation_score(explained.statistics(name, activations, splits))
+        with experiments.hold_model():
+            for name in progress(experiments.layers, "TCAV layers", show=display_progressbar, leave=True):
+                activations = experiments.activations(name, images)
+                tested[name] = permutation_score(experiments.statistics(name, activations, splits))
         return judge({"": tested}, alpha)[""]
     n_random = n_random or N_DRAWS_T
     why = f" for n_samples={n_samples}, which may be lower,"
@@ -257,11 +257,11 @@ def tcav_score(
     draws = _draw(len(concept_images), len(negative_images), n_random, n_samples, seed)
     splits = [split for draw in draws for split in ((draw.positive, draw.negative), (draw.random, draw.negative))]
     results = {}
-    with explained.hold_model():
-        for name in progress(explained.layers, "TCAV layers", show=display_progressbar, leave=True):
-            sides = (explained.activations(name, images) for images in (concept_images, negative_images))
+    with experiments.hold_model():
+        for name in progress(experiments.layers, "TCAV layers", show=display_progressbar, leave=True):
+            sides = (experiments.activations(name, images) for images in (concept_images, negative_images))
             activations = torch.cat([*sides])
-            scores = explained.statistics(name, activations, splits)[:, 0]
+            scores = experiments.statistics(name, activations, splits)[:, 0]
             results[name] = t_score(scores[::2].tolist(), scores[1::2].tolist(), alpha)
     return summarise_layers(results)
 
