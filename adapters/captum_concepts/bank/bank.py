@@ -43,8 +43,7 @@ if TYPE_CHECKING:
 class ConceptBank:
     """Concept activation vectors (CAVs), one for each concept.
 
-    A bank is a plain value: all methods that change something return a new one. Its attributes are tensors of the names
-    below, (L, d) or (L,), and the list of names.
+    A bank is a plain value: all methods that change something return a new one. Its attributes have the names below.
 
     Parameters
     ----------
@@ -55,8 +54,7 @@ class ConceptBank:
     names : sequence of str, optional
         L different names; "concept 0", "concept 1", ... by default.
     train_accuracy : Tensor or array, optional
-        (L,), balanced accuracy (mean of the shares of samples with and without the concept that are on the right
-        side of its boundary) among those it was fitted on; NaN where unknown.
+        (L,), balanced accuracy (chance is .5) among the samples that it was fitted on; NaN where unknown.
     test_accuracy : Tensor or array, optional
         The same among samples held back.
     p_values : Tensor or array, optional
@@ -149,9 +147,8 @@ class ConceptBank:
           one product. The intercept puts the boundary midway between the two class means along the direction; FastCAV
           puts it through the global mean, which is the same where as many of either kind were drawn.
 
-        Images with the concept score positive. A concept with fewer than `min_images` images with it, or without it, is
-        left out. One warning each names concepts left out, concepts with fewer images than requested, concepts with the
-        same labels on all images, and concepts that are hardly recognised on the images held back (`weak`).
+        Images with the concept score positive. One warning each names concepts left out (`min_images`), with fewer
+        images than requested, with the same labels on all images, and hardly recognised on images held back (`weak`).
 
         Parameters
         ----------
@@ -183,8 +180,7 @@ class ConceptBank:
         Returns
         -------
         ConceptBank
-            On the device of the features, in their type (half precision becomes float32). Accuracies are
-            balanced, of all images drawn and of all images left; NaN where a side has none left. Its
+            On the device of the features, in their type (half precision becomes float32). Accuracies are balanced;
             ``settings["left_out"]`` names the concepts left out, where there are any.
 
         Raises
@@ -235,9 +231,8 @@ class ConceptBank:
         A concept is fitted as by `ConceptBank.fit` on its images and those without it, never on other concepts'.
         With five random sets or more, `p_values` say whether a concept is separated from random images better than
         random images are from each other: the mean held-out accuracy of the concept against each set, among the same
-        mean of each random set in its place against the others, by a one-sided t-test of one more value. With many
-        concepts some have small p-values by chance. What a class makes of a concept is another question:
-        `tcav_folders`.
+        mean of each random set in its place against the others, by a one-sided t-test of one more value. What a class
+        makes of a concept is another question: `tcav_folders`.
 
         Parameters
         ----------
@@ -246,8 +241,8 @@ class ConceptBank:
         root : path
             The folder. Other files than images, and hidden ones, are ignored.
         transform : callable, optional
-            From an upright RGB image of Pillow to a tensor (C, H, W) as the backbone expects it. By default images are
-            (3, H, W) in [0, 1] and of one size, of which a warning reminds.
+            From an upright RGB image of Pillow to a tensor (C, H, W). By default images are (3, H, W) in [0, 1] and of
+            one size, of which a warning reminds.
         pool : "mean" or callable
             As in `PostHocCBM`.
         maps : callable, optional
@@ -322,9 +317,8 @@ class ConceptBank:
             With ``encode_text(tokens)`` giving (n, d), as the models of open_clip, or ``get_text_features``, as
             CLIP and SigLIP of transformers. It runs in eval mode and without gradient, and is left as it was.
         tokenizer : callable
-            List of texts to tokens (n, length), as ``open_clip.get_tokenizer`` gives it; for a model of transformers
-            its tokenizer or processor (texts are cut, and for SigLIP filled up, to the length of the model), or what
-            gives tokens or a mapping of arguments.
+            List of texts to tokens (n, length), as ``open_clip.get_tokenizer`` gives it, or a tokenizer or processor of
+            transformers, which cuts texts to the length of the model.
         prompts : sequence of str
             L texts.
         names : sequence of str, optional
@@ -332,8 +326,7 @@ class ConceptBank:
         batch_size : int
             Batch size of texts.
         templates : sequence of str, optional
-            Texts with ``{}``, "a photo of a {}." for instance. Each prompt is put into each; their embeddings are
-            brought to length 1, averaged, and brought to length 1 again, as in CLIP's zero-shot classification.
+            Texts with ``{}`` where the prompt goes; the embeddings are averaged, as in CLIP's zero-shot classification.
 
         Returns
         -------
@@ -387,8 +380,7 @@ class ConceptBank:
         """Find concepts without labels: directions that the activations of images are made of.
 
         The non-negative matrix factorisation (NMF) of CRAFT (Fel et al. 2023), over all places of the maps, by
-        scikit-learn; activations must be at least 0. Concepts have no names: `show_top_images` shows what each
-        detects. Boundaries go through the mean embedding, so that about half of the images are on either side.
+        scikit-learn; `show_top_images` shows what each detects. Boundaries go through the mean embedding.
 
         Parameters
         ----------
@@ -415,8 +407,7 @@ class ConceptBank:
         Raises
         ------
         ValueError
-            If there are no images, activations are negative or not finite, or there are fewer places or dimensions than
-            concepts.
+            If there are no images, activations are below 0 or not finite, or there are fewer dimensions than concepts.
 
         Examples
         --------
@@ -451,9 +442,8 @@ class ConceptBank:
     ) -> Self:
         """Draw L random directions of d dimensions and length 1: the baseline that a bank of concepts has to beat.
 
-        One draw is one observation of chance; compare with many seeds. With the `mean` embedding (d,) each boundary
-        goes through it, so that about half of all images are on either side, and the bank has its device and type; by
-        default boundaries go through the origin.
+        One draw is one observation of chance; compare with many seeds. Each boundary goes through the `mean` embedding
+        (d,), whose device and type the bank has, so that half of all images are on either side, or the origin.
         """
         return cls.of_contents(random_directions(n_concepts, n_features, names, seed, mean))
 
@@ -464,11 +454,6 @@ class ConceptBank:
         It is on the device of the first, with the accuracies and p-values of all; `names` replaces those of all
         concepts. Settings that are the same in all stay as they are; else "method" is "joined" and "banks" has those of
         each. A ValueError is raised if there are no banks, they differ in width, or a name occurs twice.
-
-        >>> colours = ConceptBank([[1.0, 0.0]], names=["red"])
-        >>> shapes = ConceptBank([[0.0, 2.0]], names=["long"])
-        >>> ConceptBank.join([colours, shapes]).names
-        ['red', 'long']
         """
         parts = [*banks]
         if not parts:
@@ -597,9 +582,8 @@ class ConceptBank:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the bank as one safetensors file, names and settings as its metadata.
 
-        The file appears under its name only when it is complete; one already there is replaced. A TypeError is raised
-        if the settings hold what JSON cannot, a FileNotFoundError if the folder does not exist, and an
-        IsADirectoryError if `path` is a folder.
+        It appears under its name only when it is complete; a file already there is replaced. A TypeError is raised if
+        the settings hold what JSON cannot, a FileNotFoundError without its folder, an IsADirectoryError for a folder.
         """
         write_bank(Path(path).expanduser(), BankContents(self._tensors(), self.names, self.settings))
 
@@ -607,8 +591,7 @@ class ConceptBank:
     def load(cls, path: str | os.PathLike[str], device: torch.device | str = "cpu") -> Self:
         """Read a bank that `save` has written; nothing in the file is executed.
 
-        A FileNotFoundError is raised if there is no such file, and a ValueError if it is no safetensors file, is cut
-        short, holds something else, or is not what was written.
+        A FileNotFoundError is raised without such a file, and a ValueError if it is damaged or of another kind.
         """
         contents = read_bank(Path(path).expanduser(), str(device))
         try:
