@@ -296,7 +296,8 @@ def to_array(name: str, value: object) -> np.ndarray:
         array = to_numpy(value)
     except (TypeError, ValueError) as error:
         # A mask, the meta device, rows of different lengths.
-        raise type(error)(f"Expected argument `{name}` to be an array of numbers but: {error}") from error
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(f"Expected argument `{name}` to be an array of numbers but: {error}") from error
     if array.dtype.kind not in "biuf":
         raise TypeError(
             f"Expected argument `{name}` to be an array of real numbers but got {_value_text(value)} of type "
