@@ -27,7 +27,7 @@ from captum_concepts._support.files import check_target, write_atomically
 from captum_concepts._support.shown import describe
 from captum_concepts.backbones.embedding import USUAL, read_batch
 from captum_concepts.models.chain import linear_part
-from captum_concepts.pictures.gallery import as_picture
+from captum_concepts.pictures.gallery import PALETTE, as_picture
 from captum_concepts.pictures.views import ClassViews, as_pictures, check_images, class_labels, concept_views
 from quantus_concepts.functional import cem
 from quantus_concepts.functional.regions import point_hits
@@ -339,7 +339,7 @@ def _page(title: str, content: dict[str, Any]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    colours = (mpl.colormaps["jet"](np.arange(256))[:, :3] * 255).round().astype(int).tolist()
+    colours = (mpl.colormaps[PALETTE](np.arange(256))[:, :3] * 255).round().astype(int).tolist()
     # "<" is all that could end the script element early.
     data = json.dumps({**content, "colours": colours}, ensure_ascii=False).replace("<", "\\u003c")
     page = environment.get_template("page.html.j2").render(title=title, data=Markup(data))

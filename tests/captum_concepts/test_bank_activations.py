@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from captum_concepts import ConceptBank, LayerFeatures, show_top_images
+from captum_concepts import ConceptBank
 from untouched import untouched
 
 L, D, N = 3, 8, 40
@@ -41,14 +41,6 @@ def test_planted_directions_are_found(loader: bool) -> None:
     assert torch.allclose(values.mean(0), torch.zeros(L), atol=1e-5)
     again = ConceptBank.from_activations(backbone, images, L)
     assert torch.equal(again.cavs, bank.cavs)
-
-
-def test_what_a_concept_is_about_is_shown_by_its_images() -> None:
-    network = nn.Sequential(nn.Conv2d(3, D, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(D, 2))
-    images = torch.rand(6, 3, 9, 9, generator=DRAWN)
-    bank = ConceptBank.from_activations(LayerFeatures(network.eval(), "1"), images, 2)
-    _, axes = show_top_images(network, images, "concept 2", top=2, layer="1", bank=bank)
-    assert len(axes) == 2
 
 
 def test_what_does_not_fit_is_refused() -> None:

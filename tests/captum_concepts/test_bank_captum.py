@@ -49,10 +49,9 @@ def test_from_captum_takes_the_mapping_of_tcav_and_one_of_its_layers():
         "2-1": {layer: captum_cav(["b", "r"], [2, 1], [[w], [-w]], layer, [2, 1]) for layer, w in (("x", 3.0),)},
     }
     assert ConceptBank.from_captum(cavs, layer="x").cavs.tolist() == [[1.0], [3.0]]
-    with pytest.raises(ValueError, match=r"`layer` to choose one of \['x', 'y'\]"):
-        ConceptBank.from_captum(cavs)
-    with pytest.raises(ValueError, match=r"`layer` to be one of .* but got 'z'"):
-        ConceptBank.from_captum(cavs, layer="z")
+    for layer in (None, "z"):
+        with pytest.raises(ValueError, match=rf"`layer` to choose one of \['x', 'y'\], .* but got {layer!r}"):
+            ConceptBank.from_captum(cavs, layer=layer)
 
 
 def test_from_captum_points_as_captums_own_classifier():

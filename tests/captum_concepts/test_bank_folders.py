@@ -82,9 +82,7 @@ def test_planted_directions_are_recovered(bank: ConceptBank) -> None:
     red = (bank.cavs / bank.norms[:, None])[:, 0]
     assert (red[1:] > 0.95).all()
     assert (bank.test_accuracy[1:] > 0.8).all()
-
-
-def test_random_images_are_no_concept(bank: ConceptBank) -> None:
+    # Random images are no concept.
     assert bank.test_accuracy[0] == pytest.approx(0.5, abs=0.2)
     assert bank.settings["random_accuracy"] == pytest.approx(0.5, abs=0.15)
     assert bank.p_values[0] > 0.05
@@ -119,22 +117,15 @@ def test_images_are_embedded_once_without_side_effects(root: Path, bank: Concept
     assert sum(backbone.seen) == (4 + N_SETS) * N
     assert max(backbone.seen) == 100
     assert torch.equal(again.cavs, bank.cavs)
-    assert bank.settings | {"folder": ""} == {
-        "method": "svm",
-        "folder": "",
-        "random": "random",
+    assert {
         "n_pos": "all",
         "n_neg": "as many",
-        "seed": 0,
-        "hold_back": 0.2,
-        "accuracy": "balanced",
+        "random": "random",
         "random_sets": N_SETS,
-        "random_accuracy": bank.settings["random_accuracy"],
-        "C": 1.0,
-    }
+    }.items() <= bank.settings.items()
 
 
-@pytest.mark.parametrize("n_sets", [1, 2, 4, 5])
+@pytest.mark.parametrize("n_sets", [1, 4, 5])
 def test_p_values_need_five_random_sets(n_sets: int, tmp_path: Path) -> None:
     write(tmp_path / "red", 10, red=80)
     for name in range(n_sets):
@@ -145,23 +136,6 @@ def test_p_values_need_five_random_sets(n_sets: int, tmp_path: Path) -> None:
     assert bank.settings["random_sets"] == n_sets
     assert bank.p_values.isnan().all() == (n_sets < 5)
     assert sum("at least 5 folders of random images" in str(warning.message) for warning in warned) == (n_sets < 5)
-
-
-def test_transform_gets_an_upright_image_of_pillow(tmp_path: Path) -> None:
-    images = []
-
-    def transform(image: Image.Image) -> Tensor:
-        images.append((image.mode, image.size))
-        return torch.from_numpy(np.array(image.resize((2, 2)))).permute(2, 0, 1) / 255
-
-    for side in ("positive", "negative"):
-        write(tmp_path / "grey" / side, 3, red=80 * (side == "positive"))
-    exif = Image.Exif()
-    exif[0x0112] = 6
-    Image.new("L", (8, 5), 200).save(tmp_path / "grey" / "positive" / "turned.jpg", exif=exif)
-    backbone = Backbone(Colours(), "mean", None, 3)
-    ConceptBank.from_folders(backbone, tmp_path, transform=transform, method="mean")
-    assert sorted(set(images)) == [("RGB", (4, 4)), ("RGB", (5, 8))]
 
 
 def test_banks_are_on_the_device_of_the_backbone(tmp_path: Path) -> None:
@@ -200,24 +174,16 @@ def test_random_sets_as_concepts_are_significant_at_the_nominal_rate(n_sets: int
 
 #: What is done to a folder that is right, and what the error has to say.
 FAULTS = {
-    "empty": (lambda r: (r / "blue").mkdir(), r"Expected images .* in .*blue but it holds none"),
-    "no images": (
-        lambda r: ((r / "blue").mkdir(), (r / "blue" / "a.txt").write_text("a")),
-        r"blue but it holds none",
-    ),
-    "one image": (lambda r: write(r / "blue", 1), r"at least 2 images in .*blue, .* but there is 1"),
-    "a folder inside": (lambda r: write(r / "red" / "more", 2), r"images in .*red but there is a folder 'more'"),
+    "empty": (lambda r: (r / "blue").mkdir(), r"Expected images in .*blue, at least 2 .*but there is 0"),
+    "one image": (lambda r: write(r / "blue", 1), r"blue, at least 2 .*but there is 1"),
+    "a folder inside": (lambda r: write(r / "red" / "more", 2), r"images in .*red, .* but there is a folder 'more'"),
     "no positive": (lambda r: write(r / "blue" / "negative", 2), r"folder `positive` next to `negative` in .*blue"),
     "images beside": (
         lambda r: (write(r / "blue" / "positive", 2), write(r / "blue", 2)),
         r"nothing but the folders `positive` and `negative` in .*blue",
     ),
-    "of two sizes": (lambda r: write(r / "blue", 2, size=5), r"images of one size but .* = \(5, 5\) .*\(4, 4\)"),
+    "of two sizes": (lambda r: write(r / "blue", 2, size=5), r"images of one size but got \(3, 4, 4\) and \(3, 5, 5\)"),
     "unreadable": (lambda r: (r / "red" / "a.png").write_text("a"), r"red/a.png cannot be read \(no known image"),
-    "cut short": (
-        lambda r: (r / "red" / "a.png").write_bytes((r / "red" / "00.png").read_bytes()[:60]),
-        r"red/a.png cannot be read",
-    ),
     "a link to nothing": (
         lambda r: (r / "red" / "a.png").symlink_to(r / "no"),
         r"red/a.png .* it is a link to nothing",
@@ -233,15 +199,13 @@ def test_wrong_layouts_of_folders_are_refused(tmp_path: Path, fault: str) -> Non
     write(tmp_path / "random", 2)
     spoil, message = FAULTS[fault]
     spoil(tmp_path)
-    backbone = Colours()
     with pytest.raises(ValueError, match=message):
-        ConceptBank.from_folders(backbone, tmp_path, batch_size=1)
-    assert fault == "cut short" or not backbone.seen
+        ConceptBank.from_folders(Colours(), tmp_path)
 
 
 def test_roots_without_concepts(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"holds no folder\."):
-        ConceptBank.from_folders(Colours(), tmp_path)
+    with pytest.raises(FileNotFoundError, match="`root` to name a folder with one folder of images"):
+        ConceptBank.from_folders(Colours(), tmp_path / "missing")
     write(tmp_path / "random", 2)
     with pytest.raises(ValueError, match=r"holds no folder besides those of random images \(random\)"):
         ConceptBank.from_folders(Colours(), tmp_path)
@@ -254,33 +218,12 @@ def test_images_that_give_nothing_finite_are_named(tmp_path: Path) -> None:
         ConceptBank.from_folders(Colours(), tmp_path, transform=lambda image: torch.full((3, 4, 4), torch.nan))
 
 
-@pytest.mark.parametrize(
-    ("transform", "message"),
-    [
-        (lambda image: image, r"give a tensor \(C, H, W\) .* but got Image"),
-        (
-            lambda image: torch.zeros(3, 4, 4, dtype=torch.uint8),
-            r"give a tensor .* got torch.uint8 of shape \(3, 4, 4\)",
-        ),
-        (lambda image: {"pixel_values": [image]}, r"give .* got dict\..* pixel values"),
-        (lambda image: torch.zeros(1, 3, 4, 4), r"give .* of shape \(1, 3, 4, 4\)\. Of a batch of one image"),
-        (lambda image: 1 / 0, r"take an RGB image of Pillow but it failed on .*png \(division by zero\)"),
-        (lambda image: torch.zeros(3, 4, image.width), r"give images of one size but got \(3, 4, 4\) and \(3, 4, 5\)"),
-    ],
-)
-def test_transforms_that_do_not_fit(tmp_path: Path, transform: object, message: str) -> None:
+def test_what_a_transform_gives_is_checked(tmp_path: Path) -> None:
     write(tmp_path / "red", 2)
-    write(tmp_path / "random", 2, size=5)
-    with pytest.raises(ValueError, match=f"`transform` to {message}"):
-        ConceptBank.from_folders(Colours(), tmp_path, transform=transform)
-
-
-def test_too_few_images_are_warned_of_once(tmp_path: Path) -> None:
-    for name, n in (("red", 6), ("blue", 20), ("random", 20)):
-        write(tmp_path / name, n, red=80 * (name != "random"))
-    with pytest.warns(UserWarning, match=r"1 of 2 concepts have fewer images than n_pos=12 .*'red' \(6 with, 20 with"):
-        bank = ConceptBank.from_folders(Colours(), tmp_path, n_pos=12, method="mean")
-    assert bank.settings["n_pos"] == 12
+    write(tmp_path / "random", 2)
+    for given, got in ((torch.zeros(1, 3, 4, 4), r"torch.float32, \(1, 3, 4, 4\)"), (np.zeros((3, 4, 4)), "ndarray")):
+        with pytest.raises(ValueError, match=rf"`transform` to give a tensor \(C, H, W\) .* but got {got}"):
+            ConceptBank.from_folders(Colours(), tmp_path, transform=lambda image, given=given: given)
 
 
 @pytest.mark.parametrize(

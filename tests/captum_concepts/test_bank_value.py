@@ -1,7 +1,5 @@
 """Banks as values: what is chosen, renamed, joined and copied, and what comes back from files."""
 
-import copy
-import json
 import pickle
 
 import numpy as np
@@ -53,7 +51,7 @@ def test_bad_banks_are_refused(arguments, error, message):
         ConceptBank(**{"cavs": np.eye(2)} | arguments)
 
 
-@pytest.mark.parametrize("chosen", [["beak", "red wing"], [2, 0], np.array([2, 0]), torch.tensor([2, 0]), ["beak", 0]])
+@pytest.mark.parametrize("chosen", [["beak", "red wing"], np.array([2, 0]), torch.tensor([2, 0]), ["beak", 0]])
 def test_select_keeps_the_order_given(bank, chosen):
     part = bank.select(chosen)
     assert part.names == ["beak", "red wing"]
@@ -61,12 +59,10 @@ def test_select_keeps_the_order_given(bank, chosen):
     assert part.intercepts.tolist() == [0.0, 0.5]
     assert part.train_accuracy.tolist() == [0.5, 1.0]
     assert part.settings == bank.settings
-
-
-@pytest.mark.parametrize("mask", [[True, False, True], np.array([1, 0, 1], dtype=bool), torch.tensor([1, 0, 1]) > 0])
-def test_select_takes_a_mask(bank, mask):
-    assert bank.select(mask).names == ["red wing", "beak"]
-    assert bank.select("beak").names == bank.select(2).names == ["beak"]
+    assert (
+        bank.select(torch.tensor([1, 0, 1]) > 0).names == bank.select([True, False, True]).names == ["red wing", "beak"]
+    )
+    assert bank.select("b*").names == bank.select(2).names == ["beak"]
 
 
 @pytest.mark.parametrize(
@@ -74,10 +70,8 @@ def test_select_takes_a_mask(bank, mask):
     [
         (["red wings"], r"'red wings'\. The nearest are \['red wing'"),
         ([3], r"`concepts` to lie in \[0, 2\] but got 3"),
-        ([-1], "but got -1"),
         ([True, False], r"shape \(L,\) = \(3,\)"),
         ([], "selects none"),
-        ([False, False, False], "selects none"),
         ([0, 0], "more than once"),
     ],
 )
@@ -91,6 +85,7 @@ def test_rename(bank):
     assert bank.names[2] == "beak"
     with pytest.raises(ValueError, match=r"'beek'\. The nearest of the 3 are \['beak'"):
         bank.rename({"beek": "bill"})
+    assert bank.rename({"beak": "red wing", "red wing": "beak"}).names == ["beak", "long tail", "red wing"]
     with pytest.raises(ValueError, match="more than once"):
         bank.rename({"beak": "red wing"})
 
@@ -114,11 +109,11 @@ def test_join_keeps_rows_accuracies_and_settings():
     [
         ([], ValueError, "at least one bank"),
         ([ConceptBank(np.eye(2)), ConceptBank(np.eye(3))], ValueError, r"of one width, .* but got \[2, 3\]"),
-        ([ConceptBank(np.eye(2))] * 2, ValueError, r"different names but 'concept 0', 'concept 1' occur .*rename"),
+        ([ConceptBank(np.eye(2))] * 2, ValueError, r"different names but \['concept 0', 'concept 1'\] occur"),
     ],
 )
 def test_bad_input_of_join(banks, error, message):
-    with pytest.raises(error, match=f"`banks` .*{message}"):
+    with pytest.raises(error, match=message):
         ConceptBank.join(banks)
 
 
@@ -152,21 +147,13 @@ def same(first, second):
     )
 
 
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda bank: pickle.loads(pickle.dumps(bank))])
-def test_bank_can_be_copied(bank, copied):
-    assert same(copied(bank), bank)
-
-
-def test_only_floating_point_types(bank):
-    with pytest.raises(TypeError, match="`dtype`"):
-        bank.to(dtype=torch.int64)
-
-
 def test_to_changes_the_type_of_all_tensors(bank):
     moved = bank.to("cpu", torch.float64)
     assert {moved.cavs.dtype, moved.intercepts.dtype, moved.train_accuracy.dtype} == {torch.float64}
     assert bank.dtype == torch.float32
     assert bank.to(dtype=torch.float16).dtype == torch.float16
+    with pytest.raises(TypeError, match="`dtype` to be a floating-point type"):
+        bank.to(dtype=torch.int64)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -175,6 +162,7 @@ def test_save_and_load(bank, tmp_path, dtype):
     path.write_text("old")
     bank.to(dtype=dtype).save(path)
     assert same(ConceptBank.load(path), bank.to(dtype=dtype))
+    assert same(pickle.loads(pickle.dumps(bank)), bank)
     assert [file.name for file in tmp_path.iterdir()] == ["bank.safetensors"]
 
 
@@ -186,9 +174,6 @@ def test_failed_save_leaves_the_old_file_and_nothing_else(bank, tmp_path):
         bank.save(path)
     assert [file.name for file in tmp_path.iterdir()] == ["bank.safetensors"]
     assert ConceptBank.load(path).names == bank.names
-
-
-def test_save_says_where_it_cannot_write(bank, tmp_path):
     with pytest.raises(FileNotFoundError, match="does not exist"):
         bank.save(tmp_path / "missing" / "bank.safetensors")
     with pytest.raises(IsADirectoryError, match="it is a folder"):
@@ -214,9 +199,11 @@ def test_every_flipped_bit_is_noticed(bank, tmp_path):
 
 def test_files_without_a_checksum_load(bank, tmp_path):
     path = tmp_path / "old.safetensors"
-    tensors = {name: getattr(bank, name) for name in ("cavs", "intercepts", "train_accuracy", "test_accuracy")}
-    header = {"kind": "captum_concepts.ConceptBank", "names": json.dumps(bank.names)}
-    save_file(tensors, path, header | {"settings": json.dumps(bank.settings)})
+    bank.save(path)
+    with safe_open(path, framework="pt") as file:
+        header, tensors = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    del header["sha256"]
+    save_file(tensors, path, header)
     assert same(ConceptBank.load(path), bank)
 
 

@@ -38,22 +38,19 @@ def test_a_file_appears_when_it_is_complete(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [target]
 
 
-def test_a_file_of_a_users_may_be_called_as_a_library_is_and_hold_dataclasses(tmp_path: Path) -> None:
+def test_a_users_file_may_be_called_as_a_library_and_leaves_no_bytecode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
     path = tmp_path / "torch.py"
     path.write_text("from dataclasses import dataclass\n@dataclass\nclass Two:\n    n: 'int' = 2\n")
     before = sys.modules["torch"]
     assert run_file(path).Two().n == 2
     assert sys.modules["torch"] is before
+    assert [file.name for file in tmp_path.iterdir()] == ["torch.py"]
     path.write_text("1 / 0")
     with pytest.raises(ValueError, match=r"torch.py cannot be run: ZeroDivisionError: division by zero"):
         run_file(path)
-
-
-def test_a_users_file_is_run_without_writing_bytecode(tmp_path, monkeypatch):
-    monkeypatch.setattr(sys, "dont_write_bytecode", False)
-    (tmp_path / "mine.py").write_text("WHERE = __file__\n")
-    assert str(tmp_path / "mine.py") == run_file(tmp_path / "mine.py").WHERE
-    assert [path.name for path in tmp_path.iterdir()] == ["mine.py"]
 
 
 def test_to_host_moves_all_tensors_in_one_transfer():

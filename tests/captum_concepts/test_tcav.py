@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 import math
-import tempfile
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from captum.concept import TCAV, Concept
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from PIL import Image
 from scipy import stats
 from torch import Tensor, nn
@@ -85,29 +86,6 @@ def everything(score: TCAVScore) -> list[float]:
     return [value for layer in score.layers.values() for value in (*layer.scores, *layer.random_scores, layer.p_value)]
 
 
-@pytest.mark.parametrize("method", ["svm", "mean"])
-def test_a_concept_that_a_class_uses_is_found(model, method):
-    scores = tcav_score(
-        model, ["features", "hidden"], POSITIVE, NEGATIVE, INPUTS, 0, method=method, n_samples=12, test="t"
-    )
-    assert list(scores.layers) == ["features", "hidden"]
-    for layer in scores.layers.values():
-        assert layer.score > 0.99
-        assert layer.passed
-        assert layer.p_value < 0.01
-        assert layer.random_mean < 0.9
-    assert scores.score > 0.99
-
-
-def test_a_concept_that_a_class_ignores_is_rejected(model):
-    scores = tcav_score(model, ["hidden"], POSITIVE, NEGATIVE, INPUTS, 1, n_samples=12, test="t")
-    layer = scores.layers["hidden"]
-    assert not layer.passed
-    assert layer.p_value > 0.01
-    assert math.isnan(scores.score)
-    assert 0.05 < layer.score < 0.95
-
-
 class Brightness(nn.Module):
     """The mean of an image, and a logit that rises with it only above 0.5."""
 
@@ -176,18 +154,6 @@ def test_sets_of_equal_mean_are_undecided_at_any_scale(method, dtype):
         assert not layer.passed
 
 
-def test_mean_is_over_the_layers_that_pass(model):
-    every = tcav_score(model, ["features", "hidden"], POSITIVE, NEGATIVE, INPUTS, 0, alpha=1.0, **SMALL)
-    p_values = [layer.p_value for layer in every.layers.values()]
-    assert p_values[0] != p_values[1]
-    better = min(every.layers.values(), key=lambda layer: layer.p_value)
-    assert every.score == pytest.approx(np.mean([layer.score for layer in every.layers.values()]))
-    passing = tcav_score(model, ["features", "hidden"], POSITIVE, NEGATIVE, INPUTS, 0, alpha=min(p_values), **SMALL)
-    assert [layer.passed for layer in passing.layers.values()] == [layer is better for layer in every.layers.values()]
-    assert passing.score == better.score
-    assert passing.random_mean == every.random_mean
-
-
 @pytest.mark.parametrize("method", ["svm", "mean"])
 def test_agrees_with_captums_tcav(model, method, tmp_path):
     layers = ["features", "hidden"]
@@ -232,65 +198,25 @@ def test_draws_are_of_different_images():
 def test_batches_and_kinds_of_target_do_not_matter(model):
     args = (["hidden"], POSITIVE, NEGATIVE, INPUTS)
     expected = tcav_score(model, *args, 1, **SMALL)
-    assert everything(expected) == everything(tcav_score(model, *args, torch.ones(9, dtype=torch.long), **SMALL))
+    # The t-test takes what the class ignores for what it is, and all kinds of targets.
+    layer = expected.layers["hidden"]
+    assert not layer.passed
+    assert math.isnan(expected.score)
+    assert 0.05 < layer.score < 0.95
+    for targets in (torch.ones(9, dtype=torch.long), [1] * 9, np.ones((9, 1))):
+        assert everything(expected) == everything(tcav_score(model, *args, targets, **SMALL))
     assert everything(expected) == everything(tcav_score(model, *args, 1, batch_size=4, **SMALL))
     assert everything(expected) != everything(tcav_score(model, *args, 1, seed=1, **SMALL))
 
 
-def test_dead_layer_fails_and_does_not_raise(model):
-    with torch.no_grad():
-        model.features[0].weight.zero_()
-    scores = tcav_score(model, ["features"], POSITIVE, NEGATIVE, INPUTS, 0, **SMALL)
-    layer = scores.layers["features"]
-    assert layer.undecided == 2 * SMALL["n_random"]
-    assert math.isnan(layer.score)
-    assert math.isnan(layer.random_mean)
-    assert math.isnan(layer.p_value)
-    assert not layer.passed
-    assert math.isnan(scores.score)
-
-
-def test_logits_may_be_the_layer(model):
-    scores = tcav_score(model, ["head"], POSITIVE, NEGATIVE, INPUTS, 0, **SMALL)
-    assert scores.layers["head"].score == 1
-
-
-def test_nothing_of_the_users_is_changed(model, tmp_path, monkeypatch):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    model.train()
-    model.features[1].eval()
-    # Something to see the folder while it is there.
-    folder_counts = []
-    handle = model.hidden.register_forward_hook(lambda *_: folder_counts.append(len(list(tmp_path.iterdir()))))
-    with untouched(model, INPUTS):
-        tcav_score(model, ["features", "hidden"], POSITIVE, NEGATIVE, INPUTS, 0, **SMALL)
-    handle.remove()
-    assert max(folder_counts) == 1
-    assert list(tmp_path.iterdir()) == []
-    assert not Path("cav").exists()
-
-
-def test_nothing_is_left_after_an_exception(model, tmp_path, monkeypatch):
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    model.train()
-    calls = []
-
-    def fail(*_: object) -> None:
-        calls.append(None)
-        if len(calls) > 3:
-            raise RuntimeError("out of luck")
-
-    handle = model.head.register_forward_hook(fail)
-    with untouched(model), pytest.raises(RuntimeError, match="out of luck"):
-        tcav_score(model, ["hidden"], POSITIVE, NEGATIVE, INPUTS, 0, **SMALL)
-    handle.remove()
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_works_in_inference_mode_and_in_float64(model):
     expected = tcav_score(model, ["hidden"], POSITIVE, NEGATIVE, INPUTS, 0, **SMALL)
+    model.train()
+    model.features[1].eval()
     with torch.inference_mode():
         assert everything(tcav_score(model, ["hidden"], POSITIVE, NEGATIVE, INPUTS, 0, **SMALL)) == everything(expected)
+    with untouched(model, INPUTS):
+        tcav_score(model, ["hidden"], POSITIVE, NEGATIVE, INPUTS, 0, **SMALL)
     double = tcav_score(model.double(), ["hidden"], POSITIVE, NEGATIVE, INPUTS, 0, **SMALL)
     assert everything(double) == pytest.approx(everything(expected), abs=1e-6)
 
@@ -314,33 +240,23 @@ def test_permutations_of_what_a_class_uses_and_ignores(model, method):
 
 
 @pytest.mark.parametrize("method", ["svm", "mean"])
-def test_permutation_scores_are_captums(model, method, tmp_path):
-    """The observed direction is that of one experiment: the images with the concept, and some of the others."""
+def test_mean_derivative_is_autograds(model, method):
     actual = tcav_score(model, ["hidden"], POSITIVE, NEGATIVE, INPUTS, 0, method=method, n_random=1).layers["hidden"]
     (positive, negative), _ = random_splits(np.arange(16), np.arange(16, 56), 100, 1, 0)
-    sides = [torch.cat([POSITIVE, NEGATIVE])[torch.from_numpy(rows)] for rows in (positive, negative)]
-    concepts = [Concept(k, f"c{k}", [images]) for k, images in enumerate(sides)]
-    captums = TCAV(model, ["hidden"], classifier=ConceptBankClassifier(method), save_path=str(tmp_path))
-    with torch.random.fork_rng([]):
-        scores = captums.interpret(INPUTS.clone().requires_grad_(), [concepts], target=0)
-    sign_count, magnitude = (scores["0-1"]["hidden"][key][0] for key in ("sign_count", "magnitude"))
-    assert actual.score == pytest.approx(float(sign_count))
-    assert float(magnitude) > 0
-    # By autograd: the mean of the gradients at the layer, along the unit direction.
+    images = torch.cat([POSITIVE, NEGATIVE])[torch.from_numpy(np.concatenate([positive, negative]))]
     hidden = model.features(INPUTS).mean((2, 3)).detach().requires_grad_()
     (gradients,) = torch.autograd.grad(model.head(model.hidden(hidden).tanh())[:, 0].sum(), hidden)
     classifier = ConceptBankClassifier(method)
-    examples = [model.features(images).mean((2, 3)).detach() for images in sides]
-    classifier.train_and_eval([(torch.cat(examples), torch.tensor([0] * 16 + [1] * 24))])
-    direction = classifier.weights()[0]
     # `hidden` is the identity.
-    expected = (gradients @ (direction / direction.norm())).mean()
-    assert actual.derivative == pytest.approx(float(expected), rel=1e-3)
+    examples = model.features(images).mean((2, 3)).detach()
+    classifier.train_and_eval([(examples, torch.tensor([0] * 16 + [1] * 24))])
+    direction = classifier.weights()[0]
+    derivatives = gradients @ (direction / direction.norm())
+    assert actual.derivative == pytest.approx(float(derivatives.mean()), rel=1e-3)
+    assert actual.score == pytest.approx(float((derivatives > 0).float().mean()))
 
 
 def test_permutation_test_of_dead_layers_and_of_its_numbers(model):
-    with pytest.raises(ValueError, match="`concept_images` to hold at least 2 images but got 1"):
-        tcav_score(model, ["hidden"], POSITIVE[:1], NEGATIVE, INPUTS, 0)
     assert needed_directions(1, 0.05) == needed_directions(5, 0.05) == 99
     assert needed_directions(6, 0.05) == 119
     assert needed_directions(3, 0.01) == 299
@@ -386,18 +302,16 @@ def test_contrast():
     ("changes", "message"),
     [
         ({"layers": ["hiden"]}, "Nearest: .'hidden'"),
+        (
+            {"concept_images": POSITIVE[:1], "test": "permutation"},
+            "`concept_images` to hold at least 2 images but got 1",
+        ),
         ({"concept_images": POSITIVE[:11]}, "`concept_images` to hold at least 12 .* but got 11"),
         ({"negative_images": NEGATIVE[:23]}, "`negative_images` to hold at least 24 .* but got 23"),
         ({"target": torch.tensor([0, 1] * 4 + [2])}, "`target` to .* from 0 to 1, .* but got 2 at 8"),
-        ({"target": [0, -1] + [0] * 7}, "`target` to hold indices of outputs from 0, but got -1 at 1"),
         ({"inputs": INPUTS[0]}, r"`inputs` to have shape \(N, C, H, W\)"),
         ({"inputs": INPUTS * math.nan}, "`inputs` to be finite"),
-        ({"negative_images": NEGATIVE * math.inf}, "`negative_images` to be finite"),
-        ({"test": "z"}, "`test` to be one of"),
-        ({"method": "svn"}, "`method` to be one of .* Did you mean 'svm'"),
         ({"alpha": 2}, r"`alpha` to lie in \[0, 1\]"),
-        ({"C": 0}, r"`C` to lie in \(0, inf\)"),
-        ({"n_random": 0}, "`n_random` to be at least 1"),
     ],
 )
 def test_bad_input(model, changes, message):
@@ -412,20 +326,8 @@ def test_bad_input(model, changes, message):
     }
     with pytest.raises(ValueError, match=message):
         tcav_score(model, **arguments)
-
-
-def test_one_name_is_no_sequence_of_layers(model):
     with pytest.raises(TypeError, match="`layers` to be a sequence of names, at least one, but got 'hidden'"):
-        tcav_score(model, "hidden", POSITIVE, NEGATIVE, INPUTS, 0, **SMALL)
-
-
-def test_a_list_or_an_array_of_targets(model):
-    targets = [0, 1] * 4 + [1]
-    first, *others = (
-        tcav_score(model, ["hidden"], POSITIVE, NEGATIVE, INPUTS, same, **SMALL).layers["hidden"].scores
-        for same in (torch.tensor(targets), targets, np.array(targets)[:, None], np.array(targets, dtype=float))
-    )
-    assert others == [first] * 3
+        tcav_score(model, **arguments | {"layers": "hidden", "alpha": 0.1})
 
 
 def test_classifier_is_the_banks():
@@ -448,8 +350,6 @@ def test_classifier_is_the_banks():
     bank = ConceptBank.fit(features[:22], (labels[:22] == 7)[:, None], n_pos=10, n_neg=12, hold_back=0)
     torch.testing.assert_close(two.weights(), torch.cat([bank.cavs, -bank.cavs]))
     assert two.classes() == [7, 3]
-    with pytest.raises(ValueError, match="at least two concepts"):
-        two.train_and_eval([(features[:10], labels[:10])])
 
 
 # Concepts in folders
@@ -582,11 +482,6 @@ def test_what_a_class_uses_passes_and_random_images_do_not(tmp_path: Path) -> No
     assert there["red"].layers == scores["red"].layers
 
 
-def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="`root` to name a folder with one folder of images for each concept"):
-        score_folders(tmp_path / "nowhere")
-
-
 def test_folders_that_say_too_little(tmp_path: Path) -> None:
     write(tmp_path / "bright", 220, 230)
     write(tmp_path / "random_0", 30, 34)
@@ -616,4 +511,10 @@ def test_scores_are_drawn_with_their_spread(root: Path) -> None:
     assert line.get_segments()[0][:, 1].tolist() == pytest.approx([0.25, 0.75])
     stars = sum(text.get_text() == "*" for text in ax.texts)
     assert stars == sum(layer.passed for layer in layer_scores)
-    figure.canvas.draw()
+    # No name touches its neighbour.
+    figure, ax = TCAVScores(nothing=scores["bright"], **{"has_bill_shape::all-purpose": scores["bright"]}).plot()
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    figure.draw_without_rendering()
+    boxes = [label.get_window_extent(renderer) for label in ax.get_xticklabels()]
+    assert all(left.x1 + 5 < right.x0 for left, right in pairwise(boxes))
+    assert ax.get_xticklabels()[1].get_text() == "bill shape: all-purpose"

@@ -8,7 +8,6 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 import torch
-from matplotlib import pyplot
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties, findfont, get_font
@@ -16,17 +15,17 @@ from matplotlib.font_manager import FontProperties, findfont, get_font
 from captum_concepts.pictures.gallery import gallery, overlay, plot_coam
 from reference.clm import upsample
 
-# The lowest colour of jet, as matplotlib has it; the highest is (0.5, 0, 0).
-BLUE = [0.0, 0.0, 0.5]
+# The ends of viridis, as matplotlib has them.
+LOW, HIGH = np.array([0.267004, 0.004874, 0.329415]), np.array([0.993248, 0.906157, 0.143936])
 
 
 def test_coloured_literal():
-    # The lowest pixel gets jet's blue, the highest its red: 0.4 * colour + image, clipped at 1.
+    # 0.4 * colour + image, clipped at 1.
     image = np.full((1, 2, 3), 0.25)
     image[0, 1, 0] = 0.9
     result = overlay(image, np.array([[-3.0, 5.0]]))
-    np.testing.assert_allclose(result[0, 0], [0.25, 0.25, 0.25 + 0.4 * BLUE[2]], atol=1e-9)
-    np.testing.assert_allclose(result[0, 1], [1.0, 0.25, 0.25], atol=1e-9)
+    np.testing.assert_allclose(result[0, 0], 0.25 + 0.4 * LOW, atol=1e-6)
+    np.testing.assert_allclose(result[0, 1], [1.0, *(0.25 + 0.4 * HIGH[1:])], atol=1e-6)
 
 
 def test_masked_literal():
@@ -42,107 +41,14 @@ def test_reference(coloured):
     image, values = rng.random((9, 7, 3)), rng.standard_normal((3, 4))
     heat = upsample(values, (9, 7))
     if coloured:
-        jet = mpl.colormaps["jet"]((heat - heat.min()) / (heat.max() - heat.min()))[..., :3]
-        expected = np.minimum(0.7 * jet + image, 1)
+        colours = mpl.colormaps["viridis"]((heat - heat.min()) / (heat.max() - heat.min()))[..., :3]
+        expected = np.minimum(0.7 * colours + image, 1)
     else:
         expected = np.where((heat >= 0.1)[..., None], image, 0.0)
     result = overlay(image, values, beta=0.7, coloured=coloured, threshold=0.1)
-    # A pixel at the border of two of jet's 256 colours may fall to either side.
+    # A pixel at the border of two of viridis' 256 colours may fall to either side.
     np.testing.assert_allclose(result, expected, atol=0.02)
     assert np.isclose(result, expected).mean() > 0.95
-
-
-def test_blended_literal():
-    # White stays white where the map is low; at its highest 0.7 of the colour, red (0.5, 0, 0), is mixed in.
-    result = overlay(np.ones((1, 2, 3)), np.array([[-3.0, 5.0]]), coloured="blend")
-    np.testing.assert_allclose(result[0], [[1, 1, 1], [0.65, 0.3, 0.3]], atol=1e-9)
-
-
-def test_constant_map_is_the_lowest_colour():
-    result = overlay(np.zeros((4, 5, 3)), np.full((2, 2), 7.0))
-    np.testing.assert_allclose(result, np.broadcast_to(0.4 * np.array(BLUE), (4, 5, 3)), atol=1e-9)
-    # Rounding does not take it from its own value.
-    assert (overlay(np.full((9, 7, 3), 0.5), np.full((2, 3), 0.1), coloured=False, threshold=0.1) == 0.5).all()
-
-
-@pytest.mark.parametrize(
-    "form",
-    [
-        lambda x: torch.tensor(x).permute(2, 0, 1),
-        lambda x: np.moveaxis(x, -1, 0),
-        lambda x: (x * 255).round().astype(np.uint8),
-        lambda x: torch.tensor((x * 255).round().astype(np.uint8)).permute(2, 0, 1),
-        lambda x: x.astype(np.float32),
-    ],
-    ids=["tensor", "channels first", "uint8", "uint8 tensor", "float32"],
-)
-def test_forms_of_images(form):
-    image = np.random.default_rng(0).integers(0, 256, (6, 8, 3)) / 255
-    values = np.arange(4.0).reshape(2, 2)
-    np.testing.assert_allclose(overlay(form(image), values), overlay(image, values), atol=1e-6)
-
-
-@pytest.mark.parametrize("shape", [(6, 8), (1, 6, 8), (6, 8, 1)])
-def test_grey_images(shape):
-    grey = np.random.default_rng(0).random((6, 8))
-    expected = overlay(np.repeat(grey[..., None], 3, -1), np.eye(2))
-    np.testing.assert_allclose(overlay(grey.reshape(shape), np.eye(2)), expected)
-
-
-def test_arguments_stay_as_they_were():
-    image, values = np.random.default_rng(0).random((6, 8, 3)), torch.rand(2, 2, requires_grad=True)
-    copy = image.copy()
-    overlay(image, values)
-    overlay(image, values, coloured=False, threshold=0.5)
-    np.testing.assert_array_equal(image, copy)
-    assert values.grad is None
-
-
-def test_a_single_map_and_image_may_have_a_batch_axis():
-    image, values = np.random.default_rng(0).random((3, 8, 6)), np.random.default_rng(1).random((2, 3))
-    expected = overlay(image, values)
-    for other, same in ((image[None], values[None]), (image, values[None, None]), (image, values.tolist())):
-        np.testing.assert_array_equal(overlay(other, same), expected)
-
-
-GOOD = {"image": np.zeros((4, 5, 3)), "map": np.eye(2)}
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"coloured": False}, r"`threshold` to be a number.*got None"),
-        ({"image": np.zeros((4, 5, 2))}, r"`image` to hold an image.*got shape \(4, 5, 2\)"),
-        ({"image": np.full((4, 5, 3), 2.1)}, r"floats in \[0, 1\].*from 2.1 to 2.1\. Undo the normalisation"),
-        ({"image": np.full((4, 5, 3), np.nan)}, r"`image` to be finite"),
-        ({"map": np.ones((2, 3, 3))}, r"`map` to have shape \(h, w\) but got \(2, 3, 3\)"),
-        ({"map": np.ones((0, 3))}, r"`map` to hold at least one number"),
-        ({"map": np.full((3, 3), np.nan)}, r"`map` to be finite"),
-        ({"beta": 2}, r"`beta` to lie in \[0, 1\]"),
-        ({"coloured": "jet"}, r"`coloured` to be one of"),
-        ({"low": 2.0, "high": 1.0}, r"`low` to be at most `high`"),
-    ],
-)
-def test_bad_overlay(change, message):
-    with pytest.raises(ValueError, match=message):
-        overlay(**{**GOOD, **change})
-    with pytest.raises(ValueError, match=message):
-        plot_coam(**{**GOOD, **change})
-
-
-def test_plot_coam():
-    image, values = np.random.default_rng(0).random((6, 8, 3)), np.eye(3)
-    figure, ax = plot_coam(image, values, "blue_crown", present=False)
-    assert ax.figure is figure
-    assert ax.get_title() == "✗ blue crown"
-    np.testing.assert_allclose(ax.images[0].get_array(), overlay(image, values))
-    mine = Figure()
-    spot = mine.subplots()
-    again, same = plot_coam(image, values, "cost: $5 and $6", ax=spot)
-    assert again is mine
-    assert same is spot
-    assert spot.get_title() == "cost: $5 and $6"
-    mine.savefig(io.BytesIO())
 
 
 @pytest.fixture
@@ -156,6 +62,59 @@ def rows():
         "class_maps": rng.standard_normal((3, 4, 4)),
         "class_names": ["nuthatch", "jay", "warbler"],
     }
+
+
+def test_blended_literal():
+    # White stays white where the map is low; at its highest 0.7 of the colour is mixed in.
+    result = overlay(np.ones((1, 2, 3)), np.array([[-3.0, 5.0]]), coloured="blend")
+    np.testing.assert_allclose(result[0], [[1, 1, 1], 0.3 + 0.7 * HIGH], atol=1e-6)
+    # `low` and `high` make maps comparable: half of the scale, a quarter of the opacity.
+    half = overlay(np.ones((1, 1, 3)), np.array([[5.0]]), coloured="blend", low=0, high=torch.tensor(10.0))
+    np.testing.assert_allclose(half[0, 0], 1 - 0.175 * (1 - np.array(mpl.colormaps["viridis"](0.5)[:3])), atol=1e-3)
+
+
+def test_constant_map_is_the_lowest_colour():
+    result = overlay(np.zeros((4, 5, 3)), np.full((2, 2), 7.0))
+    np.testing.assert_allclose(result, np.broadcast_to(0.4 * LOW, (4, 5, 3)), atol=1e-6)
+    # Rounding does not take it from its own value.
+    assert (overlay(np.full((9, 7, 3), 0.5), np.full((2, 3), 0.1), coloured=False, threshold=0.1) == 0.5).all()
+
+
+def test_forms_of_images_and_maps():
+    image = np.random.default_rng(0).integers(0, 256, (6, 8, 3)) / 255
+    values, levels = np.arange(4.0).reshape(2, 2), (image * 255).round().astype(np.uint8)
+    expected = overlay(image, values)
+    for form in (np.moveaxis(image, -1, 0), levels, torch.tensor(levels).permute(2, 0, 1), image[None]):
+        np.testing.assert_allclose(overlay(form, values[None, None].tolist()), expected, atol=1e-6)
+    grey = image[..., :1]
+    for form in (grey, grey[..., 0], grey[None, ..., 0]):
+        np.testing.assert_allclose(overlay(form, values), overlay(np.repeat(grey, 3, -1), values))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"coloured": False}, r"`threshold` to be a number.*got None"),
+        ({"image": np.zeros((4, 5, 2))}, r"`image` to hold an image.*got shape \(4, 5, 2\)"),
+        ({"image": np.full((4, 5, 3), 2.1)}, r"floats in \[0, 1\].*from 2.1 to 2.1\. Undo the normalisation"),
+        ({"map": np.ones((2, 3, 3))}, r"`map` to have shape \(h, w\) but got \(2, 3, 3\)"),
+        ({"map": np.full((3, 3), np.nan)}, r"`map` to be finite"),
+        ({"low": 2.0, "high": 1.0}, r"`low` to be at most `high`"),
+    ],
+)
+def test_bad_overlay(change, message):
+    with pytest.raises(ValueError, match=message):
+        overlay(**{"image": np.zeros((4, 5, 3)), "map": np.eye(2), **change})
+
+
+def test_plot_coam_on_axes():
+    image, values = np.random.default_rng(0).random((6, 8, 3)), np.eye(3)
+    mine = Figure()
+    figure, ax = plot_coam(image, values, "has_crown::blue_$5 and $6", present=False, ax=mine.subplots())
+    assert figure is mine
+    assert ax.get_title() == "✗ crown: blue $5 and\n$6"
+    np.testing.assert_allclose(ax.images[0].get_array(), overlay(image, values))
+    mine.savefig(io.BytesIO())
 
 
 def titles(axes):
@@ -196,28 +155,31 @@ def test_a_concept_that_acts_by_its_absence_is_no_failure_to_find_it(rows):
     ]
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"images": np.zeros((2, 12, 10, 3))}, r"`maps` to have shape \(N, k, h, w\) = \(2, .*got \(3, 2, 4, 4\)"),
+        ({"names": [["a", "b"], ["c"], ["d", "e"]]}, r"`names` to hold k = 2 names.*lengths \[1, 2\]"),
+        ({"class_names": ["jay"]}, r"`class_names` to have length N = 3 but got 1"),
+        ({"axes": Figure().subplots(3, 3)}, r"`axes` to have shape \(N, columns\) = \(3, 4\) but got \(3, 3\)"),
+        ({"images": np.full((3, 12, 10, 3), -1.0)}, r"`images` to hold uint8, or floats"),
+        ({"present": np.ones((3, 3))}, r"`present` to have shape \(N, k\) = \(3, 2\)"),
+        ({"absent": np.full((3, 2), 0.5)}, r"`absent` to hold only 0 and 1"),
+    ],
+)
+def test_bad_gallery_draws_nothing(rows, change, message):
+    axes = Figure().subplots(3, 4)
+    with pytest.raises(ValueError, match=message):
+        gallery(**{"axes": axes, **rows, **change})
+    assert not any(ax.images or ax.get_title() for ax in axes.flat)
+
+
 def test_gallery_masks_concepts_only(rows):
     _, axes = gallery(**rows, coloured=False, threshold=0.5)
     image = rows["images"][0]
     masked = overlay(image, rows["maps"][0, 0], coloured=False, threshold=0.5)
     np.testing.assert_allclose(axes[0, 1].images[0].get_array(), masked)
     np.testing.assert_allclose(axes[0, 3].images[0].get_array(), overlay(image, rows["class_maps"][0]))
-
-
-def test_gallery_of_tensors_of_different_sizes(rows):
-    images = [torch.rand(3, 8, 8), torch.rand(3, 10, 20), torch.rand(3, 30, 10)]
-    figure, axes = gallery(images, torch.tensor(rows["maps"]), rows["names"], torch.tensor(rows["present"]).bool())
-    assert axes[1, 1].images[0].get_array().shape == (10, 20, 3)
-    figure.savefig(io.BytesIO())
-
-
-def test_gallery_on_given_axes(rows):
-    mine = Figure()
-    spots = mine.subplots(3, 4)
-    figure, axes = gallery(**rows, axes=spots)
-    assert figure is mine
-    assert axes is spots
-    assert spots[0, 1].get_title() == "✓ grey leg"
 
 
 def test_no_title_overlaps_another(rows):
@@ -239,48 +201,3 @@ def test_glyphs_are_drawn_in_any_font(rows):
     with mpl.rc_context({"font.family": ["STIXGeneral"]}):
         figure, _ = gallery(**rows)
         figure.savefig(io.BytesIO())
-
-
-def test_lists_are_taken_as_arrays():
-    _, axes = gallery([np.zeros((4, 4))] * 2, np.ones((2, 1, 2, 2)).tolist(), ["fur"], [[1], [0]], absent=[[0], [1]])
-    assert [row[1].get_title() for row in axes] == ["✓ fur", "no fur"]
-
-
-@pytest.fixture(scope="module")
-def spots():
-    return Figure().subplots(3, 4)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"images": np.zeros((0, 4, 4, 3))}, r"`images` to hold at least one image"),
-        ({"images": np.zeros((2, 12, 10, 3))}, r"`maps` to have shape \(N, k, h, w\) = \(2, .*got \(3, 2, 4, 4\)"),
-        ({"names": ["one"]}, r"`names` to hold k = 2 names.*lengths \[1\]"),
-        ({"names": [["a", "b"], ["c"], ["d", "e"]]}, r"lengths \[1, 2\]"),
-        ({"names": [["a", "b"]]}, r"got 1 lists"),
-        ({"class_names": ["jay"]}, r"`class_names` to have length N = 3 but got 1"),
-        ({"axes": Figure().subplots(3, 3)}, r"`axes` to have shape \(N, columns\) = \(3, 4\) but got \(3, 3\)"),
-        ({"images": np.full((3, 12, 10, 3), -1.0)}, r"`images` to hold uint8, or floats"),
-        ({"present": np.ones((3, 3))}, r"`present` to have shape \(N, k\) = \(3, 2\)"),
-        ({"absent": np.full((3, 2), 0.5)}, r"`absent` to hold only 0 and 1"),
-        ({"contributions": np.ones(3)}, r"`contributions` to have shape"),
-        ({"class_maps": np.ones((2, 4, 4))}, r"`class_maps` to have shape \(N, h, w\) = \(3, "),
-    ],
-)
-def test_bad_gallery_draws_nothing(rows, spots, change, message):
-    with pytest.raises(ValueError, match=message):
-        gallery(**{"axes": spots, **rows, **change})
-    assert not any(ax.images or ax.get_title() for ax in spots.flat)
-
-
-def test_pyplot_is_left_alone():
-    before = pyplot.get_fignums()
-    gallery(np.zeros((1, 4, 4, 3)), np.ones((1, 1, 2, 2)), ["a"])
-    assert pyplot.get_fignums() == before
-
-
-def test_limits_of_an_overlay_may_be_tensors() -> None:
-    image, heat = torch.rand(3, 4, 4), torch.rand(2, 2)
-    by_tensors = overlay(image, heat, low=heat.min(), high=heat.max())
-    np.testing.assert_array_equal(by_tensors, overlay(image, heat, low=float(heat.min()), high=float(heat.max())))

@@ -10,7 +10,7 @@ import pytest
 import torch
 from PIL import Image, ImageOps
 
-from captum_concepts._support.images import Head, image_head, image_size, load_image, turn_points
+from captum_concepts._support.images import ImageHeader, image_head, image_size, load_image, turn_points
 from fixtures_cub import write_cub
 from quantus_concepts.datasets import CUB200, ConceptFolder
 from quantus_concepts.datasets.scenes.bam_folder import PNGMasks
@@ -46,7 +46,7 @@ def test_images_are_read_the_right_way_up(tmp_path: Path, orientation: int, suff
     image = load_image(path)
     np.testing.assert_array_equal((image.permute(1, 2, 0) * 255).round().byte(), expected)
     assert image_size(path) == image.shape[1:] == ((WIDTH, HEIGHT) if orientation > 4 else (HEIGHT, WIDTH))
-    assert image_head(path) == Head((HEIGHT, WIDTH), orientation)
+    assert image_head(path) == ImageHeader((HEIGHT, WIDTH), orientation)
 
 
 @pytest.mark.parametrize("orientation", TAGS)

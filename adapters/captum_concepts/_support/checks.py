@@ -7,13 +7,17 @@ import fnmatch
 import operator
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 import torch
+
+T = TypeVar("T")
+Chosen: TypeAlias = str | int | np.integer
 
 
 def image_remedy(shape: Sequence[int]) -> str:
@@ -24,26 +28,23 @@ def image_remedy(shape: Sequence[int]) -> str:
     return "Move the channels to the second axis." if last else "Resize them."
 
 
-def check_shape(name: str, value: Any, axes: Sequence[str], sizes: Sequence[int | None]) -> None:
-    """Raise unless an array has the rank and the sizes expected."""
-    if not isinstance(getattr(value, "shape", None), tuple):
+def check_shape(name: str, value: object, axes: Sequence[str], sizes: Sequence[int | None], more: bool = False) -> None:
+    """Raise unless an array has the axes and the sizes expected, None for any; with `more` further axes may follow."""
+    shape = getattr(value, "shape", None)
+    if not isinstance(shape, tuple):
         raise TypeError(f"Expected argument `{name}` to be an array or a tensor but got {type(value).__name__}.")
-    shape = tuple(value.shape)
-    if len(shape) != len(sizes) or any(size not in (None, there) for size, there in zip(sizes, shape, strict=True)):
-        raise _shape_error(name, axes, sizes, shape)
-
-
-def _shape_error(
-    name: str, axes: Sequence[str], sizes: Sequence[int | None], shape: tuple[int, ...], more: str = ""
-) -> ValueError:
-    comma = "," if len(axes) == 1 and not more else ""
+    rank_fits = len(shape) >= len(axes) if more else len(shape) == len(axes)
+    if rank_fits and all(size in (None, there) for size, there in zip(sizes, shape, strict=False)):
+        return
+    comma = ", ..." if more else "," if len(axes) == 1 else ""
     known = ", ".join("*" if size is None else str(size) for size in sizes)
-    sizes_text = "" if all(size is None for size in sizes) else f" = ({known}{comma})"
-    expected = f"({', '.join(axes)}{more}{comma}){sizes_text}"
-    return ValueError(f"Expected argument `{name}` to have shape {expected} but got {shape}.")
+    sizes_text = "" if all(size is None for size in sizes) else f" = ({known}{',' if comma == ',' else ''})"
+    raise ValueError(
+        f"Expected argument `{name}` to have shape ({', '.join(axes)}{comma}){sizes_text} but got {tuple(shape)}."
+    )
 
 
-def check_axes(**arguments: tuple[Any, str]) -> dict[str, int]:
+def check_axes(**arguments: tuple[object, str]) -> dict[str, int]:
     """Raise unless arrays have the axes named, and return the sizes: ``check_axes(values=(values, "N L"))``.
 
     An axis of one name has one size; a number is a size, ``...`` at the end stands for any further axes. None passes.
@@ -52,51 +53,36 @@ def check_axes(**arguments: tuple[Any, str]) -> dict[str, int]:
     for name, (value, text) in arguments.items():
         if value is None:
             continue
-        if not hasattr(value, "shape"):
-            raise TypeError(f"Expected argument `{name}` to be an array or a tensor but got {type(value).__name__}.")
-        axes = text.split()
-        open_end = axes[-1:] == ["..."]
-        axes = axes[: len(axes) - open_end]
+        axes = text.removesuffix("...").split()
         expected = [int(axis) if axis.isdecimal() else sizes.get(axis) for axis in axes]
-        shape = tuple(value.shape)
-        fits = len(shape) >= len(axes) if open_end else len(shape) == len(axes)
-        fits = fits and all(size in (None, actual) for size, actual in zip(expected, shape, strict=False))
-        if not fits:
-            raise _shape_error(name, axes, expected, shape, ", ..." if open_end else "")
+        check_shape(name, value, axes, expected, text.endswith("..."))
+        shape: tuple[int, ...] = getattr(value, "shape", ())
         sizes |= {axis: size for axis, size in zip(axes, shape, strict=False) if not axis.isdecimal()}
     return sizes
 
 
-def check_choice(name: str, value: Any, choices: Iterable[Any]) -> None:
+def check_choice(name: str, value: object, choices: Collection[str | bool]) -> None:
     """Raise unless a value is one of the allowed texts or flags, naming the nearest."""
-    allowed = list(choices)
-    if not isinstance(value, str | bool) or value not in allowed:
-        near = difflib.get_close_matches(str(value), map(str, allowed), n=1)
+    if not isinstance(value, str | bool) or value not in choices:
+        near = difflib.get_close_matches(str(value), map(str, choices), n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"Expected argument `{name}` to be one of {allowed} but got {value!r}.{hint}")
-
-
-def check_number(name: str, value: Any) -> Any:
-    """Return one real number as it is, or raise; NaN and infinity are numbers."""
-    if not isinstance(value, str | bool | np.bool_ | np.complexfloating) and getattr(value, "ndim", 0) == 0:
-        with suppress(TypeError, ValueError, RuntimeError):
-            float(value)
-            return value
-    raise TypeError(f"Expected argument `{name}` to be a number but got {_value_text(value)}.")
+        raise ValueError(f"Expected argument `{name}` to be one of {[*choices]} but got {value!r}.{hint}")
 
 
 def check_range(
     name: str, value: float, low: float, high: float, *, open_low: bool = False, open_high: bool = False
 ) -> None:
     """Raise unless a number lies in an interval."""
-    value = check_number(name, value)
-    inside = (low < value if open_low else low <= value) and (value < high if open_high else value <= high)
+    try:
+        inside = (low < value if open_low else low <= value) and (value < high if open_high else value <= high)
+    except TypeError as error:
+        raise TypeError(f"Expected argument `{name}` to be a number but got {value!r}.") from error
     if not inside:
         interval = f"{'(' if open_low else '['}{low}, {high}{')' if open_high else ']'}"
         raise ValueError(f"Expected argument `{name}` to lie in {interval} but got {value}.")
 
 
-def check_whole(name: str, value: Any, low: int, high: int | None = None) -> int:
+def check_whole(name: str, value: object, low: int, high: int | None = None) -> int:
     """Return a whole number, or raise."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise TypeError(f"Expected argument `{name}` to be a whole number but got {value!r}.")
@@ -107,18 +93,14 @@ def check_whole(name: str, value: Any, low: int, high: int | None = None) -> int
     return int(value)
 
 
-def check_index(index: Any, n_items: int, noun: str = "items") -> int:
+def check_index(index: int, n_items: int, noun: str = "items") -> int:
     """Return an index counted from the start, or raise; one below 0 counts from the end."""
-    try:
-        position = operator.index(index)
-    except TypeError as error:
-        raise TypeError(f"Expected argument `index` to be a whole number but got {index!r}.") from error
-    if not -n_items <= position < n_items:
+    if not -n_items <= (position := operator.index(index)) < n_items:
         raise IndexError(f"Expected argument `index` to be below the number of {noun}, {n_items}, but got {index}.")
     return position % n_items
 
 
-def check_path(name: str, value: Any) -> Path:
+def check_path(name: str, value: str | os.PathLike[str]) -> Path:
     """Return a path, ``~`` expanded, or raise if it cannot exist."""
     if not isinstance(value, str | os.PathLike) or not os.fspath(value):
         raise TypeError(f"Expected argument `{name}` to be a path but got {value!r}.")
@@ -136,52 +118,52 @@ def check_path(name: str, value: Any) -> Path:
     return path
 
 
-def check_folder(name: str, value: Any, expected: str = "a folder") -> Path:
+def check_folder(name: str, value: str | os.PathLike[str], expected: str = "a folder") -> Path:
     """Return the path of a folder, or raise where there is none."""
-    path = check_path(name, value)
-    if not path.is_dir():
-        raise FileNotFoundError(f"Expected argument `{name}` to name {expected} but there is none at {path}.")
-    return path
+    return _check_there(name, check_path(name, value), Path.is_dir, expected)
 
 
-def check_file(name: str, value: Any, expected: str = "a file") -> Path:
+def check_file(name: str, value: str | os.PathLike[str], expected: str = "a file") -> Path:
     """Return the path of a file, or raise where there is none."""
-    path = check_path(name, value)
-    if not path.is_file():
+    return _check_there(name, check_path(name, value), Path.is_file, expected)
+
+
+def _check_there(name: str, path: Path, is_there: Callable[[Path], bool], expected: str) -> Path:
+    if not is_there(path):
         raise FileNotFoundError(f"Expected argument `{name}` to name {expected} but there is none at {path}.")
     return path
 
 
-def check_flag(name: str, value: Any) -> bool:
+def check_kind(name: str, value: object, kind: type | UnionType, expected: str) -> None:
+    """Raise unless a value is of a kind, or of one of several."""
+    if not isinstance(value, kind):
+        raise TypeError(f"Expected argument `{name}` to be {expected} but got {_value_text(value)}.")
+
+
+def check_flag(name: str, value: object) -> bool:
     """Return a bool, or raise; 0 and 1 are accepted."""
-    if isinstance(value, bool | int | np.bool_ | np.integer) and value in (0, 1):
-        return bool(value)
-    raise TypeError(f"Expected argument `{name}` to be True or False but got {_value_text(value)}.")
+    check_kind(name, value, bool | int | np.bool_ | np.integer, "True or False")
+    return bool(value)
 
 
-def check_callable(name: str, value: Any) -> None:
+def check_callable(name: str, value: object) -> None:
     """Raise unless a value can be called."""
-    if not callable(value):
-        raise TypeError(f"Expected argument `{name}` to be callable but got {type(value).__name__}.")
+    check_kind(name, value, Callable, "callable")  # type: ignore[arg-type]
 
 
-def check_module(name: str, model: Any) -> None:
+def check_module(name: str, model: object) -> None:
     """Raise unless a model is a module."""
-    if not isinstance(model, torch.nn.Module):
-        what = f"the class {model.__name__}" if isinstance(model, type) else type(model).__name__
-        raise TypeError(f"Expected argument `{name}` to be a torch.nn.Module but got {what}.")
+    check_kind(name, model, torch.nn.Module, "a torch.nn.Module")
 
 
-def check_mapping(name: str, value: Any, remedy: str = "") -> Mapping[Any, Any]:
+def check_mapping(name: str, value: object, remedy: str = "") -> Mapping[object, object]:
     """Return a mapping, or raise."""
     if not isinstance(value, Mapping):
-        raise TypeError(
-            f"Expected argument `{name}` to be a dict but got {type(value).__name__}.{remedy and ' '}{remedy}"
-        )
+        raise TypeError(f"Expected argument `{name}` to be a dict but got {type(value).__name__}. {remedy}".rstrip())
     return value
 
 
-def as_list(name: str, value: Any, what: str = "values") -> list[Any]:
+def as_list(name: str, value: Iterable[T], what: str = "values") -> list[T]:
     """Return the items of a sequence, or raise; one text is no sequence of texts."""
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
         raise TypeError(f"Expected argument `{name}` to be a sequence of {what} but got {_value_text(value)}.")
@@ -192,24 +174,19 @@ def check_names(names: Sequence[str] | None, n_concepts: int) -> list[str]:
     """Return L different names: those given, or numbers."""
     if names is None:
         return [f"concept {j}" for j in range(n_concepts)]
-    if isinstance(names, str):
-        raise ValueError(f"Expected argument `names` to be a sequence of {n_concepts} names but got one: {names!r}.")
     if isinstance(names, set | frozenset):
         raise TypeError("Expected argument `names` to be a sequence of names but got a set, which has no order.")
-    listed = as_list("names", names, "names")
-    if any(name is None or isinstance(name, bytes) for name in listed):
-        raise TypeError(f"Expected argument `names` to hold texts but got {listed[:3]}.")
-    listed = [str(name) for name in listed]
-    if any(not name.strip() for name in listed):
-        raise ValueError("Expected argument `names` to hold names but one is empty.")
+    listed = different_names("names", names)
+    if any(not name.strip() for name in listed) or any(name is None or isinstance(name, bytes) for name in names):
+        raise ValueError(f"Expected argument `names` to hold texts that are not empty but got {listed[:3]}.")
     if len(listed) != n_concepts:
         raise ValueError(
             f"Expected argument `names` to hold one name for each of {n_concepts} concepts but got {len(listed)}."
         )
-    return different_names("names", listed)
+    return listed
 
 
-def different_names(name: str, value: Any) -> list[str]:
+def different_names(name: str, value: Iterable[object]) -> list[str]:
     """Return names as texts, or raise where two are one."""
     names = [str(item) for item in as_list(name, value, "names")]
     if twice := sorted(item for item, count in Counter(names).items() if count > 1):
@@ -217,7 +194,7 @@ def different_names(name: str, value: Any) -> list[str]:
     return names
 
 
-def check_size(name: str, value: Any) -> tuple[int, int]:
+def check_size(name: str, value: object) -> tuple[int, int]:
     """Return an image size as two ints, or raise."""
     size = tuple(value) if isinstance(value, Sequence) else ()
     if len(size) != 2 or not all(type(side) is int and side >= 1 for side in size):
@@ -227,7 +204,7 @@ def check_size(name: str, value: Any) -> tuple[int, int]:
     return size[0], size[1]
 
 
-def find_names(argument: str, names: Sequence[str], chosen: Any) -> list[int]:
+def find_names(argument: str, names: Sequence[str], chosen: Chosen | Iterable[Chosen]) -> list[int]:
     """Return the positions of names chosen by name, by pattern (``has_wing_*``) or by number, in this order."""
     values = [chosen] if isinstance(chosen, str | int | np.integer) else as_list(argument, chosen, "names or patterns")
     positions: list[int] = []
@@ -249,8 +226,13 @@ def find_names(argument: str, names: Sequence[str], chosen: Any) -> list[int]:
     return list(dict.fromkeys(positions))
 
 
-def check_finite(name: str, value: Any) -> None:
+def check_finite(name: str, value: object) -> None:
     """Raise if an array holds NaN or infinity, naming the first such entry."""
+    if isinstance(value, torch.Tensor) and value.is_floating_point() and value.numel():
+        # On the tensor's device, and without a mask of its size.
+        low, high = value.detach().aminmax()
+        if low.isfinite() & high.isfinite():
+            return
     array = to_array(name, value)
     # A sum propagates NaN and infinity and needs no mask of the array's size; if it only overflowed, go on below.
     with np.errstate(all="ignore"):
@@ -265,42 +247,13 @@ def check_finite(name: str, value: Any) -> None:
         )
 
 
-def check_kind(name: str, value: Any, kind: Any, expected: str) -> None:
-    """Raise unless a value is of a kind, or of one of several."""
-    if not isinstance(value, kind):
-        raise TypeError(f"Expected argument `{name}` to be {expected} but got {_value_text(value)}.")
+# The name goes with its last caller.
+check_finite_tensor = check_finite
 
 
-def check_numbers(name: str, value: Any) -> np.ndarray:
-    """Return an array of real numbers, or raise."""
-    array = to_numpy(value)
-    try:
-        return array if array.dtype.kind in "biuf" else array.astype(object).astype(np.float64)
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"Expected argument `{name}` to hold numbers but got {value!r:.80}.") from error
-
-
-def check_normalisation(mean: Any, std: Any) -> None:
-    """Raise unless mean and deviation are both None, or have a finite number for each channel, deviations above 0."""
-    arrays = [(name, to_array(name, value)) for name, value in (("mean", mean), ("std", std)) if value is not None]
-    if len(arrays) == 1:
-        lacks = "std" if std is None else "mean"
-        raise ValueError(f"Expected arguments `mean` and `std` together but got `{arrays[0][0]}` without `{lacks}`.")
-    for name, numbers in arrays:
-        check_shape(name, numbers, ("C",), (None,))
-        check_finite(name, numbers)
-    if arrays and not len(arrays[0][1]) == len(arrays[1][1]) > 0:
-        counts = " and ".join(str(len(numbers)) for _, numbers in arrays)
-        raise ValueError(f"Expected arguments `mean` and `std` to have a number for each channel but got {counts}.")
-    if arrays and not (arrays[1][1] > 0).all():
-        raise ValueError(f"Expected argument `std` to be positive but got {std}.")
-
-
-def check_binary(name: str, value: Any) -> None:
+def check_binary(name: str, value: object) -> None:
     """Raise unless every entry is 0 or 1."""
     array = to_array(name, value)
-    if array.dtype.kind == "b":
-        return
     bad = ~((array == 0) | (array == 1))
     if bad.any():
         first = tuple(int(i) for i in np.argwhere(bad)[0])
@@ -311,16 +264,25 @@ def check_binary(name: str, value: Any) -> None:
         )
 
 
-_MASKED = (
-    "without a mask but got a numpy.ma.MaskedArray, whose mask would be lost. Fill it (`array.filled(...)`) or leave "
-    "the masked samples out."
-)
+def check_normalisation(mean: object, std: object) -> None:
+    """Raise unless mean and deviation are both None, or have a finite number for each channel, deviations above 0."""
+    if mean is None and std is None:
+        return
+    if mean is None or std is None:
+        there, lacks = ("std", "mean") if mean is None else ("mean", "std")
+        raise ValueError(f"Expected arguments `mean` and `std` together but got `{there}` without `{lacks}`.")
+    arrays = {"mean": to_array("mean", mean), "std": to_array("std", std)}
+    for name, numbers in arrays.items():
+        check_finite(name, numbers)
+    check_axes(mean=(arrays["mean"], "C"), std=(arrays["std"], "C"))
+    if not arrays["std"].size or not (arrays["std"] > 0).all():
+        raise ValueError(f"Expected argument `std` to be positive, a number for each channel, but got {std}.")
 
 
-def to_numpy(value: Any) -> np.ndarray:
+def to_numpy(value: object) -> np.ndarray:
     """Return an array of a tensor, an array or a sequence, on the CPU and without gradient."""
     if isinstance(value, np.ma.MaskedArray):
-        raise TypeError(f"Expected an array {_MASKED}")
+        raise TypeError("Expected an array without a mask but got a numpy.ma.MaskedArray, whose mask would be lost.")
     if not isinstance(value, torch.Tensor):
         return np.asarray(value)
     detached = value.detach().cpu()
@@ -328,7 +290,7 @@ def to_numpy(value: Any) -> np.ndarray:
     return (detached.float() if detached.dtype == torch.bfloat16 else detached).numpy()
 
 
-def to_array(name: str, value: Any) -> np.ndarray:
+def to_array(name: str, value: object) -> np.ndarray:
     """Return an array of real numbers or bools, as `to_numpy` does, or raise."""
     try:
         array = to_numpy(value)
@@ -344,24 +306,31 @@ def to_array(name: str, value: Any) -> np.ndarray:
     return array
 
 
-def to_tensor(name: str, value: Any) -> torch.Tensor:
-    """Return real numbers as a tensor without gradient; a TypeError if masked or complex. Not copied needlessly."""
-    if isinstance(value, np.ma.MaskedArray):
-        raise TypeError(f"Expected argument `{name}` to be an array {_MASKED}")
+def check_numbers(name: str, value: object) -> np.ndarray:
+    """Return an array of real numbers, also of objects such as those of nullable frames, or raise."""
+    array = to_numpy(value)
     try:
+        return array if array.dtype.kind in "biuf" else array.astype(object).astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"Expected argument `{name}` to hold numbers but got {value!r:.80}.") from error
+
+
+def to_tensor(name: str, value: object) -> torch.Tensor:
+    """Return real numbers as a tensor without gradient; a TypeError if masked or complex. Not copied needlessly."""
+    try:
+        if isinstance(value, np.ma.MaskedArray):
+            to_numpy(value)
         tensor = torch.as_tensor(value).detach()
     except (TypeError, ValueError, RuntimeError) as error:
         raise TypeError(
             f"Expected argument `{name}` to be a tensor or an array of numbers but got {_value_text(value)} ({error})."
         ) from error
     if tensor.is_complex():
-        raise TypeError(
-            f"Expected argument `{name}` to be real but got {tensor.dtype}. Pass its real part or its modulus."
-        )
+        raise TypeError(f"Expected argument `{name}` to be real but got {tensor.dtype}.")
     return tensor
 
 
-def to_class_indices(name: str, value: Any) -> torch.Tensor:
+def to_class_indices(name: str, value: object) -> torch.Tensor:
     """Return class indices as int64, (), (N,) or as they come: also of whole floats, (N, 1) and one-hot (N, K)."""
     values = to_tensor(name, value)
     if values.ndim == 2 and values.shape[1] > 1:
@@ -377,15 +346,6 @@ def to_class_indices(name: str, value: Any) -> torch.Tensor:
     return (values.squeeze(1) if values.ndim == 2 else values).long()
 
 
-def _value_text(value: Any) -> str:
+def _value_text(value: object) -> str:
     """Return a text or a number as it is written, and the kind of anything else."""
     return repr(value) if isinstance(value, str | int | float | complex | None) else type(value).__name__
-
-
-def check_finite_tensor(name: str, value: torch.Tensor) -> None:
-    """Raise as `check_finite` does, but look for NaN and infinity on the tensor's device."""
-    if value.is_floating_point() and value.numel():
-        # Needs no mask of the tensor's size.
-        low, high = value.detach().aminmax()
-        if not (low.isfinite() & high.isfinite()):
-            check_finite(name, value)

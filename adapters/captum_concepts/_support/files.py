@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import re
 import socket
 import stat
@@ -116,7 +117,7 @@ def reason_of(error: BaseException) -> str:
 
 def without_advice(error: BaseException) -> str:
     """Return the text of an error, without PyTorch's advice to unpickle a file anyway."""
-    if "Weights only load failed" not in str(error):
+    if not isinstance(error, pickle.UnpicklingError):
         return str(error)
     return "it is damaged, or holds Python objects, which are never unpickled: save its tensors with safetensors"
 

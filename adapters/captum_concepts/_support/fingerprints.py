@@ -18,7 +18,7 @@ from captum_concepts._support.files import check_plain_file
 PROBE_TEXT = "Red wings, 2 long legs; a beak."
 
 
-def fingerprint_of(*values: Any) -> str:
+def fingerprint_of(*values: object) -> str:
     """Return the SHA-256 of values: what JSON can hold, bytes, arrays, tensors, modules, paths of files; nested."""
     digest = hashlib.sha256()
     for value in values:
@@ -92,7 +92,7 @@ def file_state(path: Path) -> list[int]:
     return [status.st_size, status.st_ino, status.st_mtime_ns, status.st_ctime_ns]
 
 
-def tokenizer_hash(tokenizer: Callable[[list[str]], Any]) -> str:
+def tokenizer_hash(tokenizer: Callable[[list[str]], object]) -> str:
     """Return the fingerprint of a tokenizer: its kind, and the tokens of a sentence."""
     tokens = tokenizer([PROBE_TEXT])
     tokens = tokens if isinstance(tokens, Tensor) else getattr(tokens, "input_ids", tokens)

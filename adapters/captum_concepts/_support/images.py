@@ -21,8 +21,8 @@ FORMATS = ("JPEG", "PNG", "WEBP", "BMP", "TIFF", "GIF", "PPM", "JPEG2000")
 _ORIENTATION = 0x0112
 
 
-class Head(NamedTuple):
-    """What the head of an image file tells: (height, width) of the pixels stored, and how EXIF turns them, 1 to 8."""
+class ImageHeader(NamedTuple):
+    """What the header of an image file tells: (height, width) of the pixels stored, and how EXIF turns them, 1 to 8."""
 
     stored: tuple[int, int]
     orientation: int
@@ -60,14 +60,14 @@ def load_pixels(path: Path, mode: str = "RGB", noun: str = "Image") -> np.ndarra
     raise ValueError(f"Expected image {path} to have 8 bits per channel but got mode {deep!r}. Convert it to 8 bits.")
 
 
-def image_head(path: Path) -> Head:
-    """Read the head of an image file; ValueError if it is no image."""
+def image_head(path: Path) -> ImageHeader:
+    """Read the header of an image file; ValueError if it is no image."""
     with open_image(path) as image:
-        return Head((image.height, image.width), _orientation(image))
+        return ImageHeader((image.height, image.width), _orientation(image))
 
 
 def image_size(path: Path) -> tuple[int, int]:
-    """Read height and width of the image that `load_image` gives from the head of its file."""
+    """Read height and width of the image that `load_image` gives from the header of its file."""
     (height, width), orientation = image_head(path)
     return (width, height) if orientation >= 5 else (height, width)
 
@@ -81,7 +81,7 @@ def turn_upright(pixels: np.ndarray, orientation: int) -> np.ndarray:
     return pixels.swapaxes(0, 1) if orientation >= 5 else pixels
 
 
-def turn_points(points: np.ndarray, head: Head) -> np.ndarray:
+def turn_points(points: np.ndarray, head: ImageHeader) -> np.ndarray:
     """Move points (..., 2), each (x, y) in pixels as stored, to where `turn_upright` puts their pixels."""
     (height, width), orientation = head
     x, y = points[..., 0], points[..., 1]

@@ -5,14 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, TypeVar
 
 from tqdm.auto import tqdm
 
 from captum_concepts._support.files import printable
 
+T = TypeVar("T")
 
-def progress(iterable: Iterable[Any] | None = None, description: str = "", *, show: bool, **settings: Any) -> Any:
+
+def progress(iterable: Iterable[T] | None = None, description: str = "", *, show: bool, **settings: object) -> Any:
     """Return a bar of tqdm over an iterable: a widget in notebooks, silent where the stream is no terminal."""
     return tqdm(iterable, printable(description), **{"disable": None if show else True, "leave": False} | settings)
 

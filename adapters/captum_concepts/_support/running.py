@@ -40,13 +40,13 @@ def first_floating(module: nn.Module) -> Tensor | None:
     return None
 
 
-def device_of(module: Any, default: torch.device | None = None) -> torch.device:
+def device_of(module: object, default: torch.device | None = None) -> torch.device:
     """Return the device of a module; without parameters and buffers the default, which is the CPU."""
-    reference = first_floating(module) if hasattr(module, "parameters") else None
+    reference = first_floating(module) if isinstance(module, nn.Module) else None
     return (default or torch.device("cpu")) if reference is None else reference.device
 
 
-def to_model(model: nn.Module, array: Any) -> Tensor:
+def to_model(model: nn.Module, array: object) -> Tensor:
     """Put an array on a model's device, in its precision; without parameters, on the CPU in float32."""
     reference = first_floating(model)
     if reference is None:
@@ -66,13 +66,13 @@ def at_least_float32(values: Tensor) -> Tensor:
     return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
 
 
-def without_autocast(device: torch.device) -> AbstractContextManager[Any]:
+def without_autocast(device: torch.device) -> AbstractContextManager[object]:
     """Switch autocast off, so that it does not round the products that ranks depend on."""
     available = torch.amp.is_autocast_available(device.type)
     return torch.autocast(device.type, enabled=False) if available else nullcontext()
 
 
-def tensor_output(output: Any, source: str = "the model") -> Tensor:
+def tensor_output(output: object, source: str = "the model") -> Tensor:
     """Return the tensor a model gives: itself, its `.logits`, or the first tensor of a tuple, list or mapping."""
     # A tuple or list of maps (N, d, h, w) alone, as timm's ``features_only=True`` gives it, is a pyramid, whose
     # last and deepest maps are returned.
@@ -97,7 +97,7 @@ def tensor_output(output: Any, source: str = "the model") -> Tensor:
 
 
 @contextmanager
-def evaluation_mode(*modules: Any) -> Iterator[None]:
+def evaluation_mode(*modules: object) -> Iterator[None]:
     """Put modules into eval mode, and every part back into its own mode afterwards, also after an interrupt."""
     parts = [part for module in modules if isinstance(module, nn.Module) for part in module.modules()]
     modes = [(part, part.training) for part in parts if hasattr(part, "training")]
@@ -113,10 +113,7 @@ def evaluation_mode(*modules: Any) -> Iterator[None]:
                 part.training = training
 
 
-# Nothing has to wait any longer: the name goes with its last caller, `studies.concepts`.
-
-
-def predict_logits(model: nn.Module, inputs: Any, **kwargs: Any) -> Tensor:
+def predict_logits(model: nn.Module, inputs: object, **kwargs: object) -> Tensor:
     """Return a model's outputs for a batch, without gradient and on its device."""
     with torch.no_grad():
         return tensor_output(model(to_model(model, inputs), **kwargs))

@@ -6,6 +6,7 @@ import base64
 import functools
 import io
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from html import escape
@@ -31,14 +32,14 @@ def one_line(value: Any) -> str:
     return describe(value, **{name: getattr(value, name) for name in names})
 
 
-def describe(value: Any, /, *facts: str, **settings: Any) -> str:
+def describe(value: object, /, *facts: str, **settings: object) -> str:
     """Return the class of an object with facts about it and its settings; those that are None are left out."""
     parts = [f"{name}={show_value(setting)}" for name, setting in settings.items() if setting is not None]
     line = f"{type(value).__name__}({', '.join([*(clip_text(fact, LINE) for fact in facts), *parts])})"
     return line if len(line) <= LINE else f"{line[: LINE - 4]}...)"
 
 
-def show_value(value: Any) -> str:
+def show_value(value: object) -> str:
     """Return a value as a line shows it: of arrays the shape, of modules and functions the name."""
     shape = getattr(value, "shape", None)
     if isinstance(shape, tuple) and shape:  # arrays, tensors and tables
@@ -79,6 +80,11 @@ def _list_items(first: list[str], length: int, brackets: str) -> str:
 def clip_text(text: str, length: int) -> str:
     """Truncate a text to `length` characters."""
     return text if len(text) <= length else f"{text[: length - 3]}..."
+
+
+def readable_name(name: str) -> str:
+    """Return the name of a concept as pictures show it: "bill shape: needle" for "has_bill_shape::needle"."""
+    return re.sub(r"\bhas_", "", name).replace("::", ": ").replace("_", " ")
 
 
 def signed_text(number: float, digits: int = 1) -> str:

@@ -2,23 +2,50 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from captum_concepts._support.checks import to_tensor
+from captum_concepts._support.checks import check_finite, check_whole, to_tensor
 from captum_concepts._support.running import evaluation_mode, floating_images, keep_numpy_state, to_model
 from captum_concepts.backbones.embedding import read_batch
-from captum_concepts.backbones.pooling import Pooling
+from captum_concepts.backbones.pooling import Maps, Pool, Pooling, resolve_stages
+from captum_concepts.bank.files import BankContents
+
+if TYPE_CHECKING:
+    from captum_concepts.backbones.backbone import Backbone
 
 #: Largest number of places of the maps, drawn evenly over images.
 MAX_PLACES = 50_000
 
 
+def fit_activations(
+    backbone: nn.Module | Backbone,
+    images: Tensor | np.ndarray | Iterable[Any],
+    n_concepts: int,
+    pool: Pool,
+    maps: Maps | None,
+    batch_size: int,
+    seed: int,
+) -> BankContents:
+    """Factorise the activations of images into directions, with boundaries through the mean embedding."""
+    check_whole("n_concepts", n_concepts, 1)
+    features, pooling = resolve_stages(backbone, pool, maps, "backbone")
+    places, embeddings = activations(features, pooling, images, batch_size)
+    check_finite("images", places)
+    cavs = nn.functional.normalize(factorise(places, n_concepts, seed), dim=1)
+    names = [f"concept {number}" for number in range(1, n_concepts + 1)]
+    settings = {"method": "nmf", "seed": int(seed), "places": len(places)}
+    return BankContents({"cavs": cavs, "intercepts": -cavs @ embeddings.mean(0)}, names, settings)
+
+
 @torch.no_grad()
-def activations(features: nn.Module, pooling: Pooling, images: Any, batch_size: int) -> tuple[Tensor, Tensor]:
+def activations(
+    features: nn.Module, pooling: Pooling, images: Tensor | np.ndarray | Iterable[Any], batch_size: int
+) -> tuple[Tensor, Tensor]:
     """Return places of the maps (n, d) and embeddings (N, d) of images, or of the batches of a loader."""
     in_memory = isinstance(images, Tensor | np.ndarray)
     batches = to_tensor("images", images).split(batch_size) if in_memory else images

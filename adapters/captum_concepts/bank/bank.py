@@ -5,8 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import os
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -18,35 +17,22 @@ from torch import Tensor, nn
 from captum_concepts._support.checks import (
     as_list,
     check_axes,
-    check_binary,
-    check_finite_tensor,
-    check_folder,
+    check_finite,
     check_names,
     check_range,
-    check_whole,
     find_names,
-    to_array,
     to_tensor,
 )
 from captum_concepts._support.files import shorten
 from captum_concepts._support.running import warn_user
 from captum_concepts._support.shown import bank_html, describe, show_value
-from captum_concepts.backbones.embedding import embed_batches
-from captum_concepts.backbones.pooling import Maps, Pool, resolve_stages
-from captum_concepts.bank.activations import activations, factorise
-from captum_concepts.bank.directions import (
-    HOLD_BACK,
-    WEAK,
-    Fitting,
-    as_embeddings,
-    fit_directions,
-    list_first,
-    weak_concepts,
-)
-from captum_concepts.bank.files import P_VALUES, TENSORS, BankContents, read_bank, write_bank
-from captum_concepts.bank.folders import find_concept_folders, fit_folders, image_loader, warn_without_transform
-from captum_concepts.bank.learnable import MIN_IMAGES, Learnable, find_learnable
-from captum_concepts.bank.texts import embed_texts
+from captum_concepts.backbones.pooling import Maps, Pool
+from captum_concepts.bank.activations import fit_activations
+from captum_concepts.bank.directions import HOLD_BACK, WEAK, Fitting, list_first, random_directions, weak_concepts
+from captum_concepts.bank.files import ALL_TENSORS, BankContents, read_bank, write_bank
+from captum_concepts.bank.folders import Transform, fit_folders
+from captum_concepts.bank.learnable import MIN_IMAGES, Learnable, fit_labels, fit_learnable
+from captum_concepts.bank.texts import Tokenizer, fit_texts
 
 if TYPE_CHECKING:
     from captum.concept import CAV
@@ -57,7 +43,7 @@ if TYPE_CHECKING:
 class ConceptBank:
     """Concept activation vectors (CAVs), one for each concept.
 
-    A bank is a plain value: all methods that change something return a new one.
+    A bank is a plain value: all methods that change something return a new one. Its attributes have the names below.
 
     Parameters
     ----------
@@ -68,34 +54,14 @@ class ConceptBank:
     names : sequence of str, optional
         L different names; "concept 0", "concept 1", ... by default.
     train_accuracy : Tensor or array, optional
-        (L,), balanced accuracy (mean of the shares of samples with and without the concept that are on the right
-        side of its boundary) among those it was fitted on; NaN where unknown.
+        (L,), balanced accuracy (chance is .5) among the samples that it was fitted on; NaN where unknown.
     test_accuracy : Tensor or array, optional
         The same among samples held back.
     p_values : Tensor or array, optional
-        (L,), those of `from_folders`; NaN where unknown.
+        (L,), how likely random images were to be separated from others as well as the concept is (`from_folders`); NaN
+        where unknown. `PostHocCBM` does not keep them.
     settings : mapping, optional
-        How the bank was made; kept with it in files.
-
-    Attributes
-    ----------
-    cavs : Tensor
-        (L, d).
-    intercepts : Tensor
-        (L,).
-    names : list of str
-        L names.
-    train_accuracy : Tensor
-        (L,), NaN where unknown.
-    test_accuracy : Tensor
-        (L,), NaN where unknown.
-    p_values : Tensor
-        (L,), how likely random images were to be separated from others as well as the concept is; NaN where unknown.
-        `PostHocCBM` does not keep them.
-    settings : dict
-        What JSON can hold.
-    weak : list of str
-        Names of concepts whose `test_accuracy` is below .6, chance being .5: their directions say little.
+        How the bank was made, as JSON can hold it; kept with it in files.
 
     Raises
     ------
@@ -122,7 +88,7 @@ class ConceptBank:
         train_accuracy: Tensor | ArrayLike | None = None,
         test_accuracy: Tensor | ArrayLike | None = None,
         p_values: Tensor | ArrayLike | None = None,
-        settings: Mapping[str, Any] | None = None,
+        settings: Mapping[str, object] | None = None,
     ) -> None:
         rows = to_tensor("cavs", cavs)
         if rows.dtype == torch.bool:
@@ -132,8 +98,8 @@ class ConceptBank:
             raise ValueError(f"Expected argument `cavs` to hold at least one number but got {tuple(rows.shape)}.")
         self.cavs = rows.clone() if rows.is_floating_point() else rows.float()
         self.intercepts = self._per_concept("intercepts", intercepts, 0.0)
-        check_finite_tensor("cavs", self.cavs)
-        check_finite_tensor("intercepts", self.intercepts)
+        check_finite("cavs", self.cavs)
+        check_finite("intercepts", self.intercepts)
         self.train_accuracy = self._per_concept("train_accuracy", train_accuracy, math.nan)
         self.test_accuracy = self._per_concept("test_accuracy", test_accuracy, math.nan)
         self.p_values = self._per_concept("p_values", p_values, math.nan)
@@ -148,6 +114,11 @@ class ConceptBank:
         if math.isnan(default) and ((tensor < 0) | (tensor > 1)).any():
             raise ValueError(f"Expected argument `{name}` to lie in [0, 1], with NaN where unknown, but got {tensor}.")
         return tensor.to(self.cavs, copy=True)
+
+    @classmethod
+    def of_contents(cls, contents: BankContents) -> Self:
+        """Return the bank of what a fit or a file gives."""
+        return cls(**contents.tensors, names=contents.names, settings=contents.settings)
 
     @classmethod
     def fit(
@@ -168,20 +139,16 @@ class ConceptBank:
     ) -> Self:
         r"""Learn one direction for each concept from images with and without it.
 
-        For each concept `n_pos` images that show it and `n_neg` that do not are drawn without replacement; at
-        least a share `hold_back` of the images of either side, and at least one, is held back to test it on (a
-        side's only image is drawn). Of those drawn,
+        For each concept `n_pos` images that show it and `n_neg` that do not are drawn without replacement; at least a
+        share `hold_back` of the images of either side, and at least one, is held back to test it on.
 
         - "svm" takes the normal and the intercept of a linear SVM, as post-hoc CBM does;
-        - "mean" is FastCAV: the mean of the positives less the mean of all drawn (its global mean is that of concept
-          and random images together), with no solver and all concepts in one product. The
-          intercept puts the boundary midway between the two class means along the direction; FastCAV puts
-          it through the global mean, which is the same where as many of either kind were drawn.
+        - "mean" is FastCAV: the mean of the positives less the mean of all drawn, with no solver and all concepts in
+          one product. The intercept puts the boundary midway between the two class means along the direction; FastCAV
+          puts it through the global mean, which is the same where as many of either kind were drawn.
 
-        Either way images with the concept score positive. A concept with fewer than `min_images` images with it, or
-        without it, cannot be learned and is left out. One warning each names concepts left out, concepts with fewer
-        images than requested, concepts with the same labels on all images, whose directions are the same, and concepts
-        that are hardly recognised on the images held back (`weak`).
+        Images with the concept score positive. One warning each names concepts left out (`min_images`), with fewer
+        images than requested, with the same labels on all images, and hardly recognised on images held back (`weak`).
 
         Parameters
         ----------
@@ -213,8 +180,7 @@ class ConceptBank:
         Returns
         -------
         ConceptBank
-            On the device of the features, in their type (half precision becomes float32). Accuracies are
-            balanced, of all images drawn and of all images left; NaN where a side has none left. Its
+            On the device of the features, in their type (half precision becomes float32). Accuracies are balanced;
             ``settings["left_out"]`` names the concepts left out, where there are any.
 
         Raises
@@ -223,27 +189,15 @@ class ConceptBank:
             If shapes do not fit each other, an embedding is not finite, a label is not 0 or 1, a setting is out of
             range, no concept is named so, or none can be learned.
         """
-        x, present = as_embeddings(features), to_array("labels", labels)
-        check_axes(features=(x, "N d"), labels=(present, "N L"))
-        check_finite_tensor("features", x)
-        check_binary("labels", present)
         fitting = Fitting(method, n_pos, n_neg, C, seed, hold_back).check()
-        learnable = find_learnable(present, names, concepts, min_images)
-        learnable.warn()
-        return cls.fit_learnable(x, present.astype(bool), learnable, fitting, display_progressbar)
+        return cls.of_contents(fit_labels(features, labels, names, concepts, min_images, fitting, display_progressbar))
 
     @classmethod
     def fit_learnable(
         cls, features: Tensor, present: np.ndarray, learnable: Learnable, fitting: Fitting, display_progressbar: bool
     ) -> Self:
         """Fit the concepts found, of samples and with settings that are checked."""
-        fitted = fit_directions(
-            features, present[:, learnable.positions], learnable.names, fitting, display_progressbar
-        )
-        settings = fitting.settings()
-        if learnable.left_out:
-            settings["left_out"] = learnable.left_out
-        return cls(**fitted._asdict(), names=learnable.names, settings=settings)
+        return cls.of_contents(fit_learnable(features, present, learnable, fitting, display_progressbar))
 
     @classmethod
     def from_folders(
@@ -251,7 +205,7 @@ class ConceptBank:
         backbone: nn.Module | Backbone,
         root: str | os.PathLike[str],
         *,
-        transform: Callable[[Any], Any] | None = None,
+        transform: Transform | None = None,
         pool: Pool = "mean",
         maps: Maps | None = None,
         random: str = "random",
@@ -274,15 +228,11 @@ class ConceptBank:
             root/striped/negative/*.jpg    root/dotted/*.jpg     root/random_0/*.jpg    or root/random/0/*.jpg
             root/dotted/positive/*.jpg     root/random/*.jpg     root/random_1/*.jpg       root/random/1/*.jpg
 
-        A concept is fitted as by `ConceptBank.fit` on its images and those without it, never on other concepts'. Of
-        several random sets, images are drawn from all together.
-
-        With five random sets or more, `p_values` say whether a concept is separated from random images better
-        than random images are from each other: the mean held-out accuracy of the concept against each set, among the
-        same mean of each random set in its place against the others. The test is a one-sided t-test of one more value,
-        not Captum's and TCAV's practice of Welch's test over repetitions: those all share the concept's images, so that
-        any set of images comes out as significant if only there are random sets enough. With many concepts some have
-        small p-values by chance. What a class makes of a concept is another question: `tcav_folders`.
+        A concept is fitted as by `ConceptBank.fit` on its images and those without it, never on other concepts'.
+        With five random sets or more, `p_values` say whether a concept is separated from random images better than
+        random images are from each other: the mean held-out accuracy of the concept against each set, among the same
+        mean of each random set in its place against the others, by a one-sided t-test of one more value. What a class
+        makes of a concept is another question: `tcav_folders`.
 
         Parameters
         ----------
@@ -291,9 +241,8 @@ class ConceptBank:
         root : path
             The folder. Other files than images, and hidden ones, are ignored.
         transform : callable, optional
-            From an upright RGB image of Pillow to a tensor (C, H, W) as the backbone expects it: the
-            preprocessing of torchvision's weights, of timm or open_clip. By default images are (3, H, W) in [0, 1]
-            and of one size, of which a warning reminds.
+            From an upright RGB image of Pillow to a tensor (C, H, W). By default images are (3, H, W) in [0, 1] and of
+            one size, of which a warning reminds.
         pool : "mean" or callable
             As in `PostHocCBM`.
         maps : callable, optional
@@ -322,8 +271,7 @@ class ConceptBank:
         Returns
         -------
         ConceptBank
-            On the device of the backbone, named after the folders. Its `settings` tell the folder, the number of
-            random sets and, as "random_accuracy", how well those are separated from each other.
+            On the device of the backbone, named after the folders; `settings` tell how well random sets are separated.
 
         Raises
         ------
@@ -342,38 +290,19 @@ class ConceptBank:
         >>> bank = ConceptBank.from_folders(backbone, "concepts", transform=to_tensor)
         >>> bank.names  # the folders in "concepts", without those of random images
         ['dotted', 'striped']
-        >>> significant = bank.p_values < 0.05  # bank.select(significant) keeps these
-        >>> significant.shape
-        torch.Size([2])
         """
-        root = check_folder("root", root, "a folder with one folder of images for each concept")
         fitting = Fitting(method, n_pos, n_neg, C, seed, hold_back).check()
-        module, pooling = resolve_stages(backbone, pool, maps, "backbone")
-        folders = find_concept_folders(root, random)
-        if transform is None:
-            warn_without_transform(backbone)
-        paths = folders.paths()
-        loader = image_loader(paths, transform, batch_size, num_workers)
-        features = as_embeddings(embed_batches(module, pooling, loader, 1, display_progressbar).features)
-        bad = [path for path, row in zip(paths, features.isfinite().all(1).tolist(), strict=True) if not row]
-        if bad:
-            raise ValueError(
-                f"Expected argument `backbone` to give finite embeddings but it gives NaN or infinity for {len(bad)} "
-                f"of {len(paths)} images, {bad[0]} for one. Is `transform` the one that it was trained with?"
+        return cls.of_contents(
+            fit_folders(
+                backbone, root, fitting, transform, pool, maps, random, batch_size, num_workers, display_progressbar
             )
-        fitted = fit_folders(folders, dict(zip(paths, features, strict=True)), fitting, display_progressbar)
-        settings = fitting.settings() | {"folder": root.resolve().name, "random": random}
-        settings["random_sets"] = len(folders.random_sets)
-        if not math.isnan(fitted.random_accuracy):
-            settings["random_accuracy"] = fitted.random_accuracy
-        names = [concept.name for concept in folders.concepts]
-        return cls(**fitted.directions._asdict(), names=names, p_values=fitted.p_values, settings=settings)
+        )
 
     @classmethod
     def from_text(
         cls,
         model: nn.Module,
-        tokenizer: Callable[..., Any],
+        tokenizer: Tokenizer,
         prompts: Sequence[str],
         names: Sequence[str] | None = None,
         batch_size: int = 256,
@@ -388,9 +317,8 @@ class ConceptBank:
             With ``encode_text(tokens)`` giving (n, d), as the models of open_clip, or ``get_text_features``, as
             CLIP and SigLIP of transformers. It runs in eval mode and without gradient, and is left as it was.
         tokenizer : callable
-            List of texts to tokens (n, length), as ``open_clip.get_tokenizer`` gives it; for a model of transformers
-            its tokenizer or processor (texts are cut, and for SigLIP filled up, to the length of the model), or what
-            gives tokens or a mapping of arguments.
+            List of texts to tokens (n, length), as ``open_clip.get_tokenizer`` gives it, or a tokenizer or processor of
+            transformers, which cuts texts to the length of the model.
         prompts : sequence of str
             L texts.
         names : sequence of str, optional
@@ -398,8 +326,7 @@ class ConceptBank:
         batch_size : int
             Batch size of texts.
         templates : sequence of str, optional
-            Texts with ``{}``, "a photo of a {}." for instance. Each prompt is put into each; their embeddings are
-            brought to length 1, averaged, and brought to length 1 again, as in CLIP's zero-shot classification.
+            Texts with ``{}`` where the prompt goes; the embeddings are averaged, as in CLIP's zero-shot classification.
 
         Returns
         -------
@@ -413,69 +340,36 @@ class ConceptBank:
         TypeError
             If `model` has neither method, or `prompts` or `templates` is one text.
         """
-        prompts = as_list("prompts", prompts, "texts")
-        templates = None if templates is None else as_list("templates", templates, "texts")
-        if not prompts or templates == []:
-            raise ValueError("Expected arguments `prompts` and `templates` to hold at least one text but one is empty.")
-        names = check_names(prompts if names is None else names, len(prompts))
-        rows = embed_texts(model, tokenizer, prompts, templates, batch_size)
-        settings: dict[str, Any] = {"method": "text"}
-        if templates is not None:
-            settings["templates"] = templates
-        return cls(rows, names=names, settings=settings)
+        return cls.of_contents(fit_texts(model, tokenizer, prompts, names, batch_size, templates))
 
     @classmethod
     def from_captum(
         cls,
-        cavs: CAV | Sequence[CAV] | Mapping[str, Any],
+        cavs: CAV | Sequence[CAV] | Mapping[str, CAV | Mapping[str, CAV]],
         names: Sequence[str] | None = None,
         *,
         concept: int | str = 0,
         layer: str | None = None,
     ) -> Self:
-        """Take the concept activation vectors that Captum has trained.
+        """Take the concept activation vectors (`captum.concept.CAV`) that Captum has trained, one of each experiment.
 
-        Captum keeps one row of weights for each concept of an experiment, in the order of
-        ``stats["classes"]`` (concept ids) and pointing towards that concept, also where there are only two.
-        The row of the chosen concept is taken. Captum keeps no intercept: it is 0 here, so that margins are
-        those of a boundary through the origin.
-
-        Parameters
-        ----------
-        cavs : CAV, sequence of CAV, or mapping
-            `captum.concept` objects, or a TCAV's ``cavs`` (experiment to layer to CAV).
-        names : sequence of str, optional
-            L names; those of the chosen concepts by default.
-        concept : int or str
-            Which concept of each experiment: its position in ``cav.concepts`` (the first by default) or its
-            name.
-        layer : str, optional
-            Which layer, where the mapping holds several.
-
-        Returns
-        -------
-        ConceptBank
-            One concept for each experiment. Accuracies are unknown (NaN): with two concepts,
-            ``stats["accs"]`` of Captum 0.9.0 is only the share of the one with the lower id.
-
-        Raises
-        ------
-        ValueError
-            If a CAV is not trained, lacks the concept, or the CAVs are of different layers or widths.
-        TypeError
-            If an object is not a CAV.
+        `cavs` is one, a sequence, or a TCAV's ``cavs`` (experiment to layer to CAV), of which `layer` chooses a layer.
+        Captum keeps one row of weights for each concept of an experiment; that of `concept` is taken, by its position
+        in ``cav.concepts`` or its name. Captum keeps no intercept: it is 0 here, so that margins are those of a
+        boundary through the origin. Accuracies are unknown (NaN). A ValueError is raised if a CAV is not trained, lacks
+        the concept, or the CAVs are of different layers or widths, and a TypeError if one is no CAV.
         """
+        # Captum takes a second to load, and few need it.
         from captum_concepts.bank.cavs import read_cavs
 
-        found_layer, own_names, rows = read_cavs(cavs, concept, layer)
-        settings = {"method": "captum", "layer": found_layer}
-        return cls(rows, names=own_names if names is None else names, settings=settings)
+        contents = read_cavs(cavs, concept, layer)
+        return cls.of_contents(contents if names is None else contents._replace(names=names))
 
     @classmethod
     def from_activations(
         cls,
         backbone: nn.Module | Backbone,
-        images: Tensor | ArrayLike | Iterable[Any],
+        images: Tensor | np.ndarray | Iterable[Any],
         n_concepts: int,
         *,
         pool: Pool = "mean",
@@ -486,9 +380,7 @@ class ConceptBank:
         """Find concepts without labels: directions that the activations of images are made of.
 
         The non-negative matrix factorisation (NMF) of CRAFT (Fel et al. 2023), over all places of the maps, by
-        scikit-learn; activations must be at least 0. Concepts have no names: `show_top_images` shows what each
-        detects. Boundaries go through the mean embedding, so that about half of the images are on either side. `CLM`,
-        `MCS` and `Faithfulness` need no labels.
+        scikit-learn; `show_top_images` shows what each detects. Boundaries go through the mean embedding.
 
         Parameters
         ----------
@@ -515,50 +407,24 @@ class ConceptBank:
         Raises
         ------
         ValueError
-            If there are no images, activations are negative or not finite, or there are fewer places or dimensions than
-            concepts.
+            If there are no images, activations are below 0 or not finite, or there are fewer dimensions than concepts.
 
         Examples
         --------
         >>> import torch
         >>> from torch import nn
-        >>> from captum_concepts import ConceptBank, show_top_images
-        >>> model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU())
-        >>> images = torch.rand(6, 3, 16, 16)
-        >>> bank = ConceptBank.from_activations(model, images, 3)
-        >>> bank.names
+        >>> from captum_concepts import ConceptBank
+        >>> backbone = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU())
+        >>> ConceptBank.from_activations(backbone, torch.rand(6, 3, 16, 16), 3).names
         ['concept 1', 'concept 2', 'concept 3']
-        >>> figure, axes = show_top_images(model, images, "concept 3", layer="1", bank=bank)
         """
-        check_whole("n_concepts", n_concepts, 1)
-        features, pooling = resolve_stages(backbone, pool, maps, "backbone")
-        places, embeddings = activations(features, pooling, images, batch_size)
-        check_finite_tensor("images", places)
-        cavs = nn.functional.normalize(factorise(places, n_concepts, seed), dim=1)
-        names = [f"concept {number}" for number in range(1, n_concepts + 1)]
-        settings = {"method": "nmf", "seed": int(seed), "places": len(places)}
-        return cls(cavs, -cavs @ embeddings.mean(0), names, settings=settings)
+        return cls.of_contents(fit_activations(backbone, images, n_concepts, pool, maps, batch_size, seed))
 
     def to_captum(self, layer: str) -> list[CAV]:
-        """Return the concepts as Captum's objects, the reverse of `from_captum`.
+        """Return the concepts as Captum's `CAV` objects at a layer of this name, the reverse of `from_captum`.
 
-        Parameters
-        ----------
-        layer : str
-            Name of the layer that the concepts are of, which Captum keeps with them.
-
-        Returns
-        -------
-        list of captum.concept.CAV
-            One for each concept, on the CPU: an experiment of the concept, whose row is the direction, and of "not" it,
-            whose row is the opposite. Captum keeps no intercepts, and of accuracies nothing is written.
-
-        Examples
-        --------
-        >>> from captum_concepts import ConceptBank
-        >>> bank = ConceptBank([[1.0, 0.0]], names=["striped"])
-        >>> bank.to_captum("layer4")[0].concepts[0].name
-        'striped'
+        Each is of an experiment of the concept, whose row is the direction, and of "not" it, whose row is the opposite.
+        They are on the CPU, without intercepts and accuracies.
         """
         from captum_concepts.bank.cavs import write_cavs
 
@@ -574,72 +440,20 @@ class ConceptBank:
         *,
         mean: Tensor | ArrayLike | None = None,
     ) -> Self:
-        """Draw random directions: the baseline that a bank of concepts has to beat.
+        """Draw L random directions of d dimensions and length 1: the baseline that a bank of concepts has to beat.
 
-        One draw is one observation of chance; compare with many seeds.
-
-        Parameters
-        ----------
-        n_concepts : int
-            L.
-        n_features : int
-            d, the width of the embeddings.
-        names : sequence of str, optional
-            L names, those of the concepts whose place the directions take; numbered by default.
-        seed : int
-            Random seed of the draw; the global generators are not used.
-        mean : Tensor, optional
-            (d,), the mean embedding: each boundary goes through it, so that about half of all images are on
-            either side. Device and type are those of the bank. By default boundaries go through the origin.
-
-        Returns
-        -------
-        ConceptBank
-            L directions, evenly spread over the sphere, of length 1.
-
-        Raises
-        ------
-        ValueError
-            If a number is too small, or `names` or `mean` do not fit.
+        One draw is one observation of chance; compare with many seeds. Each boundary goes through the `mean` embedding
+        (d,), whose device and type the bank has, so that half of all images are on either side, or the origin.
         """
-        check_whole("n_concepts", n_concepts, 1)
-        check_whole("n_features", n_features, 1)
-        centre = torch.zeros(n_features) if mean is None else as_embeddings(mean, "mean")
-        check_axes(mean=(centre, f"{n_features}"))
-        check_finite_tensor("mean", centre)
-        directions = np.random.default_rng(seed).standard_normal((n_concepts, n_features))
-        cavs = nn.functional.normalize(torch.as_tensor(directions).to(centre), dim=1)
-        return cls(cavs, -cavs @ centre, names, settings={"method": "random", "seed": int(seed)})
+        return cls.of_contents(random_directions(n_concepts, n_features, names, seed, mean))
 
     @classmethod
     def join(cls, banks: Iterable[ConceptBank], names: Sequence[str] | None = None) -> Self:
-        """Put the concepts of several banks into one.
+        """Put the concepts of several banks, fitted on the embeddings of one backbone, into one.
 
-        Parameters
-        ----------
-        banks : sequence of ConceptBank
-            Banks of one width, fitted on the embeddings of one backbone.
-        names : sequence of str, optional
-            Names of all concepts in the order of the banks; by default they keep theirs.
-
-        Returns
-        -------
-        ConceptBank
-            On the device of the first, with the accuracies and p-values of all. Settings that are the same in all
-            stay as they are; else "method" is "joined" and "banks" has those of each.
-
-        Raises
-        ------
-        ValueError
-            If there are none, they differ in width, or a name occurs twice.
-
-        Examples
-        --------
-        >>> from captum_concepts import ConceptBank
-        >>> colours = ConceptBank([[1.0, 0.0]], names=["red"])
-        >>> shapes = ConceptBank([[0.0, 2.0]], names=["long"])
-        >>> ConceptBank.join([colours, shapes]).names
-        ['red', 'long']
+        It is on the device of the first, with the accuracies and p-values of all; `names` replaces those of all
+        concepts. Settings that are the same in all stay as they are; else "method" is "joined" and "banks" has those of
+        each. A ValueError is raised if there are no banks, they differ in width, or a name occurs twice.
         """
         parts = [*banks]
         if not parts:
@@ -650,22 +464,12 @@ class ConceptBank:
                 f"Expected argument `banks` to hold banks of one width, that of the embeddings of one backbone, but "
                 f"got {widths}."
             )
-        all_names = [name for part in parts for name in part.names]
-        twice = sorted(name for name, count in Counter(all_names).items() if count > 1)
-        if names is None and twice:
-            raise ValueError(
-                f"Expected argument `banks` to have concepts of different names but "
-                f"{list_first([*map(repr, twice)])} occur more than once. Rename them first "
-                "(`bank.rename({'old': 'new'})`), or pass `names`."
-            )
-        tensors = {
-            name: torch.cat([getattr(part, name).to(parts[0].device) for part in parts])
-            for name in (*TENSORS, P_VALUES)
-        }
+        tensors = {name: torch.cat([getattr(part, name).to(parts[0].device) for part in parts]) for name in ALL_TENSORS}
         settings = [part.settings for part in parts]
         same = all(part.settings == settings[0] for part in parts)
         joined = settings[0] if same else {"method": "joined", "banks": settings}
-        return cls(**tensors, names=all_names if names is None else names, settings=joined)
+        own_names = [name for part in parts for name in part.names]
+        return cls(**tensors, names=own_names if names is None else names, settings=joined)
 
     @property
     def norms(self) -> Tensor:
@@ -705,50 +509,28 @@ class ConceptBank:
         return bank_html(self)
 
     def index(self, name: str) -> int:
-        """Return the position of a concept, by name.
-
-        Parameters
-        ----------
-        name : str
-            Of the concept.
-
-        Returns
-        -------
-        int
-            From 0.
-
-        Raises
-        ------
-        ValueError
-            If there is no such concept; the message lists the nearest names.
-        """
+        """Return the position of a concept, from 0; a ValueError names the nearest if there is none of this name."""
         if name not in self.names:
-            raise self._unknown_name("argument `name` to be that of a concept", name)
+            near = difflib.get_close_matches(name, self.names, n=3, cutoff=0.4) or self.names[:3]
+            raise ValueError(
+                f"Expected the name of a concept but none is named {name!r}. The nearest of the {len(self)} are {near}."
+            )
         return self.names.index(name)
 
-    def _unknown_name(self, expected: str, name: Any) -> ValueError:
-        near = difflib.get_close_matches(str(name), self.names, n=3, cutoff=0.4) or self.names[:3]
-        return ValueError(f"Expected {expected} but none is named {name!r}. The nearest of the {len(self)} are {near}.")
-
     def select(self, concepts: str | int | Sequence[str | int | bool] | np.ndarray | Tensor) -> Self:
-        """Return a bank of some of the concepts, in the order given.
+        """Return a bank of some of the concepts, in the order given, with the settings of this one.
 
-        Parameters
-        ----------
-        concepts : str, int, sequence, array or tensor
-            Names, patterns such as ``"has_wing_*"``, indices, or a mask (L,) of bool.
-
-        Returns
-        -------
-        ConceptBank
-            With the settings of this one.
-
-        Raises
-        ------
-        ValueError
-            If a name or index is not there, occurs twice, or nothing is selected.
+        Concepts are chosen by names, patterns such as ``"has_wing_*"``, indices, or a mask (L,) of bool. A ValueError
+        is raised if a name or index is not there or occurs twice, or nothing is selected.
         """
-        chosen = self._positions(concepts)
+        items = concepts.tolist() if isinstance(concepts, Tensor | np.ndarray) else concepts
+        values = (
+            [items] if isinstance(items, str | int | np.integer) else as_list("concepts", items, "names or indices")
+        )
+        if values and all(isinstance(value, bool | np.bool_) for value in values):
+            check_axes(cavs=(self.cavs, "L d"), concepts=(np.asarray(values), "L"))
+            values = np.flatnonzero(np.asarray(values)).tolist()
+        chosen = [place for value in values for place in find_names("concepts", self.names, [value])]
         if not chosen:
             raise ValueError("Expected argument `concepts` to select at least one concept but it selects none.")
         rows = torch.tensor(chosen, device=self.device)
@@ -756,76 +538,32 @@ class ConceptBank:
         return type(self)(**some, names=[self.names[j] for j in chosen], settings=self.settings)
 
     def _tensors(self) -> dict[str, Tensor]:
-        return {name: getattr(self, name) for name in (*TENSORS, P_VALUES)}
-
-    def _positions(self, concepts: Any) -> list[int]:
-        if isinstance(concepts, str | int | np.integer) and not isinstance(concepts, bool):
-            concepts = [concepts]
-        items = concepts.tolist() if isinstance(concepts, Tensor | np.ndarray) else concepts
-        values = as_list("concepts", items, "names, indices, or one bool for each concept")
-        if values and all(isinstance(value, bool | np.bool_) for value in values):
-            check_axes(cavs=(self.cavs, "L d"), concepts=(np.asarray(values), "L"))
-            return [j for j, value in enumerate(values) if value]
-        return [place for value in values for place in find_names("concepts", self.names, [value])]
+        return {name: getattr(self, name) for name in ALL_TENSORS}
 
     def rename(self, mapping: Mapping[str, str]) -> Self:
-        """Return a bank with other names.
+        """Return a bank with other names: `mapping` from old names to new ones; the other concepts keep theirs.
 
-        Parameters
-        ----------
-        mapping : mapping of str to str
-            Old names to new ones; concepts not in it keep theirs.
-
-        Returns
-        -------
-        ConceptBank
-            Otherwise as this one.
-
-        Raises
-        ------
-        ValueError
-            If an old name is not there, or two concepts would have one name.
+        A ValueError is raised if an old name is not there, or two concepts would have one name.
         """
-        for old in mapping:
-            if old not in self.names:
-                raise self._unknown_name("the keys of argument `mapping` to be names of concepts", old)
-        names = [mapping.get(name, name) for name in self.names]
-        if len(set(names)) < len(names):
-            raise ValueError("Expected argument `mapping` to leave different names but some occur more than once.")
+        new_names = {self.index(old): new for old, new in mapping.items()}
+        names = [new_names.get(j, name) for j, name in enumerate(self.names)]
         return type(self)(**self._tensors(), names=names, settings=self.settings)
 
     def cleaned(self, minimum: float = WEAK) -> Self:
-        """Return a bank without the concepts that are hardly recognised; one warning names them.
+        """Return a bank without the concepts of a `test_accuracy` below a minimum; one warning names them.
 
-        Parameters
-        ----------
-        minimum : float
-            The least `test_accuracy` of a concept that stays, in [0, 1]. Concepts whose accuracy is unknown (NaN, as
-            in banks from texts) stay.
-
-        Returns
-        -------
-        ConceptBank
-            In the same order; `settings` keep the minimum as "cleaned".
-
-        Raises
-        ------
-        ValueError
-            If `minimum` is not in [0, 1], or no concept would stay.
+        Concepts whose accuracy is unknown (NaN, as in banks from texts) stay; `settings` keep the minimum as "cleaned".
+        A ValueError is raised if `minimum` is not in [0, 1], or no concept would stay.
         """
         check_range("minimum", minimum, 0, 1)
         drop = (self.test_accuracy < minimum).tolist()
-        dropped = [
-            f"{name!r} ({accuracy:.2f})"
-            for name, accuracy, gone in zip(self.names, self.test_accuracy.tolist(), drop, strict=True)
-            if gone
-        ]
         if all(drop):
             raise ValueError(
                 f"Expected argument `minimum` to leave at least one concept but got {minimum}, and the highest "
                 f"balanced accuracy is {self.test_accuracy.max().item():.3g}. Add images, or lower it."
             )
-        if dropped:
+        accuracies = zip(self.names, self.test_accuracy.tolist(), strict=True)
+        if dropped := [f"{name!r} ({accuracy:.2f})" for name, accuracy in accuracies if accuracy < minimum]:
             warn_user(
                 f"{len(dropped)} of {len(self)} concepts have a balanced accuracy below {minimum:g} on images held "
                 f"back and were left out: {list_first(dropped)}."
@@ -835,25 +573,7 @@ class ConceptBank:
         return bank
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Self:
-        """Return a bank on another device or in another floating-point type.
-
-        Parameters
-        ----------
-        device : torch.device or str, optional
-            Where; as it is by default.
-        dtype : torch.dtype, optional
-            Which type; as it is by default.
-
-        Returns
-        -------
-        ConceptBank
-            A copy.
-
-        Raises
-        ------
-        TypeError
-            If `dtype` is no floating-point type.
-        """
+        """Return a copy on another device or in another floating-point type; by default those of this bank."""
         if dtype is not None and not dtype.is_floating_point:
             raise TypeError(f"Expected argument `dtype` to be a floating-point type of torch but got {dtype!r}.")
         cavs = self.cavs.to(device=device or self.device, dtype=dtype or self.dtype)
@@ -862,21 +582,8 @@ class ConceptBank:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the bank as one safetensors file, names and settings as its metadata.
 
-        The file appears under its name only when it is complete; one already there is replaced.
-
-        Parameters
-        ----------
-        path : path
-            Of the file.
-
-        Raises
-        ------
-        TypeError
-            If the settings hold what JSON cannot.
-        FileNotFoundError
-            If its folder does not exist.
-        IsADirectoryError
-            If it is a folder.
+        It appears under its name only when it is complete; a file already there is replaced. A TypeError is raised if
+        the settings hold what JSON cannot, a FileNotFoundError without its folder, an IsADirectoryError for a folder.
         """
         write_bank(Path(path).expanduser(), BankContents(self._tensors(), self.names, self.settings))
 
@@ -884,27 +591,10 @@ class ConceptBank:
     def load(cls, path: str | os.PathLike[str], device: torch.device | str = "cpu") -> Self:
         """Read a bank that `save` has written; nothing in the file is executed.
 
-        Parameters
-        ----------
-        path : path
-            Of the file.
-        device : torch.device or str
-            Where to put the bank.
-
-        Returns
-        -------
-        ConceptBank
-            As it was saved.
-
-        Raises
-        ------
-        FileNotFoundError
-            If there is no such file.
-        ValueError
-            If it is no safetensors file, is cut short, holds something else, or is not what was written.
+        A FileNotFoundError is raised without such a file, and a ValueError if it is damaged or of another kind.
         """
-        tensors, names, settings = read_bank(Path(path).expanduser(), str(device))
+        contents = read_bank(Path(path).expanduser(), str(device))
         try:
-            return cls(names=names, settings=settings, **tensors)
+            return cls.of_contents(contents)
         except (TypeError, ValueError) as error:
             raise ValueError(f"{path} is a damaged concept bank: {shorten(error)}") from error

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TypeAlias
 
 import torch
 from captum.concept import CAV, Concept
 from torch import Tensor
 
 from captum_concepts._support.checks import check_whole
+from captum_concepts.bank.files import BankContents
+
+#: As users hold them, and as `TCAV.cavs` does: experiment to layer to CAV.
+Cavs: TypeAlias = CAV | Sequence[CAV] | Mapping[str, CAV | Mapping[str, CAV]]
 
 
-def read_cavs(cavs: Any, concept: int | str, layer: str | None) -> tuple[str, list[str], Tensor]:
-    """Return the layer of CAVs, and names (L) and rows (L, d) of one direction of each."""
+def read_cavs(cavs: Cavs, concept: int | str, layer: str | None) -> BankContents:
+    """Return one direction of each CAV."""
     cav_list = _flatten(cavs)
     for cav in cav_list:
         if not isinstance(cav, CAV):
@@ -22,27 +26,22 @@ def read_cavs(cavs: Any, concept: int | str, layer: str | None) -> tuple[str, li
                 f"Where it is None, Captum has not trained that experiment: call `TCAV.compute_cavs` first."
             )
     layers = sorted({cav.layer for cav in cav_list})
-    if layer is not None:
-        if layer not in layers:
-            raise ValueError(f"Expected argument `layer` to be one of {layers}, those of `cavs`, but got {layer!r}.")
-        cav_list = [cav for cav in cav_list if cav.layer == layer]
-    if not cav_list:
-        of_layer = "" if layer is None else f" of layer {layer!r}"
+    chosen = layers[0] if layer is None and len(layers) == 1 else layer
+    if chosen not in layers:
         raise ValueError(
-            f"Expected argument `cavs` to hold at least one CAV{of_layer} but it holds none; its layers are {layers}."
+            f"Expected argument `cavs` to hold at least one CAV, and argument `layer` to choose one of {layers}, since "
+            f"directions of several layers do not mix, but got {layer!r}."
         )
-    if layer is None and len(layers) > 1:
-        raise ValueError(f"Expected argument `layer` to choose one of {layers}: directions of several do not mix.")
+    cav_list = [cav for cav in cav_list if cav.layer == chosen]
     names, directions = zip(*(_direction(cav, concept) for cav in cav_list), strict=True)
     widths = sorted({len(direction) for direction in directions})
     if len(widths) > 1:
         raise ValueError(f"Expected argument `cavs` to hold directions of one width d but got {widths}.")
-    return cav_list[0].layer, list(names), torch.stack(directions)
+    settings = {"method": "captum", "layer": chosen}
+    return BankContents({"cavs": torch.stack(directions)}, list(names), settings)
 
 
-def _flatten(cavs: Any) -> list[Any]:
-    if isinstance(cavs, CAV):
-        return [cavs]
+def _flatten(cavs: Cavs) -> list[CAV]:
     if isinstance(cavs, Mapping):
         return [cav for value in cavs.values() for cav in _flatten(value)]
     return list(cavs) if isinstance(cavs, list | tuple) else [cavs]

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import math
 import warnings
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import SVC
-from torch import Tensor
+from torch import Tensor, nn
 
-from captum_concepts._support.checks import check_choice, check_range, check_whole, to_tensor
+from captum_concepts._support.checks import check_axes, check_choice, check_finite, check_range, check_whole, to_tensor
 from captum_concepts._support.files import printable
 from captum_concepts._support.progress import progress
 from captum_concepts._support.running import warn_user
+from captum_concepts.bank.files import BankContents
 
 METHODS = ("svm", "mean")
 HOLD_BACK = 0.2
@@ -49,9 +52,9 @@ class Fitting(NamedTuple):
         check_range("hold_back", self.hold_back, 0, 1, open_high=True)
         return self
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, object]:
         """Return how a bank was fitted, as its settings hold it."""
-        settings: dict[str, Any] = {
+        settings: dict[str, object] = {
             "method": self.method,
             "n_pos": "all" if self.n_pos is None else int(self.n_pos),
             "n_neg": "as many" if self.n_neg is None else int(self.n_neg),
@@ -171,9 +174,9 @@ def fit_directions(
     features: Tensor, present: np.ndarray, names: list[str], fitting: Fitting, display_progressbar: bool
 ) -> Directions:
     """Draw and fit, of samples and with settings that are checked, and warn of concepts that are fitted badly."""
-    warn_of_twins(present, names)
+    warn_of_same_labels(present, names)
     positives = present.sum(axis=0)
-    warn_of_short(names, positives, len(present) - positives, fitting)
+    warn_of_few_images(names, positives, len(present) - positives, fitting)
     fitted = fit_drawn(features, present, fitting, display_progressbar)
     warn_of_weak(fitted.test_accuracy, names)
     return fitted
@@ -187,13 +190,28 @@ def fit_drawn(features: Tensor, present: np.ndarray, fitting: Fitting, display_p
     return mean_directions(features, present, positive, negative)
 
 
-def as_embeddings(value: Any, name: str = "features") -> Tensor:
+def random_directions(
+    n_concepts: int, n_features: int, names: Sequence[str] | None, seed: int, mean: Tensor | ArrayLike | None
+) -> BankContents:
+    """Draw directions (L, d) evenly from the sphere, with boundaries through the mean embedding."""
+    check_whole("n_concepts", n_concepts, 1)
+    check_whole("n_features", n_features, 1)
+    centre = torch.zeros(n_features) if mean is None else as_embeddings(mean, "mean")
+    check_axes(mean=(centre, f"{n_features}"))
+    check_finite("mean", centre)
+    directions = np.random.default_rng(seed).standard_normal((n_concepts, n_features))
+    cavs = nn.functional.normalize(torch.as_tensor(directions).to(centre), dim=1)
+    tensors = {"cavs": cavs, "intercepts": -cavs @ centre}
+    return BankContents(tensors, names, {"method": "random", "seed": int(seed)})
+
+
+def as_embeddings(value: Tensor | ArrayLike, name: str = "features") -> Tensor:
     """Return a tensor in float32 or float64: half precision is too coarse to fit or normalise in."""
     tensor = to_tensor(name, value)
     return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
 
 
-def warn_of_twins(present: np.ndarray, names: list[str]) -> None:
+def warn_of_same_labels(present: np.ndarray, names: list[str]) -> None:
     """Warn of concepts with the same labels on all images."""
     groups: dict[bytes, list[str]] = {}
     for name, column in zip(names, np.packbits(present, axis=0).T, strict=True):
@@ -207,7 +225,7 @@ def warn_of_twins(present: np.ndarray, names: list[str]) -> None:
         )
 
 
-def warn_of_short(names: list[str], positives: np.ndarray, negatives: np.ndarray, fitting: Fitting) -> None:
+def warn_of_few_images(names: list[str], positives: np.ndarray, negatives: np.ndarray, fitting: Fitting) -> None:
     """Warn of concepts with fewer images than requested."""
     n_pos, n_neg, hold_back = fitting.n_pos or 1, fitting.n_neg or 1, fitting.hold_back
     too_few = (count_drawn(positives, n_pos, hold_back) < n_pos) | (count_drawn(negatives, n_neg, hold_back) < n_neg)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,14 +17,15 @@ from captum_concepts._support.fingerprints import tensors_hash
 TENSORS = ("cavs", "intercepts", "train_accuracy", "test_accuracy")
 #: Written only if known, so that the files of other banks stay as in earlier versions.
 P_VALUES = "p_values"
+ALL_TENSORS = (*TENSORS, P_VALUES)
 _KIND = "captum_concepts.ConceptBank"
 
 
 class BankContents(NamedTuple):
-    """What the file of a bank holds."""
+    """What a bank holds, as fits and files give it: tensors by name, names of the concepts, settings."""
 
     tensors: dict[str, Tensor]
-    names: list[str]
+    names: Sequence[str] | None
     settings: dict[str, Any]
 
 
@@ -39,7 +41,7 @@ def write_bank(path: Path, contents: BankContents) -> None:
         save_file({name: tensor.cpu().contiguous() for name, tensor in tensors.items()}, temporary, header)
 
 
-def settings_json(value: Any) -> str:
+def settings_json(value: object) -> str:
     """Return the settings of a bank, or what contains them, as JSON, or raise."""
     try:
         return json.dumps(value)
@@ -51,7 +53,7 @@ def read_bank(source: Path, device: str) -> BankContents:
     """Read a file that `write_bank` has written; nothing in it is executed."""
     tensors, header = read_tensors(source, device, "concept bank", "ConceptBank.save")
     check_kind_of_file(source, header.get("kind") == _KIND, tensors, "concept bank", "ConceptBank.save")
-    tensors = {name: tensors[name] for name in (*TENSORS, P_VALUES) if name in tensors}
+    tensors = {name: tensors[name] for name in ALL_TENSORS if name in tensors}
     # Files of the first version have none.
     if header.get("sha256", expected := _checksum(header, tensors)) != expected:
         raise ValueError(

@@ -5,23 +5,40 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import combinations
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from PIL import Image
 from scipy import stats
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from captum_concepts._support.files import image_files, quote, reason_of, subfolders
-from captum_concepts._support.images import image_size, load_image, load_pixels
+from captum_concepts._support.checks import check_folder
+from captum_concepts._support.files import image_files, quote, subfolders
+from captum_concepts._support.images import load_image, load_pixels
 from captum_concepts._support.progress import progress
 from captum_concepts._support.running import warn_user
-from captum_concepts.bank.directions import Directions, Fitting, fit_drawn, warn_of_short, warn_of_weak
+from captum_concepts.backbones.embedding import embed_batches
+from captum_concepts.backbones.pooling import Maps, Pool, resolve_stages
+from captum_concepts.bank.directions import (
+    Directions,
+    Fitting,
+    as_embeddings,
+    fit_drawn,
+    warn_of_few_images,
+    warn_of_weak,
+)
+from captum_concepts.bank.files import P_VALUES, BankContents
+
+if TYPE_CHECKING:
+    from captum_concepts.backbones.backbone import Backbone
+
+#: From an upright RGB image of Pillow to a tensor (C, H, W).
+Transform = Callable[[Any], Tensor]
 
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".tif", ".tiff", ".ppm", ".gif")
 _SIDES = ("positive", "negative")
@@ -50,8 +67,6 @@ class ConceptFolders(NamedTuple):
 def find_concept_folders(root: str | os.PathLike[str], random: str) -> ConceptFolders:
     """Return concepts and random sets below a folder, or raise where it is not laid out as said."""
     folder = Path(root)
-    if not random or Path(random).name != random:
-        raise ValueError(f"Expected argument `random` to be the name of a folder in `root` but got {quote(random)}.")
     folders = subfolders(folder)
     if not {path.name for path in folders}.isdisjoint(_SIDES):
         raise ValueError(
@@ -101,25 +116,16 @@ def _sets(folder: Path) -> list[Path]:
 def _images(folder: Path) -> list[Path]:
     """Return the images of one side of a concept, at least two."""
     paths, inner = image_files(folder, SUFFIXES), subfolders(folder)
-    if inner:
+    if inner or len(paths) < 2:
+        found = f"a folder {quote(inner[0].name)}" if inner else f"{len(paths)}"
         raise ValueError(
-            f"Expected images in {folder} but there is a folder {inner[0].name!r}. Put all images of a concept into "
-            "one folder, or into `positive` and `negative`."
-        )
-    if not paths:
-        raise ValueError(
-            f"Expected images ({', '.join(SUFFIXES)}) in {folder} but it holds none. Every folder is a concept, or a "
-            "set of random images: fill it or remove it."
-        )
-    if len(paths) < 2:
-        raise ValueError(
-            f"Expected at least 2 images in {folder}, one to fit a direction on and one to test it on, but there is "
-            f"{len(paths)}. Add images, or remove the folder."
+            f"Expected images in {folder}, at least 2 ({', '.join(SUFFIXES)}), and no folder, but there is {found}. "
+            "Every folder is a concept, or a set of random images: fill it or remove it."
         )
     return paths
 
 
-def warn_without_transform(backbone: Any) -> None:
+def warn_without_transform(backbone: nn.Module | Backbone) -> None:
     """Warn that images go into a network as they are, which is seldom what it was trained on."""
     # If the normalisation is known, `embed` compares the images themselves with it.
     if getattr(backbone, "normalisation", None) is None:
@@ -131,25 +137,16 @@ def warn_without_transform(backbone: Any) -> None:
 
 
 def image_loader(
-    paths: Sequence[Path], transform: Callable[[Any], Any] | None, batch_size: int, num_workers: int
+    paths: Sequence[Path], transform: Transform | None, batch_size: int, num_workers: int
 ) -> DataLoader[Tensor]:
     """Return a loader of image files."""
-    sizes = {image_size(path): path for path in reversed(paths)}
-    if transform is None and len(sizes) > 1:
-        (first, path), (second, other) = list(sizes.items())[-1:-3:-1]
-        raise ValueError(
-            f"Expected images of one size but {path} has (H, W) = {first} and {other} has {second}. Give a `transform` "
-            "that makes them equal, the one with which the backbone was trained for instance."
-        )
-    return DataLoader(
-        _ImageFiles(paths, transform), batch_size=batch_size, num_workers=num_workers, collate_fn=_of_one_size
-    )
+    return DataLoader(_ImageFiles(paths, transform), batch_size, num_workers=num_workers, collate_fn=_stack)
 
 
 class _ImageFiles(Dataset[Tensor]):
     """Images in files, transformed."""
 
-    def __init__(self, paths: Sequence[Path], transform: Callable[[Any], Any] | None) -> None:
+    def __init__(self, paths: Sequence[Path], transform: Transform | None) -> None:
         self.paths = paths
         self.transform = transform
 
@@ -160,33 +157,22 @@ class _ImageFiles(Dataset[Tensor]):
         path = self.paths[index]
         if self.transform is None:
             return load_image(path)
-        image = Image.fromarray(load_pixels(path))
-        try:
-            tensor = self.transform(image)
-        except Exception as error:  # a user's function may raise anything
-            raise ValueError(
-                f"Expected argument `transform` to take an RGB image of Pillow but it failed on {path} "
-                f"({reason_of(error)})."
-            ) from error
+        tensor = self.transform(Image.fromarray(load_pixels(path)))
         if not isinstance(tensor, Tensor) or tensor.ndim != 3 or not tensor.is_floating_point():
-            kind = (
-                f"{tensor.dtype} of shape {tuple(tensor.shape)}"
-                if isinstance(tensor, Tensor)
-                else type(tensor).__name__
-            )
+            got = f"{tensor.dtype}, {tuple(tensor.shape)}" if isinstance(tensor, Tensor) else type(tensor).__name__
             raise ValueError(
-                f"Expected argument `transform` to give a tensor (C, H, W) of a floating-point type but got {kind}. "
+                f"Expected argument `transform` to give a tensor (C, H, W) of a floating-point type but got {got}. "
                 "Of a batch of one image take the first, `[0]`; of a processor's dict its pixel values."
             )
         return tensor
 
 
-def _of_one_size(images: list[Tensor]) -> Tensor:
+def _stack(images: list[Tensor]) -> Tensor:
     shapes = sorted({tuple(image.shape) for image in images})
     if len(shapes) > 1:
         raise ValueError(
-            f"Expected argument `transform` to give images of one size but got {shapes[0]} and {shapes[1]}. Crop or "
-            "scale both sides: torchvision's `Resize(256)`, for one, keeps the proportions."
+            f"Expected images of one size but got {shapes[0]} and {shapes[1]}. Give a `transform` that makes them "
+            "equal: crop or scale both sides, since torchvision's `Resize(256)`, for one, keeps the proportions."
         )
     return torch.stack(images)
 
@@ -196,65 +182,76 @@ def _of_one_size(images: list[Tensor]) -> Tensor:
 LEAST_SETS = 5
 
 
-class FolderDirections(NamedTuple):
-    """Directions of L concepts, the p-value of each, and the mean accuracy of random sets against each other."""
-
-    directions: Directions
-    p_values: np.ndarray
-    random_accuracy: float
-
-
 def fit_folders(
-    folders: ConceptFolders, rows: Mapping[Path, Tensor], fitting: Fitting, display_progressbar: bool
-) -> FolderDirections:
-    """Fit each concept against its negatives or all random images, and compare with random sets as concepts."""
+    backbone: nn.Module | Backbone,
+    root: str | os.PathLike[str],
+    fitting: Fitting,
+    transform: Transform | None,
+    pool: Pool,
+    maps: Maps | None,
+    random: str,
+    batch_size: int,
+    num_workers: int,
+    display_progressbar: bool,
+) -> BankContents:
+    """Embed the images of all folders in one pass, and fit a direction for each concept."""
+    root = check_folder("root", root, "a folder with one folder of images for each concept")
+    module, pooling = resolve_stages(backbone, pool, maps, "backbone")
+    folders = find_concept_folders(root, random)
+    if transform is None:
+        warn_without_transform(backbone)
+    paths = folders.paths()
+    loader = image_loader(paths, transform, batch_size, num_workers)
+    features = as_embeddings(embed_batches(module, pooling, loader, 1, display_progressbar).features)
+    bad = [path for path, row in zip(paths, features.isfinite().all(1).tolist(), strict=True) if not row]
+    if bad:
+        raise ValueError(
+            f"Expected argument `backbone` to give finite embeddings but it gives NaN or infinity for {len(bad)} of "
+            f"{len(paths)} images, {bad[0]} for one. Is `transform` the one that it was trained with?"
+        )
+    rows = dict(zip(paths, features, strict=True))
 
-    def stack_rows(paths: list[Path]) -> Tensor:
-        return torch.stack([rows[path] for path in paths])
+    def stack_rows(members: list[Path]) -> Tensor:
+        return torch.stack([rows[path] for path in members])
 
-    sets = [stack_rows(paths) for paths in folders.random_sets.values()]
+    sets = [stack_rows(members) for members in folders.random_sets.values()]
     names = [concept.name for concept in folders.concepts]
     positives = [stack_rows(concept.positive) for concept in folders.concepts]
     negatives = [
         torch.cat(sets) if concept.negative is None else stack_rows(concept.negative) for concept in folders.concepts
     ]
     if fitting.n_pos is not None or fitting.n_neg is not None:
-        n_with, n_without = (np.array([len(rows) for rows in side]) for side in (positives, negatives))
-        warn_of_short(names, n_with, n_without, fitting)
-    pairs = list(zip(positives, negatives, strict=True))
-    bar = progress(pairs, "Concepts", show=display_progressbar, leave=True)
+        n_with, n_without = (np.array([len(side) for side in sides]) for sides in (positives, negatives))
+        warn_of_few_images(names, n_with, n_without, fitting)
+    bar = progress(list(zip(positives, negatives, strict=True)), "Concepts", show=display_progressbar, leave=True)
     fitted = [_fit(positive, negative, fitting) for positive, negative in bar]
-    directions = Directions(*(torch.cat(parts) for parts in zip(*fitted, strict=True)))
-    warn_of_weak(directions.test_accuracy, names)
+    tensors = Directions(*(torch.cat(parts) for parts in zip(*fitted, strict=True)))._asdict()
+    warn_of_weak(tensors["test_accuracy"], names)
 
-    p_values, random_accuracy = np.full(len(names), math.nan), math.nan
+    settings = fitting.settings() | {"folder": root.resolve().name, "random": random, "random_sets": len(sets)}
+    p_values = np.full(len(names), math.nan)
     if 0 < len(sets) < LEAST_SETS:
-        warn_few_sets(len(sets))
+        warn_user(
+            f"Expected at least {LEAST_SETS} folders of random images for p-values but got {len(sets)}: p-values are "
+            "NaN, and no concept can pass a test. Add folders of random images."
+        )
     if len(sets) > 1 and fitting.hold_back:
         among_sets = _score_sets(sets, fitting, display_progressbar)
-        random_accuracy = float(np.nanmean(among_sets))
-    if len(sets) >= LEAST_SETS and fitting.hold_back:
-        shared = [j for j, concept in enumerate(folders.concepts) if concept.negative is None]
-        accuracies = [
-            [_fit(positives[j], random_set, fitting).test_accuracy.item() for random_set in sets]
-            for j in progress(shared, "Concepts against each random set", show=display_progressbar, leave=True)
-        ]
-        p_values[shared] = set_p_values(np.array(accuracies), among_sets)
-    return FolderDirections(directions, p_values, random_accuracy)
+        settings["random_accuracy"] = float(np.nanmean(among_sets))
+        if len(sets) >= LEAST_SETS:
+            shared = [j for j, concept in enumerate(folders.concepts) if concept.negative is None]
+            accuracies = [
+                [_fit(positives[j], random_set, fitting).test_accuracy.item() for random_set in sets]
+                for j in progress(shared, "Concepts against each random set", show=display_progressbar, leave=True)
+            ]
+            p_values[shared] = set_p_values(np.array(accuracies), among_sets)
+    return BankContents(tensors | {P_VALUES: torch.from_numpy(p_values)}, names, settings)
 
 
 def _fit(positive: Tensor, negative: Tensor, fitting: Fitting) -> Directions:
     """Fit the direction from some embeddings to others."""
     present = np.arange(len(positive) + len(negative))[:, None] < len(positive)
     return fit_drawn(torch.cat([positive, negative]), present, fitting)
-
-
-def warn_few_sets(n_sets: int) -> None:
-    """Warn that there are too few random sets for p-values."""
-    warn_user(
-        f"Expected at least {LEAST_SETS} folders of random images for p-values but got {n_sets}: p-values are NaN, and "
-        "no concept can pass a test. Add folders of random images."
-    )
 
 
 def _score_sets(sets: list[Tensor], fitting: Fitting, display_progressbar: bool) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Which concepts a bank can learn: those selected by name, with enough images on both sides."""
+"""Fit the directions of labelled images, of the concepts selected by name that have enough images on both sides."""
 
 from __future__ import annotations
 
@@ -6,11 +6,22 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
+from torch import Tensor
 from torch.utils.data import DataLoader, RandomSampler, SequentialSampler, Subset, TensorDataset
 
-from captum_concepts._support.checks import check_binary, check_names, check_shape, find_names, to_array
+from captum_concepts._support.checks import (
+    check_axes,
+    check_binary,
+    check_finite,
+    check_names,
+    check_shape,
+    find_names,
+    to_array,
+)
 from captum_concepts._support.running import warn_user
-from captum_concepts.bank.directions import list_first
+from captum_concepts.bank.directions import Fitting, as_embeddings, fit_directions, list_first
+from captum_concepts.bank.files import BankContents
 
 MIN_IMAGES = 10
 """Images with a concept, and without it, below which it is left out of a bank."""
@@ -30,7 +41,39 @@ class Learnable(NamedTuple):
             warn_user(self.message)
 
 
-def find_learnable(labels: Any, names: Sequence[str] | None, concepts: Any, min_images: int) -> Learnable:
+def fit_labels(
+    features: Tensor | ArrayLike,
+    labels: Tensor | ArrayLike,
+    names: Sequence[str] | None,
+    concepts: str | Sequence[str | int] | None,
+    min_images: int,
+    fitting: Fitting,
+    display_progressbar: bool,
+) -> BankContents:
+    """Fit the concepts that labels (N, L) of embeddings (N, d) show often enough; the others are warned of."""
+    embeddings, present = as_embeddings(features), to_array("labels", labels)
+    check_axes(features=(embeddings, "N d"), labels=(present, "N L"))
+    check_finite("features", embeddings)
+    learnable = find_learnable(present, names, concepts, min_images)
+    learnable.warn()
+    return fit_learnable(embeddings, present.astype(bool), learnable, fitting, display_progressbar)
+
+
+def fit_learnable(
+    features: Tensor, present: np.ndarray, learnable: Learnable, fitting: Fitting, display_progressbar: bool
+) -> BankContents:
+    """Fit the concepts found, of samples and with settings that are checked."""
+    fitted = fit_directions(features, present[:, learnable.positions], learnable.names, fitting, display_progressbar)
+    left_out = {"left_out": learnable.left_out} if learnable.left_out else {}
+    return BankContents(fitted._asdict(), learnable.names, fitting.settings() | left_out)
+
+
+def find_learnable(
+    labels: Tensor | ArrayLike,
+    names: Sequence[str] | None,
+    concepts: str | Sequence[str | int] | None,
+    min_images: int,
+) -> Learnable:
     """Choose concepts by name and by their numbers of images, from labels (N, L) alone; raise where none is left."""
     array = to_array("labels", labels)
     check_shape("labels", array, ("N", "L"), (None, None))
@@ -57,7 +100,7 @@ def find_learnable(labels: Any, names: Sequence[str] | None, concepts: Any, min_
     return Learnable(positions, [names[j] for j in positions], [names[j] for j in rare], message)
 
 
-def known_labels(loader: Iterable[Any]) -> tuple[Any, list[str] | None]:
+def known_labels(loader: Iterable[object]) -> tuple[Any, list[str] | None]:
     """Return the concept labels (N, L) of a loader's images, and their names, without reading an image."""
     # Only for loaders that give every image once; other loaders need a pass.
     if not isinstance(loader, DataLoader) or not isinstance(loader.sampler, SequentialSampler | RandomSampler):

@@ -8,14 +8,37 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from captum_concepts._support.checks import check_axes
+from captum_concepts._support.checks import as_list, check_axes, check_names
 from captum_concepts._support.files import quote
 from captum_concepts._support.running import device_of, evaluation_mode
 from captum_concepts.bank.directions import as_embeddings
+from captum_concepts.bank.files import BankContents
+
+#: Texts to tokens, or to the arguments of a model of transformers.
+Tokenizer = Callable[..., Any]
+
+
+def fit_texts(
+    model: nn.Module,
+    tokenizer: Tokenizer,
+    prompts: Sequence[str],
+    names: Sequence[str] | None,
+    batch_size: int,
+    templates: Sequence[str] | None,
+) -> BankContents:
+    """Take the embeddings of texts as directions."""
+    texts = as_list("prompts", prompts, "texts")
+    forms = None if templates is None else as_list("templates", templates, "texts")
+    if not texts or forms == []:
+        raise ValueError("Expected arguments `prompts` and `templates` to hold at least one text but one is empty.")
+    names = check_names(texts if names is None else names, len(texts))
+    rows = embed_texts(model, tokenizer, texts, forms, batch_size)
+    settings = {"method": "text"} if forms is None else {"method": "text", "templates": forms}
+    return BankContents({"cavs": rows}, names, settings)
 
 
 def embed_texts(
-    model: Any, tokenizer: Callable[..., Any], texts: Sequence[str], templates: list[str] | None, batch_size: int
+    model: nn.Module, tokenizer: Tokenizer, texts: Sequence[str], templates: list[str] | None, batch_size: int
 ) -> Tensor:
     """Return embeddings (L, d) of length 1, of a text alone or as the mean over templates."""
     forms = list(texts)
@@ -38,7 +61,7 @@ def embed_texts(
     return nn.functional.normalize(unit.unflatten(0, (len(texts), -1)).mean(1), dim=1)
 
 
-def _encode(model: Any, tokenizer: Callable[..., Any], texts: list[str], device: torch.device) -> Tensor:
+def _encode(model: Any, tokenizer: Tokenizer, texts: list[str], device: torch.device) -> Tensor:
     """Tokenise and encode texts, as models of open_clip or of transformers do."""
     if hasattr(model, "encode_text"):
         rows = model.encode_text(tokenizer(texts).to(device))
@@ -57,7 +80,7 @@ def _encode(model: Any, tokenizer: Callable[..., Any], texts: list[str], device:
     return rows
 
 
-def _tokens(tokenizer: Callable[..., Any], texts: list[str], model: Any) -> Any:
+def _tokens(tokenizer: Tokenizer, texts: list[str], model: Any) -> Any:
     """Return what a tokenizer or processor of transformers, or any callable, gives for texts."""
     if not hasattr(tokenizer, "model_input_names"):
         return tokenizer(texts)

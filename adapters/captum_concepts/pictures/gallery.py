@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -25,11 +24,13 @@ from captum_concepts._support.checks import (
     check_shape,
     to_array,
 )
-from captum_concepts._support.shown import signed_text
+from captum_concepts._support.shown import readable_name, signed_text
 
 # Green and red of equal darkness that colour-blind readers tell apart; the glyph says the same.
 MARKS = {True: ("✓", "#1b7837"), False: ("✗", "#b2182b")}
 TILE = 1.9  # inches
+#: Perceptually uniform, and bright where a map is high.
+PALETTE = "viridis"
 _WRAP = 22  # letters that fit over a tile
 
 
@@ -46,10 +47,11 @@ def overlay(
     """Lay a concept activation map over its image (Algorithm 2).
 
     The map is upsampled to the image, bilinearly with ``align_corners=False``. Coloured: the map, stretched
-    to its own minimum and maximum, in the colours of *jet*, times `beta`, plus the image, clipped to [0, 1].
-    Else: the image where the upsampled map reaches the threshold, black elsewhere. The paper leaves the
-    stretching open; without it maps of small values would all be dark blue. As the paper prints it a bright image
-    saturates: "blend" mixes instead, a pixel taking of the colour the square of its stretched value, `beta` at most.
+    to its own minimum and maximum, in the colours of *viridis* (the paper's are *jet*, which shows steps that are not
+    there), times `beta`, plus the image, clipped to [0, 1]. Else: the image where the upsampled map reaches the
+    threshold, black elsewhere. The paper leaves the stretching open; without it maps of small values would all be
+    dark. As the paper prints it a bright image saturates: "blend" mixes instead, a pixel taking of the colour the
+    square of its stretched value, `beta` at most.
 
     Parameters
     ----------
@@ -106,11 +108,11 @@ def overlay(
     low, high = float(heat.min() if low is None else low), float(heat.max() if high is None else high)
     # A constant map has no contrast to show: all of it is the lowest colour.
     stretched = ((heat - low) / (high - low)).clip(0, 1) if high > low else np.zeros_like(heat)
-    jet = mpl.colormaps["jet"](stretched)[..., :3]
+    colours = mpl.colormaps[PALETTE](stretched)[..., :3]
     if coloured == "blend":
         share = beta * stretched[..., None] ** 2
-        return (1 - share) * picture + share * jet
-    return np.clip(beta * jet + picture, 0.0, 1.0)
+        return (1 - share) * picture + share * colours
+    return np.clip(beta * colours + picture, 0.0, 1.0)
 
 
 def plot_coam(
@@ -176,7 +178,7 @@ def plot_coam(
 
 
 def gallery(
-    images: Tensor | np.ndarray | Sequence[Any],
+    images: Tensor | np.ndarray | Sequence[Tensor | ArrayLike],
     maps: Tensor | ArrayLike,
     names: Sequence[str] | Sequence[Sequence[str]],
     present: Tensor | ArrayLike | None = None,
@@ -318,8 +320,7 @@ def figure_of(ax: Axes) -> Figure:
 
 
 def _wrap(name: str) -> str:
-    # Names such as has_bill_shape::hooked have no space to break at: a hyphen would change them.
-    return "\n".join(textwrap.fill(line.replace("_", " "), _WRAP) for line in name.split("\n"))
+    return "\n".join(textwrap.fill(readable_name(line), _WRAP) for line in name.split("\n"))
 
 
 def _map_labels(names: list[list[str]], absent: np.ndarray | None, contributions: np.ndarray | None) -> list[list[str]]:
@@ -344,7 +345,7 @@ def _as_marks(name: str, value: Tensor | ArrayLike, n: int, k: int) -> np.ndarra
     return marks
 
 
-def _as_names(names: Sequence[Any], n: int, k: int) -> list[list[str]]:
+def _as_names(names: Sequence[str] | Sequence[Sequence[str]], n: int, k: int) -> list[list[str]]:
     listed = as_list("names", names, "names")
     shared = all(isinstance(item, str) for item in listed)
     rows = [listed] * n if shared else [as_list("names", row, "names") for row in listed]
@@ -357,7 +358,7 @@ def _as_names(names: Sequence[Any], n: int, k: int) -> list[list[str]]:
     return [[str(name) for name in row] for row in rows]
 
 
-def as_picture(name: str, image: Any) -> np.ndarray:
+def as_picture(name: str, image: Tensor | ArrayLike) -> np.ndarray:
     """Return an image as (H, W, 3) floats in [0, 1]."""
     array = to_array(name, image)
     if not array.size:
@@ -389,7 +390,7 @@ def as_picture(name: str, image: Any) -> np.ndarray:
     return np.broadcast_to(np.clip(array, 0.0, 1.0), (*array.shape[:2], 3))
 
 
-def _as_map(map_: Any) -> np.ndarray:
+def _as_map(map_: Tensor | ArrayLike) -> np.ndarray:
     """Return one map (h, w), also of a batch of one."""
     values = to_array("map", map_)
     while values.ndim > 2 and len(values) == 1:

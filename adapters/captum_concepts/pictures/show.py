@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import matplotlib as mpl
 import numpy as np
@@ -13,7 +13,7 @@ from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
-from torch import Tensor
+from torch import Tensor, nn
 
 from captum_concepts._support.checks import (
     check_binary,
@@ -21,12 +21,14 @@ from captum_concepts._support.checks import (
     check_finite,
     check_shape,
     check_whole,
+    find_names,
     to_array,
     to_class_indices,
 )
-from captum_concepts._support.shown import clip_text, signed_text
+from captum_concepts._support.shown import clip_text, readable_name, signed_text
+from captum_concepts.backbones.backbone import Backbone
 from captum_concepts.models.interventions import chosen_concepts
-from captum_concepts.pictures.gallery import MARKS, TILE, figure_of, plot_coam
+from captum_concepts.pictures.gallery import MARKS, PALETTE, TILE, figure_of, plot_coam
 from captum_concepts.pictures.views import (
     ClassViews,
     ConceptViews,
@@ -35,6 +37,7 @@ from captum_concepts.pictures.views import (
     check_images,
     class_labels,
     concept_views,
+    known_normalisation,
 )
 
 if TYPE_CHECKING:
@@ -45,7 +48,7 @@ _GREY = "#6e6e6e"
 
 
 def show_concepts(
-    model: Any,
+    model: nn.Module | Backbone,
     images: Tensor | ArrayLike,
     top: int = 4,
     *,
@@ -70,8 +73,8 @@ def show_concepts(
 
     Parameters
     ----------
-    model : nn.Module
-        A concept model, such as a `PostHocCBM`; with `layer` and `bank` any model.
+    model : nn.Module or Backbone
+        A concept model, such as a `PostHocCBM`; with `layer` and `bank` any model; with `bank` a `Backbone`.
     images : Tensor or array
         (N, C, H, W), or one image (C, H, W), as the model takes them.
     top : int
@@ -94,7 +97,7 @@ def show_concepts(
         K names; by default those of the model, or numbers.
     pictures : Tensor or array, optional
         (N, 3, H, W) of uint8, or of numbers in [0, 1]: the images as they are shown. By default `images` with the
-        model's normalisation undone, where it is known.
+        normalisation undone that the model, its `Backbone` or timm's configuration of it knows.
     batch_size : int
         Batch size.
 
@@ -170,7 +173,7 @@ def show_concepts(
 
 
 def show_top_images(
-    model: Any,
+    model: nn.Module | Backbone,
     images: Tensor | ArrayLike,
     concept: int | str,
     top: int = 8,
@@ -185,7 +188,7 @@ def show_top_images(
 
     Parameters
     ----------
-    model : nn.Module
+    model : nn.Module or Backbone
         As in `show_concepts`.
     images : Tensor or array
         (N, C, H, W), those to choose from.
@@ -229,10 +232,7 @@ def show_top_images(
     check_whole("top", top, 1)
     views = _compute_views(model, images, layer, bank, batch_size)
     n, n_concepts = views.values.shape
-    try:
-        (j,) = chosen_concepts([concept], views.names, 1, n_concepts).tolist()
-    except (TypeError, ValueError) as error:
-        raise type(error)(str(error).replace("`concepts`", "`concept`")) from error
+    (j,) = find_names("concept", views.names, [concept])
     present = _as_concept_labels(concept_labels, n, n_concepts)
     tiles = _pictures(pictures, views, model)
     rows = views.values[:, j].argsort(descending=True, stable=True)[:top].tolist()
@@ -246,7 +246,7 @@ def show_top_images(
         plot_coam(tiles[i], views.maps[i, j], name, mark, coloured="blend", low=low, high=high, ax=ax)
     for ax in flat[len(rows) :]:
         ax.set_visible(False)
-    figure.suptitle(clip_text(views.names[j], 60), fontsize="medium", parse_math=False)
+    figure.suptitle(clip_text(readable_name(views.names[j]), 60), fontsize="medium", parse_math=False)
     _draw_colour_bar(figure, axes, low, high, views)
     return figure, flat[: len(rows)]
 
@@ -302,7 +302,7 @@ def plot_contributions(
     check_shape("contributions", parts, ("L",), (len(names),))
     order = np.argsort(-np.abs(parts), kind="stable")
     largest, smaller = order[:top], order[top:]
-    bars = [(clip_text(str(names[j]), 30), parts[j]) for j in largest]
+    bars = [(clip_text(readable_name(str(names[j])), 30), parts[j]) for j in largest]
     if len(smaller):
         bars.append((f"{len(smaller)} other concept{'s' if len(smaller) > 1 else ''}", parts[smaller].sum()))
     bars.append((clip_text(str(rest), 30), total - parts.sum()))
@@ -331,17 +331,23 @@ def scale_of(maps: Tensor, threshold: float | None) -> tuple[float, float]:
     return low, high if high > low else low + 1.0
 
 
-def _compute_views(model: Any, images: Any, layer: str | None, bank: Any, batch_size: int) -> ConceptViews:
-    if (layer is None) != (bank is None):
+def _compute_views(
+    model: nn.Module | Backbone,
+    images: Tensor | ArrayLike,
+    layer: str | None,
+    bank: ConceptBank | None,
+    batch_size: int,
+) -> ConceptViews:
+    check_whole("batch_size", batch_size, 1)
+    if bank is not None and (layer is not None or isinstance(model, Backbone)):
+        return bank_views(model, layer, bank, images, batch_size)
+    if layer is not None or bank is not None:
         missing = "layer" if layer is None else "bank"
         raise ValueError(f"Expected arguments `layer` and `bank` together but `{missing}` is missing.")
-    check_whole("batch_size", batch_size, 1)
-    if layer is None:
-        return concept_views(model, images, batch_size)
-    return bank_views(model, layer, bank, images, batch_size)
+    return concept_views(model, images, batch_size)
 
 
-def _as_concept_labels(labels: Any, n: int, n_concepts: int) -> np.ndarray | None:
+def _as_concept_labels(labels: Tensor | ArrayLike | None, n: int, n_concepts: int) -> np.ndarray | None:
     if labels is None:
         return None
     array = to_array("concept_labels", labels)
@@ -350,17 +356,17 @@ def _as_concept_labels(labels: Any, n: int, n_concepts: int) -> np.ndarray | Non
     return array
 
 
-def _pictures(pictures: Any, views: ConceptViews, model: Any) -> Tensor:
+def _pictures(pictures: Tensor | ArrayLike | None, views: ConceptViews, model: nn.Module | Backbone) -> Tensor:
     """Return the images as they are shown, (N, 1 or 3, H, W)."""
     if pictures is None:
-        return as_pictures(views.images, getattr(model, "normalisation", None))
+        return as_pictures(views.images, known_normalisation(model))
     tensor = check_images(pictures, "pictures")
     if len(tensor) != len(views.images):
         raise ValueError(f"Expected argument `pictures` to hold N = {len(views.images)} images but got {len(tensor)}.")
     return tensor
 
 
-def _class_title(views: ClassViews, i: int, names: list[str], labels: Any) -> str:
+def _class_title(views: ClassViews, i: int, names: list[str], labels: Tensor | None) -> str:
     shares = views.logits[i].softmax(0)
     k = int(shares.argmax())
     title = f"{clip_text(names[k], 40)} ({shares[k]:.0%})"
@@ -386,8 +392,8 @@ def _draw_picture(ax: Axes, picture: Tensor, title: str) -> None:
     plot_coam(picture, flat, title or None, beta=0.0, coloured="blend", ax=ax)
 
 
-def _draw_colour_bar(figure: Figure, axes: Any, low: float, high: float, views: ConceptViews) -> None:
-    colours = ScalarMappable(Normalize(low, high), mpl.colormaps["jet"])
+def _draw_colour_bar(figure: Figure, axes: np.ndarray, low: float, high: float, views: ConceptViews) -> None:
+    colours = ScalarMappable(Normalize(low, high), mpl.colormaps[PALETTE])
     bar = figure.colorbar(colours, ax=list(np.ravel(axes)), shrink=0.8, pad=0.01, aspect=30)
     bar.ax.tick_params(labelsize="x-small")
     bar.set_label(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
 from captum_concepts._support.checks import check_finite, check_names, check_shape, to_tensor
@@ -18,8 +19,13 @@ from captum_concepts._support.running import (
     to_model,
     without_autocast,
 )
+from captum_concepts.backbones.backbone import Backbone, Normalisation
+from captum_concepts.backbones.named import own_normalisation
 from captum_concepts.models.bottleneck import BottleneckLayer
 from captum_concepts.models.chain import ConceptChain, ConceptLayer
+
+if TYPE_CHECKING:
+    from captum_concepts.bank.bank import ConceptBank
 
 _REMEDY = (
     "PostHocCBM.fit makes one of a classifier; with any other model pass `layer` and `bank`: the layer's name and "
@@ -76,30 +82,31 @@ class ClassViews(ConceptViews):
         return {"contribution": self.contributions, "weight": self.weights, "value": self.values}[by]
 
 
-def concept_views(model: Any, images: Any, batch_size: int = 64) -> ClassViews:
+def concept_views(model: object, images: Tensor | ArrayLike, batch_size: int = 64) -> ClassViews:
     """Run a concept model over images (N, C, H, W), in eval mode and without a trace, the backbone once an image."""
     members = ("features", "concept_predictor", "head", "concept_maps")
     if isinstance(model, type) or any(not hasattr(model, name) for name in members):
         raise TypeError(f"Expected argument `model` to be a concept model but got {type(model).__name__}. {_REMEDY}.")
+    stages: Any = model
     images = check_images(images)
-    with evaluation_mode(model, model.features, model.concept_predictor, model.head), torch.no_grad():
-        parts = [_batch_views(model, batch) for batch in images.split(batch_size)]
-    names = getattr(getattr(model, "concept_layer", None), "names", None)
+    with evaluation_mode(stages, stages.features, stages.concept_predictor, stages.head), torch.no_grad():
+        parts = [_batch_views(stages, batch) for batch in images.split(batch_size)]
+    layer = getattr(model, "concept_layer", None)
     values = torch.cat([part["values"] for part in parts])
     joined = {name: torch.cat([part[name] for part in parts]) for name in parts[0] if name != "values"}
-    margins = getattr(getattr(model, "concept_layer", None), "values", "") == "margin"
+    margins = getattr(layer, "values", "") == "margin"
     threshold = 0.5 if getattr(model, "bounded", False) else 0.0 if margins else None
     return ClassViews(
         images=images,
         values=values,
         **joined,
-        names=check_names(names, values.shape[1]),
+        names=check_names(getattr(layer, "names", None), values.shape[1]),
         threshold=threshold,
         map_threshold=None if threshold is None or not isinstance(model, ConceptChain) else 0.0,
     )
 
 
-def check_images(images: Any, name: str = "images") -> Tensor:
+def check_images(images: Tensor | ArrayLike, name: str = "images") -> Tensor:
     """Return images (N, C, H, W) of floating-point numbers, at least one, or raise."""
     tensor = floating_images(to_tensor(name, images))
     # One image is a batch of one.
@@ -172,20 +179,35 @@ def _map_units(model: ConceptChain) -> tuple[Tensor, Tensor]:
     return torch.ones(1), torch.zeros(1)
 
 
-def bank_views(model: nn.Module, layer: str, bank: Any, images: Any, batch_size: int = 64) -> ConceptViews:
-    """Return the values and maps of a bank at a layer of any model, whose classes do not use the concepts."""
+def bank_views(
+    model: nn.Module | Backbone,
+    layer: str | None,
+    bank: ConceptBank,
+    images: Tensor | ArrayLike,
+    batch_size: int = 64,
+) -> ConceptViews:
+    """Return the values and maps of a bank at a layer of a model, or of a Backbone, whose classes do not use them."""
     from captum_concepts.backbones.layers import LayerFeatures
     from captum_concepts.models.cbm import PostHocCBM
 
+    features = LayerFeatures(model, layer) if isinstance(model, nn.Module) and layer is not None else model
     # The head is not used: views of the bank alone.
-    cbm = PostHocCBM(LayerFeatures(model, layer), bank, nn.Identity())
-    views = concept_views(cbm, images, batch_size)
+    views = concept_views(PostHocCBM(features, bank, nn.Identity()), images, batch_size)
     return ConceptViews(**{field.name: getattr(views, field.name) for field in fields(ConceptViews)})
 
 
-def as_pictures(images: Tensor, normalisation: Any) -> Tensor:
+def known_normalisation(model: nn.Module | Backbone) -> Normalisation | None:
+    """Return mean and deviation of the images that a model expects, as it or timm's configuration of it tells them."""
+    own = getattr(model, "normalisation", None)
+    if own is not None or not isinstance(model, nn.Module):
+        return own
+    mean, std = own_normalisation(model)
+    return None if mean is None or std is None else (mean, std)
+
+
+def as_pictures(images: Tensor, normalisation: Normalisation | None) -> Tensor:
     """Return images (N, C, H, W) in [0, 1] for drawing: the model's normalisation is undone if known."""
-    if normalisation is not None and images.amin() < 0:
+    if normalisation is not None and (images.amin() < 0 or images.amax() > 1):
         mean, std = (images.new_tensor(numbers)[:, None, None] for numbers in normalisation)
         images = images * std + mean
     return images if images.shape[1] in (1, 3) else images.mean(1, keepdim=True)

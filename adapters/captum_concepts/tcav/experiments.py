@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import math
-import tempfile
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from captum.attr import LayerActivation, LayerAttribution, LayerGradientXActivation
-from captum.concept import TCAV, Classifier, Concept
-from captum.log import log_usage
+from captum.attr import LayerActivation, LayerGradientXActivation
+from captum.concept import Classifier
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
@@ -86,37 +84,22 @@ class Batches(NamedTuple):
             yield part, images[part].detach().to(self.device, self.dtype, copy=True)
 
 
-class Coordinates(nn.Module):
-    """What Captum's TCAV takes for the model: its one layer gives coordinates as they are."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.coordinates = nn.Identity()
-
-    def forward(self, values: Tensor) -> Tensor:
-        """Return the coordinates."""
-        return self.coordinates(values)
-
-
-class SpanGradient(LayerAttribution):
-    """The gradient of a logit by a layer's output, along the axes of the span of some activations."""
-
-    def __init__(self, model: nn.Module, layer: nn.Module, activations: Tensor, mixing: Tensor, batches: Batches):
-        super().__init__(model, layer)
-        # TCAV sets the layer of its attribution method, to that of `Coordinates`.
-        self.gradient = LayerGradientXActivation(model, layer, multiply_by_inputs=False)
-        self.activations = activations
-        self.mixing = mixing
-        self.batches = batches
-
-    @log_usage()
-    def attribute(self, inputs: Tensor, target: Tensor, **kwargs: Any) -> Tensor:
-        """Return (N, r); Captum's TCAV passes more arguments, all at their defaults."""
-        products = []
-        for part, batch in self.batches.of(inputs):
-            gradients = self.gradient.attribute(batch.requires_grad_(), target=target[part].to(batch.device, copy=True))
-            products.append(_products(gradients.detach().flatten(1), self.activations))
-        return torch.cat(products) @ self.mixing
+def span_gradients(
+    model: nn.Module,
+    layer: nn.Module,
+    inputs: Tensor,
+    targets: Tensor,
+    activations: Tensor,
+    mixing: Tensor,
+    batches: Batches,
+) -> Tensor:
+    """Return the gradients (N, r) of logits by a layer's output, along the axes of the span of activations."""
+    gradient = LayerGradientXActivation(model, layer, multiply_by_inputs=False)
+    products = []
+    for part, batch in batches.of(inputs):
+        gradients = gradient.attribute(batch.requires_grad_(), target=targets[part].to(batch.device, copy=True))
+        products.append(_products(gradients.detach().flatten(1), activations))
+    return torch.cat(products) @ mixing
 
 
 def layer_activations(model: nn.Module, layer: nn.Module, name: str, images: Tensor, batches: Batches) -> Tensor:
@@ -193,49 +176,17 @@ class Experiments(NamedTuple):
             )
         return activations
 
-    def scores(
-        self, name: str, activations: Tensor, sets: Sequence[np.ndarray], pairs: Sequence[tuple[int, int]]
-    ) -> np.ndarray:
-        """Return the scores (P, 2) of the direction to the first set of each pair, and of that to the second.
-
-        `sets` are rows of the activations. NaN where the means of the two are the same up to rounding.
-        """
-        coordinates, mixing = span_coordinates(activations)
-        gradients = SpanGradient(self.model, find_layer(self.model, name), activations, mixing, self.batches)
-        members = [coordinates[torch.from_numpy(rows)] for rows in sets]
-        concepts = [Concept(i, f"set {i}", [rows]) for i, rows in enumerate(members)]
-        experiments = [[concepts[first], concepts[second]] for first, second in pairs]
-        with tempfile.TemporaryDirectory() as folder:
-            tcav = TCAV(
-                Coordinates(),
-                ["coordinates"],
-                classifier=self.classifier,
-                layer_attr_method=gradients,
-                save_path=folder,
-            )
-            results = tcav.interpret(self.inputs, experiments, target=self.targets)
-        n = len(self.inputs)
-        limit = _shortest(activations, coordinates)
-        means = [rows.mean(0) for rows in members]
-        scores = np.full((len(pairs), 2), math.nan)
-        for row, (first, second) in zip(scores, pairs, strict=True):
-            if float(torch.linalg.vector_norm(means[first] - means[second])) > limit:
-                shares = results[f"{first}-{second}"]["coordinates"]["sign_count"]
-                # Captum's shares are in float32; counted again they are exact.
-                row[:] = [round(float(share) * n) / n for share in shares]
-        return scores
-
     def statistics(self, name: str, activations: Tensor, splits: Sequence[Split]) -> np.ndarray:
-        """Return (P, 2): share of positive derivatives and mean derivative along the unit direction of each split.
+        """Return (P, 3) for the unit direction of each split: share of logits rising, mean derivative, share falling.
 
         NaN where the means of its two sides are the same up to rounding.
         """
         coordinates, mixing = span_coordinates(activations)
-        explainer = SpanGradient(self.model, find_layer(self.model, name), activations, mixing, self.batches)
-        gradients = explainer.attribute(self.inputs, self.targets)
+        layer = find_layer(self.model, name)
+        gradients = span_gradients(self.model, layer, self.inputs, self.targets, activations, mixing, self.batches)
         limit = _shortest(activations, coordinates)
         method, C = self.classifier.method, self.classifier.C
-        statistics = np.full((len(splits), 2), math.nan)
+        statistics = np.full((len(splits), 3), math.nan)
         for row, (positive, negative) in zip(statistics, splits, strict=True):
             sides = [coordinates[torch.from_numpy(rows)] for rows in (positive, negative)]
             if float(torch.linalg.vector_norm(sides[0].mean(0) - sides[1].mean(0))) <= limit:
@@ -244,7 +195,8 @@ class Experiments(NamedTuple):
             fitting = Fitting(method, len(positive), len(negative), C, seed=0, hold_back=0)
             direction = fit_drawn(torch.cat(sides), present, fitting).cavs[0]
             derivatives = gradients @ (direction / torch.linalg.vector_norm(direction))
-            row[:] = float((derivatives > 0).double().mean()), float(derivatives.mean())
+            shares = [float((sign * derivatives > 0).double().mean()) for sign in (1, -1)]
+            row[:] = shares[0], float(derivatives.mean()), shares[1]
         return statistics
 
     def _check_outputs(self) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import matplotlib as mpl
 import numpy as np
@@ -18,9 +18,9 @@ from torch import Tensor, nn
 
 from captum_concepts._support.checks import check_folder
 from captum_concepts._support.progress import progress
-from captum_concepts._support.shown import clip_text, describe
+from captum_concepts._support.shown import clip_text, describe, readable_name
 from captum_concepts.attributions.outputs import Targets
-from captum_concepts.bank.folders import find_concept_folders, image_loader, warn_without_transform
+from captum_concepts.bank.folders import Transform, find_concept_folders, image_loader, warn_without_transform
 from captum_concepts.pictures.gallery import figure_of
 from captum_concepts.tcav.experiments import Experiments, mean_of, prepare_experiments
 from captum_concepts.tcav.score import (
@@ -90,8 +90,11 @@ class TCAVScores(dict[str, TCAVScore]):
         if not self:
             raise ValueError("Expected the scores of at least one concept but there is none.")
         layers = list(next(iter(self.values())).layers)
+        labels = [*(clip_text(readable_name(name), 24) for name in self), "random"]
         if ax is None:
-            width = 1.5 + (len(self) + 1) * max(0.8, 0.35 * len(layers))
+            # So many inches that neighbouring names do not touch.
+            letters = max(map(len, labels))
+            width = 1.5 + (len(self) + 1) * max(0.8, 0.35 * len(layers), 0.3 + 0.085 * letters)
             ax = Figure(figsize=(width, 3.2), layout="constrained").subplots()
         share = 0.8 / len(layers)
         colours = mpl.colormaps["viridis"](np.linspace(0.1, 0.8, len(layers)))
@@ -104,7 +107,7 @@ class TCAVScores(dict[str, TCAVScore]):
                     ax.text(place + offset, max(result.scores) + 0.02, "*", ha="center", va="bottom")
             _draw_bar(ax, len(self) + offset, share, _random_scores(of_layer), _RANDOM, None)
         ax.axhline(0.5, color="black", linestyle="--", linewidth=0.8)
-        ax.set_xticks(range(len(self) + 1), [*(clip_text(name, 24) for name in self), "random"], parse_math=False)
+        ax.set_xticks(range(len(self) + 1), labels, parse_math=False)
         ax.set_ylim(0, 1.12)
         ax.set_yticks(np.linspace(0, 1, 5))
         ax.set_ylabel("TCAV score")
@@ -147,7 +150,7 @@ def tcav_folders(
     inputs: Tensor,
     target: Targets,
     *,
-    transform: Callable[[Any], Any] | None = None,
+    transform: Transform | None = None,
     random: str = "random",
     test: str = "permutation",
     n_random: int | None = None,
@@ -241,7 +244,7 @@ def tcav_folders(
     """
     root = check_folder("root", root, "a folder with one folder of images for each concept")
     check_test(test, n_random, alpha)
-    explained = prepare_experiments(model, layers, inputs, target, method, C, batch_size, device, seed)
+    experiments = prepare_experiments(model, layers, inputs, target, method, C, batch_size, device, seed)
     folders = find_concept_folders(root, random)
     if transform is None:
         warn_without_transform(model)
@@ -252,17 +255,17 @@ def tcav_folders(
     def rows_of(members: Iterable[Path]) -> np.ndarray:
         return np.array([rows[path] for path in members], dtype=int)
 
-    with explained.hold_model():
+    with experiments.hold_model():
         layers_of_images = (
-            (layer, torch.cat([_activations(explained, layer, images) for images in loader]))
-            for layer in progress(explained.layers, "TCAV layers", show=display_progressbar, leave=True)
+            (layer, torch.cat([_activations(experiments, layer, images) for images in loader]))
+            for layer in progress(experiments.layers, "TCAV layers", show=display_progressbar, leave=True)
         )
         if test == "t":
             sides = {concept.name: [rows_of(concept.positive)] for concept in folders.concepts}
             for concept in folders.concepts:
                 sides[concept.name] += [rows_of(concept.negative)] if concept.negative else []
             sets = [rows_of(members) for members in folders.random_sets.values()]
-            return TCAVScores(_t_scores(explained, dict(layers_of_images), sides, sets, alpha))
+            return TCAVScores(_t_scores(experiments, dict(layers_of_images), sides, sets, alpha))
         everywhere = dict.fromkeys(path for members in folders.random_sets.values() for path in members)
         splits = {
             concept.name: (
@@ -271,18 +274,18 @@ def tcav_folders(
             )
             for concept in folders.concepts
         }
-        n_random = n_random or needed_directions(len(splits) * len(explained.layers), alpha)
+        n_random = n_random or needed_directions(len(splits) * len(experiments.layers), alpha)
         by_concept = [random_splits(*split, None, n_random, seed) for split in splits.values()]
         tested: dict[str, dict[str, LayerScore]] = {name: {} for name in splits}
         for layer, activations in layers_of_images:
-            statistics = explained.statistics(layer, activations, [split for group in by_concept for split in group])
+            statistics = experiments.statistics(layer, activations, [split for group in by_concept for split in group])
             for name, of_concept in zip(splits, np.split(statistics, len(splits)), strict=True):
                 tested[name][layer] = permutation_score(of_concept)
     return TCAVScores(judge(tested, alpha))
 
 
 def _t_scores(
-    explained: Experiments,
+    experiments: Experiments,
     activations: Mapping[str, Tensor],
     sides: Mapping[str, list[np.ndarray]],
     sets: list[np.ndarray],
@@ -298,7 +301,8 @@ def _t_scores(
     all_pairs = [*random_pairs, *(pair for concept_pairs in pairs.values() for pair in concept_pairs)]
     by_concept: dict[str, dict[str, LayerScore]] = {name: {} for name in pairs}
     for layer, values in activations.items():
-        scores = dict(zip(all_pairs, explained.scores(layer, values, groups, all_pairs), strict=True))
+        splits = [(groups[first], groups[second]) for first, second in all_pairs]
+        scores = dict(zip(all_pairs, experiments.statistics(layer, values, splits)[:, [0, 2]], strict=True))
         table = np.full((len(sets), len(sets)), np.nan)
         for i, k in random_pairs:
             table[i, k], table[k, i] = scores[i, k]
@@ -308,11 +312,11 @@ def _t_scores(
     return {name: summarise_layers(layers) for name, layers in by_concept.items()}
 
 
-def _activations(explained: Experiments, layer: str, images: Tensor) -> Tensor:
-    shape, expected = tuple(images.shape[1:]), tuple(explained.inputs.shape[1:])
+def _activations(experiments: Experiments, layer: str, images: Tensor) -> Tensor:
+    shape, expected = tuple(images.shape[1:]), tuple(experiments.inputs.shape[1:])
     if shape != expected:
         raise ValueError(
             f"Expected argument `transform` to give images of the shape of `inputs`, (C, H, W) = {expected}, but got "
             f"{shape}."
         )
-    return explained.activations(layer, images)
+    return experiments.activations(layer, images)

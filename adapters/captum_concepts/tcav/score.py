@@ -151,9 +151,9 @@ def tcav_score(
 
     ``test="t"`` is the original's: `n_random` draws of the images give as many directions, other images without the
     concept as many random ones, and Welch's t-test compares the scores. It takes the draws as independent although they
-    share their images, and rejects 12 to 29 % of true hypotheses at .01: do not report its p-values. Captum's `TCAV`
-    computes these scores, with `ConceptBankClassifier` and the gradients of `LayerGradientXActivation`, from
-    coordinates of the activations in their own span, which are as many numbers as there are images.
+    share their images, and rejects 12 to 29 % of true hypotheses at .01: do not report its p-values. The scores are
+    those of Captum's `TCAV` with `ConceptBankClassifier`, computed from coordinates of the activations in their own
+    span, which are as many numbers as there are images.
 
     A direction is *undecided*, its score NaN, where the activations of its two sides have the same mean up to rounding:
     1e-6 of the longest activation, or the precision of the model if that is coarser. Its sign would mean nothing.
@@ -227,7 +227,7 @@ def tcav_score(
     """
     check_test(test, n_random, alpha)
     check_whole("n_samples", n_samples, 1)
-    explained = prepare_experiments(model, layers, inputs, target, method, C, batch_size, device, seed)
+    experiments = prepare_experiments(model, layers, inputs, target, method, C, batch_size, device, seed)
     # One shape: what is stacked goes through the model together.
     check_axes(
         inputs=(inputs, "N C H W"),
@@ -239,13 +239,13 @@ def tcav_score(
         check_images("negative_images", negative_images, 4, " for random directions")
         images = torch.cat([concept_images, negative_images.to(concept_images)])
         positive, negative = np.split(np.arange(len(images)), [len(concept_images)])
-        n_random = n_random or needed_directions(len(explained.layers), alpha)
+        n_random = n_random or needed_directions(len(experiments.layers), alpha)
         splits = random_splits(positive, negative, n_samples, n_random, seed)
         tested = {}
-        with explained.hold_model():
-            for name in progress(explained.layers, "TCAV layers", show=display_progressbar, leave=True):
-                activations = explained.activations(name, images)
-                tested[name] = permutation_score(explained.statistics(name, activations, splits))
+        with experiments.hold_model():
+            for name in progress(experiments.layers, "TCAV layers", show=display_progressbar, leave=True):
+                activations = experiments.activations(name, images)
+                tested[name] = permutation_score(experiments.statistics(name, activations, splits))
         return judge({"": tested}, alpha)[""]
     n_random = n_random or N_DRAWS_T
     why = f" for n_samples={n_samples}, which may be lower,"
@@ -255,13 +255,13 @@ def tcav_score(
     ):
         check_images(label, images, least, why)
     draws = _draw(len(concept_images), len(negative_images), n_random, n_samples, seed)
-    pairs = [pair for i in range(0, 3 * n_random, 3) for pair in ((i, i + 1), (i + 2, i + 1))]
+    splits = [split for draw in draws for split in ((draw.positive, draw.negative), (draw.random, draw.negative))]
     results = {}
-    with explained.hold_model():
-        for name in progress(explained.layers, "TCAV layers", show=display_progressbar, leave=True):
-            sides = (explained.activations(name, images) for images in (concept_images, negative_images))
+    with experiments.hold_model():
+        for name in progress(experiments.layers, "TCAV layers", show=display_progressbar, leave=True):
+            sides = (experiments.activations(name, images) for images in (concept_images, negative_images))
             activations = torch.cat([*sides])
-            scores = explained.scores(name, activations, [rows for draw in draws for rows in draw], pairs)[:, 0]
+            scores = experiments.statistics(name, activations, splits)[:, 0]
             results[name] = t_score(scores[::2].tolist(), scores[1::2].tolist(), alpha)
     return summarise_layers(results)
 
@@ -330,8 +330,8 @@ def random_splits(
 
 
 def permutation_score(statistics: np.ndarray) -> LayerScore:
-    """Test the first of share and mean derivative (1 + n_random, 2) by the others; the verdict is `judge`'s."""
-    shares, derivatives = statistics.T
+    """Test the first of share and mean derivative (1 + n_random, 2 or more) by the others; `judge` has the verdict."""
+    shares, derivatives = statistics.T[:2]
     return LayerScore(
         score=float(shares[0]),
         p_value=_permutation_p(derivatives),
