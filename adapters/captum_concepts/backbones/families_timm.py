@@ -129,10 +129,10 @@ def _tokens(model: Any) -> Backbone:
     trunk = Trunk(model, any_size=any_size)
     channels = int(model.head_hidden_size)
     # Eva's attention pool reads the prefix tokens, that of the plain transformer only on request.
-    with_prefix = getattr(model, "pool_include_prefix", model.attn_pool is not None)
+    attention = getattr(model, "attn_pool", None)
+    with_prefix = getattr(model, "pool_include_prefix", attention is not None)
     start = 0 if with_prefix else prefix
-    if model.attn_pool is not None:
-        attention = model.attn_pool
+    if attention is not None:
         if not isinstance(attention, AttentionPoolLatent) or attention.pos_embed is not None:
             raise refusal(model, "timm", _KNOWN, f"with pooling by {type(attention).__name__}")
         pool = LatentPool(attention, model.fc_norm, prefix, start, grid)
