@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -191,6 +191,8 @@ def _edges(images: Tensor) -> Tensor:
 def _check_target(model: Callable[..., Any], inputs: tuple[Tensor, ...], target: Targets, arguments: Any) -> list[str]:
     """Return one text for each sample that tells its target; raise where that is no output of the model."""
     n = len(inputs[0])
+    if target is None:
+        return [repr(None)] * n
     # Tuples are places in outputs of more axes, as in all of Captum.
     if isinstance(target, tuple) or (isinstance(target, list) and any(isinstance(place, tuple) for place in target)):
         places = target if isinstance(target, list) else [target] * n
@@ -198,19 +200,29 @@ def _check_target(model: Callable[..., Any], inputs: tuple[Tensor, ...], target:
             raise ValueError(
                 f"Expected argument `target` to hold one for each of N = {n} inputs but got {len(places)}."
             )
-        return [repr(place) for place in places]
-    if target is None:
-        return [repr(None)] * n
-    indices = as_targets(target, n)
+    else:
+        places = as_targets(target, n).expand(n).tolist()
     if n:
         # Edges are of images in any precision; the model takes its own.
         samples = [value[:1].detach() for value in inputs]
         samples = [to_model(model, value) for value in samples] if isinstance(model, nn.Module) else samples
         with evaluation_mode(model), torch.no_grad():
             output = tensor_output(model(*samples, *_first_of(arguments, n)))
-        if output.ndim == 2:
-            check_targets(indices, output.shape[1])
-    return [str(index) for index in indices.expand(n).tolist()]
+        _check_places(places, output.shape[1:])
+    return [str(place) for place in places]
+
+
+def _check_places(places: list[Any], shape: Sequence[int]) -> None:
+    """Raise where a place, an index or a tuple of them, is none in the output (K, ...) of one sample."""
+    if len(shape) == 1 and not any(isinstance(place, tuple) for place in places):
+        check_targets(torch.tensor(places), shape[0])
+        return
+    expected = f"(N, {', '.join(map(str, shape))})" if shape else "(N,)"
+    for i, place in enumerate(places):
+        indices = place if isinstance(place, tuple) else (place,)
+        inside = (0 <= index < size for index, size in zip(indices, shape, strict=False))
+        if len(indices) > len(shape) or not all(inside):
+            raise ValueError(f"Expected argument `target` to hold places in outputs {expected} but got {place} at {i}.")
 
 
 def _first_of(arguments: Any, n: int) -> tuple[Any, ...]:
