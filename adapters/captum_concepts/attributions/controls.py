@@ -58,7 +58,7 @@ class RandomAttribution(Attribution):
     True
     """
 
-    def __init__(self, forward_func: Callable[..., Any], seed: int = 0) -> None:
+    def __init__(self, forward_func: Callable[..., object], seed: int = 0) -> None:
         check_range("seed", seed, 0, 2**63 - 1)
         super().__init__(forward_func)
         self.seed = seed
@@ -68,7 +68,7 @@ class RandomAttribution(Attribution):
 
     @log_usage()
     def attribute(
-        self, inputs: Tensor | tuple[Tensor, ...], target: Targets = None, additional_forward_args: Any = None
+        self, inputs: Tensor | tuple[Tensor, ...], target: Targets = None, additional_forward_args: object = None
     ) -> Tensor | tuple[Tensor, ...]:
         """Draw an attribution.
 
@@ -78,7 +78,7 @@ class RandomAttribution(Attribution):
             (N, ...), images are (N, C, H, W).
         target : int, tuple, Tensor or list, optional
             As in all of Captum: one for all samples, or one for each.
-        additional_forward_args : Any
+        additional_forward_args : object
             Handed to `forward_func` behind the inputs.
 
         Returns
@@ -143,7 +143,7 @@ class SobelEdges(Attribution):
 
     @log_usage()
     def attribute(
-        self, inputs: Tensor | tuple[Tensor, ...], target: Targets = None, additional_forward_args: Any = None
+        self, inputs: Tensor | tuple[Tensor, ...], target: Targets = None, additional_forward_args: object = None
     ) -> Tensor | tuple[Tensor, ...]:
         """Return the edges.
 
@@ -153,7 +153,7 @@ class SobelEdges(Attribution):
             (N, C, H, W).
         target : int, tuple, Tensor or list, optional
             Checked as of other attributions; the edges are the same for all.
-        additional_forward_args : Any
+        additional_forward_args : object
             Handed to `forward_func` behind the inputs.
 
         Returns
@@ -188,7 +188,9 @@ def _edges(images: Tensor) -> Tensor:
     return (horizontal.square() + vertical.square()).sqrt()
 
 
-def _check_target(model: Callable[..., Any], inputs: tuple[Tensor, ...], target: Targets, arguments: Any) -> list[str]:
+def _check_target(
+    model: Callable[..., object], inputs: tuple[Tensor, ...], target: Targets, arguments: object
+) -> list[str]:
     """Return one text for each sample that tells its target; raise where that is no output of the model."""
     n = len(inputs[0])
     if target is None:
@@ -225,7 +227,7 @@ def _check_places(places: list[Any], shape: Sequence[int]) -> None:
             raise ValueError(f"Expected argument `target` to hold places in outputs {expected} but got {place} at {i}.")
 
 
-def _first_of(arguments: Any, n: int) -> tuple[Any, ...]:
+def _first_of(arguments: object, n: int) -> tuple[object, ...]:
     """Return the further arguments of the first of n samples."""
     return tuple(
         argument[:1] if isinstance(argument, Tensor) and argument.ndim and len(argument) == n else argument
@@ -233,7 +235,7 @@ def _first_of(arguments: Any, n: int) -> tuple[Any, ...]:
     )
 
 
-def _some_entries(model: Any) -> list[Tensor]:
+def _some_entries(model: object) -> list[Tensor]:
     """Return some entries of all parameters, where they are."""
     parameters = model.parameters() if isinstance(model, nn.Module) else ()
     return [

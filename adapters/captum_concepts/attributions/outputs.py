@@ -18,7 +18,7 @@ Targets = int | str | Tensor | np.ndarray | Sequence[float] | Sequence[str] | Se
 
 
 @contextmanager
-def tensor_outputs(model: Any, targets: Tensor | None = None, name: str = "targets") -> Iterator[None]:
+def tensor_outputs(model: object, targets: Tensor | None = None, name: str = "targets") -> Iterator[None]:
     """Let a module return the tensor that `tensor_output` finds; an error names a target that is no output."""
     outputs: list[Any] = []
 
@@ -53,14 +53,14 @@ def input_tensors(inputs: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     return tensors
 
 
-def extra_arguments(arguments: Any) -> tuple[Any, ...]:
+def extra_arguments(arguments: object) -> tuple[object, ...]:
     """Return Captum's `additional_forward_args` as a tuple."""
     if arguments is None:
         return ()
     return arguments if isinstance(arguments, tuple) else (arguments,)
 
 
-def find_targets(target: Any, names: Sequence[str]) -> Any:
+def find_targets(target: Targets, names: Sequence[str]) -> Targets:
     """Return a target with indices in place of the names of concepts."""
     targets = target if isinstance(target, list | tuple) else [target]
     if not any(isinstance(name, str) for name in targets):

@@ -120,7 +120,7 @@ class SteeredRISE(Attribution):
     torch.Size([2, 1, 8, 8])
     """
 
-    def __init__(self, forward_func: Callable[..., Any], score_func: ScoreFunction | None = None) -> None:
+    def __init__(self, forward_func: Callable[..., object], score_func: ScoreFunction | None = None) -> None:
         super().__init__(forward_func)
         self.score_func = score_func
 
@@ -132,14 +132,14 @@ class SteeredRISE(Attribution):
         self,
         inputs: Tensor | tuple[Tensor, ...],
         target: Targets = None,
-        additional_forward_args: Any = None,
+        additional_forward_args: object = None,
         lam: float = 0.5,
         n_masks: int = 4000,
         cells: int | Sequence[int] = (7, 7),
         p: float = 0.5,
         seed: int = 0,
         batch_size: int = 64,
-        baselines: float | Tensor | tuple[Any, ...] = 0.0,
+        baselines: float | Tensor | tuple[float | Tensor] = 0.0,
         activation: str = "softmax",
         input_shaped: bool = False,
         display_progressbar: bool = False,
@@ -156,7 +156,7 @@ class SteeredRISE(Attribution):
         target : int, Tensor, list or array, optional
             Class explained, the same for all images (int, or a tensor of one element), or one for each (N,). None
             for a model of one output.
-        additional_forward_args : Any
+        additional_forward_args : object
             Handed to `forward_func` behind the images. A tensor of length N has one entry for each image, and is
             repeated with the images.
         lam : float
@@ -305,7 +305,7 @@ class _Call:
             return visible_part + hidden * (1 - visible)
         return visible_part + self.baselines * (1 - visible) if self.baselines else visible_part
 
-    def repeat_extra(self, rows: slice, k: int) -> tuple[Any, ...]:
+    def repeat_extra(self, rows: slice, k: int) -> tuple[object, ...]:
         """Return the further arguments of the images of `rows`, k times."""
         return tuple(
             argument[rows].repeat(k, *[1] * (argument.ndim - 1))
