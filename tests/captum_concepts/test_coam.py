@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import pickle
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
 from captum.attr import LayerGradCam, NoiseTunnel
 from captum.metrics import infidelity, sensitivity_max
 from torch import Tensor, nn
+from torchvision import models
 
-from captum_concepts import ConceptBank, PostHocCBM
-from captum_concepts.attributions.coam import CoAM
+from captum_concepts import Backbone, BottleneckCBM, CoAM, ConceptBank, PostHocCBM, explain_func, from_torchvision
 from captum_concepts.backbones.pooling import project_maps
 from reference.concept_bank import concept_map
+from tiny_models import TinyConceptModel
 from untouched import untouched
 
 
@@ -114,16 +118,6 @@ def test_layer_input_and_forward_args(cavs, images):
     torch.testing.assert_close(before, project_maps(images - 0.5, cavs, torch.tensor([1])))
 
 
-def test_cavs_of_a_bank_an_array_or_a_list(model, cavs, images):
-    class Bank:
-        def __init__(self) -> None:
-            self.cavs = cavs
-
-    expected = CoAM(model, "features", cavs).attribute(images)
-    for form in (Bank(), cavs.numpy(), cavs.tolist(), nn.Parameter(cavs), cavs.double()):
-        torch.testing.assert_close(CoAM(model, "features", form).attribute(images), expected)
-
-
 def test_half_precision_features_give_float32_maps(cavs, images):
     layer = nn.Identity()
     features = images[:, :, :4, :4].bfloat16()
@@ -159,21 +153,6 @@ def test_infidelity_is_zero_where_the_map_is_the_gradient():
     attributions = CoAM(forward, layer, [[1.0]]).attribute(images, target=0, input_shaped=True)
     score = infidelity(forward, perturb, images, attributions)
     torch.testing.assert_close(score, torch.zeros(2), atol=1e-9, rtol=0)
-
-
-@pytest.mark.parametrize("target", [None, 2, [4, 0, 1], torch.tensor([4, 0, 1])], ids=repr)
-@pytest.mark.parametrize("is_tuple", [False, True])
-def test_noise_tunnel(model, cavs, images, target, is_tuple):
-    coam = CoAM(model, "features", cavs)
-    torch.manual_seed(0)
-    smooth = NoiseTunnel(coam).attribute(
-        (images,) if is_tuple else images, target=target, nt_samples=4, nt_samples_batch_size=3, stdevs=1e-4
-    )
-    if is_tuple:
-        (smooth,) = smooth
-    plain = coam.attribute(images, target)
-    torch.testing.assert_close(smooth, plain, atol=1e-3, rtol=0)
-    assert not torch.equal(smooth, plain)
 
 
 def test_leaves_nothing_behind(model, cavs, images):
@@ -263,3 +242,84 @@ def test_a_layer_that_is_not_run(images):
 def test_refused(model, cavs, images, call, error, message):
     with pytest.raises(error, match=message):
         call(model, cavs, images)
+
+
+L, K = 5, 3
+
+
+def resnet() -> Backbone:
+    model = models.ResNet(models.resnet.BasicBlock, [1, 1, 1, 1], num_classes=3)
+    # Maps of 4 x 4 also of small images.
+    model.layer3 = model.layer4 = nn.Identity()
+    return from_torchvision(model)
+
+
+def maxvit() -> Backbone:
+    settings = {"stem_channels": 8, "partition_size": 2, "block_channels": [8, 16], "block_layers": [1, 1]}
+    return from_torchvision(models.MaxVit((32, 32), head_dim=8, stochastic_depth_prob=0.0, num_classes=3, **settings))
+
+
+def concept_model(make: Callable[[], Backbone]) -> PostHocCBM:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        backbone = make()
+        return PostHocCBM(backbone, ConceptBank.random(L, backbone.channels), nn.Linear(L, K)).eval()
+
+
+@pytest.fixture
+def photos() -> Tensor:
+    return torch.rand(4, 3, 32, 32, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize("make", [resnet, maxvit])
+def test_maps_of_a_model_are_its_own(make, photos):
+    model, targets = concept_model(make), torch.tensor([4, 0, 1, 1])
+    with torch.no_grad():
+        expected = model.concept_maps(photos)
+    assert expected.std((2, 3)).min() > 0
+    model.train()
+    with untouched(model, photos):
+        for coam in (CoAM.of(model), CoAM.of(model.concept_predictor), CoAM(model)):
+            assert torch.equal(coam.attribute(photos), expected)
+            torch.testing.assert_close(coam.attribute(photos, targets), expected[torch.arange(4), targets][:, None])
+    (tupled,) = CoAM.of(model).attribute((photos,), target=3)
+    torch.testing.assert_close(tupled, expected[:, 3:4])
+    upsampled = nn.functional.interpolate(tupled, (32, 32), mode="bilinear", align_corners=False)
+    for explain in (explain_func(CoAM.of), pickle.loads(pickle.dumps(explain_func(CoAM)))):
+        np.testing.assert_allclose(explain(model, photos.numpy(), 3), upsampled, rtol=1e-4, atol=1e-6)
+
+
+def test_maps_of_traditional_and_other_models(photos):
+    backbone = nn.Sequential(nn.Conv2d(3, 6, 4, stride=4), nn.ReLU())
+    traditional = BottleneckCBM(backbone, nn.Linear(6, L), nn.Linear(L, K)).eval()
+    projected = BottleneckCBM(backbone, nn.Linear(6, L), nn.Linear(L, K), project=lambda f, concepts: f[:, concepts])
+    other = TinyConceptModel()
+    with torch.no_grad():
+        assert torch.equal(CoAM(traditional).attribute(photos), traditional.concept_maps(photos))
+        assert torch.equal(CoAM(projected.eval()).attribute(photos, 2), backbone(photos)[:, 2:3])
+        expected = other.concept_maps(photos)[torch.arange(4), [1, 0, 2, 3]][:, None]
+    torch.testing.assert_close(CoAM(other).attribute(photos, [1, 0, 2, 3]), expected)
+    for arguments in (((photos, photos),), (photos, 1, photos), (photos, 1, None, True)):
+        with pytest.raises(ValueError, match=r"one batch of images, without `additional_forward_args`"):
+            CoAM(other).attribute(*arguments)
+
+
+def test_layers_without_the_maps_of_the_concepts_are_refused(photos):
+    # The CAVs live behind a linear layer and a tanh of the width of the features, which are maps too.
+    behind = concept_model(maxvit)
+    assert behind.features(photos).shape[1] == behind.bank.cavs.shape[1]
+    for form in (behind, behind.concept_predictor):
+        with pytest.raises(ValueError, match=r"made from that output by `maps`\. Use `CoAM\.of\(model\)`"):
+            CoAM(form, "features", behind.bank)
+    layers = nn.Conv2d(3, 4, 4, stride=4), nn.ReLU(), nn.Conv2d(4, 4, 1), nn.ReLU(inplace=True)
+    model = PostHocCBM(nn.Sequential(*layers), ConceptBank.random(L, 4), nn.Linear(L, K)).eval()
+    # The last layer gives what the whole gives, by whatever name.
+    for layer in ("features", "features.3", model.features[3]):
+        maps = CoAM(model.concept_predictor, layer, model.bank).attribute(photos)
+        assert torch.equal(maps, CoAM.of(model).attribute(photos))
+    inner = CoAM(model.concept_predictor, "features.1", model.bank.select([1, 3]))
+    with untouched(model), pytest.raises(ValueError, match=r"are of, but ReLU gives others\. Use `CoAM\.of\(model\)`"):
+        inner.attribute(photos)
+    # Vectors of one's own may be of any layer, whose output a later one may overwrite.
+    own = CoAM(model.concept_predictor, "features.2", torch.ones(2, 4)).attribute(photos)
+    torch.testing.assert_close(own[:, :1], model.features[:3](photos).mean(1, keepdim=True).detach())

@@ -21,7 +21,6 @@ from captum.attr import (
 )
 from torch import Tensor, nn
 from torch.nn import functional
-from torchvision.models.resnet import BasicBlock, ResNet
 
 from captum_concepts.attributions.controls import RandomAttribution, SobelEdges
 from captum_concepts.attributions.methods import (
@@ -183,25 +182,6 @@ def test_small_model(model, images, targets, name):
     np.testing.assert_allclose(result / scale, expected / scale, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", PAPER_METHODS)
-def test_resnet(name):
-    with torch.random.fork_rng([]):
-        torch.manual_seed(0)
-        # In float64: in float32 an activation near 0 is rounded to either side of a ReLU's kink as the kernels are.
-        network = ResNet(BasicBlock, [1, 1, 1, 1]).double().eval()
-    images = np.random.default_rng(0).random((2, 3, 64, 64))
-    targets = np.array([3, 1])
-    expected = captum_maps(name, network, network.layer4, images, targets)
-    if name == "guided backpropagation":
-        by_hand = guided_by_hand(network, images, targets)
-        np.testing.assert_allclose(expected, by_hand, atol=1e-9 * np.abs(by_hand).max())
-    network.train()
-    with untouched(network):
-        result = build_method(name, **SETTINGS)(network, images, targets)
-    # Captum keeps the steps of its integral in float32 even so.
-    np.testing.assert_allclose(result, expected, atol=1e-6 * np.abs(expected).max())
-
-
 @pytest.mark.parametrize("relu", [nn.ReLU(), nn.ReLU6()])
 def test_guided_where_a_relu_shares_its_input(images, targets, relu):
     network = ActivatesFirst(relu)
@@ -333,26 +313,6 @@ def test_half_precision(model, images, targets, name):
         assert maps.dtype == np.float32
         # A ReLU near 0 may switch: single pixels differ, maps do not.
         assert np.corrcoef(maps.ravel(), expected.ravel())[0, 1] > 0.95
-
-
-class Patches(nn.Module):
-    """Patches as tokens, mixed by one block, their mean classified."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.embed = nn.Conv2d(3, 4, 2, stride=2)
-        self.block = nn.Sequential(nn.LayerNorm(4), nn.Linear(4, 4), nn.ReLU())
-        self.head = nn.Linear(4, 5)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.head(self.block(self.embed(x).flatten(2).transpose(1, 2)).mean(1))
-
-
-@pytest.mark.parametrize("name", GRAD_CAM)
-def test_models_of_tokens_need_their_layer_named(name, images, targets):
-    with pytest.raises(ValueError, match=r"`layer` to be given for Patches.*after 'embed'.*Pass `layer='embed'`"):
-        build_method(name)(Patches().eval(), images, targets)
-    assert build_method(name, layer="embed")(Patches().eval(), images, targets).shape[2:] == (12, 10)
 
 
 @pytest.mark.parametrize(
