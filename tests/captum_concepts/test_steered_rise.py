@@ -302,7 +302,7 @@ def test_bad_arguments(images, arguments, message):
         (None, r"`score_func` for `lam` = 0.5 but it is None.*lam=0"),
         (lambda x, m, t: torch.full((len(m),), 3.5), r"from 3.5 to 3.5. Bring a rating .* \(rating - 1\) / 4"),
         (lambda x, m, t: torch.full((len(m),), -0.1), "from -0.1 to -0.1"),
-        (lambda x, m, t: torch.zeros(len(m), 1), r"to return shape \(n,\)"),
+        (lambda x, m, t: torch.zeros(len(m), 1), r"one score for each mask, shape \(n,\) = \(\d+,\), but"),
     ],
 )
 def test_bad_scores(images, score, message):

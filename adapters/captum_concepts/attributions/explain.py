@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from captum.attr import Attribution, NoiseTunnel
+from captum.attr import Attribution
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 from torch.nn import functional
@@ -28,22 +28,12 @@ Factory = Callable[..., Attribution]
 
 def check_factory(factory: Factory) -> None:
     """Raise unless a factory is a class, or a function, that makes an attribution of a model."""
-    owner = getattr(factory, "__self__", factory)
-    if isinstance(owner, Attribution):
+    bound = isinstance(getattr(factory, "__self__", factory), Attribution)
+    if bound or isinstance(factory, nn.Module) or not callable(factory):
         raise TypeError(
-            f"Expected argument `factory` to be a class or a function of the model but got a "
-            f"{type(owner).__name__} already bound to one. Metrics call it with other models, whose place "
-            f"the bound one would take unnoticed. Pass {type(owner).__name__} itself, or `lambda model: ...`."
-        )
-    if isinstance(factory, nn.Module) or not callable(factory):
-        raise TypeError(
-            f"Expected argument `factory` to be a Captum attribution class, or a function from model to "
-            f"attribution, but got {factory!r}. Pass captum.attr.Saliency, for instance."
-        )
-    if isinstance(factory, type) and issubclass(factory, NoiseTunnel):
-        raise TypeError(
-            "Expected argument `factory` to build an attribution of a model but NoiseTunnel wraps another. "
-            "Pass a function: `lambda model: NoiseTunnel(Saliency(model))`."
+            "Expected argument `factory` to be a Captum attribution class, or a function from model to attribution, "
+            f"but got {factory!r}. Metrics call it with other models, which what is bound to one would not explain. "
+            "Pass captum.attr.Saliency, for instance, or `lambda model: NoiseTunnel(Saliency(model))`."
         )
 
 

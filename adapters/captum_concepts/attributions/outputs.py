@@ -48,7 +48,7 @@ def input_tensors(inputs: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     """Return the inputs of an attribution as a tuple of tensors, at least one, or raise."""
     tensors = inputs if isinstance(inputs, tuple) else (inputs,)
     if not tensors or not all(isinstance(tensor, Tensor) and tensor.ndim for tensor in tensors):
-        kinds = [type(tensor).__name__ for tensor in tensors] if isinstance(inputs, tuple) else type(inputs).__name__
+        kinds = [type(tensor).__name__ for tensor in tensors]
         raise TypeError(f"Expected argument `inputs` to be a tensor, or a tuple of tensors, but got {kinds}.")
     return tensors
 

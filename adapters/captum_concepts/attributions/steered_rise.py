@@ -361,11 +361,10 @@ def _as_baselines(baselines: Any, images: Tensor) -> float | Tensor:
 def _as_scores(scores: Any, images: Tensor) -> Tensor:
     """Return the scores of masks, or raise if they are none."""
     values = torch.as_tensor(scores).detach().to(images.device)
-    remedy = "It must return one score for each mask, as a tensor"
     if values.shape != (len(images),):
         raise ValueError(
-            f"Expected argument `score_func` to return shape (n,) = ({len(images)},) but got {tuple(values.shape)}. "
-            f"{remedy}."
+            "Expected argument `score_func` to return one score for each mask, shape (n,) = "
+            f"({len(images)},), but got {tuple(values.shape)}."
         )
     return values if values.dtype == torch.float64 else values.float()
 
@@ -383,8 +382,9 @@ def _check_scores(low: float, high: float) -> None:
 def _probabilities(outputs: Tensor, targets: Tensor | None, largest: int, activation: str, n: int) -> Tensor:
     """Return the probability (n,) of each masked image's class."""
     if outputs.ndim not in (1, 2) or len(outputs) != n:
-        actual = tuple(outputs.shape)
-        raise ValueError(f"Expected argument `forward_func` to return shape (N, K) with N = {n} but got {actual}.")
+        raise ValueError(
+            f"Expected argument `forward_func` to return shape (N, K), N = {n}, but got {tuple(outputs.shape)}."
+        )
     outputs = outputs.detach()
     outputs = outputs if outputs.dtype == torch.float64 else outputs.float()
     if outputs.ndim == 1:
