@@ -45,9 +45,11 @@ def check_arguments(
 ) -> None:
     """Raise if a class does not take an argument, or lacks one."""
     of_layer = {} if layer is None else {"layer": layer}
+    method = inspect.signature(factory.attribute)
+    of_call = {"target": None} if "target" in method.parameters else {}
     try:
         inspect.signature(factory).bind(None, **of_layer, **constructor_kwargs)
-        inspect.signature(factory.attribute).bind(None, None, **attribute_kwargs)
+        method.bind(None, None, **of_call, **attribute_kwargs)
     except TypeError as error:
         raise ValueError(f"Expected the arguments of {factory.__name__} and its `attribute` but {error}.") from error
 
