@@ -30,7 +30,7 @@ PACKAGES = [
 #: Names whose examples need a package that may be missing.
 NEEDS = {"SUB": "pyarrow", "write_sub": "pyarrow"}
 #: Attributions that are no class of Captum's.
-MADE_ATTRIBUTIONS = ("explain_func", "build_method", "build_methods", "method_from_spec", "tcav_score", "tcav_folders")
+MADE_ATTRIBUTIONS = ("explain_func", "build_method", "build_methods", "tcav_score", "tcav_folders")
 #: Warnings of an example: a licence that the files name, and tiny data.
 EXPECTED = "The images of .* are licensed|.* concepts have"
 #: Lines of code of an example.

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
-from captum_concepts import ConceptBank, method_from_spec
+from captum_concepts import ConceptBank
 from captum_concepts._support.checks import check_path
 from captum_concepts._support.running import run_file
 from captum_concepts.backbones.networks import load_network
@@ -34,6 +34,7 @@ from quantus_concepts.pasta.encoders.object_encoder import as_encoder
 from quantus_concepts.pasta.encoders.open_clip_encoder import OpenClipEncoder
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import load_scorer, save_scorer, scorer_from
+from quantus_concepts.studies.attribution.methods import method_from_spec
 
 CODE = """
 import captum.attr

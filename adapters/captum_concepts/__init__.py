@@ -20,7 +20,6 @@ if TYPE_CHECKING:
         SMOOTHED_METHODS,
         build_method,
         build_methods,
-        method_from_spec,
     )
     from captum_concepts.attributions.steered_rise import SteeredRISE
     from captum_concepts.backbones import Backbone, from_open_clip, from_timm, from_torchvision, from_transformers
@@ -71,7 +70,6 @@ __all__ = [
     "from_torchvision",
     "from_transformers",
     "gallery",
-    "method_from_spec",
     "overlay",
     "plot_coam",
     "plot_contributions",

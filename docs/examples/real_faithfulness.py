@@ -20,9 +20,10 @@ import torch
 from imagenet_network import MEAN, STD, load_photographs, model
 from torch.nn.functional import interpolate
 
-from captum_concepts import SteeredRISE, build_methods, explain_func, method_from_spec
+from captum_concepts import SteeredRISE, build_methods, explain_func
 from quantus_concepts import Faithfulness
 from quantus_concepts.functional import interval
+from quantus_concepts.studies.attribution.methods import method_from_spec
 
 BLACK = -1.0  # as MEAN = STD = 0.5
 #: The random map of the same grain: pixels, 8 x 8 squares, or 7 x 7 cells enlarged bilinearly.

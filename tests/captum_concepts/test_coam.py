@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
+import pickle
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -10,11 +11,12 @@ import torch
 from captum.attr import LayerGradCam, NoiseTunnel
 from captum.metrics import infidelity, sensitivity_max
 from torch import Tensor, nn
+from torchvision import models
 
-from captum_concepts import Backbone, ConceptBank, PostHocCBM
-from captum_concepts.attributions.coam import CoAM
+from captum_concepts import Backbone, BottleneckCBM, CoAM, ConceptBank, PostHocCBM, explain_func, from_torchvision
 from captum_concepts.backbones.pooling import project_maps
 from reference.concept_bank import concept_map
+from tiny_models import TinyConceptModel
 from untouched import untouched
 
 
@@ -69,23 +71,17 @@ def test_reference(model, cavs, images):
     np.testing.assert_allclose(maps.numpy(), expected, atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    "target",
-    [2, np.int64(2), torch.tensor(2), torch.tensor([2]), torch.tensor([2, 2, 2], dtype=torch.int32), [2, 2, 2]],
-    ids=repr,
-)
-def test_target_of_all(model, cavs, images, target):
+def test_targets(model, cavs, images):
     coam = CoAM(model, "features", cavs)
-    every, single = coam.attribute(images), coam.attribute(images, target)
+    every = coam.attribute(images)
     assert every.shape == (3, 5, 4, 6)
-    torch.testing.assert_close(single, every[:, 2:3])
-
-
-@pytest.mark.parametrize("kind", [torch.tensor, list, np.array])
-def test_target_of_each(model, cavs, images, kind):
-    coam = CoAM(model, "features", cavs)
-    every, per_image = coam.attribute(images), coam.attribute(images, kind([4, 0, 1]))
-    torch.testing.assert_close(per_image, torch.stack([every[0, 4:5], every[1, 0:1], every[2, 1:2]]))
+    for target in (2, np.int64(2), torch.tensor([2]), torch.tensor([2, 2, 2], dtype=torch.int32), [2, 2, 2]):
+        torch.testing.assert_close(coam.attribute(images, target), every[:, 2:3])
+    expected = torch.stack([every[0, 4:5], every[1, 0:1], every[2, 1:2]])
+    each = [4, 0, 1]
+    for target in (each, torch.tensor(each), np.array(each, float), np.array(each)[:, None], np.eye(5)[each]):
+        torch.testing.assert_close(coam.attribute(images, target), expected)
+    torch.testing.assert_close(torch.cat([coam.attribute(image[None]) for image in images]), every)
 
 
 @pytest.mark.parametrize("margin", [False, True])
@@ -122,24 +118,6 @@ def test_layer_input_and_forward_args(cavs, images):
     torch.testing.assert_close(before, project_maps(images - 0.5, cavs, torch.tensor([1])))
 
 
-def test_tuple_in_tuple_out(model, cavs, images):
-    coam = CoAM(model, "features", cavs)
-    result = coam.attribute((images,), 1)
-    assert isinstance(result, tuple)
-    assert len(result) == 1
-    torch.testing.assert_close(result[0], coam.attribute(images, 1))
-
-
-def test_cavs_of_a_bank_an_array_or_a_list(model, cavs, images):
-    class Bank:
-        def __init__(self) -> None:
-            self.cavs = cavs
-
-    expected = CoAM(model, "features", cavs).attribute(images)
-    for form in (Bank(), cavs.numpy(), cavs.tolist(), nn.Parameter(cavs), cavs.double()):
-        torch.testing.assert_close(CoAM(model, "features", form).attribute(images), expected)
-
-
 def test_half_precision_features_give_float32_maps(cavs, images):
     layer = nn.Identity()
     features = images[:, :, :4, :4].bfloat16()
@@ -148,13 +126,6 @@ def test_half_precision_features_give_float32_maps(cavs, images):
     with torch.autocast("cpu", dtype=torch.bfloat16):
         under = CoAM(layer, layer, cavs[:, :3]).attribute(features.float(), 0)
     torch.testing.assert_close(under, maps, atol=0, rtol=0)
-
-
-def test_order_of_samples_and_batch_size_do_not_matter(model, cavs, images):
-    coam = CoAM(model, "features", cavs)
-    maps = coam.attribute(images)
-    torch.testing.assert_close(coam.attribute(images.flip(0)), maps.flip(0))
-    torch.testing.assert_close(torch.cat([coam.attribute(image[None]) for image in images]), maps)
 
 
 def test_input_shaped(model, cavs, images):
@@ -184,109 +155,10 @@ def test_infidelity_is_zero_where_the_map_is_the_gradient():
     torch.testing.assert_close(score, torch.zeros(2), atol=1e-9, rtol=0)
 
 
-@pytest.mark.parametrize("input_shaped", [False, True])
-def test_sensitivity_max(model, cavs, images, input_shaped):
-    coam = CoAM(model, "features", cavs)
-
-    def same(inputs: Tensor) -> Tensor:
-        return inputs
-
-    def scaled(inputs: Tensor) -> Tensor:
-        return 1.1 * inputs
-
-    settings = {"target": torch.tensor([0, 4, 2]), "n_perturb_samples": 3, "input_shaped": input_shaped}
-    assert sensitivity_max(coam.attribute, images, same, **settings).tolist() == [0.0, 0.0, 0.0]
-    # Without the bias of the convolution the maps are homogeneous: 10 % more input is 10 % more map.
-    nn.init.zeros_(model.features[0].bias)
-    score = sensitivity_max(coam.attribute, images, scaled, **settings)
-    torch.testing.assert_close(score, torch.full((3,), 0.1), atol=1e-5, rtol=0)
-
-
-@pytest.mark.parametrize("target", [None, 2, [4, 0, 1], torch.tensor([4, 0, 1])], ids=repr)
-@pytest.mark.parametrize("is_tuple", [False, True])
-def test_noise_tunnel(model, cavs, images, target, is_tuple):
-    coam = CoAM(model, "features", cavs)
-    torch.manual_seed(0)
-    smooth = NoiseTunnel(coam).attribute(
-        (images,) if is_tuple else images, target=target, nt_samples=4, nt_samples_batch_size=3, stdevs=1e-4
-    )
-    if is_tuple:
-        (smooth,) = smooth
-    plain = coam.attribute(images, target)
-    torch.testing.assert_close(smooth, plain, atol=1e-3, rtol=0)
-    assert not torch.equal(smooth, plain)
-
-
-def test_log_usage_keeps_the_method(model, cavs, images):
-    coam = CoAM(model, "features", cavs)
-    torch.testing.assert_close(CoAM.attribute.__wrapped__(coam, images, 1), coam.attribute(images, 1))
-    names = list(inspect.signature(LayerGradCam.attribute).parameters)[:5]
-    assert list(inspect.signature(CoAM.attribute).parameters)[:5] == names
-    assert coam.multiplies_by_inputs
-    assert not coam.has_convergence_delta()
-
-
 def test_leaves_nothing_behind(model, cavs, images):
     leaf = images.clone().requires_grad_()
     with untouched(model.train(), leaf):
         CoAM(model, "features", cavs).attribute(leaf, 1, input_shaped=True)
-
-
-def test_leaves_no_hook_after_an_exception(model, cavs, images):
-    def broken(images: Tensor) -> Tensor:
-        model.features(images)
-        raise RuntimeError("later layer")
-
-    with untouched(model), pytest.raises(RuntimeError, match="later layer"):
-        CoAM(broken, model.features, cavs).attribute(images)
-    with untouched(model), pytest.raises(ValueError, match="width of `cavs`"):
-        CoAM(model, "features", torch.ones(2, 7)).attribute(images)
-
-
-@pytest.mark.parametrize(
-    ("target", "error", "message"),
-    [
-        (5, ValueError, r"from 0 to 4, since there are 5, but got 5 at 0"),
-        ([0, -1, 2], ValueError, r"from 0 to 4.*but got -1 at 1"),
-        ([0, 1], ValueError, r"\(N,\) = \(3,\).*got shape \(2,\)"),
-        (0.5, TypeError, r"integers\) but got float32"),
-        (True, TypeError, r"integers\) but got bool"),
-        ([[1, 1], [1, 0], [0, 1]], ValueError, r"one 1 and 0 else in each row"),
-        (np.array(["1", "2", "0"]), TypeError, r"a tensor or an array of numbers but got ndarray"),
-    ],
-    ids=str,
-)
-def test_bad_target_is_refused_before_the_forward_pass(model, cavs, images, target, error, message):
-    def forward(images: Tensor) -> Tensor:
-        pytest.fail("the model was run")
-
-    with pytest.raises(error, match=message):
-        CoAM(forward, model.features, cavs).attribute(images, target)
-
-
-def test_name_needs_a_module(model, cavs):
-    with pytest.raises(TypeError, match="Pass the layer itself"):
-        CoAM(lambda images: model(images), "features", cavs)
-
-
-@pytest.mark.parametrize(
-    ("change", "d", "target", "message"),
-    [
-        (lambda x: x.flatten(1), 3, 0, r"\(N, d, h, w\) with d = 3 but it gives \(3, 351\)"),
-        (lambda x: x.flatten(2), 3, 0, r"before the pooling"),
-        (lambda x: x.permute(0, 2, 3, 1), 3, 0, r"gives \(3, 9, 13, 3\).*come last"),
-        (lambda x: x[:, :2], 3, 0, r"gives \(3, 2, 9, 13\).*fitted on the channels"),
-        # Of the width of its maps, and so not taken for channels last.
-        (lambda x: x[:, :2], 13, 0, r"gives \(3, 2, 9, 13\).*fitted on the channels"),
-        (lambda x: x[:2], 3, [0, 1, 0], r"\(N,\) = \(2,\)"),
-    ],
-    ids=["flat", "tokens", "channels last", "width", "width of the maps", "merges samples"],
-)
-def test_unfit_layer(images, change, d, target, message):
-    layer = nn.Identity()
-    layer.register_forward_hook(lambda _module, _inputs, output: change(output))
-    with pytest.raises(ValueError, match=message):
-        CoAM(layer, layer, torch.ones(2, d)).attribute(images, target)
 
 
 def test_names_stand_for_indices(model, images):
@@ -301,45 +173,153 @@ def test_names_stand_for_indices(model, images):
     assert torch.allclose(smooth, coam.attribute(images, 1))
     with pytest.raises(ValueError, match=r"but got 'longtail'\. The nearest are \['long tail'"):
         coam.attribute(images, "longtail")
-    with pytest.raises(ValueError, match=r"but got 'red wing'\. They have no names here: give a ConceptBank"):
-        CoAM(model, "features", bank.cavs).attribute(images, "red wing")
 
 
-def test_one_image_that_a_model_takes(model, cavs, images):
-    with pytest.raises(ValueError, match=r"it gives \(4, .*One image is a batch of one"):
-        CoAM(model.features, model.features, cavs).attribute(images[0], 0)
-
-
-def test_a_cut_backbone_names_the_network(images):
-    with pytest.raises(TypeError, match=r"but got Backbone\. Pass the network that it was cut from"):
-        CoAM(Backbone(nn.Conv2d(3, 4, 1), "mean", None, 4), "0", torch.ones(2, 4))
-
-
-def test_input_shaped_refuses(model, cavs, images):
+def test_sensitivity_max(model, cavs, images):
     coam = CoAM(model, "features", cavs)
-    with pytest.raises(ValueError, match=r"maps of 5 concepts do not fit"):
-        coam.attribute(images, input_shaped=True)
-    with pytest.raises(ValueError, match=r"one image tensor.*got \[\(3, 3, 9, 13\), \(3, 3, 9, 13\)\]"):
-        coam.attribute((images, images), 0, input_shaped=True)
-
-
-def test_targets_of_one_meaning_are_taken(model, cavs, images):
-    coam = CoAM(model, "features", cavs)
-    expected = coam.attribute(images, torch.tensor([4, 0, 1]))
-    for same in ([4, 0, 1], np.array([4.0, 0.0, 1.0]), np.array([[4], [0], [1]]), np.eye(5)[[4, 0, 1]]):
-        assert torch.equal(coam.attribute(images, same), expected)
+    # Without the bias of the convolution the maps are homogeneous: 10 % more input is 10 % more map.
+    nn.init.zeros_(model.features[0].bias)
+    settings = {"target": torch.tensor([0, 4, 2]), "n_perturb_samples": 3, "input_shaped": True}
+    score = sensitivity_max(coam.attribute, images, lambda inputs: 1.1 * inputs, **settings)
+    torch.testing.assert_close(score, torch.full((3,), 0.1), atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("target", "error", "message"),
     [
-        (lambda cavs: cavs[0], r"`cavs` to have shape \(L, d\)"),
-        (lambda cavs: cavs[:0], r"`cavs` .* got \(0, 4\)"),
-        (lambda cavs: cavs * torch.tensor([1, 1, 0, 1, 1])[:, None], r"`cavs` .* zeros in rows \[2\]"),
-        (lambda cavs: cavs * float("nan"), "`cavs` to be finite"),
+        (5, ValueError, r"from 0 to 4, since there are 5, but got 5 at 0"),
+        ([0, -1, 2], ValueError, r"from 0 to 4.*but got -1 at 1"),
+        ([0, 1], ValueError, r"\(N,\) = \(3,\).*got shape \(2,\)"),
+        (0.5, TypeError, r"integers\) but got float32"),
+        ("red wing", ValueError, r"but got 'red wing'\. They have no names here: give a ConceptBank"),
     ],
-    ids=["one vector", "none", "zeros", "NaN"],
 )
-def test_bad_cavs(model, cavs, change, message):
+def test_a_bad_target_is_refused_before_the_forward_pass(model, cavs, images, target, error, message):
+    with pytest.raises(error, match=message):
+        CoAM(lambda images: pytest.fail("the model was run"), model.features, cavs).attribute(images, target)
+
+
+@pytest.mark.parametrize(
+    ("change", "d", "message"),
+    [
+        (lambda x: x.flatten(2), 3, r"d = 3, .* but it gives \(3, 3, 117\)\. Choose a layer before the pooling"),
+        (lambda x: x.permute(0, 2, 3, 1), 3, r"gives \(3, 9, 13, 3\).*channels come last"),
+        (lambda x: x[:, :2], 3, r"gives \(3, 2, 9, 13\).*fitted on the channels"),
+    ],
+    ids=["tokens", "channels last", "width"],
+)
+def test_unfit_layer(images, change, d, message):
+    layer = nn.Identity()
+    layer.register_forward_hook(lambda _module, _inputs, output: change(output))
     with pytest.raises(ValueError, match=message):
-        CoAM(model, "features", change(cavs))
+        CoAM(layer, layer, torch.ones(2, d)).attribute(images, 0)
+
+
+def test_a_layer_that_is_not_run(images):
+    with pytest.raises(ValueError, match="`layer` to take part in the forward pass but ReLU was not run"):
+        CoAM(nn.Conv2d(3, 4, 1), nn.ReLU(), torch.ones(1, 4)).attribute(images)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda m, c, x: CoAM(m, "features", c).attribute(x, input_shaped=True), ValueError, r"maps of several"),
+        (lambda m, c, x: CoAM(m, "features", c).attribute((x, x), 0, input_shaped=True), ValueError, r"one image ten"),
+        (lambda m, c, x: CoAM(lambda images: m(images), "features", c), TypeError, r"`layer` to be a module"),
+        (lambda m, c, x: CoAM(m, "feature", c), ValueError, r"but got 'feature'\. Nearest: \['features'"),
+        (lambda m, c, x: CoAM(m, "features"), ValueError, r"`layer` and `cavs` together"),
+        (lambda m, c, x: CoAM(m), TypeError, r"`forward_func` to be a concept model .* but got Predictor"),
+        (lambda m, c, x: CoAM.of(m), TypeError, r"`model` to be a concept model"),
+        (lambda m, c, x: CoAM(m, "features", c[0]), ValueError, r"`cavs` to have shape \(L, d\)"),
+        (
+            lambda m, c, x: CoAM(m, "features", c * torch.eye(5)[1][:, None]),
+            ValueError,
+            r"zeros in rows \[0, 2, ",
+        ),
+        (lambda m, c, x: CoAM(m, "features", c * torch.nan), ValueError, "`cavs` to be finite"),
+    ],
+)
+def test_refused(model, cavs, images, call, error, message):
+    with pytest.raises(error, match=message):
+        call(model, cavs, images)
+
+
+L, K = 5, 3
+
+
+def resnet() -> Backbone:
+    model = models.ResNet(models.resnet.BasicBlock, [1, 1, 1, 1], num_classes=3)
+    # Maps of 4 x 4 also of small images.
+    model.layer3 = model.layer4 = nn.Identity()
+    return from_torchvision(model)
+
+
+def maxvit() -> Backbone:
+    settings = {"stem_channels": 8, "partition_size": 2, "block_channels": [8, 16], "block_layers": [1, 1]}
+    return from_torchvision(models.MaxVit((32, 32), head_dim=8, stochastic_depth_prob=0.0, num_classes=3, **settings))
+
+
+def concept_model(make: Callable[[], Backbone]) -> PostHocCBM:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        backbone = make()
+        return PostHocCBM(backbone, ConceptBank.random(L, backbone.channels), nn.Linear(L, K)).eval()
+
+
+@pytest.fixture
+def photos() -> Tensor:
+    return torch.rand(4, 3, 32, 32, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize("make", [resnet, maxvit])
+def test_maps_of_a_model_are_its_own(make, photos):
+    model, targets = concept_model(make), torch.tensor([4, 0, 1, 1])
+    with torch.no_grad():
+        expected = model.concept_maps(photos)
+    assert expected.std((2, 3)).min() > 0
+    model.train()
+    with untouched(model, photos):
+        for coam in (CoAM.of(model), CoAM.of(model.concept_predictor), CoAM(model)):
+            assert torch.equal(coam.attribute(photos), expected)
+            torch.testing.assert_close(coam.attribute(photos, targets), expected[torch.arange(4), targets][:, None])
+    (tupled,) = CoAM.of(model).attribute((photos,), target=3)
+    torch.testing.assert_close(tupled, expected[:, 3:4])
+    upsampled = nn.functional.interpolate(tupled, (32, 32), mode="bilinear", align_corners=False)
+    for explain in (explain_func(CoAM.of), pickle.loads(pickle.dumps(explain_func(CoAM)))):
+        np.testing.assert_allclose(explain(model, photos.numpy(), 3), upsampled, rtol=1e-4, atol=1e-6)
+
+
+def test_maps_of_traditional_and_other_models(photos):
+    backbone = nn.Sequential(nn.Conv2d(3, 6, 4, stride=4), nn.ReLU())
+    traditional = BottleneckCBM(backbone, nn.Linear(6, L), nn.Linear(L, K)).eval()
+    projected = BottleneckCBM(backbone, nn.Linear(6, L), nn.Linear(L, K), project=lambda f, concepts: f[:, concepts])
+    other = TinyConceptModel()
+    with torch.no_grad():
+        assert torch.equal(CoAM(traditional).attribute(photos), traditional.concept_maps(photos))
+        assert torch.equal(CoAM(projected.eval()).attribute(photos, 2), backbone(photos)[:, 2:3])
+        expected = other.concept_maps(photos)[torch.arange(4), [1, 0, 2, 3]][:, None]
+    torch.testing.assert_close(CoAM(other).attribute(photos, [1, 0, 2, 3]), expected)
+    for arguments in (((photos, photos),), (photos, 1, photos), (photos, 1, None, True)):
+        with pytest.raises(ValueError, match=r"one batch of images, without `additional_forward_args`"):
+            CoAM(other).attribute(*arguments)
+
+
+def test_layers_without_the_maps_of_the_concepts_are_refused(photos):
+    # The CAVs live behind a linear layer and a tanh of the width of the features, which are maps too.
+    behind = concept_model(maxvit)
+    assert behind.features(photos).shape[1] == behind.bank.cavs.shape[1]
+    for form in (behind, behind.concept_predictor):
+        with pytest.raises(ValueError, match=r"made from that output by `maps`\. Use `CoAM\.of\(model\)`"):
+            CoAM(form, "features", behind.bank)
+    layers = nn.Conv2d(3, 4, 4, stride=4), nn.ReLU(), nn.Conv2d(4, 4, 1), nn.ReLU(inplace=True)
+    model = PostHocCBM(nn.Sequential(*layers), ConceptBank.random(L, 4), nn.Linear(L, K)).eval()
+    # The last layer gives what the whole gives, by whatever name.
+    for layer in ("features", "features.3", model.features[3]):
+        maps = CoAM(model.concept_predictor, layer, model.bank).attribute(photos)
+        assert torch.equal(maps, CoAM.of(model).attribute(photos))
+    inner = CoAM(model.concept_predictor, "features.1", model.bank.select([1, 3]))
+    with untouched(model), pytest.raises(ValueError, match=r"are of, but ReLU gives others\. Use `CoAM\.of\(model\)`"):
+        inner.attribute(photos)
+    # Vectors of one's own may be of any layer, whose output a later one may overwrite.
+    own = CoAM(model.concept_predictor, "features.2", torch.ones(2, 4)).attribute(photos)
+    torch.testing.assert_close(own[:, :1], model.features[:3](photos).mean(1, keepdim=True).detach())

@@ -140,6 +140,9 @@ def test_targets_are_those_of_the_model(images, control):
     assert torch.equal(places, control(nn.Conv2d(3, 2, 1)).attribute(images, [(1, 0, 0)] * 6)) == (
         control is SobelEdges
     )
+    for place in ((2, 0, 0), (1, 0, 9), (1, -1), (0, 0, 0, 0), 2):
+        with pytest.raises(ValueError, match=r"`target` to hold places in outputs \(N, 2, 9, 7\) but got .* at 0"):
+            control(nn.Conv2d(3, 2, 1)).attribute(images, place)
 
 
 def test_edges_are_of_images(images):

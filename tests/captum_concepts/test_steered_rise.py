@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 import torch
-from captum.attr import NoiseTunnel
-from captum.metrics import infidelity, sensitivity_max
+from captum.metrics import sensitivity_max
 from scipy import stats
 from torch import Tensor, nn
 
@@ -131,21 +131,7 @@ def test_finds_the_patch_a_model_looks_at():
     assert 14 <= column < 20
 
 
-def test_the_score_steers_towards_what_it_likes():
-    images = torch.ones(1, 3, 24, 24)
-
-    def left_half(images: Tensor, masks: Tensor, targets: Tensor | None) -> Tensor:
-        return masks[:, :, :12].mean((1, 2))
-
-    shares = []
-    for lam in (0, 0.7, 1):
-        heat_map = SteeredRISE(Corner(), left_half).attribute(images, 1, lam=lam, n_masks=1000)[0, 0]
-        shares.append(float(heat_map[:, :12].mean() / heat_map.mean()))
-    assert shares[0] < 1 < shares[2]
-    assert shares == sorted(shares)
-
-
-@pytest.mark.parametrize("batch_size", [1, 3, 4, 7, 1000])
+@pytest.mark.parametrize("batch_size", [1, 7])
 def test_depends_on_neither_batch_nor_company(images, batch_size):
     attribution = SteeredRISE(net(), coverage_score)
     maps = attribution.attribute(images, TARGETS, **SETTINGS)
@@ -193,46 +179,6 @@ def test_nothing_of_the_users_is_changed(images):
     # Dropout and batch norm of a model in train mode are off: the same as in eval mode.
     assert torch.equal(maps, SteeredRISE(model.train(), coverage_score).attribute(images, TARGETS, **SETTINGS))
 
-    def broken(*arguments: object) -> Tensor:
-        raise RuntimeError("broken")
-
-    with untouched(model), pytest.raises(RuntimeError, match="broken"):
-        SteeredRISE(model, broken).attribute(images, TARGETS, **SETTINGS)
-
-
-def test_hosts(images):
-    model = net()
-    attribution = SteeredRISE(model, coverage_score)
-    single = attribution.attribute(images, target=1, **SETTINGS)
-    both = attribution.attribute((images,), target=1, **SETTINGS)
-    assert isinstance(both, tuple)
-    assert torch.equal(both[0], single)
-    assert torch.equal(attribution.attribute.__wrapped__(attribution, images, 1, **SETTINGS), single)
-    for target in (torch.tensor([1]), torch.tensor(1), [1] * 5, np.ones(5, dtype=int)):
-        assert torch.equal(attribution.attribute(images, target, **SETTINGS), single)
-    explain = explain_func(
-        SteeredRISE,
-        score_func=coverage_score,
-        lam=0.7,
-        n_masks=40,
-        cells=(3, 4),
-        attribute_kwargs={"seed": 5},
-        batch_size=2,
-    )
-    expected = attribution.attribute(images, TARGETS, lam=0.7, **SETTINGS)
-    np.testing.assert_allclose(explain(model, images.numpy(), TARGETS.numpy()), expected, atol=1e-6)
-    few = {"n_masks": 5, "cells": 3, "target": TARGETS}
-    assert sensitivity_max(attribution.attribute, images, n_perturb_samples=2, **few).shape == (5,)
-    assert NoiseTunnel(attribution).attribute(images, nt_samples=2, **few).shape == (5, 1, 11, 13)
-    shaped = attribution.attribute(images, TARGETS, input_shaped=True, **SETTINGS)
-    assert shaped.shape == images.shape
-    torch.testing.assert_close(shaped.sum(1, keepdim=True), attribution.attribute(images, TARGETS, **SETTINGS))
-
-    def perturb(inputs: Tensor) -> tuple[Tensor, Tensor]:
-        return torch.full_like(inputs, 0.1), inputs - 0.1
-
-    assert infidelity(model, perturb, images, shaped, target=TARGETS, n_perturb_samples=2).shape == (5,)
-
 
 def test_further_arguments_follow_their_images(images):
     scale = torch.arange(5.0)[:, None]
@@ -264,23 +210,6 @@ def test_baselines_show_where_the_mask_hides(images):
     torch.testing.assert_close(maps[:, 0], probability[:, :, None] * masks, atol=1e-6, rtol=0)
 
 
-def test_activations(images):
-    def single_output(images: Tensor) -> Tensor:
-        return images.flatten(1)[:, :1] * 3
-
-    settings = {**SETTINGS, "lam": 0}
-    raw = SteeredRISE(single_output).attribute(images, activation="none", **settings)
-    assert torch.equal(
-        SteeredRISE(lambda x: single_output(x)[:, 0]).attribute(images, activation="none", **settings), raw
-    )
-    assert torch.equal(SteeredRISE(single_output).attribute(images, 0, activation="none", **settings), raw)
-    assert raw.min() < 0
-    sigmoid = SteeredRISE(single_output).attribute(images, activation="sigmoid", **settings)
-    assert torch.equal(
-        SteeredRISE(lambda x: single_output(x).sigmoid()).attribute(images, activation="none", **settings), sigmoid
-    )
-
-
 def test_undefined_outputs_stay_with_their_image(images):
     def model(images: Tensor) -> Tensor:
         outputs = images.flatten(1)[:, :5]
@@ -306,45 +235,6 @@ def test_half_precision_and_no_images():
     assert SteeredRISE(model).attribute(torch.zeros(0, 3, 8, 8), 1, lam=0).shape == (0, 1, 8, 8)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"cells": (3, 14)}, r"`cells` to lie in \[2, 13\] but got 14"),
-        ({"cells": 1}, r"`cells` to lie in \[2, 11\] but got 1"),
-        ({"cells": (3, 3, 3)}, "`cells` to be a whole number or two"),
-        ({"target": None}, "`target` to name one of 5 classes but got None"),
-        ({"baselines": torch.zeros(2, 3, 11, 13)}, r"`baselines` to have shape \(N, C, H, W\) = \(5, 3, 11, 13\)"),
-        ({"activation": "none"}, "Use 'softmax' or 'sigmoid'"),
-        ({"activation": "relu"}, "`activation` to be one of"),
-        ({"lam": 1.5}, r"`lam` to lie in \[0, 1\]"),
-        ({"p": 0}, r"`p` to lie in \(0, 1\]"),
-        ({"n_masks": 0}, "`n_masks` to be at least 1"),
-        ({"batch_size": 0}, "`batch_size` to be at least 1"),
-        ({"target": 5}, "from 0 to 4, since there are 5, but got 5"),
-        ({"target": -1}, "from 0, but got -1 at 0"),
-        ({"baselines": math.nan}, "`baselines` to lie in"),
-    ],
-)
-def test_bad_arguments(images, arguments, message):
-    with pytest.raises(ValueError, match=message):
-        SteeredRISE(net(), coverage_score).attribute(images, **{"target": TARGETS, **SETTINGS, **arguments})
-
-
-@pytest.mark.parametrize(
-    ("score", "message"),
-    [
-        (lambda x, m, t: torch.full((len(m),), torch.nan), "but got NaN"),
-        (lambda x, m, t: torch.full((len(m),), 3.5), r"from 3.5 to 3.5. Bring a rating .* \(rating - 1\) / 4"),
-        (lambda x, m, t: torch.full((len(m),), -0.1), "from -0.1 to -0.1"),
-        (lambda x, m, t: torch.zeros(len(m), 1), r"to return shape \(n,\)"),
-        (lambda x, m, t: torch.tensor(0.5), r"to return shape \(n,\)"),
-    ],
-)
-def test_bad_scores(images, score, message):
-    with pytest.raises(ValueError, match=message):
-        SteeredRISE(net(), score).attribute(images, TARGETS, **SETTINGS)
-
-
 @pytest.mark.parametrize("later", [2.0, math.nan])
 def test_scores_that_go_wrong_later(images, later):
     def score(images: Tensor, masks: Tensor, targets: Tensor | None) -> Tensor:
@@ -358,14 +248,63 @@ def test_scores_that_go_wrong_later(images, later):
     assert len(calls) > 1
 
 
-def test_bad_input(images):
-    with pytest.raises(ValueError, match=r"`inputs` to have shape \(N, C, H, W\)"):
-        SteeredRISE(net()).attribute(images[0], 0, lam=0)
-    with pytest.raises(ValueError, match=r"`score_func` for `lam` = 0.5 but it is None.*lam=0"):
-        SteeredRISE(net()).attribute(images, 0)
-    with pytest.raises(ValueError, match=r"one tensor of images but got 2. Pass .* `additional_forward_args`"):
-        SteeredRISE(net()).attribute((images, images), 0, lam=0)
+def test_hosts(images):
+    attribution = SteeredRISE(net(), coverage_score)
+    explain = explain_func(SteeredRISE, score_func=coverage_score, attribute_kwargs=SETTINGS, batch_size=2)
+    expected = attribution.attribute(images, TARGETS, **SETTINGS)
+    np.testing.assert_allclose(explain(net(), images.numpy(), TARGETS.numpy()), expected, atol=1e-6)
+    few = {"n_masks": 5, "cells": 3, "target": TARGETS}
+    assert sensitivity_max(attribution.attribute, images, n_perturb_samples=2, **few).shape == (5,)
+    (shaped,) = attribution.attribute((images,), TARGETS, input_shaped=True, **SETTINGS)
+    assert shaped.shape == images.shape
+    torch.testing.assert_close(shaped.sum(1, keepdim=True), expected)
+
+
+def test_activations(images):
+    def single_output(images: Tensor) -> Tensor:
+        return images.flatten(1)[:, :1] * 3
+
+    def explained(model: Callable[[Tensor], Tensor], activation: str, target: int | None = None) -> Tensor:
+        return SteeredRISE(model).attribute(images, target, activation=activation, lam=0, **SETTINGS)
+
+    raw = explained(single_output, "none")
+    assert torch.equal(explained(lambda x: single_output(x)[:, 0], "none", 0), raw)
+    assert raw.min() < 0
+    assert torch.equal(explained(lambda x: single_output(x).sigmoid(), "none"), explained(single_output, "sigmoid"))
     with pytest.raises(ValueError, match="model of one output"):
-        SteeredRISE(lambda x: x[:, 0, 0, 0]).attribute(images, lam=0, **SETTINGS)
-    with pytest.raises(ValueError, match=r"`forward_func` to return shape \(N, K\)"):
-        SteeredRISE(lambda x: x).attribute(images, 0, lam=0, **SETTINGS)
+        explained(single_output, "softmax")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"cells": (3, 14)}, r"`cells` to lie in \[2, 13\] but got 14"),
+        ({"cells": (3, 3, 3)}, "`cells` to be a whole number or two"),
+        ({"inputs": torch.zeros(3, 11, 13)}, r"`inputs` to have shape \(N, C, H, W\)"),
+        ({"target": None}, "`target` to name one of 5 classes but got None"),
+        ({"target": 5}, "from 0 to 4, since there are 5, but got 5"),
+        ({"target": -1}, "from 0, but got -1 at 0"),
+        ({"baselines": torch.zeros(2, 3, 11, 13)}, r"`baselines` to have shape \(N, C, H, W\) = \(5, 3, 11, 13\)"),
+        ({"activation": "none"}, "Use 'softmax' or 'sigmoid'"),
+        ({"lam": 1.5}, r"`lam` to lie in \[0, 1\]"),
+        ({"p": 0}, r"`p` to lie in \(0, 1\]"),
+        ({"n_masks": 0}, "`n_masks` to be at least 1"),
+    ],
+)
+def test_bad_arguments(images, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        SteeredRISE(net(), coverage_score).attribute(**{"inputs": images, "target": TARGETS, **SETTINGS, **arguments})
+
+
+@pytest.mark.parametrize(
+    ("score", "message"),
+    [
+        (None, r"`score_func` for `lam` = 0.5 but it is None.*lam=0"),
+        (lambda x, m, t: torch.full((len(m),), 3.5), r"from 3.5 to 3.5. Bring a rating .* \(rating - 1\) / 4"),
+        (lambda x, m, t: torch.full((len(m),), -0.1), "from -0.1 to -0.1"),
+        (lambda x, m, t: torch.zeros(len(m), 1), r"one score for each mask, shape \(n,\) = \(\d+,\), but"),
+    ],
+)
+def test_bad_scores(images, score, message):
+    with pytest.raises(ValueError, match=message):
+        SteeredRISE(net(), score).attribute(images, TARGETS, **SETTINGS)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from captum_concepts import ConceptBank, method_from_spec
+from captum_concepts import ConceptBank
 from captum_concepts.backbones.weights import load_weights
 from damaged import DAMAGES, Loader, check_damaged
 from data_files import write_files
@@ -28,6 +28,7 @@ from quantus_concepts.datasets import (
 from quantus_concepts.datasets.scenes.bam_folder import NumberedMasks
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import RELEASED_KEYS, load_scorer, save_scorer
+from quantus_concepts.studies.attribution.methods import method_from_spec
 
 
 def all_of(dataset: object) -> None:

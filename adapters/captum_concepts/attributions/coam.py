@@ -86,17 +86,11 @@ class CoAM(LayerAttribution):
 
     def __init__(
         self,
-        forward_func: Callable[..., Any],
+        forward_func: Callable[..., object],
         layer: nn.Module | str | None = None,
         cavs: Tensor | ArrayLike | ConceptBank | None = None,
         device_ids: list[int] | None = None,
     ) -> None:
-        if not callable(forward_func):
-            cut = " Pass the network that it was cut from." if hasattr(forward_func, "features") else ""
-            raise TypeError(
-                "Expected argument `forward_func` to be a model or a function but got "
-                f"{type(forward_func).__name__}.{cut}"
-            )
         self.cavs: Tensor | None = None
         self._names: list[str] = []
         self._owner: ConceptChain | None = None
@@ -106,16 +100,13 @@ class CoAM(LayerAttribution):
             self._names = list(getattr(getattr(forward_func, "concept_layer", None), "names", ()))
             return
         if layer is None or cavs is None:
-            missing = "layer" if layer is None else "cavs"
             raise ValueError(
-                f"Expected argument `{missing}` with the other of `layer` and `cavs` but got None. A concept model "
-                "needs neither."
+                "Expected arguments `layer` and `cavs` together but got one of them. A concept model needs neither."
             )
         if isinstance(layer, str):
             if not isinstance(forward_func, nn.Module):
                 raise TypeError(
-                    f"Expected argument `layer` to be a module, since `forward_func` is no nn.Module to look the name "
-                    f"{layer!r} up in, but is {type(forward_func).__name__}. Pass the layer itself."
+                    f"Expected argument `layer` to be a module, since `forward_func` is none, but got {layer!r}."
                 )
             layer = find_layer(forward_func, layer)
         super().__init__(forward_func, layer, device_ids)
@@ -161,7 +152,7 @@ class CoAM(LayerAttribution):
         self,
         inputs: Tensor | tuple[Tensor, ...],
         target: Targets = None,
-        additional_forward_args: Any = None,
+        additional_forward_args: object = None,
         attribute_to_layer_input: bool = False,
         input_shaped: bool = False,
     ) -> Tensor | tuple[Tensor, ...]:
@@ -177,7 +168,7 @@ class CoAM(LayerAttribution):
             Index of the concept, the same for all images (int, or a tensor of one element), or one for
             each image (N,) or one-hot (N, L); or names, where `cavs` is a bank or the concept model has one. None
             gives the maps of all L concepts.
-        additional_forward_args : Any
+        additional_forward_args : object
             Handed to `forward_func` behind the inputs.
         attribute_to_layer_input : bool
             Whether to weight the layer's input instead of its output.
@@ -216,7 +207,7 @@ class CoAM(LayerAttribution):
                 maps = self._own_maps(tensors, concepts, additional_forward_args, attribute_to_layer_input)
             else:
                 features = self._activation(tensors, additional_forward_args, attribute_to_layer_input)
-                self._check_features(features, self.cavs.shape[1], concepts, tensors[0])
+                _check_features(features, self.cavs.shape[1], tensors[0])
                 maps = project_maps(features, self.cavs, _as_columns(concepts))
         maps = maps.detach().contiguous()
         if input_shaped:
@@ -232,7 +223,7 @@ class CoAM(LayerAttribution):
         owner = getattr(self.forward_func.concept_maps, "__self__", None)
         return owner.n_concepts() if isinstance(owner, ConceptChain) else None
 
-    def _own_maps(self, inputs: tuple[Tensor, ...], concepts: Tensor | None, args: Any, of_input: bool) -> Tensor:
+    def _own_maps(self, inputs: tuple[Tensor, ...], concepts: Tensor | None, args: object, of_input: bool) -> Tensor:
         """Return the maps of a concept model as it makes them."""
         if len(inputs) != 1 or args is not None or of_input:
             raise ValueError(
@@ -244,7 +235,7 @@ class CoAM(LayerAttribution):
         columns = None if concepts is None else _as_columns(concepts.to(inputs[0].device))
         return self.forward_func.concept_maps(inputs[0], columns)
 
-    def _activation(self, inputs: tuple[Tensor, ...], args: Any, of_input: bool) -> Tensor:
+    def _activation(self, inputs: tuple[Tensor, ...], args: object, of_input: bool) -> Tensor:
         """Run the model once and return what the layer gave, or its input."""
         if self.device_ids is not None or isinstance(self.forward_func, nn.DataParallel):
             # The replicas run in threads of their own; Captum gathers them.
@@ -285,49 +276,39 @@ class CoAM(LayerAttribution):
                 f"`input_shaped=True` needs, but got {[tuple(tensor.shape) for tensor in inputs]}."
             )
         if concepts is None and (self.cavs is None or len(self.cavs) != 1):
-            count = "all" if self.cavs is None else str(len(self.cavs))
             raise ValueError(
-                f"Expected argument `target` to name a concept, as `input_shaped=True` needs, but got None: "
-                f"the maps of {count} concepts do not fit into one input."
-            )
-
-    @staticmethod
-    def _check_features(features: Tensor, d: int, concepts: Tensor | None, inputs: Tensor) -> None:
-        shape = tuple(features.shape)
-        if features.ndim != 4:
-            advice = "Choose a layer before the pooling, or put a module there that gives tokens back their grid."
-            if features.ndim == inputs.ndim == 3:
-                advice = "One image is a batch of one: pass `inputs[None]`."
-            raise ValueError(
-                f"Expected argument `layer` to give a tensor (N, d, h, w) with d = {d} but it gives {shape}. {advice}"
-            )
-        if shape[1] != d:
-            advice = "The CAVs must have been fitted on the channels of this layer."
-            # Of maps with the channels last, the other two axes have the proportions of the image.
-            height, width = inputs.shape[2:] if inputs.ndim == 4 else (1, 1)
-            if shape[3] == d and abs(shape[1] * width - shape[2] * height) <= height + width:
-                advice = "The channels seem to come last: choose a layer that gives them first."
-            raise ValueError(
-                f"Expected argument `layer` to give a tensor (N, d, h, w) with d = {d}, the width of `cavs`, "
-                f"but it gives {shape}. {advice}"
-            )
-        if concepts is not None and len(concepts) not in (1, shape[0]):
-            raise ValueError(
-                f"Expected argument `target` to have shape (N,) = ({shape[0]},), the number of samples that "
-                f"`layer` gives, but got ({len(concepts)},)."
+                "Expected argument `target` to name a concept, as `input_shaped=True` needs, but got None: the maps of "
+                "several concepts do not fit into one input."
             )
 
 
-def _check_concept_model(name: str, model: Any) -> None:
+def _check_features(features: Tensor, d: int, inputs: Tensor) -> None:
+    shape = tuple(features.shape)
+    if features.ndim == 4 and shape[1] == d:
+        return
+    advice = "The CAVs must have been fitted on the channels of this layer."
+    if features.ndim == inputs.ndim == 3:
+        advice = "One image is a batch of one: pass `inputs[None]`."
+    elif features.ndim != 4:
+        advice = "Choose a layer before the pooling, or put a module there that gives tokens back their grid."
+    elif shape[3] == d:
+        advice = "If the channels come last there, choose a layer that gives them first."
+    raise ValueError(
+        f"Expected argument `layer` to give a tensor (N, d, h, w) with d = {d}, the width of `cavs`, but it gives "
+        f"{shape}. {advice}"
+    )
+
+
+def _check_concept_model(name: str, model: Callable[..., object]) -> None:
     if isinstance(model, type) or not callable(getattr(model, "concept_maps", None)):
-        kind = model.__name__ if isinstance(model, type) else type(model).__name__
         raise TypeError(
             f"Expected argument `{name}` to be a concept model (PostHocCBM, BottleneckCBM, or any with `concept_maps`) "
-            f"or its `concept_predictor` but got {kind}. For any other model pass `layer` and `cavs` too."
+            f"or its `concept_predictor` but got {type(model).__name__}. For any other model pass `layer` and `cavs` "
+            "too."
         )
 
 
-def _owner(forward_func: Any, layer: nn.Module, cavs: Tensor) -> ConceptChain | None:
+def _owner(forward_func: Callable[..., object], layer: nn.Module, cavs: Tensor) -> ConceptChain | None:
     """Return the concept model that the CAVs are of, where `forward_func` is or belongs to it; refuse a wrong layer."""
     owner = getattr(getattr(forward_func, "concept_maps", None), "__self__", None)
     if not isinstance(owner, ConceptChain) or owner.n_concepts() is None:
@@ -345,7 +326,7 @@ def _owner(forward_func: Any, layer: nn.Module, cavs: Tensor) -> ConceptChain | 
     return owner if all(row.tobytes() in concept_rows for row in to_numpy(cavs.to(weights.dtype))) else None
 
 
-def _as_cavs(cavs: Any) -> Tensor:
+def _as_cavs(cavs: Tensor | ArrayLike | ConceptBank) -> Tensor:
     # By the attribute, not the class: any object with CAVs will do.
     values = to_tensor("cavs", getattr(cavs, "cavs", cavs))
     check_axes(cavs=(values, "L d"))

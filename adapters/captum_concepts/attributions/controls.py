@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -58,7 +58,7 @@ class RandomAttribution(Attribution):
     True
     """
 
-    def __init__(self, forward_func: Callable[..., Any], seed: int = 0) -> None:
+    def __init__(self, forward_func: Callable[..., object], seed: int = 0) -> None:
         check_range("seed", seed, 0, 2**63 - 1)
         super().__init__(forward_func)
         self.seed = seed
@@ -68,7 +68,7 @@ class RandomAttribution(Attribution):
 
     @log_usage()
     def attribute(
-        self, inputs: Tensor | tuple[Tensor, ...], target: Targets = None, additional_forward_args: Any = None
+        self, inputs: Tensor | tuple[Tensor, ...], target: Targets = None, additional_forward_args: object = None
     ) -> Tensor | tuple[Tensor, ...]:
         """Draw an attribution.
 
@@ -78,7 +78,7 @@ class RandomAttribution(Attribution):
             (N, ...), images are (N, C, H, W).
         target : int, tuple, Tensor or list, optional
             As in all of Captum: one for all samples, or one for each.
-        additional_forward_args : Any
+        additional_forward_args : object
             Handed to `forward_func` behind the inputs.
 
         Returns
@@ -143,7 +143,7 @@ class SobelEdges(Attribution):
 
     @log_usage()
     def attribute(
-        self, inputs: Tensor | tuple[Tensor, ...], target: Targets = None, additional_forward_args: Any = None
+        self, inputs: Tensor | tuple[Tensor, ...], target: Targets = None, additional_forward_args: object = None
     ) -> Tensor | tuple[Tensor, ...]:
         """Return the edges.
 
@@ -153,7 +153,7 @@ class SobelEdges(Attribution):
             (N, C, H, W).
         target : int, tuple, Tensor or list, optional
             Checked as of other attributions; the edges are the same for all.
-        additional_forward_args : Any
+        additional_forward_args : object
             Handed to `forward_func` behind the inputs.
 
         Returns
@@ -188,9 +188,13 @@ def _edges(images: Tensor) -> Tensor:
     return (horizontal.square() + vertical.square()).sqrt()
 
 
-def _check_target(model: Callable[..., Any], inputs: tuple[Tensor, ...], target: Targets, arguments: Any) -> list[str]:
+def _check_target(
+    model: Callable[..., object], inputs: tuple[Tensor, ...], target: Targets, arguments: object
+) -> list[str]:
     """Return one text for each sample that tells its target; raise where that is no output of the model."""
     n = len(inputs[0])
+    if target is None:
+        return [repr(None)] * n
     # Tuples are places in outputs of more axes, as in all of Captum.
     if isinstance(target, tuple) or (isinstance(target, list) and any(isinstance(place, tuple) for place in target)):
         places = target if isinstance(target, list) else [target] * n
@@ -198,22 +202,32 @@ def _check_target(model: Callable[..., Any], inputs: tuple[Tensor, ...], target:
             raise ValueError(
                 f"Expected argument `target` to hold one for each of N = {n} inputs but got {len(places)}."
             )
-        return [repr(place) for place in places]
-    if target is None:
-        return [repr(None)] * n
-    indices = as_targets(target, n)
+    else:
+        places = as_targets(target, n).expand(n).tolist()
     if n:
         # Edges are of images in any precision; the model takes its own.
         samples = [value[:1].detach() for value in inputs]
         samples = [to_model(model, value) for value in samples] if isinstance(model, nn.Module) else samples
         with evaluation_mode(model), torch.no_grad():
             output = tensor_output(model(*samples, *_first_of(arguments, n)))
-        if output.ndim == 2:
-            check_targets(indices, output.shape[1])
-    return [str(index) for index in indices.expand(n).tolist()]
+        _check_places(places, output.shape[1:])
+    return [str(place) for place in places]
 
 
-def _first_of(arguments: Any, n: int) -> tuple[Any, ...]:
+def _check_places(places: list[Any], shape: Sequence[int]) -> None:
+    """Raise where a place, an index or a tuple of them, is none in the output (K, ...) of one sample."""
+    if len(shape) == 1 and not any(isinstance(place, tuple) for place in places):
+        check_targets(torch.tensor(places), shape[0])
+        return
+    expected = f"(N, {', '.join(map(str, shape))})" if shape else "(N,)"
+    for i, place in enumerate(places):
+        indices = place if isinstance(place, tuple) else (place,)
+        inside = (0 <= index < size for index, size in zip(indices, shape, strict=False))
+        if len(indices) > len(shape) or not all(inside):
+            raise ValueError(f"Expected argument `target` to hold places in outputs {expected} but got {place} at {i}.")
+
+
+def _first_of(arguments: object, n: int) -> tuple[object, ...]:
     """Return the further arguments of the first of n samples."""
     return tuple(
         argument[:1] if isinstance(argument, Tensor) and argument.ndim and len(argument) == n else argument
@@ -221,7 +235,7 @@ def _first_of(arguments: Any, n: int) -> tuple[Any, ...]:
     )
 
 
-def _some_entries(model: Any) -> list[Tensor]:
+def _some_entries(model: object) -> list[Tensor]:
     """Return some entries of all parameters, where they are."""
     parameters = model.parameters() if isinstance(model, nn.Module) else ()
     return [

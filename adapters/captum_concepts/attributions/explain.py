@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from captum.attr import Attribution, NoiseTunnel
+from captum.attr import Attribution
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 from torch.nn import functional
@@ -22,68 +22,39 @@ from captum_concepts._support.shown import describe, show_value
 from captum_concepts.attributions.outputs import Targets, as_targets, tensor_outputs
 from captum_concepts.backbones.layers import find_layer
 
+#: A class of Captum, or a function, that makes an attribution of a model, or of a model and its layer.
+Factory = Callable[..., Attribution]
 
-def check_factory(factory: Any, layer: Any) -> None:
+
+def check_factory(factory: Factory) -> None:
     """Raise unless a factory is a class, or a function, that makes an attribution of a model."""
-    owner = getattr(factory, "__self__", factory)
-    if not isinstance(owner, type) and isinstance(owner, Attribution):
+    bound = isinstance(getattr(factory, "__self__", factory), Attribution)
+    if bound or isinstance(factory, nn.Module) or not callable(factory):
         raise TypeError(
-            f"Expected argument `factory` to be a class or a function of the model but got a "
-            f"{type(owner).__name__} already bound to one. Metrics call it with other models, whose place "
-            f"the bound one would take unnoticed. Pass {type(owner).__name__} itself, or `lambda model: ...`."
+            "Expected argument `factory` to be a Captum attribution class, or a function from model to attribution, "
+            f"but got {factory!r}. Metrics call it with other models, which what is bound to one would not explain. "
+            "Pass captum.attr.Saliency, for instance, or `lambda model: NoiseTunnel(Saliency(model))`."
         )
-    if isinstance(factory, nn.Module) or not callable(factory):
-        raise TypeError(
-            f"Expected argument `factory` to be a Captum attribution class, or a function from model to "
-            f"attribution, but got {factory!r}. Pass captum.attr.Saliency, for instance."
-        )
-    if not isinstance(factory, type):
-        return
-    if issubclass(factory, NoiseTunnel):
-        raise TypeError(
-            "Expected argument `factory` to build an attribution of a model but NoiseTunnel wraps another. "
-            "Pass a function: `lambda model: NoiseTunnel(Saliency(model))`."
-        )
-    parameter = inspect.signature(factory).parameters.get("layer")
-    if parameter is not None and parameter.default is parameter.empty and layer is None:
-        raise ValueError(
-            f"Expected argument `layer` to be the dotted name of a module, as {factory.__name__} needs, but got None."
-        )
-    if "layer" not in constructor_names(factory) and layer is not None:
-        raise ValueError(f"Expected argument `layer` to be None, since {factory.__name__} has none, but got {layer!r}.")
 
 
-def check_keywords(factory: Any, constructor_kwargs: dict[str, Any], attribute_kwargs: dict[str, Any]) -> None:
+def check_arguments(
+    factory: type[Attribution],
+    layer: str | None,
+    constructor_kwargs: Mapping[str, object],
+    attribute_kwargs: Mapping[str, object],
+) -> None:
     """Raise if a class does not take an argument, or lacks one."""
-    for name in ("inputs", "target"):
-        if name in attribute_kwargs:
-            raise ValueError(
-                f"Expected arguments of `attribute` without `{name}`, which comes with each call, but got it."
-            )
-    method = getattr(factory, "attribute", None) if isinstance(factory, type) else None
-    if method is None:
-        return
-    for name, parameter in list(inspect.signature(factory).parameters.items())[1:]:
-        optional = parameter.default is not parameter.empty or parameter.kind in (
-            parameter.VAR_POSITIONAL,
-            parameter.VAR_KEYWORD,
-        )
-        if name not in ("layer", *constructor_kwargs) and not optional:
-            raise ValueError(f"Expected argument `{name}`, which {factory.__name__} needs, but it is missing.")
-    parameters = inspect.signature(method).parameters
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
-        return
-    allowed = (set(parameters) | constructor_names(factory)) - {"self", "inputs", "target"}
-    for name in attribute_kwargs:
-        check_choice(f"an argument of {factory.__name__}", name, sorted(allowed))
+    of_layer = {} if layer is None else {"layer": layer}
+    method = inspect.signature(factory.attribute)
+    of_call = {"target": None} if "target" in method.parameters else {}
+    try:
+        inspect.signature(factory).bind(None, **of_layer, **constructor_kwargs)
+        method.bind(None, None, **of_call, **attribute_kwargs)
+    except TypeError as error:
+        raise ValueError(f"Expected the arguments of {factory.__name__} and its `attribute` but {error}.") from error
 
 
-def constructor_names(factory: Any) -> set[str]:
-    """Return the names of the constructor's arguments, without the model."""
-    return set(list(inspect.signature(factory).parameters)[1:])
-
-
-def takes_target(attribution: Any) -> bool:
+def takes_target(attribution: Attribution) -> bool:
     """Whether an attribution explains one output, which has to be named."""
     parameters = inspect.signature(attribution.attribute).parameters
     if "target" in parameters:
@@ -95,7 +66,7 @@ def takes_target(attribution: Any) -> bool:
     return True if inner is None else takes_target(inner)
 
 
-def check_same_model(attribution: Any, model: Any) -> None:
+def check_same_model(attribution: Attribution, model: Callable[..., object]) -> None:
     """Raise if an attribution explains a model that shares nothing with the requested one."""
     explained = getattr(attribution, "forward_func", None)
     if not isinstance(explained, nn.Module) or not isinstance(model, nn.Module):
@@ -120,17 +91,17 @@ _CHATTER = (
 
 
 def explain_func(
-    factory: Callable[..., Any],
+    factory: Factory,
     *,
     layer: str | None = None,
-    attribute_kwargs: Mapping[str, Any] | None = None,
+    attribute_kwargs: Mapping[str, object] | None = None,
     batch_size: int | None = None,
     interpolate: str = "bilinear",
     channels: str = "auto",
     rescale: bool = False,
     device: torch.device | str | None = None,
     seed: int | None = 0,
-    **kwargs: Any,
+    **kwargs: object,
 ) -> ExplainFunc:
     """Make a Captum attribution the callable that Quantus wants.
 
@@ -205,16 +176,19 @@ def explain_func(
         )
     check_choice("interpolate", interpolate, ("bilinear", "bicubic", "nearest"))
     check_choice("channels", channels, ("auto", "sum", "keep"))
-    check_factory(factory, layer)
-    to_attribute = dict(attribute_kwargs or {})
+    check_factory(factory)
+    to_attribute: dict[str, Any] = dict(attribute_kwargs or {})
     to_constructor: dict[str, Any] = {}
-    own_names = constructor_names(factory) if isinstance(factory, type) else set()
+    own_names = {*inspect.signature(factory).parameters} if isinstance(factory, type) else set()
     for name, value in kwargs.items():
         (to_constructor if name in own_names else to_attribute)[name] = value
     if "seed" in own_names and seed is not None:
         # A class that draws by a seed of its own (RandomAttribution) would else give the same under every seed.
         to_constructor["seed"] = seed
-    check_keywords(factory, to_constructor, to_attribute)
+    if wrong := {"inputs", "target"} & to_attribute.keys():
+        raise ValueError(f"Expected arguments of `attribute` without {sorted(wrong)}, which come with each call.")
+    if isinstance(factory, type):
+        check_arguments(factory, layer, to_constructor, to_attribute)
     if batch_size is None:
         batch_size = min(64, to_attribute.get("internal_batch_size") or 64)
     check_whole("batch_size", batch_size, 1)
@@ -227,7 +201,7 @@ def explain_func(
 class ExplainFunc:
     """What `explain_func` returns; it can be pickled where its factory can."""
 
-    factory: Callable[..., Any]
+    factory: Factory
     layer: str | None
     constructor_kwargs: dict[str, Any]
     attribute_kwargs: dict[str, Any]
@@ -240,23 +214,19 @@ class ExplainFunc:
 
     def __call__(
         self,
-        model: Callable[..., Any],
+        model: Callable[..., object],
         inputs: ArrayLike | Tensor,
         targets: Targets = None,
-        **kwargs: Any,
+        **kwargs: object,
     ) -> np.ndarray:
         """Explain the outputs `targets` of a model for a batch of inputs."""
         # The model is in eval mode meanwhile and gets its flags back, submodule by submodule. What it returns is a
         # tensor, has `.logits`, or is a tuple, list or mapping whose first tensor is explained.
         if not isinstance(inputs, Tensor):
             inputs = to_array("inputs", inputs)
-        if inputs.ndim == 0:
-            raise ValueError(f"Expected argument `inputs` to have shape (N, ...) but got {tuple(inputs.shape)}.")
         place, dtype = _device_and_type(model, kwargs.get("device") or self.device, inputs)
         check_finite("inputs", inputs)
         n = len(inputs)
-        if n == 0:
-            raise ValueError("Expected argument `inputs` to hold at least one sample but got none.")
         chosen = None if targets is None else as_targets(targets, n, "targets").expand(n)
         results = []
         # Metrics may ask for explanations from within no_grad or inference mode.
@@ -291,21 +261,15 @@ class ExplainFunc:
         )
         return line.replace("ExplainFunc", "explain_func", 1)
 
-    def _build(self, model: Callable[..., Any]) -> Any:
+    def _build(self, model: Callable[..., object]) -> Attribution:
         if self.layer is None:
             attribution = self.factory(model, **self.constructor_kwargs)
         else:
             if not isinstance(model, nn.Module):
                 raise TypeError(
-                    f"Expected argument `model` to be an nn.Module, to look the layer {self.layer!r} up in, "
-                    f"but got {type(model).__name__}."
+                    f"Expected argument `model` to be an nn.Module with layers but got {type(model).__name__}."
                 )
             attribution = self.factory(model, find_layer(model, self.layer), **self.constructor_kwargs)
-        if isinstance(attribution, type) or not callable(getattr(attribution, "attribute", None)):
-            raise TypeError(
-                f"Expected argument `factory` to return an attribution, an object with a method `attribute`, "
-                f"but it returned {attribution!r}."
-            )
         check_same_model(attribution, model)
         return attribution
 

@@ -18,7 +18,7 @@ Targets = int | str | Tensor | np.ndarray | Sequence[float] | Sequence[str] | Se
 
 
 @contextmanager
-def tensor_outputs(model: Any, targets: Tensor | None = None, name: str = "targets") -> Iterator[None]:
+def tensor_outputs(model: object, targets: Tensor | None = None, name: str = "targets") -> Iterator[None]:
     """Let a module return the tensor that `tensor_output` finds; an error names a target that is no output."""
     outputs: list[Any] = []
 
@@ -48,19 +48,19 @@ def input_tensors(inputs: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     """Return the inputs of an attribution as a tuple of tensors, at least one, or raise."""
     tensors = inputs if isinstance(inputs, tuple) else (inputs,)
     if not tensors or not all(isinstance(tensor, Tensor) and tensor.ndim for tensor in tensors):
-        kinds = [type(tensor).__name__ for tensor in tensors] if isinstance(inputs, tuple) else type(inputs).__name__
+        kinds = [type(tensor).__name__ for tensor in tensors]
         raise TypeError(f"Expected argument `inputs` to be a tensor, or a tuple of tensors, but got {kinds}.")
     return tensors
 
 
-def extra_arguments(arguments: Any) -> tuple[Any, ...]:
+def extra_arguments(arguments: object) -> tuple[object, ...]:
     """Return Captum's `additional_forward_args` as a tuple."""
     if arguments is None:
         return ()
     return arguments if isinstance(arguments, tuple) else (arguments,)
 
 
-def find_targets(target: Any, names: Sequence[str]) -> Any:
+def find_targets(target: Targets, names: Sequence[str]) -> Targets:
     """Return a target with indices in place of the names of concepts."""
     targets = target if isinstance(target, list | tuple) else [target]
     if not any(isinstance(name, str) for name in targets):

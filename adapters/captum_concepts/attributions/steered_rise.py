@@ -120,7 +120,7 @@ class SteeredRISE(Attribution):
     torch.Size([2, 1, 8, 8])
     """
 
-    def __init__(self, forward_func: Callable[..., Any], score_func: ScoreFunction | None = None) -> None:
+    def __init__(self, forward_func: Callable[..., object], score_func: ScoreFunction | None = None) -> None:
         super().__init__(forward_func)
         self.score_func = score_func
 
@@ -132,14 +132,14 @@ class SteeredRISE(Attribution):
         self,
         inputs: Tensor | tuple[Tensor, ...],
         target: Targets = None,
-        additional_forward_args: Any = None,
+        additional_forward_args: object = None,
         lam: float = 0.5,
         n_masks: int = 4000,
         cells: int | Sequence[int] = (7, 7),
         p: float = 0.5,
         seed: int = 0,
         batch_size: int = 64,
-        baselines: float | Tensor | tuple[Any, ...] = 0.0,
+        baselines: float | Tensor | tuple[float | Tensor] = 0.0,
         activation: str = "softmax",
         input_shaped: bool = False,
         display_progressbar: bool = False,
@@ -156,7 +156,7 @@ class SteeredRISE(Attribution):
         target : int, Tensor, list or array, optional
             Class explained, the same for all images (int, or a tensor of one element), or one for each (N,). None
             for a model of one output.
-        additional_forward_args : Any
+        additional_forward_args : object
             Handed to `forward_func` behind the images. A tensor of length N has one entry for each image, and is
             repeated with the images.
         lam : float
@@ -305,7 +305,7 @@ class _Call:
             return visible_part + hidden * (1 - visible)
         return visible_part + self.baselines * (1 - visible) if self.baselines else visible_part
 
-    def repeat_extra(self, rows: slice, k: int) -> tuple[Any, ...]:
+    def repeat_extra(self, rows: slice, k: int) -> tuple[object, ...]:
         """Return the further arguments of the images of `rows`, k times."""
         return tuple(
             argument[rows].repeat(k, *[1] * (argument.ndim - 1))
@@ -361,11 +361,10 @@ def _as_baselines(baselines: Any, images: Tensor) -> float | Tensor:
 def _as_scores(scores: Any, images: Tensor) -> Tensor:
     """Return the scores of masks, or raise if they are none."""
     values = torch.as_tensor(scores).detach().to(images.device)
-    remedy = "It must return one score for each mask, as a tensor"
     if values.shape != (len(images),):
         raise ValueError(
-            f"Expected argument `score_func` to return shape (n,) = ({len(images)},) but got {tuple(values.shape)}. "
-            f"{remedy}."
+            "Expected argument `score_func` to return one score for each mask, shape (n,) = "
+            f"({len(images)},), but got {tuple(values.shape)}."
         )
     return values if values.dtype == torch.float64 else values.float()
 
@@ -383,8 +382,9 @@ def _check_scores(low: float, high: float) -> None:
 def _probabilities(outputs: Tensor, targets: Tensor | None, largest: int, activation: str, n: int) -> Tensor:
     """Return the probability (n,) of each masked image's class."""
     if outputs.ndim not in (1, 2) or len(outputs) != n:
-        actual = tuple(outputs.shape)
-        raise ValueError(f"Expected argument `forward_func` to return shape (N, K) with N = {n} but got {actual}.")
+        raise ValueError(
+            f"Expected argument `forward_func` to return shape (N, K), N = {n}, but got {tuple(outputs.shape)}."
+        )
     outputs = outputs.detach()
     outputs = outputs if outputs.dtype == torch.float64 else outputs.float()
     if outputs.ndim == 1:

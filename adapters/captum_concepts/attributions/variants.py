@@ -15,6 +15,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from captum_concepts._support.running import evaluation_mode, keep_generators, to_host
+from captum_concepts.attributions.outputs import Targets
 from captum_concepts.backbones.layers import find_layer, last_spatial_layer
 
 _RELU_FUNCTIONS = frozenset({functional.relu, functional.relu_, torch.relu, torch.relu_, Tensor.relu, Tensor.relu_})
@@ -34,7 +35,7 @@ class AtLayer(Attribution):
         self.layer = layer
 
     @log_usage()
-    def attribute(self, inputs: Tensor, target: Any = None, **kwargs: Any) -> Any:
+    def attribute(self, inputs: Tensor, target: Targets = None, **kwargs: object) -> Tensor | tuple[Tensor, ...]:
         """Return what the attribution gives at the layer."""
         if self.layer is None:
             self.layer = last_spatial_layer(self.forward_func, inputs.detach())
@@ -62,7 +63,7 @@ class Guided(Attribution):
         self._checked = False
 
     @log_usage()
-    def attribute(self, inputs: Tensor, target: Any = None, **kwargs: Any) -> Any:
+    def attribute(self, inputs: Tensor, target: Targets = None, **kwargs: object) -> Tensor | tuple[Tensor, ...]:
         """Return what the guided method gives; one warning if some ReLUs cannot be guided."""
         if not self._checked:
             _warn_of_functions(self.forward_func, inputs.detach())
@@ -78,13 +79,13 @@ class InModelType(Attribution):
     # The noise of `NoiseTunnel` is of float32, and makes images of half precision such that half weights refuse
     # them; and the mean of many attributions is no sum for half precision.
 
-    def __init__(self, forward_func: Callable[..., Any], inner: Attribution) -> None:
+    def __init__(self, forward_func: Callable[..., object], inner: Attribution) -> None:
         super().__init__(forward_func)
         self.inner = inner
         self.dtype: torch.dtype | None = None
 
     @log_usage()
-    def attribute(self, inputs: Tensor, **kwargs: Any) -> Tensor:
+    def attribute(self, inputs: Tensor, **kwargs: object) -> Tensor:
         """Return what the attribution gives for `inputs` (N, C, H, W) as images of `dtype`."""
         noisy = inputs.detach().to(self.dtype).requires_grad_()
         result = self.inner.attribute(noisy, **kwargs).detach()
@@ -96,7 +97,7 @@ class Smoothed(Attribution):
 
     def __init__(
         self,
-        forward_func: Callable[..., Any],
+        forward_func: Callable[..., object],
         inner: Callable[..., Attribution],
         n_samples: int,
         noise: float,
@@ -110,14 +111,16 @@ class Smoothed(Attribution):
         self.samples = {"nt_samples": n_samples, "nt_samples_batch_size": min(n_samples, batch_size)}
 
     @log_usage()
-    def attribute(self, inputs: Tensor, target: Any = None, baselines: Tensor | None = None, **kwargs: Any) -> Tensor:
+    def attribute(
+        self, inputs: Tensor, target: Targets = None, baselines: Tensor | None = None, **kwargs: object
+    ) -> Tensor:
         """Return the mean of the attributions of noisy copies (Smilkov et al. 2017)."""
         # The noise comes from the global generator, which is left as it was: the same for every image.
         self.inner.dtype = inputs.dtype
-        own_target = isinstance(target, Tensor) and target.ndim and len(target) > 1
+        of_each = target if isinstance(target, Tensor) and target.ndim and len(target) > 1 else None
         pixels = inputs.detach().flatten(1)
         # One transfer from the device: Captum would fetch the target of each image.
-        spans, targets = to_host(pixels.amax(1) - pixels.amin(1), target if own_target else pixels.new_empty(0))
+        spans, targets = to_host(pixels.amax(1) - pixels.amin(1), pixels.new_empty(0) if of_each is None else of_each)
         results = []
         for i in range(len(inputs)):
             image = inputs[i : i + 1].detach()
@@ -129,7 +132,7 @@ class Smoothed(Attribution):
                     image.requires_grad_(),
                     nt_type="smoothgrad",
                     stdevs=float(stdev),
-                    target=int(targets[i]) if own_target else target,
+                    target=target if of_each is None else int(targets[i]),
                     **self.samples,
                     **more,
                 )
@@ -141,7 +144,7 @@ def _relus(model: nn.Module) -> list[nn.Module]:
     return [layer for layer in model.modules() if isinstance(layer, nn.ReLU)]
 
 
-def _copy_inputs(_layer: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+def _copy_inputs(_layer: nn.Module, inputs: tuple[Any, ...]) -> tuple[object, ...]:
     return tuple(value.clone() if isinstance(value, Tensor) else value for value in inputs)
 
 

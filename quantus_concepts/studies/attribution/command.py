@@ -248,7 +248,7 @@ def method_names(methods: str | None) -> list[str]:
 
 def build_methods(names: list[str], **settings: Any) -> dict[str, Callable[..., np.ndarray]]:
     """Build the methods that `--methods` names."""
-    from captum_concepts import method_from_spec
+    from quantus_concepts.studies.attribution.methods import method_from_spec
 
     try:
         return {name: method_from_spec(name, **settings) for name in names}

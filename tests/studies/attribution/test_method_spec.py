@@ -11,7 +11,8 @@ import torch
 from captum.attr import DeepLift, IntegratedGradients, LayerActivation, Occlusion, Saliency
 from torch import nn
 
-from captum_concepts.attributions.methods import build_method, method_from_spec
+from captum_concepts.attributions.methods import build_method
+from quantus_concepts.studies.attribution.methods import method_from_spec
 
 
 @pytest.fixture
