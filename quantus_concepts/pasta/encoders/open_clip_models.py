@@ -16,6 +16,7 @@ import torch
 from open_clip.tokenizer import HFTokenizer
 from torch import Tensor, nn
 
+from captum_concepts._support.files import require_safe_torch
 from captum_concepts.backbones.weights import load_weights, read_weights
 from quantus_concepts.pasta.encoders.downloads import TOKENIZER_FILES, fetch_folder, fetch_weights, first_line
 from quantus_concepts.pasta.encoders.preprocessing import CLIP_MEAN, CLIP_STD, Preprocessing
@@ -111,6 +112,8 @@ def build_model(
 
 
 def _check_readable(path: Path) -> None:
+    if path.suffix != ".safetensors":
+        require_safe_torch(path)
     try:
         read_weights(path)
     except Exception:  # torch's own message runs over many lines, and recommends to execute the file
