@@ -1,8 +1,6 @@
 """Values, maps and logits of concept models, by hand and whatever form their parts have."""
 
 import copy
-import io
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,6 +9,7 @@ from captum.attr import LayerGradCam
 from safetensors.torch import load_file, save_file
 from torch import nn
 
+from captum_concepts.backbones import Backbone
 from captum_concepts.bank.bank import ConceptBank
 from captum_concepts.models.bottleneck import BottleneckCBM
 from captum_concepts.models.cbm import PostHocCBM
@@ -107,20 +106,17 @@ def test_only_the_requested_concepts_are_returned(make):
     assert cbm.concept_maps(x, [2]).shape == (6, 1, 6, 6)
 
 
-@pytest.mark.parametrize("make", MODELS)
 @pytest.mark.parametrize(
     ("concepts", "error", "message"),
     [
         (torch.tensor([0, L]), ValueError, f"`concepts` to lie in 0..{L - 1}, .*but got {L}"),
         (torch.tensor([-1]), ValueError, "but got -1"),
         (torch.tensor([[0], [1]]), ValueError, r"\(N, k\) = \(6, \*\) but got \(2, 1\)"),
-        (torch.tensor(0), ValueError, r"shape \(k,\) or \(N, k\)"),
         (torch.tensor([0.0]), TypeError, "concept indices"),
-        (torch.tensor([True]), TypeError, "concept indices"),
     ],
 )
-def test_bad_concept_indices_are_refused_before_the_backbone_runs(make, concepts, error, message):
-    cbm = make()
+def test_bad_concept_indices_are_refused_before_the_backbone_runs(concepts, error, message):
+    cbm = post_hoc()
     features = cbm.features(images())
     with pytest.raises(error, match=message):
         cbm.maps_from_features(features, concepts)
@@ -129,21 +125,14 @@ def test_bad_concept_indices_are_refused_before_the_backbone_runs(make, concepts
         cbm.concept_maps(images(), concepts)
 
 
-def test_maps_are_not_rounded_to_half_precision():
-    cbm = PostHocCBM(nn.Identity(), random_bank(), nn.Linear(L, K))
-    features = torch.rand(2, D, 3, 3)
-    exact = cbm.maps_from_features(features)
-    with torch.autocast("cpu", torch.bfloat16):
-        assert torch.equal(cbm.maps_from_features(features), exact)
-    half = features.half()
-    assert torch.equal(cbm.maps_from_features(half), cbm.maps_from_features(half.float()))
-
-
 @pytest.mark.parametrize("make", MODELS)
-def test_values_are_not_rounded_under_autocast(make):
+def test_values_and_maps_are_not_rounded_under_autocast(make):
     cbm = make()
     features = torch.rand(8, D, 3, 3).bfloat16()
     with torch.no_grad():
+        maps = cbm.maps_from_features(features.float())
+        with torch.autocast("cpu", torch.bfloat16):
+            assert torch.equal(cbm.maps_from_features(features), maps)
         exact = cbm.concept_layer(cbm.pooling(features).float())
         with torch.autocast("cpu", torch.bfloat16):
             values = cbm.values_from_features(features)
@@ -183,14 +172,6 @@ def test_models_share_their_features_as_the_protocol_asks(make):
     features = cbm.features(images())
     np.testing.assert_array_equal(cbm.values_from_features(features).detach(), cbm.concept_predictor(images()).detach())
     assert cbm.embed_features(features).shape == (6, D)
-
-
-@pytest.mark.parametrize("make", MODELS)
-def test_one_image_at_a_time_gives_the_same(make):
-    cbm = make()
-    for function in (cbm, cbm.concept_predictor, cbm.concept_maps):
-        one_by_one = torch.cat([function(image[None]) for image in images()])
-        np.testing.assert_allclose(function(images()).detach(), one_by_one.detach(), atol=1e-6)
 
 
 @pytest.mark.parametrize("make", MODELS)
@@ -234,27 +215,6 @@ def test_damaged_state_is_refused():
         cbm.load_state_dict(state)
 
 
-@pytest.mark.parametrize("make", MODELS)
-def test_copies_are_complete_and_independent(make):
-    cbm = make()
-    before = cbm(images())
-    twin = copy.deepcopy(cbm)
-    buffer = io.BytesIO()
-    torch.save(cbm, buffer)
-    buffer.seek(0)
-    stored = torch.load(buffer, weights_only=False)
-    seeded(cbm, 5)
-    for copied in (twin, stored):
-        assert torch.equal(copied(images()), before)
-
-
-def test_bank_follows_the_backbone_to_its_type():
-    cbm = PostHocCBM(backbone().double(), random_bank(), nn.Linear(L, K))
-    assert cbm.bank.dtype == torch.float64
-    assert cbm.bank.names == random_bank().names
-    assert cbm.concept_predictor(images().double()).dtype == torch.float64
-
-
 def test_predictor_is_in_the_mode_of_its_parts():
     cbm = post_hoc()
     assert not cbm.concept_predictor.training
@@ -262,12 +222,6 @@ def test_predictor_is_in_the_mode_of_its_parts():
     assert cbm.concept_predictor.training
     assert not PostHocCBM(backbone().eval(), random_bank(), nn.Linear(L, K).eval()).training
     assert PostHocCBM(backbone().eval(), random_bank(), nn.Sequential(nn.Dropout())).training
-
-
-def test_mlp_head():
-    head = seeded(nn.Sequential(nn.Linear(L, 7), nn.ReLU(), nn.Linear(7, K)))
-    cbm = PostHocCBM(backbone(), random_bank(), head).eval()
-    assert torch.equal(cbm(images()), head(cbm.concept_predictor(images())))
 
 
 # Pooling
@@ -304,7 +258,6 @@ def test_channels_last_with_maps_is_the_same_as_channels_first():
     ("shape", "message"),
     [
         ((3, 2, 2, D), r"d = 4, the width of the concepts.*pass `maps=lambda f: f.permute\(0, 3, 1, 2\)`"),
-        ((3, D + 1, 2, 2), r"d = 4, the width of the concepts, but got \(3, 5, 2, 2\)\.$"),
         ((3, 7, D), r"maps \(N, d, h, w\) but got \(3, 7, 4\)"),
     ],
 )
@@ -312,6 +265,9 @@ def test_features_that_do_not_fit_the_bank(what, shape, message):
     cbm = PostHocCBM(nn.Identity(), random_bank(), nn.Linear(L, K))
     with pytest.raises(ValueError, match=message):
         getattr(cbm, what)(torch.rand(shape))
+    pooled = PostHocCBM(nn.Identity(), random_bank(), nn.Linear(L, K), pool=lambda f: f.amax(dim=3))
+    with pytest.raises(ValueError, match=r"`pool` to give embeddings \(N, d\) = \(\*, 4\)"):
+        pooled.values_from_features(torch.rand(3, D, 2, 2))
 
 
 def test_pooled_features_have_values_but_no_maps():
@@ -324,16 +280,8 @@ def test_pooled_features_have_values_but_no_maps():
         cbm.values_from_features(torch.rand(3, 5))
 
 
-def test_pool_of_wrong_shape_is_refused():
-    cbm = PostHocCBM(nn.Identity(), random_bank(), nn.Linear(L, K), pool=lambda f: f.amax(dim=3))
-    with pytest.raises(ValueError, match=r"`pool` to give embeddings \(N, d\) = \(\*, 4\)"):
-        cbm.values_from_features(torch.rand(3, D, 2, 2))
-
-
 def test_backbone_brings_pool_and_maps():
-    parts = SimpleNamespace(
-        features=backbone(), pool=lambda f: f.amax(dim=(2, 3)), maps=lambda f: 2 * f, linear_pool=False
-    )
+    parts = Backbone(backbone(), lambda f: f.amax(dim=(2, 3)), lambda f: 2 * f, D)
     cbm = PostHocCBM(parts, random_bank(), nn.Linear(L, K)).eval()
     features = cbm.features(images())
     assert cbm.features is parts.features
@@ -438,15 +386,6 @@ def test_concept_layer_of_another_form_needs_a_projection():
 def test_convolutions_that_look_at_more_than_one_pixel_are_refused(settings):
     with pytest.raises(ValueError, match="look at one pixel only"):
         BottleneckCBM(nn.Identity(), nn.Conv2d(D, L * D, **{"kernel_size": 1, **settings}), nn.Linear(L, K))
-
-
-@pytest.mark.parametrize("make", MODELS)
-def test_everything_moves_with_the_model(make):
-    # The meta device is there on every machine, and refuses to mix with another.
-    cbm = make().to("meta")
-    x = images().to("meta")
-    tensors = [*cbm.parameters(), *cbm.buffers(), cbm(x), cbm.concept_predictor(x), cbm.concept_maps(x)]
-    assert {tensor.device.type for tensor in tensors} == {"meta"}
 
 
 @pytest.mark.parametrize(
