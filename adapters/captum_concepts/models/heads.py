@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from captum_concepts._support.checks import (
     as_list,
     check_axes,
-    check_finite_tensor,
+    check_finite,
     check_range,
     check_whole,
     to_class_indices,
@@ -218,7 +218,7 @@ def _fit(
 ) -> nn.Linear:
     values, classes = to_tensor("values", values), to_class_indices("labels", labels)
     check_axes(values=(values, "N L"), labels=(classes, "N"))
-    check_finite_tensor("values", values)
+    check_finite("values", values)
     y = to_numpy(classes)
     k = _count_classes(y, n_classes)
     # scikit-learn computes on the CPU; in float64 the solvers do not stall on badly scaled values.

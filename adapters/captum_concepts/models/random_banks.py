@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from captum_concepts._support.checks import check_axes, check_choice, check_finite_tensor, check_whole
+from captum_concepts._support.checks import check_axes, check_choice, check_finite, check_whole
 from captum_concepts._support.shown import one_line
 from captum_concepts.models.chain import VALUES
 
@@ -101,7 +101,7 @@ def random_banks(
     torch.Size([3, 8])
     """
     check_axes(features=(features, "N d"), labels=(labels, "N"))
-    check_finite_tensor("features", features)
+    check_finite("features", features)
     check_choice("values", values, VALUES)
     for name, number, least in (("n_concepts", n_concepts, 1), ("n_banks", n_banks, 1), ("first", first, 0)):
         check_whole(name, number, least)
