@@ -117,6 +117,8 @@ def test_nothing_of_the_users_is_changed(net: Net, images: Tensor) -> None:
     with untouched(net, images):
         assert last_spatial_layer(net, images) == "layer3"
         assert layer_channels(net, "layer3", images) == 6
+        with pytest.raises(ValueError, match=r"layer 'head' to give maps \(N, d, h, w\) but got shape \(2, 2\)"):
+            layer_channels(net, "head", images)
     net.eval().layer1.train()
     modes = [module.training for module in net.modules()]
     LayerFeatures(net, "layer3")(images)
@@ -185,9 +187,6 @@ def test_unknown_name_lists_the_nearest(net: Net, name: str, hint: str) -> None:
         find_layer(net, name)
     with pytest.raises(ValueError, match=expected):
         LayerFeatures(net, name)
-
-
-def test_find_layer_and_its_name(net: Net) -> None:
     assert find_layer(net, "layer3.1.conv") is net.layer3[1].conv
     assert layer_name(net, net.layer3[1].conv) == "layer3.1.conv"
     with pytest.raises(ValueError, match="to be part of Net but got a Conv2d that is not"):
@@ -276,10 +275,3 @@ def test_no_maps_at_all() -> None:
         last_spatial_layer(model, torch.zeros(1, 3, 2, 2))
     with pytest.raises(ValueError, match=r"`images` to have shape \(N, C, H, W\) but got \(3, 2, 2\)"):
         last_spatial_layer(model, torch.zeros(3, 2, 2))
-
-
-def test_channels_of_a_layer(net: Net, images: Tensor) -> None:
-    assert layer_channels(net, "stem", images) == 4
-    assert layer_channels(net, net.layer3, images) == 6
-    with pytest.raises(ValueError, match=r"layer 'head' to give maps \(N, d, h, w\) but got shape \(2, 2\)"):
-        layer_channels(net, "head", images)
