@@ -288,6 +288,25 @@ def test_damaged_files_are_refused(path: Path, case: str) -> None:
         PostHocCBM.load(path, network())
 
 
+@pytest.mark.parametrize(
+    ("place", "error", "message"),
+    [
+        ("no/model.safetensors", FileNotFoundError, "folder .* does not exist"),
+        ("", IsADirectoryError, "it is a folder"),
+        ("model.safetensors", TypeError, "`settings` of the bank to hold what JSON can"),
+    ],
+)
+def test_places_and_settings_that_cannot_be_written(
+    tmp_path: Path, place: str, error: type[Exception], message: str
+) -> None:
+    settings = {"note": object()} if place == "model.safetensors" else {}
+    cbm = PostHocCBM(network(), ConceptBank(torch.eye(3, 4), settings=settings), head())
+    with pytest.raises(error, match=message):
+        cbm.save(tmp_path / place)
+    with pytest.raises(FileNotFoundError, match="There is no concept model"):
+        PostHocCBM.load(tmp_path / place, network())
+
+
 def test_a_file_that_is_there_stays_if_writing_fails(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cbm = PostHocCBM(network(), bank(), head())
     cbm.save(path)

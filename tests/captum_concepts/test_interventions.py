@@ -211,6 +211,8 @@ REFUSED: dict[str, tuple[Any, str]] = {
         lambda: post_hoc().intervene(INPUTS, [0], [1], (np.ones(3), np.zeros(3))),  # type: ignore[arg-type]
         "no low one is above",
     ),
+    "one number an input": (lambda: post_hoc().intervene(INPUTS[:, 0], [0], 1.0), "`inputs` to have shape"),
+    "no images": (lambda: post_hoc().value_levels([]), "`loader` to give at least one batch"),
     "percentiles that descend": (lambda: post_hoc().value_levels([(X,)], percentiles=(95, 5)), "`percentiles`"),
     "embeddings with NaN": (lambda: post_hoc().value_levels([(X * torch.nan,)]), "`loader` to be finite"),
     "a head of other concepts": (
@@ -242,3 +244,9 @@ def test_what_does_not_fit_is_refused(case: str) -> None:
     call, message = REFUSED[case]
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize("arguments", [(0.5,), (0, 0.5)])
+def test_what_is_pruned_is_named_by_indices(arguments: Any) -> None:
+    with pytest.raises(TypeError, match=r"Expected argument `(concepts|classes)` to"):
+        prune(post_hoc(), *arguments)

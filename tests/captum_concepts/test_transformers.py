@@ -40,6 +40,8 @@ def test_outputs_of_a_processor_and_names_are_refused() -> None:
         vit.features(transformers.BatchFeature({"pixel_values": torch.zeros(1, 3, 32, 32)}))
     with pytest.raises(TypeError, match=r"the name 'own/vit'\. Load it first, with `AutoModelFor"):
         from_transformers("own/vit")
+    with pytest.raises(TypeError, match=r"`processor` to be an image processor .* but got Conv2d"):
+        from_transformers(build_model("ViTModel"), nn.Conv2d(3, 4, 3))
 
 
 def test_the_factory_of_another_library_is_named() -> None:

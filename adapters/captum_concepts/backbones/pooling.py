@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -102,7 +103,7 @@ def project_maps(maps: Tensor, weights: Tensor, concepts: Concepts = None) -> Te
         return torch.bmm(rows, maps.flatten(2)).reshape(n, rows.shape[1], h, w)
 
 
-def check_concepts(concepts: Tensor | Sequence[object], n_samples: int, n_concepts: int | None) -> Tensor:
+def check_concepts(concepts: Tensor | np.ndarray | Sequence[object], n_samples: int, n_concepts: int | None) -> Tensor:
     """Return concept indices, checked."""
     indices = to_tensor("concepts", concepts)
     if indices.is_floating_point() or indices.dtype == torch.bool:

@@ -34,7 +34,10 @@ class Levels(NamedTuple):
 
 
 def chosen_concepts(
-    concepts: int | str | Sequence[int | str] | Tensor, names: Sequence[str], n_samples: int, n_concepts: int | None
+    concepts: int | str | Sequence[int | str] | np.ndarray | Tensor,
+    names: Sequence[str],
+    n_samples: int,
+    n_concepts: int | None,
 ) -> Tensor:
     """Return the indices (k,) or (N, k) of concepts given by index or by name, each once."""
     if isinstance(concepts, str | int | np.integer):
