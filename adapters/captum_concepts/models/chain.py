@@ -58,6 +58,15 @@ def linear_part(head: nn.Module) -> nn.Linear | None:
     return linear
 
 
+@torch.no_grad()
+def make_linear(weight: Tensor, bias: Tensor, kind: torch.dtype, device: torch.device | None = None) -> nn.Linear:
+    """Return a linear layer of these numbers; nothing is drawn for it, which would use the global generator."""
+    layer = nn.utils.skip_init(nn.Linear, weight.shape[1], len(weight), device=device or weight.device, dtype=kind)
+    layer.weight.copy_(weight)
+    layer.bias.copy_(bias)
+    return layer
+
+
 def check_class_names(names: Sequence[str], head: nn.Module) -> list[str]:
     """Return the names of the classes, as many as a linear head has, or raise."""
     listed = [str(name) for name in as_list("class_names", names, "names")]

@@ -29,7 +29,7 @@ from captum_concepts._support.checks import (
 )
 from captum_concepts._support.files import list_some
 from captum_concepts._support.running import warn_user
-from captum_concepts.models.chain import ConceptChain, linear_part
+from captum_concepts.models.chain import ConceptChain, linear_part, make_linear
 from captum_concepts.models.interventions import chosen_concepts
 
 C = TypeVar("C", bound=ConceptChain)
@@ -239,12 +239,7 @@ def _fit(
     weight[model.classes_] = rows / spread
     offset[model.classes_] = bias - (rows / spread) @ shift
     kind = values.dtype if values.is_floating_point() else torch.float32
-    # Skipped initialisation: drawing weights that are overwritten would use the global generator.
-    head = nn.utils.skip_init(nn.Linear, x.shape[1], k, device=values.device, dtype=kind)
-    with torch.no_grad():
-        head.weight.copy_(torch.from_numpy(weight))
-        head.bias.copy_(torch.from_numpy(offset))
-    return head
+    return make_linear(torch.from_numpy(weight), torch.from_numpy(offset), kind, values.device)
 
 
 def prune(

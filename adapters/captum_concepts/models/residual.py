@@ -22,7 +22,7 @@ from captum_concepts.backbones.embedding import Batch
 from captum_concepts.backbones.pooling import Concepts, Maps, Pool
 from captum_concepts.bank.bank import ConceptBank
 from captum_concepts.models.cbm import PostHocCBM
-from captum_concepts.models.chain import ConceptChain, linear_part
+from captum_concepts.models.chain import ConceptChain, linear_part, make_linear
 from captum_concepts.models.files import ModelContents
 from captum_concepts.models.heads import warn_unconverged
 from captum_concepts.models.store import StoredCBM
@@ -223,7 +223,7 @@ def split_linear(classifier: nn.Linear, cavs: Tensor, intercepts: Tensor) -> tup
     # Directions that are all but the same would get huge weights of opposite signs.
     in_span = weight @ torch.linalg.pinv(rows, rtol=0.01)
     parts = (in_span, torch.zeros_like(bias)), (weight - in_span @ rows, bias - in_span @ offsets)
-    layers = [_linear(weight, bias, classifier.weight.dtype).train(classifier.training) for weight, bias in parts]
+    layers = [make_linear(weight, bias, classifier.weight.dtype).train(classifier.training) for weight, bias in parts]
     return layers[0], layers[1]
 
 
@@ -286,17 +286,8 @@ def fit_residual(
     # Metal has no float64, in which the solver does not stall.
     precision = torch.float32 if embedding.device.type == "mps" else torch.float64
     weight, bias = _solve(embedding.to(precision), labels, offset.to(precision), C, max_iter, standardise)
-    residual = _linear(weight, bias, torch.promote_types(offset.dtype, torch.float32))
+    residual = make_linear(weight, bias, torch.promote_types(offset.dtype, torch.float32))
     return ResidualCBM(cbm, residual.train(cbm.training))
-
-
-@torch.no_grad()
-def _linear(weight: Tensor, bias: Tensor, kind: torch.dtype) -> nn.Linear:
-    """Return a linear layer with the numbers given, for which nothing is drawn."""
-    layer = nn.utils.skip_init(nn.Linear, weight.shape[1], len(weight), device=weight.device, dtype=kind)
-    layer.weight.copy_(weight)
-    layer.bias.copy_(bias)
-    return layer
 
 
 def _solve(
