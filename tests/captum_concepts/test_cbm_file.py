@@ -60,6 +60,7 @@ def test_a_model_comes_back_to_the_bit(path: Path, kind: str, values: str) -> No
     tested = bank()
     tested.p_values = torch.tensor([0.01, torch.nan, 0.5])
     cbm = PostHocCBM(features, tested, HEADS[kind], values)
+    cbm.class_names = list("abcde")
     before = torch.get_rng_state()
     cbm.save(path)
     loaded = PostHocCBM.load(path, features)
@@ -70,6 +71,7 @@ def test_a_model_comes_back_to_the_bit(path: Path, kind: str, values: str) -> No
     assert loaded.bank.names == cbm.bank.names
     assert loaded.bank.settings == cbm.bank.settings
     assert loaded.values == values
+    assert loaded.class_names == cbm.class_names
     assert str(loaded.head) == str(cbm.head)
     assert not loaded.training
     assert [part.name for part in path.parent.iterdir()] == [path.name]
@@ -216,6 +218,9 @@ def test_the_same_backbone_in_a_wrapper_is_the_same(path: Path, backbone: str) -
 
 class OwnHead(nn.Linear):
     """Of another type, and so perhaps of another forward pass."""
+
+
+OwnHead.__name__ = "Linear"
 
 
 @pytest.mark.parametrize("wrong_head", [OwnHead(3, 5), nn.Sequential(nn.Linear(3, 5), nn.Bilinear(2, 2, 2))])
