@@ -22,7 +22,7 @@ from captum_concepts.attributions.controls import RandomAttribution
 from captum_concepts.attributions.explain import explain_func
 from quantus_concepts.functional.intervals import N_DRAWS
 from quantus_concepts.metrics.host.checks import to_explainer
-from quantus_concepts.metrics.host.model import one_block, random_models
+from quantus_concepts.metrics.host.model import models_of_random_banks, one_block
 from quantus_concepts.metrics.host.plotting import DrawsScores
 from quantus_concepts.metrics.host.record import Record
 from quantus_concepts.summary import COLUMNS, summary_row, with_control
@@ -191,7 +191,7 @@ def evaluate(
                     row = summary_row(method, name, outcome.scores, outcome.record, outcome.error)
                     rows.append({**row, "call": call})
         controls = dict.fromkeys(calls, control)
-        if baselines or (baselines is None and control is None and random_models(model)):
+        if baselines or (baselines is None and control is None and models_of_random_banks(model)):
             scored = {name: metric for name, metric in metrics.items() if baselines or _ran_on_images(metric)}
             controls = {call: _baselines(scored, {**data, **kwargs, **keywords}) for call, keywords in calls.items()}
     _warn_of_same(results_by_method, metrics, xai_methods)
@@ -243,7 +243,9 @@ def _baselines(metrics: Mapping[str, Any], batches: dict[str, Any]) -> dict[str,
     for name, metric in metrics.items():
         on_images = _ran_on_images(metric)
         if on_images:
-            draws: list[dict[str, Any]] = [{"model": bank_model} for bank_model in random_models(batches["model"])]
+            draws: list[dict[str, Any]] = [
+                {"model": bank_model} for bank_model in models_of_random_banks(batches["model"])
+            ]
         else:
             explainers = (explain_func(RandomAttribution, seed=seed) for seed in range(N_DRAWS))
             draws = [{"explain_func": explainer, "explain_func_kwargs": {}} for explainer in explainers]

@@ -142,7 +142,9 @@ def painted_subject(
             TRADITIONAL: traditional_model(networks[TRADITIONAL], batches, n_classes),
             ORACLE: oracle_model(train, test, n_classes),
         }
-        controls = random_models(backbone, embedded, train.concept_names, n_classes, "margin", random_directions, seed)
+        controls = fit_random_models(
+            backbone, embedded, train.concept_names, n_classes, "margin", random_directions, seed
+        )
     return PaintedSubject(train, test, networks[BACKBONE], models, {RANDOM: controls})
 
 
@@ -184,7 +186,7 @@ def bank_model(backbone: Backbone, bank: ConceptBank, train: Embeddings, n_class
     return PostHocCBM(backbone, bank, head, values).eval()
 
 
-def random_models(
+def fit_random_models(
     backbone: Backbone,
     train: Embeddings,
     names: Sequence[str],

@@ -34,22 +34,14 @@ def test_sides_that_patches_do_not_divide_are_padded() -> None:
     torch.testing.assert_close(maps.mean((2, 3)), model(images).pooler_output)
 
 
-@torch.no_grad()
-def test_images_of_another_size_are_refused() -> None:
-    vit = from_transformers(build_model("SiglipVisionModel"))
-    with pytest.raises(ValueError, match=r"\(N, C, 32, 32\) but got \(1, 3, 16, 64\)"):
-        vit.embed(torch.zeros(1, 3, 16, 64))
-    any_size = from_transformers(build_model("Dinov2Model"))
-    with pytest.raises(ValueError, match="to be square"):
-        any_size.embed(torch.zeros(1, 3, 32, 48))
-
-
 def test_outputs_of_a_processor_and_names_are_refused() -> None:
     vit = from_transformers(build_model("ViTModel"))
     with pytest.raises(TypeError, match=r'but got BatchFeature\. .* pass its "pixel_values"\.'):
         vit.features(transformers.BatchFeature({"pixel_values": torch.zeros(1, 3, 32, 32)}))
     with pytest.raises(TypeError, match=r"the name 'own/vit'\. Load it first, with `AutoModelFor"):
         from_transformers("own/vit")
+    with pytest.raises(TypeError, match=r"`processor` to be an image processor .* but got Conv2d"):
+        from_transformers(build_model("ViTModel"), nn.Conv2d(3, 4, 3))
 
 
 def test_the_factory_of_another_library_is_named() -> None:

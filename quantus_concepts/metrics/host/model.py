@@ -439,7 +439,7 @@ def _size(result: Any) -> int | None:
 RANDOM_BANKS = "random banks"
 
 
-def random_models(model: Any) -> list[ConceptModel]:
+def models_of_random_banks(model: object) -> list[ConceptModel]:
     """Return the concept models of the random banks that a model was fitted with; none for other models."""
     models: list[ConceptModel] = getattr(model, "random_models", list)()
     return models

@@ -35,7 +35,7 @@ from quantus_concepts.metrics.host.model import (
     ConceptModel,
     check_concept_models,
     check_controls,
-    random_models,
+    models_of_random_banks,
 )
 from quantus_concepts.metrics.streaming.loader import (
     ADDED_REQUIRED,
@@ -359,7 +359,7 @@ def concept_state(
     truth_of = truth_lookup(loader)
     control, control_models = ("", []) if controls is None else check_controls(controls)
     if controls is not None and not control_models and not isinstance(model, Mapping):
-        control_models = random_models(model)
+        control_models = models_of_random_banks(model)
         if control_models:
             # Scores vary more between banks than between images, and maps take most of the time.
             n_images = len(data) if hasattr(data, "__len__") else 0

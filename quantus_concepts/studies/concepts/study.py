@@ -43,10 +43,10 @@ from quantus_concepts.painted.subject import (
     RANDOM,
     TRADITIONAL,
     bank_model,
+    fit_random_models,
     folded_batches,
     kept_images,
     oracle_model,
-    random_models,
     small_backbone,
     traditional_model,
     train_networks,
@@ -246,7 +246,7 @@ class OneSeed:
             self.folder.note(f"Where the network is cut: {layer}. Normalisation of the images: {normalised}.")
         train_set = embed(backbone, train_loader, display_progressbar=settings.progress)
         banks = data.concept_names, data.n_classes, settings.values
-        controls = random_models(backbone, train_set, *banks, settings.random_banks, seed)
+        controls = fit_random_models(backbone, train_set, *banks, settings.random_banks, seed)
         bank = settings.fit_bank(train_set, data.concept_names, seed)
         if bank.weak:
             self.folder.note(
