@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -176,7 +175,7 @@ class ObjectsOnScenes(ComposedDataset):
         scale: tuple[float, float] = (3**-0.5, 2**-0.5),
         test_share: float = 0.1,
         seed: int = 0,
-        transform: Callable[[Tensor], Any] | None = None,
+        transform: Callable[[Tensor], Tensor] | None = None,
     ) -> None:
         check_choice("split", split, SPLITS)
         check_choice("view", view, VIEWS)
@@ -361,10 +360,7 @@ def find_class(argument: str, value: str | int | None, names: list[str], default
 
 
 def _plain_cutout(cutout: Cutout, number: int) -> Cutout:
-    try:
-        pixels, mask = np.asarray(cutout.pixels), plain_mask(cutout.mask)
-    except ValueError as error:
-        raise ValueError(f"The mask of cut-out {number} cannot be used: {error}.") from error
+    pixels, mask = np.asarray(cutout.pixels), plain_mask(f"the mask of cut-out {number}", cutout.mask)
     if pixels.dtype != np.uint8 or pixels.shape != (*mask.shape, 3):
         raise ValueError(
             f"Expected cut-out {number} to have pixels (h, w, 3) = ({mask.shape[0]}, {mask.shape[1]}, 3) of uint8 but "
