@@ -11,7 +11,7 @@ from PIL import Image
 from torch import Tensor
 
 from captum_concepts._support.checks import check_choice, check_index, check_range, check_whole
-from quantus_concepts.datasets.base import SPLITS, check_side, check_test_share, n_for_testing
+from quantus_concepts.datasets.base import SPLITS, check_side, check_test_share, n_for_testing, position_of
 from quantus_concepts.datasets.scenes.composed import GREY, NO_BOX, VIEWS, Box, ComposedDataset
 from quantus_concepts.datasets.scenes.sources import (
     Cutout,
@@ -353,10 +353,7 @@ def find_class(argument: str, value: str | int | None, names: list[str], default
         # MiniPlaces and other folders write names with "_".
         plain = [name.lower().replace("_", " ") for name in names]
         return plain.index(default) if default in plain else 0
-    if isinstance(value, str):
-        check_choice(argument, value, names)
-        return names.index(value)
-    return check_whole(argument, value, 0, len(names) - 1)
+    return position_of(argument, value, names)
 
 
 def _plain_cutout(cutout: Cutout, number: int) -> Cutout:

@@ -97,17 +97,6 @@ def test_any_number_of_concepts(n_concepts: int) -> None:
         assert {group.part for group in groups} == {*PARTS, None}
 
 
-def test_the_default_has_69_concepts_in_17_groups_on_twelve_parts_and_the_whole_bird(birds: PaintedBirds) -> None:
-    assert len(birds.concept_names) == len(set(birds.concept_names)) == 69
-    assert len(birds.groups) == 17
-    assert birds.part_names == list(PARTS)
-    assert sorted(set(birds.part_of_concept.tolist())) == list(range(-1, 12))
-    part = dict(zip(birds.concept_names, birds.part_of_concept.tolist(), strict=True))
-    assert part["has_wing_color::red"] == part["has_wing_pattern::spotted"] == PARTS.index("wing")
-    assert part["has_bill_shape::hooked"] == PARTS.index("beak")
-    assert part["has_size::small"] == part["has_shape::duck-like"] == -1
-
-
 @pytest.mark.parametrize(
     ("n_classes", "n_concepts", "correlation"),
     [(2, 4, 0.0), (2, 69, 0.0), (6, 69, 0.5), (20, 20, 1.0), (20, 69, 0.0), (20, 69, 1.0), (60, 90, 0.5)],

@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from quantus_concepts.datasets.birds.painted_birds import PaintedBirds
-from quantus_concepts.datasets.ratings.explainers import EXPLAINERS, GradedExplainer
-from quantus_concepts.datasets.ratings.explanations import LazyExplanations
+from quantus_concepts.datasets.ratings.explainers import EXPLAINERS
 from quantus_concepts.datasets.ratings.raters import SITUATIONS, GradedExplanations, plain_name
 
 PLACES = {explainer.name: place for place, explainer in enumerate(EXPLAINERS)}
@@ -125,27 +124,6 @@ def test_a_light_perturbation_draws_anew_and_a_strong_one_shows_another_bird(gra
     assert np.array_equal(graded.draw(0, true, "light"), graded.draw(0, true))
     assert not np.array_equal(graded.draw(0, noisy, "light"), graded.draw(0, noisy))
     assert np.array_equal(graded.draw(0, true, "strong"), bird(graded, graded.others[0]))
-
-
-def test_pairs_are_drawn_on_access(graded: GradedExplanations) -> None:
-    calls = []
-
-    def rule(view, rng):  # type: ignore[no-untyped-def]
-        calls.append(1)
-        return view.parts.astype(float)
-
-    lazy = GradedExplanations(graded.birds, [GradedExplainer("counted", "map", "counted", 0, rule)])
-    pairs = LazyExplanations(lazy.explanation, [(2, 0), (5, 0), (1, 0)])
-    assert len(pairs) == 3
-    assert len(pairs[1:]) == 2
-    assert not calls
-    assert torch.equal(pairs[1:][0].image, graded.birds[5].image)
-    assert torch.equal(pairs[-1].image, graded.birds[1].image)
-    assert len(calls) == 2
-    pairs[0].image.zero_()
-    assert pairs[0].image.any()
-    with pytest.raises(IndexError):
-        pairs[3]
 
 
 def test_names_are_plain_words_and_stay_different_in_the_whole_catalogue() -> None:

@@ -76,6 +76,8 @@ def test_targets():
     ("changes", "message"),
     [
         ({"votes": np.ones((N, 0, 6))}, "at least one annotator"),
+        ({"votes": np.ones((N + 1, 3, 6))}, "`votes` to have shape"),
+        ({"labels": ["cat"] * (N - 1)}, "`labels` to have shape"),
         (
             {"votes": np.where(np.arange(72).reshape(N, 3, 6) < 2, [0.0, 6.0, 1, 1, 1, 1], 1.0)},
             r"\[1, 5\], .* 2 do not, the first is 0 \(item 0, annotator 0, Q1\)",

@@ -179,10 +179,14 @@ def test_files_that_contradict_themselves_are_refused_by_name(
         SUB(tmp_path)
 
 
-def test_a_licence_is_warned_of_and_missing_files_are_named(release: Path, tmp_path: Path) -> None:
+def test_a_licence_is_warned_of_and_damaged_and_missing_files_are_named(release: Path, tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match=r"licensed cc-by-nc-4\.0"):
         SUB(release)
     with pytest.raises(FileNotFoundError, match=r"`root` to name the folder of SUB's Parquet files but .* hold none"):
+        SUB(tmp_path)
+    path = max((write_release(tmp_path) / "data").iterdir())
+    path.write_bytes(path.read_bytes()[:-50])
+    with pytest.raises(ValueError, match=r"00001-of-00002.parquet cannot be read \("):
         SUB(tmp_path)
 
 
