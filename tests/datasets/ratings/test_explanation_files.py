@@ -166,8 +166,8 @@ def test_several_images_are_not_guessed_between(root):
     file = root / "explanations" / "lime_2" / "pets_001_dog.npy"
     assert not next(listed for listed in _files(root) if listed.path == file).note
     file.rename(file.with_name("pets_001_fox.npy"))
-    note = next(listed.note for listed in _files(root) if listed.path.stem == "pets_001_fox")
-    assert note == "several images: pets_001_dog.png, pets_001_wolf.png"
+    fox = next(listed for listed in _files(root) if listed.path.stem == "pets_001_fox")
+    assert (fox.image, fox.note) == (None, "several images: pets_001_dog.png, pets_001_wolf.png")
 
 
 def test_nothing_to_work_with(root, tmp_path):

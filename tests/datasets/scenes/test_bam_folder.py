@@ -146,8 +146,8 @@ def test_scaled_to_what_the_network_takes(release):
     assert sample.image.shape == (3, 56, 56)
     rows, cols = sample.mask[0].any(1).nonzero().flatten(), sample.mask[0].any(0).nonzero().flatten()
     assert (rows[0], rows[-1] + 1, cols[-1] + 1) == (box[0], box[2], box[3])
-    small = BAMFolder(release, image_size=3)[0]
-    assert small.box.tolist() == [0, 0, 1, 2]
+    small = BAMFolder(release, image_size=2)[0]
+    assert small.box.tolist() == [0, 0, 1, 1]
 
 
 def test_only_the_validation_images_were_downloaded(release):
