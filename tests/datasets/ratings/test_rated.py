@@ -105,6 +105,7 @@ def test_nullable_columns_of_pandas_are_accepted():
     ("items", "message"),
     [
         ([4], "to lie in 0 to 3 but it goes from 4 to 4"),
+        ([-1], "goes from -1"),
         ([0.0], "whole numbers or bools but got float64"),
         (np.ones(3, dtype=bool), r"`items` to have shape \(N,\) = \(4,\) but got \(3,\)"),
     ],
