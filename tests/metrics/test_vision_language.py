@@ -181,7 +181,7 @@ def test_the_embedded_encoder_chooses_the_first_option(pairs: PaintedSubstitutio
     assert rows.loc["S+", "chance"] == 0.5
 
 
-@pytest.mark.filterwarnings("ignore:The images of:UserWarning", "ignore:No image has:UserWarning")
+@pytest.mark.filterwarnings("ignore:The images of:UserWarning")
 def test_sub_offers_all_attributes_of_cub(tmp_path) -> None:
     cub = CUB200(write_cub(tmp_path / "cub"), "test", class_concepts="majority")
     sub = SUB(write_release(tmp_path / "sub"), cub)
