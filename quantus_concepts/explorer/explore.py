@@ -105,7 +105,7 @@ class Explorer:
 
 def explore(
     model: ConceptModel,
-    images: Tensor | ArrayLike | Iterable[Any],
+    images: Tensor | ArrayLike | Iterable[object],
     out: str | os.PathLike[str] | None = None,
     *,
     labels: Tensor | ArrayLike | None = None,
@@ -352,7 +352,11 @@ def _page(title: str, content: dict[str, Any]) -> str:
 
 
 def image_scores(
-    views: ClassViews, labels: Tensor | None, concept_labels: Tensor | None, points: Tensor | None, parts: Any
+    views: ClassViews,
+    labels: Tensor | None,
+    concept_labels: Tensor | None,
+    points: Tensor | None,
+    parts: np.ndarray | None,
 ) -> dict[str, tuple[Tensor, bool]]:
     """Return the scores (N,) of the images that are known by name, and whether the lowest is the worst."""
     scores: dict[str, tuple[Tensor, bool]] = {}
