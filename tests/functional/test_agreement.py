@@ -107,8 +107,6 @@ def test_human_needs_two_annotators():
     assert ceiling(np.array([[3.0], [4.0]])) is None
 
 
-
-
 @pytest.mark.parametrize("how", ["mode", "mean", "median"])
 @pytest.mark.parametrize("noise", [0.4, 0.8, 1.3])
 def test_ceiling_is_what_a_perfect_predictor_reaches(how, noise):

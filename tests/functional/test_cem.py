@@ -60,8 +60,6 @@ def test_labels_shuffled_among_the_concepts_score_the_label_density(top_l):
     assert not at_chance([unshuffled] * 20, 0.0)
 
 
-
-
 test_refused = refusals(
     (lambda: cem(torch.ones(3), torch.ones(3)), r"`importance` to have shape \(N, L\) but got \(3,\)"),
     (lambda: cem(torch.ones(2, 3), torch.ones(3, 2)), r"`concept_labels` .* \(2, 3\) but got \(3, 2\)"),

@@ -81,8 +81,6 @@ def test_scale_invariance_where_squares_leave_float32(scale):
         np.testing.assert_allclose(cgim(importance * scale, truth, per), cgim(importance, truth, per), atol=1e-6)
 
 
-
-
 def test_class_means_by_hand():
     means = ClassMeans(3, 2)
     means.update(torch.tensor([[1.0, 2.0], [3.0, 6.0]]), torch.tensor([2, 2]))

@@ -17,8 +17,6 @@ def test_by_hand_over_several_channels():
     np.testing.assert_allclose(positive_percentile(maps, 50), [[[[1, 2 / 3], [0, 1]]]])
 
 
-
-
 @pytest.mark.parametrize("value", [-3.0, 0.0, 0.7])
 def test_constant_and_negative_maps_become_zero(value):
     assert not positive_percentile(np.full((2, 3, 4, 4), value)).any()

@@ -79,8 +79,6 @@ def test_whole_numbers_are_not_truncated_to_less():
     np.testing.assert_array_equal(masked_levels(levels / 255, torch.ones(1, 2, 2)), levels)
 
 
-
-
 def test_black_without_a_share_for_the_map_stays_black():
     assert not overlay(torch.zeros(1, 3, 4, 4), torch.rand(1, 4, 4), weight=1).any()
 

@@ -190,7 +190,6 @@ class TestPointHits:
         order = torch.randperm(40, generator=torch.Generator().manual_seed(1))
         np.testing.assert_array_equal(point_hits(maps[order], points[order], (32, 32), ALPHAS), hits[order])
 
-
     def test_arguments_are_not_changed(self):
         maps, points = random_case((7, 7), (7, 7))
         maps.requires_grad_(True)

@@ -99,11 +99,6 @@ class TestByHand:
             assert part[int(scores.argmin())] == min(part)
         assert np.sort(scores)[-2] < scores.max() - 1e-3
 
-    def test_a_constant_model_has_no_necessary_pixels(self) -> None:
-        metric = Faithfulness(outputs="probabilities")
-        assert score(Weighing(0 * WEIGHTS), self.images, WEIGHTS[None, None], metric) == [0]
-        assert (metric.sufficiency, metric.necessity) == ([1], [0])
-
 
 @pytest.mark.parametrize("perturbation", ["black", "uniform", "gaussian", "road"])
 def test_the_true_map_beats_chance_and_its_reverse_does_not_reach_it(perturbation: str) -> None:
@@ -207,13 +202,6 @@ class TestModelCalls:
             metric = Faithfulness(outputs="probabilities", chunk_size=chunk_size)
             np.testing.assert_allclose(score(model, x, a, metric), expected, rtol=1e-12)
             assert max(len(part) for part in model.seen) == most
-
-    def test_samples_without_an_order_are_not_shown(self) -> None:
-        model, a = Weighing(random_weights()), maps_of()
-        a[[0, 2, 3, 4]] = 1
-        with pytest.warns(UserWarning, match="the same at every pixel"):
-            score(model, photographs(), a)
-        assert sum(len(part) for part in model.seen) == 1 + 2 * 45
 
 
 class TestPerturbations:
@@ -342,12 +330,6 @@ class TestExplanations:
         np.testing.assert_allclose(absolute, score(model, x, np.abs(a).sum(1, keepdims=True)))
         assert not np.allclose(absolute, summed)
 
-    def test_scale_and_normalisation_do_not_matter(self) -> None:
-        model, x, a = Weighing(random_weights()), photographs(), maps_of()
-        expected = score(model, x, a)
-        assert score(model, x, 100 * a + 7) == expected
-        assert score(model, x, a, Faithfulness(outputs="probabilities", normalise=True)) == expected
-
     @pytest.mark.parametrize(
         ("spoil", "reason"),
         [
@@ -374,22 +356,6 @@ class TestExplanations:
         model = Weighing(np.where(random_weights() > 0, 1e38, 0).astype(np.float32), logits=True)
         with pytest.warns(UserWarning, match=r"the model's outputs are not finite \(5 of 5 samples\)"):
             assert np.isnan(score(model, x, maps_of(), Faithfulness())).all()
-
-    def test_parts_are_of_the_last_call_and_no_parameters(self) -> None:
-        metric = Faithfulness("gaussian", thresholds=(20, 10), noise=0.3, outputs="probabilities")
-        for _ in range(2):
-            scores = score(Weighing(random_weights()), photographs(), maps_of(), metric, batch_size=2)
-        s, n = np.array(metric.sufficiency), np.array(metric.necessity)
-        np.testing.assert_allclose(scores, 2 * s * n / (s + n))
-        params = metric.get_params
-        assert {key: params[key] for key in ("perturbation", "thresholds", "noise", "seed", "outputs")} == {
-            "perturbation": "gaussian",
-            "thresholds": (10, 20),
-            "noise": 0.3,
-            "seed": 0,
-            "outputs": "probabilities",
-        }
-        assert not {"sufficiency", "necessity", "_pixels"} & set(params)
 
 
 VALUES: dict[str, tuple[Any, str]] = {
