@@ -24,10 +24,10 @@ from torch.nn.functional import interpolate
 
 from captum_concepts._support.checks import check_binary, check_path, check_shape, check_whole, to_tensor
 from captum_concepts._support.files import check_target, write_atomically
-from captum_concepts._support.shown import describe, readable
+from captum_concepts._support.shown import describe, readable_name
 from captum_concepts.backbones.embedding import USUAL, read_batch
 from captum_concepts.models.chain import linear_part
-from captum_concepts.pictures.gallery import as_picture
+from captum_concepts.pictures.gallery import PALETTE, as_picture
 from captum_concepts.pictures.views import ClassViews, as_pictures, check_images, class_labels, concept_views
 from quantus_concepts.functional import cem
 from quantus_concepts.functional.regions import point_hits
@@ -41,8 +41,6 @@ MAX_MEGABYTES = 20.0
 #: Maps of more places are averaged down to so many a side.
 MAX_PLACES = 16
 _QUALITY = 85
-#: Perceptually uniform, so that a step of colour is a step of the map.
-COLOURS = "inferno"
 #: Concepts that the scores of single images count, and whose maps are shown first.
 TOP = 3
 
@@ -217,7 +215,7 @@ def explore(
         parts,
     )
     content = {
-        "classes": [readable(name) for name in class_labels(names, views.logits.shape[1])],
+        "classes": [readable_name(name) for name in class_labels(names, views.logits.shape[1])],
         "start": clear_image(views, fields.get("labels")),
         "scores": {name: [_round_all(values), lowest] for name, (values, lowest) in scores.items()},
         **_numbers(views, model),
@@ -282,7 +280,7 @@ def _numbers(views: ClassViews, model: Any) -> dict[str, Any]:
     values, logits, residual = views.values, views.logits, views.residual
     linear = linear_part(model.head)
     content: dict[str, Any] = {
-        "concepts": [readable(name) for name in views.names],
+        "concepts": [readable_name(name) for name in views.names],
         "threshold": views.threshold,
         "values": floats(values),
         "logits": floats(logits),
@@ -343,7 +341,7 @@ def _page(title: str, content: dict[str, Any]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    colours = (mpl.colormaps[COLOURS](np.arange(256))[:, :3] * 255).round().astype(int).tolist()
+    colours = (mpl.colormaps[PALETTE](np.arange(256))[:, :3] * 255).round().astype(int).tolist()
     # "<" is all that could end the script element early.
     data = json.dumps({**content, "colours": colours}, ensure_ascii=False).replace("<", "\\u003c")
     page = environment.get_template("page.html.j2").render(title=title, data=Markup(data))

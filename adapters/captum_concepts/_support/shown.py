@@ -6,6 +6,7 @@ import base64
 import functools
 import io
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from html import escape
@@ -81,9 +82,9 @@ def clip_text(text: str, length: int) -> str:
     return text if len(text) <= length else f"{text[: length - 3]}..."
 
 
-def readable(name: str) -> str:
-    """Write the name of a concept for readers: ``has_bill_shape::needle`` is "bill shape: needle"."""
-    return name.removeprefix("has_").replace("::", ": ").replace("_", " ")
+def readable_name(name: str) -> str:
+    """Return the name of a concept as pictures show it: "bill shape: needle" for "has_bill_shape::needle"."""
+    return re.sub(r"\bhas_", "", name).replace("::", ": ").replace("_", " ")
 
 
 def signed_text(number: float, digits: int = 1) -> str:

@@ -30,6 +30,8 @@ from captum_concepts._support.shown import signed_text
 # Green and red of equal darkness that colour-blind readers tell apart; the glyph says the same.
 MARKS = {True: ("✓", "#1b7837"), False: ("✗", "#b2182b")}
 TILE = 1.9  # inches
+#: Perceptually uniform, and bright where a map is high.
+PALETTE = "viridis"
 _WRAP = 22  # letters that fit over a tile
 
 
