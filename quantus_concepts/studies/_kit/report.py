@@ -20,7 +20,6 @@ from matplotlib.figure import Figure
 
 from captum_concepts._support.files import printable
 from captum_concepts._support.progress import hide_bars
-from captum_concepts._support.shown import readable_name as readable
 from quantus_concepts.functional.intervals import relation
 from quantus_concepts.studies._kit.folder import REPORT, RunFolder
 from quantus_concepts.studies._kit.plots import png, svg
