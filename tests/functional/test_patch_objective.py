@@ -77,7 +77,6 @@ test_refused = refusals(
     (lambda: objective(logits=torch.ones(2, 3)), r"`logits_patched` .*\(2, 3\) but got \(1, 3\)"),
     (lambda: objective(delta=torch.ones(1, 1, 2, 3)), r"`delta` .*\(1, 1, 2, 2\) but got \(1, 1, 2, 3\)"),
     (lambda: objective(pixel_range=(1, 0)), "`pixel_range` to be two finite numbers"),
-    (lambda: objective(pixel_range=(0, float("inf"))), "`pixel_range` to be two finite numbers"),
     (lambda: objective(eta1=-1), r"`eta1` to lie in \[0, inf\)"),
     (lambda: objective(eta2=-1), r"`eta2` to lie in \[0, inf\)"),
 )

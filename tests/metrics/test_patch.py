@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -274,14 +273,6 @@ class TestNothingIsChanged:
 
 
 class TestKinds:
-    def test_the_models_device_and_precision(self, net: Any, images: Tensor, masks: Tensor, objects: Tensor) -> None:
-        # The meta device stands for an accelerator: whatever stayed on the CPU would raise.
-        meta = nn.Sequential(nn.Conv2d(3, 4, 3), Mean(), nn.Linear(4, 3)).to("meta")
-        result = optimise_patch(meta, images, masks, objects, steps=2, early_stop=False)
-        assert {part.device.type for part in result} == {"meta"}
-        assert result.images.dtype == torch.float32
-        assert optimise_patch(net, images.float(), masks, objects.float(), steps=2).images.dtype == torch.float64
-
     def test_arrays_masks_without_a_channel_and_one_object(
         self, net: Any, images: Tensor, masks: Tensor, objects: Tensor
     ) -> None:
@@ -387,14 +378,3 @@ class TestEarlyStop:
 def test_a_normalisation_that_cannot_be(name: str, value: Any) -> None:
     with pytest.raises(ValueError, match=f"Expected argument `{name}` to "):
         Patch(np.zeros((3, 8, 8)), **{"mean": [0.0], "std": [1.0], name: value})
-
-
-def test_progress(
-    net: Any, images: Tensor, masks: Tensor, objects: Tensor, capsys: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    for show in (False, None):
-        optimise_patch(net, images, masks, objects, steps=1, display_progressbar=show)
-        assert capsys.readouterr().err == ""
-    optimise_patch(net, images, masks, objects, steps=1, display_progressbar=True)
-    assert "optimising patches" in capsys.readouterr().err
