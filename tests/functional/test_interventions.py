@@ -38,6 +38,9 @@ def test_orders_by_hand() -> None:
     # Of groups (0, 2) and (1) the means are .75 and .2, .95 and .1.
     ranks = intervention_ranks("contribution", VALUES, TARGETS, weights=WEIGHTS, groups=[0, 1, 0])
     assert ranks.tolist() == [[0, 1, 0], [0, 1, 0]]
+    # Of (0, 1) and (2) the means are .55 and .6, .3 and 1.4: a group does not win by its size.
+    ranks = intervention_ranks("contribution", VALUES, TARGETS, weights=WEIGHTS, groups=[0, 0, 1])
+    assert ranks.tolist() == [[1, 1, 0], [1, 1, 0]]
 
 
 def test_random_order_is_uniform_and_that_of_its_image() -> None:

@@ -215,6 +215,10 @@ class TestTheSameMethod:
             with pytest.warns(UserWarning, match="it gave other attributions"):
                 scores = metric(name, world)(**arguments, a_batch=a_batch, batch_size=batch_size)
             assert np.isnan(scores[3:]).all()
+        right = self.explanations(name, world, known_truth.random)
+        right[0], right[1] = 0, np.nan
+        with pytest.warns(UserWarning, match=r"NaN or infinity \(1 of 8 samples\)"):
+            assert np.isfinite(metric(name, world)(**arguments, a_batch=right)[3:]).all()
 
     def test_asks_two_samples_and_no_more_than_it_needs(self, name: str, world: World) -> None:
         batch_sizes = []
