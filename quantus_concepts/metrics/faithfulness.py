@@ -170,8 +170,13 @@ class Faithfulness(ConceptMetric):
         self.necessity = []
 
     def check_call(
-        self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, truth: dict[str, Any], explain: Explain
-    ) -> dict[str, Any]:
+        self,
+        model: nn.Module | None,
+        x_batch: np.ndarray,
+        y_batch: np.ndarray,
+        truth: dict[str, np.ndarray],
+        explain: Explain,
+    ) -> dict[str, np.ndarray]:
         """Check all samples of a call together."""
         if model is None:
             raise ValueError("Faithfulness needs argument `model`, to see what it makes of perturbed images.")
@@ -186,7 +191,7 @@ class Faithfulness(ConceptMetric):
         return {}
 
     def score_batch(
-        self, model: nn.Module, x_batch: np.ndarray, y_batch: np.ndarray, explain: Explain, **truth: Any
+        self, model: nn.Module, x_batch: np.ndarray, y_batch: np.ndarray, explain: Explain, **truth: np.ndarray
     ) -> FaithfulnessScored:
         """Score some samples, with their sufficiency and necessity."""
         a_batch, failure = explain()

@@ -205,7 +205,7 @@ def fit_random_models(
     ]
 
 
-def traditional_model(network: SmallResNet, loader: Iterable[Any], n_classes: int) -> BottleneckCBM:
+def traditional_model(network: SmallResNet, loader: Iterable[object], n_classes: int) -> BottleneckCBM:
     """Make a sequential CBM of a network that was trained on the concepts."""
     train = embed(network.features, loader)
     with torch.no_grad():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import torch
@@ -14,6 +13,7 @@ from torch import Tensor, nn
 from captum_concepts._support.checks import check_finite, check_range, check_shape, to_array
 from captum_concepts._support.running import predict_logits
 from quantus_concepts.functional import positive_percentile
+from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.metrics.contrast.agreement import disagreement
 from quantus_concepts.metrics.contrast.checks import check_aligned, check_differs, check_same_shape
 from quantus_concepts.metrics.contrast.pairs import Regions, attribute_region
@@ -60,13 +60,13 @@ class ReExplainingMetric(ConceptMetric):
     #: Mean score of a random attribution.
     chance = math.nan
 
-    def _bind_shared(self, agreement: float, **truth: Any) -> None:
+    def _bind_shared(self, agreement: float, **truth: Numbers | None) -> None:
         """Take the arguments that all three share."""
         check_range("agreement", agreement, -1, 1)
         self.agreement = float(agreement)
         self._bind(**truth)
 
-    def check_truth(self, name: str, value: Any) -> np.ndarray:
+    def check_truth(self, name: str, value: Numbers) -> np.ndarray:
         """Return masks, classes or images as an array, or raise."""
         if name == "masks":
             return to_masks(name, value, usable=True)
@@ -79,8 +79,13 @@ class ReExplainingMetric(ConceptMetric):
         return images
 
     def check_call(
-        self, model: Any, x_batch: np.ndarray, y_batch: np.ndarray, truth: dict[str, Any], explain: Explain
-    ) -> dict[str, Any]:
+        self,
+        model: nn.Module | None,
+        x_batch: np.ndarray,
+        y_batch: np.ndarray,
+        truth: dict[str, np.ndarray],
+        explain: Explain,
+    ) -> dict[str, np.ndarray]:
         """Check the masks, the second images and the method; a row of ``refused`` says why it is another method."""
         for name in self.needed:
             if name not in truth:
@@ -142,7 +147,12 @@ class ReExplainingMetric(ConceptMetric):
         return logits
 
     def attribute(
-        self, explain: Explain, truth: Mapping[str, Any], model: nn.Module, images: np.ndarray, classes: np.ndarray
+        self,
+        explain: Explain,
+        truth: Mapping[str, np.ndarray],
+        model: nn.Module,
+        images: np.ndarray,
+        classes: np.ndarray,
     ) -> tuple[Regions, Regions]:
         """Return what the batch's explanations give to the regions, and those of another model or of other images."""
         refused, masks = truth["refused"], torch.as_tensor(truth["masks"])

@@ -20,6 +20,7 @@ from matplotlib.figure import Figure
 
 from captum_concepts._support.files import printable
 from captum_concepts._support.progress import hide_bars
+from captum_concepts._support.shown import readable_name
 from quantus_concepts.functional.intervals import relation
 from quantus_concepts.studies._kit.folder import REPORT, RunFolder
 from quantus_concepts.studies._kit.plots import png, svg
@@ -34,6 +35,9 @@ _NUMBERS = ("value", "low", "high", "random_low", "random_high", "n")
 
 Writer = Callable[[float], str]
 
+#: How reports write the names of concepts.
+readable = readable_name
+
 
 def number(value: float, decimals: int = 2) -> str:
     """Write a number with a true minus; "–" where it is not defined."""
@@ -43,11 +47,6 @@ def number(value: float, decimals: int = 2) -> str:
 def percent(value: float) -> str:
     """Write a share in percent, without the sign."""
     return number(100 * value, 1)
-
-
-def readable(name: str) -> str:
-    """Write the name of a concept for readers: ``has_bill_shape::needle`` is "bill shape: needle"."""
-    return name.removeprefix("has_").replace("::", ": ").replace("_", " ")
 
 
 @dataclass(frozen=True)

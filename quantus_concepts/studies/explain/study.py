@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -173,11 +174,12 @@ def concept_table(views: ClassViews, names: Sequence[str], classes: list[str], p
 
 
 def _printed(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the table that is printed: ranges of random directions in one column each."""
+    """Return the table that is printed: ranges of random directions, and where the number lies, in one column each."""
 
     def spread(what: str) -> pd.Series:
         low, high = table[f"random_{what}_low"], table[f"random_{what}_high"]
-        return low.map("{:+.2f}".format) + " to " + high.map("{:+.2f}".format)
+        place = np.select([table[what] > high, table[what] < low], ["above", "below"], "within")
+        return place + " " + low.map("{:+.2f}".format) + " to " + high.map("{:+.2f}".format)
 
     printed = table[["image", "class", "concept", "value", "p_value", "contribution"]].copy()
     printed["concept"] = printed["concept"].map(readable)
@@ -275,12 +277,20 @@ def _classifier(module: nn.Module, backbone: Backbone, size: int) -> nn.Linear |
 
 
 def _class_names(network: Network, source: Source) -> list[str] | None:
-    """Return the names of ImageNet's classes for a network of torchvision with its own weights."""
-    if network.family != "torchvision" or source.weights is not None:
+    """Return the names of the classes of a network of torchvision with weights that torchvision publishes."""
+    if network.family != "torchvision":
         return None
     from torchvision import models
 
-    names: list[str] | None = models.get_model_weights(source.backbone)["DEFAULT"].meta.get("categories")
+    published = models.get_model_weights(source.backbone)
+    if source.weights is None:
+        chosen = published["DEFAULT"]
+    else:
+        # The name of a published file ends with the beginning of its hash.
+        with Path(source.weights).open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        chosen = next((each for each in published if each.url.endswith(f"-{digest[:8]}.pth")), None)
+    names: list[str] | None = chosen and chosen.meta.get("categories")
     return names
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -84,6 +86,10 @@ def test_a_network_and_a_folder_of_concepts(place: Path, capsys: pytest.CaptureF
     assert printed[-1] == "out"
     assert "| image" in printed[0]
     assert "random contributions" in printed[0]
+    row = table.iloc[0]
+    low, value, high = row[["random_value_low", "value", "random_value_high"]]
+    place = "above" if value > high else "below" if value < low else "within"
+    assert re.search(rf"\| {place} {re.escape(f'{low:+.2f} to {high:+.2f}')} +\|", printed[2])
     assert sorted(contents(Path("out"))) == ["figures/01 0.png", "figures/02 1.png", "report.html", "results.csv"]
     HTMLPage(Path("out/report.html").read_text(encoding="utf-8"))
     assert len(table) == 4
@@ -128,6 +134,20 @@ def test_without_a_linear_classifier_the_classes_are_the_concepts(place: Path) -
     assert set(table["class"]) <= {"bright", "dark"}
     row = table[table["concept"] == table["class"]].iloc[0]
     assert row["contribution"] == pytest.approx(row["value"])
+
+
+def test_weights_that_torchvision_publishes_bring_the_names_of_their_classes(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("named.pth").write_bytes(b"weights")
+    begin = hashlib.sha256(b"weights").hexdigest()[:8]
+    weights = SimpleNamespace(url=f"https://host/resnet18-{begin}.pth", meta={"categories": ["tench", "zebra"]})
+    monkeypatch.setattr("torchvision.models.get_model_weights", lambda _: [weights])
+    network = SimpleNamespace(family="torchvision")
+    assert study._class_names(network, Source("resnet18", weights="named.pth")) == ["tench", "zebra"]
+    Path("own.pth").write_bytes(b"own weights")
+    assert study._class_names(network, Source("resnet18", weights="own.pth")) is None
+    assert study._class_names(SimpleNamespace(family=""), Source()) is None
 
 
 def test_a_file_of_a_model(place: Path) -> None:
