@@ -15,6 +15,8 @@ import pandas as pd
 
 from captum_concepts._support.checks import check_choice, check_path
 from captum_concepts._support.files import check_plain_file, printable, shorten
+from quantus_concepts.metrics.concepts.names import INTERVENED
+from quantus_concepts.metrics.host.model import RANDOM_BANKS
 
 #: Columns that hold numbers; of the first, those that share a cell with the two ends of their interval.
 INTERVALS = {"value": ("low", "high"), "difference": ("low", "high"), "control": ("control_low", "control_high")}
@@ -129,23 +131,25 @@ def read_scores(path: str | os.PathLike[str]) -> pd.DataFrame:
     return pd.DataFrame({name: texts[name] if name in names else _numbers(file, texts[name]) for name in texts})
 
 
-def summary_metrics(table: pd.DataFrame, only: str | None = None) -> dict[str, float]:
+def summary_metrics(table: pd.DataFrame, only: str = "headline") -> dict[str, float]:
     """Flatten a score table to one dictionary of numbers, for `mlflow.log_metrics` or `wandb.log`.
 
-    A number's key describes its row, ``"Saliency/CEM"``; further keys are ``"Saliency/CEM_low"``, ``_high``,
-    ``_n``, ``_undefined``, ``_chance``, ``_control`` and the other columns of numbers. NaN is left out, since a tracker
-    would draw it as 0 or break the line: a score whose key is missing while its ``_undefined`` exists is undefined.
-    Keys have two parts, by which MLflow and W&B group them, and hold what MLflow allows, letters, digits and
-    ``_-. /``; anything else becomes "_", long names are clipped, and a key that is taken gets a number.
+    A number's key describes its row, ``"Saliency/CEM"``. By default there is one number for each metric of a model or
+    method, about ten for a table of `score_concepts`; all of its numbers are several hundred. NaN is left out, since a
+    tracker would draw it as 0 or break the line. Keys have two parts, by which MLflow and W&B group them, and hold what
+    MLflow allows, letters, digits and ``_-. /``; anything else becomes "_", long names are clipped, and a key that is
+    taken gets a number.
 
     Parameters
     ----------
     table : DataFrame
         With a column ``value``: what `summarise` gives, or a ``score_`` function that sums up.
-    only : str, optional
+    only : str
         "headline" for the values alone, without spaces in their keys, of one variant of each metric: over all images,
         of the contribution, with the smallest ``l`` and ``alpha``, without single concepts and classes, baselines and
-        intervened numbers.
+        intervened numbers. "all" for every number, with further keys ``"Saliency/CEM_low"``, ``_high``, ``_n``,
+        ``_undefined``, ``_chance``, ``_control`` and the other columns of numbers; a score whose key is missing while
+        its ``_undefined`` exists is undefined.
 
     Returns
     -------
@@ -161,10 +165,10 @@ def summary_metrics(table: pd.DataFrame, only: str | None = None) -> dict[str, f
     --------
     >>> from quantus_concepts import summarise, summary_metrics
     >>> summary = summarise({"Saliency": {"CEM": [1.0, 0.0, 1.0, 1.0]}}, {"CEM": None})
-    >>> list(summary_metrics(summary))[:3]
+    >>> summary_metrics(summary)
+    {'Saliency/CEM': 0.75}
+    >>> list(summary_metrics(summary, only="all"))[:3]
     ['Saliency/CEM', 'Saliency/CEM_low', 'Saliency/CEM_high']
-    >>> summary_metrics(summary)["Saliency/CEM"]
-    0.75
     """
     _check_filled(table)
     if "value" not in table:
@@ -172,8 +176,8 @@ def summary_metrics(table: pd.DataFrame, only: str | None = None) -> dict[str, f
             f"Expected argument `table` to have a column `value` but it has {[str(name) for name in table]}. Give what "
             "`summarise` returns, or a `score_` function that sums up."
         )
-    if only is not None:
-        check_choice("only", only, ("headline",))
+    check_choice("only", only, ("headline", "all"))
+    if only == "headline":
         table = _headline(table)
         table = table[[name for name in ("model", "method", "metric", "value") if name in table]]
     labels = [name for name in table if name not in NUMBERS and name != "reason"]
@@ -189,7 +193,7 @@ def summary_metrics(table: pd.DataFrame, only: str | None = None) -> dict[str, f
         key = next(name for name in candidates if not used_keys & {name + suffix for suffix in suffixes.values()})
         used_keys |= {key + suffix for suffix in suffixes.values()}
         numbers |= {key + suffix: float(row[name]) for name, suffix in suffixes.items() if not pd.isna(row[name])}
-    return numbers if only is None else {key.replace(" ", "_"): value for key, value in numbers.items()}
+    return {key.replace(" ", "_"): value for key, value in numbers.items()} if only == "headline" else numbers
 
 
 def _check_filled(table: pd.DataFrame) -> None:
@@ -200,7 +204,9 @@ def _check_filled(table: pd.DataFrame) -> None:
 def _headline(table: pd.DataFrame) -> pd.DataFrame:
     """Return one row for each metric and model, or method."""
     plain = {"item": (), "baseline": (), "explanation": ("contribution",), "item_kind": ("concept",)}
-    rows = table[table["metric"] != "accuracy after interventions"] if "metric" in table else table
+    rows = table[table["metric"] != INTERVENED] if "metric" in table else table
+    if "model" in rows:
+        rows = rows[rows["model"] != RANDOM_BANKS]
     for name, choices in plain.items():
         if name in rows:
             column = rows[name]

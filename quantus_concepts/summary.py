@@ -14,13 +14,15 @@ from quantus_concepts.functional.intervals import baseline_coverage, distributio
 from quantus_concepts.metrics.host.record import Record
 from quantus_concepts.metrics.host.rows import score_row
 
+#: Baselines: names of methods, results of baseline models, or numbers of many by metric.
+Control = str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]]
 COLUMNS = ["method", "metric", "value", "low", "high", "n", "undefined", "reason", "chance", "control"]
 
 
 def summarise(
     results: Mapping[str, Mapping[str, Any]] | pd.DataFrame,
     metrics: Mapping[str, Any],
-    control: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]] | None = None,
+    control: Control | None = None,
 ) -> pd.DataFrame:
     """Turn what `quantus.evaluate` returned into one tidy table.
 

@@ -133,7 +133,7 @@ def test_what_is_no_table_of_scores(content: bytes, tmp_path: Path) -> None:
 
 
 def test_metrics_by_hand(summary: pd.DataFrame) -> None:
-    numbers = summary_metrics(summary)
+    numbers = summary_metrics(summary, only="all")
     assert list(numbers)[:5] == [
         "Saliency/CEM",
         *(f"Saliency/CEM_{part}" for part in ("low", "high", "n", "undefined")),
@@ -150,22 +150,22 @@ def test_metrics_by_hand(summary: pd.DataFrame) -> None:
 
 
 def test_keys_of_every_table(tables: dict[str, pd.DataFrame]) -> None:
-    numbers = summary_metrics(tables["concepts"])
+    numbers = summary_metrics(tables["concepts"], only="all")
     row = tables["concepts"].query("metric == 'CEM' and explanation == 'value' and set == 'all'").iloc[0]
     assert numbers["NA/CEM value all l 1"] == row["value"]
     assert len([key for key in numbers if key.endswith("_n")]) == len(tables["concepts"])
     cleaned = ["NA", "1", "_", "a _b__ c", "x_y_", "_b__z___b_", "umlaut __second line", "___..", "nan"]
-    assert summary_metrics(tables["undefined"]) == {
+    assert summary_metrics(tables["undefined"], only="all") == {
         f"{name}/CEM_{part}": value for name in cleaned for part, value in (("n", 0.0), ("undefined", 1.0))
     }
 
 
 def test_names_that_become_equal_stay_apart() -> None:
     table = summarise({name: {"m": [1.0], "m_low": [1.0]} for name in ("a/b", "a:b")}, {"m": None, "m_low": None})
-    keys = [key for key in summary_metrics(table) if key.endswith("_n")]
+    keys = [key for key in summary_metrics(table, only="all") if key.endswith("_n")]
     assert keys == ["a_b/m_n", "a_b/m_low 2_n", "a_b/m 2_n", "a_b/m_low 3_n"]
     long = summarise({"..": {"m": [1.0]}, "x" * 400: {"y" * 400: [1.0]}}, {"m": None, "y" * 400: None})
-    assert [key for key in summary_metrics(long) if key.endswith("_n")] == ["__/m_n", f"{'x' * 60}/{'y' * 60}_n"]
+    assert [key for key in summary_metrics(long, only="all") if key.endswith("_n")] == ["__/m_n", f"{'x' * 60}/{'y' * 60}_n"]
 
 
 def test_mlflow_takes_them(
@@ -180,16 +180,16 @@ def test_mlflow_takes_them(
 
     store = FileStore(str(tmp_path / "runs"), (tmp_path / "files").as_uri())
     run = store.create_run("0", "user", 0, [], "name").info.run_id
-    numbers = summary_metrics(summary)
+    numbers = summary_metrics(summary, only="all")
     for table in (tables["undefined"], tables["concepts"].tail(3)):
-        numbers |= summary_metrics(table)
+        numbers |= summary_metrics(table, only="all")
     store.log_batch(run, [Metric(key, value, 0, 0) for key, value in numbers.items()], [], [])
     assert store.get_run(run).data.metrics == numbers
 
 
 def test_wandb_takes_them(tables: dict[str, pd.DataFrame]) -> None:
     for table in (tables["concepts"], tables["undefined"], tables["substitutions"]):
-        numbers = summary_metrics(table)
+        numbers = summary_metrics(table, only="all")
         # Plain numbers by name, one level deep, of one section each: what `wandb.log` asks for.
         assert all(type(key) is str and math.isfinite(value) for key, value in numbers.items())
         assert {key.count("/") for key in numbers} == {1}
@@ -202,7 +202,7 @@ def test_the_headline_is_one_number_a_metric() -> None:
     concepts = torch.randint(0, 2, (20, N_CONCEPTS), generator=generator)
     truth = torch.rand(N_CLASSES, N_CONCEPTS, generator=generator)
     table = score_concepts({"my model": SharingConceptModel()}, [(images, labels, concepts)], class_concepts=truth)
-    headline = summary_metrics(table, only="headline")
+    headline = summary_metrics(table)
     # All images are taken for one class, over which nothing correlates.
     names = ["accuracy", "negative_first", "CEM", "CEM_gain", "CGIM"]
     assert [*headline] == [f"my_model/{name}" for name in names]
@@ -215,9 +215,9 @@ def test_the_headline_is_one_number_a_metric() -> None:
     numbers = table.select_dtypes("number")
     assert {"value", "low", "high", "chance", "alpha"} <= {*numbers}
     summary = summarise({"a b": {"CEM": [1.0, 0.0]}}, {"CEM": None})
-    assert summary_metrics(summary, only="headline") == {"a_b/CEM": 0.5}
+    assert summary_metrics(summary) == {"a_b/CEM": 0.5}
     with pytest.raises(ValueError, match="`only`"):
-        summary_metrics(summary, only="all")
+        summary_metrics(summary, only="some")
 
 
 def test_numbers_are_plain(tables: dict[str, pd.DataFrame]) -> None:

@@ -81,6 +81,11 @@ def clip_text(text: str, length: int) -> str:
     return text if len(text) <= length else f"{text[: length - 3]}..."
 
 
+def readable(name: str) -> str:
+    """Write the name of a concept for readers: ``has_bill_shape::needle`` is "bill shape: needle"."""
+    return name.removeprefix("has_").replace("::", ": ").replace("_", " ")
+
+
 def signed_text(number: float, digits: int = 1) -> str:
     """Return a number with its sign."""
     return f"{number:+.{digits}f}".replace("-", "−")

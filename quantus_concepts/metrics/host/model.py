@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import math
 import warnings
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from functools import partial
@@ -25,6 +26,7 @@ from captum_concepts._support.running import (
     without_autocast,
 )
 from captum_concepts.models.chain import ConceptChain, linear_part
+from captum_concepts.models.random_banks import RandomBank
 from quantus_concepts.metrics.host.checks import SELECT, checked_classes
 
 R = TypeVar("R")
@@ -63,6 +65,9 @@ class FeatureSharing(ConceptModel, Protocol):
     def maps_from_features(self, features: Tensor, concepts: Tensor | None = None) -> Tensor:
         """Return maps (N, k, h, w) from ``self.features(images)``; `concepts` as in `concept_maps`."""
 
+
+#: Baseline models, or random banks of the embeddings of a model; by one name, or without.
+Controls = Iterable[ConceptModel | RandomBank] | Mapping[str, Iterable[ConceptModel | RandomBank]]
 
 #: How to turn another model into a concept model.
 REMEDY = (
@@ -108,15 +113,36 @@ def check_concept_models(name: str, value: Any) -> dict[str, ConceptModel]:
     return models
 
 
-def check_controls(value: Any) -> tuple[str, list[ConceptModel]]:
-    """Return the name of baseline models and the models, or raise where there are several names."""
+def check_controls(value: Controls, model: ConceptModel | Mapping[str, ConceptModel]) -> tuple[str, list[ConceptModel]]:
+    """Return the name of baseline models and the models, those of random banks included; or raise."""
     groups = value if isinstance(value, Mapping) else {"control": value}
     if len(groups) > 1:
         raise ValueError(f"Expected argument `controls` to hold models of one name but got {list(groups)}.")
-    models = [model for group in groups.values() for model in checks.as_list("controls", group, "concept models")]
+    models = []
+    for group in groups.values():
+        for control in checks.as_list("controls", group, "concept models or random banks"):
+            models.append(_bank_model(model, control) if isinstance(control, RandomBank) else control)
     if models:
         check_concept_models("controls", dict(enumerate(models)))
     return (str(next(iter(groups))) if models else ""), models
+
+
+def _bank_model(model: ConceptModel | Mapping[str, ConceptModel], bank: RandomBank) -> ConceptModel:
+    """Return the concept model of a random bank, over the embeddings of the model that is scored."""
+    from captum_concepts.bank.bank import ConceptBank
+    from captum_concepts.models.cbm import PostHocCBM
+
+    models = [*model.values()] if isinstance(model, Mapping) else [model]
+    chain = getattr(models[0], "bottleneck", models[0])
+    if len(models) > 1 or not isinstance(chain, ConceptChain):
+        raise TypeError(
+            "Expected argument `controls` to hold concept models, or random banks beside one PostHocCBM or "
+            f"BottleneckCBM, but got random banks beside {', '.join(type(other).__name__ for other in models)}."
+        )
+    head = copy.deepcopy(bank.head).to(device_of(chain)).eval()
+    directions = ConceptBank(bank.cavs, bank.intercepts, settings={"method": "random"})
+    values = getattr(chain, "values", "margin")
+    return PostHocCBM(chain.features, directions, head, values, pool=chain.embed_features, maps=chain.feature_maps)
 
 
 def shares_features(model: Any) -> TypeGuard[FeatureSharing]:

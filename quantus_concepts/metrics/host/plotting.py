@@ -16,7 +16,7 @@ from matplotlib.text import Text
 from quantus.helpers.enums import ScoreDirection
 
 from captum_concepts._support.checks import as_list, check_kind, to_array
-from captum_concepts._support.shown import describe
+from captum_concepts._support.shown import describe, readable
 from quantus_concepts.functional.intervals import baseline_coverage, distribution
 from quantus_concepts.metrics.host.record import DEFAULTS, QuantusArguments, Record
 
@@ -217,7 +217,7 @@ def _draw_samples(ax: Any, values: np.ndarray, bounds: tuple[float, float]) -> N
 def _draw_items(ax: Any, values: np.ndarray, names: Sequence[str]) -> None:
     """Draw the score of each concept or class, or of the highest and lowest of many."""
     order = np.argsort(-values, kind="stable")[: int(np.isfinite(values).sum())]
-    rows = [(_shorten(names[j]), float(values[j])) for j in order]
+    rows = [(_shorten(readable(names[j])), float(values[j])) for j in order]
     if len(rows) > MANY_ITEMS:
         half = MANY_ITEMS // 2
         rows = [*rows[:half], (f"... {len(rows) - 2 * half} between", math.nan), *rows[-half:]]

@@ -33,6 +33,7 @@ from quantus_concepts.metrics.host.model import (
     IMPORTANCES,
     RANDOM_BANKS,
     ConceptModel,
+    Controls,
     check_concept_models,
     check_controls,
     random_models,
@@ -74,7 +75,7 @@ def score_concepts(
     alphas: Sequence[float] = (1.0, 3.0, 6.0),
     value_threshold: float | Mapping[str, float | None] | None = None,
     baselines: bool = True,
-    controls: Sequence[ConceptModel] | Mapping[str, Sequence[ConceptModel]] = (),
+    controls: Controls = (),
     control_stride: int = 1,
     interventions: Sequence[int] = (),
     levels: Levels | Mapping[str, Any] | None = None,
@@ -141,9 +142,10 @@ def score_concepts(
         concepts that most of the images show, named for all of them, and "class recital", the commonest concepts of the
         true class by `class_concepts`, which should then be that of the training images. CGIM: "the same importance
         everywhere", a matrix of ones, which has no correlation.
-    controls : sequence or dict
-        Baseline models (`quantus_concepts.functional.random_banks`), or a dict of them by one name. Each number is
-        their mean, with ``low`` and ``high`` the range of 95 % of them. By default the random banks that
+    controls : iterable or dict
+        Baseline models, or random banks of the embeddings of a single `captum_concepts.PostHocCBM` or
+        `captum_concepts.BottleneckCBM` (`quantus_concepts.functional.random_banks`), or a dict of them by one name.
+        Each number is their mean, with ``low`` and ``high`` the range of 95 % of them. By default the random banks that
         a single model was fitted with (``PostHocCBM.fit(random_banks=39)``), as "random banks", with a `control_stride`
         for which each is scored for CLM on 200 images of the loader's data set.
     control_stride : int
@@ -257,7 +259,7 @@ def concept_state(
     alphas: Sequence[float] = (1.0, 3.0, 6.0),
     value_threshold: float | Mapping[str, float | None] | None = None,
     baselines: bool = True,
-    controls: Sequence[ConceptModel] | Mapping[str, Sequence[ConceptModel]] | None = (),
+    controls: Controls | None = (),
     control_stride: int = 1,
     interventions: Sequence[int] = (),
     levels: Levels | Mapping[str, Any] | None = None,
@@ -305,7 +307,7 @@ def concept_state(
         As in `score_concepts`.
     baselines : bool
         As in `score_concepts`.
-    controls : sequence, dict or None
+    controls : iterable, dict or None
         As in `score_concepts`; None for no baseline models, those that a model was fitted with included.
     control_stride : int
         As in `score_concepts`.
@@ -357,7 +359,7 @@ def concept_state(
     if start is not None:
         data, number = whole_data(loader, start), start
     truth_of = truth_lookup(loader)
-    control, control_models = ("", []) if controls is None else check_controls(controls)
+    control, control_models = ("", []) if controls is None else check_controls(controls, model)
     if controls is not None and not control_models and not isinstance(model, Mapping):
         control_models = random_models(model)
         if control_models:
@@ -458,7 +460,7 @@ def score_substitutions(
     class_concepts: Any = None,
     threshold: float | Mapping[str, float] = 0.5,
     seen: Iterable[Any] | None = None,
-    controls: Sequence[ConceptModel] | Mapping[str, Sequence[ConceptModel]] = (),
+    controls: Controls = (),
     concept_names: Sequence[str] | None = None,
     class_names: Sequence[str] | None = None,
     per_image: bool = False,
@@ -496,9 +498,8 @@ def score_substitutions(
     seen : iterable, optional
         Batches of images without substitution, of the kind models are trained on, with concept labels: a loader over
         the test set, for the paper's T_A and T.
-    controls : sequence or dict
-        Baseline models, or a dict of them by one name. Each number is their mean, with ``low`` and ``high`` the range
-        of 95 % of them.
+    controls : iterable or dict
+        Baseline models or random banks, as in `score_concepts`.
     concept_names : sequence of str, optional
         L names, "group::option"; the numbers of the concepts where none are known.
     class_names : sequence of str, optional
@@ -557,13 +558,13 @@ def substitution_tables(
     class_concepts: Any = None,
     threshold: float | Mapping[str, float] = 0.5,
     seen: Iterable[Any] | None = None,
-    controls: Sequence[ConceptModel] | Mapping[str, Sequence[ConceptModel]] = (),
+    controls: Controls = (),
     concept_names: Sequence[str] | None = None,
     class_names: Sequence[str] | None = None,
     display_progressbar: bool = False,
 ) -> tuple[Callable[[], pd.DataFrame], Callable[[], pd.DataFrame]]:
     """Run `score_substitutions` once, and return what makes its table, and that of the images."""
-    models, control = check_concept_models("model", model), check_controls(controls)
+    models, control = check_concept_models("model", model), check_controls(controls, model)
     _check_threshold("threshold", threshold)
     truth_of = truth_lookup(loader)
     bound = bound_substitutions(truth_of, added, removed, labels)

@@ -20,6 +20,7 @@ from matplotlib.figure import Figure
 
 from captum_concepts._support.files import printable
 from captum_concepts._support.progress import hide_bars
+from captum_concepts._support.shown import readable as readable
 from quantus_concepts.functional.intervals import relation
 from quantus_concepts.studies._kit.folder import REPORT, RunFolder
 from quantus_concepts.studies._kit.plots import png, svg
@@ -43,11 +44,6 @@ def number(value: float, decimals: int = 2) -> str:
 def percent(value: float) -> str:
     """Write a share in percent, without the sign."""
     return number(100 * value, 1)
-
-
-def readable(name: str) -> str:
-    """Write the name of a concept for readers: ``has_bill_shape::needle`` is "bill shape: needle"."""
-    return name.removeprefix("has_").replace("::", ": ").replace("_", " ")
 
 
 @dataclass(frozen=True)
