@@ -31,7 +31,6 @@ from quantus_concepts.metrics.host.plotting import DrawsScores
 from quantus_concepts.metrics.host.record import Record
 from quantus_concepts.summary import COLUMNS, Control, summary_row, with_control
 
-
 #: The method, in the summary, of scores that do not depend on the explanation.
 ANY_METHOD = "any method"
 
@@ -200,7 +199,7 @@ def evaluate(
     }
     calls = {"": {}} if call_kwargs is None else {name: dict(keywords) for name, keywords in call_kwargs.items()}
     data = {"model": model, "x_batch": x_batch, "y_batch": y_batch, "s_batch": s_batch}
-    further = {"call_kwargs": calls, "verbose": verbose if progress is None else progress, **kwargs}
+    further: dict[str, Any] = {"call_kwargs": calls, "verbose": verbose if progress is None else progress, **kwargs}
     results_by_method: dict[str, dict[str, dict[str, Any]]] = {}
     rows: list[dict[str, Any]] = []
     rows_of_any = dict[tuple[str, str], dict[str, Any]]()
@@ -225,13 +224,11 @@ def evaluate(
                         rows_of_any[name, call] = row_of(ANY_METHOD, error=outcome.error) | {"call": call}
                     else:
                         rows.append(row_of(method, error=outcome.error) | {"call": call})
-        controls = dict.fromkeys(calls, control)
+        controls: dict[str, Any] = dict.fromkeys(calls, control)
         if baselines or (baselines is None and control is None and random_models(model)):
             scored = {name: metric for name, metric in metrics.items() if baselines or _ran_on_images(metric)}
-            settings = {"n_maps": n_baselines, "hidden": hidden}
-            controls = {
-                call: _baselines(scored, {**data, **kwargs, **keywords}, **settings) for call, keywords in calls.items()
-            }
+            draw = partial(_baselines, scored, n_maps=n_baselines, hidden=hidden)
+            controls = {call: draw({**data, **kwargs, **keywords}) for call, keywords in calls.items()}
     _warn_of_same(results_by_method, metrics, xai_methods)
     summary = pd.DataFrame([*rows_of_any.values(), *rows], columns=[*COLUMNS, "call"])
     if len(calls) > 1:
@@ -459,7 +456,7 @@ def _check_subjects(metrics: Any, xai_methods: Any, model: Any) -> None:
 
 def _check_keywords(keywords: Mapping[str, Any]) -> None:
     """Raise for a keyword that neither `evaluate` nor a metric's call has, naming the nearest."""
-    names = [*inspect.signature(evaluate).parameters][:-1] + [*CallArguments.__annotations__]
+    names = [*[*inspect.signature(evaluate).parameters][:-1], *CallArguments.__annotations__]
     for name in keywords:
         if name not in names:
             near = difflib.get_close_matches(name, names, n=1)

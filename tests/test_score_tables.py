@@ -165,7 +165,10 @@ def test_names_that_become_equal_stay_apart() -> None:
     keys = [key for key in summary_metrics(table, only="all") if key.endswith("_n")]
     assert keys == ["a_b/m_n", "a_b/m_low 2_n", "a_b/m 2_n", "a_b/m_low 3_n"]
     long = summarise({"..": {"m": [1.0]}, "x" * 400: {"y" * 400: [1.0]}}, {"m": None, "y" * 400: None})
-    assert [key for key in summary_metrics(long, only="all") if key.endswith("_n")] == ["__/m_n", f"{'x' * 60}/{'y' * 60}_n"]
+    assert [key for key in summary_metrics(long, only="all") if key.endswith("_n")] == [
+        "__/m_n",
+        f"{'x' * 60}/{'y' * 60}_n",
+    ]
 
 
 def test_mlflow_takes_them(

@@ -15,7 +15,8 @@ from captum_concepts._support.running import evaluation_mode
 from quantus_concepts.functional import mcs, random_masks
 from quantus_concepts.metrics.contrast.pairs import MISCLASSIFIED, left_out, predicted_classes, score_pair
 from quantus_concepts.metrics.contrast.reexplaining import ReExplainingMetric
-from quantus_concepts.metrics.host.metric import Explain, Scored
+from quantus_concepts.metrics.host.explanations import Explain
+from quantus_concepts.metrics.host.metric import Scored
 from quantus_concepts.metrics.host.record import QuantusArguments
 
 

@@ -19,7 +19,7 @@ from captum_concepts.backbones.embedding import read_batch
 from quantus_concepts.functional import positive_percentile
 from quantus_concepts.metrics.contrast.pairs import attribute_region
 from quantus_concepts.metrics.host.checks import check_mask_size, to_classes, to_explainer, to_masks
-from quantus_concepts.metrics.host.metric import call_explain_func
+from quantus_concepts.metrics.host.explanations import call_explain_func
 from quantus_concepts.metrics.host.rows import RowBuffer
 
 

@@ -13,7 +13,7 @@ import pandas as pd
 import torch
 
 from captum_concepts._support.checks import as_list, check_choice, check_range, check_whole
-from captum_concepts.models.interventions import Levels
+from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.metrics.concepts import names as col
 from quantus_concepts.metrics.concepts.cem import to_presence
 from quantus_concepts.metrics.concepts.columns import ModelScorer, Variants
@@ -47,7 +47,14 @@ from quantus_concepts.metrics.streaming.loader import (
     with_concepts_of,
 )
 from quantus_concepts.metrics.streaming.state import ConceptState
-from quantus_concepts.metrics.streaming.stream import control_levels, model_levels, run_models, threshold_of
+from quantus_concepts.metrics.streaming.stream import (
+    ModelLevels,
+    Thresholds,
+    control_levels,
+    model_levels,
+    run_models,
+    threshold_of,
+)
 from quantus_concepts.metrics.streaming.substitutions import (
     about_images,
     bound_substitutions,
@@ -61,24 +68,24 @@ RANDOM_MAPS = 200
 
 def score_concepts(
     model: ConceptModel | Mapping[str, ConceptModel],
-    loader: Iterable[Any],
+    loader: Iterable[object],
     *,
-    class_concepts: Any = None,
-    concept_labels: Any = None,
-    labels: Any = None,
-    points: Any = None,
-    added: Any = None,
-    removed: Any = None,
-    part_of_concept: Any = None,
+    class_concepts: Numbers | pd.DataFrame | None = None,
+    concept_labels: Numbers | None = None,
+    labels: Numbers | None = None,
+    points: Numbers | None = None,
+    added: Numbers | None = None,
+    removed: Numbers | None = None,
+    part_of_concept: Numbers | None = None,
     explanations: Sequence[str] = IMPORTANCES,
     top_l: Sequence[int] = (1, 3, 5),
     alphas: Sequence[float] = (1.0, 3.0, 6.0),
-    value_threshold: float | Mapping[str, float | None] | None = None,
+    value_threshold: Thresholds = None,
     baselines: bool = True,
     controls: Controls = (),
     control_stride: int = 1,
     interventions: Sequence[int] = (),
-    levels: Levels | Mapping[str, Any] | None = None,
+    levels: ModelLevels | None = None,
     concept_names: Sequence[str] | None = None,
     class_names: Sequence[str] | None = None,
     per_image: bool = False,
@@ -244,25 +251,25 @@ def score_concepts(
 
 def concept_state(
     model: ConceptModel | Mapping[str, ConceptModel],
-    loader: Iterable[Any],
+    loader: Iterable[object],
     *,
     start: int | None = None,
-    class_concepts: Any = None,
-    concept_labels: Any = None,
-    labels: Any = None,
-    points: Any = None,
-    added: Any = None,
-    removed: Any = None,
-    part_of_concept: Any = None,
+    class_concepts: Numbers | pd.DataFrame | None = None,
+    concept_labels: Numbers | None = None,
+    labels: Numbers | None = None,
+    points: Numbers | None = None,
+    added: Numbers | None = None,
+    removed: Numbers | None = None,
+    part_of_concept: Numbers | None = None,
     explanations: Sequence[str] = IMPORTANCES,
     top_l: Sequence[int] = (1, 3, 5),
     alphas: Sequence[float] = (1.0, 3.0, 6.0),
-    value_threshold: float | Mapping[str, float | None] | None = None,
+    value_threshold: Thresholds = None,
     baselines: bool = True,
     controls: Controls | None = (),
     control_stride: int = 1,
     interventions: Sequence[int] = (),
-    levels: Levels | Mapping[str, Any] | None = None,
+    levels: ModelLevels | None = None,
     concept_names: Sequence[str] | None = None,
     class_names: Sequence[str] | None = None,
     seed: int = 0,
@@ -415,12 +422,12 @@ def model_scorers(
     models: Mapping[str, ConceptModel],
     controls: tuple[str, Sequence[ConceptModel]],
     variants: Variants,
-    threshold: Any,
+    threshold: Thresholds,
     *,
     default: float | None = None,
     stride: int = 1,
     interventions: Interventions | None = None,
-    levels: Any = None,
+    levels: ModelLevels | None = None,
     baselines: bool = False,
 ) -> list[ModelScorer]:
     """Return the scorers of models and, after them, of baseline models of one name."""
@@ -451,15 +458,15 @@ def model_scorers(
 
 def score_substitutions(
     model: ConceptModel | Mapping[str, ConceptModel],
-    loader: Iterable[Any],
+    loader: Iterable[object],
     *,
-    added: Any = None,
-    removed: Any = None,
-    labels: Any = None,
-    pairs: Any = None,
-    class_concepts: Any = None,
+    added: Numbers | None = None,
+    removed: Numbers | None = None,
+    labels: Numbers | None = None,
+    pairs: Numbers | None = None,
+    class_concepts: Numbers | pd.DataFrame | None = None,
     threshold: float | Mapping[str, float] = 0.5,
-    seen: Iterable[Any] | None = None,
+    seen: Iterable[object] | None = None,
     controls: Controls = (),
     concept_names: Sequence[str] | None = None,
     class_names: Sequence[str] | None = None,
@@ -549,15 +556,15 @@ def score_substitutions(
 
 def substitution_tables(
     model: ConceptModel | Mapping[str, ConceptModel],
-    loader: Iterable[Any],
+    loader: Iterable[object],
     *,
-    added: Any = None,
-    removed: Any = None,
-    labels: Any = None,
-    pairs: Any = None,
-    class_concepts: Any = None,
+    added: Numbers | None = None,
+    removed: Numbers | None = None,
+    labels: Numbers | None = None,
+    pairs: Numbers | None = None,
+    class_concepts: Numbers | pd.DataFrame | None = None,
     threshold: float | Mapping[str, float] = 0.5,
-    seen: Iterable[Any] | None = None,
+    seen: Iterable[object] | None = None,
     controls: Controls = (),
     concept_names: Sequence[str] | None = None,
     class_names: Sequence[str] | None = None,
@@ -586,11 +593,11 @@ def substitution_tables(
     return partial(substitution_table, state, about, of_seen, [*accuracies]), partial(substitution_images, state, about)
 
 
-def _check_threshold(name: str, threshold: Any) -> None:
+def _check_threshold(name: str, threshold: Thresholds) -> None:
     for number in threshold.values() if isinstance(threshold, Mapping) else [threshold]:
         if number is not None:
             check_range(name, number, -math.inf, math.inf, open_low=True, open_high=True)
 
 
-def _names(names: Any) -> list[str] | None:
+def _names(names: Sequence[str] | None) -> list[str] | None:
     return None if names is None else [str(name) for name in names]
