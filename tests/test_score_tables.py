@@ -102,11 +102,7 @@ def test_csv_reads_back_equal(summary: pd.DataFrame, tables: dict[str, pd.DataFr
         (b"method,value\na,1,2\n", "line 2 has 3 cells, expected 2"),
         (b"method,value\na,1\nb\n", "line 3 has 1 cells, expected 2"),
         (b"method;value\na;1\n", "separated by semicolons, expected commas"),
-        (b"method\tvalue\na\t1\n", "separated by tabs, expected commas"),
         (b"value,value\n1,2\n", "two columns are named 'value'"),
-        (b"method value\na 1\n", "separated by spaces, expected commas"),
-        (b"method, value\na,1\n", "a column is named ' value', expected a name without spaces"),
-        (b"method,,value\na,b,1\n", "a column is named '', expected a name"),
     ],
 )
 def test_rows_and_columns_that_do_not_fit(content: bytes, message: str, tmp_path: Path) -> None:
@@ -114,22 +110,6 @@ def test_rows_and_columns_that_do_not_fit(content: bytes, message: str, tmp_path
     path.write_bytes(content)
     with pytest.raises(ValueError, match=f"scores.csv is no CSV file of scores: .*{message}"):
         read_scores(path)
-
-
-def test_a_byte_order_mark_belongs_to_no_name(tmp_path: Path) -> None:
-    (tmp_path / "scores.csv").write_bytes(b"\xef\xbb\xbfmethod,value\n1,0.5\n")
-    table = read_scores(tmp_path / "scores.csv")
-    assert table.to_dict("list") == {"method": ["1"], "value": [0.5]}
-
-
-@pytest.mark.parametrize("content", [b"", b"a,b\n1\n1,2,3\n", b"value\n\xff\n", b"method,value\nm,many\n"])
-def test_what_is_no_table_of_scores(content: bytes, tmp_path: Path) -> None:
-    path = tmp_path / "scores.csv"
-    path.write_bytes(content)
-    with pytest.raises(ValueError, match=r"scores\.csv"):
-        read_scores(path)
-    with pytest.raises(ValueError, match="it is a folder"):
-        read_scores(tmp_path)
 
 
 def test_metrics_by_hand(summary: pd.DataFrame) -> None:
@@ -190,15 +170,6 @@ def test_mlflow_takes_them(
     assert store.get_run(run).data.metrics == numbers
 
 
-def test_wandb_takes_them(tables: dict[str, pd.DataFrame]) -> None:
-    for table in (tables["concepts"], tables["undefined"], tables["substitutions"]):
-        numbers = summary_metrics(table, only="all")
-        # Plain numbers by name, one level deep, of one section each: what `wandb.log` asks for.
-        assert all(type(key) is str and math.isfinite(value) for key, value in numbers.items())
-        assert {key.count("/") for key in numbers} == {1}
-        assert not any(key.startswith("_") and key.split("/")[0] in {"_step", "_runtime"} for key in numbers)
-
-
 def test_the_headline_is_one_number_a_metric() -> None:
     generator = torch.Generator().manual_seed(2)
     images, labels = torch.rand(20, 3, 12, 12, generator=generator), torch.arange(20) % N_CLASSES
@@ -221,25 +192,6 @@ def test_the_headline_is_one_number_a_metric() -> None:
     assert summary_metrics(summary) == {"a_b/CEM": 0.5}
     with pytest.raises(ValueError, match="`only`"):
         summary_metrics(summary, only="some")
-
-
-def test_numbers_are_plain(tables: dict[str, pd.DataFrame]) -> None:
-    # Nullable types of pandas are read by few others.
-    for name in ("concepts", "images", "substitutions"):
-        numbers = tables[name].select_dtypes("number")
-        assert {"l", "alpha", "value"} <= {*numbers}
-        assert {str(dtype) for dtype in numbers.dtypes} <= {"float64", "int64"}
-    ranked = tables["concepts"]["metric"] == "CEM"
-    assert set(tables["concepts"].loc[ranked, "l"]) == {1.0}
-
-
-def test_a_table_of_weights_and_biases_holds_the_scores(tables: dict[str, pd.DataFrame]) -> None:
-    wandb = pytest.importorskip("wandb")
-    for name in ("concepts", "images", "substitutions"):
-        logged = wandb.Table(dataframe=tables[name])
-        assert list(logged.columns) == list(tables[name])
-        stored = pd.DataFrame(logged.data, columns=logged.columns)
-        pd.testing.assert_frame_equal(stored, tables[name].reset_index(drop=True), check_dtype=False)
 
 
 def test_what_is_empty_or_not_there_is_refused(summary: pd.DataFrame) -> None:

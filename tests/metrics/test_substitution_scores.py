@@ -132,12 +132,6 @@ def test_score_concepts_with_a_threshold_has_the_same_rows(pairs: PaintedSubstit
         score_concepts(models["a"], loader, added=pairs.added, top_l=(1,))
 
 
-def test_scores_do_not_depend_on_the_batch_size(pairs: PaintedSubstitutions) -> None:
-    tables = [score_substitutions(sharing(), DataLoader(pairs, size), threshold=0) for size in (1, 7, 64)]
-    for table in tables[1:]:
-        pd.testing.assert_frame_equal(table, tables[0], rtol=1e-3)
-
-
 def test_accuracy_on_what_was_seen_and_controls(pairs: PaintedSubstitutions) -> None:
     controls = [sharing(seed) for seed in range(3)]
     unsubstituted = DataLoader(pairs.birds, 6)
@@ -172,13 +166,3 @@ def test_accuracy_on_what_was_seen_and_controls(pairs: PaintedSubstitutions) -> 
 def test_bad_input_is_refused(changed: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         score_substitutions(READING, batches(), **{**BOUND, **changed})
-
-
-def test_images_before_of_another_size_and_broken_values_are_refused() -> None:
-    wrong = batches()
-    wrong[1]["before"] = wrong[1]["before"][..., 1:]
-    with pytest.raises(ValueError, match=r"`before` to have shape"):
-        score_substitutions(READING, wrong, **BOUND)
-    broken = TellingModel(torch.nn.Sequential(Shown(4), torch.nn.Threshold(0.5, torch.nan)), 4, 3)
-    with pytest.raises(ValueError, match=r"a concept value or logit of image 0 \(from 0\) holds NaN"):
-        score_substitutions(broken, batches(), **BOUND)
