@@ -17,6 +17,7 @@ import pandas as pd
 from quantus.evaluation import evaluate as quantus_evaluate
 from quantus.functions.explanation_func import explain
 from quantus.helpers.constants import AVAILABLE_XAI_METHODS_CAPTUM as QUANTUS_METHODS
+from torch import nn
 from tqdm.auto import tqdm
 
 from captum_concepts._support.checks import as_list, check_mapping, check_whole, to_array
@@ -33,6 +34,10 @@ from quantus_concepts.summary import COLUMNS, Control, summary_row, with_control
 
 #: The method, in the summary, of scores that do not depend on the explanation.
 ANY_METHOD = "any method"
+
+
+#: An explanation method: a dict for `quantus.explain`, a function, or attributions.
+Method = Mapping[str, object] | Callable[..., object] | np.ndarray
 
 
 class CallArguments(TypedDict, total=False):
@@ -73,15 +78,15 @@ class Evaluation(NamedTuple):
 
 
 def evaluate(
-    metrics: Mapping[str, Any],
-    xai_methods: Mapping[str, Any],
-    model: Any,
+    metrics: Mapping[str, Callable[..., Any]],
+    xai_methods: Mapping[str, Method],
+    model: nn.Module | None,
     x_batch: np.ndarray,
     y_batch: np.ndarray,
     s_batch: np.ndarray | None = None,
-    agg_func: Callable[[Any], Any] | None = None,
-    explain_func_kwargs: Mapping[str, Any] | None = None,
-    call_kwargs: Mapping[str, Mapping[str, Any]] | None = None,
+    agg_func: Callable[[Any], object] | None = None,
+    explain_func_kwargs: Mapping[str, object] | None = None,
+    call_kwargs: Mapping[str, Mapping[str, object]] | None = None,
     return_as_df: bool | None = None,
     verbose: bool | None = None,
     progress: bool | None = None,
@@ -176,7 +181,7 @@ def evaluate(
     >>> result.summary[["method", "metric", "n"]].values.tolist()
     [['brightness', 'Sparseness', 4]]
     """
-    _check_subjects(metrics, xai_methods, model)
+    _check_subjects(metrics, xai_methods)
     x_batch = to_array("x_batch", x_batch)
     y_batch, s_batch = to_array("y_batch", y_batch), None if s_batch is None else to_array("s_batch", s_batch)
     for name, array in (("y_batch", y_batch), ("s_batch", s_batch)):
@@ -429,8 +434,8 @@ def _method_kwargs(value: Any, keywords: Mapping[str, Any] | None) -> dict[str, 
     return None if isinstance(value, Mapping) else dict(keywords or {})
 
 
-def _check_subjects(metrics: Any, xai_methods: Any, model: Any) -> None:
-    """Raise for metrics, methods or a model that nothing can be evaluated with."""
+def _check_subjects(metrics: Mapping[str, Any], xai_methods: Mapping[str, Any]) -> None:
+    """Raise for metrics or methods that nothing can be evaluated with."""
     for name, named, remedy in (
         ("metrics", metrics, 'Write {"CEM": CEM(...)}.'),
         ("xai_methods", xai_methods, 'Write {"Saliency": {"method": "Saliency"}}.'),
@@ -442,16 +447,8 @@ def _check_subjects(metrics: Any, xai_methods: Any, model: Any) -> None:
             write = f" Write {metric.__name__}(...)." if isinstance(metric, type) else ""
             raise TypeError(f"Expected argument `metrics[{name!r}]` to be a metric but got {metric!r:.80}.{write}")
     for name, method in xai_methods.items():
-        if method is None or isinstance(method, str | int | float):
-            raise TypeError(
-                f"Expected argument `xai_methods[{name!r}]` to be a dict, a function or an array but got {method!r}. "
-                'The method of Quantus is named in a dict: {"method": "Saliency"}.'
-            )
         if not isinstance(method, Mapping) and (callable(method) or hasattr(method, "attribute")):
             to_explainer(f"xai_methods[{name!r}]", method)
-    if model is not None and (isinstance(model, type) or not callable(model)):
-        kind = model.__name__ if isinstance(model, type) else type(model).__name__
-        raise TypeError(f"Expected argument `model` to be a torch.nn.Module but got {kind}.")
 
 
 def _check_keywords(keywords: Mapping[str, Any]) -> None:
@@ -468,11 +465,7 @@ def _check_control(control: Any, xai_methods: Mapping[str, Any]) -> None:
     """Raise for a control that names no method, before anything is evaluated."""
     if control is not None and not isinstance(control, str):
         as_list("control", control, "names or results")
-    names = [control] if isinstance(control, str) else control
-    if not isinstance(names, list | tuple):
-        return
-    if not names:
-        raise ValueError(f"Expected argument `control` to name methods of {list(xai_methods)} but it is empty.")
+    names = [control] if isinstance(control, str) else control if isinstance(control, list | tuple) else []
     absent = [name for name in names if isinstance(name, str) and name not in xai_methods]
     if absent:
         raise ValueError(f"Expected argument `control` to name methods of {list(xai_methods)} but got {absent}.")

@@ -101,8 +101,8 @@ def test_csv_reads_back_equal(summary: pd.DataFrame, tables: dict[str, pd.DataFr
     [
         (b"method,value\na,1,2\n", "line 2 has 3 cells, expected 2"),
         (b"method,value\na,1\nb\n", "line 3 has 1 cells, expected 2"),
-        (b"method;value\na;1\n", "separated by semicolons, expected commas"),
-        (b"value,value\n1,2\n", "two columns are named 'value'"),
+        (b"method;value\na;1\n", "columns are not separated by commas"),
+        (b"value,value\n1,2\n", "does not name each column differently"),
     ],
 )
 def test_rows_and_columns_that_do_not_fit(content: bytes, message: str, tmp_path: Path) -> None:

@@ -105,6 +105,7 @@ VALUES: dict[str, tuple[Callable[[World], object], str]] = {
     "labels neither 0 nor 1": (lambda w: CEM(w.spoilt("labels", (2, 3), 0.5)), r"only 0 and 1 but got 0.5 at \(2, 3\)"),
     "l above the concepts with a part": (lambda w: w.clm(top_l=5), r"concepts with a part, 4, but got 5"),
     "class out of range": (lambda w: w.cem(y_batch=w.classes + 4), r"class indices 0 to 3"),
+    "y of fractions": (lambda w: w.cem(y_batch=w.classes * 0.5), r"`y_batch` to hold class indices .* got float64"),
     "NaN in images": (lambda w: w.cem(x_batch=w.spoilt("images", (1, 0, 0, 0), np.nan)), r"first at \(1, 0, 0, 0\)"),
     "region not binary": (
         lambda w: w.mcs(masks=w.masks * 255),
@@ -191,7 +192,6 @@ TYPES: dict[str, tuple[Callable[[World], object], str]] = {
         lambda w: score_contrasts({"S": Saliency}, w.masks, idr=None),
         r"`methods\['S'\]` to be a function",
     ),
-    "y of fractions": (lambda w: w.cem(y_batch=w.classes * 0.5), r"`y_batch` to hold indices"),
     "a model that is not a module": (lambda w: w.cem(model="resnet18"), r"torch.nn.Module but got str"),
 }
 

@@ -19,7 +19,6 @@ from captum_concepts._support.checks import (
     to_array,
 )
 from quantus_concepts.functional.arguments import Numbers
-from quantus_concepts.functional.arguments import to_classes as to_class_tensor
 
 Explainer = TypeVar("Explainer")
 
@@ -54,13 +53,21 @@ def model_names(model: object) -> tuple[Sequence[str] | None, Sequence[str] | No
 
 def to_classes(name: str, value: Numbers, *, filled: bool = False) -> np.ndarray:
     """Return class indices (N,), at least one if `filled`; also of whole floats, of (N, 1) and of one-hot rows."""
-    classes = to_class_tensor(name, value).cpu().numpy()
-    check_shape(name, classes, ("N",), (None,))
-    if filled and not len(classes):
+    labels = to_array(name, value)
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    elif labels.ndim == 2 and np.isin(labels, (0, 1)).all() and (labels.sum(1) == 1).all():
+        labels = labels.argmax(1)
+    if filled and not len(labels):
         raise ValueError(f"Expected argument `{name}` to hold the class of at least one image but it is empty.")
-    if (classes < 0).any():
-        raise ValueError(f"Expected argument `{name}` to hold class indices 0, 1, 2, ... but got {classes[:5]}...")
-    return classes
+    # Infinity, too, is its own floor.
+    whole = labels.dtype.kind in "iu" or (labels.dtype.kind == "f" and bool((np.floor(labels) == labels).all()))
+    if labels.ndim != 1 or not whole or not np.isfinite(labels).all() or (labels < 0).any():
+        raise ValueError(
+            f"Expected argument `{name}` to hold class indices (N,), 0, 1, 2, ..., or one-hot rows (N, K), but got "
+            f"{labels.dtype} of shape {labels.shape}: {labels.ravel()[:5]}."
+        )
+    return labels.astype(np.int64)
 
 
 def to_class_concepts(name: str, value: Numbers) -> np.ndarray:
