@@ -227,7 +227,13 @@ def test_intervals_of_clm_are_those_of_summarise() -> None:
     with torch.no_grad():  # else one class is predicted for all, and one cluster has no interval
         model.head[0].bias -= model(torch.as_tensor(images)).mean(0)
     predicted = model(torch.as_tensor(images)).argmax(1).numpy()
-    table = run(model, samples, explanations=["contribution"], top_l=[1])
+    table, scores_of_images = (
+        run(model, samples, explanations=["contribution"], top_l=[1], per_image=each) for each in (False, True)
+    )
+    # A recital is that of the true class.
+    recital = scores_of_images.query("baseline == 'class recital'")["value"]
+    row = table.query("baseline == 'class recital' and set == 'all'").iloc[0]
+    assert (row["low"], row["high"]) == interval(recital, clusters=labels) != interval(recital, clusters=predicted)
     table = table[(table["metric"] == "CLM") & (table["baseline"] == "")].set_index("alpha")
     for alpha in (1.0, 3.0):
         metric = CLM(alpha, points=points, part_of_concept=PARTS, disable_warnings=True)

@@ -73,13 +73,19 @@ def test_items_pairs_and_images() -> None:
     assert plus.loc["class", "value"].to_dict() == {"a": 0.5, "b": 1, "c": 0}
     assert plus.loc[("attribute", "beak::cone"), "n"] == 2
     assert "selectivity" not in set(table["metric"])
-    # The two images of class c with a cone are one pair.
-    low, high = interval([0, 1, 1, 0, 0], clusters=[0, 1, 2, 3, 3])
-    assert (plus.loc[("", ""), "low"], plus.loc[("", ""), "high"]) == (low, high)
-    bound = score_substitutions(READING, loader, **BOUND, pairs=[0, 1, 0, 1, 0, 1])
-    assert bound["low"].iloc[0] == interval([0, 1, 1, 0, 0], clusters=[0, 1, 0, 1, 0])[0]
+    # Many images of few pairs have a wider interval than as many that are independent.
+    repeated = DataLoader(TensorDataset(values.repeat(20, 1, 1, 1), LABELS.repeat(20)), 60)
+    many = BOUND | {name: BOUND[name].repeat(20) for name in ("added", "removed")}
+    scores, pair = [0, 1, 1, 0, 0] * 20, [0, 1, 2, 3, 3] * 20
+    for bound, clusters in (({}, pair), ({"pairs": np.arange(120)}, range(100))):
+        first = score_substitutions(READING, repeated, **many, **bound).query("metric == 'S+'").iloc[0]
+        assert (first["low"], first["high"]) == interval(scores, clusters=list(clusters))
     images = score_substitutions(READING, loader, **BOUND, class_names=["a", "b", "c"], per_image=True)
     assert len(images) == 6 * 3
+    # The two images of class c with a cone are one pair.
+    pairs = images[images["metric"] == "S+"]["pair"].tolist()
+    assert pairs[3] == pairs[4]
+    assert len({*pairs}) == 5
     row = images[(images["metric"] == "S+") & (images["image"] == 3)].iloc[0]
     assert row.drop("value").tolist() == ["model", 3, row["pair"], "c", "beak::cone", "beak::needle", "a", "S+"]
     assert images[images["metric"] == "S+"]["added"].tolist()[-1] == ""
