@@ -175,12 +175,14 @@ def test_the_headline_is_one_number_a_metric() -> None:
     images, labels = torch.rand(20, 3, 12, 12, generator=generator), torch.arange(20) % N_CLASSES
     concepts = torch.randint(0, 2, (20, N_CONCEPTS), generator=generator)
     truth = torch.rand(N_CLASSES, N_CONCEPTS, generator=generator)
-    table = score_concepts({"my model": SharingConceptModel()}, [(images, labels, concepts)], class_concepts=truth)
+    settings: dict[str, Any] = {"controls": {"random banks": [SharingConceptModel(1)]}, "top_l": [3, 1]}
+    batches = [(images, labels, concepts)]
+    table = score_concepts({"my model": SharingConceptModel()}, batches, class_concepts=truth, **settings)
     headline = summary_metrics(table)
     # All images are taken for one class, over which nothing correlates.
     names = ["accuracy", "negative_first", "CEM", "CEM_gain", "CGIM"]
     assert [*headline] == [f"my_model/{name}" for name in names]
-    plain = table[table["item"].isna() | (table["item"] == "")]
+    plain = table[(table["model"] == "my model") & (table["item"] == "")]
     cem = plain.query("metric == 'CEM' and explanation == 'contribution' and l == 1 and set == 'all'")["value"]
     assert [headline["my_model/CEM"]] == cem.tolist()
     cgim = plain.query("metric == 'CGIM' and explanation == 'contribution' and item_kind == 'concept'")["value"]
