@@ -21,7 +21,8 @@ from captum_concepts._support.checks import check_choice, check_normalisation, c
 from captum_concepts._support.running import tensor_output, to_host, to_model
 from quantus_concepts.functional.faithfulness import faithfulness, pixel_counts, pixel_ranks
 from quantus_concepts.metrics.host.checks import check_images, check_outputs, checked_classes
-from quantus_concepts.metrics.host.metric import FAILED, ConceptMetric, Explain, Scored, add_reason, usable
+from quantus_concepts.metrics.host.explanations import FAILED, Explain, add_reason, usable
+from quantus_concepts.metrics.host.metric import ConceptMetric, Scored
 from quantus_concepts.metrics.host.model import share
 from quantus_concepts.metrics.host.record import QuantusArguments
 

@@ -18,7 +18,8 @@ from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.metrics.contrast.pairs import MISCLASSIFIED, PatchEffect, left_out, patch_effect, score_pair
 from quantus_concepts.metrics.contrast.patch import Patch
 from quantus_concepts.metrics.contrast.reexplaining import ReExplainingMetric
-from quantus_concepts.metrics.host.metric import Explain, Scored
+from quantus_concepts.metrics.host.explanations import Explain
+from quantus_concepts.metrics.host.metric import Scored
 from quantus_concepts.metrics.host.model import share
 from quantus_concepts.metrics.host.record import OF_REGIONS, QuantusArguments
 

@@ -27,7 +27,8 @@ from quantus_concepts.metrics.host.checks import (
     to_masks,
     unusable_masks,
 )
-from quantus_concepts.metrics.host.metric import FAILED, ConceptMetric, Explain, Scored, no_reasons
+from quantus_concepts.metrics.host.explanations import FAILED, Explain, no_reasons
+from quantus_concepts.metrics.host.metric import ConceptMetric, Scored
 from quantus_concepts.metrics.host.model import share
 from quantus_concepts.metrics.host.record import OF_REGIONS
 

@@ -20,7 +20,7 @@ from quantus_concepts.functional import positive_percentile
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.metrics.contrast.pairs import attribute_region
 from quantus_concepts.metrics.host.checks import check_mask_size, to_classes, to_explainer, to_masks
-from quantus_concepts.metrics.host.metric import call_explain_func
+from quantus_concepts.metrics.host.explanations import call_explain_func
 from quantus_concepts.metrics.host.rows import RowBuffer
 
 #: Images (N, C, H, W), a function from n rows to (n, C, H, W), or batches of them or of tuples that begin with them.

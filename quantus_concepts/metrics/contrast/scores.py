@@ -35,7 +35,7 @@ from quantus_concepts.metrics.contrast.regions import (
     take_rows,
 )
 from quantus_concepts.metrics.host.checks import unusable_masks
-from quantus_concepts.metrics.host.metric import FAILED
+from quantus_concepts.metrics.host.explanations import FAILED
 from quantus_concepts.metrics.host.rows import score_row
 
 #: Two subjects that are compared image by image.
