@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -34,6 +34,7 @@ from quantus_concepts.explorer.explore import explore
 from quantus_concepts.functional import intervention_counts, rank_concepts
 from quantus_concepts.metrics import ConceptState, concept_state, score_ranges
 from quantus_concepts.metrics.host.model import ConceptModel, concept_importances, concept_outputs
+from quantus_concepts.metrics.host.model import random_models as random_banks_of
 from quantus_concepts.metrics.streaming.table import item_rows, mean_row, score_table
 from quantus_concepts.painted.images import batch_labels, collate, sample_loader
 from quantus_concepts.painted.subject import (
@@ -56,15 +57,16 @@ from quantus_concepts.painted.training import load_trained, one_thread, quiet_fi
 from quantus_concepts.studies._kit.folder import RunFolder
 from quantus_concepts.studies._models.normalised import better_normalised
 from quantus_concepts.studies.concepts.comparisons import ACCURACY, PLAIN, compared_rows
-from quantus_concepts.studies.concepts.data import BenchmarkData, Source, load_data
-from quantus_concepts.studies.concepts.report import (
-    SETTINGS,
-    UNTRAINED,
-    Collected,
-    baseline_name,
-    draw_gallery,
-    setting_name,
+from quantus_concepts.studies.concepts.data import (
+    BenchmarkData,
+    Source,
+    learnable_concepts,
+    load_data,
+    same_images,
 )
+from quantus_concepts.studies.concepts.figures import draw_gallery
+from quantus_concepts.studies.concepts.rivals import OwnModel, Rival, data_for
+from quantus_concepts.studies.concepts.terms import SETTINGS, UNTRAINED, baseline_name, setting_name
 
 #: Batches of a range, which are lost if a worker dies.
 BATCHES = 2
@@ -75,6 +77,8 @@ RANDOM_MAPS = 200
 N_RIGHT, N_WRONG, N_SHOWN, N_EXPLORED = 5, 2, 4, 100
 #: The page on which concepts are corrected.
 EXPLORER = "explore.html"
+#: What a model of the user's is called in results.csv, with its name.
+OWN = "concept model"
 COLUMNS = ["model", "metric", "explanation", "set", "l", "alpha", "item_kind", "item"]
 COLUMNS += ["value", "n", "undefined", "chance", "low", "high", "seed"]
 
@@ -110,6 +114,35 @@ class Settings:
 
 
 @dataclass(frozen=True)
+class Collected:
+    """All numbers, and what the page says of the images of the first seed."""
+
+    frame: pd.DataFrame
+    #: Scores of the images that are compared, and the correlations of each concept in each random bank, by seed.
+    compared: pd.DataFrame
+    draws: pd.DataFrame
+    gallery: Figure
+    images: str
+    by_class: bool
+    is_whole_cub: bool
+    #: Whether seeds share their images; whether the small networks are trained.
+    same_images: bool
+    trains: bool
+    #: The model of all tables, and those that it is compared with.
+    name: str = POST_HOC
+    rivals: Sequence[Rival] = ()
+
+    @property
+    def results(self) -> pd.DataFrame:
+        """The rows of all models; rivals and their baselines have names of their own."""
+        parts = []
+        for rival in self.rivals:
+            models = rival.frame["model"].replace(POST_HOC, rival.kind) + f", {rival.name}"
+            parts.append(rival.frame.assign(model=models))
+        return pd.concat([self.frame, *parts], ignore_index=True)
+
+
+@dataclass(frozen=True)
 class Models:
     """The models of one seed, and what they were fitted to."""
 
@@ -122,11 +155,19 @@ class Models:
     classifier: nn.Module | None
 
 
-def collect(folder: RunFolder, source: Source, settings: Settings, network: Network | None) -> Collected:
-    """Build and score the models of every seed."""
+def collect(
+    folder: RunFolder,
+    source: Source,
+    settings: Settings,
+    networks: Sequence[Network | None],
+    own_models: Sequence[OwnModel] = (),
+) -> Collected:
+    """Build and score the models of every seed: of the first network all, of others the post-hoc model."""
+    network, *others = networks
     frames: list[pd.DataFrame] = []
     images: list[pd.DataFrame] = []
     draws: list[pd.DataFrame] = []
+    rivals: dict[str, list[Rival]] = {}
     about: dict[str, Any] = {}
     for number, data in enumerate(load_data(source, network)):
         seed = source.seeds[number]
@@ -138,6 +179,12 @@ def collect(folder: RunFolder, source: Source, settings: Settings, network: Netw
         frames.append(_named(one_seed.scores().assign(seed=seed)))
         images.append(one_seed.images().assign(seed=seed))
         draws.append(one_seed.draws().assign(seed=seed))
+        drawn = number if network is None else 0
+        for rival in [
+            *(score_backbone(folder, source, settings, other, drawn, seed) for other in others if other is not None),
+            *(score_own(folder, source, settings, own, drawn, seed) for own in own_models),
+        ]:
+            rivals.setdefault(rival.name, []).append(rival)
         if number == 0:
             counts = f"{len(data.train)} training and {len(data.test)} test images"
             names = f"{data.n_classes} classes, {len(data.concept_names)} concepts"
@@ -146,7 +193,56 @@ def collect(folder: RunFolder, source: Source, settings: Settings, network: Netw
             if settings.explore:
                 folder.write(EXPLORER, one_seed.explorer())
     about |= {"same_images": source.data != "painted", "trains": network is None}
+    about |= {"name": "the small network" if network is None else network.source}
+    about["rivals"] = [
+        Rival(
+            name,
+            seeds[0].kind,
+            pd.concat([rival.frame for rival in seeds], ignore_index=True),
+            pd.concat([rival.compared for rival in seeds], ignore_index=True),
+        )
+        for name, seeds in rivals.items()
+    ]
     return Collected(*(pd.concat(parts, ignore_index=True) for parts in (frames, images, draws)), **about)
+
+
+def score_backbone(
+    folder: RunFolder, source: Source, settings: Settings, network: Network, seed_number: int, seed: int
+) -> Rival:
+    """Score the post-hoc model of another backbone on the images of a seed."""
+    data = replace(learnable_concepts(source, same_images(source, network, seed_number)), has_oracle=False)
+    small = replace(settings, interventions=False, sweep=False)
+    one_seed = OneSeed(folder, small, network, data, seed, first=seed == source.seeds[0])
+    frame, compared = one_seed.scores().assign(seed=seed), one_seed.images().assign(seed=seed)
+    return Rival(network.source, POST_HOC, _named(frame), compared)
+
+
+def score_own(
+    folder: RunFolder, source: Source, settings: Settings, own: OwnModel, seed_number: int, seed: int
+) -> Rival:
+    """Score a concept model of the user's on the images of a seed."""
+    data = data_for(source, own, seed_number)
+    folder.note(f"Normalisation for {own.name}: {normalisation_text(data)}.")
+
+    def run() -> dict[str, Tensor]:
+        controls = random_banks_of(own.model)
+        return concept_state(
+            {POST_HOC: own.model},
+            sample_loader(data.test, settings.batch_size, settings.readers),
+            part_of_concept=data.part_of_concept,
+            class_concepts=data.class_concepts,
+            top_l=tuple(top for top in TOPS if top <= len(data.concept_names)),
+            controls={RANDOM: controls} if controls else None,
+            control_stride=max(1, len(data.test) // RANDOM_MAPS),
+            concept_names=data.concept_names,
+            class_names=data.class_names,
+            display_progressbar=settings.progress,
+        ).tensors()
+
+    key = {"settings": folder.settings, "device": str(settings.device), "model": own.name, "data": data.fingerprint}
+    state = ConceptState.from_tensors(folder.cached(f"model {own.name}", key | {"drawn": seed_number}, run))
+    frame, compared = state.table().assign(seed=seed), compared_rows(state.images()).assign(seed=seed)
+    return Rival(own.name, OWN, _named(frame), compared)
 
 
 def _named(frame: pd.DataFrame) -> pd.DataFrame:
@@ -176,7 +272,9 @@ class OneSeed:
         self.seed, self.first = seed, first
         # The folder's settings are all options that matter, with hashes of the files that they name.
         where = [str(settings.device), settings.bfloat16]
+        source = "small" if network is None else network.source
         self.key = {"settings": folder.settings, "where": where, "seed": seed, "data": data.fingerprint}
+        self.key |= {"network": source, "normalisation": [data.mean, data.std]}
 
     def scores(self) -> pd.DataFrame:
         """Return the scores of all models, and the accuracies of other settings of the bank."""
@@ -241,9 +339,8 @@ class OneSeed:
         else:
             train_loader = sample_loader(data.train, settings.batch_size, settings.readers)
             backbone, layer = cut_network(self.network, settings.layer, data.test[0].image[None].to(settings.device))
-            numbers = [", ".join(f"{number:g}" for number in part) for part in (data.mean or (), data.std or ())]
-            normalised = f"mean {numbers[0]}, deviation {numbers[1]}" if data.mean else "none"
-            self.folder.note(f"Where the network is cut: {layer}. Normalisation of the images: {normalised}.")
+            normalised = normalisation_text(data)
+            self.folder.note(f"Where {self.network.source} is cut: {layer}. Normalisation: {normalised}.")
         train_set = embed(backbone, train_loader, display_progressbar=settings.progress)
         banks = data.concept_names, data.n_classes, settings.values
         controls = random_models(backbone, train_set, *banks, settings.random_banks, seed)
@@ -342,8 +439,9 @@ class OneSeed:
         if self.models.classifier is not None:
             return _predicted(self.models.classifier, self.test_features)
         if images.other_output:
+            source = "" if self.network is None else self.network.source
             self.folder.note(
-                f"The backbone's own accuracy: not applicable. Its {images.other_output} are not the "
+                f"{source}, own accuracy: not applicable. Its {images.other_output} are not the "
                 f"{self.data.n_classes} classes of the data."
             )
             return None
@@ -437,6 +535,12 @@ class OneSeed:
             return images
         mean, std = (torch.tensor(numbers).view(1, -1, 1, 1) for numbers in (self.data.mean, self.data.std))
         return (images * std + mean).clamp(0, 1)
+
+
+def normalisation_text(data: BenchmarkData) -> str:
+    """Say how images are normalised."""
+    numbers = [", ".join(f"{number:g}" for number in part) for part in (data.mean or (), data.std or ())]
+    return f"mean {numbers[0]}, deviation {numbers[1]}" if data.mean else "none"
 
 
 def load_backbone(
