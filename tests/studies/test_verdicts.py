@@ -17,7 +17,7 @@ from quantus_concepts.studies._kit.report import N_VERDICTS, VERDICTS
 REPORTS = [*(name for name, run in RUNS.items() if "results.csv" in run.tables), "pasta-score"]
 DIFFERENCES = {"above 0": (0, np.inf), "below 0": (-np.inf, 0)}
 #: Verdicts that are counts of what tables hold; the tests of their studies count.
-COUNTS = re.compile("methods above|models above|premises")
+COUNTS = re.compile("methods above|premises")
 WORDS = set(VERDICTS.values())
 
 

@@ -34,6 +34,7 @@ from quantus_concepts.metrics.streaming.table import mean_row, score_table
 from quantus_concepts.painted.images import KeptImages, painted_birds, sample_loader
 from quantus_concepts.painted.subject import BACKBONE, Recognition, small_backbone
 from quantus_concepts.painted.training import one_thread
+from quantus_concepts.pasta.encoders.encoder import Encoder
 from quantus_concepts.pasta.encoders.object_encoder import as_encoder
 from quantus_concepts.studies._kit.folder import RunFolder
 from quantus_concepts.studies._models.concept_models import Known, Recital
@@ -123,7 +124,7 @@ class Painted(Point):
             models[name] = model.eval().to(self.device)
         return (models | {kinds.RECITER: reciter}, random), networks
 
-    def scores(self, encoders: Mapping[str, Any]) -> pd.DataFrame:
+    def scores(self, encoders: Mapping[str, Encoder]) -> pd.DataFrame:
         """Score all models."""
         models, networks = self.models
         pairs, seen = _loader(self.data[2], self.batch_size), sample_loader(self.data[1], self.batch_size)
@@ -199,7 +200,7 @@ class Published(Point):
         """Whether small networks are trained."""
         return self.load is None
 
-    def scores(self, encoders: Mapping[str, Any]) -> pd.DataFrame:
+    def scores(self, encoders: Mapping[str, Encoder]) -> pd.DataFrame:
         """Score all models."""
         network = SMALL_NETWORK if self.load is None else self.load()
         size = self.image_size or network.image_size or IMAGE_SIZE
@@ -291,7 +292,7 @@ def _score(models: Models, pairs: DataLoader[Any], seen: DataLoader[Any], progre
     return pd.concat([numbers.assign(image=math.nan, pair=math.nan), own], ignore_index=True)
 
 
-def _score_encoders(encoders: Mapping[str, Any], images: DataLoader[Any], progress: bool) -> list[pd.DataFrame]:
+def _score_encoders(encoders: Mapping[str, Encoder], images: DataLoader[Any], progress: bool) -> list[pd.DataFrame]:
     """Score vision-language models, with "none" among the options and without."""
     scored = {name: score_vision_language(one, images, display_progressbar=progress) for name, one in encoders.items()}
     return [table.assign(model=f"{name}{kinds.OF}" + table["set"]) for name, table in scored.items()]
