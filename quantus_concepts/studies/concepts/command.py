@@ -162,10 +162,11 @@ def benchmark_concepts(
     from quantus_concepts.studies._kit.folder import RunFolder, warnings_as_notes
     from quantus_concepts.studies._kit.plots import report_style
     from quantus_concepts.studies._kit.report import write_report
+    from quantus_concepts.studies.concepts.collection import collect
     from quantus_concepts.studies.concepts.data import Source
     from quantus_concepts.studies.concepts.report import build_report
     from quantus_concepts.studies.concepts.rivals import load_model
-    from quantus_concepts.studies.concepts.study import Settings, collect, load_backbone
+    from quantus_concepts.studies.concepts.study import Settings, load_backbone
 
     place = torch_device(device)
     idle = [*(BIRDS if data != "painted" else ()), *(TRAINING if not trains else ())]

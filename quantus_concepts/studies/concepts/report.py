@@ -14,6 +14,7 @@ from quantus_concepts.studies._kit.comparisons import comparison_table
 from quantus_concepts.studies._kit.report import Picture, Report, Section, Table, Verdict, Writer, number, percent
 from quantus_concepts.studies._kit.results import PAPER, load_paper, one, over_seeds, pick, with_random_range
 from quantus_concepts.studies.concepts import figures
+from quantus_concepts.studies.concepts.collection import Collected
 from quantus_concepts.studies.concepts.comparisons import (
     ACCURACY,
     PLAIN,
@@ -24,7 +25,6 @@ from quantus_concepts.studies.concepts.comparisons import (
     with_image_intervals,
     with_own_ranges,
 )
-from quantus_concepts.studies.concepts.study import Collected
 from quantus_concepts.studies.concepts.terms import (
     BASELINES,
     CEM_BASELINES,

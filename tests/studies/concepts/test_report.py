@@ -12,6 +12,7 @@ import pytest
 from quantus_concepts.functional.seeds import seeds_interval
 from quantus_concepts.studies._kit.comparisons import difference_text
 from quantus_concepts.studies._kit.results import load_paper
+from quantus_concepts.studies.concepts.collection import COLUMNS
 from quantus_concepts.studies.concepts.comparisons import compare_answers, with_image_intervals, with_own_ranges
 from quantus_concepts.studies.concepts.figures import intervention_rows
 from quantus_concepts.studies.concepts.report import (
@@ -25,7 +26,6 @@ from quantus_concepts.studies.concepts.report import (
     settings_table,
     verdicts,
 )
-from quantus_concepts.studies.concepts.study import COLUMNS
 from quantus_concepts.studies.concepts.terms import baseline_name, setting_name, shown_names
 
 POST_HOC, TRADITIONAL, RANDOM = "post-hoc CBM", "traditional CBM", "random directions"
