@@ -7,7 +7,7 @@ import importlib.metadata
 import math
 import platform
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -67,11 +67,18 @@ class Verdict:
     text: str = ""
 
     @classmethod
-    def of(cls, question: str, row: Mapping[str, Any] | pd.Series | None, **more: Any) -> Verdict:
+    def of(
+        cls,
+        question: str,
+        row: Mapping[Hashable, float] | pd.Series | None,
+        *,
+        write: Writer = percent,
+        text: str = "",
+    ) -> Verdict:
         """Return the verdict of a row with ``value, low, high`` and, where known, ``random_low, random_high``."""
         row = {} if row is None else row
-        numbers: dict[str, Any] = {name: float(row.get(name, math.nan)) for name in _NUMBERS[:5]}
-        return cls(question, **numbers, **more)
+        value, low, high, random_low, random_high = (float(row.get(name, math.nan)) for name in _NUMBERS[:5])
+        return cls(question, value, low, high, random_low, random_high, write, text)
 
     @property
     def verdict(self) -> str:
@@ -214,7 +221,7 @@ def _order(column: pd.Series) -> list[Any]:
     return list(column.cat.categories) if isinstance(column.dtype, pd.CategoricalDtype) else list(dict.fromkeys(column))
 
 
-def _tex(text: Any) -> str:
+def _tex(text: object) -> str:
     text = " ".join(str(text).split())  # a blank line would end a paragraph
     escaped = re.sub(r"([&%$#_{}])", r"\\\1", text.replace("\\", r"\textbackslash "))
     return escaped.replace("~", r"\textasciitilde ").replace("^", r"\textasciicircum ").replace("−", "$-$")
@@ -315,7 +322,7 @@ def print_verdicts(verdicts: Sequence[Verdict]) -> None:
             typer.echo("  ".join([first, *rest]).rstrip())
 
 
-def render(template: str, **content: Any) -> str:
+def render(template: str, **content: object) -> str:
     """Render a template of ``studies/templates`` or of a study's folder, ``pasta/sheet.html.j2``."""
     environment = Environment(
         loader=ChoiceLoader(
