@@ -49,8 +49,6 @@ Engine = Annotated[
     Literal["local", "ray"],
     typer.Option(help="Where scores are computed: local, or ray (needs the extra ray).", rich_help_panel=RUN),
 ]
-#: Open intervals, which typer's bounds cannot say, are checked by the function that takes the number.
-Share = Annotated[float, typer.Option(min=0, max=1)]
 
 Layer = Annotated[
     str | None,

@@ -250,9 +250,7 @@ def main_table(rows: pd.DataFrame) -> Table:
     caption = (
         "In %; small: 95 % interval, of random directions where 95 % of them lie. Less is better of class recited."
     )
-    return Table(
-        "table-1", "All models", by_labels(cells), ["labels", "model"], ["metric"], caption=caption, grey=CONTROLS
-    )
+    return Table("table-1", "All models", by_labels(cells), ["labels", "model"], ["metric"], caption=caption)
 
 
 def paper_table(rows: pd.DataFrame) -> Table:
@@ -294,7 +292,7 @@ def item_table(rows: pd.DataFrame, kind: str, metric: str) -> Table:
     cells = cells.assign(item=cells["item"].map(str if kind == "class" else readable)).replace({"model": SHORT})
     cells = arrange(cells, model=[*SHORT.values()])
     title, name = f"{SIGNS[metric]} by {kind}", f"{kind}-{FILES[metric]}"
-    return Table(name, title, cells, ["item"], ["model"], caption="In %; hard labels per class.", grey=("random",))
+    return Table(name, title, cells, ["item"], ["model"], caption="In %; hard labels per class.")
 
 
 def by_labels(cells: pd.DataFrame) -> pd.DataFrame:
