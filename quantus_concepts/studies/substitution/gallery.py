@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -16,9 +15,7 @@ from quantus_concepts.metrics.host.model import ConceptModel, concept_outputs
 from quantus_concepts.studies._kit.plots import INK, PALETTE
 from quantus_concepts.studies._kit.report import readable
 from quantus_concepts.studies.substitution import kinds
-
-if TYPE_CHECKING:
-    from quantus_concepts.studies.substitution.study import KeptPairs
+from quantus_concepts.studies.substitution.kept_pairs import KeptPairs
 
 N_ROWS = 6
 #: Names of models, one of each kind, and their heads: more columns cannot be read.
