@@ -34,7 +34,7 @@ from quantus_concepts.painted.networks import SmallResNet, fold_images
 from quantus_concepts.painted.training import load_trained, train
 from quantus_concepts.score_tables import to_markdown
 from quantus_concepts.studies._kit.folder import REPORT, RunFolder, warnings_as_notes
-from quantus_concepts.studies._kit.options import SMALL
+from quantus_concepts.studies._kit.options import SMALL, Normalisation
 from quantus_concepts.studies._kit.plots import png, report_style
 from quantus_concepts.studies._kit.report import readable
 
@@ -51,7 +51,7 @@ class Source:
     backbone: str = SMALL
     layer: str | None = None
     weights: str | None = None
-    normalisation: Mapping[str, Any] = field(default_factory=dict)
+    normalisation: Normalisation = field(default_factory=lambda: Normalisation(mean=None, std=None, unnormalised=False))
     image_size: int | None = None
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     batch_size: int = 64
@@ -143,8 +143,24 @@ def painted_birds(folder: RunFolder, source: Source, n_train: int) -> Shown:
         ).eval()
     pictured = KeptImages(PaintedBirds(N_SHOWN, "test", **settings))
     images = pictured.images.float() / 255
-    truth = {"labels": pictured.labels, "concept_labels": pictured.concept_labels}
+    order = clearest_first(concept_views(model, images, source.batch_size), pictured.labels)
+    images = images[order]
+    truth = {"labels": pictured.labels[order], "concept_labels": pictured.concept_labels[order]}
     return Shown(model, [f"bird {i}" for i in range(len(images))], images, images, truth)
+
+
+def clearest_first(views: ClassViews, labels: Tensor) -> list[int]:
+    """Return the order of images that starts with the clearest: answered right, with most concepts unlike random ones.
+
+    Of equals it is the most probable answer. The other images keep their order.
+    """
+    right = views.predicted == labels
+    low, high = (0.0, 0.0) if views.random_values is None else views.random_values[:, :, None].unbind(1)
+    outside = ((views.values < low) | (views.values > high)).sum(1)
+    shares = views.logits.softmax(1).amax(1)
+    keys = list(zip(right.tolist(), outside.tolist(), shares.tolist(), strict=True))
+    first = keys.index(max(keys))
+    return [first, *(i for i in range(len(keys)) if i != first)]
 
 
 def concept_table(views: ClassViews, names: Sequence[str], classes: list[str], p_values: list[float]) -> pd.DataFrame:
@@ -170,7 +186,16 @@ def concept_table(views: ClassViews, names: Sequence[str], classes: list[str], p
                 low, high = (torch.nan, torch.nan) if ends is None else ends[i].tolist()
                 row |= {f"random_{what}_low": low, f"random_{what}_high": high}
             rows.append(row)
-    return pd.DataFrame(rows)
+    table = pd.DataFrame(rows)
+    ends = table[["value", "random_value_low", "random_value_high"]].to_numpy(float)
+    return table.assign(value_is=[place_in_range(*row) for row in ends.tolist()])
+
+
+def place_in_range(value: float, low: float, high: float) -> str:
+    """Say where a value lies to the range of 95 % of random directions; nothing where that is not known."""
+    if np.isnan(low) or np.isnan(high):
+        return ""
+    return "below random" if value < low else "above random" if value > high else "inside random range"
 
 
 def _printed(table: pd.DataFrame) -> pd.DataFrame:
@@ -186,6 +211,8 @@ def _printed(table: pd.DataFrame) -> pd.DataFrame:
     for what in ("value", "contribution"):
         if table[f"random_{what}_low"].notna().all():
             printed[f"random {what}s"] = spread(what)
+    if (table["value_is"] != "").all():
+        printed.insert(4, "value is", table["value_is"])
     return printed.dropna(axis="columns", how="all")
 
 
@@ -365,11 +392,11 @@ def _of_texts(source: Source, texts: list[str]) -> tuple[Any, Photographs]:
     return model, usual_photographs(source, built.backbone)
 
 
-def usual_photographs(source: Source, model: Any) -> Photographs:
+def usual_photographs(source: Source, model: Backbone | PostHocCBM) -> Photographs:
     """Return how a backbone, or a concept model of one, takes photographs, unless the options say otherwise."""
-    mean, std, unnormalised = (source.normalisation.get(name) for name in ("mean", "std", "unnormalised"))
-    normalisation = model.normalisation if mean is None else (mean, std)
-    if unnormalised:
+    mean, std = source.normalisation["mean"], source.normalisation["std"]
+    normalisation = model.normalisation if mean is None or std is None else (mean, std)
+    if source.normalisation["unnormalised"]:
         normalisation = (0.0,) * 3, (1.0,) * 3
     if normalisation is None:
         raise ValueError(

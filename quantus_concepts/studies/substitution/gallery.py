@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,6 +15,7 @@ from quantus_concepts.metrics.host.model import ConceptModel, concept_outputs
 from quantus_concepts.studies._kit.plots import INK, PALETTE
 from quantus_concepts.studies._kit.report import readable
 from quantus_concepts.studies.substitution import kinds
+from quantus_concepts.studies.substitution.kept_pairs import KeptPairs
 
 N_ROWS = 6
 #: Names of models, one of each kind, and their heads: more columns cannot be read.
@@ -40,7 +40,7 @@ class Gallery:
     answers: pd.DataFrame
 
 
-def choose_pairs(pairs: Any, seed: int) -> list[int]:
+def choose_pairs(pairs: KeptPairs, seed: int) -> list[int]:
     """Return some substitutions, of as many attributes as there are."""
     order = np.random.default_rng(seed).permutation(len(pairs)).tolist()
     groups = [pairs.concept_names[int(pairs.added[index])].partition("::")[0] for index in order]
@@ -48,7 +48,7 @@ def choose_pairs(pairs: Any, seed: int) -> list[int]:
     return (first + [index for index in order if index not in first])[:N_ROWS]
 
 
-def read_answers(models: Mapping[str, ConceptModel], pairs: Any, rows: Sequence[int]) -> pd.DataFrame:
+def read_answers(models: Mapping[str, ConceptModel], pairs: KeptPairs, rows: Sequence[int]) -> pd.DataFrame:
     """Return the options of the touched group that models see in the images after the substitution."""
     after = torch.stack([pairs[index].image for index in rows])
     limits, names, answers = kinds.thresholds(models), pairs.concept_names, []

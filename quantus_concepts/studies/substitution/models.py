@@ -82,7 +82,7 @@ class Point:
     progress: bool
 
     @property
-    def key(self) -> dict[str, Any]:
+    def key(self) -> dict[str, object]:
         """What results depend on."""
         more = {"seed": self.seed, "correlation": self.correlation, "device": str(self.device)}
         return {"settings": self.folder.settings, **more}

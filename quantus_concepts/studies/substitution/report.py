@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Hashable, Mapping, Sequence
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -134,7 +133,7 @@ def make_report(
     )
 
 
-def model_with_labels(row: Mapping[str, Any]) -> str:
+def model_with_labels(row: Mapping[Hashable, object]) -> str:
     """Name a model with its labels."""
     return f"{row['model']} ({row['labels']})" if row["labels"] else str(row["model"])
 
@@ -175,9 +174,9 @@ def difference_tables(compared: pd.DataFrame) -> list[Table]:
 
 
 def verdicts(rows: pd.DataFrame, compared: pd.DataFrame) -> list[Verdict]:
-    """Return for each question the highest of the trained models against random directions.
+    """Return for each question the highest of the trained models against random directions, and the lowest.
 
-    Of S+ and S- also how many are above what recites its class, of the others the lowest.
+    Of S+ and S- in place of the lowest how many are above what recites its class.
     """
     answers = []
     for metric, question in QUESTIONS.items():
@@ -194,20 +193,15 @@ def verdicts(rows: pd.DataFrame, compared: pd.DataFrame) -> list[Verdict]:
                 from_highest = from_highest[from_highest["b"] != RECITER]
                 same = [difference_text(row) for row in from_highest.to_dict("records")].count(SAME)
                 text += f"; no difference to {same} others"
+            said = [difference_text(row) for row in pick(compared, metric=metric, b=RECITER).to_dict("records")]
+            if said:
+                text += f"; {said.count(ABOVE)} of {len(said)} above the model that recites its class, "
+                text += f"{said.count(BELOW)} below"
             verdict = Verdict.of(text, tied[0])
             answers.append(
                 verdict if metric != "recital" else Verdict.of(text, tied[0], text=f"{verdict.verdict}, less is better")
             )
-        said = [difference_text(row) for row in pick(compared, metric=metric, b=RECITER).to_dict("records")]
-        if said:
-            text = f"{SIGNS[metric]}: models above the one that recites its class"
-            more = f"{said.count(SAME)} no difference, {said.count(BELOW)} below"
-            answers.append(Verdict(text, said.count(ABOVE), write=_of(len(said)), text=more))
     return answers
-
-
-def _of(total: int) -> Callable[[float], str]:
-    return lambda value: f"{value:.0f} of {total}"
 
 
 def draw_scores(rows: pd.DataFrame) -> Figure:
@@ -256,9 +250,7 @@ def main_table(rows: pd.DataFrame) -> Table:
     caption = (
         "In %; small: 95 % interval, of random directions where 95 % of them lie. Less is better of class recited."
     )
-    return Table(
-        "table-1", "All models", by_labels(cells), ["labels", "model"], ["metric"], caption=caption, grey=CONTROLS
-    )
+    return Table("table-1", "All models", by_labels(cells), ["labels", "model"], ["metric"], caption=caption)
 
 
 def paper_table(rows: pd.DataFrame) -> Table:
@@ -300,7 +292,7 @@ def item_table(rows: pd.DataFrame, kind: str, metric: str) -> Table:
     cells = cells.assign(item=cells["item"].map(str if kind == "class" else readable)).replace({"model": SHORT})
     cells = arrange(cells, model=[*SHORT.values()])
     title, name = f"{SIGNS[metric]} by {kind}", f"{kind}-{FILES[metric]}"
-    return Table(name, title, cells, ["item"], ["model"], caption="In %; hard labels per class.", grey=("random",))
+    return Table(name, title, cells, ["item"], ["model"], caption="In %; hard labels per class.")
 
 
 def by_labels(cells: pd.DataFrame) -> pd.DataFrame:
