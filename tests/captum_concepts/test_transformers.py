@@ -111,7 +111,7 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("load", [build_by_name, load_tokenizer], ids=["model", "tokenizer"])
 def test_code_of_a_repository_is_never_run(load: Callable[[str], object], repository: Path) -> None:
-    with pytest.raises(ValueError, match="custom code|trust_remote_code|does not recognize"):
+    with pytest.raises(ValueError, match=r"custom code|trust_remote_code|does not recognize"):
         load(f"transformers:ViTModel:{repository}")
     assert not (repository.parent / "run").exists()
 
@@ -131,6 +131,6 @@ def test_an_open_clip_configuration_cannot_ask_for_code(part: str, repository: P
     about = {"model_cfg": {"embed_dim": 16, "vision_cfg": vision, "text_cfg": text}, "preprocess_cfg": {}}
     (repository / "open_clip_config.json").write_text(json.dumps(about))
     load = load_tokenizer if part == "tokenizer" else build_by_name
-    with pytest.raises(ValueError, match="custom code|trust_remote_code|does not recognize"):
+    with pytest.raises(ValueError, match=r"custom code|trust_remote_code|does not recognize"):
         load(f"open_clip:local-dir:{repository}")
     assert not (repository.parent / "run").exists()

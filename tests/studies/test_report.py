@@ -10,20 +10,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from captum_concepts._support.shown import readable_name
 from html_pages import HTMLPage
 from quantus_concepts.studies._kit.folder import RunFolder
 from quantus_concepts.studies._kit.plots import dots, report_style
-from quantus_concepts.studies._kit.report import (
-    Picture,
-    Report,
-    Section,
-    Table,
-    Verdict,
-    number,
-    percent,
-    readable,
-    write_report,
-)
+from quantus_concepts.studies._kit.report import Picture, Report, Section, Table, Verdict, number, percent, write_report
 
 ODD = ["<script>alert(1)</script>", "$\\frac{1}{2}$", "a_b % & #1", "\"quoted\" 'text'", "x~^{}\n\ny"]
 
@@ -57,7 +48,7 @@ def test_a_verdict_without_interval_or_range():
 
 def test_numbers_and_names_are_written_for_readers():
     assert [number(value) for value in (-0.001, -1.5, math.nan)] == ["0.00", "−1.50", "–"]
-    assert readable("has_bill_shape::needle") == "bill shape: needle"
+    assert readable_name("has_bill_shape::needle") == "bill shape: needle"
 
 
 def test_a_table_has_a_cell_for_each_number_with_its_interval_below():

@@ -102,12 +102,15 @@ class ReExplainingMetric(ConceptMetric):
                 "that made `a_batch`. `captum_concepts.explain_func` makes one of any Captum attribution."
             )
         s_batch = truth.pop("s_batch", None)
-        if "masks" not in truth and s_batch is None:
+        if "masks" in truth:
+            masks = truth["masks"]
+        elif s_batch is not None:
+            masks = to_masks("s_batch", s_batch, usable=True)
+        else:
             raise ValueError(
                 f"{self.name} needs to know which region it asks about: pass `s_batch` (N, 1, H, W), or bind `masks` "
                 "in the constructor."
             )
-        masks = truth["masks"] if "masks" in truth else to_masks("s_batch", s_batch, usable=True)
         check_mask_size("masks" if "masks" in truth else "s_batch", masks, x_batch)
         bad = unusable_masks(masks)
         # An empty mask has no mean, which makes the score NaN.

@@ -15,7 +15,7 @@ from tqdm.auto import tqdm
 from captum_concepts._support.checks import check_module, check_shape, to_array, to_tensor
 from captum_concepts._support.running import evaluation_mode, floating_images, predict_logits
 from captum_concepts._support.shown import describe, one_line
-from captum_concepts.backbones.embedding import read_batch
+from captum_concepts.backbones.embedding import Batch, read_batch
 from quantus_concepts.functional import positive_percentile
 from quantus_concepts.functional.arguments import Numbers
 from quantus_concepts.metrics.contrast.pairs import attribute_region
@@ -24,7 +24,7 @@ from quantus_concepts.metrics.host.explanations import call_explain_func
 from quantus_concepts.metrics.host.rows import RowBuffer
 
 #: Images (N, C, H, W), a function from n rows to (n, C, H, W), or batches of them or of tuples that begin with them.
-ImageSource = Numbers | Callable[[list[int]], Tensor] | Iterable[object]
+ImageSource = Numbers | Callable[[list[int]], Tensor] | Iterable[Batch]
 #: Of N images: (N, 1, H, W) of 0 and 1, or a function from rows to theirs.
 Masks = Tensor | Callable[[list[int]], Tensor]
 MaskSource = Numbers | Callable[[list[int]], Tensor]
@@ -336,12 +336,12 @@ def _undefined_attributions(
     return RegionAttributions(inside, outside, failure=reason)
 
 
-def as_image_source(name: str, images: ImageSource) -> Tensor | Callable[[list[int]], Tensor] | Iterable[object]:
+def as_image_source(name: str, images: ImageSource) -> Tensor | Callable[[list[int]], Tensor] | Iterable[Batch]:
     """Return an array as a tensor (N, C, H, W), and a function of rows or batches as they are; or raise."""
     if callable(images):
         return images
     if gives_batches(name, images):
-        return cast(Iterable[object], images)
+        return cast(Iterable[Batch], images)
     tensor = torch.as_tensor(to_array(name, images))
     check_shape(name, tensor, ("N", "C", "H", "W"), (None,) * 4)
     return tensor

@@ -362,7 +362,7 @@ class ConceptMetric(DrawsScores, Metric[list[float]]):
             f"{self.name} needs argument `{name}`: give it to the constructor, or with each call in `custom_batch`."
         )
 
-    def _bind(self, **truth: Numbers | None) -> None:
+    def _bind(self, **truth: Any) -> None:
         """Store ground truth under the name of its argument; None if calls pass it."""
         for name, value in truth.items():
             setattr(self, name, None if value is None else self.check_truth(name, value))

@@ -129,7 +129,7 @@ def model_levels(levels: ModelLevels | None, name: str, model: ConceptModel) -> 
     """Return the levels of a model, or raise where it needs some."""
     own_levels = levels.get(name) if isinstance(levels, Mapping) else levels
     if own_levels is not None:
-        return check_levels(own_levels, None)
+        return check_levels(own_levels, None)  # type: ignore[arg-type]
     if not getattr(model, "bounded", True):
         raise ValueError(
             f"Expected argument `levels` to give the values of an absent and a present concept of {name!r}, since its "

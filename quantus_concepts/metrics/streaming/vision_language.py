@@ -21,7 +21,7 @@ from quantus_concepts.metrics.host.rows import Row, RowBuffer
 from quantus_concepts.metrics.streaming.loader import ADDED_REQUIRED, SEEN_REQUIRED, ConceptBatches
 from quantus_concepts.metrics.streaming.substitutions import AboutImages, bound_substitutions
 from quantus_concepts.metrics.streaming.table import mean_row, score_table
-from quantus_concepts.pasta.encoders.encoder import Encoder
+from quantus_concepts.pasta.encoders.encoder import Encoder, Parts
 from quantus_concepts.pasta.encoders.object_encoder import as_encoder
 
 #: The values of the column ``set``.
@@ -30,7 +30,7 @@ TEMPLATE, NONE = "a bird with {}", "none"
 
 
 def score_vision_language(
-    encoder: Encoder | str | object,
+    encoder: Encoder | Parts | str,
     loader: Iterable[object],
     *,
     added: Numbers | None = None,

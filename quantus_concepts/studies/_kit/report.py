@@ -20,7 +20,6 @@ from matplotlib.figure import Figure
 
 from captum_concepts._support.files import printable
 from captum_concepts._support.progress import hide_bars
-from captum_concepts._support.shown import readable_name
 from quantus_concepts.functional.intervals import relation
 from quantus_concepts.studies._kit.folder import REPORT, RunFolder
 from quantus_concepts.studies._kit.plots import png, svg
@@ -33,10 +32,8 @@ _NUMBERS = ("value", "low", "high", "random_low", "random_high", "n")
 
 Writer = Callable[[float], str]
 
+
 #: How reports write the names of concepts.
-readable = readable_name
-
-
 def number(value: float, decimals: int = 2) -> str:
     """Write a number with a true minus; "–" where it is not defined."""
     return "–" if value is None or math.isnan(value) else f"{value:z.{decimals}f}".replace("-", "−")

@@ -14,7 +14,7 @@ from torch import Tensor
 from captum_concepts._support.progress import hide_bars
 from captum_concepts.backbones.networks import Network
 from quantus_concepts.metrics import ConceptState, concept_state
-from quantus_concepts.metrics.host.model import random_models as random_banks_of
+from quantus_concepts.metrics.host.model import models_of_random_banks
 from quantus_concepts.painted.images import sample_loader
 from quantus_concepts.painted.subject import POST_HOC, RANDOM
 from quantus_concepts.studies._kit.folder import RunFolder
@@ -136,7 +136,7 @@ def score_own(
     folder.note(f"Normalisation for {own.name}: {normalisation_text(data)}.")
 
     def run() -> dict[str, Tensor]:
-        controls = random_banks_of(own.model)
+        controls = models_of_random_banks(own.model)
         return concept_state(
             {POST_HOC: own.model},
             sample_loader(data.test, settings.batch_size, settings.readers),

@@ -14,6 +14,7 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
+from captum_concepts._support.shown import readable_name
 from captum_concepts.pictures.gallery import gallery
 from quantus_concepts.metrics.concepts.names import (
     CEM_GAIN,
@@ -25,7 +26,7 @@ from quantus_concepts.metrics.concepts.names import (
 from quantus_concepts.metrics.streaming.curves import TRUE_LABELS
 from quantus_concepts.painted.subject import POST_HOC, RANDOM, TRADITIONAL
 from quantus_concepts.studies._kit.plots import BAND, INK, PALETTE, WIDTH, add_legend, dots, lines, new_axes
-from quantus_concepts.studies._kit.report import Picture, readable
+from quantus_concepts.studies._kit.report import Picture
 from quantus_concepts.studies._kit.results import one, pick
 from quantus_concepts.studies.concepts.terms import (
     BASELINES,
@@ -184,14 +185,14 @@ def histograms(rows: pd.DataFrame) -> Figure:
 def draw_gallery(shown: Mapping[str, Tensor], class_names: Sequence[str], concept_names: Sequence[str]) -> Figure:
     """Draw images with their concepts and maps, as `OneSeed` keeps them."""
     titles = [
-        f"{'' if guess == label else 'WRONG '}true: {readable(class_names[label])}\n"
-        f"predicted: {readable(class_names[guess])}"
+        f"{'' if guess == label else 'WRONG '}true: {readable_name(class_names[label])}\n"
+        f"predicted: {readable_name(class_names[guess])}"
         for label, guess in zip(shown["labels"].tolist(), shown["predicted"].tolist(), strict=True)
     ]
     figure, axes = gallery(
         shown["images"],
         shown["maps"],
-        [[readable(concept_names[j]) for j in row] for row in shown["concepts"].tolist()],
+        [[readable_name(concept_names[j]) for j in row] for row in shown["concepts"].tolist()],
         shown["present"],
         shown["class_maps"],
         titles,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import cast
 
 import pandas as pd
 import torch
@@ -45,10 +46,10 @@ def load_model(
     if ".py:" in spec or spec.endswith(".py"):
         try:
             network = load_network(spec)
-            check_concept_models("--model", network.module)
+            check_concept_models("--model", cast(ConceptModel, network.module))
         except (ValueError, TypeError) as error:
             raise ValueError(str(error).replace("`--backbone`", "`--model`")) from error
-        own = OwnModel(network.source, network.module.to(device), network)  # type: ignore[arg-type]
+        own = OwnModel(network.source, cast(ConceptModel, network.module.to(device)), network)
     else:
         own = _of_file(Path(spec), source, backbones, layer, device)
     data_for(source, own, 0)

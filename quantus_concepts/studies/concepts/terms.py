@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
+from captum_concepts._support.shown import readable_name
 from quantus_concepts.metrics.concepts.names import (
     CEM_GAIN,
     CGIM_CORRELATION,
@@ -20,7 +21,6 @@ from quantus_concepts.metrics.concepts.names import (
 )
 from quantus_concepts.painted.subject import ORACLE, POST_HOC, RANDOM, TRADITIONAL
 from quantus_concepts.studies._kit.comparisons import READING as DIFFERENCES
-from quantus_concepts.studies._kit.report import readable
 from quantus_concepts.studies._kit.results import PAPER
 from quantus_concepts.studies.concepts.comparisons import PLAIN
 
@@ -112,5 +112,5 @@ def ordered(frame: pd.DataFrame, **orders: Sequence[str] | Mapping[float, str] |
 
 def shown_names(names: Sequence[str]) -> dict[str, str]:
     """Return readable names; as they are where two would be the same."""
-    shown = {name: readable(name) for name in names}
+    shown = {name: readable_name(name) for name in names}
     return shown if len(set(shown.values())) == len(shown) else {name: name for name in names}

@@ -21,6 +21,7 @@ from captum_concepts._support.files import printable
 from captum_concepts._support.images import load_pixels
 from captum_concepts._support.progress import progress
 from captum_concepts._support.running import tensor_output
+from captum_concepts._support.shown import readable_name
 from captum_concepts.backbones.named import build_model, load_tokenizer
 from captum_concepts.backbones.networks import Network, cut_network, load_network
 from captum_concepts.bank.folders import find_concept_folders
@@ -36,7 +37,6 @@ from quantus_concepts.score_tables import to_markdown
 from quantus_concepts.studies._kit.folder import REPORT, RunFolder, warnings_as_notes
 from quantus_concepts.studies._kit.options import SMALL, Normalisation
 from quantus_concepts.studies._kit.plots import png, report_style
-from quantus_concepts.studies._kit.report import readable
 
 #: Painted birds: images, pixels, classes, concepts.
 N_SHOWN, SIZE, N_CLASSES, N_CONCEPTS = 6, 64, 6, 18
@@ -207,7 +207,7 @@ def _printed(table: pd.DataFrame) -> pd.DataFrame:
         return place + " " + low.map("{:+.2f}".format) + " to " + high.map("{:+.2f}".format)
 
     printed = table[["image", "class", "concept", "value", "p_value", "contribution"]].copy()
-    printed["concept"] = printed["concept"].map(readable)
+    printed["concept"] = printed["concept"].map(readable_name)
     for what in ("value", "contribution"):
         if table[f"random_{what}_low"].notna().all():
             printed[f"random {what}s"] = spread(what)

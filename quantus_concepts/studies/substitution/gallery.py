@@ -11,9 +11,9 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from captum_concepts._support.shown import readable_name
 from quantus_concepts.metrics.host.model import ConceptModel, concept_outputs
 from quantus_concepts.studies._kit.plots import INK, PALETTE
-from quantus_concepts.studies._kit.report import readable
 from quantus_concepts.studies.substitution import kinds
 from quantus_concepts.studies.substitution.kept_pairs import KeptPairs
 
@@ -61,7 +61,7 @@ def read_answers(models: Mapping[str, ConceptModel], pairs: KeptPairs, rows: Seq
             parts = [number for number in parts if present[place, number]]
             answer = PUT_IN if parts == [added] else TAKEN_OUT if removed in parts else OTHER
             options = "\n".join(names[number].partition("::")[2] for number in parts) or "none"
-            text = f"{readable(group)}:\n{names[removed].partition('::')[2]}\n→ {new}"
+            text = f"{readable_name(group)}:\n{names[removed].partition('::')[2]}\n→ {new}"
             answers.append((place, text, model, options, answer))
     return pd.DataFrame(answers, columns=["place", "substitution", "model", "options", "answer"])
 

@@ -8,6 +8,7 @@ from collections.abc import Hashable, Mapping, Sequence
 import pandas as pd
 from matplotlib.figure import Figure
 
+from captum_concepts._support.shown import readable_name
 from quantus_concepts.comparison import compare
 from quantus_concepts.metrics.streaming.vision_language import WITH_NONE, WITHOUT_NONE
 from quantus_concepts.studies._kit.comparisons import (
@@ -20,7 +21,7 @@ from quantus_concepts.studies._kit.comparisons import (
 )
 from quantus_concepts.studies._kit.comparisons import READING as DIFFERENCES
 from quantus_concepts.studies._kit.plots import INK, PALETTE, WIDTH, dots, lines
-from quantus_concepts.studies._kit.report import Picture, Report, Section, Table, Verdict, percent, readable
+from quantus_concepts.studies._kit.report import Picture, Report, Section, Table, Verdict, percent
 from quantus_concepts.studies._kit.results import PAPER, load_paper, names, one, over_seeds, pick, with_random_range
 from quantus_concepts.studies.substitution import kinds
 from quantus_concepts.studies.substitution.gallery import Gallery, draw_gallery
@@ -289,7 +290,7 @@ def encoders_table(rows: pd.DataFrame, published: bool) -> Table:
 def item_table(rows: pd.DataFrame, kind: str, metric: str) -> Table:
     """Return S+ or S- by attribute, group or class: one model of each kind, trained with hard labels per class."""
     cells = pick(rows, item_kind=kind, metric=metric)
-    cells = cells.assign(item=cells["item"].map(str if kind == "class" else readable)).replace({"model": SHORT})
+    cells = cells.assign(item=cells["item"].map(str if kind == "class" else readable_name)).replace({"model": SHORT})
     cells = arrange(cells, model=[*SHORT.values()])
     title, name = f"{SIGNS[metric]} by {kind}", f"{kind}-{FILES[metric]}"
     return Table(name, title, cells, ["item"], ["model"], caption="In %; hard labels per class.")
