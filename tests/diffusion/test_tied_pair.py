@@ -100,13 +100,6 @@ def test_several_pairs_are_those_of_each_alone(pipeline: Any) -> None:
         torch.testing.assert_close(both.guide[k : k + 1], alone.guide)
 
 
-def test_several_images_a_prompt(stable: Any) -> None:
-    pair = tied_pair(stable, *PROMPTS, 1.0, num_images_per_prompt=2, **SIZE)
-    assert len(pair.reference) == 2
-    assert torch.equal(pair.reference, pair.guide)
-    assert not torch.equal(pair.reference[0], pair.reference[1])
-
-
 def test_the_pipeline_gets_its_scheduler_back(pipeline: Any) -> None:
     scheduler, config, state = pipeline.scheduler, dict(pipeline.config), str(vars(pipeline.scheduler))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 import torch
@@ -99,7 +99,7 @@ class ComposedDataset(Dataset[ComposedSample], ABC):
     view: str
     split: str
     image_size: int
-    transform: Callable[[Tensor], Any] | None
+    transform: Callable[[Tensor], Tensor] | None
 
     def __len__(self) -> int:
         return len(self.object_labels)

@@ -145,10 +145,6 @@ class SUB(Dataset[SUBSample]):
         warn_user(f"The images of {printable(root)} are licensed {shorten(self.licence)}.")
         self.attribute_names = [name.replace(SEPARATOR, OFFICIAL) for name in names.attributes]
         self.bird_names = list(names.birds)
-        for kind, names_in_files, column in (("attributes", self.attribute_names, 0), ("birds", self.bird_names, 1)):
-            if unused := sorted(set(range(len(names_in_files))) - set(labels[:, column].tolist())):
-                text = shorten(", ".join(names_in_files[place] for place in unused))
-                warn_user(f"No image has these {kind}, which the files name: {text}.")
         recipes = np.unique(labels, axis=0, return_inverse=True)[1].ravel()
         if per_pair is not None:
             chosen = np.flatnonzero(_number_in(recipes) < per_pair)
