@@ -97,10 +97,10 @@ def scorer_file(path: Path, **claims: object) -> Path:
 @pytest.mark.parametrize(
     ("claims", "message"),
     {
-        "dim": ({"dim": 10**9}, "dim 1000000000"),
-        "questions": ({"questions": ["Q1"] * 10**6}, "1000000 questions"),
-        "hidden": ({"hidden": [30_000, 30_000]}, "[30000, 30000] hidden"),
-        "settings": ({"settings": [1]}, "settings is a list"),
+        "dim": ({"dim": 10**9}, "for (1, 5, 1000000002)"),
+        "questions": ({"questions": ["Q1"] * 10**6}, "for (1000000, 5, 6)"),
+        "hidden": ({"hidden": [30_000, 30_000]}, "for (1, 30000, 6)"),
+        "settings": ({"settings": [1]}, ""),
         "deep": ({"metadata": "[" * 100_000}, "nested too deep"),
     }.values(),
     ids=lambda value: value if isinstance(value, str) else "",
