@@ -128,10 +128,10 @@ if version_name := os.environ.get("DOCS_VERSION"):
     }
 html_sidebars = {
     "index": [],
-    "which-metric": [],
-    "limits": [],
     "installing": [],
     "gallery": [],
+    "faq": [],
+    "about": [],
 }
 
 copybutton_prompt_text = r">>> |\.\.\. |\$ "

@@ -106,7 +106,7 @@ def test_bad_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         scored(tmp_path, engine="dask")
     monkeypatch.setitem(sys.modules, "ray", None)
     monkeypatch.setattr("captum_concepts._support.lazy.find_spec", lambda name: None)
-    with pytest.raises(ImportError, match=r"ray: python -m pip install 'quantus-concepts\[ray\]'"):
+    with pytest.raises(ImportError, match=r"ray: python -m pip install '\.\[ray\]'"):
         scored(tmp_path, engine="ray")
     assert not (tmp_path / "out").exists()
     assert len(scored(tmp_path)) == len(STARTS)

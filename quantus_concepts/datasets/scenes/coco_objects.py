@@ -24,6 +24,7 @@ from captum_concepts._support.checks import (
 )
 from captum_concepts._support.files import read_json, reason_of
 from captum_concepts._support.images import image_head, load_pixels, turn_upright
+from captum_concepts._support.lazy import check_extra
 from captum_concepts._support.running import warn_user
 from quantus_concepts.datasets.folders import check_there, inside, list_some
 from quantus_concepts.datasets.scenes.sources import Cutout, ObjectSource, cut_out
@@ -38,9 +39,9 @@ _BAND = 1 << 20
 class COCOObjects(ObjectSource):
     """Objects of COCO, or of any data set annotated in its format.
 
-    Polygons need no further package; run-length encoded masks need pycocotools (``pip install
-    "quantus-concepts[coco]"``). Crowds (``iscrowd``) are left out. The annotation file is read once, photographs when
-    accessed. Objects are in the order of the classes, then of the numbers of the photographs and the annotations.
+    Polygons need no further package; run-length encoded masks need pycocotools (the extra ``coco``). Crowds
+    (``iscrowd``) are left out. The annotation file is read once, photographs when accessed. Objects are in the order of
+    the classes, then of the numbers of the photographs and the annotations.
 
     The authors' release takes, from each photograph, the largest object of a class, whatever its size; so do the
     defaults here, but for objects of less than 1 % of the photograph, which would have to be magnified.
@@ -288,13 +289,8 @@ def _run_lengths(segmentation: dict[str, Any], size: tuple[int, int]) -> Any:
 
 
 def _coco() -> Any:
-    try:
-        return importlib.import_module("pycocotools.mask")
-    except ImportError as error:
-        raise ImportError(
-            "Run-length encoded masks need pycocotools, which is not installed: "
-            'pip install "quantus-concepts[coco]" (or pip install pycocotools).'
-        ) from error
+    check_extra("pycocotools", "coco", "A run-length encoded mask")
+    return importlib.import_module("pycocotools.mask")
 
 
 @contextmanager

@@ -34,6 +34,7 @@ from captum_concepts._support.files import (
     write_atomically,
 )
 from captum_concepts._support.images import FORMATS, MAX_PIXELS
+from captum_concepts._support.lazy import check_extra
 from captum_concepts._support.progress import progress
 
 if TYPE_CHECKING:
@@ -75,12 +76,8 @@ class Place(NamedTuple):
 
 def arrow(module: str = "pyarrow") -> ModuleType:
     """Import a module of the package that reads Parquet, or say how to get it."""
-    try:
-        return importlib.import_module(module)
-    except ImportError:
-        raise ValueError(
-            "Parquet files need the package pyarrow: python -m pip install 'quantus-concepts[sub]'."
-        ) from None
+    check_extra("pyarrow", "sub", "A Parquet file")
+    return importlib.import_module(module)
 
 
 def find_files(root: str | Path) -> list[Path]:

@@ -210,7 +210,7 @@ def test_run_lengths_without_pycocotools(files, monkeypatch):
     files.change(11, segmentation={"counts": "abc", "size": [HEIGHT, WIDTH]})
     monkeypatch.setitem(sys.modules, "pycocotools", None)
     monkeypatch.setitem(sys.modules, "pycocotools.mask", None)
-    with pytest.raises(ImportError, match=r'pip install "quantus-concepts\[coco\]"'):
+    with pytest.raises(ImportError, match=r"pip install '\.\[coco\]'"):
         files.open()
 
 

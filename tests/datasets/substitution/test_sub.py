@@ -200,8 +200,8 @@ def test_unknown_names_are_refused_with_the_nearest(tmp_path: Path, cub: CUB200)
 
 
 def test_a_missing_package_is_named(release: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "pyarrow.parquet", None)
-    with pytest.raises(ValueError, match=r"need the package pyarrow: python -m pip install 'quantus-concepts\[sub\]'"):
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
+    with pytest.raises(ValueError, match=r"needs the package pyarrow: python -m pip install '\.\[sub\]'"):
         SUB(release)
 
 
