@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,9 +17,17 @@ from captum_concepts.backbones.pooling import Pooling
 MAX_PLACES = 50_000
 
 
+class Activations(NamedTuple):
+    """Places of maps (n, d), embeddings (N, d), and of which image each place is (n,)."""
+
+    places: Tensor
+    embeddings: Tensor
+    images: Tensor
+
+
 @torch.no_grad()
-def activations(features: nn.Module, pooling: Pooling, images: Any, batch_size: int) -> tuple[Tensor, Tensor]:
-    """Return places of the maps (n, d) and embeddings (N, d) of images, or of the batches of a loader."""
+def activations(features: nn.Module, pooling: Pooling, images: Any, batch_size: int) -> Activations:
+    """Return the activations of images, or of the batches of a loader."""
     in_memory = isinstance(images, Tensor | np.ndarray)
     batches = to_tensor("images", images).split(batch_size) if in_memory else images
     places, embeddings = [], []
@@ -32,8 +40,12 @@ def activations(features: nn.Module, pooling: Pooling, images: Any, batch_size: 
             embeddings.append(pooling(output, None).float().cpu())
     if not embeddings:
         raise ValueError("Expected argument `images` to hold at least one image but it is empty.")
-    all_places = torch.cat(places)
-    return all_places[:: max(1, -(-len(all_places) // MAX_PLACES))], torch.cat(embeddings)
+    all_places, all_embeddings = torch.cat(places), torch.cat(embeddings)
+    counts = torch.tensor([len(part) // len(rows) for part, rows in zip(places, embeddings, strict=True)])
+    sizes = torch.tensor([len(rows) for rows in embeddings])
+    owners = torch.arange(len(all_embeddings)).repeat_interleave(counts.repeat_interleave(sizes))
+    stride = max(1, -(-len(all_places) // MAX_PLACES))
+    return Activations(all_places[::stride], all_embeddings, owners[::stride])
 
 
 def factorise(places: Tensor, n_concepts: int, seed: int) -> Tensor:

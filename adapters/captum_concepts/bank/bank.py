@@ -532,7 +532,7 @@ class ConceptBank:
         """
         check_whole("n_concepts", n_concepts, 1)
         features, pooling = resolve_stages(backbone, pool, maps, "backbone")
-        places, embeddings = activations(features, pooling, images, batch_size)
+        places, embeddings, _ = activations(features, pooling, images, batch_size)
         check_finite_tensor("images", places)
         cavs = nn.functional.normalize(factorise(places, n_concepts, seed), dim=1)
         names = [f"concept {number}" for number in range(1, n_concepts + 1)]
