@@ -6,9 +6,9 @@ python docs/examples/real_discovered.py 10 photographs textures
 import sys
 from pathlib import Path
 
-from imagenet_network import load_photographs, model
+from imagenet_network import MEAN, STD, load_photographs, model
 
-from captum_concepts import ConceptBank, show_top_images
+from captum_concepts import ConceptBank, embed, show_top_images
 from quantus_concepts import plot_discovered, score_discovered
 from quantus_concepts.metrics.discovered import DROP, HALVES
 
@@ -30,10 +30,12 @@ def main(n_concepts: str, *folders: str) -> None:
     for metric in (HALVES, DROP):
         rows = of_concepts[of_concepts["metric"] == metric]
         print(metric, rows.set_index("item")[columns].round(2).to_string(), sep="\n")
-    pictures = images * 0.5 + 0.5
-    for name in bank.names:
+    values = embed(backbone, images.split(32)).features @ bank.cavs.T
+    for name, column in zip(bank.names, values.T, strict=True):
+        shown = images[column.topk(8).indices]
+        pictures = shown * STD[0] + MEAN[0]
         figure, _ = show_top_images(
-            network, images, name, layer="0", bank=bank, pictures=pictures
+            network, shown, name, layer="0", bank=bank, pictures=pictures
         )
         figure.savefig(f"{name}.png", dpi=100)
 

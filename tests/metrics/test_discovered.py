@@ -13,7 +13,8 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
-from captum_concepts import ConceptBank
+from backbone_families import clip_vit
+from captum_concepts import ConceptBank, embed, from_open_clip
 from quantus_concepts import plot_discovered, score_discovered
 from quantus_concepts.functional import bank_stability, delete_concepts, explained_variance
 from untouched import untouched
@@ -223,3 +224,21 @@ def test_plot(table: pd.DataFrame, bank: ConceptBank, tmp_path: Path) -> None:
     assert same[0] is axes[0]
     with pytest.raises(ValueError, match="score_discovered"):
         plot_discovered(table.drop(columns="l"))
+
+
+def test_words_of_a_clip_model_are_scored_by_embeddings() -> None:
+    torch.manual_seed(0)
+    model = clip_vit()
+    images = torch.rand(8, 3, 32, 32, generator=DRAWN)
+
+    def tokenizer(texts: list[str]) -> Tensor:
+        return torch.tensor([[1 + len(text) % 5, 7, 0, 0] for text in texts])
+
+    bank = ConceptBank.from_text(model, tokenizer, ["striped", "furry", "red"])
+    backbone = from_open_clip(model)
+    table = score_discovered(backbone, bank, images, linear(torch.randn(3, 12, generator=DRAWN)))
+    embeddings = embed(backbone, [(images,)]).features
+    variance = explained_variance(embeddings, bank.cavs).item()
+    assert row(table, "explained variance")["value"] == pytest.approx(variance, abs=1e-5)
+    assert row(table, "stability over halves")["reason"].startswith("how the bank was discovered")
+    assert row(table, "predictions kept after deletion", l=0)["value"] == 1
