@@ -33,9 +33,10 @@ AFTER_DELETION, DROP = "predictions kept after deletion", "logit drop"
 #: Values of the column ``baseline``.
 RANDOM_DIRECTIONS, RANDOM_ACTIVATIONS = "random directions", "random activations"
 RANDOM_ORDER, COMPONENTS = "random order", "principal components"
+_UNBOUNDED = (-math.inf, math.inf)
 COLUMNS = ("metric", "baseline", "l", "item", "value", "low", "high", "n", "undefined", "chance", "reason")
 
-#: Activations (n, d) and a seed to directions (L, d).
+#: Places of maps (n, d) and a seed to directions (L, d).
 Discovery = Callable[[Tensor, int], Tensor]
 #: Parts (S, N, r) along a frame (d, r) to predictions (S, N) and logits (S, N) without them.
 Outcome = tuple[Tensor, Tensor]
@@ -81,7 +82,7 @@ def score_discovered(
         (N,) of int: classes in place of those that the network predicts. With the true ones the "predictions kept" are
         accuracies.
     discover : callable, optional
-        From activations (n, d) and a seed to directions (L, d): how the bank was made. Known for a bank of
+        From places of the maps (n, d) and a seed to directions (L, d): how the bank was made. Known for a bank of
         `ConceptBank.from_activations`; without it stability is undefined.
     pool : "mean" or callable
         As in `captum_concepts.PostHocCBM`.
@@ -119,8 +120,8 @@ def score_discovered(
 
     Notes
     -----
-    Activations are the places of the maps if the embedding is their mean, and embeddings otherwise. For deletion,
-    random directions are the bank's own changes, of the same sizes, turned into random directions.
+    The variance is that of the places of the maps if the embedding is their mean, and of embeddings otherwise. For
+    deletion, random directions are the bank's own changes, of the same sizes, turned into random directions.
 
     Examples
     --------
@@ -144,15 +145,13 @@ def score_discovered(
     check_finite_tensor("images", places)
     check_finite_tensor("images", embeddings)
     cavs = bank.cavs.detach().to(embeddings)
-    check_axes(embeddings=(embeddings, "N d"), cavs=(cavs, "L d"))
-    if not pooling.linear:
-        places, owners = embeddings, torch.arange(len(embeddings))
+    check_axes(embeddings=(embeddings, "N d"), places=(places, "n d"), cavs=(cavs, "L d"))
     if discover is None and bank.settings.get("method") == "nmf":
         discover = lambda rows, number: factorise(rows, len(cavs), number)  # noqa: E731
-    data = _Data(places, owners, embeddings, bank.names, seed)
+    data = _Data(places, owners, embeddings, bank.names, seed, of_places=pooling.linear)
     banks = {
         RANDOM_DIRECTIONS: [torch.randn(cavs.shape, generator=data.generator(0, i)) for i in range(n_banks)],
-        RANDOM_ACTIVATIONS: [_draw(places, len(cavs), data.generator(1, i)) for i in range(n_banks)],
+        RANDOM_ACTIVATIONS: [_draw(data.activations, len(cavs), data.generator(1, i)) for i in range(n_banks)],
     }
     rows = [*_stability_rows(data, cavs, discover, banks, n_splits, display_progressbar)]
     rows += _explained_rows(data, cavs, banks)
@@ -168,6 +167,12 @@ class _Data(NamedTuple):
     embeddings: Tensor
     names: list[str]
     seed: int
+    #: Whether embeddings are means of places, which are then the activations that concepts explain.
+    of_places: bool
+
+    @property
+    def activations(self) -> Tensor:
+        return self.places if self.of_places else self.embeddings
 
     def generator(self, *numbers: int) -> torch.Generator:
         state = np.random.SeedSequence([self.seed, *numbers]).generate_state(1, np.uint64)[0]
@@ -263,22 +268,24 @@ def _random_stability(data: _Data, kind: str, number: int, halves: list[Tensor],
 def _explained_rows(data: _Data, cavs: Tensor, banks: dict[str, list[Tensor]]) -> list[dict[str, object]]:
     why = "the activations do not vary"
     chance = min(1.0, len(orthonormal_basis(cavs).T) / cavs.shape[1])
-    value = explained_variance(data.places, cavs)
+    value = explained_variance(data.activations, cavs)
     rows = [_row(EXPLAINED, [value.item()], ends=_ratio_interval(data, cavs), chance=chance, reason=why)]
     for name, draws in banks.items():
-        rows.append(_row(EXPLAINED, [explained_variance(data.places, draw).item() for draw in draws], name, reason=why))
-    best = explained_variance(data.places, _components(data.places, len(cavs))).item()
+        rows.append(
+            _row(EXPLAINED, [explained_variance(data.activations, draw).item() for draw in draws], name, reason=why)
+        )
+    best = explained_variance(data.activations, _components(data.activations, len(cavs))).item()
     return [*rows, _row(EXPLAINED, [best], COMPONENTS, (math.nan, math.nan), reason=why)]
 
 
 def _ratio_interval(data: _Data, cavs: Tensor) -> tuple[float, float]:
     """Return the interval of the explained variance over images, by linearisation of the ratio."""
-    centred = data.places - data.places.mean(0)
+    centred = data.activations - data.activations.mean(0)
     inside = (centred @ orthonormal_basis(cavs)).square().sum(1).double()
     total = centred.square().sum(1).double()
     sums = torch.zeros(2, len(data.embeddings), dtype=torch.float64)
     for row, values in zip(sums, (inside, total), strict=True):
-        row.index_add_(0, data.owners, values)
+        row.index_add_(0, data.owners if data.of_places else torch.arange(len(row)), values)
     ratio = sums[0].sum() / sums[1].sum()
     return interval(ratio + (sums[0] - ratio * sums[1]) / sums[1].mean(), (0.0, 1.0))
 
@@ -332,67 +339,66 @@ def _class_rows(
         return [_row(metric, [math.nan] * n, reason="no `head` was given") for metric in (KEPT, AFTER_DELETION, DROP)]
     classifier = _Classifier(head, data.embeddings, labels)
     centred = data.embeddings - data.embeddings.mean(0)
-    counts = intervention_counts(len(cavs))
+    return _kept_rows(data, centred, cavs, banks, classifier) + _deletion_rows(data, centred, cavs, banks, classifier)
 
-    def alone(directions: Tensor) -> Tensor:
+
+def _kept_rows(
+    data: _Data, centred: Tensor, cavs: Tensor, banks: dict[str, list[Tensor]], classifier: _Classifier
+) -> list[dict[str, object]]:
+    def kept(directions: Tensor) -> Tensor:
         basis = orthonormal_basis(directions)
         rest = centred - (centred @ basis) @ basis.T
         return classifier.without(rest[None], torch.eye(centred.shape[1]))[0][0]
 
-    rows = [_row(KEPT, kept := alone(cavs), ends=classifier.interval(kept, (0.0, 1.0)))]
-    rows += [_row(KEPT, [alone(draw).mean().item() for draw in draws], name) for name, draws in banks.items()]
-    best = alone(_components(data.places, len(cavs)))
-    rows.append(_row(KEPT, best, COMPONENTS, classifier.interval(best, (0.0, 1.0))))
+    own, best = kept(cavs), kept(_components(data.activations, len(cavs)))
+    return [
+        _row(KEPT, own, ends=classifier.interval(own, (0.0, 1.0))),
+        *(_row(KEPT, [kept(draw).mean().item() for draw in draws], name) for name, draws in banks.items()),
+        _row(KEPT, best, COMPONENTS, classifier.interval(best, (0.0, 1.0))),
+    ]
 
-    order = _by_value(centred, cavs)
-    basis = orthonormal_basis(cavs)
+
+def _deletion_rows(
+    data: _Data, centred: Tensor, cavs: Tensor, banks: dict[str, list[Tensor]], classifier: _Classifier
+) -> list[dict[str, object]]:
+    counts, order, basis = intervention_counts(len(cavs)), _by_value(centred, cavs), orthonormal_basis(cavs)
     parts = _removed(centred, cavs, basis, order, counts)
-    before = classifier.without(torch.zeros_like(parts[:1]), basis)[1]
-    n_banks = len(banks[RANDOM_DIRECTIONS])
-
-    def draws_of(name: str) -> Iterator[Outcome]:
-        for i in range(n_banks):
-            generator = data.generator(4, i)
-            if name == RANDOM_ORDER:
-                shuffled = torch.rand(order.shape, generator=generator).argsort(1)
-                yield classifier.without(_removed(centred, cavs, basis, shuffled, counts), basis)
-            elif name == RANDOM_DIRECTIONS:
-                frame = torch.linalg.qr(torch.randn(basis.shape, generator=generator))[0]
-                yield classifier.without(parts, frame)
-            else:
-                draw = banks[name][i]
-                inside = orthonormal_basis(draw)
-                removed = _removed(centred, draw, inside, _by_value(centred, draw), counts)
-                yield classifier.without(removed, inside)
-
-    kept, logits = classifier.without(parts, basis)
-    baselines = {name: [*draws_of(name)] for name in (RANDOM_DIRECTIONS, RANDOM_ACTIVATIONS, RANDOM_ORDER)}
+    baselines: dict[str, list[Outcome]] = {RANDOM_DIRECTIONS: [], RANDOM_ACTIVATIONS: [], RANDOM_ORDER: []}
+    for i, draw in enumerate(banks[RANDOM_ACTIVATIONS]):
+        frame = torch.linalg.qr(torch.randn(basis.shape, generator=data.generator(4, i)))[0]
+        baselines[RANDOM_DIRECTIONS].append(classifier.without(parts, frame))
+        inside = orthonormal_basis(draw)
+        removed = _removed(centred, draw, inside, _by_value(centred, draw), counts)
+        baselines[RANDOM_ACTIVATIONS].append(classifier.without(removed, inside))
+        shuffled = torch.rand(order.shape, generator=data.generator(5, i)).argsort(1)
+        shuffled_parts = _removed(centred, cavs, basis, shuffled, counts)
+        baselines[RANDOM_ORDER].append(classifier.without(shuffled_parts, basis))
+    own = classifier.without(parts, basis)
+    # Nothing is removed at the first count.
+    before = own[1][0]
+    curves, drops = [], []
     for s, l in enumerate(counts):  # noqa: E741
-        rows.append(_row(AFTER_DELETION, kept[s], l=l, ends=classifier.interval(kept[s], (0.0, 1.0))))
+        kept, drop = own[0][s], before - own[1][s]
+        curves.append(_row(AFTER_DELETION, kept, l=l, ends=classifier.interval(kept, (0.0, 1.0))))
+        drops.append(_row(DROP, drop, l=l, ends=classifier.interval(drop, _UNBOUNDED)))
         for name, outcomes in baselines.items():
-            rows.append(_row(AFTER_DELETION, [k[s].mean().item() for k, _ in outcomes], name, l=l))
-    for s, l in enumerate(counts):  # noqa: E741
-        drop = before[0] - logits[s]
-        rows.append(_row(DROP, drop, l=l, ends=classifier.interval(drop, (-math.inf, math.inf))))
-        for name, outcomes in baselines.items():
-            rows.append(_row(DROP, [(before[0] - v[s]).mean().item() for _, v in outcomes], name, l=l))
+            curves.append(_row(AFTER_DELETION, [kept[s].mean().item() for kept, _ in outcomes], name, l=l))
+            drops.append(_row(DROP, [(before - logits[s]).mean().item() for _, logits in outcomes], name, l=l))
     single = counts.index(1)
-    for j, item in enumerate(data.names):
-        shown = order[:, 0] == j
-        drop = (before[0] - logits[single])[shown]
-        why = "it is the strongest concept of no image"
-        rows.append(
-            _row(
-                DROP,
-                drop if len(drop) else [math.nan],
-                l=1,
-                item=item,
-                ends=interval(drop, (-math.inf, math.inf)),
-                reason=why,
-            )
-        )
-        turned = [(before[0] - v[single])[shown].mean().item() for _, v in baselines[RANDOM_DIRECTIONS]]
-        rows.append(_row(DROP, turned, RANDOM_DIRECTIONS, l=1, item=item, reason=why))
+    drop = before - own[1][single]
+    turned = torch.stack([before - logits[single] for _, logits in baselines[RANDOM_DIRECTIONS]])
+    return curves + drops + _concept_rows(data.names, order[:, 0], drop, turned)
+
+
+def _concept_rows(names: list[str], strongest: Tensor, drop: Tensor, turned: Tensor) -> list[dict[str, object]]:
+    """Return the logit drop of each concept over the images in which it is the strongest, (N,) and random (n, N)."""
+    rows, why = [], "it is the strongest concept of no image"
+    for j, item in enumerate(names):
+        own = drop[strongest == j]
+        ends = interval(own, _UNBOUNDED)
+        rows.append(_row(DROP, own, l=1, item=item, ends=ends, reason=why))
+        draws = turned[:, strongest == j].mean(1)
+        rows.append(_row(DROP, draws, RANDOM_DIRECTIONS, l=1, item=item, reason=why))
     return rows
 
 

@@ -195,6 +195,8 @@ def test_undefined_with_a_reason(bank: ConceptBank) -> None:
     assert row(table, "explained variance")["value"] > 0.95
     same = score_discovered(Given(), words, IMAGES[:1].mean((2, 3), keepdim=True).expand(5, -1, -1, -1))
     assert row(same, "explained variance")["reason"] == "the activations do not vary"
+    single = score_discovered(Given(), bank, IMAGES[:1])
+    assert row(single, "stability over halves")["reason"] == "there are no two halves of one image"
     # A concept that is nowhere the strongest.
     weak = ConceptBank(torch.cat([PLANTED, -PLANTED.sum(0, keepdim=True)]))
     nowhere = row(score_discovered(Given(), weak, IMAGES, linear(PLANTED)), "logit drop", item="concept 4")
