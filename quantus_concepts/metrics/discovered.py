@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from captum_concepts import Backbone, ConceptBank
-from captum_concepts._support.checks import check_axes, check_finite_tensor, check_module, check_whole
+from captum_concepts._support.checks import check_axes, check_finite, check_module, check_whole
 from captum_concepts._support.progress import progress
 from captum_concepts._support.running import evaluation_mode, tensor_output, to_model
 from captum_concepts.backbones.pooling import Maps, Pool, resolve_stages
@@ -45,7 +45,7 @@ Outcome = tuple[Tensor, Tensor]
 def score_discovered(
     backbone: nn.Module | Backbone,
     bank: ConceptBank,
-    images: Tensor | Numbers | Iterable[Tensor],
+    images: Tensor | np.ndarray | Iterable[Tensor],
     head: nn.Module | None = None,
     *,
     labels: Numbers | None = None,
@@ -142,8 +142,8 @@ def score_discovered(
         check_module("head", head)
     features, pooling = resolve_stages(backbone, pool, maps, "backbone")
     places, embeddings, owners = activations(features, pooling, images, batch_size)
-    check_finite_tensor("images", places)
-    check_finite_tensor("images", embeddings)
+    check_finite("images", places)
+    check_finite("images", embeddings)
     cavs = bank.cavs.detach().to(embeddings)
     check_axes(embeddings=(embeddings, "N d"), places=(places, "n d"), cavs=(cavs, "L d"))
     if discover is None and bank.settings.get("method") == "nmf":
@@ -303,7 +303,7 @@ class _Classifier:
         self.head, self.linear, self.embeddings = head, linear_part(head), embeddings
         logits = self.logits(embeddings)
         check_axes(embeddings=(embeddings, "N d"), logits=(logits, "N K"))
-        check_finite_tensor("head", logits)
+        check_finite("head", logits)
         self.start = logits
         self.labels = logits.argmax(1) if labels is None else to_classes("labels", labels).cpu()
         check_axes(embeddings=(embeddings, "N d"), labels=(self.labels, "N"))
