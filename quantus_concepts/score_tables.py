@@ -1,18 +1,14 @@
-"""Score tables where people look: Markdown to paste, CSV that reads back equal, numbers for a tracker of runs."""
+"""Score tables where people look: Markdown to paste, numbers for a tracker of runs."""
 
 from __future__ import annotations
 
-import csv
 import itertools
-import math
-import os
 import re
-from pathlib import Path
 
 import pandas as pd
 
-from captum_concepts._support.checks import check_choice, check_path
-from captum_concepts._support.files import check_plain_file, printable, shorten
+from captum_concepts._support.checks import check_choice
+from captum_concepts._support.files import printable
 from quantus_concepts.metrics.concepts.names import INTERVENED
 from quantus_concepts.metrics.host.model import RANDOM_BANKS
 
@@ -22,12 +18,6 @@ NUMBERS = (
     "value", "low", "high", "n", "undefined", "chance", "control", "control_low", "control_high", "control_coverage",
     "unconverged",
 )  # fmt: skip
-#: Columns of names, which may look like numbers; and those that are names where another column is.
-NAMES = frozenset(
-    {"method", "metric", "reason", "call", "model", "explanation", "baseline", "set", "item_kind", "item"}
-    | {"modality", "class"}
-)
-NAMES_BESIDE = {"modality": ("label",), "class": ("added", "removed", "predicted")}
 #: Letters of the parts of a key, of which MLflow takes 250 in all.
 _LONGEST_NAME, _LONGEST_KEY = 60, 160
 
@@ -78,52 +68,6 @@ def to_markdown(table: pd.DataFrame, digits: int = 3) -> str:
     ]
     columns = [_pad_cells(*_cells(table, place, digits)) for place in columns_to_write]
     return "".join(f"| {' | '.join(row)} |\n" for row in zip(*columns, strict=True))
-
-
-def read_scores(path: str | os.PathLike[str]) -> pd.DataFrame:
-    """Read a score table that pandas' ``table.to_csv(path, index=False)`` wrote: the same rows, types and NaN.
-
-    `pandas.read_csv` alone takes an empty reason, and a method named "NA", for NaN, and names of digits for numbers.
-
-    Parameters
-    ----------
-    path : path
-        Path of the CSV file.
-
-    Returns
-    -------
-    DataFrame
-        As it was written.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such file.
-    ValueError
-        If it is no CSV file with a head, has a row longer or shorter than the head or two columns of one name, or a
-        column of scores holds something else than numbers.
-
-    Examples
-    --------
-    >>> from quantus_concepts import read_scores, summarise
-    >>> summary = summarise({"NA": {"CEM": [1.0, float("nan")]}}, {"CEM": None})
-    >>> summary.to_csv("summary.csv", index=False)
-    >>> read_scores("summary.csv").equals(summary)
-    True
-    """
-    file = check_path("path", path)
-    if not file.exists():
-        raise FileNotFoundError(f"There is no table {file}.")
-    check_plain_file(file, "The table")
-    try:
-        head, rows = _read_rows(file)
-    except (ValueError, csv.Error) as error:
-        raise ValueError(f"{file} is no CSV file of scores: {shorten(error)}.") from error
-    texts = pd.DataFrame(rows, columns=head, dtype=str)
-    # The index, where it was written after all.
-    texts = texts.drop(columns="", errors="ignore")
-    names = NAMES.union(*(further for column, further in NAMES_BESIDE.items() if column in texts))
-    return pd.DataFrame({name: texts[name] if name in names else _numbers(file, texts[name]) for name in texts})
 
 
 def summary_metrics(table: pd.DataFrame, only: str = "headline") -> dict[str, float]:
@@ -216,23 +160,6 @@ def _headline(table: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _read_rows(file: Path) -> tuple[list[str], list[list[str]]]:
-    """Return the head and the rows of a CSV file; a ValueError where they do not fit each other."""
-    with file.open(newline="", encoding="utf-8-sig") as stream:
-        lines = csv.reader(stream, strict=True)
-        head = next(lines, [])
-        if len({*head}) != len(head) or not head:
-            raise ValueError(f"its head, {head}, does not name each column differently")
-        if len(head) == 1 and re.search(r"[;\t| ]", head[0]):
-            raise ValueError("its columns are not separated by commas")
-        rows = []
-        for row in filter(None, lines):
-            if len(row) != len(head):
-                raise ValueError(f"line {lines.line_num} has {len(row)} cells, expected {len(head)} as in the head")
-            rows.append(row)
-    return head, rows
-
-
 def _has_content(column: pd.Series) -> bool:
     return bool((column.notna() & (column.astype(str) != "")).any())
 
@@ -274,21 +201,6 @@ def _round_text(number: float, digits: int) -> str:
 def _escape(name: object) -> str:
     """Return a name that Markdown shows as it is, on one line."""
     return re.sub(r"([\\`*|<\[])", r"\\\1", printable(" ".join(str(name).split())))
-
-
-def _numbers(file: Path, texts: pd.Series) -> pd.Series:
-    """Return a column in its type: whole numbers, floats, bools, or texts in columns that hold no scores."""
-    values = [text for text in texts if text]
-    if values and set(values) <= {"True", "False"}:
-        return texts == "True"
-    try:
-        if len(values) == len(texts) and all(re.fullmatch(r"-?\d+", text) for text in values):
-            return texts.map(int).astype("int64")
-        return texts.map(lambda text: float(text) if text else math.nan).astype("float64")
-    except ValueError as error:
-        if texts.name in NUMBERS:
-            raise ValueError(f"{file} has {shorten(error)} in the column {texts.name}, which holds numbers.") from error
-        return texts
 
 
 def _key(name: str, value: float | str) -> str:

@@ -60,7 +60,6 @@ def summarise(
     --------
     plot_summary : Draws it.
     to_markdown : Writes it as a Markdown table; ``summary.to_csv(path, index=False)`` as CSV.
-    read_scores : Reads that CSV.
     summary_metrics : Flattens it for MLflow or Weights & Biases.
 
     Examples

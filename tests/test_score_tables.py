@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from metric_inputs import CLASSES, IMAGES, LABELS, MODEL, TRUTH
-from quantus_concepts import CEM, read_scores, score_concepts, summarise, summary_metrics, to_markdown
+from quantus_concepts import CEM, score_concepts, summarise, summary_metrics, to_markdown
 from quantus_concepts.metrics.streaming.api import score_substitutions
 from tiny_models import N_CLASSES, N_CONCEPTS, SharingConceptModel
 
@@ -84,32 +84,6 @@ def test_markdown_keeps_names_in_their_cells(tables: dict[str, pd.DataFrame]) ->
         bars = {line.replace("\\\\", "").replace("\\|", "").count("|") for line in lines}
         assert len(bars) == 1
         assert not any("<b>" in line.replace("\\<", "") for line in lines)
-
-
-def test_csv_reads_back_equal(summary: pd.DataFrame, tables: dict[str, pd.DataFrame], tmp_path: Path) -> None:
-    path = tmp_path / "scores.csv"
-    for name, table in {"summary": summary, **tables}.items():
-        table.to_csv(path, index=False)
-        pd.testing.assert_frame_equal(read_scores(path), table.reset_index(drop=True), check_exact=True, obj=name)
-    # The index, written after all, is none of the scores.
-    summary.to_csv(path)
-    pd.testing.assert_frame_equal(read_scores(path), summary, check_exact=True)
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"method,value\na,1,2\n", "line 2 has 3 cells, expected 2"),
-        (b"method,value\na,1\nb\n", "line 3 has 1 cells, expected 2"),
-        (b"method;value\na;1\n", "columns are not separated by commas"),
-        (b"value,value\n1,2\n", "does not name each column differently"),
-    ],
-)
-def test_rows_and_columns_that_do_not_fit(content: bytes, message: str, tmp_path: Path) -> None:
-    path = tmp_path / "scores.csv"
-    path.write_bytes(content)
-    with pytest.raises(ValueError, match=f"scores.csv is no CSV file of scores: .*{message}"):
-        read_scores(path)
 
 
 def test_metrics_by_hand(summary: pd.DataFrame) -> None:
@@ -202,5 +176,3 @@ def test_what_is_empty_or_not_there_is_refused(summary: pd.DataFrame) -> None:
             write(summary[:0])
     with pytest.raises(ValueError, match="`table` to have a column `value`"):
         summary_metrics(summary.drop(columns="value"))
-    with pytest.raises(FileNotFoundError, match=r"no table nowhere\.csv"):
-        read_scores("nowhere.csv")

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from captum_concepts._support.checks import check_choice, check_range, check_whole, find_names
-from captum_concepts._support.shown import describe, one_line, sample_html
+from captum_concepts._support.shown import describe, one_line
 
 SPLITS = ("train", "test")
 
@@ -84,9 +84,6 @@ class ConceptSample(NamedTuple):
 
     def __repr__(self) -> str:
         return one_line(self)
-
-    def _repr_html_(self) -> str:
-        return sample_html(self, "image")
 
 
 class ConceptDataset(Dataset[ConceptSample], ABC):

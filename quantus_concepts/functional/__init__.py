@@ -1,14 +1,17 @@
 """The papers' mathematics on tensors: no models, no files, any device."""
 
 from captum_concepts.tcav.p_values import adjust_p_values as adjust_p_values
+from quantus_concepts.functional.bank_stability import bank_stability
 from quantus_concepts.functional.cem import cem
 from quantus_concepts.functional.cem_gain import cem_gain, class_recital, commonest_concept
 from quantus_concepts.functional.cgim import ClassMeans, cgim, cgim_reasons
 from quantus_concepts.functional.clm import clm
 from quantus_concepts.functional.concept_attribution import concept_attribution, random_masks
+from quantus_concepts.functional.concept_deletion import delete_concepts
 from quantus_concepts.functional.contrast import idr, iir, mcs, perturbation
 from quantus_concepts.functional.differences import Difference, cgim_difference, paired_difference
 from quantus_concepts.functional.discoveries import Discoveries, find_discoveries
+from quantus_concepts.functional.explained_variance import explained_variance
 from quantus_concepts.functional.faithfulness import FaithfulnessScores, faithfulness, relevance_ranks
 from quantus_concepts.functional.intervals import baseline_range, interval
 from quantus_concepts.functional.interventions import intervene_values, intervention_counts, intervention_ranks
@@ -42,6 +45,7 @@ __all__ = [
     "RelativeContrast",
     "SubstitutionScores",
     "adjust_p_values",
+    "bank_stability",
     "baseline_range",
     "cem",
     "cem_gain",
@@ -52,6 +56,8 @@ __all__ = [
     "clm",
     "commonest_concept",
     "concept_attribution",
+    "delete_concepts",
+    "explained_variance",
     "faithfulness",
     "find_discoveries",
     "group_choice",

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from quantus_concepts.metrics.contrast.premises import Limits, Premise, PremiseCheck, check_premise
     from quantus_concepts.metrics.contrast.regions import RegionAttributions, Subject, attribute_regions
     from quantus_concepts.metrics.contrast.scores import score_contrasts, score_relative
+    from quantus_concepts.metrics.discovered import score_discovered
+    from quantus_concepts.metrics.discovered_plot import plot_discovered
     from quantus_concepts.metrics.faithfulness import Faithfulness
     from quantus_concepts.metrics.host.model import shared_passes
     from quantus_concepts.metrics.pasta.explanation_scores import score_explanations
@@ -56,9 +58,11 @@ __all__ = [
     "concept_state",
     "intervention_curve",
     "optimise_patch",
+    "plot_discovered",
     "plot_interventions",
     "score_concepts",
     "score_contrasts",
+    "score_discovered",
     "score_explanations",
     "score_ranges",
     "score_relative",

@@ -247,10 +247,6 @@ def check_finite(name: str, value: object) -> None:
         )
 
 
-# The name goes with its last caller.
-check_finite_tensor = check_finite
-
-
 def check_binary(name: str, value: object) -> None:
     """Raise unless every entry is 0 or 1."""
     array = to_array(name, value)

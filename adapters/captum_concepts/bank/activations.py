@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -34,7 +34,7 @@ def fit_activations(
     """Factorise the activations of images into directions, with boundaries through the mean embedding."""
     check_whole("n_concepts", n_concepts, 1)
     features, pooling = resolve_stages(backbone, pool, maps, "backbone")
-    places, embeddings = activations(features, pooling, images, batch_size)
+    places, embeddings, _ = activations(features, pooling, images, batch_size)
     check_finite("images", places)
     cavs = nn.functional.normalize(factorise(places, n_concepts, seed), dim=1)
     names = [f"concept {number}" for number in range(1, n_concepts + 1)]
@@ -42,11 +42,19 @@ def fit_activations(
     return BankContents({"cavs": cavs, "intercepts": -cavs @ embeddings.mean(0)}, names, settings)
 
 
+class Activations(NamedTuple):
+    """Places of maps (n, d), embeddings (N, d), and of which image each place is (n,)."""
+
+    places: Tensor
+    embeddings: Tensor
+    images: Tensor
+
+
 @torch.no_grad()
 def activations(
     features: nn.Module, pooling: Pooling, images: Tensor | np.ndarray | Iterable[Any], batch_size: int
-) -> tuple[Tensor, Tensor]:
-    """Return places of the maps (n, d) and embeddings (N, d) of images, or of the batches of a loader."""
+) -> Activations:
+    """Return the activations of images, or of the batches of a loader."""
     in_memory = isinstance(images, Tensor | np.ndarray)
     batches = to_tensor("images", images).split(batch_size) if in_memory else images
     places, embeddings = [], []
@@ -59,8 +67,12 @@ def activations(
             embeddings.append(pooling(output, None).float().cpu())
     if not embeddings:
         raise ValueError("Expected argument `images` to hold at least one image but it is empty.")
-    all_places = torch.cat(places)
-    return all_places[:: max(1, -(-len(all_places) // MAX_PLACES))], torch.cat(embeddings)
+    all_places, all_embeddings = torch.cat(places), torch.cat(embeddings)
+    counts = torch.tensor([len(part) // len(rows) for part, rows in zip(places, embeddings, strict=True)])
+    sizes = torch.tensor([len(rows) for rows in embeddings])
+    owners = torch.arange(len(all_embeddings)).repeat_interleave(counts.repeat_interleave(sizes))
+    stride = max(1, -(-len(all_places) // MAX_PLACES))
+    return Activations(all_places[::stride], all_embeddings, owners[::stride])
 
 
 def factorise(places: Tensor, n_concepts: int, seed: int) -> Tensor:

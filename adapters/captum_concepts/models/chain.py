@@ -23,7 +23,6 @@ from captum_concepts._support.running import (
     to_model,
     without_autocast,
 )
-from captum_concepts._support.shown import chain_html
 from captum_concepts.backbones.embedding import Batch, Embeddings, embed_batches
 from captum_concepts.backbones.pooling import Concepts, Pooling, check_concepts, project_maps
 from captum_concepts.bank.files import P_VALUES, TENSORS
@@ -300,9 +299,6 @@ class ConceptChain(nn.Module, ABC):
         if concepts is not None:
             check_concepts(concepts, len(images), self.n_concepts())
         return self.maps_from_features(self.features(images), concepts)
-
-    def _repr_html_(self) -> str:
-        return chain_html(self, linear_part(self.head))
 
     def forward(self, images: Tensor) -> Tensor:
         """Return class logits (N, K) of images (N, C, H, W)."""

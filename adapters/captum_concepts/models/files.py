@@ -20,7 +20,7 @@ from captum_concepts.backbones.pooling import Pooling
 from captum_concepts.bank.bank import ConceptBank
 from captum_concepts.bank.files import P_VALUES, TENSORS, check_kind_of_file, read_tensors, settings_json
 from captum_concepts.models.chain import VALUES, check_class_names
-from captum_concepts.models.plain_layers import build_layers, check_finite_tensors, describe_layers
+from captum_concepts.models.plain_layers import build_layers, check_finites, describe_layers
 from captum_concepts.models.random_banks import RandomBank, stack_banks, unstack_banks
 
 _VERSION = "1"
@@ -167,7 +167,7 @@ def _unpack(model: dict[str, Any], tensors: dict[str, Tensor], kind: str) -> Mod
         residual = build_layers(model["residual"], _below("residual.", tensors), width, "residual")
     names = model.get("class_names")
     stacked = _below("random.", tensors)
-    check_finite_tensors(stacked)
+    check_finites(stacked)
     banks = unstack_banks(stacked, n_concepts, width) if stacked else ()
     names = None if names is None else check_class_names(names, head)
     return ModelContents(bank, head, model["values"], facts, residual, names, banks)

@@ -50,7 +50,7 @@ def _describe(layer: nn.Module, name: str) -> dict[str, object]:
 def build_layers(described: Layers, tensors: Mapping[str, Tensor], width: int, name: str) -> nn.Module:
     """Build the module that `describe_layers` has described, which takes rows of `width`; raise if it does not fit."""
     try:
-        check_finite_tensors(tensors)
+        check_finites(tensors)
         # The meta device draws nothing and takes no memory, also for the huge sizes of a damaged file.
         with torch.device("meta"), torch.no_grad():
             module = nn.Sequential(*map(_build, described)) if isinstance(described, list) else _build(described)
@@ -72,7 +72,7 @@ def _build(described: Mapping[str, object]) -> nn.Module:
     return layer
 
 
-def check_finite_tensors(tensors: Mapping[str, Tensor]) -> None:
+def check_finites(tensors: Mapping[str, Tensor]) -> None:
     """Raise where a tensor of a file holds NaN or infinity."""
     for name, tensor in tensors.items():
         if not tensor.isfinite().all():

@@ -17,7 +17,7 @@ from torch.utils.data import Dataset
 from captum_concepts._support.checks import check_choice, check_index, check_whole
 from captum_concepts._support.files import printable, shorten
 from captum_concepts._support.running import warn_user
-from captum_concepts._support.shown import one_line, sample_html
+from captum_concepts._support.shown import one_line
 from quantus_concepts.datasets.base import ConceptDataset
 from quantus_concepts.datasets.substitution.sub_files import (
     LICENCE,
@@ -54,9 +54,6 @@ class SUBSample(NamedTuple):
 
     def __repr__(self) -> str:
         return one_line(self)
-
-    def _repr_html_(self) -> str:
-        return sample_html(self, "image")
 
 
 class SUB(Dataset[SUBSample]):

@@ -156,7 +156,7 @@ def test_painted_birds_of_each_seed_are_those_of_the_small_network():
         f"{FOLDER} --backbone first.py:network --backbone small": "`--backbone small` to be the first",
         f"{FOLDER} --backbone first.py:network --model models.py:wide": "`--model` wide.* 3 concepts .* has 4 and 2",
         f"{FOLDER} --backbone first.py:network --model network.py:model": "`--model` to be a concept model",
-        f"{FOLDER} --backbone first.py:network --model models.py:joined": "no function 'joined'",
+        f"{FOLDER} --backbone first.py:network --model models.py:joined": "'models.py:joined'. It has: joint, wide",
         f"{FOLDER} --backbone first.py:network --model parts.csv": "`--model` names what cannot be used, parts.csv",
     }.items(),
 )

@@ -1,0 +1,103 @@
+"""Stability, explained variance and deletion of concepts: by hand, by the reference, and undefined."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from quantus_concepts.functional import bank_stability, delete_concepts, explained_variance
+from reference import discovered
+
+L, D, N = 4, 7, 30
+DRAWN = torch.Generator().manual_seed(0)
+BANKS = torch.randn(3, L, D, generator=DRAWN, dtype=torch.float64)
+ROWS = torch.randn(N, D, generator=DRAWN, dtype=torch.float64) * torch.arange(1, D + 1) + 2
+ORDER = torch.rand(N, L, generator=DRAWN).argsort(1)
+
+
+def test_stability_by_hand() -> None:
+    bank = torch.eye(3)[:2]
+    # The first is nearer to (0.8, 0.6, 0), but then nothing would be left for the second.
+    other = torch.tensor([[0.8, 0.6, 0.0], [1.2, 0.0, 1.6]])
+    torch.testing.assert_close(bank_stability(bank, bank, other), torch.tensor([0.6, 0.6]))
+    # In another order, of other lengths, and between two discoveries: (0, 2, 0) is the second of either.
+    first = torch.tensor([[0.0, 2.0, 0.0], [3.0, 0.0, 0.0]])
+    second = torch.tensor([[0.0, 0.0, -1.0], [0.0, 0.6, 0.8]])
+    torch.testing.assert_close(bank_stability(bank, first, second), torch.tensor([0.0, 0.6]))
+    torch.testing.assert_close(bank_stability(bank, first, -first), torch.tensor([0.0, 0.0]))
+
+
+def test_explained_variance_by_hand() -> None:
+    rows = [[5.0, 1.0], [1.0, 1.0], [3.0, 2.0], [3.0, 0.0]]
+    assert explained_variance(rows, [[7.0, 0.0]]).item() == pytest.approx(0.8)
+    assert explained_variance(rows, [[1.0, 1.0]]).item() == pytest.approx(0.5)
+    # A direction twice explains no more than once; two explain all.
+    assert explained_variance(rows, [[7.0, 0.0], [1.0, 0.0]]).item() == pytest.approx(0.8)
+    assert explained_variance(rows, [[7.0, 0.0], [1.0, 1.0]]).item() == pytest.approx(1)
+
+
+def test_deletion_by_hand() -> None:
+    embeddings = [[3.0, 4.0, 5.0], [1.0, 2.0, 3.0]]
+    directions = [[2.0, 0.0, 0.0], [1.0, 1.0, 0.0], [4.0, 0.0, 0.0]]
+    order, absent = [[0, 1, 2], [1, 2, 0]], [2.0, 2.0, 4.0]
+    expected = [
+        [[3, 4, 5], [1, 2, 3]],
+        [[1, 4, 5], [0.5, 1.5, 3]],
+        # Both span the first two axes, and the third direction is the first again.
+        [[1, 1, 5], [1, 1, 3]],
+        [[1, 1, 5], [1, 1, 3]],
+    ]
+    deleted = delete_concepts(embeddings, directions, order, [0, 1, 2, 3], absent)
+    torch.testing.assert_close(deleted, torch.tensor(expected, dtype=torch.float64))
+    # By default what 5 % of the images are below: of 21 values the second.
+    rows = torch.arange(21.0)[:, None] * torch.tensor([1.0, 3.0])
+    (deleted,) = delete_concepts(rows, [[5.0, 0.0]], [[0]] * 21, [1])
+    torch.testing.assert_close(deleted, torch.stack([torch.ones(21), rows[:, 1]], 1))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_against_the_reference(dtype: torch.dtype) -> None:
+    tolerance = {"atol": 1e-10, "rtol": 1e-10} if dtype == torch.float64 else {"atol": 2e-5, "rtol": 2e-5}
+    arrays, banks, rows = BANKS.numpy(), BANKS.to(dtype), ROWS.to(dtype)
+    np.testing.assert_allclose(bank_stability(*banks), discovered.bank_stability(*arrays), **tolerance)
+    variance = discovered.explained_variance(ROWS.numpy(), arrays[0])
+    np.testing.assert_allclose(explained_variance(rows, banks[0]), variance, **tolerance)
+    deleted = delete_concepts(rows, banks[0], ORDER, range(L + 1))
+    for count, result in enumerate(deleted):
+        expected = discovered.delete_concepts(ROWS.numpy(), arrays[0], ORDER.numpy(), count)
+        np.testing.assert_allclose(result, expected, **tolerance)
+
+
+def test_random_directions_explain_l_of_d() -> None:
+    shares = [explained_variance(ROWS, torch.randn(L, D, generator=DRAWN)).item() for _ in range(400)]
+    assert np.mean(shares) == pytest.approx(L / D, abs=0.02)
+    components = torch.linalg.svd(ROWS - ROWS.mean(0)).Vh[:L]
+    assert max(shares) <= explained_variance(ROWS, components).item()
+
+
+def test_undefined() -> None:
+    assert explained_variance(torch.ones(5, 3), torch.eye(3)).isnan()
+    without = torch.eye(3)
+    without[1] = 0
+    assert bank_stability(torch.eye(3), torch.eye(3), without).isnan().tolist() == [False, True, False]
+    # A direction of length 0 removes nothing.
+    assert torch.equal(delete_concepts(ROWS, torch.zeros(1, D), [[0]] * N, [1])[0], ROWS)
+
+
+def test_refusals() -> None:
+    with pytest.raises(ValueError, match="second"):
+        bank_stability(torch.eye(3), torch.eye(3), torch.eye(4))
+    with pytest.raises(ValueError, match="directions"):
+        explained_variance(ROWS, torch.eye(3))
+    with pytest.raises(ValueError, match="order"):
+        delete_concepts(ROWS, BANKS[0], ORDER + 1, [1])
+    with pytest.raises(ValueError, match="counts"):
+        delete_concepts(ROWS, BANKS[0], ORDER, [L + 1])
+    for name, call in {
+        "first": lambda bad: bank_stability(BANKS[0], bad, BANKS[0]),
+        "directions": lambda bad: explained_variance(ROWS, bad),
+        "embeddings": lambda bad: delete_concepts(bad, BANKS[0], ORDER[:L], [1]),
+    }.items():
+        with pytest.raises(ValueError, match=name):
+            call(BANKS[0] * torch.nan)
