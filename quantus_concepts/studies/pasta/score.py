@@ -17,6 +17,7 @@ from markupsafe import Markup
 from captum_concepts._support.files import printable
 from captum_concepts._support.fingerprints import file_state
 from captum_concepts._support.images import load_image
+from quantus_concepts.datasets.folders import list_some
 from quantus_concepts.datasets.ratings.explanation_files import (
     SHOWN,
     ExplanationFile,
@@ -201,27 +202,30 @@ def _states(file: ExplanationFile) -> list[Any]:
 
 
 def _with_known_labels(files: Sequence[ExplanationFile], scorer: Scorer) -> list[ExplanationFile]:
-    """Return the files with labels as the scorer spells them; the notes of others say that it has no such label."""
+    """Return the files with labels as the scorer spells them; the note of all others counts the labels it lacks."""
     if scorer.labels is None:
         return list(files)
-    labelled = []
-    for file in files:
-        if file.label and not file.note:
-            try:
-                file = replace(file, label=_scorer_label(scorer.labels, file.label))
-            except ValueError as error:
-                # The rest of the message is about the function's arguments.
-                file = replace(file, note=str(error).partition(". Give one")[0])
-        labelled.append(file)
-    return labelled
+    given = {file.label for file in files if file.label and not file.note}
+    names = {label: _scorer_label(scorer.labels, label) for label in given}
+    lacking = sorted(label for label, name in names.items() if name is None)
+    note = (
+        f"{UNKNOWN_LABEL} is {list_some(map(repr, lacking))} ({len(lacking)} of {len(given)} labels); it has "
+        f"{list_some(map(repr, scorer.labels), 10)}"
+    )
+    return [
+        file
+        if file.label not in given or file.note
+        else replace(file, label=names[file.label] or file.label, note="" if names[file.label] else note)
+        for file in files
+    ]
 
 
-def _scorer_label(labels: Sequence[str], label: str) -> str:
+def _scorer_label(labels: Sequence[str], label: str) -> str | None:
     # The release shortens long labels to their last word.
     for name in (label, label.rpartition("_")[2]):
         with suppress(ValueError):
             return labels[label_index(labels, name)]
-    return labels[label_index(labels, label)]
+    return None
 
 
 def _usable(files: Sequence[ExplanationFile]) -> list[ExplanationFile]:
