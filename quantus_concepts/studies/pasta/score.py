@@ -31,7 +31,7 @@ from quantus_concepts.functional.intervals import baseline_range, interval
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
 from quantus_concepts.pasta.applications.mixture import Mixture, best_explainer, plot_mixture
 from quantus_concepts.pasta.embedder import Embedder, embedder_for
-from quantus_concepts.pasta.labels import label_index
+from quantus_concepts.pasta.labels import label_place
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.scorer_files import load_scorer
 from quantus_concepts.studies._kit.comparisons import READING as DIFFERENCES
@@ -46,8 +46,6 @@ from quantus_concepts.studies.pasta.scorers import N_SHUFFLED, embed_by_ranges, 
 
 #: The best scorer in a folder of `pasta train`.
 BEST_SCORER = "scorer.safetensors"
-#: How the reason begins where the scorer does not know a label.
-UNKNOWN_LABEL = "No label of the scorer"
 #: Measures of the explainers beside their means: the number of scores, and how often they are best.
 COUNT, WINS = "n", "wins"
 #: Signs with which a formula of a spreadsheet begins, also those of full width.
@@ -72,7 +70,7 @@ def run_score(
     with warnings_as_notes(folder):
         embedder = make()
         files = _with_known_labels(check_explanations(explanations, display_progressbar=progress), scorer)
-        usable = _usable(files)
+        usable = usable_files(files)
         embeddings = embed_by_ranges(
             folder,
             make,
@@ -209,8 +207,9 @@ def _with_known_labels(files: Sequence[ExplanationFile], scorer: Scorer) -> list
     names = {label: _scorer_label(scorer.labels, label) for label in given}
     lacking = sorted(label for label, name in names.items() if name is None)
     note = (
-        f"{UNKNOWN_LABEL} is {list_some(map(repr, lacking))} ({len(lacking)} of {len(given)} labels); it has "
-        f"{list_some(map(repr, scorer.labels), 10)}"
+        f"the scorer has no label {list_some(map(repr, lacking))} ({len(lacking)} of {len(given)} labels), only "
+        f"{list_some(map(repr, scorer.labels), SHOWN)}; name labels as it does with --labels-from FILE.csv, or leave "
+        "them out with --labels-from none"
     )
     return [
         file
@@ -222,23 +221,8 @@ def _with_known_labels(files: Sequence[ExplanationFile], scorer: Scorer) -> list
 
 def _scorer_label(labels: Sequence[str], label: str) -> str | None:
     # The release shortens long labels to their last word.
-    for name in (label, label.rpartition("_")[2]):
-        with suppress(ValueError):
-            return labels[label_index(labels, name)]
-    return None
-
-
-def _usable(files: Sequence[ExplanationFile]) -> list[ExplanationFile]:
-    try:
-        return usable_files(files)
-    except ValueError as error:
-        raise ValueError(f"{error}{_advice(files)}") from error
-
-
-def _advice(files: Sequence[ExplanationFile]) -> str:
-    if not any(file.note.startswith(UNKNOWN_LABEL) for file in files):
-        return ""
-    return " Name labels as the scorer does with --labels-from FILE.csv, or score without them: --labels-from none."
+    places = (label_place(labels, name) for name in (label, label.rpartition("_")[2]))
+    return next((labels[place] for place in places if place is not None), None)
 
 
 def _score_frame(files: Sequence[ExplanationFile], votes: pd.DataFrame) -> pd.DataFrame:
@@ -262,7 +246,7 @@ def _remarks(files: Sequence[ExplanationFile], usable: Sequence[ExplanationFile]
     remarks = []
     bad = [file for file in files if file.note]
     if bad:
-        remarks.append(f"Not scored, {len(bad)} of {len(files)}: {problems(bad, SHOWN)}.{_advice(bad)}")
+        remarks.append(f"Not scored, {len(bad)} of {len(files)}: {problems(bad, SHOWN)}.")
     unlabelled = sum(not file.label for file in usable)
     if unlabelled and scorer.labels is not None:
         remarks.append(f"{unlabelled} of {len(usable)} explanations have no label, which the scorer was trained with.")
