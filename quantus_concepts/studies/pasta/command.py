@@ -46,8 +46,8 @@ _RATE = "Learning rate (Adam); if none is given 0.003 with the embedded encoder,
 LearningRate = Annotated[float | None, option(_RATE, TRAINING, min=0, max=1000)]
 TrainShare = Annotated[float, option("Share of images, and of explainers, to train on.", TRAINING, min=0, max=1)]
 Regressors = Annotated[bool, option("Also ridge, lasso and SVM.", TRAINING, "--regressors")]
-_DATA = "Folder with human_annotations.json; by default simulated raters of painted birds."
-Data = Annotated[Path | None, option(_DATA, RATINGS, **FOLDER)]
+_DATA = "Folder with human_annotations.json, or a CSV file; by default simulated raters of painted birds."
+Data = Annotated[Path | None, option(_DATA, RATINGS, exists=True)]
 NImages = Annotated[int | None, option("Painted birds, if no folder is given; by default 120.", RATINGS, **ONE)]
 Cache = Annotated[Path | None, option("Folder that keeps embeddings for the next run.", EMBEDDING, file_okay=False)]
 _ENCODERS = "siglip, clip, eva02, embedded (untrained, to try things), or MODEL/TAG of open_clip."
@@ -79,12 +79,9 @@ def check_encoder_files(encoder: str | None, **files: Path | None) -> None:
         refuse_without_effect("on the embedded encoder, which has its own", **files)
 
 
-def check_ratings(data: Path | None, n_images: int | None = None) -> None:
-    """Raise unless a folder of ratings that is named holds some, or where painted birds have no effect."""
-    from captum_concepts._support.checks import check_file
-
+def check_birds(data: Path | None, n_images: int | None) -> None:
+    """Raise where painted birds have no effect."""
     if data is not None:
-        check_file("--data", data / "human_annotations.json")
         refuse_without_effect("with `--data`, whose images are rated", n_images=n_images)
 
 
@@ -142,9 +139,10 @@ def pasta_train(
     data: Annotated[
         Path,
         option(
-            "Folder with human_annotations.json, as published (ENSTA-U2IS/PASTA) or made with `pasta sheet`.",
+            "CSV file with the columns image, explainer, rater, Q1 to Q6 and, if known, label; or "
+            "folder with human_annotations.json, as published (ENSTA-U2IS/PASTA) or made with `pasta sheet`.",
             RATINGS,
-            **FOLDER,
+            exists=True,
         ),
     ],
     datasets: Annotated[str | None, option("Only these data sets, with commas.", RATINGS)] = None,
@@ -213,18 +211,16 @@ def pasta_train(
     Example: quantus-concepts pasta train --data PASTA --encoder clip
     """
     settings = given_settings(locals())
-    check_ratings(data)
     check_encoder_files(encoder, encoder_weights=encoder_weights, encoder_tokenizer=encoder_tokenizer)
     from functools import partial
 
     from quantus_concepts.datasets.ratings.released import PastaRatings
     from quantus_concepts.pasta.embedder import Embedder
     from quantus_concepts.pasta.training import TrainingSettings
-    from quantus_concepts.studies.pasta.material import label_names_of, load_encoder, question_names, words
+    from quantus_concepts.studies.pasta.material import label_names_of, load_encoder, voted_questions, words
     from quantus_concepts.studies.pasta.scorers import Plan
     from quantus_concepts.studies.pasta.training import run_training
 
-    chosen = question_names(question)
     load = partial(PastaRatings, data, datasets=words(datasets) or None, drawings=drawings, labels=labels)
     ratings = load(modality=modality)
     embedder = Embedder(
@@ -239,7 +235,7 @@ def pasta_train(
         display_progressbar=progress,
     )
     plan = Plan(
-        chosen,
+        voted_questions(question, ratings),
         votes=votes,
         label_names=label_names_of(ratings) if labelled else None,
         settings=TrainingSettings(epochs=epochs or 600, learning_rate=learning_rate or 2e-6, loss=loss),
@@ -287,7 +283,7 @@ def pasta_ablate(
     Example: quantus-concepts pasta ablate --data PASTA --encoder clip
     """
     settings = given_settings(locals())
-    check_ratings(data, n_images)
+    check_birds(data, n_images)
     check_encoder_files(encoder, encoder_weights=encoder_weights, encoder_tokenizer=encoder_tokenizer)
     from quantus_concepts.studies.pasta.ablate import run_ablations, table_names
     from quantus_concepts.studies.pasta.material import load_embedder, question_names, training_settings
@@ -344,7 +340,7 @@ def pasta_sizes(
     Example: quantus-concepts pasta sizes --seeds 3
     """
     settings = given_settings(locals())
-    check_ratings(data, n_images)
+    check_birds(data, n_images)
     from quantus_concepts.studies.pasta.material import RatedBirds, load_ratings, question_names
     from quantus_concepts.studies.pasta.scorers import Plan
     from quantus_concepts.studies.pasta.sizes import build_embedders, run_sizes, whole_numbers
@@ -393,7 +389,7 @@ def pasta_metrics(
     Example: quantus-concepts pasta metrics --data PASTA
     """
     settings = given_settings(locals())
-    check_ratings(data, n_images)
+    check_birds(data, n_images)
     from quantus_concepts.datasets.ratings.released import PastaRatings
     from quantus_concepts.studies.pasta.material import EMBEDDED, RatedBirds, training_settings
     from quantus_concepts.studies.pasta.metrics import run_metrics

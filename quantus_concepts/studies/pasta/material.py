@@ -58,6 +58,18 @@ def question_names(text: str) -> tuple[str, ...]:
     return tuple(name for name in QUESTIONS if name in names)
 
 
+def voted_questions(text: str, ratings: RatedExplanations) -> tuple[str, ...]:
+    """Read the questions an option names; all of them are those that have votes."""
+    names = question_names(text)
+    voted = [name for name, missing in zip(QUESTIONS, np.isnan(ratings.votes).all((0, 1)), strict=True) if not missing]
+    if text.strip().lower() != ALL and set(names) - set(voted):
+        raise ValueError(
+            f"Expected `--question` to be some of {', '.join(voted)}, the questions with votes in {ratings.name}, but "
+            f"got {text!r}."
+        )
+    return tuple(name for name in names if name in voted)
+
+
 @dataclass(frozen=True)
 class RatedBirds:
     """Painted birds of the classes that were rated: those a network learns from, and those it has not seen."""
@@ -165,9 +177,11 @@ def training_settings(encoder: str, epochs: int | None, learning_rate: float | N
     )
 
 
-def label_names_of(ratings: RatedExplanations) -> tuple[str, ...]:
-    """Return the labels of a scorer of these ratings."""
+def label_names_of(ratings: RatedExplanations) -> tuple[str, ...] | None:
+    """Return the labels of a scorer of these ratings; None where they have none."""
     names = set(ratings.labels.tolist()) - {""}
+    if not names:
+        return None
     released = {LABEL_ALIASES.get(name, name) for name in names} <= set(RELEASED_LABELS)
     return tuple(RELEASED_LABELS) if released else tuple(sorted(names))
 

@@ -58,6 +58,8 @@ SOURCE = "Kazmierczak et al., Benchmarking XAI Explanations with Human-Aligned E
 N_RANKED, N_NAMED, RANKED_SIZE = 6, 6, 224
 #: Epochs of a learning curve that are drawn, at most, and panels in a row.
 EPOCHS, ACROSS = 20, 2
+#: Ceiling below which raters hardly agree.
+HARDLY = 0.1
 CHOICE, AVERAGE = "mixture", "average of explainers"
 MEAN_COLUMNS = ["name", "mean", "low", "high", "n", "difference", "difference_low", "difference_high"]
 READING = {
@@ -68,7 +70,8 @@ READING = {
     "SCC": "Spearman's rank correlation of scores and votes: are better explanations scored higher? Rounded: of "
     "rounded scores, as the release computes it.",
     "Ceiling": "The same measure of a scorer that knew what the raters agree on; no scorer can know the rest. With "
-    "simulated raters it is exact, else estimated from how far raters agree.",
+    "simulated raters it is exact, else estimated from how far raters agree: near 0 they hardly do, and a score above "
+    "it is luck.",
     "Intervals": "Student's 95 % intervals over splits, of SCC and QWK on Fisher's z; none below 3 splits. Splits "
     "share explanations, so intervals show how much the choice of images and explainers matters. Only the "
     "p-values of differences are corrected for the number of comparisons.",
@@ -261,9 +264,15 @@ def agreement_verdicts(of_all: pd.DataFrame, questions: Sequence[str]) -> list[V
     verdicts = []
     for question in questions:
         row, limit = (one(of_all, model=model, question=question, measure="SCC") for model in (SCORER, CEILING))
-        beside = "" if limit is None else f"; ceiling {number(limit['value'])}"
+        beside = "" if limit is None else f"; {ceiling_text(limit['value'])}"
         verdicts.append(Verdict.of(f"{question}: do scores follow the votes? (SCC{beside})", row, write=number))
     return verdicts
+
+
+def ceiling_text(value: float) -> str:
+    """Write a ceiling; near 0 it is no measure of a scorer."""
+    text = f"ceiling {number(value)}"
+    return f"raters hardly agree, {text}" if value < HARDLY else text
 
 
 def table_1(means: pd.DataFrame, questions: Sequence[str], encoder: str | None) -> Table:
