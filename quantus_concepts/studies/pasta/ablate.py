@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,6 @@ import pandas as pd
 from torch import Tensor
 
 from quantus_concepts.datasets.ratings.rated import RatedExplanations
-from quantus_concepts.datasets.ratings.released import PastaRatings
 from quantus_concepts.functional import adjust_p_values
 from quantus_concepts.pasta.embedder import Embedder
 from quantus_concepts.studies._kit.comparisons import difference_text
@@ -20,7 +18,7 @@ from quantus_concepts.studies._kit.folder import RunFolder, warnings_as_notes
 from quantus_concepts.studies._kit.plots import dots
 from quantus_concepts.studies._kit.report import Picture, Report, Section, Table, Verdict, number, write_report
 from quantus_concepts.studies._kit.results import PAPER, names, one, pick, with_random_range
-from quantus_concepts.studies.pasta.material import ALL, label_names_of, load_ratings, words
+from quantus_concepts.studies.pasta.material import ALL, label_names_of, words
 from quantus_concepts.studies.pasta.report import (
     KINDS,
     READING,
@@ -150,15 +148,16 @@ def table_names(text: str) -> tuple[str, ...]:
 
 
 def run_ablations(
-    folder: RunFolder, ablations: Sequence[str], embedder: Embedder, plan: Plan, data: Path | None, n_images: int | None
+    folder: RunFolder,
+    ablations: Sequence[str],
+    ratings: RatedExplanations,
+    embedder: Embedder,
+    plan: Plan,
+    maps: RatedExplanations | None,
 ) -> None:
     """Train and test every variant, and write all of it; the paper's numbers are rows of the model "paper"."""
     with warnings_as_notes(folder):
-        ratings = load_ratings(data, n_images, plan.seed)
         folder.note(*ratings.notes)
-        maps = None
-        if data is not None and DRAWING in ratings.modalities:
-            maps = PastaRatings(data, drawings=False)
         plan = replace(plan, label_names=label_names_of(ratings))
         # Too few images raise before the expensive training.
         splits_of(ratings, plan)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TypedDict, Unpack
 
 import numpy as np
 import torch
@@ -19,13 +19,14 @@ from quantus_concepts.datasets.ratings.released import PastaRatings
 from quantus_concepts.painted.images import KeptImages, painted_birds
 from quantus_concepts.painted.networks import SmallResNet
 from quantus_concepts.painted.training import load_trained, train
+from quantus_concepts.pasta.cache import EmbeddingCache
 from quantus_concepts.pasta.embedder import Embedder
-from quantus_concepts.pasta.encoders.embedded_encoder import EmbeddedEncoder
 from quantus_concepts.pasta.encoders.encoder import Encoder
 from quantus_concepts.pasta.encoders.object_encoder import as_encoder
 from quantus_concepts.pasta.labels import LABEL_ALIASES, RELEASED_LABELS
 from quantus_concepts.pasta.scorer import Scorer
 from quantus_concepts.pasta.training import TrainingSettings
+from quantus_concepts.studies._kit.options import refuse_without_effect
 from quantus_concepts.studies.pasta.scorers import Cache, not_cached
 
 #: Explanations of the networks; the last two do not depend on the network: their ratings must not change with size.
@@ -101,7 +102,7 @@ class RatedBirds:
         return painted_birds(*((self._settings | {"split": split}, 0, count) for split, count in counts.items()))
 
     @property
-    def _settings(self) -> dict[str, Any]:
+    def _settings(self) -> dict[str, int]:
         # The seed, the numbers of classes and of concepts settle which classes there are.
         return {"image_size": self.image_size, "n_classes": N_CLASSES, "n_concepts": N_CONCEPTS, "seed": self.seed}
 
@@ -157,16 +158,28 @@ def train_classifier(
     return Classifier(model, images, labels, predicted.cpu().numpy(), list(birds.unseen.class_names))
 
 
-def load_ratings(data: Path | None, n_images: int | None, seed: int) -> RatedExplanations:
-    """Return the folder's ratings, or simulated ones."""
-    return simulated_ratings(n_images or 120, seed=seed) if data is None else PastaRatings(data)
+def load_ratings(
+    data: Path | None, n_images: int | None = None, seed: int = 0, *, drawings: bool = True
+) -> RatedExplanations:
+    """Return the ratings of a folder or file, or simulated ones of painted birds."""
+    if data is None:
+        return simulated_ratings(n_images or 120, seed=seed)
+    refuse_without_effect("with `--data`, whose images are rated", n_images=n_images)
+    return PastaRatings(data, drawings=drawings)
 
 
-def load_embedder(encoder: str, *files: Path | None, device: torch.device, **settings: Any) -> Embedder:
+class HowToEmbed(TypedDict, total=False):
+    """Settings of an embedder that change no embedding."""
+
+    cache: EmbeddingCache | Path | str | None
+    batch_size: int
+    display_progressbar: bool
+
+
+def load_embedder(encoder: str, *files: Path | None, device: torch.device, **settings: Unpack[HowToEmbed]) -> Embedder:
     """Return an embedder with an encoder, of which weights and tokenizer may be files."""
-    if encoder == EMBEDDED:
-        return Embedder(EmbeddedEncoder(device=device), size=64, **settings)
-    return Embedder(load_encoder(encoder, *files, device=device), **settings)
+    size = {"size": 64} if encoder == EMBEDDED else {}
+    return Embedder(load_encoder(encoder, *files, device=device), **size, **settings)
 
 
 def training_settings(encoder: str, epochs: int | None, learning_rate: float | None) -> TrainingSettings:
@@ -190,6 +203,10 @@ def load_encoder(
     name: str, weights: Path | None = None, tokenizer: Path | None = None, *, device: torch.device
 ) -> Encoder:
     """Return the encoder by its name."""
+    if name.partition(" ")[0] == EMBEDDED:
+        refuse_without_effect(
+            "on the embedded encoder, which has its own", encoder_weights=weights, encoder_tokenizer=tokenizer
+        )
     return as_encoder(name, weights=weights, tokenizer=tokenizer, device=device)
 
 

@@ -8,14 +8,12 @@ import pytest
 from PIL import Image
 
 from explanation_folders import CONCEPTS, write_folders
-from quantus_concepts.datasets.ratings import explanation_files
 from quantus_concepts.datasets.ratings.explanation_files import (
     check_explanations,
     find_explanations,
     problems,
     usable_files,
 )
-from quantus_concepts.studies.pasta import rate_command
 
 
 @pytest.fixture
@@ -207,8 +205,3 @@ def test_every_reason_is_listed_once(root):
     assert "and 6 more" in text
     assert "more" not in problems(files)
     assert problems(check_explanations(_files(root))) == ""
-
-
-def test_the_options_have_the_same_sources_of_labels():
-    names = ("FROM_FILE_NAME", "FROM_IMAGE_NAME", "NO_LABELS")
-    assert [getattr(rate_command, name) for name in names] == [getattr(explanation_files, name) for name in names]
