@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 import numpy as np
 import torch
@@ -102,7 +102,7 @@ class RatedBirds:
         return painted_birds(*((self._settings | {"split": split}, 0, count) for split, count in counts.items()))
 
     @property
-    def _settings(self) -> dict[str, int]:
+    def _settings(self) -> dict[str, Any]:
         # The seed, the numbers of classes and of concepts settle which classes there are.
         return {"image_size": self.image_size, "n_classes": N_CLASSES, "n_concepts": N_CONCEPTS, "seed": self.seed}
 
@@ -178,8 +178,8 @@ class HowToEmbed(TypedDict, total=False):
 
 def load_embedder(encoder: str, *files: Path | None, device: torch.device, **settings: Unpack[HowToEmbed]) -> Embedder:
     """Return an embedder with an encoder, of which weights and tokenizer may be files."""
-    size = {"size": 64} if encoder == EMBEDDED else {}
-    return Embedder(load_encoder(encoder, *files, device=device), **size, **settings)
+    loaded = load_encoder(encoder, *files, device=device)
+    return Embedder(loaded, size=64, **settings) if encoder == EMBEDDED else Embedder(loaded, **settings)
 
 
 def training_settings(encoder: str, epochs: int | None, learning_rate: float | None) -> TrainingSettings:

@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Unpack
 
 import numpy as np
 import pandas as pd
+import torch
 import typer
 from markupsafe import Markup
 
@@ -26,7 +27,6 @@ from quantus_concepts.datasets.ratings.explanation_files import (
     usable_files,
 )
 from quantus_concepts.datasets.ratings.explanations import ConceptExplanation, LazyExplanations, question_named
-from quantus_concepts.functional import paired_difference
 from quantus_concepts.functional.intervals import baseline_range, interval
 from quantus_concepts.functional.votes import MAX_VOTE, MIN_VOTE
 from quantus_concepts.pasta.applications.mixture import Mixture, best_explainer, plot_mixture
@@ -41,7 +41,8 @@ from quantus_concepts.studies._kit.plots import dots
 from quantus_concepts.studies._kit.report import Picture, Report, Section, Table, Verdict, number, render, write_report
 from quantus_concepts.studies._kit.results import pick
 from quantus_concepts.studies.pasta.cards import data_url, listed_concepts, resize_image, shown_picture
-from quantus_concepts.studies.pasta.material import ALL, EMBEDDED, encoder_trained_on, load_encoder, words
+from quantus_concepts.studies.pasta.material import ALL, EMBEDDED, HowToEmbed, encoder_trained_on, load_encoder, words
+from quantus_concepts.studies.pasta.report import paired_numbers
 from quantus_concepts.studies.pasta.scorers import N_SHUFFLED, embed_by_ranges, identity_of
 
 #: The best scorer in a folder of `pasta train`.
@@ -76,7 +77,8 @@ def run_score(
             make,
             LazyExplanations(ExplanationFile.read, usable),
             modalities=[file.modality for file in usable],
-            key={"files": [_states(file) for file in usable]} | identity_of(embedder),
+            batch_size=embedder.batch_size,
+            key=[[_states(file) for file in usable], identity_of(embedder)],
             engine=engine,
             progress=progress,
         )
@@ -110,10 +112,16 @@ def read_scorer(path: Path, question: str) -> Scorer:
 
 
 def make_embedder(
-    scorer: Scorer, encoder: str | None, weights: Path | None, tokenizer: Path | None, **settings: Any
+    scorer: Scorer,
+    encoder: str | None,
+    weights: Path | None,
+    tokenizer: Path | None,
+    *,
+    device: torch.device,
+    **settings: Unpack[HowToEmbed],
 ) -> Embedder:
     """Return the embedder that a scorer was trained with, or with another encoder."""
-    name, device = encoder or encoder_trained_on(scorer, weights), settings.pop("device")
+    name = encoder or encoder_trained_on(scorer, weights)
     loaded = None if name is None else load_encoder(name, weights, tokenizer, device=device)
     return embedder_for(scorer, loaded, **settings)
 
@@ -144,11 +152,19 @@ def mixture_of(scores: pd.DataFrame, question: str) -> Mixture | None:
     explainers = list(dict.fromkeys(scores["explainer"]))
     if len(explainers) < 2:
         return None
-    image = scores["dataset"] + "_" + scores["image_id"]
-    table = scores.assign(image=image).pivot_table(
-        index="image", columns="explainer", values=question, dropna=False, aggfunc="first"
-    )
+    table = by_image(scores, question)
     return best_explainer({name: table[name].to_numpy() for name in explainers}, question)
+
+
+def by_image(scores: pd.DataFrame, question: str) -> pd.DataFrame:
+    """Return the mean score of each image (row) by explainer (column)."""
+    return scores.assign(image=_images(scores)).pivot_table(
+        index="image", columns="explainer", values=question, dropna=False
+    )
+
+
+def _images(scores: pd.DataFrame) -> pd.Series:
+    return scores["dataset"] + "_" + scores["image_id"]
 
 
 def by_explainer(scores: pd.DataFrame, questions: Sequence[str], mixture: Mixture | None) -> pd.DataFrame:
@@ -176,7 +192,7 @@ def _mean_ranges(scores: pd.DataFrame, question: str) -> pd.DataFrame:
     """Return the interval and the random range of each explainer's mean."""
     defined = scores[scores[question].notna()]
     values = defined[question].to_numpy(float)
-    images = pd.factorize(defined["dataset"] + "_" + defined["image_id"])[0]
+    images = pd.factorize(_images(defined))[0]
     places, names = pd.factorize(defined["explainer"])
     rng, counts, draws = np.random.default_rng(0), np.bincount(places), []
     # Rows by image, in their own order and in random orders: values change places within an image.
@@ -360,22 +376,17 @@ def score_report(
 
 def compare_explainers(scores: pd.DataFrame, question: str, best: str) -> pd.DataFrame:
     """Compare the best-rated explainer with each other one on the images of both; corrected for all (Holm)."""
-    image = scores["dataset"] + "_" + scores["image_id"]
-    wide = scores.assign(image=image).pivot_table(
-        index="image", columns="explainer", values=question, dropna=False, aggfunc="mean"
-    )
+    wide = by_image(scores, question)
     rows = [
-        {"metric": question, "what": question, "a": best, "b": name, **numbers}
+        {"metric": question, "what": question, "a": best, "b": name} | paired_numbers(wide[best], wide[name])
         for name in wide
         if name != best
-        for numbers in [paired_difference(wide[best].to_numpy(float), wide[name].to_numpy(float))._asdict()]
     ]
-    result = adjusted([pd.DataFrame(rows)] if rows else [])
-    return result.rename(columns={"first": "value_a", "second": "value_b"})
+    return adjusted([pd.DataFrame(rows)])
 
 
 def _differences(scores: pd.DataFrame, rated: pd.DataFrame, question: str) -> list[Table]:
-    compared = compare_explainers(scores, question, rated["explainer"].iloc[0]) if len(rated) > 1 else adjusted([])
+    compared = compare_explainers(scores, question, rated["explainer"].iloc[0]) if len(rated) else adjusted([])
     caption = "On the images of both; p-values are corrected for the rows of the table (Holm)."
     title = "Best-rated explainer less each other one"
     return [comparison_table("from-best", title, compared, number, caption)] if len(compared) else []

@@ -249,10 +249,11 @@ def report(frame: pd.DataFrame, banner: str, tables: Sequence[str]) -> Report:
     )
 
 
-def against(row: pd.Series | None, control: pd.Series | None) -> dict[str, Any]:
+def against(row: pd.Series | None, control: pd.Series | None) -> pd.Series | None:
     """Return a row with the interval of its control as the random range."""
-    ends = {} if control is None else {"random_low": control["low"], "random_high": control["high"]}
-    return {} if row is None else {**row, **ends}
+    if row is None or control is None:
+        return row
+    return pd.Series({**row, "random_low": control["low"], "random_high": control["high"]})
 
 
 def sizes_picture(name: str, means: pd.DataFrame, series: str, label: str, caption: str, band: str = "") -> Picture:
